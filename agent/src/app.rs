@@ -140,7 +140,7 @@ impl App {
     /// Passes an input to its subject, and performs all effects. The effects of an answer precede
     /// the remaining effects of the input that asked.
     fn feed(&mut self, input: Input, now: Now) {
-        let input = self.queries.with_probe_states(input);
+        let input = self.queries.with_completions(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
         // Once, with everything that follows from the input.
         let mut publish = false;

@@ -15,6 +15,8 @@ pub mod container_logs;
 pub mod listeners;
 pub mod machine;
 pub mod meminfo;
+pub mod mounts;
+pub mod node_disks;
 pub mod pids;
 pub mod psi;
 mod resolve;

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 mod change;
+mod consumer;
 mod containers;
 mod index;
 mod last_names;
@@ -16,6 +17,7 @@ mod names;
 mod recent_pods;
 
 pub use change::PodChange;
+pub use consumer::Consumer;
 pub use containers::{Container, ContainerList, Containers};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
 pub use last_names::{ByNames, classify_by_names};

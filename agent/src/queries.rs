@@ -6,8 +6,8 @@
 #![forbid(unsafe_code)]
 
 use crate::clock::{Now, Stamp};
-use crate::host::HostRoot;
 use crate::pressure::Policy;
+use crate::pressure::io_wait::IoWait;
 use crate::pressure::oom::RemainingMemory;
 use crate::reading::Signal;
 use crate::subjects::{
@@ -48,16 +48,12 @@ pub struct Queries {
 }
 
 impl Queries {
-    /// The root of the host's files.
-    pub fn root(&self) -> &HostRoot {
-        self.signals.root()
-    }
-
     /// Answers at once unless the query can wait for a disk or a server.
     pub fn query(&mut self, query: Query, policy: &Policy, now: Now) -> Option<Input> {
         let cgroups = &mut self.cgroups;
         Some(match query {
             Query::Disk(query) => return self.ask(Question::Disk(query)),
+            Query::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
             Query::Storage => return self.ask(Question::Storage),
             Query::KillCounters => return self.ask(Question::Kills),
             Query::Recall => return self.ask(Question::Recall),
@@ -105,19 +101,12 @@ impl Queries {
         }))
     }
 
-    /// Adds the probe's state of each disk, read when the answer is used because it may have
-    /// changed since the query.
-    pub fn with_probe_states(&self, mut input: Input) -> Input {
-        match &mut input {
-            Input::Disk(DiskInput::Sampled(disks)) => {
-                for disk in disks {
-                    disk.probe = self.probes.disk_health(disk.device);
-                }
+    /// Adds the last completion of each disk, by the completion probe.
+    pub fn with_completions(&self, mut input: Input) -> Input {
+        if let Input::Disk(DiskInput::Sampled(disks)) = &mut input {
+            for disk in disks {
+                disk.last_completion = self.probes.last_completion(disk.device);
             }
-            Input::Disk(DiskInput::Confirmed { device, probe, .. }) => {
-                *probe = self.probes.disk_health(*device);
-            }
-            _ => {}
         }
         input
     }

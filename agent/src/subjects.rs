@@ -148,6 +148,8 @@ pub enum Effect {
 pub enum Query {
     /// About disks, later.
     Disk(DiskQuery),
+    /// Who uses these disks and who waits for I/O, later: [`DiskInput::IoWaitRead`].
+    IoWait(Vec<DeviceNumber>),
     /// Memory and pids: [`SignalInput::Sampled`]. The stamp is that of the record behind it.
     Signals(Option<Stamp>),
     /// The root directory's file system, later: [`SignalInput::StorageSampled`].

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{HostError, HostRoot, parse_u64, present};
-use crate::reading::Disk;
+use crate::reading::{Disk, DiskRole};
 use crate::units::DeviceNumber;
 
 /// The `stat` file: counters since the disk was added. They do not change while `iostats` is off.
@@ -24,7 +24,7 @@ pub struct IoCounters {
     pub others: u64,
 }
 
-/// Lists the whole disks that process requests, sorted by name.
+/// Lists the whole disks that process requests, sorted by name, each as one of the node.
 ///
 /// Excluded are drivers that forward `bio`s to other disks or to memory (ram, zram, dm, md, drbd,
 /// pmem, and `NVMe` multipath heads), loop, slow removable media (optical, floppy), and disks that
@@ -108,6 +108,7 @@ pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
         // Without the file it cannot be switched off.
         iostats: iostats(root, &name)?.unwrap_or(true),
         virtio: is_virtio(root, &name),
+        role: DiskRole::Node,
         name,
     }))
 }

@@ -3,14 +3,15 @@
 use std::error::Error;
 use std::time::Duration;
 
+use agent_common::settings::TICK_MASK;
 use agent_common::{DiskEntry, DropReason, PidSettings};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
+use crate::clock::BootNanos;
 use crate::escape::escape;
 use crate::kernel::counters::{self, ProbeCounters};
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
-use crate::pressure::disks::Health;
 use crate::pressure::pids::PidLevels;
 use crate::reading::Signal;
 use crate::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
@@ -64,15 +65,12 @@ impl Probes {
         }
     }
 
-    /// Whether requests of the current window of a disk were slow; `None` if it cannot be read or no
-    /// program is loaded.
-    pub fn disk_health(&self, device: DeviceNumber) -> Option<Health> {
+    /// When a request of a disk completed last, to a tick of the kernel; `None` if it is not known. The
+    /// program's clock stops while the machine is suspended, so after that the moment is too early.
+    pub fn last_completion(&self, device: DeviceNumber) -> Option<BootNanos> {
         let entry = self.kernel.as_ref()?.disk(device)?;
-        Some(if entry.slow > 0 {
-            Health::Slow
-        } else {
-            Health::Healthy
-        })
+        let at = entry.tick & !TICK_MASK;
+        (at != 0).then_some(BootNanos(at))
     }
 
     /// Writes to a map of the programs, if any are loaded, and answers the subject.
@@ -195,6 +193,7 @@ fn log_support(support: &Support) {
 mod tests {
     use super::*;
     use crate::kernel::support::Missing;
+    use crate::reading::DiskRole;
 
     fn simulated(support: &Support) -> (watch::Sender<ProbeCounters>, Probes) {
         let (counted, counters) = watch::channel(ProbeCounters::default());
@@ -248,11 +247,12 @@ mod tests {
             name: "sda".to_owned(),
             slow: Duration::from_millis(20),
             window: Duration::from_secs(1),
+            role: DiskRole::Node,
         };
         let watched = probes.write(MapUpdate::WatchDisks(vec![disk.clone()]));
         let expected = Input::Disk(DiskInput::Watched(vec![disk.clone()]));
         assert_eq!(watched, Some(expected));
         assert_eq!(probes.write(MapUpdate::ForgetDisk(disk.device)), None);
-        assert_eq!(probes.disk_health(disk.device), None);
+        assert_eq!(probes.last_completion(disk.device), None);
     }
 }

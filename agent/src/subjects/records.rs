@@ -1,8 +1,9 @@
 //! What a record of the kernel is for the subjects.
 
-use super::disks::{DiskError, DiskReport, Window};
+use super::disks::{DiskError, DiskReport};
 use super::{DiskInput, Input, KillCounterInput, KillInput, StallInput};
 use crate::clock::Stamp;
+use crate::pressure::disks::Window;
 use crate::record::{Received, Record};
 
 /// The input that a record is. `pods` returns the path of the pods cgroup, which only kills need.

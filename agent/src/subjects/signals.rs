@@ -172,9 +172,10 @@ impl Signals {
                             slow: &disks.slow,
                             stalled: &disks.stalled,
                             failing: &disks.failing,
+                            read_only: &disks.read_only,
                         });
                 changes.extend(self.evaluator.observe_disks(states, now.boot));
-                self.changed(&changes, stamp.map(|stamp| (Resource::DiskIo, stamp)))
+                self.changed_by_disks(&changes, stamp)
             }
             SignalInput::Forced {
                 resource,
@@ -281,6 +282,7 @@ impl Signals {
         let StorageSample {
             samples,
             capacity,
+            read_only,
             volumes,
         } = sample;
         let samples = self.storage.existing(samples);
@@ -292,7 +294,9 @@ impl Signals {
             Effect::Log(Decision::Sampled(samples)),
         ];
         effects.extend(self.changed(&changes, None));
-        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled)));
+        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled {
+            read_only,
+        })));
         effects
     }
 
@@ -312,6 +316,23 @@ impl Signals {
         }
         effects.push(Effect::Publish);
         effects
+    }
+
+    /// As [`Self::changed`], by a record of the kernel about a disk.
+    fn changed_by_disks(
+        &mut self,
+        changes: &[PressureChange],
+        stamp: Option<Stamp>,
+    ) -> Vec<Effect> {
+        let failing = changes
+            .iter()
+            .any(|change| change.resource == Resource::DiskFailing);
+        let resource = if failing {
+            Resource::DiskFailing
+        } else {
+            Resource::DiskIo
+        };
+        self.changed(changes, stamp.map(|stamp| (resource, stamp)))
     }
 
     /// The state of every resource.

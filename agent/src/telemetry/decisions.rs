@@ -6,10 +6,10 @@ use tracing::{debug, info, warn};
 
 use crate::escape::escape;
 use crate::kube_event::Finding;
-use crate::pressure::disks::Health;
-use crate::reading::{Resource, Signal};
+use crate::pressure::disks::{Health, Window};
+use crate::reading::{DiskRole, Resource, Signal};
 use crate::record::{DiskAction, Side};
-use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
+use crate::subjects::disks::{DiskError, DiskReport, UnwatchReason};
 use crate::subjects::{Decision, DiskDecision, StallDecision};
 use crate::units::DeviceNumber;
 
@@ -142,15 +142,28 @@ fn log_disk(decision: DiskDecision) {
         DiskDecision::HealthChanged {
             device,
             name,
+            role,
             health,
+            details,
         } => {
+            let role = match role {
+                DiskRole::Node => "node",
+                DiskRole::Volume => "volume",
+            };
             let health = match health {
                 Health::Healthy => "healthy",
                 Health::Slow => "slow",
                 Health::Stalled => "stalled",
                 Health::Failing => "failing",
             };
-            info!(%device, disk = %escape(&name), health, "disk health changed");
+            info!(%device, disk = %escape(&name), role, health, %details, "disk health changed");
+        }
+        DiskDecision::ReadOnly {
+            filesystem,
+            read_only,
+        } => {
+            let filesystem = filesystem.as_str();
+            info!(filesystem, read_only, "file system changed");
         }
     }
 }
@@ -177,12 +190,12 @@ fn log_disk_report(device: DeviceNumber, report: DiskReport) {
                 length,
                 longest,
             } = window;
-            let (window_ms, max_ms) = (length.as_millis(), longest.as_millis());
-            info!(%device, judged, slow, window_ms, max_ms, "disk was slow");
+            let (length_ms, max_ms) = (length.as_millis(), longest.as_millis());
+            debug!(%device, judged, slow, length_ms, max_ms, "slow window of a disk");
         }
-        DiskReport::Error(error) => {
-            let operation = if error.write { "write" } else { "read" };
-            info!(%device, operation, errno = error.errno, "disk returned an error");
+        DiskReport::Error(DiskError { write, errno }) => {
+            let operation = if write { "write" } else { "read" };
+            info!(%device, operation, errno, "disk error reported");
         }
     }
 }
@@ -202,7 +215,6 @@ mod tests {
     use crate::pressure::stall::{StallChange, StallSample};
     use crate::reading::{Stall, StallKind, StallOf};
     use crate::record::DiskChange;
-    use crate::subjects::disks::DiskError;
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -250,14 +262,23 @@ mod tests {
             write: true,
             errno: 5,
         };
+        let health = DiskDecision::HealthChanged {
+            device,
+            name: "sd\na".to_owned(),
+            role: DiskRole::Node,
+            health: Health::Slow,
+            details: "61 of 65".to_owned(),
+        };
         let rows = [
-            (
-                disk(DiskReport::SlowWindow(window)),
-                "INFO disk was slow device=8:0 judged=65 slow=61 window_ms=1000 max_ms=120",
-            ),
+            (disk(DiskReport::SlowWindow(window)), ""),
             (
                 disk(DiskReport::Error(error)),
-                "INFO disk returned an error device=8:0 operation=\"write\" errno=5",
+                "INFO disk error reported device=8:0 operation=\"write\" errno=5",
+            ),
+            (
+                Decision::Disk(health),
+                "INFO disk health changed device=8:0 disk=sd\\na role=\"node\" health=\"slow\" \
+                 details=61 of 65",
             ),
             (
                 Decision::Disk(DiskDecision::Announced(DiskChange {

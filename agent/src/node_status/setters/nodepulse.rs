@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use super::{Context, SetterError, UNAVAILABLE, cannot_be_read, disk_io as disks, signal_name};
+use super::{
+    Context, SetterError, UNAVAILABLE, cannot_be_read, disk_failing, disk_io as disks, signal_name,
+};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Status};
@@ -124,6 +126,14 @@ pub fn disk_io(context: &Context<'_>, status: &mut NodeStatus) -> Set {
         return Ok(());
     }
     disks::set(context, status)
+}
+
+/// Appends `DiskFailing`, which node mode writes too.
+pub fn disk_failing(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    if !is_on(NodepulseCondition::DiskFailing, context) {
+        return Ok(());
+    }
+    disk_failing::set(context, status)
 }
 
 /// Appends `FrequentOOMKills`.

@@ -283,6 +283,7 @@ impl Simulated {
                     let answer = StorageSample {
                         samples: vec![read(Signal::NodefsAvailable, 60 * GI)],
                         capacity: Some(Bytes::from_bytes(1)),
+                        read_only: Vec::new(),
                         volumes: None,
                     };
                     let later = boot.plus(Duration::from_millis(5));
@@ -369,7 +370,11 @@ fn unhealthy_disks_and_confirmed_kills_are_pressure_without_a_sample() {
         (
             1,
             disks(&[], None),
-            &["diskIO False NotExceeded", "publish"],
+            &[
+                "diskIO False NotExceeded",
+                "diskFailing False NotExceeded",
+                "publish",
+            ],
             "all are healthy",
         ),
         (
