@@ -171,6 +171,11 @@ impl App {
                     reporting.caused_by(resource, stamp);
                 }
             }
+            Effect::EventDetails { resource, details } => {
+                if let Some(reporting) = &self.reporting {
+                    reporting.event_details(resource, details);
+                }
+            }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
             Effect::Log(decision) => self.telemetry.decided(decision, &self.config.policy, now),
         }

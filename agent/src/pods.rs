@@ -24,6 +24,7 @@ pub use last_names::{ByNames, classify_by_names};
 pub use links::{LinkSearch, LinkedContainer};
 pub use recent_pods::RecentPods;
 
+use crate::reading::pods::QosClass;
 use names::CgroupNames;
 
 /// What a cgroup contains, according to its path.
@@ -119,6 +120,20 @@ pub fn classify(path: &str, pods: &str) -> CgroupKind {
             container: names::container_id(name).map(str::to_owned),
         },
     }
+}
+
+/// The class of the pod whose cgroup is at `path`. `None`: it is not the cgroup of a pod.
+pub fn qos_class(path: &str, pods: &str) -> Option<QosClass> {
+    let CgroupKind::Pod { .. } = classify(path, pods) else {
+        return None;
+    };
+    let (above, _) = path.rsplit_once('/')?;
+    let class = CgroupNames::of(pods).class(above.rsplit('/').next()?);
+    Some(match class.filter(|_| above != pods) {
+        None => QosClass::Guaranteed,
+        Some(names::BURSTABLE) => QosClass::Burstable,
+        Some(_) => QosClass::BestEffort,
+    })
 }
 
 /// Whether `text` contains only characters of Kubernetes names, and is not too long. Nothing else

@@ -7,7 +7,6 @@
 
 use crate::clock::{Now, Stamp};
 use crate::pressure::Policy;
-use crate::pressure::io_wait::IoWait;
 use crate::pressure::oom::RemainingMemory;
 use crate::reading::Signal;
 use crate::subjects::{
@@ -53,7 +52,8 @@ impl Queries {
         let cgroups = &mut self.cgroups;
         Some(match query {
             Query::Disk(query) => return self.ask(Question::Disk(query)),
-            Query::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+            Query::IoWait(disks) => return self.ask(Question::IoWait(disks)),
+            Query::LargestPods(of) => return self.ask(Question::LargestPods(of)),
             Query::Storage => return self.ask(Question::Storage),
             Query::KillCounters => return self.ask(Question::Kills),
             Query::Recall => return self.ask(Question::Recall),
@@ -81,7 +81,6 @@ impl Queries {
             }
             Query::RefusedForks => Input::PodPid(cgroups.refused_forks()),
             Query::PidLimits(cgroup) => Input::PodPid(cgroups.pid_limits(&cgroup)),
-            Query::PodTasks => Input::PodPid(cgroups.pod_tasks()),
         })
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::{Bytes, DeviceNumber};
 
 pub mod oom;
+pub mod pods;
 
 /// A signal on which a threshold can be set, with the kubelet's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -77,6 +77,21 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
+impl DeviceNumber {
+    /// Parses `major:minor`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| {
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|_| digits)
+        };
+        let (major, minor) = text.split_once(':')?;
+        Some(Self {
+            major: number(major)?,
+            minor: number(minor)?,
+        })
+    }
+}
+
 impl std::fmt::Display for DeviceNumber {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)

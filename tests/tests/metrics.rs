@@ -68,7 +68,7 @@ async fn every_metric_is_updated() {
     // Waits in the queue, after one without a response.
     api.faults()
         .push(Fault::on("POST", EVENTS, Effect::Hang).always());
-    node.kernel().disk_state((8, 0), Side::Over).await;
+    node.kernel().slow_window((8, 0)).await;
     view.becomes("DiskIOPressure", "True", SOON).await;
     for _ in 0..5 {
         kill(&node, Limit::Machine).await;
@@ -225,7 +225,7 @@ async fn the_metrics_of_conditions_signals_and_requests_match_the_api_server() {
         .start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
-    node.kernel().disk_state((8, 0), Side::Over).await;
+    node.kernel().slow_window((8, 0)).await;
     view.becomes("DiskIOPressure", "True", SOON).await;
     // Not while a request is under way.
     pass(Duration::from_secs(4 * 60 + 5)).await;

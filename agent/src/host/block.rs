@@ -1,5 +1,7 @@
 //! Whole disks in `/sys/block`.
 
+pub mod stack;
+
 use std::fs;
 
 use super::{HostError, HostRoot, parse_u64, present};
@@ -99,7 +101,7 @@ pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
     let Some(dev) = present(root.read_string(file(&name, "dev")))? else {
         return Ok(None);
     };
-    let Some(device) = device_number(&dev) else {
+    let Some(device) = DeviceNumber::parse(&dev) else {
         return Err(malformed(root, &name, "dev", "`major:minor`"));
     };
     Ok(Some(Disk {
@@ -125,14 +127,6 @@ fn is_virtio(root: &HostRoot, name: &str) -> bool {
         || link("")
             .iter()
             .any(|part| part.to_str().is_some_and(is_virtio_device))
-}
-
-fn device_number(dev: &str) -> Option<DeviceNumber> {
-    let (major, minor) = dev.split_once(':')?;
-    Some(DeviceNumber {
-        major: parse_u64(major.as_bytes())?.try_into().ok()?,
-        minor: parse_u64(minor.as_bytes())?.try_into().ok()?,
-    })
 }
 
 fn flag(root: &HostRoot, name: &str, rel: &'static str) -> Result<Option<bool>, HostError> {

@@ -255,6 +255,12 @@ mod tests {
                     "all disks respond in time"
                 ),
                 (
+                    "DiskFailing",
+                    Status::False,
+                    "DisksHealthy",
+                    "all disks respond without errors"
+                ),
+                (
                     "Ready",
                     Status::True,
                     "KubeletReady",
@@ -279,7 +285,7 @@ mod tests {
 
         assert_eq!(
             status.conditions.len(),
-            5,
+            6,
             "conditions of other writers are not included"
         );
         for condition in &status.conditions {
@@ -309,6 +315,6 @@ mod tests {
         );
         assert_eq!(status.addresses, None);
         assert_eq!(status.node_info.boot_id, "boot");
-        assert_eq!(status.conditions.len(), 5);
+        assert_eq!(status.conditions.len(), 6);
     }
 }

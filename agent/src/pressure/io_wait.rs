@@ -1,5 +1,5 @@
-//! Which pods and cgroups use a disk, and consumer waits for it: from two snapshots of the cgroups' `io.stat` and
-//! `io.pressure`.
+//! Which pods and cgroups use a disk, and which wait for it: from two snapshots of the cgroups'
+//! `io.stat` and `io.pressure`.
 //!
 //! Tasks that wait for their own bulk transfer are not a sign of a slow disk: a deep queue of large
 //! requests takes long on every disk. So the largest user does not count as waiting if it transfers
@@ -53,11 +53,12 @@ impl StallShare {
 impl fmt::Display for StallShare {
     /// `4.2%`; from 10% on without a decimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.hundredths < 995 {
-            let tenths = (self.hundredths + 5) / 10;
+        let hundredths = u32::from(self.hundredths);
+        if hundredths < 995 {
+            let tenths = (hundredths + 5) / 10;
             write!(f, "{}.{}%", tenths / 10, tenths % 10)
         } else {
-            write!(f, "{}%", (self.hundredths + 50) / 100)
+            write!(f, "{}%", (hundredths + 50) / 100)
         }
     }
 }

@@ -192,6 +192,8 @@ pub struct DiskWatch {
     statistics: Sampling,
     /// Who waits for I/O is being read.
     io_wait: Sampling,
+    /// Of the last slow window.
+    slow_stamp: Option<Stamp>,
     /// Who used the disks and who waited, as last read.
     last_io_wait: IoWait,
     filesystems: Filesystems,
@@ -229,6 +231,7 @@ impl DiskWatch {
             sampling: Sampling::Idle,
             statistics: Sampling::Idle,
             io_wait: Sampling::Idle,
+            slow_stamp: None,
             last_io_wait: IoWait::default(),
             filesystems: Filesystems::default(),
             unwatched: None,
@@ -279,7 +282,9 @@ impl DiskWatch {
             }
             DiskInput::Started => {
                 self.started = true;
-                self.publish(None)
+                let mut effects = self.publish(None);
+                effects.push(query(DiskQuery::Filesystems));
+                effects
             }
         }
     }
@@ -371,6 +376,7 @@ impl DiskWatch {
         let Some(name) = self.board.name(device).map(str::to_owned) else {
             return effects;
         };
+        self.slow_stamp = Some(stamp);
         let changed = if valid {
             let health = self.board.slow_window(device, window, stamp.kernel, now);
             effects.extend(self.health_changed(device, health));
@@ -404,7 +410,7 @@ impl DiskWatch {
             effects.extend(self.health_changed(device, Some(health)));
         }
         if !effects.is_empty() {
-            effects.extend(self.publish(None));
+            effects.extend(self.publish(self.slow_stamp));
         }
         effects
     }
@@ -483,7 +489,8 @@ impl DiskWatch {
 
     fn tick(&mut self, now: BootNanos, soon: BootNanos) -> Vec<Effect> {
         let list = self.listing.due(now, soon);
-        let list = list.then(|| query(DiskQuery::List));
+        let read = [DiskQuery::List, DiskQuery::Filesystems].map(query);
+        let list = list.then_some(read).into_iter().flatten();
         let sample = match &mut self.schedule {
             Schedule::Periodic { next } if *next <= soon => {
                 *next = now.plus(LONGEST);
@@ -497,7 +504,7 @@ impl DiskWatch {
         };
         let filesystems = self.filesystems.take_due(now);
         let filesystems = filesystems.then(|| query(DiskQuery::Filesystems));
-        list.into_iter().chain(sample).chain(filesystems).collect()
+        list.chain(sample).chain(filesystems).collect()
     }
 
     fn sample_all(&mut self) -> Option<Effect> {

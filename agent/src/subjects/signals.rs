@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, DiskInput, Effect, FactChange, Input, KillCounterInput, PidInput};
-use super::{PodPidInput, Query, Unwatched, pass_on};
+use super::{LargestPodsInput, PodPidInput, Query, Unwatched, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::Disks;
 use crate::pressure::change::PressureChange;
@@ -269,9 +269,6 @@ impl Signals {
         if resized {
             effects.push(self.configure_pids());
         }
-        if changes.iter().any(is_pids_short) {
-            effects.push(pass_on(Input::PodPid(PodPidInput::PidsShort)));
-        }
         effects.extend(self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp))));
         effects.push(pass_on(Input::KillCounter(KillCounterInput::Sampled)));
         effects.push(pass_on(Input::PodPid(PodPidInput::Sampled)));
@@ -313,6 +310,8 @@ impl Signals {
             let began = matches!(change.to, Pressure::UnderPressure { .. });
             let of = cause.filter(|(resource, _)| began && *resource == change.resource);
             effects.extend(of.map(|(resource, stamp)| Effect::Caused { resource, stamp }));
+            let short = LargestPodsInput::short(change.resource).filter(|_| began);
+            effects.extend(short.map(|short| pass_on(Input::LargestPods(short))));
         }
         effects.push(Effect::Publish);
         effects
@@ -363,10 +362,4 @@ impl Signals {
 
 fn sample(stamp: Option<Stamp>) -> Effect {
     Effect::Query(Query::Signals(stamp))
-}
-
-/// Whether pids became scarce.
-fn is_pids_short(change: &PressureChange) -> bool {
-    matches!(change.resource, Resource::Pids | Resource::PodsPids)
-        && matches!(change.to, Pressure::UnderPressure { .. })
 }

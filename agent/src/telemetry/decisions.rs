@@ -62,10 +62,8 @@ pub fn log(decision: Decision) {
             forks,
             limit,
         } => info!(cgroup, forks, limit, "forks refused at the limit on tasks"),
-        Decision::LargestPods(pods) => {
-            let text = |(pod, tasks): &(String, u64)| format!("{pod}={tasks}");
-            let pods: Vec<String> = pods.iter().map(text).collect();
-            info!(pods = escape(pods.join(" ")), "pods with most tasks");
+        Decision::LargestPods { resource, pods } => {
+            info!(resource = resource.as_str(), %pods, "largest pods");
         }
         Decision::KillsReportedByNumber { cgroup, kills } => {
             info!(
@@ -313,8 +311,11 @@ mod tests {
                  some_avg10=41.5 some_avg60=12.0",
             ),
             (
-                Decision::LargestPods(vec![("a\u{1b}[31m".to_owned(), 64), ("b".to_owned(), 2)]),
-                "INFO pods with most tasks pods=\"a\\\\u{1b}[31m=64 b=2\"",
+                Decision::LargestPods {
+                    resource: Resource::Pids,
+                    pods: "most tasks: pod a/b (64)".to_owned(),
+                },
+                "INFO largest pods resource=\"pids\" pods=most tasks: pod a/b (64)",
             ),
             (
                 Decision::SourcesLost {

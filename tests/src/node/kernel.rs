@@ -85,13 +85,13 @@ impl Kernel {
         .await;
     }
 
-    /// A disk, by its numbers, was slow for a second, or is quick again.
-    pub async fn disk_state(&self, (major, minor): (u32, u32), side: Side) {
+    /// A disk was slow for the last second, which is long enough with the settings of a test.
+    pub async fn slow_window(&self, (major, minor): (u32, u32)) {
         self.send(&SlowWindow {
             header: self.header::<SlowWindow>(EventKind::SlowWindow),
             dev: device_key(major, minor),
             judged: 10,
-            slow: if side == Side::Over { 9 } else { 0 },
+            slow: 9,
             pad: 0,
             window_ns: 1_000_000_000,
             ago_ns: 0,

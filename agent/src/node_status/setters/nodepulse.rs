@@ -410,10 +410,12 @@ mod tests {
         let before = vec![
             before_restart("DiskSpaceLow"),
             before_restart("DiskIOPressure"),
+            before_restart("DiskFailing"),
         ];
         let kept = [
             (Resource::Disk, Cause::Stored),
             (Resource::DiskIo, Cause::Stored),
+            (Resource::DiskFailing, Cause::Stored),
         ];
         let texts = |facts: &Facts| -> Vec<_> {
             let all = conditions_of(facts, before.clone()).into_iter();
@@ -424,8 +426,9 @@ mod tests {
         };
         let then = "stored message".to_owned();
         let expected = (Status::True, then, wall(1_000_000_000));
-        assert_eq!(texts(&with(&kept, &[])), [expected.clone(), expected]);
-        for (status, _, _) in texts(&with(&kept, &[Resource::Disk, Resource::DiskIo])) {
+        let three = [expected.clone(), expected.clone(), expected];
+        assert_eq!(texts(&with(&kept, &[])), three);
+        for (status, _, _) in texts(&with(&kept, &kept.map(|(resource, _)| resource))) {
             assert_eq!(status, Status::Unknown);
         }
     }
@@ -454,6 +457,6 @@ mod tests {
             unavailable("FrequentOOMKills"),
             unavailable("PodsDiskStallPressure"),
         ];
-        assert_eq!((all.len(), unknown), (7, expected.to_vec()));
+        assert_eq!((all.len(), unknown), (8, expected.to_vec()));
     }
 }

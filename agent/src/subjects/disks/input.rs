@@ -50,7 +50,7 @@ pub enum DiskInput {
         /// Of the report.
         stamp: Stamp,
     },
-    /// The answer to [`crate::subjects::Query::IoWait`].
+    /// The answer to [`crate::subjects::Query::IoWait`], with the names of pods.
     IoWaitRead(IoWait),
     /// The answer to [`super::DiskQuery::Counters`].
     Sampled(Vec<DiskCounters>),

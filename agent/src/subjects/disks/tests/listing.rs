@@ -123,7 +123,8 @@ fn an_announced_disk_is_read_and_once_more_if_it_came_too_early() {
     let retry = at(2).plus(RETRY);
     assert_eq!(run.watch.due(), Some(retry));
     let effects = run.at(retry, DiskInput::Tick { soon: retry });
-    assert_eq!(queries(&effects), [DiskQuery::List]);
+    let both = [DiskQuery::List, DiskQuery::Filesystems];
+    assert_eq!(queries(&effects), both);
     assert_eq!(run.watch.due(), None, "once");
 
     run.on(3, found(&sdb, Some(disk("sdb", 16))));
