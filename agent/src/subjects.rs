@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -163,6 +164,8 @@ pub enum Query {
     /// Which pods and cgroups use these disks, and which wait for them, a second later:
     /// [`DiskInput::IoWaitRead`].
     IoWait(Vec<DeviceNumber>),
+    /// The judged requests of these disks, by the completion probe: [`DiskInput::LatencyRead`].
+    JudgedLatency(Vec<DeviceNumber>),
     /// Memory and pids: [`SignalInput::Sampled`]. The stamp is that of the record behind it.
     Signals(Option<Stamp>),
     /// The root directory's file system, later: [`SignalInput::StorageSampled`].
@@ -268,6 +271,13 @@ pub enum MapUpdate {
     WatchDisks(Vec<WatchedDisk>),
     /// Do not watch this disk any more.
     ForgetDisk(DeviceNumber),
+    /// Judged requests of a watched disk are slow from this latency on.
+    DiskLimit {
+        /// The disk.
+        device: DeviceNumber,
+        /// The limit.
+        limit: Duration,
+    },
 }
 
 /// A decision of a subject, to be logged.

@@ -24,13 +24,16 @@ use crate::reading::{Disk, DiskRole, NodeFilesystem};
 use crate::record::{DiskAction, DiskChange};
 use crate::units::DeviceNumber;
 
+mod auto_limits;
 mod filesystems;
 mod input;
 mod listing;
 
+pub use auto_limits::ComputedLimit;
 pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport};
 pub use listing::{Unwatched, WatchedDisk};
 
+use auto_limits::AutoLimits;
 use filesystems::Filesystems;
 use listing::Listing;
 
@@ -79,6 +82,8 @@ pub enum DiskDecision {
         /// Its name.
         name: String,
     },
+    /// A computed limit of a disk changed.
+    LimitComputed(ComputedLimit),
     /// I/O statistics of a disk are off.
     StatisticsOff {
         /// Its name.
@@ -197,6 +202,7 @@ pub struct DiskWatch {
     /// Who used the disks and who waited, as last read.
     last_io_wait: IoWait,
     filesystems: Filesystems,
+    auto_limits: AutoLimits,
     /// A disk that was unhealthy is not watched any more. Not published yet.
     unwatched: Option<Unwatched>,
     started: bool,
@@ -234,6 +240,7 @@ impl DiskWatch {
             slow_stamp: None,
             last_io_wait: IoWait::default(),
             filesystems: Filesystems::default(),
+            auto_limits: AutoLimits::default(),
             unwatched: None,
             started: false,
         }
@@ -269,8 +276,10 @@ impl DiskWatch {
             DiskInput::StorageSampled { read_only } => {
                 let mut effects = self.filesystems_read(read_only);
                 effects.extend(self.check_statistics());
+                effects.extend(self.read_latency(now));
                 effects
             }
+            DiskInput::LatencyRead(read) => self.latency_read(read),
             DiskInput::FilesystemsRead(read_only) => self.filesystems_read(read_only),
             DiskInput::Tick { soon } => self.tick(now, soon),
             DiskInput::Configured(settings) => {
