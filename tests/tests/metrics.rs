@@ -6,7 +6,7 @@ use agent_common::DropReason;
 use nodepulse::kernel::Probe;
 use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::metrics::Metrics;
-use nodepulse::record::{ScopeSource, Side};
+use nodepulse::record::ScopeSource;
 use nodepulse::units::DeviceNumber;
 use nodepulse::units::latency::DiskLatency;
 use nodepulse_tests::SOON;

@@ -31,7 +31,7 @@ mod listing;
 
 pub use auto_limits::ComputedLimit;
 pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport};
-pub use listing::{Unwatched, WatchedDisk};
+pub use listing::{UnwatchReason, Unwatched, WatchedDisk};
 
 use auto_limits::AutoLimits;
 use filesystems::Filesystems;
@@ -118,15 +118,6 @@ pub enum DiskDecision {
         /// From now on.
         read_only: bool,
     },
-}
-
-/// Why a disk is not watched any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum UnwatchReason {
-    /// It was removed.
-    Removed,
-    /// Its I/O statistics are off.
-    StatisticsOff,
 }
 
 /// Whether the completion probe is attached.

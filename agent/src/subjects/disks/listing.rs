@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DiskDecision, DiskWatch, UnwatchReason, log};
+use super::{DiskDecision, DiskWatch, log};
 use crate::clock::BootNanos;
 use crate::config::{DiskIo, SlowLimit};
 use crate::reading::{Disk, DiskRole};
@@ -38,6 +38,15 @@ pub struct WatchedDisk {
     pub window: Duration,
     /// Who is affected if it fails.
     pub role: DiskRole,
+}
+
+/// Why a disk is not watched any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UnwatchReason {
+    /// It was removed.
+    Removed,
+    /// Its I/O statistics are off.
+    StatisticsOff,
 }
 
 /// A disk that was unhealthy is present but not watched any more.
