@@ -52,6 +52,9 @@ impl Queries {
         let cgroups = &mut self.cgroups;
         Some(match query {
             Query::Disk(query) => return self.ask(Question::Disk(query)),
+            Query::JudgedLatency(disks) => {
+                Input::Disk(DiskInput::LatencyRead(self.probes.judged_latency(&disks)))
+            }
             Query::IoWait(disks) => return self.ask(Question::IoWait(disks)),
             Query::LargestPods(of) => return self.ask(Question::LargestPods(of)),
             Query::VolumesOnDisk(disk) => return self.ask(Question::VolumesOnDisk(disk)),

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -173,6 +174,8 @@ pub enum Query {
     IoWait(Vec<DeviceNumber>),
     /// The pods that use this disk, later: [`VolumeInput::Read`].
     VolumesOnDisk(DeviceNumber),
+    /// The judged requests of these disks, by the completion probe: [`DiskInput::LatencyRead`].
+    JudgedLatency(Vec<DeviceNumber>),
     /// Memory and pids: [`SignalInput::Sampled`]. The stamp is that of the record behind it.
     Signals(Option<Stamp>),
     /// The root directory's file system, later: [`SignalInput::StorageSampled`].
@@ -278,6 +281,13 @@ pub enum MapUpdate {
     WatchDisks(Vec<WatchedDisk>),
     /// Do not watch this disk any more.
     ForgetDisk(DeviceNumber),
+    /// Judged requests of a watched disk are slow from this latency on.
+    DiskLimit {
+        /// The disk.
+        device: DeviceNumber,
+        /// The limit.
+        limit: Duration,
+    },
 }
 
 /// A decision of a subject, to be logged.

@@ -20,7 +20,7 @@ use nodepulse::kernel::{KillHook, Probe, ProbeState, Wanted};
 use nodepulse::units::DeviceNumber;
 
 use crate::loaded::disks::{self, Disk};
-use crate::loaded::{Loaded, kills, pids, programs};
+use crate::loaded::{Loaded, judged, kills, pids, programs};
 use crate::provoke::Provoke;
 use crate::provoke::disk::{DirectFile, disk_of_node};
 use crate::{eventually, logged};
@@ -50,6 +50,10 @@ enum Check {
     PidTrend,
     ForkStorm,
     DiskLimit,
+    DiskJudged,
+    DiskFew,
+    DiskSilence,
+    DiskPassthrough,
     DiskThrottled,
     DiskFlushZero,
     DiskDiscard,
@@ -106,7 +110,7 @@ fn no_memory_cgroups() -> bool {
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 35] = [
+    const ALL: [Self; 39] = [
         Self::Load,
         Self::OomNested,
         Self::OomCgroupRemoved,
@@ -122,6 +126,10 @@ impl Check {
         Self::PidTrend,
         Self::ForkStorm,
         Self::DiskLimit,
+        Self::DiskJudged,
+        Self::DiskFew,
+        Self::DiskSilence,
+        Self::DiskPassthrough,
         Self::DiskThrottled,
         Self::DiskFlushZero,
         Self::DiskDiscard,
@@ -183,6 +191,10 @@ impl Check {
             Self::PidTrend => "pid-trend",
             Self::ForkStorm => "fork-storm",
             Self::DiskLimit => "disk-limit",
+            Self::DiskJudged => "disk-judged",
+            Self::DiskFew => "disk-few",
+            Self::DiskSilence => "disk-silence",
+            Self::DiskPassthrough => "disk-passthrough",
             Self::DiskThrottled => "disk-throttled",
             Self::DiskFlushZero => "disk-flush-zero",
             Self::DiskDiscard => "disk-discard",
@@ -213,6 +225,10 @@ impl Check {
         match self {
             Self::PidCrossing | Self::PidTrend | Self::ForkStorm => Some(Probe::PidFork),
             Self::DiskLimit
+            | Self::DiskJudged
+            | Self::DiskFew
+            | Self::DiskSilence
+            | Self::DiskPassthrough
             | Self::DiskThrottled
             | Self::DiskFlushZero
             | Self::DiskDiscard
@@ -291,6 +307,10 @@ impl Check {
                 let file = DirectFile::device(fast.node)?;
                 disks::limit(loaded, &file, fast.device).await
             }
+            Self::DiskJudged => judged::classes(loaded, watched(&disk("fast")?)?),
+            Self::DiskFew => judged::few(loaded, watched(&disk("slow")?)?).await,
+            Self::DiskSilence => judged::silence(loaded, watched(&disk("fast")?)?).await,
+            Self::DiskPassthrough => unwell::passthrough(loaded, watched(&disk("fast")?)?),
             Self::DiskThrottled => {
                 let (slow, fast) = (disk("slow")?, disk("fast")?);
                 disks::throttled(loaded, watched(&slow)?, watched(&fast)?).await

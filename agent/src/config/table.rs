@@ -409,7 +409,8 @@ keys! {
     disk_io_solid_state_slow: SlowLimit = SLOW_LIMIT
         .key("diskIO.solidState.slow", "Duration from which a request to a solid-state disk is slow")
         .details("`auto` is the larger of 20 ms (100 ms for a rotational disk) and four times the 99.9th \
-                  percentile of the disk's own latency over the last day.")
+                  percentile of the disk's own latency over the last day, but at most 200 ms (1 s). It is \
+                  computed once an hour; with fewer than 5,000 requests in the day, the 20 ms (100 ms) apply.")
         .default("auto", "20ms is above the latency of a healthy solid-state disk").example("20ms").live();
     disk_io_rotational_slow: SlowLimit = SLOW_LIMIT
         .key("diskIO.rotational.slow", "Duration from which a request to a rotational disk is slow")

@@ -159,6 +159,14 @@ impl Kernel {
         self.disks.put(device, entry)
     }
 
+    /// Sets from which latency on a judged request of `device` is slow, and keeps its counters.
+    pub fn limit_disk(&mut self, device: DeviceNumber, slow_ns: u64) -> Result<(), KernelError> {
+        match self.disks.get(device) {
+            Some(entry) => self.disks.put(device, DiskEntry { slow_ns, ..entry }),
+            None => Ok(()),
+        }
+    }
+
     /// Stops watching `device`.
     pub fn forget_disk(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         self.disks.remove(device)

@@ -13,10 +13,12 @@ use crate::clock::BootNanos;
 use crate::reading::DiskRole;
 use crate::units::DeviceNumber;
 
+mod auto_limit;
 mod errors;
 mod progress;
 mod slow;
 
+pub use auto_limit::{AutoLimit, LatencyDay};
 pub use slow::{SlowRequests, Window};
 
 use errors::Errors;

@@ -16,6 +16,7 @@ use crate::pressure::pids::PidLevels;
 use crate::reading::Signal;
 use crate::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
 use crate::units::DeviceNumber;
+use crate::units::latency::Buckets;
 
 pub struct Probes {
     kernel: Option<Kernel>,
@@ -73,6 +74,16 @@ impl Probes {
         (at != 0).then_some(BootNanos(at))
     }
 
+    /// The judged requests of these disks by latency. Without programs there are none.
+    pub fn judged_latency(&self, disks: &[DeviceNumber]) -> Vec<(DeviceNumber, Buckets)> {
+        let Some(kernel) = &self.kernel else {
+            return Vec::new();
+        };
+        let read =
+            |device: &DeviceNumber| Some((*device, counters::judged(&kernel.disk(*device)?)));
+        disks.iter().filter_map(read).collect()
+    }
+
     /// Writes to a map of the programs, if any are loaded, and answers the subject.
     pub fn write(&mut self, update: MapUpdate) -> Option<Input> {
         let kernel = self.kernel.as_mut();
@@ -89,6 +100,10 @@ impl Probes {
             MapUpdate::ForgetDisk(device) => {
                 ("disks", kernel.map(|kernel| kernel.forget_disk(device)))
             }
+            MapUpdate::DiskLimit { device, limit } => (
+                "disks",
+                kernel.map(|kernel| kernel.limit_disk(device, nanos(limit))),
+            ),
         };
         if let Some(Err(err)) = written {
             warn!(
@@ -246,6 +261,7 @@ mod tests {
             device: DeviceNumber { major: 8, minor: 0 },
             name: "sda".to_owned(),
             slow: Duration::from_millis(20),
+            auto: true,
             window: Duration::from_secs(1),
             role: DiskRole::Node,
         };

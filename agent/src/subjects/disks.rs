@@ -24,14 +24,17 @@ use crate::reading::{Disk, DiskRole, NodeFilesystem};
 use crate::record::{DiskAction, DiskChange};
 use crate::units::DeviceNumber;
 
+mod auto_limits;
 mod filesystems;
 mod input;
 mod listing;
 mod reports;
 
+pub use auto_limits::ComputedLimit;
 pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport};
-pub use listing::{Unwatched, WatchedDisk};
+pub use listing::{UnwatchReason, Unwatched, WatchedDisk};
 
+use auto_limits::AutoLimits;
 use filesystems::Filesystems;
 use listing::Listing;
 
@@ -80,6 +83,8 @@ pub enum DiskDecision {
         /// Its name.
         name: String,
     },
+    /// A computed limit of a disk changed.
+    LimitComputed(ComputedLimit),
     /// I/O statistics of a disk are off.
     StatisticsOff {
         /// Its name.
@@ -114,15 +119,6 @@ pub enum DiskDecision {
         /// From now on.
         read_only: bool,
     },
-}
-
-/// Why a disk is not watched any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum UnwatchReason {
-    /// It was removed.
-    Removed,
-    /// Its I/O statistics are off.
-    StatisticsOff,
 }
 
 /// Whether the completion probe is attached.
@@ -198,6 +194,7 @@ pub struct DiskWatch {
     /// Who used the disks and who waited, as last read.
     last_io_wait: IoWait,
     filesystems: Filesystems,
+    auto_limits: AutoLimits,
     /// A disk that was unhealthy is not watched any more. Not published yet.
     unwatched: Option<Unwatched>,
     started: bool,
@@ -235,6 +232,7 @@ impl DiskWatch {
             slow_stamp: None,
             last_io_wait: IoWait::default(),
             filesystems: Filesystems::default(),
+            auto_limits: AutoLimits::default(),
             unwatched: None,
             started: false,
         }
@@ -270,8 +268,10 @@ impl DiskWatch {
             DiskInput::StorageSampled { read_only } => {
                 let mut effects = self.filesystems_read(read_only);
                 effects.extend(self.check_statistics());
+                effects.extend(self.read_latency(now));
                 effects
             }
+            DiskInput::LatencyRead(read) => self.latency_read(read),
             DiskInput::FilesystemsRead(read_only) => self.filesystems_read(read_only),
             DiskInput::Tick { soon } => self.tick(now, soon),
             DiskInput::Configured(settings) => {

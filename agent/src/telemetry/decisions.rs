@@ -9,7 +9,7 @@ use crate::kube_event::Finding;
 use crate::pressure::disks::Window;
 use crate::reading::{DiskRole, Resource, Signal};
 use crate::record::{DiskAction, Side};
-use crate::subjects::disks::{DiskError, DiskReport, UnwatchReason};
+use crate::subjects::disks::{ComputedLimit, DiskError, DiskReport, UnwatchReason};
 use crate::subjects::{Decision, DiskDecision, StallDecision};
 use crate::units::DeviceNumber;
 
@@ -126,6 +126,23 @@ fn log_disk(decision: DiskDecision) {
         }
         DiskDecision::TooMany { name } => {
             warn!(disk = %escape(&name), "too many disks; disk not watched");
+        }
+        DiskDecision::LimitComputed(computed) => {
+            let ComputedLimit {
+                name,
+                limit,
+                fixed,
+                percentile,
+                requests,
+            } = computed;
+            info!(
+                disk = %escape(&name),
+                limit_ms = limit.as_millis(),
+                least_ms = fixed.as_millis(),
+                p99_9_us = percentile.map(|usual| usual.as_micros()),
+                requests,
+                "limit of a disk computed from its latency of the last day"
+            );
         }
         DiskDecision::StatisticsOff { name } => warn!(
             disk = %escape(&name),

@@ -78,6 +78,11 @@ impl DirectFile {
         (0..count).try_for_each(|n| self.write_at(n * BLOCK as u64, BLOCK).map(drop))
     }
 
+    /// Writes one large block.
+    pub fn write_large(&self) -> io::Result<()> {
+        self.write_at(0, LARGE).map(drop)
+    }
+
     /// Reads small block number `n`.
     pub fn read(&self, n: u64) -> io::Result<()> {
         let mut buffer = vec![0_u8; 2 * BLOCK];

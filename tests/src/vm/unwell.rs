@@ -102,6 +102,23 @@ pub(super) fn bad_block(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<Strin
     Ok(format!("errno {error:?}, {errors} failed requests"))
 }
 
+/// The controller of the disk is asked about it, as SMART tools do: that is no read or write, however
+/// long it takes.
+pub(super) fn passthrough(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
+    const ASKED: u32 = 5;
+    let watch = DiskEntry::new(1, MILLISECOND_NS);
+    loaded.kernel.watch_disk(disk.device, watch)?;
+    let controller = Path::new("/sys/block")
+        .join(name(disk.node)?)
+        .join("device");
+    let rescan = controller.join("rescan_controller");
+    (0..ASKED).try_for_each(|_| fs::write(&rescan, "1"))?;
+    let entry = entry(loaded, disk)?;
+    assert_eq!((disks::completed(&entry), entry.slow), (0, 0));
+    assert_eq!(entry.errors, 0);
+    Ok(format!("rescanned {ASKED} times, no request counted"))
+}
+
 /// It is created on request, can be written to, and is removed.
 pub(super) async fn plugged() -> io::Result<String> {
     assert!(disk("later").is_err(), "it was not requested yet");

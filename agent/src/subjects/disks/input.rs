@@ -10,6 +10,7 @@ use crate::pressure::io_wait::IoWait;
 use crate::reading::{Disk, NodeFilesystem};
 use crate::record::DiskChange;
 use crate::units::DeviceNumber;
+use crate::units::latency::Buckets;
 
 /// Everything that can happen to the disks. `soon` is the moment up to which work that need not be
 /// exact is done in this wake-up.
@@ -52,6 +53,9 @@ pub enum DiskInput {
     },
     /// The answer to [`crate::subjects::Query::IoWait`], with the names of pods.
     IoWaitRead(IoWait),
+    /// The answer to [`crate::subjects::Query::JudgedLatency`]: the judged requests of each disk by
+    /// latency, as far as they can be read.
+    LatencyRead(Vec<(DeviceNumber, Buckets)>),
     /// The answer to [`super::DiskQuery::Counters`].
     Sampled(Vec<DiskCounters>),
     /// The answer to [`super::DiskQuery::Switched`].

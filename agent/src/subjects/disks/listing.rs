@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{DiskDecision, DiskWatch, UnwatchReason, log};
+use super::{DiskDecision, DiskWatch, log};
 use crate::clock::BootNanos;
 use crate::config::{DiskIo, SlowLimit};
 use crate::reading::{Disk, DiskRole};
@@ -32,10 +32,21 @@ pub struct WatchedDisk {
     pub name: String,
     /// A request that takes this long is slow.
     pub slow: Duration,
+    /// The limit is computed from the latency of the disk; `slow` is the least limit.
+    pub auto: bool,
     /// The share of slow requests is taken over this time.
     pub window: Duration,
     /// Who is affected if it fails.
     pub role: DiskRole,
+}
+
+/// Why a disk is not watched any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UnwatchReason {
+    /// It was removed.
+    Removed,
+    /// Its I/O statistics are off.
+    StatisticsOff,
 }
 
 /// A disk that was unhealthy is present but not watched any more.
@@ -139,6 +150,10 @@ impl DiskWatch {
         for disk in disks {
             self.board
                 .watch(disk.device, disk.name.clone(), disk.role, disk.slow);
+            if let Some(limit) = self.auto_limits.watch(&disk) {
+                let device = disk.device;
+                effects.push(Effect::Map(MapUpdate::DiskLimit { device, limit }));
+            }
             effects.push(log(DiskDecision::Watched(disk)));
         }
         effects.extend(self.publish(None));
@@ -159,11 +174,13 @@ impl DiskWatch {
             return None;
         }
         self.unmeasured.remove(&disk.name);
-        let slow = limit(&self.settings, &disk);
+        let (slow, auto) = limit(&self.settings, &disk);
         let known = self.board.name(disk.device) == Some(disk.name.as_str());
         let same_window = self.listing.window == self.settings.window;
         let same_role = self.board.role(disk.device) == Some(disk.role);
-        if known && same_window && same_role && self.board.limit(disk.device) == Some(slow) {
+        let same_limit = self.board.limit(disk.device) == Some(slow)
+            && self.auto_limits.contains(disk.device) == auto;
+        if known && same_window && same_role && same_limit {
             return None;
         }
         let Disk {
@@ -177,6 +194,7 @@ impl DiskWatch {
             device,
             name,
             slow,
+            auto,
             window: self.settings.window,
             role,
         })
@@ -222,7 +240,13 @@ impl DiskWatch {
         self.board.forget(device, now)
     }
 
-    fn end_watch(&self, device: DeviceNumber, reason: UnwatchReason, effects: &mut Vec<Effect>) {
+    fn end_watch(
+        &mut self,
+        device: DeviceNumber,
+        reason: UnwatchReason,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.auto_limits.forget(device);
         let name = self.board.name(device).unwrap_or_default().to_owned();
         effects.push(log(DiskDecision::Unwatched {
             device,
@@ -233,9 +257,10 @@ impl DiskWatch {
     }
 }
 
-/// The limit for a disk: the one set for its name, else that of its kind. A virtio disk reports
+/// The limit for a disk, and whether it is the least of a computed one: the one set for its name, else
+/// that of its kind. A virtio disk reports
 /// that it rotates, whatever it is made of.
-fn limit(config: &DiskIo, disk: &Disk) -> Duration {
+fn limit(config: &DiskIo, disk: &Disk) -> (Duration, bool) {
     let (of_kind, fixed) = if disk.rotational && !disk.virtio {
         (config.rotational_slow, ROTATIONAL_SLOW)
     } else {
@@ -243,7 +268,7 @@ fn limit(config: &DiskIo, disk: &Disk) -> Duration {
     };
     let of_device = config.devices.get(&disk.name).copied();
     match of_device.unwrap_or(of_kind) {
-        SlowLimit::Fixed(limit) => limit,
-        SlowLimit::Auto => fixed,
+        SlowLimit::Fixed(limit) => (limit, false),
+        SlowLimit::Auto => (fixed, true),
     }
 }

@@ -6,6 +6,7 @@ use crate::config::SlowLimit;
 use crate::pressure::disks::DiskSample;
 use crate::subjects::MapUpdate;
 
+mod auto_limits;
 mod listing;
 
 /// Some time after the boot.

@@ -1,0 +1,209 @@
+//! The latency limit of a disk, derived from what is usual for this disk: `slow: auto`.
+//!
+//! The kernel program counts the judged requests of a disk by latency. Once an hour, the difference
+//! to the hour before is kept, for a day. The limit is [`FACTOR`] times the 99.9th percentile of
+//! these requests, at least the fixed limit, and at most [`MAX_FACTOR`] times the fixed limit: a disk
+//! that was slow for a day has a high percentile, and must still be found slow.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::units::latency::{Buckets, bucket_end};
+
+/// Differences that are kept, one an hour.
+const HOURS: usize = 24;
+
+/// The limit is this many times the percentile.
+const FACTOR: u32 = 4;
+
+/// The limit is at most this many times the fixed limit.
+const MAX_FACTOR: u32 = 10;
+
+/// With fewer requests, the percentile depends on a handful of them, and the fixed limit applies.
+const MIN_REQUESTS: u64 = 5_000;
+
+/// Of 1,000 requests, those up to the percentile.
+const PER_MILLE: u64 = 999;
+
+/// What limit applies to a disk, and how it was computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AutoLimit {
+    /// A judged request that takes this long is slow.
+    pub limit: Duration,
+    /// The 99.9th percentile; `None`: there are too few requests.
+    pub percentile: Option<Duration>,
+    /// Judged requests in the last day.
+    pub requests: u64,
+}
+
+/// The judged requests of the last day.
+#[derive(Debug, Clone, Default)]
+pub struct LatencyDay {
+    /// The counters when they were read last.
+    last: Buckets,
+    /// Requests of each hour, the oldest first.
+    hours: VecDeque<Buckets>,
+}
+
+impl LatencyDay {
+    /// Takes the counters of the program, read an hour after those before.
+    pub fn add(&mut self, counters: Buckets) {
+        // They start again at zero if the disk is watched anew.
+        let restarted = counters
+            .iter()
+            .zip(&self.last)
+            .any(|(now, last)| now < last);
+        let mut hour = counters;
+        if !restarted {
+            for (count, last) in hour.iter_mut().zip(&self.last) {
+                *count = count.saturating_sub(*last);
+            }
+        }
+        self.last = counters;
+        if self.hours.len() == HOURS {
+            self.hours.pop_front();
+        }
+        self.hours.push_back(hour);
+    }
+
+    /// The limit for the next hour. `fixed` is that of this kind of disk.
+    #[must_use]
+    pub fn limit(&self, fixed: Duration) -> AutoLimit {
+        let day = self.day();
+        let requests = day
+            .iter()
+            .fold(0, |sum: u64, count| sum.saturating_add(*count));
+        let percentile = (requests >= MIN_REQUESTS).then(|| percentile(&day, requests));
+        let largest = fixed.saturating_mul(MAX_FACTOR);
+        let limit = percentile.map_or(fixed, |usual| {
+            usual.saturating_mul(FACTOR).clamp(fixed, largest)
+        });
+        AutoLimit {
+            limit,
+            percentile,
+            requests,
+        }
+    }
+
+    fn day(&self) -> Buckets {
+        let mut day = Buckets::default();
+        for hour in &self.hours {
+            for (sum, count) in day.iter_mut().zip(hour) {
+                *sum = sum.saturating_add(*count);
+            }
+        }
+        day
+    }
+}
+
+/// The latency that 99.9 % of the requests do not exceed. Within a bucket, they are taken as evenly
+/// distributed; in the last one, which is open, as being at its start.
+fn percentile(day: &Buckets, requests: u64) -> Duration {
+    let rank = requests.saturating_mul(PER_MILLE).div_ceil(1000);
+    let (mut before, mut start) = (0_u64, Duration::ZERO);
+    for (bucket, count) in day.iter().enumerate() {
+        let Some(end) = bucket_end(bucket) else {
+            return start;
+        };
+        let within = rank.saturating_sub(before);
+        if within <= *count {
+            #[expect(clippy::cast_precision_loss, reason = "a share of a bucket")]
+            let share = within as f64 / (*count).max(1) as f64;
+            return start + (end.saturating_sub(start)).mul_f64(share);
+        }
+        before = before.saturating_add(*count);
+        start = end;
+    }
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXED: Duration = Duration::from_millis(20);
+
+    /// Requests in one bucket, the rest below 65 µs.
+    fn hour(in_bucket: usize, count: u64, requests: u64) -> Buckets {
+        let mut hour = Buckets::default();
+        hour[0] = requests - count;
+        hour[in_bucket] += count;
+        hour
+    }
+
+    fn after(hours: &[Buckets]) -> LatencyDay {
+        let (mut day, mut counters) = (LatencyDay::default(), Buckets::default());
+        for hour in hours {
+            for (sum, count) in counters.iter_mut().zip(hour) {
+                *sum += count;
+            }
+            day.add(counters);
+        }
+        day
+    }
+
+    #[test]
+    fn the_limit_follows_the_percentile_between_the_fixed_limit_and_ten_times_that() {
+        let ms = Duration::from_micros;
+        //  requests of an hour, limit in µs, name
+        let rows = [
+            (
+                hour(0, 0, 10_000),
+                20_000,
+                "a fast disk has the fixed limit",
+            ),
+            (hour(6, 100, 10_000), 20_000, "4 × 4.2 ms is below it"),
+            // From 8.4 to 16.8 ms: 10 of the 20 are above the percentile.
+            (
+                hour(8, 20, 10_000),
+                50_332,
+                "half of the bucket, times four",
+            ),
+            (hour(8, 10, 10_000), 20_000, "exactly 0.1 % are slower"),
+            (hour(9, 11, 10_000), 73_214, "a little more than 0.1 %"),
+            (hour(12, 5_000, 10_000), 200_000, "at most ten times"),
+            (hour(15, 5_000, 10_000), 200_000, "in the open bucket"),
+            (hour(12, 2_500, 4_999), 20_000, "too few requests"),
+            (hour(12, 2_500, 5_000), 200_000, "enough of them"),
+        ];
+        for (requests, expected, name) in rows {
+            let limit = after(&[requests]).limit(FIXED).limit;
+            let off = limit.abs_diff(ms(expected));
+            assert!(off < ms(10), "{name}: {limit:?}");
+        }
+    }
+
+    #[test]
+    fn the_computation_is_part_of_the_limit() {
+        let day = after(&[hour(8, 20, 10_000), hour(0, 0, 50)]);
+        let limit = day.limit(FIXED);
+        assert_eq!(limit.requests, 10_050);
+        assert!(
+            limit
+                .percentile
+                .is_some_and(|usual| usual * 4 == limit.limit)
+        );
+        let few = after(&[hour(12, 1, 50)]).limit(FIXED);
+        assert_eq!((few.percentile, few.requests), (None, 50));
+    }
+
+    #[test]
+    fn an_hour_is_forgotten_after_a_day() {
+        let slow = hour(12, 10_000, 10_000);
+        let quick = hour(0, 0, 10_000);
+        let mut hours = vec![slow];
+        hours.extend([quick; 23]);
+        assert_eq!(after(&hours).limit(FIXED).limit, FIXED * 10);
+        hours.push(quick);
+        let day = after(&hours);
+        assert_eq!(day.limit(FIXED).limit, FIXED);
+        assert_eq!(day.hours.len(), HOURS);
+    }
+
+    #[test]
+    fn counters_that_start_again_are_all_of_this_hour() {
+        let mut day = after(&[hour(0, 0, 10_000)]);
+        day.add(hour(0, 0, 300));
+        assert_eq!(day.limit(FIXED).requests, 10_300);
+    }
+}
