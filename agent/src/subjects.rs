@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{BootNanos, Stamp};
 use crate::config::{DiskIo, Mode};
-use crate::kube_event::{Draft, Finding, NodeEvents};
+use crate::kube_event::{Amendment, Draft, Finding, NodeEvents};
 use crate::node_status::{Disks, Facts};
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
@@ -127,6 +127,8 @@ pub enum Effect {
     Input(Box<Input>),
     /// Record a Kubernetes Event.
     Event(Draft),
+    /// Add details to an Event that was recorded.
+    Amend(Amendment),
     /// Compute the status from the facts, now. A condition that became True is written at once.
     Publish,
     /// A kernel record is the cause of the next write of a resource's condition.
@@ -174,6 +176,8 @@ pub enum Query {
     Recall,
     /// The containers of this pod, later: [`IncidentInput::Containers`].
     Containers(Pod),
+    /// Who used the memory before a kill, later: [`IncidentInput::DetailsRead`].
+    KillDetails(incidents::DetailsOf),
     /// The links to the logs of the containers with these ids, later: [`IncidentInput::Links`].
     ContainerLinks(BTreeSet<Box<str>>),
     /// Forks that were refused in the cgroups of pods: [`PodPidInput::Counted`].

@@ -4,6 +4,7 @@
 //! `/kubepods.slice/kubepods-pod1.slice`.
 
 pub mod memory;
+pub mod memory_use;
 pub mod oom;
 pub mod paths;
 pub mod pids;

@@ -19,7 +19,7 @@ use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::{self, LinkSearch, classify};
 use crate::state::State;
-use crate::subjects::incidents::LinksRead;
+use crate::subjects::incidents::{DetailsOf, DetailsRead, LinksRead};
 use crate::subjects::kill_counters::{CgroupKills, CountedKills};
 use crate::subjects::{
     DiskQuery, IncidentInput, Input, KillCounterInput, Previous, Saved, SignalInput, StateInput,
@@ -28,6 +28,7 @@ use crate::subjects::{
 use crate::tasks::Tasks;
 
 mod disk_files;
+mod kill_details;
 pub mod nodefs;
 pub mod saved;
 
@@ -59,6 +60,8 @@ pub enum Question {
     Disk(DiskQuery),
     /// Find the links to the logs of the containers with these ids.
     ContainerLinks(BTreeSet<Box<str>>),
+    /// Read who used the memory before an OOM kill.
+    KillDetails(DetailsOf),
     /// Read the number of OOM kills of each pod.
     Kills,
     /// The same, and load the state file.
@@ -87,6 +90,7 @@ pub struct Blocking {
     /// Separate, so that a hung file system does not delay queries of disks.
     disks: mpsc::Sender<Question>,
     container_logs: mpsc::Sender<Question>,
+    kill_details: mpsc::Sender<Question>,
     /// The state file and the cgroups' counters of OOM kills.
     state: mpsc::Sender<Question>,
     /// Has a separate lane.
@@ -132,6 +136,7 @@ impl Blocking {
             nodefs: lane(Purpose::Nodefs),
             disks: lane(Purpose::Disks),
             container_logs: lane(Purpose::ContainerLogs),
+            kill_details: lane(Purpose::KillDetails),
             state: lane(Purpose::State),
             names: Names::system(),
             answer,
@@ -148,6 +153,7 @@ impl Blocking {
             Question::Storage => &self.nodefs,
             Question::Disk(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
+            Question::KillDetails(_) => &self.kill_details,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
         };
         // Half of the queue is reserved for questions about slow or failing disks. Announced disks
@@ -267,6 +273,10 @@ impl Responder {
             Question::ContainerLinks(ids) => {
                 Input::Incident(IncidentInput::Links(self.links(&ids)))
             }
+            Question::KillDetails(of) => {
+                let read = kill_details::read(&self.root, &self.pods, &of);
+                Input::Incident(IncidentInput::DetailsRead(read))
+            }
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(self.kills())),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
@@ -383,6 +393,9 @@ impl Answer {
             Question::ContainerLinks(_) => {
                 Input::Incident(IncidentInput::Links(LinksRead::Unavailable))
             }
+            Question::KillDetails(_) => {
+                Input::Incident(IncidentInput::DetailsRead(DetailsRead::default()))
+            }
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(None)),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: Previous::Unknown,
@@ -415,6 +428,7 @@ mod tests {
             nodefs: lane(),
             disks: lane(),
             container_logs: lane(),
+            kill_details: lane(),
             state: lane(),
             names: Names::system(),
             answer,

@@ -7,6 +7,7 @@ use tracing::{debug, info, warn};
 use crate::escape::escape;
 use crate::kube_event::Finding;
 use crate::pressure::disks::Health;
+use crate::reading::oom::Consequence;
 use crate::reading::{Resource, Signal};
 use crate::record::{DiskAction, Side};
 use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
@@ -162,6 +163,7 @@ fn log_kill(finding: &Finding) {
         comm = finding.comm,
         cgroup = finding.cgroup.as_deref(),
         limiting = finding.limiting(),
+        consequence = finding.consequence.map(Consequence::as_str),
         effect,
         reason,
         "process OOM-killed"

@@ -151,7 +151,11 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["clock", "reading", "units"]),
         IMPURE,
     ),
-    room("pods", Rooms::Only(&["object_name", "units"]), IMPURE),
+    room(
+        "pods",
+        Rooms::Only(&["object_name", "reading", "units"]),
+        IMPURE,
+    ),
     room(
         "pressure",
         Rooms::Only(&["clock", "reading", "units"]),
