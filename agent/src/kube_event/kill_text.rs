@@ -168,7 +168,7 @@ fn size(bytes: Bytes) -> String {
         .into_iter()
         .find(|bits| bytes.get() >> bits > 0);
     match whole {
-        Some(bits) if bytes.get() % (1 << bits) == 0 => text.replace(".0", ""),
+        Some(bits) if bytes.get().is_multiple_of(1 << bits) => text.replace(".0", ""),
         _ => text,
     }
 }

@@ -147,6 +147,10 @@ pub async fn group(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     Ok(format!("{expected} records"))
 }
 
+/// A process by what is around it, whether it is the first of its namespace, and the cgroup that it
+/// depends on.
+type Position<'a> = (&'a str, &'a [&'a OsStr], Option<bool>, Option<CgroupId>);
+
 /// The position of the victim in its pid namespace, for each way in which a container can be set up.
 async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut tree = tree("positions")?;
@@ -164,8 +168,7 @@ async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     let [namespace, parent, eat] = ["namespace", "parent", "eat"].map(OsStr::new);
     let eat = [eat, container, OsStr::new(&bytes)];
     let inside = Some(container_id);
-    //  the process, whether it is the first of its namespace, the cgroup that it depends on
-    let rows: [(&str, &[&OsStr], Option<bool>, Option<CgroupId>); 5] = [
+    let rows: [Position<'_>; 5] = [
         ("the main process", &[namespace], Some(true), None),
         (
             "a child",

@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn of_ten_thousand_processes_a_part_is_compared() {
         let dir = Scratch::new();
-        let list: String = (1..=10_000).map(|pid| format!("{pid}\n")).collect();
-        dir.write("cg/pod/cgroup.procs", list);
+        let list: Vec<String> = (1..=10_000).map(|pid| pid.to_string()).collect();
+        dir.write("cg/pod/cgroup.procs", list.join("\n"));
         for pid in 1..=1002 {
             process(&dir, pid, pid);
         }

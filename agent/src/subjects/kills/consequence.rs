@@ -78,6 +78,15 @@ mod tests {
     const PODS: &str = "/kubepods";
     const POD: &str = "/kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
 
+    /// The victim's cgroup, its pid in its namespace and the cgroup that it depends on, the group, and
+    /// what follows.
+    type Row<'a> = (
+        &'a str,
+        Option<(u32, Option<&'a str>)>,
+        Option<Option<&'a str>>,
+        Option<Consequence>,
+    );
+
     #[test]
     fn the_consequence_follows_from_the_position_of_the_victim_and_from_the_group() {
         use Consequence::{ChildProcess, MainProcess, WholeContainer};
@@ -88,13 +97,6 @@ mod tests {
         let (shim, service) = (
             "/system.slice/containerd.service",
             "/system.slice/cron.service",
-        );
-        //  victim's cgroup, pid in its namespace, cgroup that it depends on, group
-        type Row<'a> = (
-            &'a str,
-            Option<(u32, Option<&'a str>)>,
-            Option<Option<&'a str>>,
-            Option<Consequence>,
         );
         #[rustfmt::skip]
         let rows: [Row<'_>; 19] = [

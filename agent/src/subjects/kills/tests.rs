@@ -221,22 +221,34 @@ fn the_consequence_is_that_of_the_cgroups_of_the_record() {
         ..main.clone()
     };
     let (pod, shim) = ("/kubepods/podaa", "/system.slice/containerd.service");
-    let rows: [(_, &[&str], _); 3] = [
-        (child, &[CTR, pod, CTR], Consequence::ChildProcess),
-        (main, &[CTR, pod, CTR, shim], Consequence::MainProcess),
+    let rows: [(_, &[u64], &[&str], _); 3] = [
+        (
+            child,
+            &[3, 2, 3],
+            &[CTR, pod, CTR],
+            Consequence::ChildProcess,
+        ),
+        (
+            main,
+            &[3, 2, 3, 5],
+            &[CTR, pod, CTR, shim],
+            Consequence::MainProcess,
+        ),
         (
             group,
+            &[3, 2, 3, 5, 2],
             &[CTR, pod, CTR, shim, pod],
             Consequence::WholeContainer,
         ),
     ];
-    for (kill, found, expected) in rows {
+    for (kill, ids_expected, found, expected) in rows {
         let mut kills = Kills::new(4096);
         let asked = kills.on(recorded(kill), now());
         let Some(Effect::Query(Query::CgroupPaths(ids))) = asked.first() else {
             panic!("{asked:?}");
         };
-        assert_eq!(ids.len(), found.len(), "{expected:?}");
+        let ids: Vec<u64> = ids.iter().map(|id| id.0).collect();
+        assert_eq!(ids, ids_expected, "{expected:?}");
         let found: Vec<_> = found.iter().map(|path| Some(*path)).collect();
         let effects = kills.on(paths(&found), now());
         let Some(Effect::Log(Decision::KillFound(finding))) = effects.first() else {

@@ -256,7 +256,7 @@ impl<'de> Deserializer<'de> for &mut MadeUp {
         variants: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let any = self.below(variants.len() as u64);
+        let any = self.below(u64::try_from(variants.len()).unwrap());
         let (count, made) = self.enums.entry(name).or_insert((variants.len(), 0));
         assert_eq!(*count, variants.len(), "two enums are called {name}");
         let turn = (*made < variants.len()).then_some(*made);
