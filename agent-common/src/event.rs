@@ -164,14 +164,23 @@ pub struct OomKill {
     /// One of the `VIA_` constants.
     pub via: u8,
     /// Always zero.
-    pub pad: [u8; 6],
+    pub pad: [u8; 2],
+    /// Process id of the victim in its innermost pid namespace, unless that is the initial one; 0 if it is,
+    /// and if it is not known.
+    pub ns_tgid: u32,
     /// Id of an ancestor of `cg_limiting` that had exactly as little room left, so that either can have
     /// been hit; 0 for none, and if the source is exact.
     pub cg_tied: u64,
+    /// Id of the memory cgroup of the process that the victim depends on: its parent if `ns_tgid` is 1,
+    /// else the first process of its pid namespace; 0 if `ns_tgid` is.
+    pub cg_reference: u64,
+    /// Id of the highest memory cgroup below the limit that the kernel kills as a whole
+    /// (`memory.oom.group`) and that contains the victim; 0 for none, and if it is not known.
+    pub cg_group: u64,
 }
-layout!(OomKill, 480, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
+layout!(OomKill, 496, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
     scope @ 138, order @ 140, comm @ 144, leaf @ 176, parent @ 272, grandparent @ 368, constraint @ 464, via @ 465,
-    cg_tied @ 472);
+    ns_tgid @ 468, cg_tied @ 472, cg_reference @ 480, cg_group @ 488);
 
 /// The number of pids crossed the level that user space wrote into
 /// [`crate::settings::PidSettings`].

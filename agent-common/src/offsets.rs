@@ -100,6 +100,18 @@ pub struct KernelOffsets {
     pub oc_order: u32,
     /// `oom_control.totalpages`.
     pub oc_totalpages: u32,
+    /// `task_struct.real_parent`.
+    pub task_real_parent: u32,
+    /// `signal_struct.pids[PIDTYPE_TGID]`.
+    pub signal_tgid: u32,
+    /// `pid.level`.
+    pub pid_level: u32,
+    /// `pid.numbers[0].nr`.
+    pub pid_nr: u32,
+    /// `pid_namespace.child_reaper`.
+    pub pid_ns_child_reaper: u32,
+    /// `mem_cgroup.oom_group`, less `mem_cgroup.css`.
+    pub memcg_oom_group: u32,
     /// No offset: 1 if argument 0 of `mark_victim` is the task, 0 if it is a pid.
     /// <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/oom.h#L76-L77>, <https://github.com/gregkh/linux/blob/v5.10.223/include/trace/events/oom.h#L74-L75>
     pub mark_victim_has_task: u32,
@@ -113,7 +125,7 @@ pub struct KernelOffsets {
     /// Always zero.
     pub pad: u32,
 }
-layout!(KernelOffsets, 184);
+layout!(KernelOffsets, 208);
 
 impl KernelOffsets {
     /// This kernel has no such field.
@@ -164,6 +176,12 @@ impl KernelOffsets {
             oc_constraint: M,
             oc_order: M,
             oc_totalpages: M,
+            task_real_parent: M,
+            signal_tgid: M,
+            pid_level: M,
+            pid_nr: M,
+            pid_ns_child_reaper: M,
+            memcg_oom_group: M,
             mark_victim_has_task: 0,
             req_readahead: M,
             req_urgent: M,

@@ -24,6 +24,9 @@ mod victim;
 
 use choice::Choice;
 
+/// Memory cgroups that are read upwards from a task's, which is included.
+const MAX_DEPTH: u32 = 10;
+
 /// `mark_victim(task, uid)`: attached only if the kernel's BTF declares argument 0 as the task.
 /// <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/oom.h#L76-L77>
 #[raw_tracepoint(tracepoint = "mark_victim")]
@@ -124,6 +127,9 @@ fn record_kill(task: Address, choice: &Choice, via: u8) {
         let sizes = victim::memory(record, task).is_some() || via == VIA_EXIT;
         let identity = victim::identity(record, task).is_some();
         let cgroups = cgroup::fill(record, task).is_some();
+        // What cannot be read stays unknown: the kill is complete without it.
+        let _ = victim::position(record, task);
+        let _ = cgroup::group(record, task);
         if !(sizes & identity & cgroups) {
             emit::dropped(DropReason::Unreadable);
         }

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use tokio::sync::mpsc;
 use tracing::{debug, info};
 
+use crate::api::recorder::Delivered;
 use crate::api::{Client, convert};
 use crate::clock::{ALIGN, Alarm, BootNanos, Clock, Now};
 use crate::config::{Config, Mode};
@@ -165,6 +166,11 @@ impl App {
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => change.apply(&mut self.facts),
             Effect::Event(draft) => self.record(draft),
+            Effect::Amend(amendment) => {
+                if let Some(reporting) = &self.reporting {
+                    reporting.amend(amendment);
+                }
+            }
             Effect::Publish => *publish = true,
             Effect::Caused { resource, stamp } => {
                 if let Some(reporting) = &mut self.reporting {
@@ -275,6 +281,9 @@ impl App {
             let is_true = conditions.filter(|condition| condition.status == Status::True);
             let types = is_true.map(|condition| condition.type_.clone()).collect();
             self.feed(Input::State(StateInput::TrueOnNode(types)), now);
+        }
+        if let Report::Event(Delivered { id: Some(id), .. }) = &report {
+            self.feed(Input::Incident(IncidentInput::Delivered(*id)), now);
         }
         self.publish(now);
         if let Some(reporting) = &mut self.reporting {

@@ -20,13 +20,16 @@ use crate::node_status::transition::EventType;
 
 mod finding;
 mod incident;
+mod kill_details;
+mod kill_text;
 mod refused_forks;
 mod reported_kills;
 mod unidentified_kills;
 mod volume;
 
 pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
-pub use incident::{ContainerLabel, Incident, Occurrence, incidents};
+pub use incident::{ContainerLabel, EventPlace, Incident, Occurrence, incidents};
+pub use kill_details::KillDetails;
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use unidentified_kills::{Period, UnidentifiedKills};
@@ -62,6 +65,19 @@ impl Involved {
     }
 }
 
+/// Identifies an Event to which details can be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EventId(pub u64);
+
+/// The new message of an Event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amendment {
+    /// Which Event.
+    pub id: EventId,
+    /// The whole message.
+    pub message: String,
+}
+
 /// An Event to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
@@ -78,6 +94,8 @@ pub struct Draft {
     pub of: u32,
     /// The number of observations: the first value of its `count`.
     pub times: u32,
+    /// Set if details may be added to it later.
+    pub id: Option<EventId>,
     /// The kills that it reports, if any. `EventSink::kill_outcomes` has what became of them.
     pub kills: ReportedKills,
     /// When it happened: the kernel's time if the kernel recorded one.
@@ -100,6 +118,7 @@ impl Draft {
             message: message.to_owned(),
             of: 1,
             times: 1,
+            id: None,
             kills: ReportedKills::default(),
             at,
             stamp: None,

@@ -30,11 +30,13 @@ pub enum Purpose {
     ContainerLogs,
     /// Reads and writes the state file, and the cgroups' counters that are kept there.
     State,
+    /// Reads who used the memory before an OOM kill.
+    KillDetails,
 }
 
 impl Purpose {
     /// All purposes, hence the maximum number of threads.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Configuration,
         Self::Credentials,
         Self::Nodefs,
@@ -42,6 +44,7 @@ impl Purpose {
         Self::Names,
         Self::ContainerLogs,
         Self::State,
+        Self::KillDetails,
     ];
 
     /// As in metrics and messages.
@@ -54,6 +57,7 @@ impl Purpose {
             Self::Names => "names",
             Self::ContainerLogs => "container_logs",
             Self::State => "state",
+            Self::KillDetails => "kill_details",
         }
     }
 }

@@ -127,6 +127,13 @@ pub fn classify(path: &str, pods: &str) -> CgroupKind {
     }
 }
 
+/// The part of `path` that is the path of a container. `None`: it is not in a container.
+pub fn container_path<'a>(path: &'a str, pods: &str) -> Option<&'a str> {
+    let ends = path.match_indices('/').map(|(end, _)| end);
+    let mut above = ends.chain([path.len()]).filter_map(|end| path.get(..end));
+    above.find(|path| matches!(classify(path, pods), CgroupKind::Container { .. }))
+}
+
 /// The class of the pod whose cgroup is at `path`. `None`: it is not the cgroup of a pod.
 pub fn qos_class(path: &str, pods: &str) -> Option<QosClass> {
     let CgroupKind::Pod { .. } = classify(path, pods) else {

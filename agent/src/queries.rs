@@ -61,6 +61,7 @@ impl Queries {
             Query::Storage => return self.ask(Question::Storage),
             Query::KillCounters => return self.ask(Question::Kills),
             Query::Recall => return self.ask(Question::Recall),
+            Query::KillDetails(of) => return self.ask(Question::KillDetails(of)),
             Query::ContainerLinks(ids) => return self.ask(Question::ContainerLinks(ids)),
             Query::Containers(pod) => {
                 self.pods.read_containers(pod);

@@ -127,6 +127,15 @@ pub struct MemcgLimit {
     pub tied: Option<CgroupId>,
 }
 
+/// A process in a pid namespace other than the initial one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespacePid {
+    /// Its process id there; the first process of a namespace has 1.
+    pub pid: Pid,
+    /// The memory cgroup of its parent if it is the first process, else of the first process.
+    pub reference: CgroupId,
+}
+
 /// How an OOM kill was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Via {
@@ -170,6 +179,11 @@ pub struct RecordedKill {
     pub order: Option<i32>,
     /// How the kill was observed.
     pub via: Via,
+    /// The victim in its innermost pid namespace. `None`: that is the initial one, or it is unknown.
+    pub namespace: Option<NamespacePid>,
+    /// The highest cgroup below the limit that the kernel kills as a whole (`memory.oom.group`) and that
+    /// contains the victim. `None`: there is none, or it is unknown.
+    pub group: Option<CgroupId>,
     /// Resident anonymous memory, in pages.
     pub anon_pages: u64,
     /// Resident file pages.

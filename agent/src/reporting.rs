@@ -20,7 +20,7 @@ use crate::api::taints::TaintOutcome;
 use crate::api::{ApiError, Client, Disposition};
 use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::Config;
-use crate::kube_event::{Draft, KillOutcomes};
+use crate::kube_event::{Amendment, Draft, KillOutcomes};
 use crate::node_status::ledger::{Computed, Update};
 use crate::node_status::{Condition, StoredNode};
 use crate::reading::Resource;
@@ -267,6 +267,11 @@ impl Reporting {
     /// being read.
     pub fn event_details(&self, resource: Resource, details: Option<String>) {
         self.details.set(resource, details);
+    }
+
+    /// Adds details to an Event.
+    pub fn amend(&self, amendment: Amendment) {
+        self.events.amend(amendment);
     }
 
     /// What became of kills since the last call.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{BootNanos, Stamp};
 use crate::config::{DiskIo, Mode, OomNodeEvents};
-use crate::kube_event::{Draft, Finding};
+use crate::kube_event::{Amendment, Draft, Finding};
 use crate::node_status::{Disks, Facts};
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
@@ -148,6 +148,8 @@ pub enum Effect {
         /// `None`: they are being read, so that the Event waits for a moment.
         details: Option<String>,
     },
+    /// Add details to an Event that was recorded.
+    Amend(Amendment),
     /// Compute the status from the facts, now. A condition that became True is written at once.
     Publish,
     /// A kernel record is the cause of the next write of a resource's condition.
@@ -202,6 +204,8 @@ pub enum Query {
     Recall,
     /// The containers of this pod, later: [`IncidentInput::Containers`].
     Containers(Pod),
+    /// Who used the memory before a kill, later: [`IncidentInput::DetailsRead`].
+    KillDetails(incidents::DetailsOf),
     /// The links to the logs of the containers with these ids, later: [`IncidentInput::Links`].
     ContainerLinks(BTreeSet<Box<str>>),
     /// Forks that were refused in the cgroups of pods: [`PodPidInput::Counted`].

@@ -75,12 +75,16 @@ pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
     view.becomes("Ready", "True", SOON).await;
 
     let pid = kill_with_report(provoke, &tree.dir(&container)).await?;
-    let start = format!("Killed process {pid} (provoke) of uid 0 in cgroup ");
+    let start = format!("Process {pid} (provoke) in cgroup ");
     let message = event_message(&api, &start).await;
     for part in [
         tree.path(&container),
-        format!("{} was at its limit; the process had anon ", tree.path(POD)),
-        "triggered by a process named provoke".to_owned(),
+        format!(
+            "because cgroup {} reached its memory limit. ",
+            tree.path(POD)
+        ),
+        format!("Process {pid} (provoke) of UID 0 had "),
+        "Memory was requested by a process named provoke.".to_owned(),
     ] {
         // The last name of the cgroup is cut because it contains a key of the line.
         let part = part.trim_end_matches(",task=x");

@@ -2,6 +2,7 @@
 //! and how long that takes.
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -273,7 +274,8 @@ impl Cluster {
             let eaten = tokio::task::spawn_blocking(move || provoke.eat_in(&dir, MORE));
             let (pid, _) = eaten.await.expect("no panic").expect("a process");
             killed.push((pid, at));
-            let naming = format!("Killed process {pid} (");
+            // The victim, also in the words of earlier versions, with which this one is compared.
+            let naming = format!("rocess {pid} (");
             let reported = |api: &ApiServer| {
                 let (pod, _) = self.pods.get(at)?;
                 let events = pod.events(api);
@@ -284,6 +286,35 @@ impl Cluster {
             bare.push(bare_create(&client, n).await);
         }
         (killed, bare)
+    }
+
+    /// Kills one process in a pod. `around` are `namespace` and `parent` in their order, the outermost first:
+    /// see [`Provoke::run`]; a parent is in the same container.
+    pub async fn kill_below(&self, pod: usize, around: &[&str]) {
+        let dir = self.tree.dir(cgroup(pod, 0)).into_os_string();
+        let mut words: Vec<OsString> = Vec::new();
+        for word in around {
+            words.push(word.into());
+            if *word == "parent" {
+                words.push(dir.clone());
+            }
+        }
+        words.extend(["eat".into(), dir, MORE.to_string().into()]);
+        let provoke = self.provoke.clone();
+        let eaten = tokio::task::spawn_blocking(move || {
+            let words: Vec<&OsStr> = words.iter().map(OsString::as_os_str).collect();
+            provoke.run(&words)
+        });
+        eaten.await.expect("no panic").expect("a process");
+    }
+
+    /// The messages of Events with details.
+    pub fn detailed(&self) -> Vec<String> {
+        let all = self.pods.iter().flat_map(|(pod, _)| pod.events(&self.api));
+        let messages = all.map(|event| event["message"].to_string());
+        messages
+            .filter(|message| message.contains("In use after the kill: "))
+            .collect()
     }
 
     /// Kills in Events, by pod.
@@ -431,10 +462,9 @@ pub fn ways(log: &[String]) -> Vec<Way> {
 /// The number of kills that an Event reports: each if combined with others, else one per group.
 pub fn kills_in(event: &Value) -> u64 {
     let message = event["message"].as_str().unwrap_or_default();
-    let group = message.split_once("Killed ").and_then(|(_, rest)| {
-        let (count, _) = rest.split_once(" processes together")?;
-        count.parse::<u64>().ok()
-    });
+    let group = message
+        .split_once(" processes together")
+        .and_then(|(before, _)| before.rsplit(' ').next()?.parse::<u64>().ok());
     let count = event["count"].as_u64().unwrap_or_default();
     if message.starts_with("(combined") {
         return count;

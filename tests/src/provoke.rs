@@ -52,6 +52,12 @@ impl Provoke {
         killed(command.arg(name))
     }
 
+    /// Runs the program with these words to its end. `namespace` in front of a command makes a new pid
+    /// namespace for it, and `parent CGROUP` a parent inside that cgroup, which outlives it.
+    pub fn run(&self, words: &[&OsStr]) -> io::Result<()> {
+        killed(self.command().args(words)).map(drop)
+    }
+
     /// Forks without end inside `cgroup`, which must bound it, and which has to be emptied.
     pub fn bomb_in(&self, cgroup: &Path) -> io::Result<Child> {
         let mut command = self.command();

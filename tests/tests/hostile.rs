@@ -53,7 +53,7 @@ fn cgroups() -> [Vec<u8>; 5] {
 
 /// The Event about the process of this number.
 fn about(api: &ApiServer, pid: u32) -> Option<Value> {
-    let words = format!("process {pid} (");
+    let words = format!("rocess {pid} (");
     let mut events = api.list(EVENTS).into_iter();
     events.find(|event| {
         event["message"]

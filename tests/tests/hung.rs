@@ -62,6 +62,7 @@ async fn a_hung_file_system_blocks_one_purpose_and_is_reported_until_it_responds
         "disks",
         "names",
         "container_logs",
+        "kill_details",
         "state",
     ];
     for purpose in others {

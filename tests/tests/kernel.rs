@@ -79,7 +79,7 @@ fn provoke() -> Provoke {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn a_kill_names_the_victim_its_cgroup_and_the_cgroup_that_was_at_its_limit() {
+fn a_kill_names_the_victim_its_position_and_the_cgroup_that_was_at_its_limit() {
     with_probes(|mut loaded| async move {
         println!("{}", kills::nested(&mut loaded, &provoke()).await?);
         Ok(loaded)

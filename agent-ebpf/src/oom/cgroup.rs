@@ -2,9 +2,11 @@
 
 use core::ffi::c_void;
 
+use agent_common::KernelOffsets;
 use agent_common::event::OomKill;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 
+use super::MAX_DEPTH;
 use crate::offsets::{Address, offset};
 
 /// Both cgroup ids, and the names of the memory cgroup's last three levels.
@@ -21,6 +23,29 @@ pub fn fill(record: &mut OomKill, task: Address) -> Option<()> {
     record.cg_memory = id(css)?;
     // A cgroup near the root has no three names.
     let _ = names(record, css);
+    Some(())
+}
+
+/// The highest memory cgroup up to the limit that is killed as a whole:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/mm/memcontrol.c#L1754-L1793>
+#[inline(always)]
+pub fn group(record: &mut OomKill, task: Address) -> Option<()> {
+    // SAFETY: both offsets come from `table`.
+    let (oom_group, parent) = unsafe { (offset!(memcg_oom_group), offset!(css_parent)) };
+    if oom_group == KernelOffsets::MISSING {
+        return None;
+    }
+    let mut css = memory(task)?;
+    for _ in 0..MAX_DEPTH {
+        let at = id(css)?;
+        if css.at(oom_group).read::<u8>()? != 0 {
+            record.cg_group = at;
+        }
+        if at == record.cg_limiting {
+            break;
+        }
+        css = css.at(parent).follow()?;
+    }
     Some(())
 }
 

@@ -9,13 +9,11 @@ use agent_common::event::{
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_ktime_get_boot_ns};
 
-use super::cgroup;
 use super::choice::Choice;
+use super::{MAX_DEPTH, cgroup};
 use crate::maps::SCOPES;
 use crate::offsets::{Address, offset};
 
-/// Ancestors that are read, the first cgroup included.
-const MAX_DEPTH: u32 = 10;
 /// How close to its limit a cgroup must be to be the one that was hit. The kernel charges in batches
 /// of 64 pages per CPU and removes a charge that did not fit, so that the usage at the moment of the
 /// kill can be some pages below the limit: <https://github.com/gregkh/linux/blob/v6.12.107/mm/memcontrol.c#L2172-L2202>,

@@ -1,7 +1,9 @@
 //! The victim: its identity, and the memory that it uses.
 
+use agent_common::KernelOffsets;
 use agent_common::event::OomKill;
 
+use super::cgroup;
 use crate::offsets::{Address, offset};
 
 /// `MM_FILEPAGES`, `MM_ANONPAGES`, `MM_SHMEMPAGES`: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types_task.h#L26-L29>
@@ -51,6 +53,48 @@ fn resident(mm: Address, index: u32) -> Option<u64> {
         .at(base.wrapping_add(stride.wrapping_mul(index)))
         .read::<i64>()?;
     Some(if pages < 0 { 0 } else { pages as u64 })
+}
+
+/// Size of a `struct upid`, of which a pid has one for each level of namespaces:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/pid.h#L50-L71>
+const UPID_SIZE: u32 = 16;
+/// Levels of pid namespaces. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/pid_namespace.h#L15-L16>
+const MAX_LEVEL: u32 = 32;
+
+/// The process in its innermost pid namespace, and the process that it depends on. All of it or nothing.
+#[inline(always)]
+pub fn position(record: &mut OomKill, task: Address) -> Option<()> {
+    // SAFETY: all offsets come from `table`.
+    let (signal_tgid, level_at, nr_at, reaper, parent) = unsafe {
+        (
+            offset!(signal_tgid),
+            offset!(pid_level),
+            offset!(pid_nr),
+            offset!(pid_ns_child_reaper),
+            offset!(task_real_parent),
+        )
+    };
+    let needed = [signal_tgid, level_at, nr_at, reaper, parent];
+    if needed.contains(&KernelOffsets::MISSING) {
+        return None;
+    }
+    // SAFETY: both offsets come from `table`.
+    let (signal, ns_at) = unsafe { (offset!(task_signal), offset!(pid_ns)) };
+    let pid = task.at(signal).follow()?.at(signal_tgid).follow()?;
+    let level = pid.at(level_at).read::<u32>()?;
+    if level == 0 || MAX_LEVEL < level {
+        return None;
+    }
+    let innermost = pid.at(level.wrapping_mul(UPID_SIZE));
+    let nr = innermost.at(nr_at).read::<u32>()?;
+    let other = if nr == 1 {
+        task.at(parent).follow()?
+    } else {
+        innermost.at(ns_at).follow()?.at(reaper).follow()?
+    };
+    record.cg_reference = cgroup::id(cgroup::memory(other)?)?;
+    record.ns_tgid = nr;
+    Some(())
 }
 
 /// Whether a thread of this process was marked before. <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L771-L773>

@@ -15,18 +15,21 @@ use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 use super::backoff::Jitter;
-use super::{ApiError, Client, Refusal};
+use super::{ApiError, Client, Endpoint, Refusal};
 use crate::clock::{BootNanos, Clock, Stamp};
-use crate::kube_event::{Draft, Involved};
+use crate::kube_event::{Amendment, Draft, EventId, Involved};
 
+mod amendment;
 mod body;
 mod correlate;
 mod delivery;
 mod lru;
 mod sink;
 
+use amendment::Amendable;
 use correlate::{Backlog, Correlator, CreatedEvent, EventWrite, Overflow, PendingEvent};
 use delivery::{Delivery, Written};
+use lru::Lru;
 pub use sink::{EventCounts, EventSink};
 use sink::{EventTally, add};
 
@@ -48,6 +51,8 @@ pub struct Delivered {
     pub reason: String,
     /// As written.
     pub message: String,
+    /// Set if details can be added to it.
+    pub id: Option<EventId>,
     /// Number of observations in this write; more than one if similar ones were folded.
     pub times: u32,
     /// Times of the newest of them.
@@ -77,6 +82,9 @@ pub struct Recorder {
     reporter: Reporter,
     jitter: Jitter,
     inputs: mpsc::Receiver<Draft>,
+    amendments: mpsc::Receiver<Amendment>,
+    /// The last Events that were written, and can get details.
+    amendable: Lru<EventId, Amendable>,
     /// From the recorder to the logger. If it is full, that delivery is not reported.
     deliveries: mpsc::Sender<Delivered>,
     tally: Arc<EventTally>,
@@ -96,6 +104,9 @@ pub struct Recorder {
 /// A write in progress.
 type Writing = Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError>)> + Send>>;
 
+/// Details that are being added. Writes do not wait for it.
+type Amending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 impl Recorder {
     /// A recorder to run, and a sink for it. `deliveries` may have any capacity.
     pub fn new(
@@ -105,16 +116,19 @@ impl Recorder {
         deliveries: mpsc::Sender<Delivered>,
     ) -> (EventSink, Self) {
         let (sender, inputs) = mpsc::channel(ROOM);
+        let (amender, amendments) = mpsc::channel(amendment::ROOM);
         let tally = Arc::<EventTally>::default();
         let leaving = watch::Sender::new(false);
         let backlog = Backlog::new(reporter.queue);
-        let sink = EventSink::new(sender, Arc::clone(&tally), leaving.clone());
+        let sink = EventSink::new(sender, amender, Arc::clone(&tally), leaving.clone());
         let recorder = Self {
             jitter: client.jitter(),
             client,
             clock,
             reporter,
             inputs,
+            amendments,
+            amendable: Lru::new(amendment::AMENDABLE),
             deliveries,
             tally,
             leaving,
@@ -134,6 +148,7 @@ impl Recorder {
     pub async fn run(mut self) {
         let mut leaving = self.leaving.subscribe();
         let mut writing: Option<Writing> = None;
+        let mut amending: Option<Amending> = None;
         let mut open = true;
         loop {
             let is_stopping = *leaving.borrow_and_update();
@@ -149,10 +164,12 @@ impl Recorder {
             }
             let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
             self.tally.waiting.store(depth, Ordering::Relaxed);
-            if writing.is_none() && last && self.backlog.len() == 0 {
+            if writing.is_none() && amending.is_none() && last && self.backlog.len() == 0 {
                 return;
             }
             let due = self.next_due();
+            // The next details wait for the last ones.
+            let may_amend = amending.is_none() && open;
             tokio::select! {
                 input = self.inputs.recv(), if open => match input {
                     Some(input) => self.queue(input),
@@ -165,10 +182,25 @@ impl Recorder {
                     }
                     self.finish(write, result);
                 }
+                Some(amendment) = self.amendments.recv(), if may_amend => {
+                    amending = self.amend(amendment);
+                }
+                () = amended(&mut amending) => amending = None,
                 () = tokio::time::sleep(due.unwrap_or_default()), if writing.is_none() && due.is_some() => {}
                 Ok(()) = leaving.changed(), if !is_stopping => {}
             }
         }
+    }
+
+    /// Starts to add details to an Event, if it is still known.
+    fn amend(&mut self, amendment: Amendment) -> Option<Amending> {
+        let Amendment { id, mut message } = amendment;
+        message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
+        let Amendable { namespace, key } = self.amendable.get(&id)?.clone();
+        let name = self.correlator.amend(&key, &message)?;
+        let place = Endpoint::event(&namespace, &name);
+        let (client, jitter) = (self.client.clone(), self.jitter.fork());
+        Some(Box::pin(amendment::patch(client, place, message, jitter)))
     }
 
     fn queue(&mut self, input: Draft) {
@@ -232,8 +264,13 @@ impl Recorder {
         let event = body::event(&name, &write, &self.reporter);
         let known = write.known.as_ref().map(|known| {
             let count = known.count.saturating_add(write.count);
-            let name = known.name.clone();
-            (CreatedEvent { name, count }, body::patch(count, &write))
+            let (name, details) = (known.name.clone(), known.details.clone());
+            let known = CreatedEvent {
+                name,
+                count,
+                details,
+            };
+            (known, body::patch(count, &write))
         });
         let delivery = Delivery {
             client: self.client.clone(),
@@ -283,9 +320,16 @@ impl Recorder {
         if let Some(delayed_by) = written.delayed_by.filter(|delayed_by| OUTAGE < *delayed_by) {
             self.back(delayed_by, written.acked);
         }
+        let id = write.pending.newest.id.filter(|_| !write.is_combined());
+        if let Some(id) = id {
+            let namespace = body::namespace(&write.pending.newest.object).to_owned();
+            let key = write.key.clone();
+            self.amendable.insert(id, Amendable { namespace, key });
+        }
         let delivered = Delivered {
             reason: write.pending.newest.reason,
             message: write.message,
+            id,
             times,
             stamp: write.pending.newest.stamp,
             sent: written.sent,
@@ -355,6 +399,14 @@ fn is_final(err: &ApiError) -> bool {
 async fn finished(writing: &mut Option<Writing>) -> (EventWrite, Result<Written, ApiError>) {
     match writing {
         Some(writing) => writing.await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The end of an amendment; never, if there is none.
+async fn amended(amending: &mut Option<Amending>) {
+    match amending {
+        Some(amending) => amending.await,
         None => std::future::pending().await,
     }
 }

@@ -25,6 +25,7 @@ const NAMES: &[&str] = &[
     "oom_control",
     "pid",
     "pid_namespace",
+    "pid_type",
     "request",
     "request_queue",
     "gendisk",
@@ -120,6 +121,12 @@ fn offsets(btf: &Btf) -> KernelOffsets {
         oc_constraint: at("oom_control.constraint"),
         oc_order: at("oom_control.order"),
         oc_totalpages: at("oom_control.totalpages"),
+        task_real_parent: at("task_struct.real_parent"),
+        signal_tgid: signal_tgid(btf).unwrap_or(KernelOffsets::MISSING),
+        pid_level: at("pid.level"),
+        pid_nr: at("pid.numbers[0].nr"),
+        pid_ns_child_reaper: at("pid_namespace.child_reaper"),
+        memcg_oom_group: less_css("mem_cgroup.oom_group"),
         mark_victim_has_task: u32::from(mark_victim_has_task(btf)),
         req_readahead: flags(btf, &["__REQ_RAHEAD"]),
         req_urgent: flags(btf, &["__REQ_META", "__REQ_PRIO", "__REQ_FUA"]),
@@ -157,6 +164,13 @@ fn memory_state(btf: &Btf) -> Option<u32> {
     let memory = btf.enum_value("cgroup_subsys_id", "memory_cgrp_id")?;
     btf.offset("css_set.subsys")?
         .checked_add(memory.checked_mul(POINTER)?)
+}
+
+/// `signal_struct.pids[PIDTYPE_TGID]`.
+fn signal_tgid(btf: &Btf) -> Option<u32> {
+    let tgid = btf.enum_value("pid_type", "PIDTYPE_TGID")?;
+    btf.offset("signal_struct.pids")?
+        .checked_add(tgid.checked_mul(POINTER)?)
 }
 
 impl Resolved {

@@ -4,8 +4,12 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::finding::{self, Finding, NodeEvents};
-use super::{Draft, Involved, RefusedForks, ReportedKills, UnidentifiedKills, VictimOwner, Words};
+use super::finding::{Finding, NodeEvents};
+use super::kill_text;
+use super::{
+    Draft, Involved, KillDetails, RefusedForks, ReportedKills, UnidentifiedKills, VictimOwner,
+    Words,
+};
 use crate::clock::{Now, Stamp};
 use crate::escape::escape;
 use crate::node_status::transition::EventType;
@@ -21,6 +25,17 @@ pub enum ContainerLabel {
     Name(Container),
     /// By its id, since its name is unknown.
     Id(String),
+}
+
+/// Where an Event about an incident is, which decides how it is worded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventPlace {
+    /// On the Node, in any case: see [`Incident::on_node`].
+    Node,
+    /// On the Node, because the Pod is unknown.
+    NodeInstead,
+    /// On the Pod; in which container.
+    Pod(Option<ContainerLabel>),
 }
 
 /// Something that happened and is to be reported.
@@ -99,18 +114,17 @@ impl Incident {
         if !first.is_global() && self.pod.is_some() {
             return None;
         }
-        let words = finding::on_node(kills, node_events)?;
+        let words = kill_text::on_node(kills, node_events)?;
         Some(self.draft(Involved::Node, words))
     }
 
     /// The Event on the Node if the Pod is unknown.
     pub fn on_node_instead(&self) -> Draft {
-        let pod = self.pod.as_ref();
-        let of_pod = pod.map_or_else(String::new, |at| format!(" of pod {}", at.pod.as_str()));
+        let of_pod = self.of_pod();
         let words = match &self.occurrence {
             Occurrence::Kills(kills) => Words {
-                reason: finding::IN_POD,
-                message: finding::in_cgroup(kills, &of_pod),
+                reason: kill_text::IN_POD,
+                message: kill_text::in_cgroup(kills, &of_pod, None),
             },
             Occurrence::UnidentifiedKills(counted) => {
                 counted.words(&format!(" in cgroup {}", escape(&counted.cgroup)))
@@ -129,8 +143,8 @@ impl Incident {
         let whereabouts = container.map_or_else(String::new, ContainerLabel::whereabouts);
         let words = match &self.occurrence {
             Occurrence::Kills(kills) => Words {
-                reason: finding::IN_POD,
-                message: finding::in_pod(kills, &whereabouts),
+                reason: kill_text::IN_POD,
+                message: kill_text::in_pod(kills, container.map(ContainerLabel::called), None),
             },
             Occurrence::UnidentifiedKills(counted) => counted.words(&whereabouts),
             Occurrence::RefusedForks(refused) => {
@@ -144,6 +158,32 @@ impl Incident {
             field_path: container.and_then(ContainerLabel::field_path),
         };
         self.draft(object, words)
+    }
+
+    /// The message of the Event at `place` with details. `None`: there are no details to add.
+    pub fn with_details(&self, place: &EventPlace, details: &KillDetails) -> Option<String> {
+        let Occurrence::Kills(kills) = &self.occurrence else {
+            return None;
+        };
+        let details = details.clone().without(kills);
+        if details.is_empty() {
+            return None;
+        }
+        let details = Some(&details);
+        Some(match place {
+            EventPlace::Node => kill_text::in_cgroup(kills, "", details),
+            EventPlace::NodeInstead => kill_text::in_cgroup(kills, &self.of_pod(), details),
+            EventPlace::Pod(container) => {
+                let container = container.as_ref().map(ContainerLabel::called);
+                kill_text::in_pod(kills, container, details)
+            }
+        })
+    }
+
+    /// For readers who identify cgroups by their paths.
+    fn of_pod(&self) -> String {
+        let pod = self.pod.as_ref();
+        pod.map_or_else(String::new, |at| format!(" of pod {}", at.pod.as_str()))
     }
 
     /// Processes that were killed and that no Event was recorded for before.
@@ -171,6 +211,7 @@ impl Incident {
             message: words.message,
             of: of.max(1),
             times,
+            id: None,
             kills: self.kills.clone(),
             at: self.at,
             stamp: self.stamp,
@@ -179,11 +220,16 @@ impl Incident {
 }
 
 impl ContainerLabel {
-    fn whereabouts(&self) -> String {
+    /// How it is called, and what its specification has.
+    fn called(&self) -> (&str, Option<&Container>) {
         match self {
-            Self::Name(container) => format!(" in container {}", container.name),
-            Self::Id(id) => format!(" in container {}", id.get(..SHORT_ID).unwrap_or(id)),
+            Self::Name(container) => (&container.name, Some(container)),
+            Self::Id(id) => (id.get(..SHORT_ID).unwrap_or(id), None),
         }
+    }
+
+    fn whereabouts(&self) -> String {
+        format!(" in container {}", self.called().0)
     }
 
     fn field_path(&self) -> Option<Box<str>> {

@@ -48,6 +48,7 @@ impl VolumeTrouble<'_> {
         let [disk, volume] = [self.disk, self.volume].map(|name| escape_to(name, NAME_CHARS));
         let separator = if self.details.is_empty() { "" } else { ": " };
         Draft {
+            id: None,
             object: Involved::Pod {
                 namespace: pod.namespace.to_string(),
                 name: pod.name.to_string(),

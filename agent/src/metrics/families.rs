@@ -36,7 +36,7 @@ pub struct NodeMetrics {
     pub condition_transitions: Labelled<Counter, 1>,
     pub signal_value: Labelled<Gauge, 1>,
     pub signal_threshold: Labelled<Gauge, 1>,
-    pub oom_kills: Labelled<Counter, 1>,
+    pub oom_kills: Labelled<Counter, 2>,
     pub pod_oom_kills: Labelled<Counter, 2>,
     pub disk_unhealthy: Labelled<Gauge, 2>,
 }
@@ -133,8 +133,8 @@ impl NodeMetrics {
             ),
             oom_kills: to.labelled(
                 "oom_kills",
-                "OOM-killed processes, by the scope of the limit",
-                ["scope"],
+                "OOM-killed processes, by the scope of the limit and the consequence for the container",
+                ["scope", "consequence"],
             ),
             pod_oom_kills: to.labelled(
                 "pod_oom_kills",

@@ -361,9 +361,8 @@ fn the_last_three_names_claim_a_pod_and_prove_one_only_from_the_top() {
 
 #[test]
 fn the_class_of_a_pod_is_that_of_the_cgroup_above() {
-    const UID: &str = "4e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f";
-    let uid = UID.replace('-', "_");
     use QosClass::{BestEffort, Burstable, Guaranteed};
+    let uid = SLICE;
     #[rustfmt::skip]
     let rows = [
         (format!("/kubepods/pod{UID}"), "/kubepods", Some(Guaranteed)),

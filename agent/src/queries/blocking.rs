@@ -22,7 +22,7 @@ use crate::pressure::io_wait::IoWait;
 use crate::reading::Resource;
 use crate::state::State;
 use crate::subjects::VolumeInput;
-use crate::subjects::incidents::LinksRead;
+use crate::subjects::incidents::{DetailsOf, DetailsRead, LinksRead};
 use crate::subjects::kill_counters::{CgroupKills, CountedKills};
 use crate::subjects::{
     DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, Saved, SignalInput,
@@ -33,6 +33,7 @@ use crate::units::DeviceNumber;
 
 mod disk_files;
 mod io_wait;
+mod kill_details;
 mod largest_pods;
 pub mod nodefs;
 pub mod saved;
@@ -72,6 +73,8 @@ pub enum Question {
     LargestPods(Resource),
     /// Find the links to the logs of the containers with these ids.
     ContainerLinks(BTreeSet<Box<str>>),
+    /// Read who used the memory before an OOM kill.
+    KillDetails(DetailsOf),
     /// Read the number of OOM kills of each pod.
     Kills,
     /// The same, and load the state file.
@@ -100,6 +103,7 @@ pub struct Blocking {
     /// Separate, so that a hung file system does not delay queries of disks.
     disks: mpsc::Sender<Question>,
     container_logs: mpsc::Sender<Question>,
+    kill_details: mpsc::Sender<Question>,
     /// The state file and the cgroups' counters of OOM kills.
     state: mpsc::Sender<Question>,
     /// Uses the lane of `disks`, twice for each question.
@@ -147,6 +151,7 @@ impl Blocking {
             nodefs: lane(Purpose::Nodefs),
             disks: lane(Purpose::Disks),
             container_logs: lane(Purpose::ContainerLogs),
+            kill_details: lane(Purpose::KillDetails),
             state: lane(Purpose::State),
             io_wait: IoWaitReader {
                 root: responder.root.clone(),
@@ -170,6 +175,7 @@ impl Blocking {
             Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
             Question::Disk(_) | Question::LargestPods(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
+            Question::KillDetails(_) => &self.kill_details,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
         };
         // Half of the queue is reserved for questions about slow or failing disks. Announced disks
@@ -308,6 +314,10 @@ impl Responder {
             Question::ContainerLinks(ids) => {
                 Input::Incident(IncidentInput::Links(self.links(&ids)))
             }
+            Question::KillDetails(of) => {
+                let read = kill_details::read(&self.root, &self.pods, &of);
+                Input::Incident(IncidentInput::DetailsRead(read))
+            }
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(self.kills())),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
@@ -430,6 +440,9 @@ impl Answer {
             Question::ContainerLinks(_) => {
                 Input::Incident(IncidentInput::Links(LinksRead::Unavailable))
             }
+            Question::KillDetails(_) => {
+                Input::Incident(IncidentInput::DetailsRead(DetailsRead::default()))
+            }
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(None)),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: Previous::Unknown,
@@ -462,6 +475,7 @@ mod tests {
             nodefs: lane(),
             disks: lane(),
             container_logs: lane(),
+            kill_details: lane(),
             state: lane(),
             io_wait: IoWaitReader {
                 root: HostRoot::new("/"),

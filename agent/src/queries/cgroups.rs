@@ -29,7 +29,7 @@ const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 const USUAL_PAGE: u64 = 4096;
 
 /// Bytes in a page of memory.
-fn page_size() -> u64 {
+pub(super) fn page_size() -> u64 {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok())
         .unwrap_or(USUAL_PAGE)

@@ -43,6 +43,28 @@ impl<L> OomScope<L> {
     }
 }
 
+/// What a kill means for the container of the victim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Consequence {
+    /// The main process died, and with it the container.
+    MainProcess,
+    /// Another process died, and the container continues to run.
+    ChildProcess,
+    /// The kernel killed all processes of the container together: `memory.oom.group`.
+    WholeContainer,
+}
+
+impl Consequence {
+    /// As in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::MainProcess => "main_process",
+            Self::ChildProcess => "child_process",
+            Self::WholeContainer => "whole_container",
+        }
+    }
+}
+
 /// What a limiting cgroup is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitOwner {

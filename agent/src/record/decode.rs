@@ -9,7 +9,9 @@ use agent_common::settings::device_numbers;
 use agent_common::{ABI_VERSION, EventKind, Header};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use super::{MemcgLimit, OomConstraint, OomScope, Record, RecordedKill, ScopeSource, Side, Via};
+use super::{
+    MemcgLimit, NamespacePid, OomConstraint, OomScope, Record, RecordedKill, ScopeSource, Side, Via,
+};
 use crate::clock::BootNanos;
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
@@ -140,6 +142,11 @@ fn oom_kill(at: BootNanos, body: &raw::OomKill) -> RecordedKill {
             VIA_EXIT => Via::Exit,
             _ => Via::Task,
         },
+        namespace: (body.ns_tgid != 0).then_some(NamespacePid {
+            pid: Pid(body.ns_tgid),
+            reference: CgroupId(body.cg_reference),
+        }),
+        group: (body.cg_group != 0).then_some(CgroupId(body.cg_group)),
         anon_pages: body.anon_pages,
         file_pages: body.file_pages,
         shmem_pages: body.shmem_pages,
@@ -239,6 +246,24 @@ mod tests {
             kill.via = VIA_TASK;
         });
         assert_eq!(unknown, (None, None, Via::Task));
+    }
+
+    #[test]
+    fn the_position_of_a_victim_is_all_known_or_unknown() {
+        let fields = |ns_tgid, cg_reference, cg_group| {
+            let mut kill = kill();
+            (kill.ns_tgid, kill.cg_reference, kill.cg_group) = (ns_tgid, cg_reference, cg_group);
+            let Record::OomKill(kill) = decode(kill.as_bytes()).unwrap() else {
+                panic!("not a kill");
+            };
+            (kill.namespace, kill.group)
+        };
+        let namespace = NamespacePid {
+            pid: Pid(17),
+            reference: CgroupId(5),
+        };
+        assert_eq!(fields(0, 0, 0), (None, None));
+        assert_eq!(fields(17, 5, 9), (Some(namespace), Some(CgroupId(9))));
     }
 
     #[test]

@@ -239,6 +239,7 @@ fn events(
             message: edge.message(node),
             of: 1,
             times: 1,
+            id: None,
             kills: ReportedKills::default(),
             at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
             stamp,

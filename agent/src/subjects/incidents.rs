@@ -13,13 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, Effect, Input, KillCounterInput, Query, pass_on};
 use crate::clock::{BootNanos, Now};
-use crate::kube_event::{ContainerLabel, Draft, Incident, KillOutcomes, NodeEvents, ReportedKills};
+use crate::kube_event::{
+    ContainerLabel, Draft, EventId, EventPlace, Incident, KillOutcomes, NodeEvents, ReportedKills,
+};
 use crate::pods::{Containers, Pod, PodChange, PodId, PodIndex, PodRef};
 
+mod details;
 mod links;
 #[cfg(test)]
 mod tests;
 
+use details::Details;
+pub use details::{DetailsOf, DetailsRead};
 pub use links::LinksRead;
 use links::{LinkWait, Links};
 
@@ -60,6 +65,10 @@ pub enum IncidentInput {
     },
     /// To [`Query::ContainerLinks`].
     Links(LinksRead),
+    /// The API server has an Event to which details can be added.
+    Delivered(EventId),
+    /// To [`Query::KillDetails`].
+    DetailsRead(DetailsRead),
     /// Time has passed, or more may be known.
     Due,
     /// The agent stops: everything is reported with what is known.
@@ -138,6 +147,7 @@ pub struct Incidents {
     watch: WatchPermission,
     waiting: VecDeque<Waiting>,
     links: Links,
+    details: Details,
     /// Kills that were reported before the watch reported their pod, by its uid.
     uncounted: BTreeMap<Box<str>, u64>,
     /// By uid of the pod.
@@ -159,6 +169,7 @@ impl Incidents {
             watch: WatchPermission::Permitted,
             waiting: VecDeque::new(),
             links: Links::default(),
+            details: Details::default(),
             uncounted: BTreeMap::new(),
             reads: BTreeMap::new(),
             warned: false,
@@ -176,10 +187,12 @@ impl Incidents {
             IncidentInput::PodChanged(change) => self.pod_changed(change),
             IncidentInput::Containers { uid, read } => self.containers_read(&uid, read, now.boot),
             IncidentInput::Links(read) => self.links_read(&read, now.boot),
+            IncidentInput::Delivered(id) => self.delivered(id, now.boot),
+            IncidentInput::DetailsRead(read) => self.details_read(read),
             IncidentInput::Due => self.release(now.boot),
             IncidentInput::Stopping => {
                 for waiting in std::mem::take(&mut self.waiting) {
-                    self.report_as_known(&waiting);
+                    self.report_as_known(&waiting, now.boot);
                 }
             }
         }
@@ -219,7 +232,7 @@ impl Incidents {
 
     fn report(&mut self, mut incident: Incident, now: BootNanos) {
         if let Some(draft) = incident.on_node(self.node_events) {
-            self.effects.push(Effect::Event(draft));
+            self.record(draft, &incident, EventPlace::Node, now);
             // Each kill is reported by one Event, which is this one.
             incident.kills = ReportedKills::default();
         }
@@ -240,7 +253,7 @@ impl Incidents {
         while self.waiting.len() > MAX_WAITING
             && let Some(oldest) = self.waiting.pop_front()
         {
-            self.report_as_known(&oldest);
+            self.report_as_known(&oldest, now);
         }
     }
 
@@ -249,7 +262,7 @@ impl Incidents {
         if self.may_improve(&target, &mut waiting, now) {
             self.waiting.push_back(waiting);
         } else {
-            self.report_to(&waiting.incident, target);
+            self.report_to(&waiting.incident, target, now);
         }
     }
 
@@ -441,21 +454,22 @@ impl Incidents {
         self.index.put(pod)
     }
 
-    fn report_as_known(&mut self, waiting: &Waiting) {
+    fn report_as_known(&mut self, waiting: &Waiting, now: BootNanos) {
         let target = self.target(&waiting.pod);
-        self.report_to(&waiting.incident, target);
+        self.report_to(&waiting.incident, target, now);
     }
 
-    fn report_to(&mut self, incident: &Incident, target: Target) {
-        let draft = match target {
+    fn report_to(&mut self, incident: &Incident, target: Target, now: BootNanos) {
+        let (draft, place) = match target {
             Target::Pod(pod, container) => {
                 self.count_kills(incident, &pod);
-                incident.on_pod(&pod, container.as_ref())
+                let draft = incident.on_pod(&pod, container.as_ref());
+                (draft, EventPlace::Pod(container))
             }
             Target::Node if self.is_reported(incident) => return,
-            Target::Node => incident.on_node_instead(),
+            Target::Node => (incident.on_node_instead(), EventPlace::NodeInstead),
         };
-        self.effects.push(Effect::Event(draft));
+        self.record(draft, incident, place, now);
     }
 
     /// Whether an Event on the Node already reports it.

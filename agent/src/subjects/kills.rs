@@ -21,6 +21,7 @@ use crate::record::{LoggedKill, RecordedKill};
 use crate::units::CgroupId;
 
 mod case;
+mod consequence;
 mod limit_hits;
 #[cfg(test)]
 mod tests;

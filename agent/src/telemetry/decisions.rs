@@ -7,6 +7,7 @@ use tracing::{debug, info, warn};
 use crate::escape::escape;
 use crate::kube_event::Finding;
 use crate::pressure::disks::Window;
+use crate::reading::oom::Consequence;
 use crate::reading::{DiskRole, Resource, Signal};
 use crate::record::{DiskAction, Side};
 use crate::subjects::disks::{ComputedLimit, DiskError, DiskReport, UnwatchReason};
@@ -191,6 +192,7 @@ fn log_kill(finding: &Finding) {
         comm = finding.comm,
         cgroup = finding.cgroup.as_deref(),
         limiting = finding.limiting(),
+        consequence = finding.consequence.map(Consequence::as_str),
         effect,
         reason,
         "process OOM-killed"

@@ -18,7 +18,7 @@ use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::{Config, Mode, PerPodMetrics};
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
-use crate::kube_event::Limiting;
+use crate::kube_event::Finding;
 use crate::lane::Lanes;
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
@@ -27,7 +27,7 @@ use crate::pressure::Policy;
 use crate::pressure::disks::Health;
 use crate::pressure::sample::Sample;
 use crate::reading::AbsentSource;
-use crate::reading::oom::{LimitOwner, OomScope};
+use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Readiness, Server, Site, StateRequest};
@@ -164,9 +164,9 @@ impl Metering {
         self.metrics.kernel.events_received.of([kind]).inc();
     }
 
-    /// Counts an OOM kill by the owner of the limit that was reached.
-    fn record_kill(&self, scope: &OomScope<Limiting>) {
-        let scope = match scope {
+    /// Counts an OOM kill by the owner of the limit that was reached, and by its consequence.
+    fn record_kill(&self, finding: &Finding) {
+        let scope = match &finding.scope {
             OomScope::Unknown => "unknown",
             OomScope::Global => "global",
             OomScope::Memcg(limiting) => match limiting.owner {
@@ -176,13 +176,14 @@ impl Metering {
                 LimitOwner::Other => "other",
             },
         };
-        self.metrics.node.oom_kills.of([scope]).inc();
+        let consequence = finding.consequence.map_or("unknown", Consequence::as_str);
+        self.metrics.node.oom_kills.of([scope, consequence]).inc();
     }
 
     /// Counts a decision that has a metric.
     pub fn record_decision(&mut self, decision: &Decision) {
         match decision {
-            Decision::KillFound(finding) => self.record_kill(&finding.scope),
+            Decision::KillFound(finding) => self.record_kill(finding),
             Decision::PodKilled {
                 namespace,
                 name,

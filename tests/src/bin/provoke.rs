@@ -9,6 +9,7 @@ use std::sync::Barrier;
 use std::{env, fs, thread};
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 
 /// Touched at a time: small steps, so that the limit is hit and not jumped over.
@@ -30,10 +31,12 @@ fn main() -> ExitCode {
         [b"bomb"] => bomb(),
         [b"fork", cgroup, count] => fork(cgroup, count),
         [b"bomb", cgroup] => join(cgroup).and_then(|()| bomb()),
+        [b"parent", cgroup, rest @ ..] => join(cgroup).and_then(|()| child(rest)),
+        [b"namespace", rest @ ..] => namespace(rest),
         _ => Err(io::Error::other(
             "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | crowd COUNT | \
              storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
-             thrash CGROUP FILE",
+             thrash CGROUP FILE | parent CGROUP COMMAND | namespace COMMAND",
         )),
     };
     if let Err(err) = done {
@@ -73,6 +76,20 @@ fn number<T: std::str::FromStr>(text: &[u8]) -> io::Result<T> {
     let text = str::from_utf8(text).map_err(io::Error::other)?;
     text.parse()
         .map_err(|_| io::Error::other(format!("{text:?} is no number")))
+}
+
+/// Runs this program with `words` as the first process of a new pid namespace, and waits for its end.
+fn namespace(words: &[&[u8]]) -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWPID)?;
+    child(words)
+}
+
+/// Runs this program with `words`, and waits for its end.
+fn child(words: &[&[u8]]) -> io::Result<()> {
+    let words = words.iter().map(|word| OsStr::from_bytes(word));
+    // It may be killed.
+    let _ = Command::new(env::current_exe()?).args(words).status()?;
+    Ok(())
 }
 
 fn called(name: &[u8]) -> io::Result<()> {

@@ -40,7 +40,7 @@ pub async fn container_kill(stage: &mut DemoStage<'_>) -> DemoStep {
         pod: "limited",
         container: LIMITED_CONTAINER,
         limit: LIMITED_POD,
-        words: "in container app: the pod was at the memory limit",
+        words: "in container app was killed because the pod reached its memory limit",
         pressure: "False",
     };
     DemoStep::from(name, kill_in(stage, kill).await)
@@ -61,7 +61,7 @@ pub async fn pods_kill(stage: &mut DemoStage<'_>) -> DemoStep {
                 pod: "free",
                 container: FREE_CONTAINER,
                 limit: "kubepods",
-                words: "in container app: all pods on the node together were at the memory limit",
+                words: "in container app was killed because all pods on the node together reached their memory",
                 pressure: "True",
             };
             kill_in(stage, kill).await
@@ -282,7 +282,7 @@ impl DemoStage<'_> {
 
     /// The Event that names process `pid`.
     async fn event(&self, pid: u32) -> Result<Value> {
-        let naming = format!("process {pid} ");
+        let naming = format!("rocess {pid} ");
         let named = |event: &Value| {
             let message = event.pointer("/message").and_then(Value::as_str);
             message.is_some_and(|message| message.contains(&naming))

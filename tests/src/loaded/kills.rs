@@ -2,8 +2,10 @@
 //! if the kernel's record is wrong; it returns a line for the log.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use nodepulse::kernel::{KillHook, Wanted};
@@ -11,7 +13,7 @@ use nodepulse::os::cgroup_handle::CgroupMount;
 use nodepulse::record::{
     MemcgLimit, OomConstraint, OomScope, Record, RecordedKill, ScopeSource, Via,
 };
-use nodepulse::units::Pid;
+use nodepulse::units::{CgroupId, Pid};
 
 use super::Loaded;
 
@@ -77,8 +79,9 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
         "a removed cgroup has no path"
     );
     assert_source(loaded, &kill, OomConstraint::Memcg);
+    let positions = positions(loaded, provoke).await?;
     Ok(format!(
-        "{:?}, {:?}: usage {usage_pages} of {max_pages} pages, {} MiB anonymous",
+        "{:?}, {:?}, {positions}: usage {usage_pages} of {max_pages} pages, {} MiB anonymous",
         kill.via,
         kill.source,
         anon / MIB
@@ -135,12 +138,78 @@ pub async fn group(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
         .next("kill of each process in the group", |event| {
             if let Record::OomKill(kill) = event {
                 assert_eq!(kill.names[0], b"container");
+                assert_eq!(kill.group, Some(kill.cgroup));
                 assert!(left.remove(&kill.victim.0), "{kill:?} is not of the group");
             }
             left.is_empty().then_some(())
         })
         .await;
     Ok(format!("{expected} records"))
+}
+
+/// A process by what is around it, whether it is the first of its namespace, and the cgroup that it
+/// depends on.
+type Position<'a> = (&'a str, &'a [&'a OsStr], Option<bool>, Option<CgroupId>);
+
+/// The position of the victim in its pid namespace, for each way in which a container can be set up.
+async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
+    let mut tree = tree("positions")?;
+    for container in ["container", "pause"] {
+        tree.add(container)?;
+    }
+    tree.limit("container", 32 * MIB)?;
+    let (container, pause) = (tree.dir("container"), tree.dir("pause"));
+    let (container_id, pause_id) = (
+        CgroupId(container.metadata()?.ino()),
+        pause.metadata()?.ino(),
+    );
+    let [container, pause] = [container.as_os_str(), pause.as_os_str()];
+    let bytes = (256 * MIB).to_string();
+    let [namespace, parent, eat] = ["namespace", "parent", "eat"].map(OsStr::new);
+    let eat = [eat, container, OsStr::new(&bytes)];
+    let inside = Some(container_id);
+    let rows: [Position<'_>; 5] = [
+        ("the main process", &[namespace], Some(true), None),
+        (
+            "a child",
+            &[namespace, parent, container],
+            Some(false),
+            inside,
+        ),
+        (
+            "a sandbox",
+            &[namespace, parent, container, namespace],
+            Some(true),
+            inside,
+        ),
+        (
+            "shared",
+            &[namespace, parent, pause],
+            Some(false),
+            Some(CgroupId(pause_id)),
+        ),
+        ("of the host", &[parent, container], None, None),
+    ];
+    for (what, before, is_first, reference) in rows {
+        provoke.run(&[before, &eat].concat())?;
+        let is = |record: &Record| match record {
+            Record::OomKill(kill) if kill.cgroup == container_id => Some((**kill).clone()),
+            _ => None,
+        };
+        let kill = loaded.next(what, is).await;
+        let at = kill.namespace;
+        assert_eq!(at.map(|at| at.pid == Pid(1)), is_first, "{what}: {at:?}");
+        if reference.is_some() {
+            assert_eq!(at.map(|at| at.reference), reference, "{what}");
+        } else if let Some(at) = at {
+            assert!(
+                ![container_id.0, pause_id, 0].contains(&at.reference.0),
+                "{what}"
+            );
+        }
+        assert_eq!(kill.group, None, "{what}");
+    }
+    Ok(format!("{} positions", rows.len()))
 }
 
 /// The node is short of memory; the victim's limit is far and not the cause.

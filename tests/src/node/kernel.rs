@@ -162,8 +162,11 @@ impl Kernel {
             grandparent: name(),
             constraint: CONSTRAINT_UNKNOWN,
             via: VIA_TASK,
-            pad: [0; 6],
+            pad: [0; 2],
+            ns_tgid: 0,
             cg_tied: 0,
+            cg_reference: 0,
+            cg_group: 0,
         }
     }
 

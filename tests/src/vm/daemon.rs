@@ -160,7 +160,7 @@ impl Node {
 
     /// Waits for the Event that names this victim; returns its message.
     async fn event_message(&self, pid: u32) -> String {
-        let naming = [format!("process {pid} "), format!("pid: {pid}")];
+        let naming = [format!("rocess {pid} "), format!("pid: {pid}")];
         let message = |api: &ApiServer| {
             let events = api.list(EVENTS).into_iter();
             let mut messages = events.filter_map(|e| Some(e["message"].as_str()?.to_owned()));

@@ -27,7 +27,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     drop(node.condition_transitions.of(["a"]));
     drop(node.signal_value.of(["a"]));
     drop(node.signal_threshold.of(["a"]));
-    drop(node.oom_kills.of(["a"]));
+    drop(node.oom_kills.of(["a", "b"]));
     drop(node.pod_oom_kills.of(["a", "b"]));
     drop(api.status_patches.of(["a"]));
     drop(api.taint_patches.of(["a"]));

@@ -31,7 +31,7 @@ async fn a_kill_in_a_static_pod_is_an_event_on_its_mirror_pod() {
     node.kernel().oom_kill(kill).await;
     let (events, _) = reported(&api, &mirror, 1, api.now()).await;
     assert!(
-        message(&events[0]).contains(" in container etcd: "),
+        message(&events[0]).contains(" in container etcd was killed "),
         "{events:?}"
     );
     node.stop().await.unwrap();
@@ -79,7 +79,7 @@ async fn the_name_of_a_container_is_requested_once_and_not_waited_for_long() {
         let (events, late) = reported(&api, &pod, 3, killed).await;
         assert!(late <= latest, "{name}: {late:?} late");
         for event in &events {
-            let whereabouts = format!(" in container {expected}: ");
+            let whereabouts = format!(" in container {expected} was killed ");
             assert!(message(event).contains(&whereabouts), "{name}: {event}");
             let named = event["involvedObject"]["fieldPath"].is_string();
             assert_eq!(named, expected == "web", "{name}: {event}");
@@ -101,23 +101,23 @@ async fn a_container_unknown_to_the_api_server_is_named_by_its_id() {
     let rows = [
         (
             Pod::new("shop", "a", UID).new_container("web"),
-            " in container 3b5c8d0f1e2a: ",
+            " in container 3b5c8d0f1e2a was killed ",
         ),
         (
             Pod::new("shop", "a", UID).container("web", OTHER_ID),
-            " in container 3b5c8d0f1e2a: ",
+            " in container 3b5c8d0f1e2a was killed ",
         ),
         (
             Pod::new("shop", "b", UID)
                 .new_container("web")
                 .container("proxy", OTHER_ID),
-            " in container 3b5c8d0f1e2a: ",
+            " in container 3b5c8d0f1e2a was killed ",
         ),
         (
             Pod::new("shop", "c", UID)
                 .container("web\u{1b}[2J", ID)
                 .container("x", OTHER_ID),
-            " in container 3b5c8d0f1e2a: ",
+            " in container 3b5c8d0f1e2a was killed ",
         ),
     ];
     for (pod, expected) in rows {
@@ -163,10 +163,10 @@ async fn the_name_of_a_restarted_container_is_requested_again() {
     node.kernel().oom_kill(again).await;
     let (events, _) = reported(&api, &pod, 3, api.now()).await;
     for (pid, called) in [(1, "web"), (2, "8d0f1e2a4b6c"), (3, "web")] {
-        let naming = format!("Killed process {pid} (stress) of uid 1000 in container {called}: ");
-        let named = events
-            .iter()
-            .filter(|event| message(event).starts_with(&naming));
+        let naming = format!("A process in container {called} was killed ");
+        let victim = format!(" Process {pid} (stress) of UID 1000 had ");
+        let is = |text: &str| text.starts_with(&naming) && text.contains(&victim);
+        let named = events.iter().filter(|event| is(message(event)));
         assert_eq!(named.count(), 1, "{naming}: {events:#?}");
     }
     node.stop().await.unwrap();

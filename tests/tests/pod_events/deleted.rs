@@ -41,9 +41,8 @@ async fn an_unknown_pod_is_waited_for_and_then_the_event_is_on_the_node() {
             let (events, late) = on_node;
             let within = Duration::from_secs(2)..=Duration::from_secs(2) + AT_ONCE;
             assert!(within.contains(&late), "{late:?}");
-            let expected = format!(
-                "Killed process 4321 (stress) of uid 1000 in cgroup /{CONTAINER} of pod {UID}: "
-            );
+            let expected =
+                format!("Process 4321 (stress) in cgroup /{CONTAINER} of pod {UID} was killed ");
             assert!(events[0].1.starts_with(&expected), "{events:?}");
             assert_eq!(events[0].0, "OOMKilled");
         }
@@ -79,7 +78,7 @@ async fn a_deleted_pod_is_still_reported_by_its_name() {
         .await;
     let (events, _) = reported(&api, &pod, 1, api.now()).await;
     assert!(
-        message(&events[0]).contains(" in container 3b5c8d0f1e2a: "),
+        message(&events[0]).contains(" in container 3b5c8d0f1e2a was killed "),
         "{events:?}"
     );
     node.stop().await.unwrap();
@@ -106,7 +105,7 @@ async fn a_kill_in_a_removed_cgroup_is_reported_and_counted() {
         .await;
     let (events, _) = reported(&api, &pod, 1, api.now()).await;
     let expected =
-        "Killed process 4321 (stress) of uid 1000 in container web: the container was at";
+        "A process in container web was killed because the container reached its memory limit";
     assert!(message(&events[0]).starts_with(expected), "{events:?}");
     let scraped = node.scrape().await;
     for (metric, labels) in [
@@ -191,8 +190,7 @@ async fn a_kill_in_a_pod_deleted_with_its_namespace_is_an_event_on_the_node() {
         .await;
     pass(Duration::from_secs(1)).await;
     let events = of_node(&api);
-    let start =
-        "Pod shop/cart-0: Killed process 4321 (stress) of uid 1000 in container 3b5c8d0f1e2a: ";
+    let start = "Pod shop/cart-0: A process in container 3b5c8d0f1e2a was killed ";
     assert!(
         events.len() == 1 && events[0].1.starts_with(start),
         "{events:?}"

@@ -22,15 +22,17 @@ async fn a_kill_is_an_event_on_its_pod_with_container_and_limit() {
     let rows = [
         (
             Limit::Of(CONTAINER),
-            "the container was at the memory limit (64.0Mi of 64.0Mi)",
+            "the container reached its memory limit of 64Mi (64Mi in use). If it needs this memory, \
+             raise its limit (resources.limits.memory).",
         ),
         (
             Limit::Of(POD),
-            "the pod was at the memory limit (64.0Mi of 64.0Mi)",
+            "the pod reached its memory limit of 64Mi (64Mi in use). If it needs this memory, raise \
+             its limit (resources.limits.memory).",
         ),
         (
             Limit::Of(PODS),
-            "all pods on the node together were at the memory limit (64.0Mi of 64.0Mi)",
+            "all pods on the node together reached their memory limit of 64Mi (64Mi in use).",
         ),
     ];
     for (limit, expected) in rows {
@@ -47,8 +49,9 @@ async fn a_kill_is_an_event_on_its_pod_with_container_and_limit() {
         assert_eq!(
             message(&events[0]),
             format!(
-                "Killed process 4321 (stress) of uid 1000 in container web: {expected}; the \
-                 process had anon 62.5Mi, file 400.0Ki, shmem 0; triggered by process 4300 (init)"
+                "A process in container web was killed because {expected} Process 4321 (stress) of \
+                 UID 1000 had 62.5Mi of anonymous memory, 400.0Ki of files and 0 of shared memory. \
+                 Memory was requested by process 4300 (init)."
             )
         );
         assert_eq!(
@@ -90,7 +93,8 @@ async fn a_kill_of_the_whole_node_is_an_event_on_the_node_and_on_the_pod() {
     node.kernel().oom_kill(kill).await;
     let (events, _) = reported(&api, &pod, 1, api.now()).await;
     assert!(
-        message(&events[0]).contains(" in container web: the node was out of memory; "),
+        message(&events[0])
+            .contains(" in container web was killed because the node was out of memory. "),
         "{events:?}"
     );
     pass(Duration::from_secs(5)).await;
@@ -165,12 +169,15 @@ async fn a_group_kill_is_one_event_on_its_pod_and_pods_are_distinguished() {
     for (pod, first) in [(&cart, 1), (&other, 101)] {
         let (events, _) = reported(&api, pod, 1, api.now()).await;
         let start = format!(
-            "Killed 30 processes together in container web: all pods on the node together were at \
-             the memory limit (64.0Mi of 64.0Mi), triggered by process 9 (stress); pids {first} \
+            "The kernel killed 30 processes together in container web because all pods on the node \
+             together reached their memory limit of 64Mi (64Mi in use). The processes were {first} \
              (stress), "
         );
         assert!(message(&events[0]).starts_with(&start), "{events:?}");
-        assert!(message(&events[0]).ends_with(", and 6 more"), "{events:?}");
+        assert!(
+            message(&events[0]).contains(", and 18 more. "),
+            "{events:?}"
+        );
     }
     let scraped = node.scrape().await;
     let labels = [("namespace", "shop"), ("pod", "cart-1")];
@@ -213,10 +220,7 @@ async fn every_process_of_a_group_counts_in_a_combined_event() {
     let combined = combined
         .find(|event| message(event).starts_with("(combined"))
         .unwrap();
-    assert!(
-        message(combined).contains("Killed process 13 "),
-        "{combined}"
-    );
+    assert!(message(combined).contains("Process 13 "), "{combined}");
     assert_eq!(combined["count"], 4, "{combined}");
     node.stop().await.unwrap();
 }

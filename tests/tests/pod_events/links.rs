@@ -75,7 +75,7 @@ async fn a_container_that_crashes_at_once_is_called_by_its_name() {
         });
         assert!(late <= latest + AT_ONCE, "{after:?}: {late:?} late");
         for event in &events {
-            let whereabouts = format!(" in container {expected}: ");
+            let whereabouts = format!(" in container {expected} was killed ");
             assert!(message(event).contains(&whereabouts), "{after:?}: {event}");
             let path = (expected == "web").then_some("spec.containers{web}");
             assert_eq!(field_path(event), path, "{after:?}: {event}");
@@ -132,7 +132,7 @@ async fn kills_during_an_outage_are_events_with_names_afterwards() {
         api.thaw();
         let (events, _) = reported(&api, &pod, 3, api.now()).await;
         for event in &events {
-            let whereabouts = format!(" in container {expected}: ");
+            let whereabouts = format!(" in container {expected} was killed ");
             assert!(message(event).contains(&whereabouts), "{name}: {event}");
         }
         assert_eq!(of_node(&api), [], "{name}");
@@ -159,7 +159,7 @@ async fn a_pod_that_the_watch_does_not_report_is_named_by_its_link_at_once() {
         let (events, late) = reported(&api, &pod, 1, killed).await;
         assert!(late <= AT_ONCE, "{name}: {late:?} late");
         assert!(
-            message(&events[0]).contains(" in container web: "),
+            message(&events[0]).contains(" in container web was killed "),
             "{name}"
         );
         assert_eq!(events[0]["involvedObject"]["uid"], UID, "{name}");
@@ -178,7 +178,7 @@ async fn a_link_that_names_another_pod_is_not_used() {
     node.kernel().oom_kill(kill(7, Limit::Of(CONTAINER))).await;
     let (events, _) = reported(&api, &pod, 1, api.now()).await;
     assert!(
-        message(&events[0]).contains(" in container 3b5c8d0f1e2a: "),
+        message(&events[0]).contains(" in container 3b5c8d0f1e2a was killed "),
         "{events:?}"
     );
     node.stop().await.unwrap();

@@ -4,6 +4,8 @@
 mod containers;
 /// Pods that are deleted, or not known yet.
 mod deleted;
+/// What is added to the Event of a kill.
+mod details;
 /// Which object an Event is about.
 mod kills;
 /// Names from links to container logs.

@@ -176,6 +176,8 @@ pub struct CreatedEvent {
     pub name: String,
     /// `count`.
     pub count: u32,
+    /// The message with the details that were added. `None`: it is that of the key.
+    pub details: Option<String>,
 }
 
 /// One Event to write.
@@ -192,6 +194,13 @@ pub struct EventWrite {
     pub count: u32,
     /// The Event whose count is raised, if there is one.
     pub known: Option<CreatedEvent>,
+}
+
+impl EventWrite {
+    /// Whether the next similar Event replaces its message.
+    pub const fn is_combined(&self) -> bool {
+        self.key.message.is_none()
+    }
 }
 
 /// The state of one object and type.
@@ -301,9 +310,22 @@ impl Correlator {
         (std::mem::take(&mut self.lost), kills)
     }
 
-    /// Stores what the server now has.
-    pub fn written(&mut self, key: EventKey, known: CreatedEvent) {
+    /// Stores what the server now has. Details that were added meanwhile are kept.
+    pub fn written(&mut self, key: EventKey, mut known: CreatedEvent) {
+        if known.details.is_none() {
+            known.details = self.known.get(&key).and_then(|old| old.details.clone());
+        }
         self.known.insert(key, known);
+    }
+
+    /// Changes the message of a written Event. Returns the Event's name; `None` if it is not known any
+    /// more.
+    pub fn amend(&mut self, key: &EventKey, message: &str) -> Option<String> {
+        let mut known = self.known.get(key)?.clone();
+        known.details = Some(message.to_owned());
+        let name = known.name.clone();
+        self.known.insert(key.clone(), known);
+        Some(name)
     }
 
     fn write(&mut self, pending: PendingEvent, combined: bool) -> EventWrite {
@@ -315,12 +337,13 @@ impl Correlator {
             reason: input.reason.clone(),
             message: (!combined).then(|| input.message.clone()),
         };
+        let known = self.known.get(&key).cloned();
+        let details = known.as_ref().and_then(|known| known.details.clone());
         let message = if combined {
             format!("{COMBINED}{}", input.message)
         } else {
-            input.message.clone()
+            details.unwrap_or_else(|| input.message.clone())
         };
-        let known = self.known.get(&key).cloned();
         EventWrite {
             key,
             count: if combined { pending.of } else { pending.times },
@@ -420,6 +443,7 @@ pub(super) mod tests {
             message: message.to_owned(),
             of: 1,
             times: 1,
+            id: None,
             kills: ReportedKills::default(),
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
             stamp: None,
@@ -449,6 +473,7 @@ pub(super) mod tests {
         let known = CreatedEvent {
             name: "n".to_owned(),
             count,
+            details: None,
         };
         correlator.written(write.key, known);
         (write.message, count)

@@ -151,6 +151,7 @@ impl Delivery {
         let known = CreatedEvent {
             name: name.clone(),
             count: times,
+            details: None,
         };
         let place = Endpoint::new_event(&self.namespace, name);
         match self.client.create(&place, event).await {

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
+use tracing::debug;
 
-use crate::kube_event::{Draft, KillOutcomes, ReportedKills};
+use crate::kube_event::{Amendment, Draft, KillOutcomes, ReportedKills};
 
 /// The outcome of observations so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -98,6 +99,7 @@ pub struct EventSink {
     /// it is full, the newest is lost and counted; the recorder empties it even while the API
     /// server is unavailable.
     pub(super) inputs: mpsc::Sender<Draft>,
+    amendments: mpsc::Sender<Amendment>,
     pub(super) tally: Arc<EventTally>,
     /// Shutdown signal to the recorder. Only the change to true matters.
     leaving: watch::Sender<bool>,
@@ -106,11 +108,13 @@ pub struct EventSink {
 impl EventSink {
     pub(super) const fn new(
         inputs: mpsc::Sender<Draft>,
+        amendments: mpsc::Sender<Amendment>,
         tally: Arc<EventTally>,
         leaving: watch::Sender<bool>,
     ) -> Self {
         Self {
             inputs,
+            amendments,
             tally,
             leaving,
         }
@@ -123,6 +127,13 @@ impl EventSink {
             let input = refused.into_inner();
             add(&self.tally.lost_full, input.times);
             self.tally.dropped(input.kills);
+        }
+    }
+
+    /// Adds details to an Event that was written. Never blocks. They are dropped if there is no room.
+    pub fn amend(&self, amendment: Amendment) {
+        if self.amendments.try_send(amendment).is_err() {
+            debug!("details dropped: others are still being added");
         }
     }
 

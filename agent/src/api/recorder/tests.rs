@@ -432,3 +432,5 @@ async fn a_flood_during_an_outage_is_folded_within_the_limit_and_adds_up() {
         assert_eq!(reported(&server), counts.delivered, "{room}");
     }
 }
+
+mod amendment;

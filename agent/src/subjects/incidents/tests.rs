@@ -12,6 +12,7 @@ use crate::units::Pid;
 
 use IncidentInput as In;
 
+mod details;
 mod links;
 
 fn at(ms: u64) -> Now {
@@ -67,6 +68,7 @@ fn global(uid: Option<&str>) -> Incident {
         scope: OomScope::Global,
         resident: None,
         trigger: None,
+        consequence: None,
         verdict: KillVerdict::EventOnly {
             why: Doubt::MemoryLeft,
         },

@@ -73,6 +73,7 @@ fn record(seconds: u64) -> In {
         scope: OomScope::Unknown,
         resident: None,
         trigger: None,
+        consequence: None,
         verdict: KillVerdict::EventOnly {
             why: Doubt::LocalLimit(LimitOwner::Pod),
         },

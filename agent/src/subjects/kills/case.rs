@@ -1,11 +1,12 @@
 //! A kill whose cgroups are known, from a program's record or from the kernel's log.
 
+use super::consequence::{Paths, consequence};
 use crate::clock::{BootNanos, Stamp};
 use crate::escape::escape;
 use crate::kube_event::{Finding, Limiting, VictimOwner};
 use crate::pods::{ByNames, CgroupKind, classify, classify_by_names};
 use crate::pressure::oom::{Kill, KillVerdict};
-use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
+use crate::reading::oom::{Consequence, LimitOwner, OomConstraint, OomScope, ScopeSource};
 use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
 use crate::units::{Bytes, CgroupId, Pid};
 
@@ -29,6 +30,7 @@ pub(super) struct Case {
     order: Option<i32>,
     resident: Option<[Bytes; 3]>,
     trigger: Option<String>,
+    consequence: Option<Consequence>,
 }
 
 impl Case {
@@ -48,6 +50,21 @@ impl Case {
             (limit, next(), tied)
         });
         let bytes = |pages| Bytes::from_pages(pages, page);
+        let consequence = {
+            let mut of = |id: Option<CgroupId>| match id {
+                Some(id) if id == kill.cgroup => path.clone(),
+                Some(_) => next(),
+                None => None,
+            };
+            let reference = of(kill.namespace.map(|at| at.reference));
+            let group = of(kill.group);
+            let paths = Paths {
+                victim: path.as_deref(),
+                reference: reference.as_deref(),
+                group: group.as_deref(),
+            };
+            consequence(&kill, paths, &pods)
+        };
         let scope = scope.map(|(limit, path, tied)| Limiting {
             owner: limit_owner(path.as_deref(), &kill, &limit, &pods),
             path: Some(path.map_or_else(|| format!("cgroup id {}", limit.limiting.0), escape)),
@@ -80,6 +97,7 @@ impl Case {
             order: kill.order,
             resident: known.then_some(resident),
             trigger: Some(trigger),
+            consequence,
         }
     }
 
@@ -118,6 +136,8 @@ impl Case {
             order: kill.order,
             resident: kill.resident,
             trigger: trigger.map(|comm| format!("a process named {comm}")),
+            // The log has neither the namespace nor the group.
+            consequence: None,
         }
     }
 
@@ -144,6 +164,7 @@ impl Case {
             scope: self.scope,
             resident: self.resident,
             trigger: self.trigger,
+            consequence: self.consequence,
             verdict,
         }
     }
@@ -154,7 +175,10 @@ pub(super) fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
     let limit = kill.scope.memcg();
     let tied = limit.and_then(|limit| limit.tied);
     let limiting = limit.map(|limit| limit.limiting);
-    [Some(kill.cgroup), tied, limiting]
+    let other = |id: &CgroupId| *id != kill.cgroup;
+    let reference = kill.namespace.map(|at| at.reference).filter(other);
+    let group = kill.group.filter(other);
+    [Some(kill.cgroup), tied, limiting, reference, group]
         .into_iter()
         .flatten()
         .collect()

@@ -4,9 +4,9 @@ use super::*;
 use crate::kube_event::{Limiting, VictimOwner};
 use crate::pods::PodId;
 use crate::pressure::oom::Grounds;
-use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
+use crate::reading::oom::{Consequence, LimitOwner, OomConstraint, OomScope, ScopeSource};
 use crate::reading::{Reading, Signal};
-use crate::record::{MemcgLimit, Via};
+use crate::record::{MemcgLimit, NamespacePid, Via};
 use crate::units::{Bytes, Pid};
 
 const PODS: &str = "/kubepods";
@@ -20,7 +20,7 @@ fn now() -> Now {
     }
 }
 
-fn limit(limiting: CgroupId) -> OomScope<MemcgLimit> {
+pub(super) fn limit(limiting: CgroupId) -> OomScope<MemcgLimit> {
     OomScope::Memcg(MemcgLimit {
         limiting,
         usage_pages: 256,
@@ -29,7 +29,7 @@ fn limit(limiting: CgroupId) -> OomScope<MemcgLimit> {
     })
 }
 
-fn kill(scope: OomScope<MemcgLimit>, source: ScopeSource) -> RecordedKill {
+pub(super) fn kill(scope: OomScope<MemcgLimit>, source: ScopeSource) -> RecordedKill {
     RecordedKill {
         at: BootNanos(8_000_000_000),
         victim: Pid(7),
@@ -45,6 +45,8 @@ fn kill(scope: OomScope<MemcgLimit>, source: ScopeSource) -> RecordedKill {
         constraint: None,
         order: Some(0),
         via: Via::Task,
+        namespace: None,
+        group: None,
         anon_pages: 1,
         file_pages: 0,
         shmem_pages: 0,
@@ -188,6 +190,75 @@ fn a_finding_has_the_contents_of_the_record_in_safe_text() {
         finding.counter,
         Some(crate::kube_event::KillOwner::Pod(pod))
     );
+}
+
+#[test]
+fn the_consequence_is_that_of_the_cgroups_of_the_record() {
+    const CTR: &str =
+        "/kubepods/podaa/3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b3b";
+    let namespace = |pid, reference| {
+        Some(NamespacePid {
+            pid: Pid(pid),
+            reference: CgroupId(reference),
+        })
+    };
+    let tied = OomScope::Memcg(MemcgLimit {
+        limiting: VICTIM,
+        usage_pages: 1,
+        max_pages: 1,
+        tied: Some(CgroupId(2)),
+    });
+    let child = RecordedKill {
+        namespace: namespace(17, VICTIM.0),
+        ..kill(tied, ScopeSource::Exact)
+    };
+    let main = RecordedKill {
+        namespace: namespace(1, 5),
+        ..child.clone()
+    };
+    let group = RecordedKill {
+        group: Some(CgroupId(2)),
+        ..main.clone()
+    };
+    let (pod, shim) = ("/kubepods/podaa", "/system.slice/containerd.service");
+    let rows: [(_, &[u64], &[&str], _); 3] = [
+        (
+            child,
+            &[3, 2, 3],
+            &[CTR, pod, CTR],
+            Consequence::ChildProcess,
+        ),
+        (
+            main,
+            &[3, 2, 3, 5],
+            &[CTR, pod, CTR, shim],
+            Consequence::MainProcess,
+        ),
+        (
+            group,
+            &[3, 2, 3, 5, 2],
+            &[CTR, pod, CTR, shim, pod],
+            Consequence::WholeContainer,
+        ),
+    ];
+    for (kill, ids_expected, found, expected) in rows {
+        let mut kills = Kills::new(4096);
+        let asked = kills.on(recorded(kill), now());
+        let Some(Effect::Query(Query::CgroupPaths(ids))) = asked.first() else {
+            panic!("{asked:?}");
+        };
+        let ids: Vec<u64> = ids.iter().map(|id| id.0).collect();
+        assert_eq!(ids, ids_expected, "{expected:?}");
+        let found: Vec<_> = found.iter().map(|path| Some(*path)).collect();
+        let effects = kills.on(paths(&found), now());
+        let Some(Effect::Log(Decision::KillFound(finding))) = effects.first() else {
+            panic!("no finding: {effects:?}");
+        };
+        assert_eq!(finding.consequence, Some(expected));
+        let limiting = finding.scope.clone().memcg().unwrap();
+        assert_eq!(limiting.path.as_deref(), Some(CTR));
+        assert_eq!(limiting.tied, Some((LimitOwner::Pod, pod.to_owned())));
+    }
 }
 
 #[test]

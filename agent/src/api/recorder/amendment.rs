@@ -1,0 +1,52 @@
+//! Details that are added to an Event after it was written.
+//!
+//! Only the message is patched, so the patch cannot conflict with one that raises the count: both
+//! contain the message with the details, and they may arrive in any order. Nothing waits for it, and
+//! it is dropped if the Event does not exist any more.
+
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+use serde_json::json;
+use tracing::debug;
+
+use super::correlate::EventKey;
+use crate::api::backoff::Jitter;
+use crate::api::{ApiError, Client, Endpoint, Refusal};
+
+/// Capacity of the channel to the recorder.
+pub(super) const ROOM: usize = 16;
+/// Maximum number of written Events to which details can still be added.
+pub(super) const AMENDABLE: usize = 64;
+/// Maximum number of attempts. An answer that was lost is one: the patch can be repeated.
+const TRIES: u32 = 3;
+/// Pause between attempts, of which a random part is taken.
+const WAIT: Duration = Duration::from_secs(2);
+
+/// An Event that was written.
+#[derive(Debug, Clone)]
+pub(super) struct Amendable {
+    pub namespace: String,
+    pub key: EventKey,
+}
+
+/// Patches the message of an Event.
+pub(super) async fn patch(client: Client, place: Endpoint, message: String, mut jitter: Jitter) {
+    let patch = json!({ "message": message }).to_string().into_bytes();
+    for attempt in 1..=TRIES {
+        let Err(err) = client.patch(&place, &patch).await else {
+            return;
+        };
+        debug!(attempt, err = err.as_dyn(), "details not added to an event");
+        if !is_worth_a_retry(&err) {
+            return;
+        }
+        tokio::time::sleep(jitter.part(WAIT)).await;
+    }
+}
+
+/// An Event that has expired gets no details, and neither does one that must not be changed.
+fn is_worth_a_retry(err: &ApiError) -> bool {
+    err.is_outage() || matches!(err.refusal(), Some(Refusal::Conflict | Refusal::Server))
+}

@@ -1,0 +1,130 @@
+//! Details that are added to a written Event, also while its count changes and when requests fail.
+
+use super::*;
+
+const PATCH: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0000";
+const ID: EventId = EventId(7);
+
+fn kill() -> Draft {
+    Draft {
+        id: Some(ID),
+        ..input("OOMKilled", "m")
+    }
+}
+
+fn with_details(message: &str) -> Amendment {
+    Amendment {
+        id: ID,
+        message: message.to_owned(),
+    }
+}
+
+/// Waits for everything that takes no time or a few retries.
+async fn pass() {
+    tokio::time::sleep(Duration::from_secs(10)).await;
+}
+
+/// An Event that was written, after which the server answers with `replies`.
+async fn written(replies: impl IntoIterator<Item = Reply>) -> (Scripted, Started) {
+    let server = Scripted::new([accepted()].into_iter().chain(replies));
+    let mut started = start(&server, 0);
+    started.sink.record(kill());
+    let delivered = started.deliveries.recv().await.unwrap();
+    assert_eq!(delivered.id, Some(ID));
+    (server, started)
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_message_is_patched_and_a_later_count_keeps_the_details() {
+    let (server, started) = written([accepted(), accepted()]).await;
+    started.sink.amend(with_details("m with details"));
+    pass().await;
+    started.sink.record(kill());
+    assert_eq!(started.end().await.delivered, 2);
+    assert_eq!(server.lines(), [EVENTS, PATCH, PATCH]);
+    assert_eq!(server.body(1), json!({ "message": "m with details" }));
+    assert_eq!(
+        server.body(2),
+        json!({ "count": 2, "lastTimestamp": "2023-11-14T22:13:20Z", "message": "m with details" })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_has_expired_gets_no_details_and_is_created_again_with_them() {
+    let expired = || refusal(404, "NotFound");
+    let (server, started) = written([expired(), expired(), accepted()]).await;
+    started.sink.amend(with_details("m with details"));
+    pass().await;
+    assert_eq!(server.lines(), [EVENTS, PATCH], "not repeated");
+    started.sink.record(kill());
+    assert_eq!(started.end().await.delivered, 2);
+    assert_eq!(server.lines(), [EVENTS, PATCH, PATCH, EVENTS]);
+    assert_eq!(server.body(3)["message"], "m with details");
+    assert_eq!(server.body(3)["count"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_an_error_and_a_lost_answer_are_retried_a_few_times() {
+    //  answers, requests for the details
+    let rows: [(&str, Vec<Reply>, usize); 6] = [
+        ("conflict", vec![refusal(409, "Conflict"), accepted()], 2),
+        ("error", vec![refusal(500, "InternalError"), accepted()], 2),
+        ("lost answer", vec![Reply::Cut, accepted()], 2),
+        (
+            "no end",
+            vec![Reply::Cut, Reply::Cut, Reply::Cut, accepted()],
+            3,
+        ),
+        ("forbidden", vec![refusal(403, "Forbidden"), accepted()], 1),
+        ("invalid", vec![refusal(422, "Invalid"), accepted()], 1),
+    ];
+    for (name, replies, expected) in rows {
+        let (server, started) = written(replies).await;
+        started.sink.amend(with_details("m with details"));
+        pass().await;
+        assert_eq!(server.lines()[1..], vec![PATCH; expected], "{name}");
+        assert_eq!(started.end().await.delivered, 1, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_do_not_wait_for_details_that_are_not_answered() {
+    let (server, started) = written([Reply::Silent, accepted(), accepted()]).await;
+    started.sink.amend(with_details("m with details"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    started.sink.record(input("OOMKilled", "another"));
+    started.sink.record(kill());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(server.lines(), [EVENTS, PATCH, EVENTS, PATCH]);
+    // It may arrive before the details or after them: both have the same message.
+    assert_eq!(server.body(3)["message"], "m with details");
+    drop(started);
+}
+
+#[tokio::test(start_paused = true)]
+async fn details_of_an_unknown_or_combined_event_are_dropped_and_long_ones_are_cut() {
+    let (server, started) = written([accepted()]).await;
+    let unknown = Amendment {
+        id: EventId(8),
+        ..with_details("m")
+    };
+    started.sink.amend(unknown);
+    started.sink.amend(with_details(&"é".repeat(600)));
+    pass().await;
+    assert_eq!(server.lines(), [EVENTS, PATCH]);
+    assert_eq!(server.body(1)["message"].as_str().unwrap().len(), 1024);
+    drop(started);
+
+    let server = Scripted::new((0..10).map(|_| accepted()));
+    let mut started = start(&server, 0);
+    for n in 0..10 {
+        let combined = Draft {
+            message: n.to_string(),
+            ..kill()
+        };
+        started.sink.record(combined);
+        let delivered = started.deliveries.recv().await.unwrap();
+        assert_eq!(delivered.id.is_some(), n < 9, "{n}");
+    }
+    drop(started);
+}

@@ -1,0 +1,243 @@
+//! Who uses the memory of a cgroup: its memory by kind, and its largest processes.
+
+use super::{Hierarchy, Version, walk};
+use crate::host::{HostError, field};
+use crate::host::{HostFile, HostRoot, first_processes, parse_u64, present};
+use crate::reading::memory_use::MemorySplit;
+use crate::units::{Bytes, Pid};
+
+/// Processes that are compared: about 10 ms.
+pub const MOST_COMPARED: usize = 1000;
+/// Levels below the cgroup whose processes are compared: of a pod its containers, and what these have
+/// made.
+const LEVELS: usize = 4;
+/// Cgroups whose processes are listed.
+const MOST_CGROUPS: usize = 100;
+
+/// The largest processes of a cgroup and those below it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Found {
+    /// Process id, resident memory, and name: any bytes. The largest first.
+    pub largest: Vec<(Pid, Bytes, Vec<u8>)>,
+    /// How many were compared.
+    pub compared: usize,
+    /// Whether there are more than these.
+    pub is_partial: bool,
+}
+
+/// What is charged to a cgroup and those below it. `None`: it was removed.
+///
+/// Version 1 has no counter of kernel memory in `memory.stat`, but separate files, which can be absent.
+pub fn split(
+    memory: &Hierarchy,
+    cgroup: &str,
+    buf: &mut Vec<u8>,
+) -> Result<Option<MemorySplit>, HostError> {
+    let stat = memory.file(cgroup, "memory.stat");
+    if present(stat.read(buf))?.is_none() {
+        return Ok(None);
+    }
+    let keys = match memory.version {
+        Version::V1 => [b"total_rss".as_slice(), b"total_cache", b"total_shmem"],
+        Version::V2 => [b"anon".as_slice(), b"file", b"shmem"],
+    };
+    let counters = keys.map(|key| field(buf, key));
+    let [Some(anon), Some(file), shmem] = counters else {
+        return Err(stat.malformed("required counter"));
+    };
+    // Linux before 4.20 has no `total_shmem`.
+    let shmem = shmem.unwrap_or_default();
+    let in_stat = [b"kernel".as_slice(), b"sock"].map(|key| field(buf, key));
+    let [kernel, sockets] = match memory.version {
+        Version::V1 => [
+            "memory.kmem.usage_in_bytes",
+            "memory.kmem.tcp.usage_in_bytes",
+        ]
+        .map(|name| memory.file(cgroup, name).number(buf).ok()),
+        Version::V2 => in_stat,
+    };
+    Ok(Some(MemorySplit {
+        anon: Bytes::from_bytes(anon),
+        file: Bytes::from_bytes(file.saturating_sub(shmem)),
+        shmem: Bytes::from_bytes(shmem),
+        kernel: kernel.map(Bytes::from_bytes),
+        sockets: sockets.map(Bytes::from_bytes),
+    }))
+}
+
+/// At most `most` processes with the largest resident memory, of at most [`MOST_COMPARED`]. A page has
+/// `page` bytes. A process that ends meanwhile is skipped, and so is one that is not visible in the pid
+/// namespace of this process. Without processes if the cgroup was removed.
+///
+/// # Cost
+///
+/// One small file for each process that is compared, and one for each cgroup.
+pub fn largest_processes(
+    root: &HostRoot,
+    memory: &Hierarchy,
+    cgroup: &str,
+    page: u64,
+    most: usize,
+) -> Found {
+    let mut buf = Vec::new();
+    let (mut pids, mut cgroups, mut is_partial) = (Vec::new(), 0, false);
+    let walked = walk::each_below(memory, cgroup, LEVELS, |_, dir, _| {
+        pids.extend(first_processes(dir, &mut buf).into_iter().flatten());
+        cgroups += 1;
+        is_partial = MOST_COMPARED < pids.len() || cgroups == MOST_CGROUPS;
+        !is_partial
+    });
+    if walked.is_err() {
+        return Found::default();
+    }
+    pids.truncate(MOST_COMPARED);
+    let sizes = pids.iter().filter_map(|pid| {
+        let resident = resident(root, *pid, page, &mut buf)?;
+        Some((resident, *pid))
+    });
+    let mut sizes: Vec<_> = sizes.collect();
+    sizes.sort_by_key(|(resident, _)| std::cmp::Reverse(*resident));
+    let compared = sizes.len();
+    let named = sizes.into_iter().take(most).filter_map(|(resident, pid)| {
+        root.read(format!("proc/{pid}/comm"), &mut buf).ok()?;
+        Some((Pid(pid), resident, buf.trim_ascii_end().to_vec()))
+    });
+    Found {
+        largest: named.collect(),
+        compared,
+        is_partial,
+    }
+}
+
+/// The second field of `statm`, for which the kernel takes no lock. `None`: the process has ended, or
+/// has released its memory.
+fn resident(root: &HostRoot, pid: u32, page: u64, buf: &mut Vec<u8>) -> Option<Bytes> {
+    let file: HostFile = root.file(format!("proc/{pid}/statm"));
+    file.read(buf).ok()?;
+    let pages = parse_u64(buf.split(|&b| b == b' ').nth(1)?)?;
+    (pages > 0).then(|| Bytes::from_pages(pages, page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const V1_STAT: &str = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/fixtures/proc/debian12-6.18/sys/fs/cgroup/memory/memory.stat"
+    ));
+
+    fn hierarchy(dir: &Scratch, version: Version) -> Hierarchy {
+        Hierarchy {
+            mount: dir.path().join("cg"),
+            version,
+        }
+    }
+
+    fn process(dir: &Scratch, pid: u32, pages: u32) {
+        dir.write(
+            &format!("proc/{pid}/statm"),
+            format!("9999 {pages} 1 1 0 1 0\n"),
+        );
+        dir.write(&format!("proc/{pid}/comm"), format!("p{pid}\n"));
+    }
+
+    fn largest(dir: &Scratch, most: usize) -> (Vec<String>, usize, bool) {
+        let memory = hierarchy(dir, Version::V2);
+        let found = largest_processes(&dir.root(), &memory, "/pod", 4096, most);
+        let text = |(pid, resident, comm): (Pid, Bytes, Vec<u8>)| {
+            format!("{pid} {} {resident}", String::from_utf8_lossy(&comm))
+        };
+        let named = found.largest.into_iter().map(text).collect();
+        (named, found.compared, found.is_partial)
+    }
+
+    #[test]
+    fn memory_is_split_by_kind_in_both_versions() {
+        let dir = Scratch::new();
+        let mut buf = Vec::new();
+        let bytes = Bytes::from_bytes;
+        dir.write(
+            "cg/pod/memory.stat",
+            "anon 100\nfile 90\nkernel 30\nkernel_stack 7\nsock 5\nshmem 20\nfile_mapped 3\n",
+        );
+        let expected = MemorySplit {
+            anon: bytes(100),
+            file: bytes(70),
+            shmem: bytes(20),
+            kernel: Some(bytes(30)),
+            sockets: Some(bytes(5)),
+        };
+        let v2 = hierarchy(&dir, Version::V2);
+        assert_eq!(split(&v2, "/pod", &mut buf).unwrap(), Some(expected));
+        assert_eq!(split(&v2, "/gone", &mut buf).unwrap(), None);
+        // Before Linux 5.18.
+        dir.write(
+            "cg/pod/memory.stat",
+            "anon 100\nfile 90\nsock 5\nshmem 20\n",
+        );
+        let found = split(&v2, "/pod", &mut buf).unwrap().unwrap();
+        assert_eq!(
+            found,
+            MemorySplit {
+                kernel: None,
+                ..expected
+            }
+        );
+        dir.write("cg/pod/memory.stat", "\u{0}garbage");
+        assert!(split(&v2, "/pod", &mut buf).is_err());
+
+        dir.write("cg/ctr/memory.stat", V1_STAT);
+        dir.write("cg/ctr/memory.kmem.usage_in_bytes", "4096\n");
+        let total = |key: &[u8]| field(V1_STAT.as_bytes(), key).unwrap();
+        let expected = MemorySplit {
+            anon: bytes(total(b"total_rss")),
+            file: bytes(total(b"total_cache") - total(b"total_shmem")),
+            shmem: bytes(total(b"total_shmem")),
+            kernel: Some(bytes(4096)),
+            sockets: None,
+        };
+        let v1 = hierarchy(&dir, Version::V1);
+        assert_eq!(split(&v1, "/ctr", &mut buf).unwrap(), Some(expected));
+    }
+
+    #[test]
+    fn the_largest_processes_of_all_containers_are_found() {
+        let dir = Scratch::new();
+        for (pid, pages) in [(1, 10), (2, 30), (3, 0), (4, 20), (5, 5)] {
+            process(&dir, pid, pages);
+        }
+        dir.write("cg/pod/cgroup.procs", "");
+        // Not visible here, ended, and exiting.
+        dir.write("cg/pod/a/cgroup.procs", "0\n1\n77\n3\n");
+        dir.write("cg/pod/b/deeper/cgroup.procs", "2\n4\n5\n");
+        let named = ["2 p2 120.0Ki", "4 p4 80.0Ki", "1 p1 40.0Ki"].map(str::to_owned);
+        assert_eq!(largest(&dir, 3), (named.to_vec(), 4, false));
+        assert_eq!(largest(&dir, 1), (named[..1].to_vec(), 4, false));
+        std::fs::remove_dir_all(dir.path().join("cg/pod")).unwrap();
+        assert_eq!(largest(&dir, 3), (Vec::new(), 0, false));
+    }
+
+    #[test]
+    fn of_ten_thousand_processes_a_part_is_compared() {
+        let dir = Scratch::new();
+        let list: Vec<String> = (1..=10_000).map(|pid| pid.to_string()).collect();
+        dir.write("cg/pod/cgroup.procs", list.join("\n"));
+        for pid in 1..=1002 {
+            process(&dir, pid, pid);
+        }
+        let (named, compared, is_partial) = largest(&dir, 1);
+        assert_eq!((compared, is_partial), (MOST_COMPARED, true));
+        assert!(named[0].starts_with("1000 "), "{named:?}");
+    }
+
+    #[test]
+    fn of_ten_thousand_cgroups_a_part_is_listed() {
+        let dir = Scratch::new();
+        for n in 0..=MOST_CGROUPS {
+            dir.mkdir(&format!("cg/pod/{n}"));
+        }
+        assert_eq!(largest(&dir, 1), (Vec::new(), 0, true));
+    }
+}

@@ -1,0 +1,286 @@
+//! The wording of Events about OOM kills: one sentence for each fact, the most important first. A reader
+//! is to learn what failed, why, and what caused it, without access to the node.
+
+use super::{Finding, KillDetails, Limiting, NodeEvents, VictimOwner, Words};
+use crate::pods::{Container, ContainerList};
+use crate::pressure::oom::{Doubt, KillVerdict};
+use crate::reading::oom::{Consequence, LimitOwner, OomScope};
+use crate::units::Bytes;
+
+/// Victims that a message names.
+const NAMED: usize = 12;
+
+/// Reason of Events about kills in pods.
+pub(super) const IN_POD: &str = "OOMKilled";
+
+/// What ran out if no limit is known.
+const NO_LIMIT: &str = "memory ran out at a limit that is not known";
+
+/// Reason and message of the Event on the Node. `None`: another program records it.
+pub(super) fn on_node(group: &[Finding], node_events: NodeEvents) -> Option<Words> {
+    let unsure = |first: &Finding| !first.is_global() && first.owner == VictimOwner::UnknownPod;
+    let reason = match node_events {
+        _ if group.first().is_some_and(unsure) => IN_POD,
+        NodeEvents::Off => return None,
+        NodeEvents::Companion => "OOMKilling",
+        NodeEvents::Kubelet => "SystemOOM",
+    };
+    let message = match (node_events, group) {
+        (NodeEvents::Kubelet, [one]) if one.is_global() => format!(
+            "System OOM encountered, victim process: {}, pid: {}",
+            one.comm, one.victim
+        ),
+        _ => in_cgroup(group, "", None),
+    };
+    Some(Words { reason, message })
+}
+
+/// For readers who identify cgroups by their paths; `of_pod` follows the path of the victim's.
+pub(super) fn in_cgroup(group: &[Finding], of_pod: &str, details: Option<&KillDetails>) -> String {
+    let Some(first) = group.first() else {
+        return String::new();
+    };
+    let cgroup = first.cgroup.as_deref();
+    let cgroup = cgroup.map_or_else(
+        || "an unknown cgroup".to_owned(),
+        |cgroup| format!("cgroup {cgroup}"),
+    );
+    let limit = first.limit(|limiting| limiting.by_path(first.cgroup.as_deref()));
+    let killed = match group {
+        [one] => format!(
+            "Process {} ({}) in {cgroup}{of_pod} was killed",
+            one.victim, one.comm
+        ),
+        many => format!(
+            "The kernel killed {} processes together in {cgroup}{of_pod}",
+            many.len()
+        ),
+    };
+    let facts = [
+        Some(format!(
+            "{killed} because {limit}{}.",
+            consequence(group, None)
+        )),
+        details.map(KillDetails::sentences),
+        Some(victims(group)),
+        Some(first.request()),
+    ];
+    sentences(facts)
+}
+
+/// For readers who identify pods. `container`: in which, as it is called, if in one.
+pub(super) fn in_pod(
+    group: &[Finding],
+    container: Option<(&str, Option<&Container>)>,
+    details: Option<&KillDetails>,
+) -> String {
+    let Some(first) = group.first() else {
+        return String::new();
+    };
+    let (called, specified) = container.unzip();
+    let specified = specified.flatten();
+    let whole = !matches!(summary(group), None | Some(Consequence::ChildProcess));
+    let killed = match (called, group) {
+        (Some(called), [_]) if whole => format!("Container {called} was killed"),
+        (Some(called), [_]) => format!("A process in container {called} was killed"),
+        (None, [_]) => "A process in the pod was killed".to_owned(),
+        (called, many) => {
+            let called =
+                called.map_or("the pod".to_owned(), |called| format!("container {called}"));
+            format!(
+                "The kernel killed {} processes together in {called}",
+                many.len()
+            )
+        }
+    };
+    let limit = first.limit(|limiting| limiting.by_owner(whole && called.is_some()));
+    let facts = [
+        Some(format!(
+            "{killed} because {limit}{}.",
+            consequence(group, specified)
+        )),
+        details.map(KillDetails::sentences),
+        first.advice().map(str::to_owned),
+        Some(victims(group)),
+        Some(first.request()),
+    ];
+    sentences(facts)
+}
+
+fn sentences<const N: usize>(facts: [Option<String>; N]) -> String {
+    let facts = facts.into_iter().flatten().filter(|fact| !fact.is_empty());
+    facts.collect::<Vec<_>>().join(" ")
+}
+
+/// What the kills of a group together mean for their container.
+fn summary(group: &[Finding]) -> Option<Consequence> {
+    use Consequence::{ChildProcess, MainProcess, WholeContainer};
+    let all = || group.iter().map(|one| one.consequence);
+    let any = |consequence| all().any(|one| one == Some(consequence));
+    if any(WholeContainer) {
+        Some(WholeContainer)
+    } else if any(MainProcess) {
+        Some(MainProcess)
+    } else if !group.is_empty() && all().all(|one| one == Some(ChildProcess)) {
+        Some(ChildProcess)
+    } else {
+        None
+    }
+}
+
+fn consequence(group: &[Finding], container: Option<&Container>) -> String {
+    let ended = match container.and_then(|container| container.list) {
+        Some(ContainerList::Ephemeral) => "so the container has ended",
+        Some(ContainerList::Containers | ContainerList::Init) | None => {
+            "so the container restarts unless the pod's restartPolicy is Never"
+        }
+    };
+    match summary(group) {
+        None => String::new(),
+        Some(Consequence::MainProcess) => format!("; its main process died, {ended}"),
+        Some(Consequence::ChildProcess) => {
+            "; the main process is alive, and the container continues to run".to_owned()
+        }
+        Some(Consequence::WholeContainer) => {
+            format!("; all its processes were killed as a group (memory.oom.group), {ended}")
+        }
+    }
+}
+
+fn victims(group: &[Finding]) -> String {
+    if let [one] = group {
+        return one.described();
+    }
+    let named = group.iter().take(NAMED);
+    let mut named: Vec<_> = named
+        .map(|one| format!("{} ({})", one.victim, one.comm))
+        .collect();
+    if group.len() > NAMED {
+        named.push(format!("and {} more", group.len() - NAMED));
+    }
+    format!("The processes were {}.", named.join(", "))
+}
+
+/// Without `.0` if it is a whole number of its unit, as limits are written.
+fn size(bytes: Bytes) -> String {
+    let text = bytes.to_string();
+    let whole = [40, 30, 20, 10]
+        .into_iter()
+        .find(|bits| bytes.get() >> bits > 0);
+    match whole {
+        Some(bits) if bytes.get().is_multiple_of(1 << bits) => text.replace(".0", ""),
+        _ => text,
+    }
+}
+
+impl Finding {
+    fn described(&self) -> String {
+        let uid = self
+            .uid
+            .map_or_else(String::new, |uid| format!(" of UID {uid}"));
+        let memory = match self.resident {
+            Some([anon, file, shmem]) => format!(
+                " had {anon} of anonymous memory, {file} of files and {shmem} of shared memory"
+            ),
+            None => ": how much memory it had is not known".to_owned(),
+        };
+        format!("Process {} ({}){uid}{memory}.", self.victim, self.comm)
+    }
+
+    fn request(&self) -> String {
+        match &self.trigger {
+            Some(trigger) if *trigger == format!("process {} ({})", self.victim, self.comm) => {
+                "It requested memory itself.".to_owned()
+            }
+            Some(trigger) => format!("Memory was requested by {trigger}."),
+            None => "Which process requested memory is not known.".to_owned(),
+        }
+    }
+
+    /// What can be done about it, if a limit was the cause.
+    fn advice(&self) -> Option<&'static str> {
+        if self.is_global() {
+            return None;
+        }
+        match self.scope.as_ref().memcg()?.owner {
+            LimitOwner::Container | LimitOwner::Pod => {
+                Some("If it needs this memory, raise its limit (resources.limits.memory).")
+            }
+            LimitOwner::PodsCgroup | LimitOwner::Other => None,
+        }
+    }
+
+    /// What was short.
+    fn limit(&self, of: impl Fn(&Limiting) -> String) -> String {
+        if self.is_global() {
+            return self.no_limit().to_owned();
+        }
+        match &self.scope {
+            OomScope::Unknown | OomScope::Global => NO_LIMIT.to_owned(),
+            OomScope::Memcg(limiting) => of(limiting),
+        }
+    }
+
+    /// What was short if no cgroup was at its limit, as far as is known.
+    const fn no_limit(&self) -> &'static str {
+        match self.verdict {
+            KillVerdict::NodePressure { .. } => "the node was out of memory",
+            KillVerdict::EventOnly { why } => match why {
+                Doubt::Sysrq => "it was requested by SysRq",
+                Doubt::Cpuset => "the memory nodes of its cpuset were full",
+                Doubt::MemoryPolicy => "the memory nodes that its memory policy allows were full",
+                Doubt::LocalLimit(_)
+                | Doubt::Contradictory
+                | Doubt::LimitCounterMoved
+                | Doubt::LimitCountersUnknown
+                | Doubt::LimitCountersStill
+                | Doubt::MemoryLeft
+                | Doubt::MemoryUnread => {
+                    "memory ran out, but no cgroup is known to have been at its limit"
+                }
+            },
+        }
+    }
+}
+
+impl Limiting {
+    /// `victim` is the path of the victim's cgroup, if the sentence names it.
+    fn by_path(&self, victim: Option<&str>) -> String {
+        let Some(path) = &self.path else {
+            return NO_LIMIT.to_owned();
+        };
+        if self.tied.is_none() && victim == Some(path) {
+            return format!("that cgroup reached its memory limit{}", self.usage());
+        }
+        let or = self.tied.as_ref();
+        let or = or.map_or_else(String::new, |(_, path)| format!(" or {path}"));
+        format!("cgroup {path}{or} reached its memory limit{}", self.usage())
+    }
+
+    /// `is_subject`: the sentence is about the container.
+    fn by_owner(&self, is_subject: bool) -> String {
+        let tied = self.tied.as_ref().map(|(owner, _)| *owner);
+        let subject = match (self.owner, tied.filter(|tied| *tied != self.owner)) {
+            (LimitOwner::Other, _) | (_, Some(LimitOwner::Other)) => return self.by_path(None),
+            (LimitOwner::Container, Some(LimitOwner::Pod)) => {
+                "the container or its pod reached the"
+            }
+            (LimitOwner::Container, Some(_)) => "the container or all pods together reached the",
+            (LimitOwner::Pod, Some(_)) => "the pod or all pods together reached the",
+            (LimitOwner::Container, None) if is_subject => "it reached its",
+            (LimitOwner::Container, None) => "the container reached its",
+            (LimitOwner::Pod, None) => "the pod reached its",
+            (LimitOwner::PodsCgroup, _) => "all pods on the node together reached their",
+        };
+        format!("{subject} memory limit{}", self.usage())
+    }
+
+    fn usage(&self) -> String {
+        self.usage.map_or_else(String::new, |(usage, max)| {
+            format!(" of {} ({} in use)", size(max), size(usage))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

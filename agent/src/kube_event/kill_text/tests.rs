@@ -1,0 +1,326 @@
+use std::time::{Duration, UNIX_EPOCH};
+
+use super::*;
+use crate::clock::{BootNanos, Now, Stamp};
+use crate::kube_event::incidents;
+use crate::pressure::oom::Grounds;
+use crate::reading::memory_use::{LargestProcesses, MemorySplit, ProcessSize};
+use crate::reading::pods::{PodMemory, QosClass};
+use crate::units::Pid;
+
+fn at(path: &str) -> Limiting {
+    Limiting {
+        owner: LimitOwner::Other,
+        path: Some(path.to_owned()),
+        tied: None,
+        usage: None,
+    }
+}
+
+fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
+    let time = BootNanos(u64::from(pid));
+    Finding {
+        stamp: Stamp {
+            kernel: time,
+            read: time,
+        },
+        victim: Pid(pid),
+        comm: format!("p{pid}"),
+        uid: None,
+        cgroup: None,
+        owner: VictimOwner::NoPod,
+        counter: None,
+        scope: limiting.map_or(OomScope::Unknown, |path| OomScope::Memcg(at(path))),
+        resident: None,
+        trigger: trigger.map(str::to_owned),
+        consequence: None,
+        verdict: KillVerdict::EventOnly {
+            why: Doubt::LocalLimit(LimitOwner::Other),
+        },
+    }
+}
+
+fn messages(findings: &[Finding]) -> Vec<String> {
+    let now = Now {
+        boot: BootNanos(1_000),
+        wall: UNIX_EPOCH + Duration::from_secs(1),
+    };
+    let incidents = incidents(findings.to_vec(), now).into_iter();
+    let drafts = incidents.filter_map(|incident| incident.on_node(NodeEvents::Kubelet));
+    drafts.map(|draft| draft.message).collect()
+}
+
+#[test]
+fn kills_of_one_cause_are_one_event_and_each_is_accounted_for() {
+    let (a, b) = (Some("/a"), Some("/b"));
+    let x = Some("process 1 (x)");
+    let y = Some("process 2 (y)");
+    let global = Finding {
+        scope: OomScope::Global,
+        ..finding(9, None, x)
+    };
+    #[rustfmt::skip]
+    let rows = [
+        ("a group", vec![finding(1, a, x), finding(2, a, x), finding(3, a, x)], 1),
+        ("two limits, mixed", vec![finding(1, a, x), finding(2, b, x), finding(3, a, x)], 2),
+        ("two triggers", vec![finding(1, a, x), finding(2, a, y)], 2),
+        ("no limit known", vec![finding(1, None, x), finding(2, None, x)], 2),
+        ("no trigger known", vec![finding(1, a, None), finding(2, a, None)], 2),
+        ("the machine's", vec![global.clone(), global], 2),
+        ("nothing", vec![], 0),
+    ];
+    for (name, findings, expected) in rows {
+        let messages = messages(&findings);
+        assert_eq!(messages.len(), expected, "{name}: {messages:?}");
+        let all = messages.join("\n");
+        for finding in findings {
+            let known = all.contains(&format!("p{}", finding.victim));
+            assert!(known, "{name}: {} is missing in {all}", finding.victim);
+        }
+    }
+}
+
+#[test]
+fn the_message_names_the_limit_by_its_owner() {
+    use LimitOwner::{Container, Other, Pod, PodsCgroup};
+    let full = Some((Bytes::from_kib(20 << 10), Bytes::from_kib(20 << 10)));
+    #[rustfmt::skip]
+    let rows = [
+        (Container, None, "the container reached its memory limit of 20Mi (20Mi in use)"),
+        (Pod, None, "the pod reached its memory limit of 20Mi (20Mi in use)"),
+        (PodsCgroup, None, "all pods on the node together reached their memory limit of 20Mi (20Mi in use)"),
+        (Container, Some(Pod), "the container or its pod reached the memory limit of 20Mi (20Mi in use)"),
+        (Container, Some(Container), "the container reached its memory limit of 20Mi (20Mi in use)"),
+        (Container, Some(PodsCgroup), "the container or all pods together reached the memory limit of 20Mi (20Mi in use)"),
+        (Pod, Some(PodsCgroup), "the pod or all pods together reached the memory limit of 20Mi (20Mi in use)"),
+        (Container, Some(Other), "cgroup /a or /b reached its memory limit of 20Mi (20Mi in use)"),
+    ];
+    for (owner, tied, expected) in rows {
+        let limiting = Limiting {
+            owner,
+            tied: tied.map(|owner| (owner, "/b".to_owned())),
+            usage: full,
+            ..at("/a")
+        };
+        assert_eq!(limiting.by_owner(false), expected, "{owner:?}, {tied:?}");
+    }
+}
+
+#[test]
+fn sizes_are_written_as_limits_are() {
+    let rows = [
+        (64 << 20, "64Mi"),
+        ((64 << 20) + 4096, "64.0Mi"),
+        (1 << 30, "1Gi"),
+        (3 << 29, "1.5Gi"),
+        (4096, "4Ki"),
+        (0, "0"),
+        (100, "100"),
+    ];
+    for (bytes, expected) in rows {
+        assert_eq!(size(Bytes::from_bytes(bytes)), expected);
+    }
+}
+
+#[test]
+fn the_message_contains_what_happens_to_the_container() {
+    use Consequence::{ChildProcess, MainProcess, WholeContainer};
+    let container = |list| Container::new(list, "web").unwrap();
+    let (app, debug) = (container(None), container(Some(ContainerList::Ephemeral)));
+    let limiting = || Limiting {
+        owner: LimitOwner::Container,
+        usage: Some((Bytes::from_kib(64 << 10), Bytes::from_kib(64 << 10))),
+        ..at("/a")
+    };
+    let of = |consequences: &[Option<Consequence>]| -> Vec<Finding> {
+        let finding = |(pid, consequence): (u32, &Option<Consequence>)| Finding {
+            consequence: *consequence,
+            scope: OomScope::Memcg(limiting()),
+            ..finding(pid, None, Some("process 1 (p1)"))
+        };
+        (1..).zip(consequences).map(finding).collect()
+    };
+    let restarts = "so the container restarts unless the pod's restartPolicy is Never.";
+    #[rustfmt::skip]
+    let rows = [
+        (of(&[Some(MainProcess)]), &app, format!(
+            "Container web was killed because it reached its memory limit of 64Mi (64Mi in use); its main process died, {restarts}")),
+        (of(&[Some(MainProcess)]), &debug,
+            "Container web was killed because it reached its memory limit of 64Mi (64Mi in use); its main process died, so the container has ended.".to_owned()),
+        (of(&[Some(ChildProcess)]), &app,
+            "A process in container web was killed because the container reached its memory limit of 64Mi (64Mi in use); the main process is alive, and the container continues to run.".to_owned()),
+        (of(&[Some(WholeContainer)]), &app, format!(
+            "Container web was killed because it reached its memory limit of 64Mi (64Mi in use); all its processes were killed as a group (memory.oom.group), {restarts}")),
+        (of(&[None]), &app,
+            "A process in container web was killed because the container reached its memory limit of 64Mi (64Mi in use).".to_owned()),
+        (of(&[Some(WholeContainer), Some(WholeContainer)]), &app, format!(
+            "The kernel killed 2 processes together in container web because it reached its memory limit of 64Mi (64Mi in use); all its processes were killed as a group (memory.oom.group), {restarts}")),
+        (of(&[Some(ChildProcess), Some(MainProcess)]), &app, format!(
+            "The kernel killed 2 processes together in container web because it reached its memory limit of 64Mi (64Mi in use); its main process died, {restarts}")),
+        (of(&[Some(ChildProcess), None]), &app,
+            "The kernel killed 2 processes together in container web because the container reached its memory limit of 64Mi (64Mi in use).".to_owned()),
+    ];
+    for (group, container, expected) in rows {
+        let message = in_pod(&group, Some(("web", Some(container))), None);
+        let rest = message
+            .strip_prefix(&expected)
+            .unwrap_or_else(|| panic!("{expected}: {message}"));
+        assert!(
+            rest.starts_with(" If it needs this memory, raise its limit"),
+            "{rest}"
+        );
+    }
+}
+
+#[test]
+fn the_victim_and_the_process_that_requested_memory_are_described() {
+    let kib = Bytes::from_kib;
+    let one = |resident, trigger| Finding {
+        uid: Some(1000),
+        resident,
+        ..finding(7, Some("/a"), trigger)
+    };
+    let known = Some([kib(2048), kib(4), kib(0)]);
+    let had = "Process 7 (p7) of UID 1000 had 2.0Mi of anonymous memory, 4.0Ki of files and 0 of \
+               shared memory.";
+    let rows = [
+        (one(known, Some("process 7 (p7)")), format!("{had} It requested memory itself.")),
+        (one(known, Some("process 8 (p7)")), format!("{had} Memory was requested by process 8 (p7).")),
+        (
+            one(None, None),
+            "Process 7 (p7) of UID 1000: how much memory it had is not known. Which process requested \
+             memory is not known."
+                .to_owned(),
+        ),
+    ];
+    for (finding, expected) in rows {
+        let message = in_pod(&[finding], None, None);
+        assert!(message.ends_with(&expected), "{expected}: {message}");
+        assert!(
+            message.starts_with("A process in the pod was killed because cgroup /a reached"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn details_follow_the_first_sentence_and_leave_out_the_victims() {
+    let (kib, gib) = (Bytes::from_kib, |n: u64| Bytes::from_kib(n << 20));
+    let process = |pid, name: &str, mib: u64| ProcessSize {
+        pid: Pid(pid),
+        comm: name.to_owned(),
+        resident: kib(mib << 10),
+    };
+    let pod = |class, used, request| PodMemory {
+        cgroup: String::new(),
+        class,
+        used: gib(used),
+        request: gib(request),
+    };
+    let details = KillDetails {
+        split: Some(MemorySplit {
+            anon: kib(2048),
+            file: kib(1024),
+            shmem: kib(512),
+            kernel: Some(kib(4)),
+            sockets: None,
+        }),
+        processes: LargestProcesses {
+            largest: vec![
+                process(9, "java", 40),
+                process(7, "p7", 30),
+                process(8, "sh", 2),
+                process(3, "a", 1),
+                process(4, "b", 1),
+            ],
+            compared: 1000,
+            is_partial: true,
+        },
+        pods: vec![
+            ("shop/cart-0".to_owned(), pod(QosClass::BestEffort, 3, 0)),
+            ("db/pg-0".to_owned(), pod(QosClass::Burstable, 5, 1)),
+        ],
+    };
+    let group = [finding(7, Some("/a"), None)];
+    let message = in_pod(&group, None, Some(&details.clone().without(&group)));
+    let expected = "A process in the pod was killed because cgroup /a reached its memory limit. In use \
+                    after the kill: 2.0Mi anonymous memory, 1.0Mi files, 512.0Ki shared memory (such as \
+                    an emptyDir of medium Memory), 4.0Ki kernel memory. The largest other processes of \
+                    the first 1000 of more than 1000: 9 (java) with 40.0Mi, 8 (sh) with 2.0Mi, 3 (a) \
+                    with 1.0Mi. The pods that use most memory over their request: shop/cart-0 (3.0Gi \
+                    without a request), db/pg-0 (5.0Gi with a request of 1.0Gi). Raise their requests, \
+                    or limit them. Process 7 (p7)";
+    assert!(message.starts_with(expected), "{message}");
+    assert_eq!(KillDetails::default().sentences(), "");
+    let message = in_pod(&group, None, Some(&KillDetails::default()));
+    assert_eq!(message, in_pod(&group, None, None), "no details");
+}
+
+#[test]
+fn a_large_group_is_counted_and_a_part_of_it_named() {
+    let all: Vec<_> = (100..200)
+        .map(|pid| finding(pid, Some("/a"), Some("process 1 (x)")))
+        .collect();
+    let messages = messages(&all);
+    let start =
+        "The kernel killed 100 processes together in an unknown cgroup because cgroup /a reached";
+    assert!(messages[0].starts_with(start), "{messages:?}");
+    assert!(
+        messages[0].contains("111 (p111), and 88 more. "),
+        "{messages:?}"
+    );
+}
+
+#[test]
+fn an_event_on_the_node_has_the_words_of_the_mode_or_is_left_to_another_program() {
+    use NodeEvents::{Companion, Kubelet, Off};
+
+    let why = Grounds::ConfirmedGlobal;
+    let global = Finding {
+        scope: OomScope::Global,
+        verdict: KillVerdict::NodePressure { why },
+        ..finding(9, None, None)
+    };
+    let of = |why| Finding {
+        verdict: KillVerdict::EventOnly { why },
+        ..global.clone()
+    };
+    let some_pods = Finding {
+        owner: VictimOwner::UnknownPod,
+        ..finding(9, Some("/a"), None)
+    };
+    let outside = finding(9, Some("/a"), None);
+    let kubelet = "System OOM encountered, victim process: p9, pid: 9";
+    let (none, reason) = ("SystemOOM", "OOMKilling");
+    #[rustfmt::skip]
+    let rows = [
+        (&global, Kubelet, Some((none, kubelet))),
+        (&global, Companion, Some((reason, "the node was out of memory"))),
+        (&of(Doubt::Sysrq), Companion, Some((reason, "it was requested by SysRq"))),
+        (&of(Doubt::Cpuset), Companion, Some((reason, "the memory nodes of its cpuset were full"))),
+        (&of(Doubt::MemoryLeft), Companion, Some((reason, "no cgroup is known to have been"))),
+        (&outside, Kubelet, Some((none, "cgroup /a reached its memory limit"))),
+        (&outside, Companion, Some((reason, "cgroup /a reached its memory limit"))),
+        (&global, Off, None),
+        (&outside, Off, None),
+        (&some_pods, Off, Some(("OOMKilled", "cgroup /a reached its memory limit"))),
+    ];
+    for (finding, events, expected) in rows {
+        let words = on_node(std::slice::from_ref(finding), events);
+        let Some((reason, part)) = expected else {
+            assert_eq!(words, None, "{finding:?}");
+            continue;
+        };
+        let words = words.unwrap();
+        assert_eq!(words.reason, reason, "{finding:?}");
+        assert!(words.message.contains(part), "{part}: {}", words.message);
+    }
+}
+
+#[test]
+fn what_is_unknown_is_reported_as_unknown() {
+    let expected = "Process 7 (p7) in an unknown cgroup was killed because memory ran out at a limit \
+                    that is not known. Process 7 (p7): how much memory it had is not known. Which \
+                    process requested memory is not known.";
+    assert_eq!(messages(&[finding(7, None, None)]), [expected]);
+}

@@ -1,0 +1,78 @@
+//! Who used the memory before an OOM kill.
+
+use tracing::debug;
+
+use crate::escape::escape;
+use crate::host::HostRoot;
+use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::{Hierarchy, memory_use, pod_memory};
+use crate::pods::{CgroupKind, PodId, classify, qos_class};
+use crate::queries::cgroups::page_size;
+use crate::reading::memory_use::{LargestProcesses, ProcessSize};
+use crate::reading::pods::PodMemory;
+use crate::subjects::incidents::{DetailsOf, DetailsRead};
+
+/// Processes of a cgroup. A message names fewer, without the victims.
+const PROCESSES: usize = 8;
+/// Pods that use more than they request.
+const PODS: usize = 5;
+
+/// Reads what can be read: a container often ends meanwhile.
+pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: &DetailsOf) -> DetailsRead {
+    let Some(layout) = pods.layout() else {
+        return DetailsRead::default();
+    };
+    match of {
+        DetailsOf::Cgroup(cgroup) => of_cgroup(root, &layout.memory, cgroup),
+        DetailsOf::Pods => DetailsRead {
+            pods: of_pods(root, &layout.memory, pods.path()),
+            ..DetailsRead::default()
+        },
+    }
+}
+
+fn of_cgroup(root: &HostRoot, memory: &Hierarchy, cgroup: &str) -> DetailsRead {
+    // First, because processes that end take their memory with them.
+    let split = memory_use::split(memory, cgroup, &mut Vec::new()).unwrap_or_else(|err| {
+        debug!(
+            err = &err as &dyn std::error::Error,
+            "memory of a cgroup not read"
+        );
+        None
+    });
+    let found = memory_use::largest_processes(root, memory, cgroup, page_size(), PROCESSES);
+    let largest = found.largest.into_iter();
+    let largest = largest.map(|(pid, resident, comm)| ProcessSize {
+        pid,
+        comm: escape(comm),
+        resident,
+    });
+    DetailsRead {
+        split,
+        processes: LargestProcesses {
+            largest: largest.collect(),
+            compared: found.compared,
+            is_partial: found.is_partial,
+        },
+        pods: Vec::new(),
+    }
+}
+
+fn of_pods(root: &HostRoot, memory: &Hierarchy, pods: &str) -> Vec<(PodId, PodMemory)> {
+    let class = |path: &str| qos_class(path, pods);
+    let found = pod_memory::over_request(root, memory, pods, class, PODS);
+    let found = found.unwrap_or_else(|err| {
+        debug!(
+            err = &err as &dyn std::error::Error,
+            "memory of pods not read"
+        );
+        Vec::new()
+    });
+    let identified = found
+        .into_iter()
+        .filter_map(|memory| match classify(&memory.cgroup, pods) {
+            CgroupKind::Pod { pod } => Some((pod, memory)),
+            CgroupKind::Pods | CgroupKind::Container { .. } | CgroupKind::Other => None,
+        });
+    identified.collect()
+}

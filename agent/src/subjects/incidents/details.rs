@@ -1,0 +1,229 @@
+//! Details of kills, which are added to their Events: see [`KillDetails`].
+//!
+//! ```text
+//! Sent ── the API server has the Event ──► Delivered ── details are read ──► added
+//!   └── too old, or another read less than INTERVAL ago ──► no details
+//! ```
+//!
+//! One incident can have an Event on the Node and one on the Pod. Both get what was read once.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, Incidents, Query};
+use crate::clock::{BootNanos, Stamp};
+use crate::kube_event::{
+    Amendment, Draft, EventId, EventPlace, Finding, Incident, KillDetails, NodeEvents, Occurrence,
+};
+use crate::pods::PodId;
+use crate::pressure::oom::KillVerdict;
+use crate::reading::memory_use::{LargestProcesses, MemorySplit};
+use crate::reading::oom::LimitOwner;
+use crate::reading::pods::PodMemory;
+
+/// Minimum interval between two reads.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// How long after the kill what is read still describes it. During an outage no details are read.
+const MAX_AGE: Duration = Duration::from_secs(1);
+/// Maximum number of Events that wait for the API server. Beyond it the oldest gets no details.
+const MAX_SENT: usize = 8;
+
+/// What to read about a kill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DetailsOf {
+    /// The cgroup with this path, which reached its limit.
+    Cgroup(String),
+    /// All pods: they reached their common limit, or the node was out of memory.
+    Pods,
+}
+
+/// What was read. What could not be read is missing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DetailsRead {
+    /// See [`KillDetails::split`].
+    pub split: Option<MemorySplit>,
+    /// See [`KillDetails::processes`].
+    pub processes: LargestProcesses,
+    /// See [`KillDetails::pods`].
+    pub pods: Vec<(PodId, PodMemory)>,
+}
+
+/// An Event that may get details.
+#[derive(Debug)]
+struct Sent {
+    id: EventId,
+    /// Of the incident.
+    stamp: Stamp,
+    incident: Incident,
+    place: EventPlace,
+    of: DetailsOf,
+    delivered: bool,
+}
+
+/// The last read.
+#[derive(Debug)]
+struct Read {
+    stamp: Stamp,
+    asked: BootNanos,
+    /// `None`: not answered yet.
+    found: Option<KillDetails>,
+}
+
+/// The Events that may get details.
+#[derive(Debug, Default)]
+pub(super) struct Details {
+    last_id: u64,
+    sent: VecDeque<Sent>,
+    last: Option<Read>,
+}
+
+impl Details {
+    /// Returns the id of an Event that is about to be sent, if it may get details.
+    pub fn register(
+        &mut self,
+        incident: &Incident,
+        place: EventPlace,
+        now: BootNanos,
+    ) -> Option<EventId> {
+        let stamp = incident.stamp?;
+        let Occurrence::Kills(kills) = &incident.occurrence else {
+            return None;
+        };
+        let of = details_of(kills.first()?)?;
+        if self.is_too_soon(stamp, now) {
+            return None;
+        }
+        self.last_id += 1;
+        let id = EventId(self.last_id);
+        if self.sent.len() == MAX_SENT {
+            self.sent.pop_front();
+        }
+        self.sent.push_back(Sent {
+            id,
+            stamp,
+            incident: incident.clone(),
+            place,
+            of,
+            delivered: false,
+        });
+        Some(id)
+    }
+
+    /// The API server has the Event. Returns what to read, if it is the first of its incident.
+    pub fn delivered(&mut self, id: EventId, now: BootNanos) -> Option<DetailsOf> {
+        let at = self.sent.iter().position(|sent| sent.id == id)?;
+        let sent = self.sent.get_mut(at)?;
+        sent.delivered = true;
+        let (stamp, of) = (sent.stamp, sent.of.clone());
+        if self.last.as_ref().is_some_and(|last| last.stamp == stamp) {
+            return None;
+        }
+        if MAX_AGE < now.since(stamp.kernel) || self.is_too_soon(stamp, now) {
+            self.sent.remove(at);
+            return None;
+        }
+        self.last = Some(Read {
+            stamp,
+            asked: now,
+            found: None,
+        });
+        Some(of)
+    }
+
+    /// Details were read.
+    pub fn read(&mut self, found: KillDetails) {
+        if let Some(last) = &mut self.last {
+            last.found.get_or_insert(found);
+        }
+    }
+
+    /// The Events of the incident that was read last, with their new messages.
+    pub fn take_amendments(&mut self) -> Vec<Amendment> {
+        let Some(Read {
+            stamp,
+            found: Some(found),
+            ..
+        }) = &self.last
+        else {
+            return Vec::new();
+        };
+        let is_ready = |sent: &Sent| sent.delivered && sent.stamp == *stamp;
+        let amended = self.sent.iter().filter(|sent| is_ready(sent));
+        let amended = amended.filter_map(|sent| {
+            let message = sent.incident.with_details(&sent.place, found)?;
+            Some(Amendment {
+                id: sent.id,
+                message,
+            })
+        });
+        let amended = amended.collect();
+        self.sent.retain(|sent| !is_ready(sent));
+        amended
+    }
+
+    fn is_too_soon(&self, stamp: Stamp, now: BootNanos) -> bool {
+        let last = self.last.as_ref();
+        last.is_some_and(|last| last.stamp != stamp && now.since(last.asked) < INTERVAL)
+    }
+}
+
+impl Incidents {
+    /// Records an Event, which may get details. The kubelet's words stay as they are.
+    pub(super) fn record(
+        &mut self,
+        mut draft: Draft,
+        incident: &Incident,
+        place: EventPlace,
+        now: BootNanos,
+    ) {
+        if place != EventPlace::Node || self.node_events != NodeEvents::Kubelet {
+            draft.id = self.details.register(incident, place, now);
+        }
+        self.effects.push(Effect::Event(draft));
+    }
+
+    /// The API server has an Event.
+    pub(super) fn delivered(&mut self, id: EventId, now: BootNanos) {
+        let query = self.details.delivered(id, now).map(Query::KillDetails);
+        self.effects.extend(query.map(Effect::Query));
+        self.amend();
+    }
+
+    /// Details were read, or could not be.
+    pub(super) fn details_read(&mut self, read: DetailsRead) {
+        let name = |pod: &PodId| match self.index.find(pod) {
+            Some(pod) => format!("{}/{}", pod.namespace, pod.name),
+            None => format!("pod {}", pod.as_str()),
+        };
+        let pods = read.pods.into_iter();
+        self.details.read(KillDetails {
+            split: read.split,
+            processes: read.processes,
+            pods: pods.map(|(pod, memory)| (name(&pod), memory)).collect(),
+        });
+        self.amend();
+    }
+
+    fn amend(&mut self) {
+        let amendments = self.details.take_amendments().into_iter();
+        self.effects.extend(amendments.map(Effect::Amend));
+    }
+}
+
+/// What is worth knowing about a kill. `None`: no limit is known whose memory could be read.
+fn details_of(kill: &Finding) -> Option<DetailsOf> {
+    if kill.is_global() {
+        let is_short = matches!(kill.verdict, KillVerdict::NodePressure { .. });
+        return is_short.then_some(DetailsOf::Pods);
+    }
+    let limiting = kill.scope.as_ref().memcg()?;
+    match limiting.owner {
+        LimitOwner::PodsCgroup => Some(DetailsOf::Pods),
+        LimitOwner::Container | LimitOwner::Pod | LimitOwner::Other => {
+            let path = limiting.path.clone()?;
+            path.starts_with('/').then_some(DetailsOf::Cgroup(path))
+        }
+    }
+}

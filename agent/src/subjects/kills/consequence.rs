@@ -1,0 +1,151 @@
+//! What a kill means for the container of the victim.
+//!
+//! The main process of a container has pid 1 in the innermost of its pid namespaces, and its parent is
+//! not in the container; the first process of a sandbox inside the container has a parent there. If a
+//! container shares the pid namespace of its pod or of the host, its main process cannot be
+//! distinguished from the others, and nothing is claimed.
+
+use crate::pods::{CgroupKind, PodId, classify, container_path};
+use crate::reading::oom::Consequence;
+use crate::record::RecordedKill;
+use crate::units::Pid;
+
+/// The paths of the cgroups of a record. `None`: it has no such cgroup, or the cgroup was removed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Paths<'a> {
+    /// Of the victim.
+    pub victim: Option<&'a str>,
+    /// Of [`NamespacePid::reference`](crate::record::NamespacePid::reference).
+    pub reference: Option<&'a str>,
+    /// Of [`RecordedKill::group`].
+    pub group: Option<&'a str>,
+}
+
+/// `None`: unknown, or the victim is in no container.
+pub(super) fn consequence(
+    kill: &RecordedKill,
+    paths: Paths<'_>,
+    pods: &str,
+) -> Option<Consequence> {
+    let container = container_path(paths.victim?, pods)?;
+    if kill.group.is_some() {
+        let group = paths.group?;
+        // A group below the container is a part of it.
+        if is_at_or_below(container, group) {
+            return Some(Consequence::WholeContainer);
+        }
+    }
+    let namespace = kill.namespace?;
+    let reference = paths.reference?;
+    if is_at_or_below(reference, container) {
+        return Some(Consequence::ChildProcess);
+    }
+    let in_other_container =
+        identified(reference, pods).is_some_and(|pod| Some(pod) == identified(container, pods));
+    (namespace.pid == Pid(1) && !in_other_container).then_some(Consequence::MainProcess)
+}
+
+fn is_at_or_below(path: &str, top: &str) -> bool {
+    path.strip_prefix(top)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The pod of a container with an id. A cgroup without an id is that of a runtime's monitor, which is
+/// the parent of the main process.
+fn identified(path: &str, pods: &str) -> Option<PodId> {
+    match classify(path, pods) {
+        CgroupKind::Container {
+            pod,
+            container: Some(_),
+        } => Some(pod),
+        CgroupKind::Container {
+            container: None, ..
+        }
+        | CgroupKind::Pod { .. }
+        | CgroupKind::Pods
+        | CgroupKind::Other => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{kill, limit};
+    use super::*;
+    use crate::reading::oom::ScopeSource;
+    use crate::record::NamespacePid;
+    use crate::units::CgroupId;
+
+    const PODS: &str = "/kubepods";
+    const POD: &str = "/kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+
+    /// The victim's cgroup, its pid in its namespace and the cgroup that it depends on, the group, and
+    /// what follows.
+    type Row<'a> = (
+        &'a str,
+        Option<(u32, Option<&'a str>)>,
+        Option<Option<&'a str>>,
+        Option<Consequence>,
+    );
+
+    #[test]
+    fn the_consequence_follows_from_the_position_of_the_victim_and_from_the_group() {
+        use Consequence::{ChildProcess, MainProcess, WholeContainer};
+        let [web, pause] = ["3b", "00"].map(|id| format!("{POD}/{}", id.repeat(32)));
+        let deeper = format!("{web}/system.slice/db.service");
+        let monitor = format!("{POD}/crio-conmon-{}.scope", "3b".repeat(32));
+        let other_pod = format!("/kubepods/podaa/{}", "3b".repeat(32));
+        let (shim, service) = (
+            "/system.slice/containerd.service",
+            "/system.slice/cron.service",
+        );
+        #[rustfmt::skip]
+        let rows: [Row<'_>; 19] = [
+            (&web, Some((1, Some(shim))), None, Some(MainProcess)),
+            (&web, Some((1, Some(&monitor))), None, Some(MainProcess)),
+            (&deeper, Some((1, Some(shim))), None, Some(MainProcess)),
+            // kind: the node is a container.
+            (&web, Some((1, Some("/"))), None, Some(MainProcess)),
+            (&web, Some((1, Some(&other_pod))), None, Some(MainProcess)),
+            (&web, Some((17, Some(&web))), None, Some(ChildProcess)),
+            (&deeper, Some((17, Some(&web))), None, Some(ChildProcess)),
+            // The first process of a sandbox in the container.
+            (&web, Some((1, Some(&web))), None, Some(ChildProcess)),
+            (&web, Some((1, Some(&deeper))), None, Some(ChildProcess)),
+            // The namespace of the pod, of the host, and of something unknown.
+            (&web, Some((17, Some(&pause))), None, None),
+            (&web, Some((1, Some(&pause))), None, None),
+            (&web, None, None, None),
+            (&web, Some((17, Some(shim))), None, None),
+            (&web, Some((1, None)), None, None),
+            // Groups: the container, its pod, a part of it, and one that was removed.
+            (&web, None, Some(Some(&web)), Some(WholeContainer)),
+            (&deeper, None, Some(Some(POD)), Some(WholeContainer)),
+            (&deeper, Some((17, Some(&web))), Some(Some(&deeper)), Some(ChildProcess)),
+            (&web, Some((1, Some(shim))), Some(None), None),
+            (service, Some((1, Some(shim))), None, None),
+        ];
+        for (victim, namespace, group, expected) in rows {
+            let reference = CgroupId(8);
+            let kill = RecordedKill {
+                namespace: namespace.map(|(pid, _)| NamespacePid {
+                    pid: Pid(pid),
+                    reference,
+                }),
+                group: group.map(|_| CgroupId(9)),
+                ..kill(limit(CgroupId(3)), ScopeSource::Exact)
+            };
+            let paths = Paths {
+                victim: Some(victim),
+                reference: namespace.and_then(|(_, path)| path),
+                group: group.flatten(),
+            };
+            let row = format!("{victim} {namespace:?} {group:?}");
+            assert_eq!(consequence(&kill, paths, PODS), expected, "{row}");
+            let removed = Paths {
+                victim: None,
+                ..paths
+            };
+            assert_eq!(consequence(&kill, removed, PODS), None, "{row}");
+        }
+    }
+}
