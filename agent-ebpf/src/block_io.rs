@@ -328,17 +328,22 @@ fn bucket(latency_ns: u64) -> usize {
     if units >> (HISTOGRAM_BUCKETS - 2) != 0 {
         return HISTOGRAM_BUCKETS - 1;
     }
-    // Bits by halving: the target has no instruction that counts leading zeroes.
-    let mut rest = units;
-    let mut bits = 0;
-    let mut half = 8;
-    while half > 0 {
-        if rest >> half != 0 {
-            rest >>= half;
-            bits += half;
-        }
-        half >>= 1;
-    }
+    // Bits by halving: the target has no instruction that counts leading zeroes. Without a loop,
+    // because Linux 5.10 refuses one here.
+    let (rest, eights) = halved(units, 8);
+    let (rest, fours) = halved(rest, 4);
+    let (rest, twos) = halved(rest, 2);
+    let (rest, ones) = halved(rest, 1);
     // `rest` is the highest bit that is set, or 0.
-    (bits + rest as usize) & (HISTOGRAM_BUCKETS - 1)
+    (eights + fours + twos + ones + rest as usize) & (HISTOGRAM_BUCKETS - 1)
+}
+
+/// `rest` without its low `half` bits, and their number, if any is set above them.
+#[inline(always)]
+const fn halved(rest: u64, half: u32) -> (u64, usize) {
+    if rest >> half == 0 {
+        (rest, 0)
+    } else {
+        (rest >> half, half as usize)
+    }
 }

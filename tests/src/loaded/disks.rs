@@ -71,7 +71,7 @@ pub async fn limit(
     loaded.kernel.watch_disk(device, watch(1))?;
     file.write(200)?;
     let window = loaded.next("slow window", |e| window_of(e, device)).await;
-    assert!(window.judged >= 5, "{window:?}");
+    assert!(window.judged > 0, "{window:?}");
     assert_eq!(window.slow, window.judged, "all of them are over the limit");
     let losses = loaded.kernel.losses()?;
     assert!(losses.contains(&(DropReason::NoStartTime, 0)));
@@ -124,6 +124,8 @@ pub async fn failing(
     read_bad: impl Fn() -> io::Result<()>,
 ) -> io::Result<String> {
     const FAILED: u64 = 10;
+    // Those of errors before.
+    loaded.all_within(Duration::from_millis(100)).await;
     // Nothing takes an hour, and no window ends.
     let watch = DiskEntry::new(HOUR_NS, HOUR_NS);
     loaded.kernel.watch_disk(disk.device, watch)?;

@@ -48,7 +48,7 @@ pub struct LatencyDay {
 impl LatencyDay {
     /// Takes the counters of the program, read an hour after those before.
     pub fn add(&mut self, counters: Buckets) {
-        // They start again at zero if the disk is watched anew.
+        // They start again at zero if the disk is watched again.
         let restarted = counters
             .iter()
             .zip(&self.last)

@@ -51,7 +51,7 @@ struct AutoDisk {
 }
 
 impl AutoLimits {
-    /// A disk is watched from now on, or watched anew. Returns its limit, if the kernel has another.
+    /// A disk is watched from now on, or watched again. Returns its limit, if the kernel has another.
     pub(super) fn watch(&mut self, disk: &WatchedDisk) -> Option<Duration> {
         if !disk.auto {
             self.disks.remove(&disk.device);

@@ -82,7 +82,7 @@ fn a_changed_limit_is_written_and_logged_with_its_computation() {
 }
 
 #[test]
-fn a_limit_survives_that_the_disk_is_watched_anew_but_no_other_limit_or_disk() {
+fn a_limit_survives_that_the_disk_is_watched_again_but_no_other_limit_or_disk() {
     let mut run = run();
     run.on(5, latency(0, 10_000));
     let listed = |disks| DiskInput::Listed(Some(disks));
@@ -92,9 +92,9 @@ fn a_limit_survives_that_the_disk_is_watched_anew_but_no_other_limit_or_disk() {
     let mut other = settings();
     other.window = Duration::from_secs(2);
     run.on(7, DiskInput::Configured(other.clone()));
-    let anew = run.on(7, listed(same()));
-    assert_eq!(writes(&anew), ["watch sda"]);
-    assert_eq!(written(&anew), [(number(0), FIXED * 10)], "is kept");
+    let again = run.on(7, listed(same()));
+    assert_eq!(writes(&again), ["watch sda"]);
+    assert_eq!(written(&again), [(number(0), FIXED * 10)], "is kept");
 
     other.solid_state_slow = SlowLimit::Fixed(FIXED);
     run.on(8, DiskInput::Configured(other.clone()));
