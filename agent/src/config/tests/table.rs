@@ -1,4 +1,5 @@
 //! Invalid input by key.
+// tidy: long: one table of invalid input, a row for each key.
 
 /// Text after the file's head, and what the error must contain.
 pub(super) const BAD: &[(&str, &[&str])] = &[
