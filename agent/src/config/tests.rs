@@ -5,6 +5,7 @@ use crate::pressure::threshold::{Strength, ThresholdValue};
 use crate::reading::Signal;
 
 mod conditions;
+mod disk_io;
 mod errors;
 mod files;
 mod precedence;

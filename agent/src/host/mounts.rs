@@ -8,7 +8,7 @@ use crate::units::DeviceNumber;
 /// The file of the mounts that the host's first process sees. In a container without the host's
 /// processes, this is the container.
 const OF_HOST: &str = "proc/1/mountinfo";
-const OWN: &str = "proc/self/mountinfo";
+const OF_THIS_PROCESS: &str = "proc/self/mountinfo";
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Mounts {
 
     /// Of this process.
     pub fn of_this_process(root: &HostRoot) -> Result<Self, HostError> {
-        Self::read(root, OWN)
+        Self::read(root, OF_THIS_PROCESS)
     }
 
     fn read(root: &HostRoot, file: &str) -> Result<Self, HostError> {

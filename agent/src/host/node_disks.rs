@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::mounts::{Mount, Mounts};
-use super::{HostRoot, resolve};
+use super::{HostError, HostFile, HostRoot, resolve};
 use crate::units::DeviceNumber;
 
 /// Layers of device mapper, md and loop devices. Usual nodes have at most four.
@@ -158,7 +158,7 @@ impl<'a> Search<'a> {
         if !self.seen.insert(directory.clone()) {
             return Some(());
         }
-        if let Ok(file) = fs::read_to_string(directory.join("loop/backing_file")) {
+        if let Ok(file) = text(directory.join("loop/backing_file")) {
             return self.file_system(Path::new(file.trim_end()), layers);
         }
         let slaves = fs::read_dir(directory.join("slaves"));
@@ -167,8 +167,8 @@ impl<'a> Search<'a> {
             self.directory(&slave.path(), layers)?;
         }
         if slaves.is_empty() {
-            let text = fs::read_to_string(directory.join("dev")).ok()?;
-            let (major, minor) = text.trim_end().split_once(':')?;
+            let number = text(directory.join("dev")).ok()?;
+            let (major, minor) = number.trim_end().split_once(':')?;
             self.disks.insert(DeviceNumber {
                 major: major.parse().ok()?,
                 minor: minor.parse().ok()?,
@@ -176,6 +176,12 @@ impl<'a> Search<'a> {
         }
         Some(())
     }
+}
+
+fn text(path: PathBuf) -> Result<String, HostError> {
+    let mut buf = Vec::new();
+    HostFile::at(path).read(&mut buf)?;
+    Ok(String::from_utf8_lossy(&buf).into_owned())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::DiskIo;
 use crate::node_status::Disks;
 use crate::pressure::disks::{DiskBoard, DiskRules, Health, Measured, Window};
-use crate::pressure::io_wait::{IoWait, StallShare};
+use crate::pressure::io_wait::IoWait;
 use crate::pressure::sample::LONGEST;
 use crate::reading::{Disk, DiskRole, NodeFilesystem};
 use crate::record::{DiskAction, DiskChange};
@@ -29,6 +29,7 @@ mod filesystems;
 mod input;
 mod listing;
 mod reports;
+mod unhealthy;
 
 pub use auto_limits::ComputedLimit;
 pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport};
@@ -330,92 +331,6 @@ impl DiskWatch {
         effects
     }
 
-    fn reported(
-        &mut self,
-        device: DeviceNumber,
-        report: DiskReport,
-        stamp: Stamp,
-        now: BootNanos,
-    ) -> Vec<Effect> {
-        let mut effects = vec![log(DiskDecision::Reported { device, report })];
-        let Some(name) = self.board.name(device).map(str::to_owned) else {
-            return effects;
-        };
-        match report {
-            DiskReport::SlowWindow(window) => effects.push(query(DiskQuery::Statistics {
-                device,
-                name,
-                window,
-                stamp,
-            })),
-            // Errors need no start times.
-            DiskReport::Error(_) => {
-                let health = self.board.error(device, stamp.kernel, now);
-                effects.extend(self.health_changed(device, health));
-                if health.is_some() {
-                    effects.extend(self.publish(Some(stamp)));
-                }
-                // A file system may become read-only because of it.
-                if self.filesystems.request(now) {
-                    effects.push(query(DiskQuery::Filesystems));
-                }
-            }
-        }
-        effects
-    }
-
-    /// Whether the requests of a slow window carry their start times is known now.
-    fn confirmed(
-        &mut self,
-        device: DeviceNumber,
-        valid: bool,
-        window: Window,
-        stamp: Stamp,
-        now: BootNanos,
-    ) -> Vec<Effect> {
-        let mut effects = Vec::new();
-        let Some(name) = self.board.name(device).map(str::to_owned) else {
-            return effects;
-        };
-        self.slow_stamp = Some(stamp);
-        let changed = if valid {
-            let health = self.board.slow_window(device, window, stamp.kernel, now);
-            effects.extend(self.health_changed(device, health));
-            effects.extend(self.query_io_wait(now));
-            health.is_some()
-        } else {
-            self.statistics_off(device, &name, now, &mut effects)
-        };
-        if changed {
-            effects.extend(self.publish(Some(stamp)));
-        }
-        effects
-    }
-
-    /// Queries who waits for I/O if that decides whether a disk is slow.
-    fn query_io_wait(&mut self, now: BootNanos) -> Option<Effect> {
-        let devices = self.board.needs_io_wait(now);
-        if devices.is_empty() || self.io_wait == Sampling::InProgress {
-            return None;
-        }
-        self.io_wait = Sampling::InProgress;
-        Some(Effect::Query(Query::IoWait(devices)))
-    }
-
-    fn io_wait_read(&mut self, io_wait: IoWait, now: BootNanos) -> Vec<Effect> {
-        self.io_wait = Sampling::Idle;
-        let others = io_wait.others.map(StallShare::percent);
-        self.last_io_wait = io_wait;
-        let mut effects = Vec::new();
-        for (device, health) in self.board.io_wait(others, now) {
-            effects.extend(self.health_changed(device, Some(health)));
-        }
-        if !effects.is_empty() {
-            effects.extend(self.publish(self.slow_stamp));
-        }
-        effects
-    }
-
     fn sampled(&mut self, disks: Vec<DiskCounters>, now: BootNanos) -> Vec<Effect> {
         self.sampling = Sampling::Idle;
         let mut effects = Vec::new();
@@ -438,45 +353,6 @@ impl DiskWatch {
             effects.extend(self.publish(None));
         }
         effects
-    }
-
-    /// The state of a disk changed, if it did.
-    fn health_changed(&self, device: DeviceNumber, health: Option<Health>) -> Vec<Effect> {
-        let known = self.board.name(device).zip(self.board.role(device));
-        let (Some(health), Some((name, role))) = (health, known) else {
-            return Vec::new();
-        };
-        let details = self.details(device, health);
-        let name = name.to_owned();
-        let reported = reports::of(device, &name, role, health, &details);
-        let logged = log(DiskDecision::HealthChanged {
-            device,
-            name,
-            role,
-            health,
-            details,
-        });
-        reported.into_iter().chain(Some(logged)).collect()
-    }
-
-    /// What is known of the reason for the state of a disk.
-    fn details(&self, device: DeviceNumber, health: Health) -> String {
-        match health {
-            Health::Healthy => String::new(),
-            Health::Failing => "at least 3 failed requests within a minute".to_owned(),
-            Health::Stalled => {
-                let seconds = self.settings.stalled_after.as_secs_f64();
-                format!("requests in flight, and none completed for {seconds} s")
-            }
-            Health::Slow => {
-                let requests = self.board.slow_requests(device);
-                let requests = requests.map(|requests| requests.to_string());
-                let causes = self.last_io_wait.to_string();
-                let parts = requests.into_iter().chain(Some(causes));
-                let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
-                parts.join("; ")
-            }
-        }
     }
 
     fn filesystems_read(&mut self, read: Vec<(NodeFilesystem, bool)>) -> Vec<Effect> {

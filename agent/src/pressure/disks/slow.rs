@@ -285,7 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_read_shortly_before_it_decides_and_not_more_than_once_in_five_seconds() {
+    fn stalls_of_others_are_read_shortly_before_they_decide_and_not_more_than_once_in_five_seconds()
+    {
         let mut slowness = Slowness::default();
         let idle = OthersWait::Unread;
         assert!(!slowness.needs_io_wait(&RULES, idle, at(1)));

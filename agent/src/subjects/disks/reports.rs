@@ -1,74 +1,139 @@
-//! What is reported about a disk that is not healthy, apart from the condition.
+//! What follows from the reports of the completion probe, and from the stalls of other tasks.
 
-use super::super::VolumeInput;
-use super::{Effect, Input, pass_on};
-use crate::kube_event::DiskTrouble;
-use crate::pressure::disks::Health;
-use crate::reading::{DiskRole, Resource};
+use super::{DiskDecision, DiskQuery, DiskReport, DiskWatch, Sampling, log, query, unhealthy};
+use crate::clock::{BootNanos, Stamp};
+use crate::pressure::disks::{Health, Window};
+use crate::pressure::io_wait::{IoWait, StallShare};
+use crate::subjects::{Effect, Query};
 use crate::units::DeviceNumber;
 
-/// For a disk of the node, the details of the Event about its condition; for another disk, Events on the
-/// pods that use it.
-pub(super) fn of(
-    device: DeviceNumber,
-    name: &str,
-    role: DiskRole,
-    health: Health,
-    details: &str,
-) -> Option<Effect> {
-    let (resource, trouble) = match health {
-        Health::Healthy => return None,
-        Health::Slow => (Resource::DiskIo, DiskTrouble::Slow),
-        Health::Stalled => (Resource::DiskFailing, DiskTrouble::Stalled),
-        Health::Failing => (Resource::DiskFailing, DiskTrouble::Errors),
-    };
-    let details = details.to_owned();
-    Some(match role {
-        DiskRole::Node => Effect::EventDetails {
-            resource,
-            details: Some(details),
-        },
-        DiskRole::Volume => pass_on(Input::Volume(VolumeInput::Trouble {
-            device,
-            name: name.to_owned(),
-            trouble,
-            details,
-        })),
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_disk_of_the_node_has_details_and_another_one_has_events_on_pods() {
-        let device = DeviceNumber { major: 8, minor: 0 };
-        let details = |resource| Effect::EventDetails {
-            resource,
-            details: Some("numbers".to_owned()),
+impl DiskWatch {
+    pub(super) fn reported(
+        &mut self,
+        device: DeviceNumber,
+        report: DiskReport,
+        stamp: Stamp,
+        now: BootNanos,
+    ) -> Vec<Effect> {
+        let mut effects = vec![log(DiskDecision::Reported { device, report })];
+        let Some(name) = self.board.name(device).map(str::to_owned) else {
+            return effects;
         };
-        let events = |trouble| {
-            pass_on(Input::Volume(VolumeInput::Trouble {
+        match report {
+            DiskReport::SlowWindow(window) => effects.push(query(DiskQuery::Statistics {
                 device,
-                name: "sda".to_owned(),
-                trouble,
-                details: "numbers".to_owned(),
-            }))
-        };
-        use Resource::{DiskFailing, DiskIo};
-        let rows = [
-            (Health::Slow, DiskIo, DiskTrouble::Slow),
-            (Health::Stalled, DiskFailing, DiskTrouble::Stalled),
-            (Health::Failing, DiskFailing, DiskTrouble::Errors),
-        ];
-        let of = |role, health| of(device, "sda", role, health, "numbers");
-        for (health, resource, trouble) in rows {
-            assert_eq!(of(DiskRole::Node, health), Some(details(resource)));
-            assert_eq!(of(DiskRole::Volume, health), Some(events(trouble)));
+                name,
+                window,
+                stamp,
+            })),
+            // Errors need no start times.
+            DiskReport::Error(_) => {
+                let health = self.board.error(device, stamp.kernel, now);
+                effects.extend(self.health_changed(device, health));
+                if health.is_some() {
+                    effects.extend(self.publish(Some(stamp)));
+                }
+                // A file system may become read-only because of it.
+                if self.filesystems.request(now) {
+                    effects.push(query(DiskQuery::Filesystems));
+                }
+            }
         }
-        for role in [DiskRole::Node, DiskRole::Volume] {
-            assert_eq!(of(role, Health::Healthy), None);
+        effects
+    }
+
+    /// Whether the requests of a slow window carry their start times is known now.
+    pub(super) fn confirmed(
+        &mut self,
+        device: DeviceNumber,
+        valid: bool,
+        window: Window,
+        stamp: Stamp,
+        now: BootNanos,
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let Some(name) = self.board.name(device).map(str::to_owned) else {
+            return effects;
+        };
+        self.slow_stamp = Some(stamp);
+        let changed = if valid {
+            let health = self.board.slow_window(device, window, stamp.kernel, now);
+            effects.extend(self.health_changed(device, health));
+            effects.extend(self.query_io_wait(now));
+            health.is_some()
+        } else {
+            self.statistics_off(device, &name, now, &mut effects)
+        };
+        if changed {
+            effects.extend(self.publish(Some(stamp)));
+        }
+        effects
+    }
+
+    /// Queries who waits for I/O if that decides whether a disk is slow.
+    pub(super) fn query_io_wait(&mut self, now: BootNanos) -> Option<Effect> {
+        let devices = self.board.needs_io_wait(now);
+        if devices.is_empty() || self.io_wait == Sampling::InProgress {
+            return None;
+        }
+        self.io_wait = Sampling::InProgress;
+        Some(Effect::Query(Query::IoWait(devices)))
+    }
+
+    pub(super) fn io_wait_read(&mut self, io_wait: IoWait, now: BootNanos) -> Vec<Effect> {
+        self.io_wait = Sampling::Idle;
+        let others = io_wait.others.map(StallShare::percent);
+        self.last_io_wait = io_wait;
+        let mut effects = Vec::new();
+        for (device, health) in self.board.io_wait(others, now) {
+            effects.extend(self.health_changed(device, Some(health)));
+        }
+        if !effects.is_empty() {
+            effects.extend(self.publish(self.slow_stamp));
+        }
+        effects
+    }
+
+    /// The state of a disk changed, if it did.
+    pub(super) fn health_changed(
+        &self,
+        device: DeviceNumber,
+        health: Option<Health>,
+    ) -> Vec<Effect> {
+        let disk = (health, self.board.name(device), self.board.role(device));
+        let (Some(health), Some(name), Some(role)) = disk else {
+            return Vec::new();
+        };
+        let details = self.details(device, health);
+        let name = name.to_owned();
+        let reported = unhealthy::report(device, &name, role, health, &details);
+        let logged = log(DiskDecision::HealthChanged {
+            device,
+            name,
+            role,
+            health,
+            details,
+        });
+        reported.into_iter().chain(Some(logged)).collect()
+    }
+
+    /// What is known of the reason for the state of a disk.
+    fn details(&self, device: DeviceNumber, health: Health) -> String {
+        match health {
+            Health::Healthy => String::new(),
+            Health::Failing => "at least 3 failed requests within a minute".to_owned(),
+            Health::Stalled => {
+                let seconds = self.settings.stalled_after.as_secs_f64();
+                format!("requests in flight, and none completed for {seconds} s")
+            }
+            Health::Slow => {
+                let requests = self.board.slow_requests(device);
+                let requests = requests.map(|requests| requests.to_string());
+                let causes = self.last_io_wait.to_string();
+                let parts = requests.into_iter().chain(Some(causes));
+                let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+                parts.join("; ")
+            }
         }
     }
 }
