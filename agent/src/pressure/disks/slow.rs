@@ -13,6 +13,9 @@ use crate::clock::BootNanos;
 /// `diskIO.slowFor`.
 const MAX_WINDOWS: usize = 1200;
 
+/// A window with fewer requests than this is extended.
+const FEW: u32 = 5;
+
 /// Who waits for I/O is read this long before `diskIO.slowFor` is reached, because it takes a second.
 const LEAD: Duration = Duration::from_secs(2);
 
@@ -107,8 +110,13 @@ impl Slowness {
         !self.windows.is_empty()
     }
 
-    /// A slow window ended at `end`.
-    pub(super) fn add(&mut self, window: Window, end: BootNanos) {
+    /// A slow window ended at `end`. With few requests it is longer, and counts for the time of its
+    /// requests: a disk that takes long for one request in five seconds is not slow for five seconds.
+    pub(super) fn add(&mut self, mut window: Window, end: BootNanos) {
+        if window.judged < FEW {
+            let requests = window.longest.saturating_mul(window.slow);
+            window.length = window.length.min(requests);
+        }
         if self.windows.len() == MAX_WINDOWS {
             self.windows.pop_front();
         }
@@ -261,6 +269,22 @@ mod tests {
         slowness.update(&RULES, OthersWait::Unread, at(46_000));
         assert!(!slowness.is_suspected(), "all are too old");
         assert_eq!(slowness.requests(), None);
+    }
+
+    #[test]
+    fn a_window_of_few_requests_counts_for_their_time() {
+        // Judged and slow requests of 200 ms in a window of five seconds; milliseconds that count.
+        for (judged, slow, expected) in [(1, 1, 200), (4, 3, 600), (5, 3, 5000)] {
+            let few = Window {
+                judged,
+                slow,
+                ..window(5000)
+            };
+            let mut slowness = Slowness::default();
+            slowness.add(few, at(5000));
+            let expected = Duration::from_millis(expected);
+            assert_eq!(slowness.slow_time(&RULES, at(5000)), expected, "{judged}");
+        }
     }
 
     #[test]
