@@ -22,8 +22,10 @@ pub enum EventKind {
     PidCrossing = 10,
     /// [`PidTrend`], in BULK.
     PidTrend = 11,
-    /// [`DiskState`], in BULK.
-    DiskState = 20,
+    /// [`SlowWindow`], in BULK.
+    SlowWindow = 20,
+    /// [`DiskError`], in BULK.
+    DiskError = 21,
 }
 
 impl EventKind {
@@ -33,7 +35,8 @@ impl EventKind {
             Self::OomKill => 1,
             Self::PidCrossing => 10,
             Self::PidTrend => 11,
-            Self::DiskState => 20,
+            Self::SlowWindow => 20,
+            Self::DiskError => 21,
         }
     }
 
@@ -43,7 +46,8 @@ impl EventKind {
             1 => Some(Self::OomKill),
             10 => Some(Self::PidCrossing),
             11 => Some(Self::PidTrend),
-            20 => Some(Self::DiskState),
+            20 => Some(Self::SlowWindow),
+            21 => Some(Self::DiskError),
             _ => None,
         }
     }
@@ -202,24 +206,46 @@ pub struct PidTrend {
 }
 layout!(PidTrend, 40, value @ 32);
 
-/// A disk became slow, returned an error, or recovered.
+/// A window in which a disk was slow. No record is written for other windows.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
 #[repr(C)]
-pub struct DiskState {
-    /// Kind [`EventKind::DiskState`].
+pub struct SlowWindow {
+    /// Kind [`EventKind::SlowWindow`].
     pub header: Header,
     /// The disk: [`crate::settings::device_key`].
     pub dev: u32,
-    /// [`crate::settings::DiskEntry::state`].
-    pub state: u32,
-    /// Reads and writes completed in the window that caused the change.
-    pub total: u32,
-    /// Those of them at or over the limit.
+    /// Judged requests that completed in the window.
+    pub judged: u32,
+    /// Those of them that were slow: at least [`crate::settings::SLOW_PERCENT`].
     pub slow: u32,
-    /// Length of that window so far, in nanoseconds.
+    /// Always zero.
+    pub pad: u32,
+    /// Length of the window, in nanoseconds: at most [`crate::settings::WINDOW_EXTENSION`] times that
+    /// of [`crate::settings::DiskEntry::window_ns`].
     pub window_ns: u64,
-    /// Longest of them, in nanoseconds.
+    /// Time from the end of the window to this record, in nanoseconds: a window is evaluated by the
+    /// first request that completes after it.
+    pub ago_ns: u64,
+    /// Longest latency of a judged request in it.
     pub max_ns: u64,
 }
-layout!(DiskState, 64, dev @ 32, state @ 36, window_ns @ 48, max_ns @ 56);
+layout!(SlowWindow, 72, dev @ 32, judged @ 36, slow @ 40, window_ns @ 48, ago_ns @ 56, max_ns @ 64);
+
+/// A read or write failed with an error of the medium or the transport.
+#[derive(Debug, Clone, Copy)]
+#[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
+#[repr(C)]
+pub struct DiskError {
+    /// Kind [`EventKind::DiskError`].
+    pub header: Header,
+    /// The disk: [`crate::settings::device_key`].
+    pub dev: u32,
+    /// 0 read, 1 write.
+    pub op: u32,
+    /// The error number, positive.
+    pub errno: u32,
+    /// Always zero.
+    pub pad: u32,
+}
+layout!(DiskError, 48, dev @ 32, op @ 36, errno @ 40);

@@ -15,12 +15,12 @@ pub mod offsets;
 pub mod settings;
 
 pub use counters::DropReason;
-pub use event::{DiskState, EventKind, Header, OomKill, PidCrossing, PidTrend};
+pub use event::{DiskError, EventKind, Header, OomKill, PidCrossing, PidTrend, SlowWindow};
 pub use offsets::KernelOffsets;
 pub use settings::{DiskEntry, PidSettings, PidState};
 
 /// Version of every layout in this crate together. Raised by any change of a field.
-pub const ABI_VERSION: u16 = 4;
+pub const ABI_VERSION: u16 = 5;
 
 /// Asserts the size of a record and the offset of each named field.
 macro_rules! layout {

@@ -103,8 +103,17 @@ pub struct KernelOffsets {
     /// No offset: 1 if argument 0 of `mark_victim` is the task, 0 if it is a pid.
     /// <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/oom.h#L76-L77>, <https://github.com/gregkh/linux/blob/v5.10.223/include/trace/events/oom.h#L74-L75>
     pub mark_victim_has_task: u32,
+    /// No offset: the bit `REQ_RAHEAD` of `request.cmd_flags`. The numbers of these bits are those of
+    /// `enum req_flag_bits`: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L363-L376>
+    pub req_readahead: u32,
+    /// No offset: the bits `REQ_META`, `REQ_PRIO` and `REQ_FUA`.
+    pub req_urgent: u32,
+    /// No offset: the bit `REQ_SYNC`.
+    pub req_sync: u32,
+    /// Always zero.
+    pub pad: u32,
 }
-layout!(KernelOffsets, 168);
+layout!(KernelOffsets, 184);
 
 impl KernelOffsets {
     /// This kernel has no such field.
@@ -156,6 +165,10 @@ impl KernelOffsets {
             oc_order: M,
             oc_totalpages: M,
             mark_victim_has_task: 0,
+            req_readahead: M,
+            req_urgent: M,
+            req_sync: M,
+            pad: 0,
         }
     }
 }

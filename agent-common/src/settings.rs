@@ -52,69 +52,82 @@ pub struct PidState {
 }
 layout!(PidState, 16, state @ 8);
 
-/// Slots of [`DiskEntry::histogram`].
-pub const HISTOGRAM_SLOTS: usize = 32;
+/// Buckets of a latency histogram. Bucket 0 is under [`FIRST_BUCKET_NS`], bucket n from 2^(n-1) to 2^n
+/// times that; the last one is open, from 1.07 s.
+pub const HISTOGRAM_BUCKETS: usize = 16;
+/// Upper bound of the first bucket, in nanoseconds.
+pub const FIRST_BUCKET_NS: u64 = 1 << FIRST_BUCKET_BITS;
+/// Binary logarithm of [`FIRST_BUCKET_NS`].
+pub const FIRST_BUCKET_BITS: u32 = 16;
+
+/// [`REQUEST_CLASSES`]: a write. Without it, a read.
+pub const CLASS_WRITE: usize = 1;
+/// [`REQUEST_CLASSES`]: a judged request, that is, one that a task waits for.
+pub const CLASS_JUDGED: usize = 2;
+/// Requests are counted in four classes, numbered by [`CLASS_WRITE`] and [`CLASS_JUDGED`].
+pub const REQUEST_CLASSES: usize = 4;
 
 /// One watched disk, keyed by [`device_key`]. Disks without an entry are ignored in the kernel.
 #[derive(Debug, Clone, Copy)]
 #[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
 #[repr(C)]
 pub struct DiskEntry {
-    /// Written by user space: at or over this latency a request is slow.
+    /// Written by user space: a judged request that takes this long is slow.
     pub slow_ns: u64,
     /// Written by user space: length of a window.
     pub window_ns: u64,
+    /// The kernel's tick in which a request was timed last, in the bits of [`TICK_MASK`], and
+    /// `bpf_ktime_get_ns` then, in those above. Written as a whole. The last completion was in that
+    /// tick too.
+    pub tick: u64,
+    /// Reads and writes completed, ever, by class; errors are not among them.
+    pub completed: [u64; REQUEST_CLASSES],
     /// `bpf_ktime_get_ns` at the start of the window; 0 before the first completion.
     pub window_start: u64,
-    /// Reads and writes completed, ever; errors are not among them.
-    pub completed: u64,
-    /// `completed` at the start of the window.
-    pub window_completed: u64,
-    /// Of this window, those at or over `slow_ns`.
+    /// Judged requests in `completed` at the start of the window.
+    pub window_judged: u64,
+    /// Slow requests of this window.
     pub slow: u64,
-    /// Longest timed latency of this window. Two CPUs can overwrite each other here, so it is a lower
-    /// bound.
+    /// Longest latency of a judged request of this window. Two CPUs can overwrite each other here, so
+    /// it is a lower bound.
     pub max_ns: u64,
-    /// [`DISK_WELL`], [`DISK_SLOW`] or [`DISK_FAILING`]. User space writes the first when nothing
-    /// completes and nothing is in flight.
-    pub state: u64,
-    /// While slow: good windows in a row. While failing: windows that ended since the last error,
-    /// the one with the error among them.
-    pub good_windows: u64,
-    /// Reads and writes that ended with an error, ever. Not counted elsewhere.
+    /// Reads and writes that failed with an error of the medium or the transport, ever.
     pub errors: u64,
-    /// The kernel's tick in which a request was timed last, in the bits of [`TICK_MASK`], and
-    /// `bpf_ktime_get_ns` then, in those above. Written as a whole.
-    pub tick: u64,
+    /// `bpf_ktime_get_ns` at the first error of the current window of errors.
+    pub error_window_start: u64,
+    /// Errors of that window for which a record was written: at most [`ERRORS_PER_WINDOW`].
+    pub errors_reported: u64,
     /// Number of the disk, for the records about it: [`device_key`].
     pub dev: u32,
     /// Always zero.
     pub pad: u32,
-    /// Latency of reads and writes. Slot 0 is under 1.024 µs, slot n from 2^(n-1) to 2^n times that;
-    /// the last one is open. Of the young requests only one in [`YOUNG_TIMED`] is timed, and counts
-    /// for all of those.
-    pub histogram: [u64; HISTOGRAM_SLOTS],
+    /// Latencies in nanoseconds, added up: of reads, and of writes.
+    pub sum_ns: [u64; 2],
+    /// Requests by latency, for each class. Of the young requests only one in [`YOUNG_TIMED`] is
+    /// timed, and counts for all of those, here and in `sum_ns`.
+    pub histogram: [[u64; HISTOGRAM_BUCKETS]; REQUEST_CLASSES],
 }
-layout!(DiskEntry, 352, slow_ns @ 0, window_start @ 16, state @ 56, histogram @ 96);
+layout!(DiskEntry, 648, slow_ns @ 0, window_start @ 56, dev @ 112, sum_ns @ 120, histogram @ 136);
 
 impl DiskEntry {
     /// An entry that has seen nothing yet.
     pub const fn new(slow_ns: u64, window_ns: u64) -> Self {
         Self {
-            dev: 0,
-            pad: 0,
             slow_ns,
             window_ns,
+            tick: 0,
+            completed: [0; REQUEST_CLASSES],
             window_start: 0,
-            completed: 0,
-            window_completed: 0,
+            window_judged: 0,
             slow: 0,
             max_ns: 0,
-            state: 0,
-            good_windows: 0,
             errors: 0,
-            tick: 0,
-            histogram: [0; HISTOGRAM_SLOTS],
+            error_window_start: 0,
+            errors_reported: 0,
+            dev: 0,
+            pad: 0,
+            sum_ns: [0; 2],
+            histogram: [[0; HISTOGRAM_BUCKETS]; REQUEST_CLASSES],
         }
     }
 }
@@ -129,22 +142,14 @@ pub const YOUNG_NS: u64 = 1 << 24;
 /// costs more than everything else, and none of them is slow.
 pub const YOUNG_TIMED: u64 = 4;
 
-/// [`DiskEntry::state`]: neither slow nor failing.
-pub const DISK_WELL: u64 = 0;
-/// [`DiskEntry::state`]: requests take too long.
-pub const DISK_SLOW: u64 = 1;
-/// [`DiskEntry::state`]: a read or write ended with an error while the disk was well. Latencies are
-/// not evaluated in this state. It ends after as many windows without an error as slowness does.
-pub const DISK_FAILING: u64 = 2;
-
-/// A window with fewer requests than this does not change the state.
-pub const DISK_MIN_REQUESTS: u64 = 5;
-/// Percent of slow requests at which a disk becomes slow.
-pub const DISK_ENTER_PERCENT: u64 = 20;
-/// Percent of slow requests up to which a window is good.
-pub const DISK_LEAVE_PERCENT: u64 = 5;
-/// Good windows in a row after which a disk is no longer slow.
-pub const DISK_GOOD_WINDOWS: u64 = 3;
-/// A single request this many times over the limit makes the disk slow at once: the slowest disks
-/// complete fewer than five requests a second.
-pub const DISK_SINGLE_FACTOR: u64 = 10;
+/// A synchronous write of more bytes than this is not judged: it takes long because it is large.
+pub const JUDGED_WRITE_BYTES: u32 = 64 << 10;
+/// A window with slow requests goes on until it has this many judged requests.
+pub const WINDOW_REQUESTS: u64 = 5;
+/// But not for longer than this many times its length: the slowest disks complete less than one
+/// request in a window.
+pub const WINDOW_EXTENSION: u64 = 5;
+/// Percent of slow requests at which a window is slow.
+pub const SLOW_PERCENT: u64 = 50;
+/// Records about errors of a disk, in a window. Others are only counted.
+pub const ERRORS_PER_WINDOW: u64 = 3;

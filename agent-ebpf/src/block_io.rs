@@ -9,15 +9,17 @@
 //! The latency is the time since the kernel allocated the request, so it includes the time in the
 //! queue, as `await` does: <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-mq.c#L418-L424>. Reading the clock is the most expensive part.
 //! Requests that began and ended in one tick of the kernel cannot be slow, so most of them are counted
-//! and not timed. Of a disk that completes less than one request per tick all are timed. A window is
-//! closed by the first completion after its end; user space ends a state when I/O stops, and detects a
-//! hang.
+//! and not timed. Of a disk that completes less than one request per tick all are timed.
+//!
+//! A deep queue of large writes must take long; that is throughput and no slowness. So only requests
+//! that a task waits for are judged. A window is closed by the first completion that is timed after its
+//! end. If most of its judged requests were slow, a record is written, and otherwise nothing.
 
-use agent_common::event::DiskState;
+use agent_common::event::{DiskError, SlowWindow};
 use agent_common::settings::{
-    DISK_ENTER_PERCENT, DISK_FAILING, DISK_GOOD_WINDOWS, DISK_LEAVE_PERCENT, DISK_MIN_REQUESTS,
-    DISK_SINGLE_FACTOR, DISK_SLOW, DISK_WELL, HISTOGRAM_SLOTS, TICK_MASK, YOUNG_NS, YOUNG_TIMED,
-    device_key,
+    CLASS_JUDGED, CLASS_WRITE, ERRORS_PER_WINDOW, FIRST_BUCKET_BITS, HISTOGRAM_BUCKETS,
+    JUDGED_WRITE_BYTES, SLOW_PERCENT, TICK_MASK, WINDOW_EXTENSION, WINDOW_REQUESTS, YOUNG_NS,
+    YOUNG_TIMED, device_key,
 };
 use agent_common::{DiskEntry, DropReason, EventKind, KernelOffsets};
 use aya_ebpf::helpers::generated::{bpf_jiffies64, bpf_ktime_get_ns};
@@ -29,11 +31,16 @@ use crate::emit;
 use crate::maps::{DISKS, QUEUES, SLOTS};
 use crate::offsets::{Address, Typed, offset};
 
+mod error;
+
 /// `REQ_OP_MASK`: the low 8 bits of `cmd_flags`. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L308-L309>
 const OP_MASK: u32 = 0xff;
 /// `REQ_OP_WRITE`; reads are 0. Higher numbers are flush, discard, zones or passthrough:
 /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L327-L331>
 const OP_WRITE: u32 = 1;
+
+/// See [`REQUEST_CLASSES`](agent_common::settings::REQUEST_CLASSES).
+const CLASS_MASK: usize = CLASS_JUDGED | CLASS_WRITE;
 
 /// How long a lookup of a queue's disk stays valid: 2^5 ticks, 32 to 320 ms. The kernel reuses ids of
 /// queues: <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L263>, <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L405>
@@ -48,7 +55,16 @@ const UNWATCHED: u64 = (1 << SLOT_BITS) - 1;
 pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of this tracepoint is a request.
     let rq = unsafe { Typed::new(ctx.arg::<u64>(0)) };
-    if !ends_a_read_or_write(rq, ctx.arg::<u32>(2)) {
+    // SAFETY: the offsets are those of these members.
+    let (flags, left) = unsafe {
+        (
+            rq.load::<u32>(offset!(rq_cmd_flags)),
+            rq.load::<u32>(offset!(rq_data_len)),
+        )
+    };
+    let (status, done) = (ctx.arg::<u32>(1), ctx.arg::<u32>(2));
+    // An empty flush is a write of 0 bytes. A part of a request is not counted, unless it failed.
+    if flags & OP_MASK > OP_WRITE || done == 0 || (done < left && status == 0) {
         return 0;
     }
     // SAFETY: takes nothing. The verifier makes it a load.
@@ -59,22 +75,46 @@ pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: the lookup above returned a map value that stays mapped, and any bit pattern is valid
     // in it. User space may write it at the same time, which loses some counts.
     let entry = unsafe { &mut *entry };
-    if ctx.arg::<u32>(1) != 0 {
-        failed(entry);
+    if status != 0 {
+        failed(entry, flags & OP_WRITE, status, jiffies);
         #[cfg(feature = "log")]
         aya_log_ebpf::debug!(&ctx, "request failed on device {}", entry.dev);
         return 0;
     }
+    let class = class_of(flags, left);
     // SAFETY: the offset is that of this member.
     match unsafe { rq.load::<u64>(offset!(rq_start_time_ns)) } {
         0 => emit::dropped(DropReason::NoStartTime),
-        start => succeeded(entry, start, jiffies),
+        start => succeeded(entry, class, start, jiffies),
     }
     0
 }
 
+/// [`CLASS_WRITE`], and [`CLASS_JUDGED`] if a task waits for this request: a read that is not read
+/// ahead, a write of metadata, of a journal or through the cache, or a small synchronous write.
+/// The kernel's own throttling also judges by what tasks wait for:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-wbt.c#L237>.
 #[inline(always)]
-fn succeeded(entry: &mut DiskEntry, start: u64, jiffies: u64) {
+fn class_of(flags: u32, length: u32) -> usize {
+    // SAFETY: all of them are in `table`.
+    let (readahead, urgent, sync) = unsafe {
+        (
+            offset!(req_readahead),
+            offset!(req_urgent),
+            offset!(req_sync),
+        )
+    };
+    let judged = if flags & OP_WRITE == 0 {
+        flags & readahead == 0
+    } else {
+        flags & urgent != 0 || (flags & sync != 0 && length <= JUDGED_WRITE_BYTES)
+    };
+    let class = if judged { CLASS_JUDGED } else { 0 };
+    class | (flags & OP_WRITE) as usize * CLASS_WRITE
+}
+
+#[inline(always)]
+fn succeeded(entry: &mut DiskEntry, class: usize, start: u64, jiffies: u64) {
     let mut young = is_young(entry, start, jiffies);
     if !young || is_drawn(start) {
         // SAFETY: takes nothing and reads the clock by which the request was stamped.
@@ -82,15 +122,24 @@ fn succeeded(entry: &mut DiskEntry, start: u64, jiffies: u64) {
         let latency = now.saturating_sub(start);
         // Ticks do not advance while the CPU that counts them is delayed.
         young &= latency < YOUNG_NS;
-        if !young {
-            // SAFETY: a field of a live map value.
-            unsafe { (&raw mut entry.tick).write_volatile(now & !TICK_MASK | jiffies & TICK_MASK) };
+        if now.saturating_sub(entry.window_start) >= entry.window_ns {
+            end_window(entry, start, now);
         }
-        timed(entry, latency, now, if young { YOUNG_TIMED } else { 1 });
+        if !young {
+            set_tick(entry, now, jiffies);
+        }
+        timed(entry, class, latency, if young { YOUNG_TIMED } else { 1 });
     }
     // After the window before it was evaluated.
+    // SAFETY: a field of a live map value; `class` has two bits.
+    unsafe { add(&raw mut entry.completed[class & CLASS_MASK], 1) };
+}
+
+/// Remembers that a request was timed.
+#[inline(always)]
+fn set_tick(entry: &mut DiskEntry, now: u64, jiffies: u64) {
     // SAFETY: a field of a live map value.
-    unsafe { add(&raw mut entry.completed, 1) };
+    unsafe { (&raw mut entry.tick).write_volatile(now & !TICK_MASK | jiffies & TICK_MASK) };
 }
 
 /// Whether this one of [`YOUNG_TIMED`] is timed: chosen by a time in nanoseconds, which is as good as
@@ -166,150 +215,122 @@ fn device(rq: Address) -> Option<u32> {
     ))
 }
 
-/// Whether this completion is the last of a read or write that moved data. An empty flush is a write
-/// of 0 bytes.
+/// Counts an error of the disk, and reports it, unless there are many.
 #[inline(always)]
-fn ends_a_read_or_write(rq: Typed, nr_bytes: u32) -> bool {
-    // SAFETY: the offsets are those of these members.
-    let (flags, left) = unsafe {
-        (
-            rq.load::<u32>(offset!(rq_cmd_flags)),
-            rq.load::<u32>(offset!(rq_data_len)),
-        )
+fn failed(entry: &mut DiskEntry, op: u32, status: u32, jiffies: u64) {
+    // SAFETY: takes nothing and reads the clock.
+    let now = unsafe { bpf_ktime_get_ns() };
+    set_tick(entry, now, jiffies); // It completed, however.
+    let Some(errno) = error::of_disk(status) else {
+        return;
     };
-    flags & OP_MASK <= OP_WRITE && nr_bytes != 0 && nr_bytes >= left
-}
-
-/// One error is reported at once, and the disk stays failing until some windows had no error.
-#[inline(always)]
-fn failed(entry: &mut DiskEntry) {
     // SAFETY: a field of a live map value.
     unsafe { add(&raw mut entry.errors, 1) };
-    if entry.state == DISK_WELL {
-        let total = completed(entry).saturating_sub(entry.window_completed);
-        change(entry, DISK_FAILING, total, 0);
-    } else if entry.state == DISK_FAILING {
-        entry.good_windows = 0;
+    if now.saturating_sub(entry.error_window_start) >= entry.window_ns {
+        entry.error_window_start = now;
+        entry.errors_reported = 0;
     }
+    if entry.errors_reported >= ERRORS_PER_WINDOW {
+        return;
+    }
+    entry.errors_reported += 1;
+    let dev = entry.dev;
+    emit::bulk(EventKind::DiskError, |record: &mut DiskError| {
+        record.dev = dev;
+        record.op = op;
+        record.errno = errno;
+    });
 }
 
 #[inline(always)]
-fn timed(entry: &mut DiskEntry, latency: u64, now: u64, counts_for: u64) {
-    let elapsed = now.saturating_sub(entry.window_start);
-    if elapsed >= entry.window_ns {
-        // First, so that another CPU rarely closes it too.
-        // SAFETY: a field of a live map value.
-        unsafe { (&raw mut entry.window_start).write_volatile(now) };
-        close_window(entry, elapsed);
+fn timed(entry: &mut DiskEntry, class: usize, latency: u64, counts_for: u64) {
+    // SAFETY: fields of a live map value. All indexes are masked to the length of their array.
+    unsafe {
+        let histogram = &raw mut entry.histogram[class & CLASS_MASK];
+        add(&raw mut (*histogram)[bucket(latency)], counts_for);
+        // A young request is short, so this does not overflow.
+        let latency = latency.wrapping_mul(counts_for);
+        add(&raw mut entry.sum_ns[class & CLASS_WRITE], latency);
     }
-    let slow = latency >= entry.slow_ns;
-    // SAFETY: fields of a live map value; the histogram index is masked to its length.
-    unsafe { add(&raw mut entry.histogram[slot(latency)], counts_for) };
+    if class & CLASS_JUDGED == 0 {
+        return;
+    }
     if latency > entry.max_ns {
         entry.max_ns = latency;
     }
-    if !slow {
-        return;
-    }
-    // SAFETY: as above.
-    unsafe { add(&raw mut entry.slow, 1) };
-    if entry.state == DISK_WELL && latency >= entry.slow_ns.wrapping_mul(DISK_SINGLE_FACTOR) {
-        // This one included.
-        let total = completed(entry).saturating_sub(entry.window_completed) + 1;
-        change(
-            entry,
-            DISK_SLOW,
-            total,
-            now.saturating_sub(entry.window_start),
-        );
+    if latency >= entry.slow_ns {
+        // SAFETY: as above.
+        unsafe { add(&raw mut entry.slow, 1) };
     }
 }
 
-/// Evaluates the window that has ended, and starts an empty one.
+/// Ends the window, unless it has too few judged requests to tell. Reports it if it was slow.
 ///
-/// Two CPUs may close the same window. The second usually finds it empty, and leaves the evaluation to
-/// the first: a window contains at least the request that opened it. Otherwise both come to the same
-/// result, and a record may be sent twice, which is harmless: user space compares the state.
+/// Two CPUs may end the same window. The second finds no judged request in it, or comes to the same
+/// result; a record may be sent twice then.
 ///
-/// A window that is followed by a long time without I/O does not describe the present: it can end a
-/// state, but not begin one.
+/// `start` is that of the request that completes now. If nothing completed for the length of a window
+/// before it, the disk was idle, and the window ended with the last completion.
 #[inline(always)]
-fn close_window(entry: &mut DiskEntry, elapsed: u64) {
-    let completed = completed(entry);
-    let (total, slow) = (completed.saturating_sub(entry.window_completed), entry.slow);
-    if total == 0 {
+fn end_window(entry: &mut DiskEntry, start: u64, now: u64) {
+    let completed = judged(entry);
+    let (judged, slow) = (completed.saturating_sub(entry.window_judged), entry.slow);
+    let elapsed = now.saturating_sub(entry.window_start);
+    // Wrapping, because the target has no 128-bit product to saturate with; user space writes at most
+    // an hour.
+    let longest = entry.window_ns.wrapping_mul(WINDOW_EXTENSION);
+    if judged < WINDOW_REQUESTS && slow > 0 && elapsed < longest {
         return;
     }
-    let passed = windows(elapsed, entry.window_ns);
-    if entry.state == DISK_WELL {
-        let bad = total >= DISK_MIN_REQUESTS && slow * 100 >= total * DISK_ENTER_PERCENT;
-        if bad && passed < DISK_GOOD_WINDOWS {
-            change(entry, DISK_SLOW, total, elapsed);
-        }
-    } else {
-        let failing = entry.state == DISK_FAILING;
-        let good = failing || slow * 100 <= total * DISK_LEAVE_PERCENT;
-        // The windows without any I/O that followed were good ones.
-        let before = if good {
-            entry.good_windows.saturating_add(1)
-        } else {
-            0
-        };
-        entry.good_windows = before.saturating_add(passed - 1);
-        // The window with the error counts too.
-        if entry.good_windows >= DISK_GOOD_WINDOWS + u64::from(failing) {
-            change(entry, DISK_WELL, total, elapsed);
-        }
-    }
-    // Not a sum: a CPU that closes it at the same time writes nearly the same value.
-    entry.window_completed = completed;
+    let (begun, max_ns) = (entry.window_start, entry.max_ns);
+    // First, so that another CPU rarely ends it too.
+    // SAFETY: a field of a live map value.
+    unsafe { (&raw mut entry.window_start).write_volatile(now) };
+    // Not a sum: a CPU that ends it at the same time writes nearly the same value.
+    entry.window_judged = completed;
     entry.slow = 0;
     entry.max_ns = 0;
-}
-
-/// Other CPUs may add to it at the same time.
-#[inline(always)]
-fn completed(entry: &DiskEntry) -> u64 {
-    // SAFETY: a field of a live map value.
-    unsafe { (&raw const entry.completed).read_volatile() }
-}
-
-/// Whole windows in `elapsed`, up to [`DISK_GOOD_WINDOWS`].
-///
-/// Wrapping, because the target has no 128-bit product to saturate with; user space writes at most an
-/// hour into either number.
-#[inline(always)]
-fn windows(elapsed: u64, window_ns: u64) -> u64 {
-    let mut whole = 1;
-    while whole < DISK_GOOD_WINDOWS && elapsed >= window_ns.wrapping_mul(whole + 1) {
-        whole += 1;
+    if slow == 0 || slow * 100 < judged * SLOW_PERCENT {
+        return;
     }
-    whole
-}
-
-#[inline(always)]
-fn change(entry: &mut DiskEntry, state: u64, total: u64, window_ns: u64) {
-    entry.state = state;
-    entry.good_windows = 0;
-    let (dev, slow, max_ns) = (entry.dev, entry.slow, entry.max_ns);
-    emit::bulk(EventKind::DiskState, |record: &mut DiskState| {
+    let last = entry.tick & !TICK_MASK;
+    let idle = start.saturating_sub(last) >= entry.window_ns;
+    let end = if idle { last } else { now };
+    let length = end.saturating_sub(begun);
+    let length = if length < longest { length } else { longest };
+    let dev = entry.dev;
+    emit::bulk(EventKind::SlowWindow, |record: &mut SlowWindow| {
         record.dev = dev;
-        record.state = state as u32;
-        record.total = total as u32;
+        record.judged = judged as u32;
         record.slow = slow as u32;
-        record.window_ns = window_ns;
+        record.window_ns = length;
+        record.ago_ns = now.saturating_sub(end);
         record.max_ns = max_ns;
     });
 }
 
-/// Slot of the log2 histogram: 0 under 1.024 µs, n from 2^(n-1) times that.
+/// Judged requests, ever. Other CPUs may add to it at the same time.
 #[inline(always)]
-fn slot(latency_ns: u64) -> usize {
-    let units = latency_ns >> 10;
+fn judged(entry: &DiskEntry) -> u64 {
+    let completed = |class: usize| &raw const entry.completed[class & CLASS_MASK];
+    // SAFETY: fields of a live map value.
+    unsafe {
+        let reads = completed(CLASS_JUDGED).read_volatile();
+        reads.wrapping_add(completed(CLASS_JUDGED | CLASS_WRITE).read_volatile())
+    }
+}
+
+/// Bucket of the histogram.
+#[inline(always)]
+fn bucket(latency_ns: u64) -> usize {
+    let units = latency_ns >> FIRST_BUCKET_BITS;
+    if units >> (HISTOGRAM_BUCKETS - 2) != 0 {
+        return HISTOGRAM_BUCKETS - 1;
+    }
     // Bits by halving: the target has no instruction that counts leading zeroes.
     let mut rest = units;
-    let mut bits = 0u32;
-    let mut half = 32u32;
+    let mut bits = 0;
+    let mut half = 8;
     while half > 0 {
         if rest >> half != 0 {
             rest >>= half;
@@ -317,10 +338,6 @@ fn slot(latency_ns: u64) -> usize {
         }
         half >>= 1;
     }
-    let slot = if units == 0 { 0 } else { bits as usize + 1 };
-    if slot < HISTOGRAM_SLOTS {
-        slot
-    } else {
-        HISTOGRAM_SLOTS - 1
-    }
+    // `rest` is the highest bit that is set, or 0.
+    (bits + rest as usize) & (HISTOGRAM_BUCKETS - 1)
 }

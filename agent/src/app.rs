@@ -140,7 +140,7 @@ impl App {
     /// Passes an input to its subject, and performs all effects. The effects of an answer precede
     /// the remaining effects of the input that asked.
     fn feed(&mut self, input: Input, now: Now) {
-        let input = self.queries.with_probe_states(input);
+        let input = self.queries.with_completions(input);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
         // Once, with everything that follows from the input.
         let mut publish = false;
@@ -169,6 +169,11 @@ impl App {
             Effect::Caused { resource, stamp } => {
                 if let Some(reporting) = &mut self.reporting {
                     reporting.caused_by(resource, stamp);
+                }
+            }
+            Effect::EventDetails { resource, details } => {
+                if let Some(reporting) = &self.reporting {
+                    reporting.event_details(resource, details);
                 }
             }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
@@ -364,8 +369,8 @@ impl App {
         let disks = &self.subjects.disks;
         let figures = self.queries.probes.figures(disks.devices());
         let named = figures.disks.iter();
-        let named = named.filter_map(|(device, slots)| Some((disks.name(*device)?, &slots[..])));
-        let named: Vec<(&str, &[u64])> = named.collect();
+        let named = named.filter_map(|(device, latency)| Some((disks.name(*device)?, latency)));
+        let named: Vec<_> = named.collect();
         metering.text(&figures, &named, now)
     }
 

@@ -38,6 +38,15 @@ impl BootNanos {
                 .saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)),
         )
     }
+
+    /// The moment that is `delay` earlier, or the boot.
+    #[must_use]
+    pub fn minus(self, delay: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
 }
 
 /// One moment on both clocks, read together once per iteration of the main loop.

@@ -39,7 +39,7 @@ mod raw;
 mod spec;
 mod table;
 
-pub use choices::{Effect, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, Tier};
+pub use choices::{Effect, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, SlowLimit, Tier};
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use live::ConfigChanges;
@@ -67,17 +67,23 @@ const DROP_INS: &str = "conf.d";
 /// `kind` of the file.
 pub const KIND: &str = "NodepulseConfiguration";
 
-/// `diskIO`: when a disk is slow.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// `diskIO`: when a disk is slow or stalled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskIo {
     /// Latency of a slow request on a solid-state or virtio disk.
-    pub solid_state_slow: Duration,
+    pub solid_state_slow: SlowLimit,
     /// Latency of a slow request on a rotational disk.
-    pub rotational_slow: Duration,
+    pub rotational_slow: SlowLimit,
     /// Latency of a slow request by disk name in `/sys/block`.
-    pub devices: BTreeMap<String, Duration>,
+    pub devices: BTreeMap<String, SlowLimit>,
     /// Time window for the share of slow requests.
     pub window: Duration,
+    /// For how long a disk must be slow, within twice that time.
+    pub slow_for: Duration,
+    /// For which share of the time other tasks must wait, in percent.
+    pub min_stall: f32,
+    /// For how long a disk with requests in flight must complete none to be stalled.
+    pub stalled_after: Duration,
 }
 
 /// `psi`: pressure stall information.

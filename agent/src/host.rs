@@ -15,6 +15,8 @@ pub mod container_logs;
 pub mod listeners;
 pub mod machine;
 pub mod meminfo;
+pub mod mounts;
+pub mod node_disks;
 pub mod pids;
 pub mod psi;
 mod resolve;
@@ -225,6 +227,22 @@ fn read_at(path: &Path, limit: u64, buf: &mut Vec<u8>) -> Result<(), HostError> 
             source: err.into(),
         },
     })
+}
+
+/// The processes directly in the cgroup at `dir`, of a list of at most [`SMALL_FILE`] bytes; `None` for
+/// one that is not visible in this pid namespace. A longer list is cut. Empty if the cgroup was removed.
+fn first_processes(dir: &Path, buf: &mut Vec<u8>) -> Vec<Option<u32>> {
+    match read_at(&dir.join("cgroup.procs"), SMALL_FILE, buf) {
+        Ok(()) => {}
+        Err(HostError::TooLarge { .. }) => {
+            let end = buf.iter().rposition(|&b| b == b'\n').unwrap_or_default();
+            buf.truncate(end);
+        }
+        Err(_) => return Vec::new(),
+    }
+    let lines = buf.split(|&b| b == b'\n').filter(|line| !line.is_empty());
+    let pid = |line| u32::try_from(parse_u64(line)?).ok().filter(|pid| *pid > 0);
+    lines.map(pid).collect()
 }
 
 /// `None` if the file does not exist; other errors are returned.

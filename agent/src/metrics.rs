@@ -22,6 +22,8 @@ pub use labelled::Labelled;
 
 use declare::Declarations;
 
+use crate::units::latency::DiskLatency;
+
 /// `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -81,9 +83,8 @@ impl Metrics {
         &self.names
     }
 
-    /// All metrics in the format of [`CONTENT_TYPE`], with the latency of `disks`: name, and the
-    /// number of requests in each histogram slot of a `DiskEntry`.
-    pub fn text(&self, disks: &[(&str, &[u64])]) -> String {
+    /// All metrics in the format of [`CONTENT_TYPE`], with the latency of `disks` by name.
+    pub fn text(&self, disks: &[(&str, &DiskLatency)]) -> String {
         let [nodepulse, process] = &self.registries;
         let mut text = String::with_capacity(16 << 10);
         let written = encode_registry(&mut text, nodepulse)

@@ -19,7 +19,7 @@ use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
-use crate::reading::{Machine, Network, Resource, Signal, Stall};
+use crate::reading::{Machine, Network, NodeFilesystem, Resource, Signal, Stall};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
@@ -400,6 +400,8 @@ pub struct Disks {
     pub stalled: Vec<String>,
     /// They return errors.
     pub failing: Vec<String>,
+    /// File systems that became read-only.
+    pub read_only: Vec<NodeFilesystem>,
     /// Their I/O statistics are off, so their state is unknown.
     pub unwatched: Vec<String>,
 }

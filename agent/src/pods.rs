@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 mod change;
+mod consumer;
 mod containers;
 mod index;
 mod last_names;
@@ -16,12 +17,14 @@ mod names;
 mod recent_pods;
 
 pub use change::PodChange;
+pub use consumer::Consumer;
 pub use containers::{Container, ContainerList, Containers};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
 pub use last_names::{ByNames, classify_by_names};
 pub use links::{LinkSearch, LinkedContainer};
 pub use recent_pods::RecentPods;
 
+use crate::reading::pods::QosClass;
 use names::CgroupNames;
 
 /// What a cgroup contains, according to its path.
@@ -117,6 +120,20 @@ pub fn classify(path: &str, pods: &str) -> CgroupKind {
             container: names::container_id(name).map(str::to_owned),
         },
     }
+}
+
+/// The class of the pod whose cgroup is at `path`. `None`: it is not the cgroup of a pod.
+pub fn qos_class(path: &str, pods: &str) -> Option<QosClass> {
+    let CgroupKind::Pod { .. } = classify(path, pods) else {
+        return None;
+    };
+    let (above, _) = path.rsplit_once('/')?;
+    let class = CgroupNames::of(pods).class(above.rsplit('/').next()?);
+    Some(match class.filter(|_| above != pods) {
+        None => QosClass::Guaranteed,
+        Some(names::BURSTABLE) => QosClass::Burstable,
+        Some(_) => QosClass::BestEffort,
+    })
 }
 
 /// Whether `text` contains only characters of Kubernetes names, and is not too long. Nothing else

@@ -18,6 +18,7 @@ pub mod change;
 pub mod deadline;
 pub mod disks;
 pub mod evaluate;
+pub mod io_wait;
 pub mod kept;
 pub mod kills;
 pub mod oom;
@@ -68,7 +69,7 @@ impl Policy {
     }
 }
 
-/// What slow and stalled disks cause in addition to `DiskIOPressure`.
+/// What slow and failing disks cause in addition to `DiskIOPressure` and `DiskFailing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlowDisks {
     /// Nothing: `DiskPressure` is about space and inodes only.
@@ -89,7 +90,7 @@ pub enum Cause {
     },
     /// The kernel killed a process because memory ran out.
     OomKill(Grounds),
-    /// A disk is unhealthy.
+    /// A disk is unhealthy, or a file system became read-only.
     Disks,
     /// The API server had the condition as True when the agent started.
     Stored,

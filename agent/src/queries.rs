@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 use crate::clock::{Now, Stamp};
-use crate::host::HostRoot;
 use crate::pressure::Policy;
 use crate::pressure::oom::RemainingMemory;
 use crate::reading::Signal;
@@ -48,16 +47,13 @@ pub struct Queries {
 }
 
 impl Queries {
-    /// The root of the host's files.
-    pub fn root(&self) -> &HostRoot {
-        self.signals.root()
-    }
-
     /// Answers at once unless the query can wait for a disk or a server.
     pub fn query(&mut self, query: Query, policy: &Policy, now: Now) -> Option<Input> {
         let cgroups = &mut self.cgroups;
         Some(match query {
             Query::Disk(query) => return self.ask(Question::Disk(query)),
+            Query::IoWait(disks) => return self.ask(Question::IoWait(disks)),
+            Query::LargestPods(of) => return self.ask(Question::LargestPods(of)),
             Query::Storage => return self.ask(Question::Storage),
             Query::KillCounters => return self.ask(Question::Kills),
             Query::Recall => return self.ask(Question::Recall),
@@ -85,7 +81,6 @@ impl Queries {
             }
             Query::RefusedForks => Input::PodPid(cgroups.refused_forks()),
             Query::PidLimits(cgroup) => Input::PodPid(cgroups.pid_limits(&cgroup)),
-            Query::PodTasks => Input::PodPid(cgroups.pod_tasks()),
         })
     }
 
@@ -105,19 +100,12 @@ impl Queries {
         }))
     }
 
-    /// Adds the probe's state of each disk, read when the answer is used because it may have
-    /// changed since the query.
-    pub fn with_probe_states(&self, mut input: Input) -> Input {
-        match &mut input {
-            Input::Disk(DiskInput::Sampled(disks)) => {
-                for disk in disks {
-                    disk.probe = self.probes.disk_health(disk.device);
-                }
+    /// Adds the last completion of each disk, by the completion probe.
+    pub fn with_completions(&self, mut input: Input) -> Input {
+        if let Input::Disk(DiskInput::Sampled(disks)) = &mut input {
+            for disk in disks {
+                disk.last_completion = self.probes.last_completion(disk.device);
             }
-            Input::Disk(DiskInput::Confirmed { device, probe, .. }) => {
-                *probe = self.probes.disk_health(*device);
-            }
-            _ => {}
         }
         input
     }

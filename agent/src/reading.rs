@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::units::{Bytes, DeviceNumber};
 
 pub mod oom;
+pub mod pods;
 
 /// A signal on which a threshold can be set, with the kubelet's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -114,6 +115,8 @@ pub enum Resource {
     Pids,
     /// `DiskIOPressure`: how quickly the disks respond.
     DiskIo,
+    /// `DiskFailing`: whether the disks respond at all, without errors.
+    DiskFailing,
     /// Tasks of all pods together. It has no condition: a kubelet's `PIDPressure` is about the
     /// node's tasks only.
     PodsPids,
@@ -121,11 +124,12 @@ pub enum Resource {
 
 impl Resource {
     /// Every resource, in the order in which their conditions are written.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Memory,
         Self::Disk,
         Self::Pids,
         Self::DiskIo,
+        Self::DiskFailing,
         Self::PodsPids,
     ];
 
@@ -136,6 +140,7 @@ impl Resource {
             Self::Disk => "disk",
             Self::Pids => "pids",
             Self::DiskIo => "diskIO",
+            Self::DiskFailing => "diskFailing",
             Self::PodsPids => "podsPids",
         }
     }
@@ -248,6 +253,39 @@ pub struct Disk {
     pub virtio: bool,
     /// `queue/iostats`. While it is off, the kernel's time stamps are stale, not zero.
     pub iostats: bool,
+    /// Who is affected if it fails.
+    pub role: DiskRole,
+}
+
+/// Who is affected if a disk is slow or fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiskRole {
+    /// The node: it is below nodefs, imagefs, the root file system or swap.
+    Node,
+    /// At most the pods that mount it.
+    Volume,
+}
+
+/// A file system without which the node cannot work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum NodeFilesystem {
+    /// Of the kubelet's root directory.
+    Nodefs,
+    /// Of the container images.
+    Imagefs,
+    /// The root file system.
+    Root,
+}
+
+impl NodeFilesystem {
+    /// For messages and log fields.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Nodefs => "nodefs",
+            Self::Imagefs => "imagefs",
+            Self::Root => "root",
+        }
+    }
 }
 
 impl Disk {

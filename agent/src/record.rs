@@ -56,32 +56,36 @@ pub enum Record {
         /// Pids in the initial namespace.
         value: u32,
     },
-    /// A disk became slow, or is no longer slow.
-    DiskState {
-        /// Time of the event.
+    /// A disk was slow during a window.
+    SlowWindow {
+        /// End of the window.
         at: BootNanos,
         /// The disk.
         device: DeviceNumber,
-        /// [`Side::Over`] means slow.
-        side: Side,
-        /// Reads and writes in the window.
-        total: u32,
-        /// Slow reads and writes.
+        /// Judged requests: those that a task waits for.
+        judged: u32,
+        /// Those of them that were slow.
         slow: u32,
-        /// Longest latency.
-        max: Duration,
+        /// Length of the window.
+        length: Duration,
+        /// Longest latency of a judged request.
+        longest: Duration,
     },
     /// A watched cgroup was created, was removed, or reached its pids limit.
     CgroupsChanged {
         /// Time of the read.
         at: BootNanos,
     },
-    /// A healthy disk returned an error.
-    DiskErrors {
+    /// A read or write failed with an error of the medium or the transport.
+    DiskError {
         /// Time of the event.
         at: BootNanos,
         /// The disk.
         device: DeviceNumber,
+        /// A write failed, otherwise a read.
+        write: bool,
+        /// The error number, positive.
+        errno: i32,
     },
     /// A disk was added, removed or changed.
     Disk(DiskChange),

@@ -27,6 +27,7 @@ use crate::reading::Resource;
 use crate::tasks::Tasks;
 
 mod companion;
+mod event_details;
 mod node_writer;
 pub mod once;
 mod renewals;
@@ -34,6 +35,7 @@ mod start;
 mod syncs;
 mod writer;
 
+use event_details::{DetailsReader, EventDetails};
 use renewals::Renewals;
 use start::log_event;
 use syncs::{EndedSync, Syncs};
@@ -113,6 +115,8 @@ struct Channels {
     computed: watch::Receiver<Arc<Computed>>,
     /// See [`SyncRequest`].
     syncs: mpsc::Receiver<SyncRequest>,
+    /// For the Events of conditions.
+    details: DetailsReader,
     /// Requests to renew, with the Node's UID if it is known. One at a time, as with syncs; none in
     /// companion mode.
     leases: mpsc::Receiver<Option<String>>,
@@ -127,6 +131,7 @@ pub struct Reporting {
     renewals: Renewals,
     reports: mpsc::Receiver<Report>,
     events: EventSink,
+    details: EventDetails,
     recorder: AbortHandle,
     jitter: Jitter,
     update_frequency: Duration,
@@ -153,7 +158,9 @@ impl Reporting {
         let (syncs, sync_requests) = mpsc::channel(1);
         let (leases, lease_requests) = mpsc::channel(1);
         let (send_reports, reports) = mpsc::channel(64);
+        let details = EventDetails::default();
         let channels = Channels {
+            details: details.reader(),
             computed: computed_seen,
             syncs: sync_requests,
             leases: lease_requests,
@@ -167,6 +174,7 @@ impl Reporting {
             renewals: Renewals::new(config, leases, now),
             reports,
             events,
+            details,
             recorder,
             jitter,
             update_frequency: config.status_update_frequency,
@@ -234,6 +242,12 @@ impl Reporting {
     /// Records an Event.
     pub fn record(&mut self, event: Draft) {
         self.events.record(event);
+    }
+
+    /// Details for the Event about the next change of a resource's condition to True; `None`: they are
+    /// being read.
+    pub fn event_details(&self, resource: Resource, details: Option<String>) {
+        self.details.set(resource, details);
     }
 
     /// What became of kills since the last call.
@@ -341,11 +355,12 @@ impl Reporting {
             syncs,
             renewals,
             reports,
+            details,
             ..
         } = self;
         // The status writer records Events too, and may wait for an answer.
         events.leave();
-        drop((syncs, renewals, reports));
+        drop((syncs, renewals, reports, details));
         let recorded = async {
             while !recorder.is_finished() {
                 tasks.ended().await;

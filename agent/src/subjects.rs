@@ -31,6 +31,7 @@ pub mod frequent_kills;
 pub mod incidents;
 pub mod kill_counters;
 pub mod kills;
+pub mod largest_pods;
 pub mod pids;
 pub mod pod_pids;
 pub mod recording;
@@ -47,6 +48,7 @@ pub use frequent_kills::FrequentKills;
 pub use incidents::{IncidentInput, Incidents};
 pub use kill_counters::{KillCounterInput, KillCounterSetup, KillCounters, KillSource};
 pub use kills::{KillInput, Kills};
+pub use largest_pods::{LargestPodsInput, PodOverRequest};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
 pub use saved_times::{Previous, Saved, SavedTimes, StateInput};
@@ -112,6 +114,8 @@ pub enum Input {
     Incident(IncidentInput),
     /// To the pids of pods.
     PodPid(PodPidInput),
+    /// To the search for the pods that use most of a resource.
+    LargestPods(LargestPodsInput),
 }
 
 /// Everything that can follow from an input. The loop performs effects in their order.
@@ -127,6 +131,14 @@ pub enum Effect {
     Input(Box<Input>),
     /// Record a Kubernetes Event.
     Event(Draft),
+    /// Add this to the Event about the next change of a resource's condition to True. The condition never
+    /// waits for it.
+    EventDetails {
+        /// Which resource.
+        resource: Resource,
+        /// `None`: they are being read, so that the Event waits for a moment.
+        details: Option<String>,
+    },
     /// Compute the status from the facts, now. A condition that became True is written at once.
     Publish,
     /// A kernel record is the cause of the next write of a resource's condition.
@@ -148,6 +160,9 @@ pub enum Effect {
 pub enum Query {
     /// About disks, later.
     Disk(DiskQuery),
+    /// Which pods and cgroups use these disks, and which wait for them, a second later:
+    /// [`DiskInput::IoWaitRead`].
+    IoWait(Vec<DeviceNumber>),
     /// Memory and pids: [`SignalInput::Sampled`]. The stamp is that of the record behind it.
     Signals(Option<Stamp>),
     /// The root directory's file system, later: [`SignalInput::StorageSampled`].
@@ -180,8 +195,9 @@ pub enum Query {
     RefusedForks,
     /// The limits on tasks of this cgroup and those above it: [`PodPidInput::PidLimits`].
     PidLimits(String),
-    /// The tasks of each pod: [`PodPidInput::TasksCounted`].
-    PodTasks,
+    /// The pods that use most pids or memory, later: [`LargestPodsInput::TasksCounted`] or
+    /// [`LargestPodsInput::MemoryRead`].
+    LargestPods(Resource),
 }
 
 /// A fact of the node status that changed.
@@ -252,8 +268,6 @@ pub enum MapUpdate {
     WatchDisks(Vec<WatchedDisk>),
     /// Do not watch this disk any more.
     ForgetDisk(DeviceNumber),
-    /// Nothing completes and nothing is in flight: the disk is not slow any more.
-    EndDiskState(DeviceNumber),
 }
 
 /// A decision of a subject, to be logged.
@@ -314,8 +328,13 @@ pub enum Decision {
         /// Which limit refused them.
         limit: String,
     },
-    /// The pods with most tasks, by uid.
-    LargestPods(Vec<(String, u64)>),
+    /// The pods that use most of a resource that became short.
+    LargestPods {
+        /// Which resource.
+        resource: Resource,
+        /// The pods, escaped.
+        pods: String,
+    },
     /// Signals were sampled; for metrics and `explain`.
     Sampled(Vec<Sample>),
     /// The state of a resource changed.

@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod latency;
 pub mod quantity;
 
 /// A size in bytes.
@@ -74,6 +75,21 @@ pub struct DeviceNumber {
     pub major: u32,
     /// The disk or partition.
     pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// Parses `major:minor`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let number = |text: &str| {
+            let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse().ok().filter(|_| digits)
+        };
+        let (major, minor) = text.split_once(':')?;
+        Some(Self {
+            major: number(major)?,
+            minor: number(minor)?,
+        })
+    }
 }
 
 impl std::fmt::Display for DeviceNumber {

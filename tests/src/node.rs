@@ -86,6 +86,8 @@ impl Node {
                 node_ip: text("0.0.0.0"),
                 eviction_hard: text(NO_DISK_SPACE),
                 allow_ready_without_runtime: text("true"),
+                // One slow window is enough.
+                disk_io_slow_for: text("1s"),
                 ..Overrides::default()
             },
             jitter: Jitter::NONE,

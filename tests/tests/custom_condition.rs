@@ -28,6 +28,7 @@ async fn a_condition_of_an_embedding_program_is_written_with_the_agents() {
             "DiskPressure",
             "PIDPressure",
             "DiskIOPressure",
+            "DiskFailing",
             "SwapOn",
             "Ready",
         ];
@@ -39,7 +40,7 @@ async fn a_condition_of_an_embedding_program_is_written_with_the_agents() {
         // Another client writes an invalid status: it is corrected, and recorded as a change.
         pass(Duration::from_mins(1)).await;
         let mut node = view.node().unwrap();
-        node["status"]["conditions"][4]["status"] = "Unknown".into();
+        node["status"]["conditions"][5]["status"] = "Unknown".into();
         stage.api.put_object(node);
         view.becomes("SwapOn", status, SOON * 2).await;
         let event = view.event(reason, SOON).await;

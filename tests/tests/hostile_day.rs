@@ -54,6 +54,7 @@ async fn after_ten_hours_of_faults_every_kill_was_reported_and_all_is_as_before(
         ("PIDPressure", "False"),
         ("DiskPressure", "False"),
         ("DiskIOPressure", "False"),
+        ("DiskFailing", "False"),
     ] {
         assert_eq!(view.status(type_), status, "{type_}");
     }

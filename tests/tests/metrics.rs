@@ -8,6 +8,7 @@ use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::metrics::Metrics;
 use nodepulse::record::{ScopeSource, Side};
 use nodepulse::units::DeviceNumber;
+use nodepulse::units::latency::DiskLatency;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault, Grant};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
@@ -24,9 +25,10 @@ const PER_POD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfig
 
 /// What a kernel may have counted.
 fn figures() -> ProbeCounters {
-    let mut slots = [0; agent_common::settings::HISTOGRAM_SLOTS];
-    slots[0] = 5;
-    slots[10] = 2;
+    let mut latency = DiskLatency::default();
+    (latency.reads.buckets[0], latency.reads.buckets[10]) = (5, 2);
+    latency.reads.sum = Duration::from_millis(125);
+    latency.writes.buckets[15] = 1;
     ProbeCounters {
         losses: DropReason::ALL
             .iter()
@@ -34,7 +36,10 @@ fn figures() -> ProbeCounters {
             .map(|(reason, count)| (*reason, count))
             .collect(),
         runs: vec![(Probe::PidFork, Duration::from_millis(1500), 7)],
-        disks: vec![(SDA, slots), (DeviceNumber { major: 9, minor: 9 }, slots)],
+        disks: vec![
+            (SDA, latency),
+            (DeviceNumber { major: 9, minor: 9 }, latency),
+        ],
     }
 }
 
@@ -63,7 +68,7 @@ async fn every_metric_is_updated() {
     // Waits in the queue, after one without a response.
     api.faults()
         .push(Fault::on("POST", EVENTS, Effect::Hang).always());
-    node.kernel().disk_state((8, 0), Side::Over).await;
+    node.kernel().slow_window((8, 0)).await;
     view.becomes("DiskIOPressure", "True", SOON).await;
     for _ in 0..5 {
         kill(&node, Limit::Machine).await;
@@ -123,6 +128,7 @@ async fn the_kernels_counters_are_reported_unchanged() {
     let read = node.scrape().await;
     let lost = "nodepulse_events_lost_total";
     let bucket = "nodepulse_disk_latency_seconds_bucket";
+    const READS: (&str, &str) = ("operation", "read");
     check(
         &read,
         &[
@@ -142,10 +148,21 @@ async fn the_kernels_counters_are_reported_unchanged() {
             ),
             (
                 bucket,
-                &[("device", "sda"), ("le", "0.000001024")],
+                &[("device", "sda"), READS, ("le", "0.000065536")],
                 Some(5.0),
             ),
-            (bucket, &[("device", "sda"), ("le", "+Inf")], Some(7.0)),
+            (
+                bucket,
+                &[("device", "sda"), READS, ("le", "+Inf")],
+                Some(7.0),
+            ),
+            (
+                bucket,
+                &[("operation", "write"), ("le", "1.073741824")],
+                Some(0.0),
+            ),
+            ("nodepulse_disk_latency_seconds_sum", &[READS], Some(0.125)),
+            ("nodepulse_disk_latency_seconds_count", &[READS], Some(7.0)),
             ("nodepulse_tier_info", &[("tier", "btf")], Some(1.0)),
             (
                 "nodepulse_probe_attached",
@@ -157,7 +174,7 @@ async fn the_kernels_counters_are_reported_unchanged() {
     let disks = read.family("nodepulse_disk_latency_seconds").unwrap();
     assert_eq!(
         disks.samples.len(),
-        32,
+        2 * (16 + 2),
         "a disk without a name has no series"
     );
 
@@ -208,7 +225,7 @@ async fn the_metrics_of_conditions_signals_and_requests_match_the_api_server() {
         .start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
-    node.kernel().disk_state((8, 0), Side::Over).await;
+    node.kernel().slow_window((8, 0)).await;
     view.becomes("DiskIOPressure", "True", SOON).await;
     // Not while a request is under way.
     pass(Duration::from_secs(4 * 60 + 5)).await;

@@ -143,7 +143,7 @@ async fn its_reported_status_is_that_of_the_api_server() {
         assert_eq!(status[part], stored[part], "{part}");
     }
     let conditions = status["conditions"].as_array().unwrap();
-    assert_eq!(conditions.len(), 5);
+    assert_eq!(conditions.len(), 6);
     for condition in conditions {
         let stored = view.condition(condition["type"].as_str().unwrap());
         for part in ["status", "reason", "message", "lastTransitionTime"] {

@@ -46,7 +46,7 @@ const INPUTS: [(&str, usize); 46] = [
     ("PidsReported", 20),
     ("PodPid.Counted", 20),
     ("PodPid.PidLimits", 10),
-    ("PodPid.TasksCounted", 10),
+    ("LargestPods.TasksCounted", 10),
     ("Signal.Disks", 100),
     ("Signal.Forced", 10),
     ("Signal.Sampled", 1000),

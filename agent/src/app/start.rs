@@ -13,6 +13,7 @@ use crate::names::Names;
 use crate::node_status::ledger::Ledger;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
+use crate::queries::blocking::nodefs::Directories;
 use crate::queries::blocking::{Blocking, Question, Responder, list_disks, saved};
 use crate::queries::cgroups::Cgroups;
 use crate::queries::pod_updates::PodUpdates;
@@ -183,7 +184,7 @@ fn setup(
 /// Values that are not available within their time limit are missing from this evaluation.
 async fn initial_evaluation(app: &mut App) {
     app.feed(Input::Starting, app.clock.now());
-    let listed = DiskInput::Listed(list_disks(app.queries.root()));
+    let listed = DiskInput::Listed(list_disks(&Directories::new(&app.config)));
     app.feed(Input::Disk(listed), app.clock.now());
     // Two queries of `Starting`.
     let mut missing = 2_usize;

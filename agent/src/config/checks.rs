@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::choices::names;
+use super::choices::{SlowLimit, names};
 use super::duration;
 use super::nearest::nearest;
 use crate::units::quantity::Quantity;
@@ -128,6 +128,38 @@ pub(super) fn period(text: &str) -> Result<Option<Duration>, String> {
 /// A duration above zero.
 pub(super) fn positive(text: &str) -> Result<Duration, String> {
     period(text)?.ok_or_else(|| "must be greater than zero".to_owned())
+}
+
+/// The shortest and the longest [`slow_for`].
+const SLOW_FOR: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(10)];
+
+/// For how long a disk must be slow: at least one window of the kernel program.
+pub(super) fn slow_for(text: &str) -> Result<Duration, String> {
+    let why = "must be from 1s to 10m, because the latency of a disk is judged once a second";
+    between(SLOW_FOR, why, text)
+}
+
+/// The shortest and the longest [`stalled_after`].
+const STALLED_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(10)];
+
+/// From when on a disk without a completion is stalled.
+pub(super) fn stalled_after(text: &str) -> Result<Duration, String> {
+    let why = "must be from 2s to 10m, because healthy disks pause for up to a second";
+    between(STALLED_AFTER, why, text)
+}
+
+fn between([min, max]: [Duration; 2], why: &str, text: &str) -> Result<Duration, String> {
+    let duration = duration::parse(text)?;
+    let valid = (min..=max).contains(&duration);
+    valid.then_some(duration).ok_or_else(|| why.to_owned())
+}
+
+/// `auto`, or a duration above zero.
+pub(super) fn slow_limit(text: &str) -> Result<SlowLimit, String> {
+    match text {
+        "auto" => Ok(SlowLimit::Auto),
+        _ => positive(text).map(SlowLimit::Fixed),
+    }
 }
 
 /// A percentage of time above zero, such as `40%`.

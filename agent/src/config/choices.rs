@@ -1,5 +1,7 @@
 //! Closed sets of values, named as in the file.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use serde::{Deserialize, Serialize};
@@ -59,6 +61,15 @@ pub enum LogLevel {
     Info,
     Debug,
     Trace,
+}
+
+/// From when on a request to a disk is slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SlowLimit {
+    /// The larger of the fixed limit of its kind and a multiple of the disk's own latency.
+    Auto,
+    /// This latency.
+    Fixed(Duration),
 }
 
 /// Format of log messages.

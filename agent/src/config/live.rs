@@ -60,7 +60,8 @@ fields! {
     ],
     node_ips: [node_ip],
     disk_io: [
-        disk_io_solid_state_slow, disk_io_rotational_slow, disk_io_devices, disk_io_window
+        disk_io_solid_state_slow, disk_io_rotational_slow, disk_io_devices, disk_io_window,
+        disk_io_slow_for, disk_io_min_stall, disk_io_stalled_after
     ],
     kubelet_port: [port],
     kubelet_version: [kubernetes_version],

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 
-use super::choices::{CgroupDriver, Enforced, Mode};
+use super::choices::{CgroupDriver, Enforced, Mode, SlowLimit};
 use super::effective::{Effective, Shown};
 use super::error::ConfigError;
 use super::keys::Keys;
@@ -205,7 +205,7 @@ impl Loader<'_> {
     }
 
     fn disk_io(&self) -> Result<DiskIo, ConfigError> {
-        const DEVICES: &Key<Duration> = &key::disk_io_devices;
+        const DEVICES: &Key<SlowLimit> = &key::disk_io_devices;
 
         let keys = &self.0;
         let mut devices = BTreeMap::new();
@@ -225,6 +225,9 @@ impl Loader<'_> {
             rotational_slow: keys.value(&key::disk_io_rotational_slow)?,
             devices,
             window: keys.value(&key::disk_io_window)?,
+            slow_for: keys.value(&key::disk_io_slow_for)?,
+            min_stall: keys.value(&key::disk_io_min_stall)?,
+            stalled_after: keys.value(&key::disk_io_stalled_after)?,
         })
     }
 

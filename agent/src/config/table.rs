@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::choices::{
-    CgroupDriver, Enforced, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, Tier, values,
+    CgroupDriver, Enforced, LogFormat, LogLevel, Mode, ProbeGroup, Sandbox, SlowLimit, Tier, values,
 };
 use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
 use super::{checks, duration};
@@ -89,6 +89,20 @@ const POSITIVE: Type<Duration> = Type {
     scalar: go_duration(false),
     parse: checks::positive,
 };
+const SLOW_FOR: Type<Duration> = Type {
+    scalar: go_duration(false),
+    parse: checks::slow_for,
+};
+const STALLED_AFTER: Type<Duration> = Type {
+    scalar: go_duration(false),
+    parse: checks::stalled_after,
+};
+const SLOW_LIMIT: Type<SlowLimit> = Type::text(
+    STRING,
+    "duration or `auto`",
+    r"^(auto|\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$",
+    checks::slow_limit,
+);
 const PERIOD: Type<Option<Duration>> = Type {
     scalar: go_duration(true),
     parse: checks::period,
@@ -389,17 +403,36 @@ keys! {
             from: "all that the kernel supports",
         })
         .example("[oom, pids, disks]");
-    disk_io_solid_state_slow: Duration = POSITIVE
+    disk_io_solid_state_slow: SlowLimit = SLOW_LIMIT
         .key("diskIO.solidState.slow", "Duration from which a request to a solid-state disk is slow")
-        .default("20ms", "above the latency of a healthy solid-state disk").live();
-    disk_io_rotational_slow: Duration = POSITIVE
+        .details("`auto` is the larger of 20 ms (100 ms for a rotational disk) and four times the 99.9th \
+                  percentile of the disk's own latency over the last day.")
+        .default("auto", "20ms is above the latency of a healthy solid-state disk").example("20ms").live();
+    disk_io_rotational_slow: SlowLimit = SLOW_LIMIT
         .key("diskIO.rotational.slow", "Duration from which a request to a rotational disk is slow")
+        .details("As `diskIO.solidState.slow`.")
         .default("100ms", "several full seeks and rotations of a rotational disk").live();
-    disk_io_devices: Duration = Key::new(
-            Form::Disks, checks::positive, "diskIO.devices",
-            "Duration from which a request is slow, by the name of a disk in `/sys/block`"
+    disk_io_devices: SlowLimit = Key::new(
+            Form::Disks, checks::slow_limit, "diskIO.devices",
+            "Duration from which a request is slow, or `auto`, by the name of a disk in `/sys/block`"
         )
         .example("{sda: {slow: 50ms}}").live();
+    disk_io_slow_for: Duration = SLOW_FOR
+        .key("diskIO.slowFor", "How long a disk must be slow, within twice that time, before `DiskIOPressure` \
+                                becomes True")
+        .details("From 1s to 10m.")
+        .default("15s", "longer than a bulk write of a healthy disk delays other requests").live();
+    disk_io_min_stall: f32 = PERCENT
+        .key("diskIO.minStall", "Share of the time for which tasks other than the main user of the disk must \
+                                 wait for I/O")
+        .details("The largest PSI `some` avg10 of the other pods and system slices; on cgroup v1 that of the \
+                  node. Without PSI it has no effect.")
+        .default("10%", "tasks that wait less are hardly slower").live();
+    disk_io_stalled_after: Duration = STALLED_AFTER
+        .key("diskIO.stalledAfter", "How long a disk with requests in flight must complete none before \
+                                     `DiskFailing` becomes True")
+        .details("From 2s to 10m.")
+        .default("10s", "longer than error recovery and full caches of healthy disks").live();
     disk_io_window: Duration = POSITIVE
         .key("diskIO.window", "Interval over which the share of slow requests is calculated")
         .default("1s", "the slowest healthy disk completes five requests in it").live();

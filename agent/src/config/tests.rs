@@ -13,6 +13,10 @@ mod table;
 
 const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
 
+fn fixed(millis: u64) -> SlowLimit {
+    SlowLimit::Fixed(Duration::from_millis(millis))
+}
+
 /// Names and values.
 type Env<'a> = &'a [(&'a str, &'a str)];
 
@@ -124,10 +128,16 @@ fn without_settings_the_defaults_apply() {
     assert_eq!(config.allocation.max_pods, 110);
     assert_eq!(config.allocation.pods_per_core, 0);
     assert!(config.allocation.reserved.is_empty());
-    assert_eq!(config.disk_io.solid_state_slow, Duration::from_millis(20));
-    assert_eq!(config.disk_io.rotational_slow, Duration::from_millis(100));
-    assert_eq!(config.disk_io.window, Duration::from_secs(1));
-    assert!(config.disk_io.devices.is_empty());
+    let disk_io = DiskIo {
+        solid_state_slow: SlowLimit::Auto,
+        rotational_slow: fixed(100),
+        devices: BTreeMap::new(),
+        window: Duration::from_secs(1),
+        slow_for: Duration::from_secs(15),
+        min_stall: 10.0,
+        stalled_after: Duration::from_secs(10),
+    };
+    assert_eq!(config.disk_io, disk_io);
     let stalls = PsiConfig {
         enabled: true,
         thresholds: StallThresholds {
@@ -194,9 +204,12 @@ kubeReserved: {cpu: 0.25, ephemeral-storage: 1Gi, pid: '100'}
 reservedSystemCPUs: ''
 diskIO:
   solidState: {slow: 30ms}
-  rotational: {slow: 200ms}
-  devices: {sda: {slow: 50ms}}
+  rotational: {slow: auto}
+  devices: {sda: {slow: 50ms}, sdb: {slow: auto}}
   window: 2s
+  slowFor: 1s
+  minStall: 2.5%
+  stalledAfter: 2s
   raisesDiskPressure: true
 psi: {enabled: false, memory: 7.5%, io: 12.5%}
 oom: {nodeEvents: false}
@@ -277,10 +290,20 @@ fn every_key_of_the_file_is_parsed() {
     ];
     assert_eq!(config.node_ips, ips);
     assert_eq!(config.provider_id.as_deref(), Some("metal://7"));
-    assert_eq!(config.disk_io.solid_state_slow, Duration::from_millis(30));
-    assert_eq!(config.disk_io.rotational_slow, Duration::from_millis(200));
-    assert_eq!(config.disk_io.devices["sda"], Duration::from_millis(50));
-    assert_eq!(config.disk_io.window, Duration::from_secs(2));
+    let disk_io = DiskIo {
+        solid_state_slow: fixed(30),
+        rotational_slow: SlowLimit::Auto,
+        devices: [
+            ("sda".to_owned(), fixed(50)),
+            ("sdb".to_owned(), SlowLimit::Auto),
+        ]
+        .into(),
+        window: Duration::from_secs(2),
+        slow_for: Duration::from_secs(1),
+        min_stall: 2.5,
+        stalled_after: Duration::from_secs(2),
+    };
+    assert_eq!(config.disk_io, disk_io);
     assert!(config.kubelet_version.starts_with("v1.34.2+nodepulse."));
     assert_eq!(config.tier, Tier::Files);
     assert_eq!(config.probes, [ProbeGroup::Oom, ProbeGroup::Disks].into());

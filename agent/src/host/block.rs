@@ -1,9 +1,11 @@
 //! Whole disks in `/sys/block`.
 
+pub mod stack;
+
 use std::fs;
 
 use super::{HostError, HostRoot, parse_u64, present};
-use crate::reading::Disk;
+use crate::reading::{Disk, DiskRole};
 use crate::units::DeviceNumber;
 
 /// The `stat` file: counters since the disk was added. They do not change while `iostats` is off.
@@ -24,7 +26,7 @@ pub struct IoCounters {
     pub others: u64,
 }
 
-/// Lists the whole disks that process requests, sorted by name.
+/// Lists the whole disks that process requests, sorted by name, each as one of the node.
 ///
 /// Excluded are drivers that forward `bio`s to other disks or to memory (ram, zram, dm, md, drbd,
 /// pmem, and `NVMe` multipath heads), loop, slow removable media (optical, floppy), and disks that
@@ -99,7 +101,7 @@ pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
     let Some(dev) = present(root.read_string(file(&name, "dev")))? else {
         return Ok(None);
     };
-    let Some(device) = device_number(&dev) else {
+    let Some(device) = DeviceNumber::parse(&dev) else {
         return Err(malformed(root, &name, "dev", "`major:minor`"));
     };
     Ok(Some(Disk {
@@ -108,6 +110,7 @@ pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
         // Without the file it cannot be switched off.
         iostats: iostats(root, &name)?.unwrap_or(true),
         virtio: is_virtio(root, &name),
+        role: DiskRole::Node,
         name,
     }))
 }
@@ -124,14 +127,6 @@ fn is_virtio(root: &HostRoot, name: &str) -> bool {
         || link("")
             .iter()
             .any(|part| part.to_str().is_some_and(is_virtio_device))
-}
-
-fn device_number(dev: &str) -> Option<DeviceNumber> {
-    let (major, minor) = dev.split_once(':')?;
-    Some(DeviceNumber {
-        major: parse_u64(major.as_bytes())?.try_into().ok()?,
-        minor: parse_u64(minor.as_bytes())?.try_into().ok()?,
-    })
 }
 
 fn flag(root: &HostRoot, name: &str, rel: &'static str) -> Result<Option<bool>, HostError> {

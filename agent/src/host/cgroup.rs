@@ -3,10 +3,12 @@
 //! The path of a cgroup is relative to the top of its hierarchy, with a leading `/`, such as
 //! `/kubepods.slice/kubepods-pod1.slice`.
 
+pub mod io;
 pub mod memory;
 pub mod oom;
 pub mod paths;
 pub mod pids;
+pub mod pod_memory;
 pub mod pods;
 pub mod walk;
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use nix::sys::statvfs::statvfs;
+use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::{HostError, HostRoot, present, resolve, signed};
 use crate::reading::{Reading, Signal};
@@ -55,6 +55,8 @@ pub struct Filesystem {
     id: u64,
     /// Its usage.
     pub usage: Usage,
+    /// Whether it, or only this mount of it, is read-only.
+    pub read_only: bool,
 }
 
 impl Filesystem {
@@ -86,7 +88,12 @@ pub fn read(dir: &Path) -> Result<Filesystem, HostError> {
     );
     // The C libraries differ in the second half.
     let id = stat.filesystem_id() & u64::from(u32::MAX);
-    Ok(Filesystem { device, id, usage })
+    Ok(Filesystem {
+        device,
+        id,
+        usage,
+        read_only: stat.flags().contains(FsFlags::ST_RDONLY),
+    })
 }
 
 /// The first of `directories` on the node whose file system does not share the space of `other`,
@@ -190,7 +197,12 @@ mod tests {
             ),
         ];
         for (a, b, expected, name) in rows {
-            let filesystem = |(device, id, usage)| Filesystem { device, id, usage };
+            let filesystem = |(device, id, usage)| Filesystem {
+                device,
+                id,
+                usage,
+                read_only: false,
+            };
             let (a, b) = (filesystem(a), filesystem(b));
             assert_eq!(a.shares_space(&b), expected, "{name}");
             assert_eq!(b.shares_space(&a), expected, "{name}, reversed");

@@ -169,21 +169,6 @@ impl Kernel {
         self.disks.get(device)
     }
 
-    /// Ends the slow state of `device`, when nothing completes and nothing is in flight.
-    pub fn end_disk_state(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
-        let Some(entry) = self.disk(device) else {
-            return Ok(());
-        };
-        self.watch_disk(
-            device,
-            DiskEntry {
-                state: 0,
-                good_windows: 0,
-                ..entry
-            },
-        )
-    }
-
     /// Total time and number of runs of each attached program; empty unless
     /// `kernel.bpf_stats_enabled` is set. One system call per program.
     pub fn runs(&self) -> Vec<(Probe, Duration, u64)> {

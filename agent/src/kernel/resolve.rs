@@ -28,6 +28,7 @@ const NAMES: &[&str] = &[
     "request",
     "request_queue",
     "gendisk",
+    "req_flag_bits",
     "btf_trace_mark_victim",
 ];
 
@@ -120,7 +121,20 @@ fn offsets(btf: &Btf) -> KernelOffsets {
         oc_order: at("oom_control.order"),
         oc_totalpages: at("oom_control.totalpages"),
         mark_victim_has_task: u32::from(mark_victim_has_task(btf)),
+        req_readahead: flags(btf, &["__REQ_RAHEAD"]),
+        req_urgent: flags(btf, &["__REQ_META", "__REQ_PRIO", "__REQ_FUA"]),
+        req_sync: flags(btf, &["__REQ_SYNC"]),
+        pad: 0,
     }
+}
+
+/// The bits of a request's flags, by the names of their numbers; missing if one of them is.
+fn flags(btf: &Btf, names: &[&str]) -> u32 {
+    let bit = |name: &&str| 1_u32.checked_shl(btf.enum_value("req_flag_bits", name)?);
+    let bits: Option<Vec<u32>> = names.iter().map(bit).collect();
+    bits.map_or(KernelOffsets::MISSING, |bits| {
+        bits.iter().fold(0, |all, bit| all | bit)
+    })
 }
 
 /// Whether argument 0 of `mark_victim` is the task: since 6.10, and in stable branches.
@@ -216,8 +230,11 @@ fn pids(o: &KernelOffsets) -> [Needed; 3] {
     ]
 }
 
-fn disks(o: &KernelOffsets) -> [Needed; 8] {
+fn disks(o: &KernelOffsets) -> [Needed; 11] {
     [
+        ("req_flag_bits.__REQ_RAHEAD", o.req_readahead),
+        ("req_flag_bits.__REQ_META", o.req_urgent),
+        ("req_flag_bits.__REQ_SYNC", o.req_sync),
         ("request.start_time_ns", o.rq_start_time_ns),
         ("request.cmd_flags", o.rq_cmd_flags),
         ("request.__data_len", o.rq_data_len),

@@ -1,23 +1,20 @@
 //! Disk latency, as counted in the kernel.
 //!
-//! Encoded without the library, which would write a sum that the kernel does not count. Without a
-//! sum the format permits no count; the last bucket has the same value.
+//! Encoded without the library, which does not accept the counts of another histogram.
 
 use std::fmt::{self, Write};
 
 use super::NODE_LABEL;
+use crate::units::latency::{DiskLatency, OperationLatency, bucket_end};
 
 /// Name without the prefix.
 pub(super) const NAME: &str = "disk_latency_seconds";
-
-/// Upper bound of the first slot. The bound doubles with each slot; the last one is unbounded.
-const FIRST_NS: u64 = 1024;
 
 pub(super) fn encode(
     to: &mut impl Write,
     prefix: &str,
     node: &str,
-    disks: &[(&str, &[u64])],
+    disks: &[(&str, &DiskLatency)],
 ) -> fmt::Result {
     if disks.is_empty() {
         return Ok(());
@@ -28,24 +25,39 @@ pub(super) fn encode(
     )?;
     writeln!(to, "# TYPE {prefix}_{NAME} histogram")?;
     writeln!(to, "# UNIT {prefix}_{NAME} seconds")?;
-    for (device, slots) in disks {
-        let mut sum = 0_u64;
-        for (slot, count) in slots.iter().enumerate() {
-            sum = sum.saturating_add(*count);
-            write!(to, "{prefix}_{NAME}_bucket{{{NODE_LABEL}=\"")?;
-            escaped(to, node)?;
-            to.write_str("\",device=\"")?;
-            escaped(to, device)?;
-            if slot + 1 == slots.len() {
-                writeln!(to, "\",le=\"+Inf\"}} {sum}")?;
-            } else {
-                let end = FIRST_NS << slot;
-                let (seconds, nanos) = (end / 1_000_000_000, end % 1_000_000_000);
-                writeln!(to, "\",le=\"{seconds}.{nanos:09}\"}} {sum}")?;
-            }
+    for (device, latency) in disks {
+        for (operation, latency) in [("read", latency.reads), ("write", latency.writes)] {
+            let mut labels = String::new();
+            write!(labels, "{NODE_LABEL}=\"")?;
+            escaped(&mut labels, node)?;
+            labels.write_str("\",device=\"")?;
+            escaped(&mut labels, device)?;
+            write!(labels, "\",operation=\"{operation}\"")?;
+            histogram(to, prefix, &labels, &latency)?;
         }
     }
     Ok(())
+}
+
+fn histogram(
+    to: &mut impl Write,
+    prefix: &str,
+    labels: &str,
+    latency: &OperationLatency,
+) -> fmt::Result {
+    let mut count = 0_u64;
+    for (bucket, requests) in latency.buckets.iter().enumerate() {
+        count = count.saturating_add(*requests);
+        write!(to, "{prefix}_{NAME}_bucket{{{labels},le=\"")?;
+        match bucket_end(bucket) {
+            Some(end) => write!(to, "{}.{:09}", end.as_secs(), end.subsec_nanos())?,
+            None => to.write_str("+Inf")?,
+        }
+        writeln!(to, "\"}} {count}")?;
+    }
+    let (seconds, nanos) = (latency.sum.as_secs(), latency.sum.subsec_nanos());
+    writeln!(to, "{prefix}_{NAME}_sum{{{labels}}} {seconds}.{nanos:09}")?;
+    writeln!(to, "{prefix}_{NAME}_count{{{labels}}} {count}")
 }
 
 /// Writes a label value in the text format.
@@ -63,27 +75,35 @@ fn escaped(to: &mut impl Write, text: &str) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn slots_become_cumulative_buckets_without_a_sum() {
-        let mut slots = [0; 32];
-        slots[0] = 1;
-        slots[15] = 2;
-        slots[31] = 4;
+    fn buckets_are_cumulative_and_have_a_sum_and_a_count() {
+        let mut latency = DiskLatency::default();
+        let writes = &mut latency.writes;
+        (writes.buckets[0], writes.buckets[9], writes.buckets[15]) = (1, 2, 4);
+        writes.sum = Duration::from_millis(8070);
         let mut text = String::new();
-        encode(&mut text, "x", "worker-1", &[("s\"d\\a\n", &slots)]).unwrap();
+        encode(&mut text, "x", "worker-1", &[("s\"d\\a\n", &latency)]).unwrap();
 
         let lines: Vec<&str> = text.lines().collect();
-        let name = r#"x_disk_latency_seconds_bucket{node="worker-1",device="s\"d\\a\n",le="#;
-        let bucket = |le: &str, count| format!("{name}\"{le}\"}} {count}");
-        assert_eq!(lines[3], bucket("0.000001024", 1));
-        assert_eq!(lines[3 + 14], bucket("0.016777216", 1));
-        assert_eq!(lines[3 + 15], bucket("0.033554432", 3));
-        assert_eq!(lines[3 + 30], bucket("1099.511627776", 3));
-        assert_eq!(lines[3 + 31], bucket("+Inf", 7));
-        assert_eq!(lines.len(), 3 + 32);
-        assert!(!text.contains("_sum") && !text.contains("_count"));
+        let labels = r#"node="worker-1",device="s\"d\\a\n",operation="write""#;
+        let bucket = |le: &str, count| {
+            format!("x_disk_latency_seconds_bucket{{{labels},le=\"{le}\"}} {count}")
+        };
+        let of_writes = 3 + 18;
+        assert!(lines[of_writes - 1].contains("operation=\"read\"}"));
+        assert_eq!(lines[of_writes], bucket("0.000065536", 1));
+        assert_eq!(lines[of_writes + 8], bucket("0.016777216", 1));
+        assert_eq!(lines[of_writes + 9], bucket("0.033554432", 3));
+        assert_eq!(lines[of_writes + 14], bucket("1.073741824", 3));
+        assert_eq!(lines[of_writes + 15], bucket("+Inf", 7));
+        let total = |name, value| format!("x_disk_latency_seconds_{name}{{{labels}}} {value}");
+        assert_eq!(lines[of_writes + 16], total("sum", "8.070000000"));
+        assert_eq!(lines[of_writes + 17], total("count", "7"));
+        assert_eq!(lines.len(), of_writes + 18);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub enum NodepulseCondition {
     DiskSpaceLow,
     /// `DiskIOPressure`, which node mode writes too.
     DiskIoPressure,
+    /// `DiskFailing`, which node mode writes too.
+    DiskFailing,
     /// `FrequentOOMKills`.
     FrequentOomKills,
     /// `MemoryStallPressure`.
@@ -28,11 +30,12 @@ pub enum NodepulseCondition {
 
 impl NodepulseCondition {
     /// All conditions, in the order in which companion mode writes them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::MemoryLow,
         Self::PidsLow,
         Self::DiskSpaceLow,
         Self::DiskIoPressure,
+        Self::DiskFailing,
         Self::FrequentOomKills,
         Self::MemoryStallPressure,
         Self::DiskStallPressure,
@@ -47,6 +50,7 @@ impl NodepulseCondition {
             Self::PidsLow => "PIDsLow",
             Self::DiskSpaceLow => "DiskSpaceLow",
             Self::DiskIoPressure => "DiskIOPressure",
+            Self::DiskFailing => "DiskFailing",
             Self::FrequentOomKills => "FrequentOOMKills",
             Self::MemoryStallPressure => "MemoryStallPressure",
             Self::DiskStallPressure => "DiskStallPressure",
@@ -62,6 +66,7 @@ impl NodepulseCondition {
             Self::PidsLow => concat!(domain!(), "/pids-low"),
             Self::DiskSpaceLow => concat!(domain!(), "/disk-space-low"),
             Self::DiskIoPressure => concat!(domain!(), "/disk-io-pressure"),
+            Self::DiskFailing => concat!(domain!(), "/disk-failing"),
             Self::FrequentOomKills => concat!(domain!(), "/frequent-oom-kills"),
             Self::MemoryStallPressure => concat!(domain!(), "/memory-stall-pressure"),
             Self::DiskStallPressure => concat!(domain!(), "/disk-stall-pressure"),
@@ -77,6 +82,7 @@ impl NodepulseCondition {
             Self::PidsLow => Some(Resource::Pids),
             Self::DiskSpaceLow => Some(Resource::Disk),
             Self::DiskIoPressure => Some(Resource::DiskIo),
+            Self::DiskFailing => Some(Resource::DiskFailing),
             Self::FrequentOomKills
             | Self::MemoryStallPressure
             | Self::DiskStallPressure
@@ -93,6 +99,7 @@ impl NodepulseCondition {
             | Self::PidsLow
             | Self::DiskSpaceLow
             | Self::DiskIoPressure
+            | Self::DiskFailing
             | Self::MemoryStallPressure => true,
             Self::FrequentOomKills
             | Self::DiskStallPressure
@@ -112,6 +119,7 @@ impl NodepulseCondition {
             | Self::PidsLow
             | Self::DiskSpaceLow
             | Self::DiskIoPressure
+            | Self::DiskFailing
             | Self::FrequentOomKills => return None,
         };
         Some(Stall::new(of, kind))

@@ -20,6 +20,7 @@ use crate::reading::{Resource, Signal};
 use crate::units::quantity::Quantity;
 
 pub mod address;
+pub mod disk_failing;
 pub mod disk_io;
 pub mod endpoints;
 pub mod go_runtime;
@@ -103,6 +104,7 @@ pub const fn condition_type(resource: Resource) -> Option<&'static str> {
         Resource::Disk => Some("DiskPressure"),
         Resource::Pids => Some("PIDPressure"),
         Resource::DiskIo => Some(disk_io::TYPE),
+        Resource::DiskFailing => Some(disk_failing::TYPE),
         Resource::PodsPids => None,
     }
 }
@@ -114,7 +116,9 @@ fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Context<'_>) ->
         Resource::Disk => Signal::NodefsAvailable,
         Resource::Pids => Signal::PidAvailable,
         Resource::PodsPids => Signal::AllocatablePidAvailable,
-        Resource::DiskIo => return disk_io::cannot_be_read(&context.facts.disks),
+        Resource::DiskIo | Resource::DiskFailing => {
+            return disk_io::cannot_be_read(&context.facts.disks);
+        }
     };
     // Slow disks may raise `DiskPressure` too.
     if lost.is_empty() && context.facts.lost.contains_key(&resource) {
@@ -161,6 +165,7 @@ pub const SETTERS: Setters = &[
     ("DiskPressure", pressure::disk),
     ("PIDPressure", pressure::pids),
     ("DiskIOPressure", disk_io::set),
+    ("DiskFailing", disk_failing::set),
     ("Ready", ready::set),
     ("VolumesInUse", volumes::in_use),
 ];
@@ -171,6 +176,7 @@ pub const COMPANION: Setters = &[
     ("PIDsLow", nodepulse::pids),
     ("DiskSpaceLow", nodepulse::disk_space),
     ("DiskIOPressure", nodepulse::disk_io),
+    ("DiskFailing", nodepulse::disk_failing),
     ("FrequentOOMKills", nodepulse::kills),
     ("MemoryStallPressure", nodepulse::memory_stall),
     ("DiskStallPressure", nodepulse::disk_stall),
@@ -249,6 +255,12 @@ mod tests {
                     "all disks respond in time"
                 ),
                 (
+                    "DiskFailing",
+                    Status::False,
+                    "DisksHealthy",
+                    "all disks respond without errors"
+                ),
+                (
                     "Ready",
                     Status::True,
                     "KubeletReady",
@@ -273,7 +285,7 @@ mod tests {
 
         assert_eq!(
             status.conditions.len(),
-            5,
+            6,
             "conditions of other writers are not included"
         );
         for condition in &status.conditions {
@@ -303,6 +315,6 @@ mod tests {
         );
         assert_eq!(status.addresses, None);
         assert_eq!(status.node_info.boot_id, "boot");
-        assert_eq!(status.conditions.len(), 5);
+        assert_eq!(status.conditions.len(), 6);
     }
 }

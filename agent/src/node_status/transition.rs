@@ -85,6 +85,18 @@ impl Edge {
         }
     }
 
+    /// Whether its Event names the pods that cause it. The kubelet's texts stay as they are.
+    #[must_use]
+    pub const fn has_details(&self) -> bool {
+        matches!(
+            self,
+            Self::Nodepulse {
+                status: Status::True,
+                ..
+            }
+        )
+    }
+
     /// `reason` of the Event.
     pub fn reason(&self) -> &str {
         match self {

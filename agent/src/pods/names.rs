@@ -6,7 +6,8 @@
 use super::PodId;
 
 /// The `QoS` classes with a separate cgroup. Guaranteed pods are next to these.
-pub(super) const CLASSES: [&str; 2] = ["burstable", "besteffort"];
+pub(super) const CLASSES: [&str; 2] = [BURSTABLE, "besteffort"];
+pub(super) const BURSTABLE: &str = "burstable";
 /// Prefixes of a container id; with systemd's driver, the suffix is `.scope`. `crio-conmon-` is not
 /// included: it is the monitor of a container.
 const RUNTIMES: [&str; 4] = ["", "cri-containerd-", "crio-", "docker-"];

@@ -358,3 +358,28 @@ fn the_last_three_names_claim_a_pod_and_prove_one_only_from_the_top() {
     let bytes = [vec![0xff], ID.into(), pod_name.into_bytes()];
     assert_eq!(classify_by_names(&bytes, fs), Nothing, "not UTF-8");
 }
+
+#[test]
+fn the_class_of_a_pod_is_that_of_the_cgroup_above() {
+    const UID: &str = "4e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f";
+    let uid = UID.replace('-', "_");
+    use QosClass::{BestEffort, Burstable, Guaranteed};
+    #[rustfmt::skip]
+    let rows = [
+        (format!("/kubepods/pod{UID}"), "/kubepods", Some(Guaranteed)),
+        (format!("/kubepods/burstable/pod{UID}"), "/kubepods", Some(Burstable)),
+        (format!("/kubepods/besteffort/pod{UID}"), "/kubepods", Some(BestEffort)),
+        (format!("/a/kubepods.slice/kubepods-pod{uid}.slice"), "/a/kubepods.slice", Some(Guaranteed)),
+        (format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice"), "/kubepods.slice", Some(Burstable)),
+        (format!("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid}.slice"), "/kubepods.slice", Some(BestEffort)),
+        // A pods cgroup that is named like a class.
+        (format!("/burstable/pod{UID}"), "/burstable", Some(Guaranteed)),
+        (format!("/kubepods/burstable/pod{UID}/c"), "/kubepods", None),
+        ("/kubepods/burstable".to_owned(), "/kubepods", None),
+        ("/kubepods".to_owned(), "/kubepods", None),
+        (format!("/other/pod{UID}"), "/kubepods", None),
+    ];
+    for (path, pods, expected) in rows {
+        assert_eq!(qos_class(&path, pods), expected, "{path}");
+    }
+}

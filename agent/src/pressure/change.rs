@@ -49,6 +49,8 @@ pub enum PressureReason {
     StalledDisk,
     /// A disk returns errors.
     DiskErrors,
+    /// A file system became read-only.
+    ReadOnlyFilesystem,
     /// The kernel killed a process because memory ran out.
     OomKill(Grounds),
     /// The API server had the condition as True when the agent started.
@@ -72,6 +74,7 @@ impl PressureReason {
             Self::SlowDisk => "SlowDisk",
             Self::StalledDisk => "StalledDisk",
             Self::DiskErrors => "DiskErrors",
+            Self::ReadOnlyFilesystem => "ReadOnlyFilesystem",
             Self::OomKill(Grounds::ConfirmedGlobal) => "GlobalOOMKill",
             Self::OomKill(Grounds::PodsLimit) => "PodsOOMKill",
             Self::Stored => "StoredCondition",
@@ -92,7 +95,9 @@ impl PressureReason {
                 })
             }
             Self::OomKill(grounds) => Some(Cause::OomKill(grounds)),
-            Self::SlowDisk | Self::StalledDisk | Self::DiskErrors => Some(Cause::Disks),
+            Self::SlowDisk | Self::StalledDisk | Self::DiskErrors | Self::ReadOnlyFilesystem => {
+                Some(Cause::Disks)
+            }
             Self::Stored | Self::Restored => Some(Cause::Stored),
             Self::Below | Self::Unwatched | Self::SourceLost => None,
         }

@@ -1,10 +1,8 @@
-//! Which disks are unhealthy: according to the kernel's transitions if the kernel evaluates the
-//! disk, otherwise according to its counters; and according to samples while a disk is unhealthy.
+//! Which disks are unhealthy: slow, stalled, or returning errors.
 //!
-//! The kernel evaluates a request when it completes: it can neither end a state when I/O stops nor
-//! detect a hang. So an unhealthy disk is sampled every two seconds. A hang that begins on a
-//! healthy disk is detected by two samples: one when tasks are known to wait for I/O, and one a
-//! moment later.
+//! The kernel reports slow windows and errors as requests complete; without the program, slow windows
+//! are derived from the disks' counters. A hang completes nothing, so it is detected by samples: one
+//! when tasks are known to wait for I/O, and one when no request may have completed for long enough.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,33 +10,50 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
+use crate::reading::DiskRole;
 use crate::units::DeviceNumber;
+
+mod errors;
+mod progress;
+mod slow;
+
+pub use slow::{SlowRequests, Window};
+
+use errors::Errors;
+use progress::{Progress, Requests};
+use slow::{OthersWait, Slowness};
 
 /// How often an unhealthy disk is sampled.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A disk that has requests in flight and completes none for this long is stalled. This is ten
-/// times the limit of a rotating disk, as for a single request in the kernel: a full cache that is
-/// written out takes hundreds of milliseconds.
-pub const STALLED_AFTER: Duration = Duration::from_secs(1);
+/// Fewer reads than this between two samples are ignored, as in the kernel's windows.
+const MIN_READS: u64 = 5;
 
-/// Fewer reads and writes than this between two samples are ignored, as in the kernel's windows.
-const MIN_REQUESTS: u64 = 5;
+/// The shortest time between two samples that can be a window.
+const MIN_WINDOW: Duration = Duration::from_secs(1);
 
-/// Consecutive good samples after which a disk that is evaluated by its counters is healthy again.
-const GOOD_SAMPLES: u32 = 3;
+/// When a disk is slow or stalled.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DiskRules {
+    /// `diskIO.slowFor`.
+    pub slow_for: Duration,
+    /// `diskIO.minStall`, in percent.
+    pub min_stall: f32,
+    /// `diskIO.stalledAfter`.
+    pub stalled_after: Duration,
+}
 
-/// The state of a disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The state of a disk: the worst, if several apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Health {
     /// It responds in time.
     Healthy,
-    /// It responds late.
+    /// It responds late, and tasks wait for it.
     Slow,
-    /// It has requests in flight and completes none.
-    Stalled,
     /// It returns errors.
     Failing,
+    /// It has requests in flight and completes none.
+    Stalled,
 }
 
 /// One sample of a disk. All fields but `in_flight` are counters since the disk appeared.
@@ -46,63 +61,90 @@ pub enum Health {
 pub struct DiskSample {
     /// Completed requests of every kind, including failed ones.
     pub completed: u64,
-    /// Completed reads and writes.
-    pub answered: u64,
+    /// Completed reads.
+    pub reads: u64,
     /// Total time that those waited.
-    pub waited: Duration,
+    pub read_time: Duration,
     /// Requests in flight now.
     pub in_flight: u64,
 }
 
-/// Whether a disk that seems healthy may hang.
-///
-/// ```text
-/// None ──tasks wait for I/O──► Requested ──sample: requests in flight──► InFlight
-///   ▲                              │                                        │
-///   │                     sample: idle, or unhealthy                sampled once more
-///   └──────────────────────────────┴────────────────────────────────────────┘
-/// ```
+/// Who measures the latency of the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Suspicion {
-    None,
-    /// A sample is requested.
-    Requested,
-    /// It had requests in flight, and is sampled once more.
-    InFlight,
+pub enum Measured {
+    /// The kernel program, which reports slow windows.
+    ByProgram,
+    /// Their counters, between two samples. Only reads are judged: the counters do not distinguish
+    /// bulk writes from writes that a task waits for.
+    ByCounters,
 }
 
 #[derive(Debug, Clone)]
 struct MonitoredDisk {
     name: String,
+    role: DiskRole,
     limit: Duration,
-    health: Health,
+    slowness: Slowness,
+    progress: Progress,
+    errors: Errors,
+    /// Since when tasks wait for I/O, if no sample was taken since.
+    waiting: Option<BootNanos>,
+    /// The last sample that began or ended a window of counters.
     last: Option<(DiskSample, BootNanos)>,
-    good_samples: u32,
-    suspicion: Suspicion,
     /// The last moment at which it was unhealthy.
     unhealthy_at: Option<BootNanos>,
 }
 
 /// The monitored disks.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct DiskBoard {
+    rules: DiskRules,
+    measured: Measured,
+    others: OthersWait,
     disks: BTreeMap<DeviceNumber, MonitoredDisk>,
     sample_at: Option<BootNanos>,
-    /// The last moment at which a disk that was removed since was unhealthy.
+    /// The last moment at which a disk of the node that was removed since was unhealthy.
     removed_unhealthy_at: Option<BootNanos>,
 }
 
 impl DiskBoard {
-    /// Monitors a disk, which is healthy at first. If it is evaluated by its counters, it is slow
-    /// when an average request takes `limit`.
-    pub fn watch(&mut self, device: DeviceNumber, name: String, limit: Duration) {
+    /// Without disks.
+    #[must_use]
+    pub fn new(rules: DiskRules, measured: Measured) -> Self {
+        Self {
+            rules,
+            measured,
+            others: OthersWait::default(),
+            disks: BTreeMap::new(),
+            sample_at: None,
+            removed_unhealthy_at: None,
+        }
+    }
+
+    /// Other rules apply from now on.
+    pub fn configure(&mut self, rules: DiskRules) {
+        self.rules = rules;
+    }
+
+    /// Monitors a disk, which is healthy at first. A disk that is monitored already keeps its state,
+    /// unless its name is another one.
+    pub fn watch(&mut self, device: DeviceNumber, name: String, role: DiskRole, limit: Duration) {
+        if let Some(known) = self.disks.get_mut(&device)
+            && known.name == name
+        {
+            known.role = role;
+            known.limit = limit;
+            return;
+        }
         let disk = MonitoredDisk {
             name,
+            role,
             limit,
-            health: Health::Healthy,
+            slowness: Slowness::default(),
+            progress: Progress::default(),
+            errors: Errors::default(),
+            waiting: None,
             last: None,
-            good_samples: 0,
-            suspicion: Suspicion::None,
             unhealthy_at: None,
         };
         self.disks.insert(device, disk);
@@ -114,13 +156,15 @@ impl DiskBoard {
             return false;
         };
         self.schedule(now);
-        let unhealthy = removed.health != Health::Healthy;
-        let unhealthy_at = if unhealthy {
-            Some(now)
-        } else {
-            removed.unhealthy_at
-        };
-        self.removed_unhealthy_at = self.removed_unhealthy_at.max(unhealthy_at);
+        let unhealthy = removed.health() != Health::Healthy;
+        if removed.role == DiskRole::Node {
+            let unhealthy_at = if unhealthy {
+                Some(now)
+            } else {
+                removed.unhealthy_at
+            };
+            self.removed_unhealthy_at = self.removed_unhealthy_at.max(unhealthy_at);
+        }
         unhealthy
     }
 
@@ -132,15 +176,15 @@ impl DiskBoard {
         unwatched.is_some_and(|disk| disk.unhealthy_at.is_some())
     }
 
-    /// The last moment at which a monitored or removed disk was unhealthy.
+    /// The last moment at which a monitored or removed disk of the node was unhealthy.
     pub fn last_unhealthy(&self, now: BootNanos) -> Option<BootNanos> {
-        let unhealthy = self.unhealthy().next().map(|_| now);
-        let disks = self
-            .disks
-            .values()
-            .filter_map(|disk| disk.unhealthy_at)
-            .max();
-        unhealthy.max(disks).max(self.removed_unhealthy_at)
+        let of_node = |disk: &&MonitoredDisk| disk.role == DiskRole::Node;
+        let disks = self.disks.values().filter(of_node);
+        let last = |disk: &MonitoredDisk| match disk.health() {
+            Health::Healthy => disk.unhealthy_at,
+            Health::Slow | Health::Failing | Health::Stalled => Some(now),
+        };
+        disks.filter_map(last).max().max(self.removed_unhealthy_at)
     }
 
     /// The monitored disks and their names.
@@ -156,7 +200,7 @@ impl DiskBoard {
 
     /// State of a monitored disk.
     pub fn health(&self, device: DeviceNumber) -> Option<Health> {
-        self.disks.get(&device).map(|disk| disk.health)
+        self.disks.get(&device).map(MonitoredDisk::health)
     }
 
     /// Limit of a monitored disk.
@@ -164,78 +208,97 @@ impl DiskBoard {
         self.disks.get(&device).map(|disk| disk.limit)
     }
 
-    /// The kernel reports the state of `device`. `true` if it changed.
-    pub fn set_health(&mut self, device: DeviceNumber, health: Health, now: BootNanos) -> bool {
-        let Some(disk) = self.disks.get_mut(&device) else {
-            return false;
-        };
-        let changed = disk.health != health;
-        disk.set_health(health, now);
-        disk.good_samples = 0;
-        self.schedule(now);
-        changed
+    /// Who is affected by a monitored disk.
+    pub fn role(&self, device: DeviceNumber) -> Option<DiskRole> {
+        self.disks.get(&device).map(|disk| disk.role)
     }
 
-    /// Tasks wait for I/O: all disks have to be sampled, and those with requests in flight once
-    /// more after [`STALLED_AFTER`].
-    pub fn suspect(&mut self) {
+    /// What the slow windows of a disk contain; `None` if there are none.
+    pub fn slow_requests(&self, device: DeviceNumber) -> Option<SlowRequests> {
+        self.disks.get(&device)?.slowness.requests()
+    }
+
+    /// Since when a disk has completed no request, if requests are in flight.
+    pub fn pending_since(&self, device: DeviceNumber) -> Option<BootNanos> {
+        self.disks.get(&device)?.progress.since()
+    }
+
+    /// The kernel program reports a slow window that ended at `end`. Returns the new state if it
+    /// changed.
+    pub fn slow_window(
+        &mut self,
+        device: DeviceNumber,
+        window: Window,
+        end: BootNanos,
+        now: BootNanos,
+    ) -> Option<Health> {
+        self.change(device, now, |disk| disk.slowness.add(window, end))
+    }
+
+    /// The kernel program reports an error at `at`. Returns the new state if it changed.
+    pub fn error(&mut self, device: DeviceNumber, at: BootNanos, now: BootNanos) -> Option<Health> {
+        self.change(device, now, |disk| disk.errors.add(at))
+    }
+
+    /// Tasks other than the main user of the disks wait for I/O for this share of the time, in
+    /// percent; `None`: there is no PSI. Returns the disks whose state changed.
+    pub fn io_wait(&mut self, percent: Option<f32>, now: BootNanos) -> Vec<(DeviceNumber, Health)> {
+        self.others = OthersWait::Read { percent, at: now };
+        let devices: Vec<_> = self.disks.keys().copied().collect();
+        let update = |device| Some((device, self.change(device, now, |_| {})?));
+        devices.into_iter().filter_map(update).collect()
+    }
+
+    /// The disks for which it has to be known if other tasks wait for I/O.
+    pub fn needs_io_wait(&self, now: BootNanos) -> Vec<DeviceNumber> {
+        let disks = self.disks.iter();
+        let need = disks.filter(|(_, disk)| {
+            let slowness = &disk.slowness;
+            slowness.needs_io_wait(&self.rules, self.others, now)
+        });
+        need.map(|(device, _)| *device).collect()
+    }
+
+    /// Tasks wait for I/O since about `since`: all disks have to be sampled.
+    pub fn suspect(&mut self, since: BootNanos) {
         for disk in self.disks.values_mut() {
-            if disk.suspicion == Suspicion::None && disk.health == Health::Healthy {
-                disk.suspicion = Suspicion::Requested;
-            }
+            disk.waiting.get_or_insert(since);
         }
     }
 
-    /// Applies a sample; `kernel` is the kernel's evaluation, `None` if it does not evaluate the
-    /// disk. Returns the new state if it changed.
+    /// Applies a sample. Returns the new state if it changed.
     pub fn apply_sample(
         &mut self,
         device: DeviceNumber,
         sample: DiskSample,
-        kernel: Option<Health>,
+        last_completion: Option<BootNanos>,
         now: BootNanos,
     ) -> Option<Health> {
-        let disk = self.disks.get_mut(&device)?;
-        let before = disk.health;
-        match disk.last {
-            // Too early; the requests in flight in the older sample are more useful.
-            Some((last, at)) if now.since(at) < STALLED_AFTER && last.in_flight > 0 => return None,
-            Some((_, at)) if now.since(at) < STALLED_AFTER => {}
-            last => {
-                let health = disk.evaluate(last.map(|(last, _)| last), &sample, kernel);
-                disk.set_health(health, now);
-            }
-        }
-        disk.last = Some((sample, now));
-        let suspect = disk.suspicion == Suspicion::Requested
-            && disk.health == Health::Healthy
-            && sample.in_flight > 0;
-        disk.suspicion = if suspect {
-            Suspicion::InFlight
-        } else {
-            Suspicion::None
-        };
-        let health = disk.health;
-        self.schedule(now);
-        (health != before).then_some(health)
+        let (rules, measured) = (self.rules, self.measured);
+        self.change(device, now, |disk| {
+            let requests = Requests {
+                completed: sample.completed,
+                in_flight: sample.in_flight,
+                last_completion,
+            };
+            let waiting = disk.waiting.take();
+            disk.progress = disk.progress.after(requests, waiting, &rules, now);
+            disk.count(sample, measured, now);
+        })
     }
 
-    /// The unhealthy disks.
+    /// The unhealthy disks, whose state is that of the given role.
     pub fn unhealthy(&self) -> impl Iterator<Item = (DeviceNumber, &str, Health)> {
-        let disks = self
-            .disks
-            .iter()
-            .filter(|(_, disk)| disk.health != Health::Healthy);
-        disks.map(|(device, disk)| (*device, disk.name.as_str(), disk.health))
+        let disks = self.disks.iter();
+        let health = disks.map(|(device, disk)| (*device, disk.name.as_str(), disk.health()));
+        health.filter(|(_, _, health)| *health != Health::Healthy)
     }
 
-    /// Sorted names of the disks in a state.
+    /// Sorted names of the disks of the node in a state. A disk can be in several.
     pub fn named(&self, health: Health) -> Vec<String> {
-        let mut names: Vec<String> = self
-            .unhealthy()
-            .filter(|(_, _, h)| *h == health)
-            .map(|(_, n, _)| n.to_owned())
-            .collect();
+        let disks = self.disks.values();
+        let named = disks.filter(|disk| disk.role == DiskRole::Node && disk.is(health));
+        let mut names: Vec<String> = named.map(|disk| disk.name.clone()).collect();
         names.sort();
         names
     }
@@ -248,82 +311,113 @@ impl DiskBoard {
     /// Starts the sampling that is due and returns the disks to sample. The next one is scheduled
     /// whether or not this one is answered.
     pub fn begin_sampling(&mut self, now: BootNanos) -> Vec<(DeviceNumber, String)> {
-        let mut disks = Vec::new();
-        for (device, disk) in &mut self.disks {
-            if disk.needs_sampling() {
-                disks.push((*device, disk.name.clone()));
-                disk.suspicion = Suspicion::None;
-            }
-        }
+        let (rules, measured) = (self.rules, self.measured);
+        let disks = self.disks.iter();
+        let need = disks.filter(|(_, disk)| disk.wait(&rules, measured, now).is_some());
+        let disks = need
+            .map(|(device, disk)| (*device, disk.name.clone()))
+            .collect();
         self.sample_at = None;
         self.schedule(now);
         disks
     }
 
+    fn change(
+        &mut self,
+        device: DeviceNumber,
+        now: BootNanos,
+        change: impl FnOnce(&mut MonitoredDisk),
+    ) -> Option<Health> {
+        let (rules, others) = (self.rules, self.others);
+        let disk = self.disks.get_mut(&device)?;
+        let before = disk.state();
+        change(disk);
+        disk.slowness.update(&rules, others, now);
+        disk.errors.update(now);
+        let (after, health) = (disk.state(), disk.health());
+        if before != after || health != Health::Healthy {
+            disk.unhealthy_at = Some(now);
+        }
+        self.schedule(now);
+        (before != after).then_some(health)
+    }
+
     /// Never postpones a scheduled sampling.
     fn schedule(&mut self, now: BootNanos) {
-        let wait = |disk: &MonitoredDisk| match disk.suspicion {
-            Suspicion::InFlight => Some(STALLED_AFTER),
-            _ => disk.needs_sampling().then_some(SAMPLE_INTERVAL),
-        };
+        let (rules, measured) = (self.rules, self.measured);
+        let wait = |disk: &MonitoredDisk| disk.wait(&rules, measured, now);
         let next = self.disks.values().filter_map(wait).min();
-        self.sample_at = next.map(|wait| {
+        self.sample_at = next.map(|next| {
             let scheduled = self.sample_at.filter(|at| *at > now);
-            scheduled.map_or(now.plus(wait), |at| at.min(now.plus(wait)))
+            scheduled.map_or(next, |at| at.min(next))
         });
     }
 }
 
 impl MonitoredDisk {
-    fn set_health(&mut self, health: Health, now: BootNanos) {
-        if self.health != Health::Healthy || health != Health::Healthy {
-            self.unhealthy_at = Some(now);
+    fn is(&self, health: Health) -> bool {
+        match health {
+            Health::Healthy => self.health() == Health::Healthy,
+            Health::Slow => self.slowness.is_slow(),
+            Health::Failing => self.errors.is_failing(),
+            Health::Stalled => self.progress.is_stalled(),
         }
-        self.health = health;
     }
 
-    fn needs_sampling(&self) -> bool {
-        self.health != Health::Healthy || self.suspicion == Suspicion::InFlight
+    fn state(&self) -> [bool; 3] {
+        [Health::Slow, Health::Failing, Health::Stalled].map(|health| self.is(health))
     }
 
-    fn evaluate(
-        &mut self,
-        last: Option<DiskSample>,
-        sample: &DiskSample,
-        kernel: Option<Health>,
-    ) -> Health {
+    fn health(&self) -> Health {
+        let worst = [Health::Stalled, Health::Failing, Health::Slow];
+        let worst = worst.into_iter().find(|health| self.is(*health));
+        worst.unwrap_or(Health::Healthy)
+    }
+
+    /// When it has to be sampled; `None` if only a report can change its state.
+    fn wait(&self, rules: &DiskRules, measured: Measured, now: BootNanos) -> Option<BootNanos> {
+        let by_counters = measured == Measured::ByCounters && self.slowness.is_suspected();
+        let unhealthy = self.health() != Health::Healthy || by_counters;
+        let regular = unhealthy.then(|| now.plus(SAMPLE_INTERVAL));
+        // A sample that was not answered is repeated.
+        let decided = self.progress.decided_at(rules);
+        let decided = decided.map(|at| {
+            if at > now {
+                at
+            } else {
+                now.plus(SAMPLE_INTERVAL)
+            }
+        });
+        regular.into_iter().chain(decided).min()
+    }
+
+    /// Ends a window of counters, which is slow if an average read took the limit or longer.
+    fn count(&mut self, sample: DiskSample, measured: Measured, now: BootNanos) {
         // Counters that went back belong to another disk.
-        let last = last.filter(|last| last.completed <= sample.completed);
-        let silent = last.filter(|last| last.completed == sample.completed);
-        if silent.is_some_and(|last| last.in_flight > 0 && sample.in_flight > 0) {
-            self.good_samples = 0;
-            return Health::Stalled;
+        let last = self
+            .last
+            .filter(|(last, _)| last.completed <= sample.completed);
+        if let Some((last, at)) = last {
+            let length = now.since(at);
+            if length < MIN_WINDOW {
+                return;
+            }
+            let reads = sample.reads.saturating_sub(last.reads);
+            let time = sample.read_time.saturating_sub(last.read_time);
+            let judged = u32::try_from(reads).unwrap_or(u32::MAX);
+            let average = time.checked_div(judged).unwrap_or_default();
+            let slow = reads >= MIN_READS && average >= self.limit;
+            if slow && measured == Measured::ByCounters {
+                let window = Window {
+                    judged,
+                    slow: judged,
+                    length,
+                    longest: average,
+                };
+                self.slowness.add(window, now);
+            }
         }
-        match (last, kernel) {
-            // I/O stopped, which the kernel cannot detect.
-            (_, Some(_)) if silent.is_some() && sample.in_flight == 0 => Health::Healthy,
-            (_, Some(kernel)) => kernel,
-            (None, None) => self.health,
-            (Some(last), None) => self.evaluate_counters(&last, sample),
-        }
-    }
-
-    fn evaluate_counters(&mut self, last: &DiskSample, sample: &DiskSample) -> Health {
-        let requests = sample.answered.saturating_sub(last.answered);
-        let waited = sample.waited.saturating_sub(last.waited);
-        let limit = self
-            .limit
-            .saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
-        if requests >= MIN_REQUESTS && waited >= limit {
-            self.good_samples = 0;
-            return Health::Slow;
-        }
-        self.good_samples = self.good_samples.saturating_add(1);
-        if self.health == Health::Healthy || self.good_samples >= GOOD_SAMPLES {
-            Health::Healthy
-        } else {
-            Health::Slow
-        }
+        self.last = Some((sample, now));
     }
 }
 

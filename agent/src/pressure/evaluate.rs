@@ -51,8 +51,8 @@ pub struct Evaluator {
     /// State of the source of each sampled signal; `None` if there is nothing to observe.
     sources: BTreeMap<Signal, Option<SourceState>>,
     disks: SourceState,
-    /// Set while a disk is unhealthy.
-    disks_exceeded: Option<PressureReason>,
+    /// While a disk is slow, or fails: why, by resource.
+    disks_exceeded: BTreeMap<Resource, PressureReason>,
     states: BTreeMap<Resource, ResourceState>,
 }
 
@@ -70,7 +70,7 @@ impl Evaluator {
             tracked: policy.thresholds.into_iter().map(track).collect(),
             sources: BTreeMap::new(),
             disks: SourceState::NeverRead,
-            disks_exceeded: None,
+            disks_exceeded: BTreeMap::new(),
             states: Resource::ALL.map(|resource| (resource, unread)).into(),
         }
     }
@@ -89,6 +89,16 @@ impl Evaluator {
             .collect();
         self.transition_period = policy.transition_period;
         self.slow_disks = policy.slow_disks;
+        let of = |resource| self.disks_exceeded.get(&resource).copied();
+        let worst = of(Resource::DiskFailing).or_else(|| of(Resource::DiskIo));
+        match (self.slow_disks, worst) {
+            (SlowDisks::RaiseDiskPressure, Some(reason)) => {
+                self.disks_exceeded.insert(Resource::Disk, reason);
+            }
+            (SlowDisks::RaiseDiskPressure, None) | (SlowDisks::NodepulseConditionOnly, _) => {
+                self.disks_exceeded.remove(&Resource::Disk);
+            }
+        }
     }
 
     /// The thresholds in effect.
@@ -192,41 +202,55 @@ impl Evaluator {
 
     /// Evaluates the state of all disks.
     pub fn observe_disks(&mut self, sample: DiskStates<'_>, now: BootNanos) -> Vec<PressureChange> {
-        let exceeded = match sample {
-            DiskStates::Known {
-                stalled: [_, ..], ..
-            } => Some(PressureReason::StalledDisk),
-            DiskStates::Known {
-                failing: [_, ..], ..
-            } => Some(PressureReason::DiskErrors),
-            DiskStates::Known { slow: [_, ..], .. } => Some(PressureReason::SlowDisk),
-            DiskStates::Known { .. } | DiskStates::Unavailable => None,
-        };
         self.disks = match sample {
             // Not a failed read: it is certain that nothing measures the disks.
             DiskStates::Unavailable => SourceState::Lost,
             DiskStates::Known { .. } => SourceState::Read,
         };
+        let exceeded = self.exceeded_by(sample);
         // Only changes are reported: a disk that is healthy now was unhealthy until now.
-        let until_now = exceeded.or(self.disks_exceeded);
-        self.disks_exceeded = exceeded;
+        let mut until_now = std::mem::replace(&mut self.disks_exceeded, exceeded);
+        until_now.extend(&self.disks_exceeded);
+        self.update_all(&until_now, now)
+    }
 
-        let mut fresh = BTreeMap::new();
-        if let Some(reason) = until_now {
-            fresh.insert(Resource::DiskIo, reason);
-            if self.slow_disks == SlowDisks::RaiseDiskPressure {
-                fresh.insert(Resource::Disk, reason);
-            }
-        }
-        self.update_all(&fresh, now)
+    /// The resources that these states exceed.
+    fn exceeded_by(&self, sample: DiskStates<'_>) -> BTreeMap<Resource, PressureReason> {
+        let DiskStates::Known {
+            slow,
+            stalled,
+            failing,
+            read_only,
+        } = sample
+        else {
+            return BTreeMap::new();
+        };
+        let slow = (!slow.is_empty()).then_some(PressureReason::SlowDisk);
+        let failing = [
+            (!stalled.is_empty(), PressureReason::StalledDisk),
+            (!failing.is_empty(), PressureReason::DiskErrors),
+            (!read_only.is_empty(), PressureReason::ReadOnlyFilesystem),
+        ];
+        let failing = failing.into_iter().find(|(is, _)| *is);
+        let failing = failing.map(|(_, reason)| reason);
+        let raises = self.slow_disks == SlowDisks::RaiseDiskPressure;
+        let reasons = [
+            (Resource::DiskIo, slow),
+            (Resource::DiskFailing, failing),
+            (Resource::Disk, failing.or(slow).filter(|_| raises)),
+        ];
+        let reasons = reasons.into_iter();
+        reasons
+            .filter_map(|(resource, reason)| Some((resource, reason?)))
+            .collect()
     }
 
     /// An unhealthy disk is no longer monitored, so what it caused ends: the transition period
     /// starts at `last`, when a monitored disk was last unhealthy. A sample of the disks follows.
     pub fn unwatch_disks(&mut self, last: Option<BootNanos>) -> Vec<PressureChange> {
-        self.disks_exceeded = None;
+        self.disks_exceeded.clear();
         let mut changes = Vec::new();
-        for resource in [Resource::DiskIo, Resource::Disk] {
+        for resource in [Resource::DiskIo, Resource::DiskFailing, Resource::Disk] {
             let Some(state) = self.states.get_mut(&resource) else {
                 continue;
             };
@@ -375,13 +399,7 @@ impl Evaluator {
 
     /// Whether a resource is exceeded according to its last samples.
     fn is_exceeded(&self, resource: Resource) -> bool {
-        let by_disks = match (resource, self.slow_disks) {
-            (Resource::DiskIo, _) | (Resource::Disk, SlowDisks::RaiseDiskPressure) => {
-                self.disks_exceeded.is_some()
-            }
-            (Resource::Disk, SlowDisks::NodepulseConditionOnly)
-            | (Resource::Memory | Resource::Pids | Resource::PodsPids, _) => false,
-        };
+        let by_disks = self.disks_exceeded.contains_key(&resource);
         by_disks
             || self.tracked.iter().any(|tracked| {
                 tracked.threshold.signal.resource() == resource && tracked.met.is_some()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::reading::{Reading, Signal};
+use crate::reading::{NodeFilesystem, Reading, Signal};
 
 /// Maximum interval between samples: the kubelet's monitoring interval.
 pub const LONGEST: Duration = Duration::from_secs(10);
@@ -43,5 +43,7 @@ pub enum DiskStates<'a> {
         stalled: &'a [String],
         /// They return errors.
         failing: &'a [String],
+        /// File systems that became read-only.
+        read_only: &'a [NodeFilesystem],
     },
 }

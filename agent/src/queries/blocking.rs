@@ -18,20 +18,26 @@ use crate::lane::{Lane, Lanes, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::{self, LinkSearch, classify};
+use crate::pressure::io_wait::IoWait;
+use crate::reading::Resource;
 use crate::state::State;
 use crate::subjects::incidents::LinksRead;
 use crate::subjects::kill_counters::{CgroupKills, CountedKills};
 use crate::subjects::{
-    DiskQuery, IncidentInput, Input, KillCounterInput, Previous, Saved, SignalInput, StateInput,
-    StorageSample,
+    DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, Saved, SignalInput,
+    StateInput, StorageSample,
 };
 use crate::tasks::Tasks;
+use crate::units::DeviceNumber;
 
 mod disk_files;
+mod io_wait;
+mod largest_pods;
 pub mod nodefs;
 pub mod saved;
 
 pub use disk_files::list as list_disks;
+use io_wait::IoWaitReader;
 use nodefs::Directories;
 
 /// Time limit of a call.
@@ -57,6 +63,10 @@ pub enum Question {
     },
     /// A query of the subject `disks`.
     Disk(DiskQuery),
+    /// Read which pods and cgroups use these disks, and which wait for them.
+    IoWait(Vec<DeviceNumber>),
+    /// Read the pods that use most of a resource.
+    LargestPods(Resource),
     /// Find the links to the logs of the containers with these ids.
     ContainerLinks(BTreeSet<Box<str>>),
     /// Read the number of OOM kills of each pod.
@@ -89,6 +99,8 @@ pub struct Blocking {
     container_logs: mpsc::Sender<Question>,
     /// The state file and the cgroups' counters of OOM kills.
     state: mpsc::Sender<Question>,
+    /// Uses the lane of `disks`, twice for each question.
+    io_wait: IoWaitReader,
     /// Has a separate lane.
     names: Names,
     answer: mpsc::Sender<Answer>,
@@ -133,6 +145,11 @@ impl Blocking {
             disks: lane(Purpose::Disks),
             container_logs: lane(Purpose::ContainerLogs),
             state: lane(Purpose::State),
+            io_wait: IoWaitReader {
+                root: responder.root.clone(),
+                pods: responder.pods.clone(),
+                lane: lanes.of(Purpose::Disks),
+            },
             names: Names::system(),
             answer,
             answers,
@@ -144,9 +161,10 @@ impl Blocking {
     pub fn ask(&mut self, question: Question) {
         let lane = match question {
             Question::Resolve { name } => return self.resolve(name),
+            Question::IoWait(disks) => return self.read_io_wait(disks),
             Question::Configuration => &self.configuration,
             Question::Storage => &self.nodefs,
-            Question::Disk(_) => &self.disks,
+            Question::Disk(_) | Question::LargestPods(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
         };
@@ -167,6 +185,16 @@ impl Blocking {
             warn!("queue of file system requests is full; one request dropped");
             self.dropped.push_back(Answer::missing(&question));
         }
+    }
+
+    fn read_io_wait(&self, disks: Vec<DeviceNumber>) {
+        let (reader, answer) = (self.io_wait.clone(), self.answer.clone());
+        tokio::spawn(async move {
+            let read = Input::Disk(DiskInput::IoWaitRead(reader.read(disks).await));
+            if answer.send(Answer::Subject(read)).await.is_err() {
+                debug!("the loop ended before the cgroups' I/O was read");
+            }
+        });
     }
 
     fn resolve(&self, name: String) {
@@ -263,7 +291,12 @@ impl Responder {
             }
             // Resolved by `Names`.
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
-            Question::Disk(query) => Input::Disk(disk_files::answer(&self.root, query)),
+            // Read by `IoWaitReader`.
+            Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+            Question::LargestPods(of) => {
+                Input::LargestPods(largest_pods::read(&self.root, &self.pods, of))
+            }
+            Question::Disk(query) => Input::Disk(disk_files::answer(&self.directories, query)),
             Question::ContainerLinks(ids) => {
                 Input::Incident(IncidentInput::Links(self.links(&ids)))
             }
@@ -380,6 +413,8 @@ impl Answer {
                 Input::Signal(SignalInput::StorageSampled(StorageSample::missing()))
             }
             Question::Resolve { .. } => return Self::Resolved(Vec::new()),
+            Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+            Question::LargestPods(of) => Input::LargestPods(largest_pods::none(*of)),
             Question::ContainerLinks(_) => {
                 Input::Incident(IncidentInput::Links(LinksRead::Unavailable))
             }
@@ -416,6 +451,11 @@ mod tests {
             disks: lane(),
             container_logs: lane(),
             state: lane(),
+            io_wait: IoWaitReader {
+                root: HostRoot::new("/"),
+                pods: PodsPath::new(None, &[]),
+                lane: Lane::new(Purpose::Disks),
+            },
             names: Names::system(),
             answer,
             answers,

@@ -263,26 +263,6 @@ impl Cgroups {
             limits: limits.unwrap_or_default(),
         }
     }
-
-    pub fn pod_tasks(&self) -> PodPidInput {
-        let (mut tasks, mut buf) = (Vec::new(), Vec::new());
-        let Some(hierarchy) = self.pids() else {
-            return PodPidInput::TasksCounted(tasks);
-        };
-        let pods = self.pods.path();
-        let walked = walk::each_below(hierarchy, pods, 2, |_, _, path| {
-            if let CgroupKind::Pod { pod } = classify(path, pods)
-                && let Ok(Some(pids)) = pids::read(hierarchy, path, &mut buf)
-            {
-                tasks.push((pod.as_str().to_owned(), pids.current));
-            }
-            true
-        });
-        if let Err(err) = walked {
-            debug!(err = &err as &dyn Error, "pods' tasks not counted");
-        }
-        PodPidInput::TasksCounted(tasks)
-    }
 }
 
 #[cfg(test)]
@@ -356,20 +336,6 @@ mod tests {
             max,
         };
         assert_eq!(limits, [limit(POD, 64, 64), limit("/kubepods", 300, 500)]);
-    }
-
-    #[test]
-    fn tasks_are_counted_for_each_pod() {
-        let (_dir, cgroups) = cgroups(&[
-            (&format!("{POD}/pids.current"), "64\n"),
-            (&format!("{POD}/pids.max"), "max\n"),
-            (&format!("{CONTAINER}/pids.current"), "60\n"),
-            ("/kubepods/burstable/pids.current", "200\n"),
-        ]);
-        let PodPidInput::TasksCounted(tasks) = cgroups.pod_tasks() else {
-            panic!("no answer");
-        };
-        assert_eq!(tasks, [(UID.trim_start_matches("pod").to_owned(), 64)]);
     }
 
     #[test]

@@ -3,15 +3,15 @@
 use std::error::Error;
 use std::time::Duration;
 
-use agent_common::settings::{DISK_FAILING, DISK_WELL};
+use agent_common::settings::TICK_MASK;
 use agent_common::{DiskEntry, DropReason, PidSettings};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
+use crate::clock::BootNanos;
 use crate::escape::escape;
-use crate::kernel::counters::ProbeCounters;
+use crate::kernel::counters::{self, ProbeCounters};
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
-use crate::pressure::disks::Health;
 use crate::pressure::pids::PidLevels;
 use crate::reading::Signal;
 use crate::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
@@ -65,14 +65,12 @@ impl Probes {
         }
     }
 
-    /// The completion probe's state of a disk; `None` if it cannot be read or no program is loaded.
-    pub fn disk_health(&self, device: DeviceNumber) -> Option<Health> {
+    /// When a request of a disk completed last, to a tick of the kernel; `None` if it is not known. The
+    /// program's clock stops while the machine is suspended, so after that the moment is too early.
+    pub fn last_completion(&self, device: DeviceNumber) -> Option<BootNanos> {
         let entry = self.kernel.as_ref()?.disk(device)?;
-        Some(match entry.state {
-            DISK_WELL => Health::Healthy,
-            DISK_FAILING => Health::Failing,
-            _ => Health::Slow,
-        })
+        let at = entry.tick & !TICK_MASK;
+        (at != 0).then_some(BootNanos(at))
     }
 
     /// Writes to a map of the programs, if any are loaded, and answers the subject.
@@ -90,9 +88,6 @@ impl Probes {
             MapUpdate::EndPidState => ("pid state", kernel.map(Kernel::end_pid_state)),
             MapUpdate::ForgetDisk(device) => {
                 ("disks", kernel.map(|kernel| kernel.forget_disk(device)))
-            }
-            MapUpdate::EndDiskState(device) => {
-                ("disks", kernel.map(|kernel| kernel.end_disk_state(device)))
             }
         };
         if let Some(Err(err)) = written {
@@ -129,7 +124,7 @@ impl Probes {
         let Some(kernel) = &self.kernel else {
             return ProbeCounters::default();
         };
-        let disk = |device| Some((device, kernel.disk(device)?.histogram));
+        let disk = |device| Some((device, counters::latency(&kernel.disk(device)?)));
         ProbeCounters {
             losses: kernel.losses().map(Vec::from).unwrap_or_default(),
             runs: kernel.runs(),
@@ -198,6 +193,7 @@ fn log_support(support: &Support) {
 mod tests {
     use super::*;
     use crate::kernel::support::Missing;
+    use crate::reading::DiskRole;
 
     fn simulated(support: &Support) -> (watch::Sender<ProbeCounters>, Probes) {
         let (counted, counters) = watch::channel(ProbeCounters::default());
@@ -251,11 +247,12 @@ mod tests {
             name: "sda".to_owned(),
             slow: Duration::from_millis(20),
             window: Duration::from_secs(1),
+            role: DiskRole::Node,
         };
         let watched = probes.write(MapUpdate::WatchDisks(vec![disk.clone()]));
         let expected = Input::Disk(DiskInput::Watched(vec![disk.clone()]));
         assert_eq!(watched, Some(expected));
         assert_eq!(probes.write(MapUpdate::ForgetDisk(disk.device)), None);
-        assert_eq!(probes.disk_health(disk.device), None);
+        assert_eq!(probes.last_completion(disk.device), None);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent_common::event::{
     self as raw, ORDER_UNKNOWN, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT, VIA_EXIT, VIA_FENTRY,
 };
-use agent_common::settings::{DISK_FAILING, device_numbers};
+use agent_common::settings::device_numbers;
 use agent_common::{ABI_VERSION, EventKind, Header};
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -58,10 +58,8 @@ pub fn decode(record: &[u8]) -> Result<Record, DecodeError> {
                 value: body.value,
             }
         }
-        Some(EventKind::DiskState) => {
-            let body: raw::DiskState = prefix(record)?;
-            disk_state(at, &body)
-        }
+        Some(EventKind::SlowWindow) => slow_window(at, &prefix(record)?),
+        Some(EventKind::DiskError) => disk_error(at, &prefix(record)?),
         None => Record::Unknown { kind: header.kind },
     })
 }
@@ -76,20 +74,29 @@ fn prefix<T: FromBytes + Immutable + KnownLayout>(record: &[u8]) -> Result<T, De
         })
 }
 
-fn disk_state(at: BootNanos, body: &raw::DiskState) -> Record {
-    let (major, minor) = device_numbers(body.dev);
-    let device = DeviceNumber { major, minor };
-    if u64::from(body.state) == DISK_FAILING {
-        return Record::DiskErrors { at, device };
-    }
-    Record::DiskState {
-        at,
-        device,
-        side: side(body.state),
-        total: body.total,
+fn slow_window(at: BootNanos, body: &raw::SlowWindow) -> Record {
+    Record::SlowWindow {
+        at: BootNanos(at.0.saturating_sub(body.ago_ns)),
+        device: device(body.dev),
+        judged: body.judged,
         slow: body.slow,
-        max: Duration::from_nanos(body.max_ns),
+        length: Duration::from_nanos(body.window_ns),
+        longest: Duration::from_nanos(body.max_ns),
     }
+}
+
+fn disk_error(at: BootNanos, body: &raw::DiskError) -> Record {
+    Record::DiskError {
+        at,
+        device: device(body.dev),
+        write: body.op != 0,
+        errno: i32::try_from(body.errno).unwrap_or(i32::MAX),
+    }
+}
+
+fn device(number: u32) -> DeviceNumber {
+    let (major, minor) = device_numbers(number);
+    DeviceNumber { major, minor }
 }
 
 fn side(state: u32) -> Side {
@@ -161,6 +168,11 @@ mod tests {
     use agent_common::event::{CONSTRAINT_UNKNOWN, VIA_TASK};
     use zerocopy::{FromZeros, IntoBytes};
 
+    const SDB: DeviceNumber = DeviceNumber {
+        major: 8,
+        minor: 16,
+    };
+
     fn header<T>(kind: u16) -> Header {
         Header {
             version: ABI_VERSION,
@@ -230,27 +242,42 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_record_is_slow_failing_or_normal() {
-        for (state, expected) in [
-            (0, Some(Side::Under)),
-            (1, Some(Side::Over)),
-            (2, None),
-            (3, Some(Side::Over)),
+    fn a_slow_window_is_dated_by_its_end() {
+        let mut record = raw::SlowWindow::new_zeroed();
+        record.header = header::<raw::SlowWindow>(20);
+        record.header.time = 9_000_000_000;
+        record.dev = (8 << 20) | 16;
+        (record.judged, record.slow) = (6, 5);
+        (record.window_ns, record.ago_ns, record.max_ns) = (2_000_000_000, 3_000_000_000, 40);
+        let expected = Record::SlowWindow {
+            at: BootNanos(6_000_000_000),
+            device: SDB,
+            judged: 6,
+            slow: 5,
+            length: Duration::from_secs(2),
+            longest: Duration::from_nanos(40),
+        };
+        assert_eq!(decode(record.as_bytes()), Ok(expected));
+    }
+
+    #[test]
+    fn a_disk_error_has_its_operation_and_a_positive_number() {
+        for (op, errno, write, expected) in [
+            (0, 5, false, 5),
+            (1, 61, true, 61),
+            (1, u32::MAX, true, i32::MAX),
         ] {
-            let mut record = raw::DiskState::new_zeroed();
-            record.header = header::<raw::DiskState>(20);
+            let mut record = raw::DiskError::new_zeroed();
+            record.header = header::<raw::DiskError>(21);
             record.dev = (8 << 20) | 16;
-            record.state = state;
-            let decoded = match decode(record.as_bytes()).unwrap() {
-                Record::DiskState { side, device, .. } => (Some(side), device),
-                Record::DiskErrors { device, .. } => (None, device),
-                other => panic!("{other:?}"),
+            (record.op, record.errno) = (op, errno);
+            let expected = Record::DiskError {
+                at: BootNanos(7),
+                device: SDB,
+                write,
+                errno: expected,
             };
-            let sdb = DeviceNumber {
-                major: 8,
-                minor: 16,
-            };
-            assert_eq!(decoded, (expected, sdb), "{state}");
+            assert_eq!(decode(record.as_bytes()), Ok(expected));
         }
     }
 

@@ -44,6 +44,7 @@ pub(super) fn start(
     let Channels {
         computed,
         syncs,
+        details,
         leases,
         reports,
     } = channels;
@@ -74,6 +75,7 @@ pub(super) fn start(
         computed,
         uid,
         events: sink.clone(),
+        details,
         schedule: Schedule::new(config.status_report_frequency),
         unrecorded: Vec::new(),
         sent: Arc::default(),

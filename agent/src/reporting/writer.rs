@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
 use super::Report;
+use super::event_details::{DetailsReader, Wanted, with_details};
 use crate::api::backoff::Jitter;
 use crate::api::recorder::EventSink;
 use crate::api::status::{SendRule, Sent, StatusWriter, SyncOutcome};
@@ -37,6 +38,7 @@ pub(super) struct Writer {
     pub(super) computed: watch::Receiver<Arc<Computed>>,
     pub(super) uid: watch::Sender<String>,
     pub(super) events: EventSink,
+    pub(super) details: DetailsReader,
     pub(super) jitter: Jitter,
     pub(super) status: StatusWriter,
     pub(super) schedule: Schedule,
@@ -157,8 +159,29 @@ impl Writer {
         now: Now,
         stamps: &BTreeMap<Resource, Stamp>,
     ) {
-        for event in events(transitions, &self.node, now, stamps) {
-            self.events.record(event);
+        for (event, resource) in events(transitions, &self.node, now, stamps) {
+            match resource {
+                Some(resource) => self.record_with_details(event, resource),
+                None => self.events.record(event),
+            }
+        }
+    }
+
+    /// The writer does not wait for details: a task does.
+    fn record_with_details(&self, mut event: Draft, resource: Resource) {
+        match self.details.wanted(resource) {
+            Wanted::Now(details) => {
+                event.message = with_details(&event.message, &details);
+                self.events.record(event);
+            }
+            Wanted::Wait => {
+                let (events, details) = (self.events.clone(), self.details.clone());
+                tokio::spawn(async move {
+                    let details = details.wait(resource).await;
+                    event.message = with_details(&event.message, &details);
+                    events.record(event);
+                });
+            }
         }
     }
 
@@ -195,19 +218,21 @@ impl Writer {
     }
 }
 
-/// The Events of transitions. One that the kernel caused has the kernel's time.
+/// The Events of transitions, and the resource whose details are added. One that the kernel caused has
+/// the kernel's time.
 fn events(
     transitions: Vec<Edge>,
     node: &str,
     now: Now,
     stamps: &BTreeMap<Resource, Stamp>,
-) -> impl Iterator<Item = Draft> {
+) -> impl Iterator<Item = (Draft, Option<Resource>)> {
     transitions.into_iter().map(move |edge| {
         let stamp = edge
             .resource()
             .and_then(|resource| stamps.get(&resource))
             .copied();
-        Draft {
+        let detailed = edge.resource().filter(|_| edge.has_details());
+        let draft = Draft {
             object: Involved::Node,
             type_: edge.type_(),
             reason: edge.reason().to_owned(),
@@ -217,7 +242,8 @@ fn events(
             kills: ReportedKills::default(),
             at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
             stamp,
-        }
+        };
+        (draft, detailed)
     })
 }
 

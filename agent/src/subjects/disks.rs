@@ -1,30 +1,37 @@
 //! The disks of the node: which ones are watched, and which of them are unhealthy.
 //!
-//! The completion probe reports disks that become slow or return errors. It can neither end a state
-//! when I/O stops nor see a hang, so the counters of an unhealthy disk are sampled. Without the
-//! probe, or without a trigger that reports tasks waiting for I/O, all disks are sampled
-//! periodically.
+//! The completion probe reports slow windows and errors. It cannot see a hang, so the counters of a
+//! disk are sampled when tasks wait for I/O. Without the probe, or without a trigger that reports
+//! tasks waiting for I/O, all disks are sampled periodically.
+//!
+//! The disks below nodefs, imagefs, the root file system and swap set conditions. If one of these
+//! cannot be traced to disks, every disk does: a condition that cannot become True is worse than one
+//! about a disk that only some pods use.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, FactChange, Input, MapUpdate, Query, SignalInput, pass_on};
+use super::{Decision, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::DiskIo;
 use crate::node_status::Disks;
-use crate::pressure::disks::{DiskBoard, Health};
+use crate::pressure::disks::{DiskBoard, DiskRules, Health, Measured, Window};
+use crate::pressure::io_wait::{IoWait, StallShare};
 use crate::pressure::sample::LONGEST;
-use crate::reading::Disk;
+use crate::reading::{Disk, DiskRole, NodeFilesystem};
 use crate::record::{DiskAction, DiskChange};
 use crate::units::DeviceNumber;
 
+mod filesystems;
 mod input;
 mod listing;
 
-pub use input::{CountersRead, DiskCounters, DiskInput, DiskReport, Window};
+pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport};
 pub use listing::{Unwatched, WatchedDisk};
 
+use filesystems::Filesystems;
 use listing::Listing;
 
 /// A query about disks. Answered by a helper thread, since a hung disk can block it.
@@ -40,9 +47,13 @@ pub enum DiskQuery {
         device: DeviceNumber,
         /// Its name under `/sys/block`.
         name: String,
+        /// The slow window.
+        window: Window,
         /// Of the report.
         stamp: Stamp,
     },
+    /// Whether nodefs, imagefs and the root file system are read-only.
+    Filesystems,
     /// The counters of these disks.
     Counters(Vec<(DeviceNumber, String)>),
     /// Whether I/O statistics of any of these disks were switched: by name, with what is known.
@@ -88,8 +99,19 @@ pub enum DiskDecision {
         device: DeviceNumber,
         /// Its name.
         name: String,
+        /// Who is affected.
+        role: DiskRole,
         /// From now on.
         health: Health,
+        /// What is known of the reason; empty if it is healthy.
+        details: String,
+    },
+    /// A file system of the node became read-only, or writable again.
+    ReadOnly {
+        /// Which one.
+        filesystem: NodeFilesystem,
+        /// From now on.
+        read_only: bool,
     },
 }
 
@@ -121,7 +143,7 @@ pub enum IoTrigger {
 }
 
 /// How disks are watched.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskSetup {
     /// When a disk is slow.
     pub settings: DiskIo,
@@ -140,6 +162,9 @@ enum Schedule {
     Periodic { next: BootNanos },
 }
 
+/// Tasks have waited for this long when the trigger on I/O stalls fires.
+const WAITED: Duration = Duration::from_millis(300);
+
 /// The helper thread takes one sample at a time: the answer can take long.
 ///
 /// ```text
@@ -157,7 +182,6 @@ enum Sampling {
 #[derive(Debug)]
 pub struct DiskWatch {
     settings: DiskIo,
-    probe: DiskProbe,
     board: DiskBoard,
     listing: Listing,
     /// Names of disks whose I/O statistics are off.
@@ -166,6 +190,13 @@ pub struct DiskWatch {
     sampling: Sampling,
     /// The check whether I/O statistics were switched, which nothing announces.
     statistics: Sampling,
+    /// Who waits for I/O is being read.
+    io_wait: Sampling,
+    /// Of the last slow window.
+    slow_stamp: Option<Stamp>,
+    /// Who used the disks and who waited, as last read.
+    last_io_wait: IoWait,
+    filesystems: Filesystems,
     /// A disk that was unhealthy is not watched any more. Not published yet.
     unwatched: Option<Unwatched>,
     started: bool,
@@ -182,9 +213,14 @@ impl DiskWatch {
         } = setup;
         Self {
             listing: Listing::new(settings.window, now),
+            board: DiskBoard::new(
+                rules(&settings),
+                match probe {
+                    DiskProbe::Attached => Measured::ByProgram,
+                    DiskProbe::Missing => Measured::ByCounters,
+                },
+            ),
             settings,
-            probe,
-            board: DiskBoard::default(),
             unmeasured: BTreeSet::new(),
             schedule: match (probe, trigger) {
                 (DiskProbe::Attached, IoTrigger::Set) => Schedule::OnReport,
@@ -194,6 +230,10 @@ impl DiskWatch {
             },
             sampling: Sampling::Idle,
             statistics: Sampling::Idle,
+            io_wait: Sampling::Idle,
+            slow_stamp: None,
+            last_io_wait: IoWait::default(),
+            filesystems: Filesystems::default(),
             unwatched: None,
             started: false,
         }
@@ -216,32 +256,35 @@ impl DiskWatch {
             DiskInput::Confirmed {
                 device,
                 valid,
-                probe,
+                window,
                 stamp,
-            } => {
-                let (changed, mut effects) = self.confirmed(device, valid, probe, now);
-                if changed {
-                    effects.extend(self.publish(Some(stamp)));
-                }
-                effects
-            }
+            } => self.confirmed(device, valid, window, stamp, now),
+            DiskInput::IoWaitRead(io_wait) => self.io_wait_read(io_wait, now),
             DiskInput::Sampled(disks) => self.sampled(disks, now),
             DiskInput::StatisticsChecked { switched } => self.statistics_checked(switched),
             DiskInput::IoStalled => {
-                self.board.suspect();
+                self.board.suspect(now.minus(WAITED));
                 self.sample_all().into_iter().collect()
             }
-            DiskInput::StorageSampled => self.check_statistics(),
+            DiskInput::StorageSampled { read_only } => {
+                let mut effects = self.filesystems_read(read_only);
+                effects.extend(self.check_statistics());
+                effects
+            }
+            DiskInput::FilesystemsRead(read_only) => self.filesystems_read(read_only),
             DiskInput::Tick { soon } => self.tick(now, soon),
             DiskInput::Configured(settings) => {
                 let changed = self.settings != settings;
+                self.board.configure(rules(&settings));
                 self.settings = settings;
                 let list = changed.then(|| query(DiskQuery::List));
                 list.into_iter().collect()
             }
             DiskInput::Started => {
                 self.started = true;
-                self.publish(None)
+                let mut effects = self.publish(None);
+                effects.push(query(DiskQuery::Filesystems));
+                effects
             }
         }
     }
@@ -249,8 +292,12 @@ impl DiskWatch {
     /// When an unhealthy or suspected disk is due, or a disk that was announced too early.
     #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
-        let both = [self.board.sample_at(), self.listing.retry_at()];
-        both.into_iter().flatten().min()
+        let all = [
+            self.board.sample_at(),
+            self.listing.retry_at(),
+            self.filesystems.due(),
+        ];
+        all.into_iter().flatten().min()
     }
 
     /// Name of a watched disk.
@@ -290,48 +337,82 @@ impl DiskWatch {
         now: BootNanos,
     ) -> Vec<Effect> {
         let mut effects = vec![log(DiskDecision::Reported { device, report })];
-        let health = match report {
-            DiskReport::Slow(_) => {
-                let name = self.board.name(device).map(str::to_owned);
-                effects.extend(name.map(|name| {
-                    query(DiskQuery::Statistics {
-                        device,
-                        name,
-                        stamp,
-                    })
-                }));
-                return effects;
-            }
-            DiskReport::Healthy(_) => Health::Healthy,
-            // Errors need no start times.
-            DiskReport::Errors => Health::Failing,
+        let Some(name) = self.board.name(device).map(str::to_owned) else {
+            return effects;
         };
-        if self.board.set_health(device, health, now) {
+        match report {
+            DiskReport::SlowWindow(window) => effects.push(query(DiskQuery::Statistics {
+                device,
+                name,
+                window,
+                stamp,
+            })),
+            // Errors need no start times.
+            DiskReport::Error(_) => {
+                let health = self.board.error(device, stamp.kernel, now);
+                effects.extend(self.health_changed(device, health));
+                if health.is_some() {
+                    effects.extend(self.publish(Some(stamp)));
+                }
+                // A file system may become read-only because of it.
+                if self.filesystems.request(now) {
+                    effects.push(query(DiskQuery::Filesystems));
+                }
+            }
+        }
+        effects
+    }
+
+    /// Whether the requests of a slow window carry their start times is known now.
+    fn confirmed(
+        &mut self,
+        device: DeviceNumber,
+        valid: bool,
+        window: Window,
+        stamp: Stamp,
+        now: BootNanos,
+    ) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let Some(name) = self.board.name(device).map(str::to_owned) else {
+            return effects;
+        };
+        self.slow_stamp = Some(stamp);
+        let changed = if valid {
+            let health = self.board.slow_window(device, window, stamp.kernel, now);
+            effects.extend(self.health_changed(device, health));
+            effects.extend(self.query_io_wait(now));
+            health.is_some()
+        } else {
+            self.statistics_off(device, &name, now, &mut effects)
+        };
+        if changed {
             effects.extend(self.publish(Some(stamp)));
         }
         effects
     }
 
-    /// Whether the requests of a disk that was reported as slow carry their start times is known
-    /// now. Returns whether what is known of the disk changed.
-    fn confirmed(
-        &mut self,
-        device: DeviceNumber,
-        valid: bool,
-        probe: Option<Health>,
-        now: BootNanos,
-    ) -> (bool, Vec<Effect>) {
+    /// Queries who waits for I/O if that decides whether a disk is slow.
+    fn query_io_wait(&mut self, now: BootNanos) -> Option<Effect> {
+        let devices = self.board.needs_io_wait(now);
+        if devices.is_empty() || self.io_wait == Sampling::InProgress {
+            return None;
+        }
+        self.io_wait = Sampling::InProgress;
+        Some(Effect::Query(Query::IoWait(devices)))
+    }
+
+    fn io_wait_read(&mut self, io_wait: IoWait, now: BootNanos) -> Vec<Effect> {
+        self.io_wait = Sampling::Idle;
+        let others = io_wait.others.map(StallShare::percent);
+        self.last_io_wait = io_wait;
         let mut effects = Vec::new();
-        let Some(name) = self.board.name(device).map(str::to_owned) else {
-            return (false, effects);
-        };
-        let changed = if valid {
-            let slow = probe != Some(Health::Healthy);
-            slow && self.board.set_health(device, Health::Slow, now)
-        } else {
-            self.statistics_off(device, &name, now, &mut effects)
-        };
-        (changed, effects)
+        for (device, health) in self.board.io_wait(others, now) {
+            effects.extend(self.health_changed(device, Some(health)));
+        }
+        if !effects.is_empty() {
+            effects.extend(self.publish(self.slow_stamp));
+        }
+        effects
     }
 
     fn sampled(&mut self, disks: Vec<DiskCounters>, now: BootNanos) -> Vec<Effect> {
@@ -339,54 +420,77 @@ impl DiskWatch {
         let mut effects = Vec::new();
         let mut changed = false;
         for disk in disks {
+            let device = disk.device;
             changed |= match disk.counters {
                 CountersRead::Read(sample) => {
-                    let probe = self.by_probe(disk.device, disk.probe);
-                    let health = self.board.apply_sample(disk.device, sample, probe, now);
-                    if let Some(health) = health {
-                        self.health_changed(&disk, health, &mut effects);
-                    }
+                    let last = disk.last_completion;
+                    let health = self.board.apply_sample(device, sample, last, now);
+                    effects.extend(self.health_changed(device, health));
                     health.is_some()
                 }
-                CountersRead::Removed => self.forget(disk.device, now, &mut effects),
+                CountersRead::Removed => self.forget(device, now, &mut effects),
                 CountersRead::Failed => false,
             };
         }
+        effects.extend(self.query_io_wait(now));
         if changed {
             effects.extend(self.publish(None));
         }
         effects
     }
 
-    /// What the probe has of a disk; `None` without the probe. If its map cannot be read, the last
-    /// known health applies.
-    fn by_probe(&self, device: DeviceNumber, read: Option<Health>) -> Option<Health> {
-        match (self.probe, read) {
-            (DiskProbe::Missing, _) => None,
-            (DiskProbe::Attached, Some(health)) => Some(health),
-            (DiskProbe::Attached, None) => match self.board.health(device)? {
-                Health::Stalled => Some(Health::Slow),
-                known @ (Health::Healthy | Health::Slow | Health::Failing) => Some(known),
-            },
+    /// The state of a disk changed, if it did.
+    fn health_changed(&self, device: DeviceNumber, health: Option<Health>) -> Option<Effect> {
+        let health = health?;
+        Some(log(DiskDecision::HealthChanged {
+            device,
+            name: self.board.name(device)?.to_owned(),
+            role: self.board.role(device)?,
+            health,
+            details: self.details(device, health),
+        }))
+    }
+
+    /// What is known of the reason for the state of a disk.
+    fn details(&self, device: DeviceNumber, health: Health) -> String {
+        match health {
+            Health::Healthy => String::new(),
+            Health::Failing => "at least 3 failed requests within a minute".to_owned(),
+            Health::Stalled => {
+                let seconds = self.settings.stalled_after.as_secs_f64();
+                format!("requests in flight, and none completed for {seconds} s")
+            }
+            Health::Slow => {
+                let requests = self.board.slow_requests(device);
+                let requests = requests.map(|requests| requests.to_string());
+                let causes = self.last_io_wait.to_string();
+                let parts = requests.into_iter().chain(Some(causes));
+                let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
+                parts.join("; ")
+            }
         }
     }
 
-    fn health_changed(&self, disk: &DiskCounters, health: Health, effects: &mut Vec<Effect>) {
-        let device = disk.device;
-        effects.push(log(DiskDecision::HealthChanged {
-            device,
-            name: self.board.name(device).unwrap_or_default().to_owned(),
-            health,
-        }));
-        let ended = health == Health::Healthy;
-        if ended && self.by_probe(device, disk.probe) != Some(Health::Healthy) {
-            effects.push(Effect::Map(MapUpdate::EndDiskState(device)));
+    fn filesystems_read(&mut self, read: Vec<(NodeFilesystem, bool)>) -> Vec<Effect> {
+        let changes = self.filesystems.apply(read);
+        let changed = !changes.is_empty();
+        let logged = changes.into_iter().map(|(filesystem, read_only)| {
+            log(DiskDecision::ReadOnly {
+                filesystem,
+                read_only,
+            })
+        });
+        let mut effects: Vec<Effect> = logged.collect();
+        if changed {
+            effects.extend(self.publish(None));
         }
+        effects
     }
 
     fn tick(&mut self, now: BootNanos, soon: BootNanos) -> Vec<Effect> {
         let list = self.listing.due(now, soon);
-        let list = list.then(|| query(DiskQuery::List));
+        let read = [DiskQuery::List, DiskQuery::Filesystems].map(query);
+        let list = list.then_some(read).into_iter().flatten();
         let sample = match &mut self.schedule {
             Schedule::Periodic { next } if *next <= soon => {
                 *next = now.plus(LONGEST);
@@ -398,7 +502,9 @@ impl DiskWatch {
                 disks.and_then(|disks| self.sample(disks))
             }
         };
-        list.into_iter().chain(sample).collect()
+        let filesystems = self.filesystems.take_due(now);
+        let filesystems = filesystems.then(|| query(DiskQuery::Filesystems));
+        list.chain(sample).chain(filesystems).collect()
     }
 
     fn sample_all(&mut self) -> Option<Effect> {
@@ -446,6 +552,7 @@ impl DiskWatch {
             slow: self.board.named(Health::Slow),
             stalled: self.board.named(Health::Stalled),
             failing: self.board.named(Health::Failing),
+            read_only: self.filesystems.read_only(),
             unwatched: self.unmeasured.iter().cloned().collect(),
         };
         let judged = SignalInput::Disks {
@@ -463,6 +570,14 @@ impl DiskWatch {
     fn is_measured(&self) -> bool {
         let any = self.board.watched().next().is_some();
         any || (self.listing.is_known() && self.unmeasured.is_empty())
+    }
+}
+
+fn rules(settings: &DiskIo) -> DiskRules {
+    DiskRules {
+        slow_for: settings.slow_for,
+        min_stall: settings.min_stall,
+        stalled_after: settings.stalled_after,
     }
 }
 

@@ -72,7 +72,12 @@ impl Subjects {
             Input::State(input) => self.state(input, now),
             Input::Signal(input) => self.signals.on(input, now),
             Input::Pid(input) => self.pids.on(input, now),
-            Input::Disk(input) => self.disks.on(input, now),
+            Input::Disk(mut input) => {
+                if let DiskInput::IoWaitRead(read) = &mut input {
+                    read.name_pods(|id| self.incidents.pod(id));
+                }
+                self.disks.on(input, now)
+            }
             Input::Stall(input) => self.stalls.on(input, now),
             Input::Kill(input) => self.kills.on(input, now),
             Input::KillCounter(input) => {
@@ -87,6 +92,10 @@ impl Subjects {
             Input::KillSourceChecked => self.update_frequent_kills(now),
             Input::Incident(input) => self.incidents.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
+            Input::LargestPods(mut input) => {
+                input.name_pods(|id| self.incidents.pod(id));
+                input.effects()
+            }
         };
         let publishes = |effect: &Effect| matches!(effect, Effect::Publish);
         if effects.iter().any(publishes) {

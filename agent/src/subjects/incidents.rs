@@ -187,6 +187,11 @@ impl Incidents {
         std::mem::take(&mut self.effects)
     }
 
+    /// The pod with this id, if it is known.
+    pub fn pod(&self, id: &PodId) -> Option<&Pod> {
+        self.index.find(id)
+    }
+
     /// The next deadline of an incident that waits.
     pub fn due(&self) -> Option<BootNanos> {
         let link = |waiting: &Waiting| self.links.due(waiting.link);

@@ -1,4 +1,4 @@
-//! The pids of pods: forks that their limits refused, and which pods have most tasks.
+//! The pids of pods: forks that their limits refused.
 
 use std::collections::VecDeque;
 
@@ -15,9 +15,6 @@ use crate::units::CgroupId;
 
 #[cfg(test)]
 mod tests;
-
-/// The number of pods that are logged when pids are short.
-const NAMED: usize = 3;
 
 /// Everything that can happen to the pids of pods.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,10 +33,6 @@ pub enum PodPidInput {
     },
     /// Memory and pids were sampled.
     Sampled,
-    /// Pids became short.
-    PidsShort,
-    /// The answer to [`Query::PodTasks`]: the tasks of each pod.
-    TasksCounted(Vec<(String, u64)>),
 }
 
 /// The tasks of one cgroup, and its limit.
@@ -102,8 +95,6 @@ impl PodPids {
                     Announced::No | Announced::Yes => self.due_refusals(now.boot),
                 }
             }
-            PodPidInput::PidsShort => vec![Effect::Query(Query::PodTasks)],
-            PodPidInput::TasksCounted(tasks) => largest(tasks),
         }
     }
 
@@ -152,14 +143,4 @@ impl PodPids {
 fn least_room(limits: Vec<PidLimit>) -> Option<PidLimit> {
     let room = |limit: &PidLimit| limit.max.saturating_sub(limit.current);
     limits.into_iter().min_by_key(room)
-}
-
-/// Logs the pods with the most tasks, the largest first.
-fn largest(mut tasks: Vec<(String, u64)>) -> Vec<Effect> {
-    tasks.sort_by_key(|(_, tasks)| std::cmp::Reverse(*tasks));
-    tasks.truncate(NAMED);
-    if tasks.is_empty() {
-        return Vec::new();
-    }
-    vec![Effect::Log(Decision::LargestPods(tasks))]
 }

@@ -1,9 +1,10 @@
 //! What a record of the kernel is for the subjects.
 
-use super::disks::{DiskReport, Window};
+use super::disks::{DiskError, DiskReport};
 use super::{DiskInput, Input, KillCounterInput, KillInput, StallInput};
 use crate::clock::Stamp;
-use crate::record::{Received, Record, Side};
+use crate::pressure::disks::Window;
+use crate::record::{Received, Record};
 
 /// The input that a record is. `pods` returns the path of the pods cgroup, which only kills need.
 pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
@@ -35,27 +36,31 @@ pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
             ids: value,
             stamp: Stamp { kernel: at, read },
         },
-        Record::DiskState {
+        Record::SlowWindow {
             at,
             device,
-            side,
-            total,
+            judged,
             slow,
-            max,
-        } => {
-            let window = Window { total, slow, max };
-            Input::Disk(DiskInput::Reported {
-                device,
-                report: match side {
-                    Side::Over => DiskReport::Slow(window),
-                    Side::Under => DiskReport::Healthy(window),
-                },
-                stamp: Stamp { kernel: at, read },
-            })
-        }
-        Record::DiskErrors { at, device } => Input::Disk(DiskInput::Reported {
+            length,
+            longest,
+        } => Input::Disk(DiskInput::Reported {
             device,
-            report: DiskReport::Errors,
+            report: DiskReport::SlowWindow(Window {
+                judged,
+                slow,
+                length,
+                longest,
+            }),
+            stamp: Stamp { kernel: at, read },
+        }),
+        Record::DiskError {
+            at,
+            device,
+            write,
+            errno,
+        } => Input::Disk(DiskInput::Reported {
+            device,
+            report: DiskReport::Error(DiskError { write, errno }),
             stamp: Stamp { kernel: at, read },
         }),
         Record::Disk(change) => Input::Disk(DiskInput::Announced(change)),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, DiskInput, Effect, FactChange, Input, KillCounterInput, PidInput};
-use super::{PodPidInput, Query, Unwatched, pass_on};
+use super::{LargestPodsInput, PodPidInput, Query, Unwatched, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::Disks;
 use crate::pressure::change::PressureChange;
@@ -172,9 +172,10 @@ impl Signals {
                             slow: &disks.slow,
                             stalled: &disks.stalled,
                             failing: &disks.failing,
+                            read_only: &disks.read_only,
                         });
                 changes.extend(self.evaluator.observe_disks(states, now.boot));
-                self.changed(&changes, stamp.map(|stamp| (Resource::DiskIo, stamp)))
+                self.changed_by_disks(&changes, stamp)
             }
             SignalInput::Forced {
                 resource,
@@ -268,9 +269,6 @@ impl Signals {
         if resized {
             effects.push(self.configure_pids());
         }
-        if changes.iter().any(is_pids_short) {
-            effects.push(pass_on(Input::PodPid(PodPidInput::PidsShort)));
-        }
         effects.extend(self.changed(&changes, stamp.map(|stamp| (Resource::Pids, stamp))));
         effects.push(pass_on(Input::KillCounter(KillCounterInput::Sampled)));
         effects.push(pass_on(Input::PodPid(PodPidInput::Sampled)));
@@ -281,6 +279,7 @@ impl Signals {
         let StorageSample {
             samples,
             capacity,
+            read_only,
             volumes,
         } = sample;
         let samples = self.storage.existing(samples);
@@ -292,7 +291,9 @@ impl Signals {
             Effect::Log(Decision::Sampled(samples)),
         ];
         effects.extend(self.changed(&changes, None));
-        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled)));
+        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled {
+            read_only,
+        })));
         effects
     }
 
@@ -309,9 +310,28 @@ impl Signals {
             let began = matches!(change.to, Pressure::UnderPressure { .. });
             let of = cause.filter(|(resource, _)| began && *resource == change.resource);
             effects.extend(of.map(|(resource, stamp)| Effect::Caused { resource, stamp }));
+            let short = LargestPodsInput::short(change.resource).filter(|_| began);
+            effects.extend(short.map(|short| pass_on(Input::LargestPods(short))));
         }
         effects.push(Effect::Publish);
         effects
+    }
+
+    /// As [`Self::changed`], by a record of the kernel about a disk.
+    fn changed_by_disks(
+        &mut self,
+        changes: &[PressureChange],
+        stamp: Option<Stamp>,
+    ) -> Vec<Effect> {
+        let failing = changes
+            .iter()
+            .any(|change| change.resource == Resource::DiskFailing);
+        let resource = if failing {
+            Resource::DiskFailing
+        } else {
+            Resource::DiskIo
+        };
+        self.changed(changes, stamp.map(|stamp| (resource, stamp)))
     }
 
     /// The state of every resource.
@@ -342,10 +362,4 @@ impl Signals {
 
 fn sample(stamp: Option<Stamp>) -> Effect {
     Effect::Query(Query::Signals(stamp))
-}
-
-/// Whether pids became scarce.
-fn is_pids_short(change: &PressureChange) -> bool {
-    matches!(change.resource, Resource::Pids | Resource::PodsPids)
-        && matches!(change.to, Pressure::UnderPressure { .. })
 }

@@ -6,10 +6,10 @@ use tracing::{debug, info, warn};
 
 use crate::escape::escape;
 use crate::kube_event::Finding;
-use crate::pressure::disks::Health;
-use crate::reading::{Resource, Signal};
+use crate::pressure::disks::{Health, Window};
+use crate::reading::{DiskRole, Resource, Signal};
 use crate::record::{DiskAction, Side};
-use crate::subjects::disks::{DiskReport, UnwatchReason, Window};
+use crate::subjects::disks::{DiskError, DiskReport, UnwatchReason};
 use crate::subjects::{Decision, DiskDecision, StallDecision};
 use crate::units::DeviceNumber;
 
@@ -62,10 +62,8 @@ pub fn log(decision: Decision) {
             forks,
             limit,
         } => info!(cgroup, forks, limit, "forks refused at the limit on tasks"),
-        Decision::LargestPods(pods) => {
-            let text = |(pod, tasks): &(String, u64)| format!("{pod}={tasks}");
-            let pods: Vec<String> = pods.iter().map(text).collect();
-            info!(pods = escape(pods.join(" ")), "pods with most tasks");
+        Decision::LargestPods { resource, pods } => {
+            info!(resource = resource.as_str(), %pods, "largest pods");
         }
         Decision::KillsReportedByNumber { cgroup, kills } => {
             info!(
@@ -142,15 +140,28 @@ fn log_disk(decision: DiskDecision) {
         DiskDecision::HealthChanged {
             device,
             name,
+            role,
             health,
+            details,
         } => {
+            let role = match role {
+                DiskRole::Node => "node",
+                DiskRole::Volume => "volume",
+            };
             let health = match health {
                 Health::Healthy => "healthy",
                 Health::Slow => "slow",
                 Health::Stalled => "stalled",
                 Health::Failing => "failing",
             };
-            info!(%device, disk = %escape(&name), health, "disk health changed");
+            info!(%device, disk = %escape(&name), role, health, %details, "disk health changed");
+        }
+        DiskDecision::ReadOnly {
+            filesystem,
+            read_only,
+        } => {
+            let filesystem = filesystem.as_str();
+            info!(filesystem, read_only, "file system changed");
         }
     }
 }
@@ -169,14 +180,21 @@ fn log_kill(finding: &Finding) {
 }
 
 fn log_disk_report(device: DeviceNumber, report: DiskReport) {
-    let in_window = |window: Window, health| {
-        let Window { total, slow, max } = window;
-        info!(%device, health, total, slow, max_ms = max.as_millis(), "disk reported");
-    };
     match report {
-        DiskReport::Slow(window) => in_window(window, "slow"),
-        DiskReport::Healthy(window) => in_window(window, "healthy"),
-        DiskReport::Errors => info!(%device, "disk errors reported"),
+        DiskReport::SlowWindow(window) => {
+            let Window {
+                judged,
+                slow,
+                length,
+                longest,
+            } = window;
+            let (length_ms, max_ms) = (length.as_millis(), longest.as_millis());
+            debug!(%device, judged, slow, length_ms, max_ms, "slow window of a disk");
+        }
+        DiskReport::Error(DiskError { write, errno }) => {
+            let operation = if write { "write" } else { "read" };
+            info!(%device, operation, errno, "disk error reported");
+        }
     }
 }
 
@@ -233,18 +251,32 @@ mod tests {
             last_exceeded: BootNanos(7),
         };
         let window = Window {
-            total: 65,
+            judged: 65,
             slow: 61,
-            max: Duration::from_millis(120),
+            length: Duration::from_secs(1),
+            longest: Duration::from_millis(120),
+        };
+        let error = DiskError {
+            write: true,
+            errno: 5,
+        };
+        let health = DiskDecision::HealthChanged {
+            device,
+            name: "sd\na".to_owned(),
+            role: DiskRole::Node,
+            health: Health::Slow,
+            details: "61 of 65".to_owned(),
         };
         let rows = [
+            (disk(DiskReport::SlowWindow(window)), ""),
             (
-                disk(DiskReport::Slow(window)),
-                "INFO disk reported device=8:0 health=\"slow\" total=65 slow=61 max_ms=120",
+                disk(DiskReport::Error(error)),
+                "INFO disk error reported device=8:0 operation=\"write\" errno=5",
             ),
             (
-                disk(DiskReport::Errors),
-                "INFO disk errors reported device=8:0",
+                Decision::Disk(health),
+                "INFO disk health changed device=8:0 disk=sd\\na role=\"node\" health=\"slow\" \
+                 details=61 of 65",
             ),
             (
                 Decision::Disk(DiskDecision::Announced(DiskChange {
@@ -279,8 +311,11 @@ mod tests {
                  some_avg10=41.5 some_avg60=12.0",
             ),
             (
-                Decision::LargestPods(vec![("a\u{1b}[31m".to_owned(), 64), ("b".to_owned(), 2)]),
-                "INFO pods with most tasks pods=\"a\\\\u{1b}[31m=64 b=2\"",
+                Decision::LargestPods {
+                    resource: Resource::Pids,
+                    pods: "most tasks: pod a/b (64)".to_owned(),
+                },
+                "INFO largest pods resource=\"pids\" pods=most tasks: pod a/b (64)",
             ),
             (
                 Decision::SourcesLost {

@@ -28,6 +28,7 @@ use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Readiness, Server, Site, StateRequest};
 use crate::subjects::Decision;
+use crate::units::latency::DiskLatency;
 
 mod scrape;
 
@@ -142,9 +143,9 @@ impl Metering {
             Ok(Record::LogEnded) => "log_ended",
             Ok(Record::PidCrossing { .. }) => "pid_crossing",
             Ok(Record::PidTrend { .. }) => "pid_trend",
-            Ok(Record::DiskState { .. }) => "disk_state",
+            Ok(Record::SlowWindow { .. }) => "slow_window",
             Ok(Record::CgroupsChanged { .. }) => "cgroups_changed",
-            Ok(Record::DiskErrors { .. }) => "disk_errors",
+            Ok(Record::DiskError { .. }) => "disk_errors",
             Ok(Record::Disk(_) | Record::DisksMissed) => "disk",
             Ok(Record::Stall { .. }) => "stall",
             Ok(Record::Unknown { .. }) => "unknown",
@@ -381,7 +382,12 @@ impl Metering {
     }
 
     /// All metrics, with current values.
-    pub fn text(&self, figures: &ProbeCounters, disks: &[(&str, &[u64])], now: Now) -> String {
+    pub fn text(
+        &self,
+        figures: &ProbeCounters,
+        disks: &[(&str, &DiskLatency)],
+        now: Now,
+    ) -> String {
         self.counted_by_the_kernel(figures);
         self.counted_by_the_client();
         self.process(now);

@@ -206,9 +206,10 @@ async fn slow_disk(stage: &Stage, draws: &Draws) {
     if draws.below(3) == 0 {
         return kernel.disk_errors(SDA).await;
     }
-    kernel.disk_state(SDA, Side::Over).await;
-    pass(Duration::from_secs(draws.below(120))).await;
-    kernel.disk_state(SDA, Side::Under).await;
+    for _ in 0..draws.below(120) {
+        kernel.slow_window(SDA).await;
+        pass(Duration::from_secs(1)).await;
+    }
 }
 
 /// Requests to a disk do not complete for a while, and tasks wait for them.

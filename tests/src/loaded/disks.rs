@@ -6,13 +6,13 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use agent_common::settings::{DISK_FAILING, DISK_WELL};
+use agent_common::settings::{CLASS_JUDGED, CLASS_WRITE, ERRORS_PER_WINDOW};
 use agent_common::{DiskEntry, DropReason};
 use nix::mount::{MsFlags, mount, umount};
-use nodepulse::clock::Clock;
+use nodepulse::clock::{BootNanos, Clock};
 use nodepulse::host::{HostRoot, block};
 use nodepulse::os::uevent;
-use nodepulse::record::{DiskAction, Record, Side};
+use nodepulse::record::{DiskAction, Record};
 use nodepulse::units::DeviceNumber;
 use tokio::sync::mpsc;
 
@@ -32,8 +32,8 @@ pub struct Disk<'a> {
     pub device: DeviceNumber,
 }
 
-/// Requests over the limit make the disk under `file` slow, and those under it do not. The histogram
-/// is as good as a sample of a quarter.
+/// Requests over the limit make a window of the disk under `file` slow, and those under it do not. The
+/// histogram is as good as a sample of a quarter.
 pub async fn limit(
     loaded: &mut Loaded,
     file: &DirectFile,
@@ -44,38 +44,44 @@ pub async fn limit(
     // Who used the disk just before it was watched is remembered for a moment.
     let begun = eventually("first request", || {
         file.write(1).expect("the disk takes it");
-        let entry = entry(loaded, device);
-        (entry.completed > 0).then_some(entry.completed).ok_or(())
+        match completed(&entry(loaded, device)) {
+            0 => Err(()),
+            some => Ok(some),
+        }
     });
     let begun = begun.await;
     (0..4000).try_for_each(|_| file.read(0))?;
     let entry = entry(loaded, device);
-    let completed = entry.completed;
+    let completed = completed(&entry);
     // On a busy machine a run of a program is left out now and then: up to 60 of 4,000 were.
     assert!(completed >= begun + 3600, "{completed} completed");
-    assert_eq!((entry.state, entry.slow), (0, 0), "nothing takes an hour");
+    let of_reads = entry.completed[CLASS_JUDGED];
+    assert!(of_reads >= 3600, "direct reads are judged: {of_reads}");
+    assert_eq!(entry.slow, 0, "nothing takes an hour");
     // Six times the standard deviation of such a sample.
-    let in_slots: u64 = entry.histogram.iter().sum();
-    let off = in_slots.abs_diff(completed);
-    assert!(off < completed / 6, "{in_slots} in the histogram");
+    let in_buckets: u64 = entry.histogram.iter().flatten().sum();
+    let off = in_buckets.abs_diff(completed);
+    assert!(off < completed / 6, "{in_buckets} in the histogram");
+    assert!(
+        entry.sum_ns[0] > 0 && entry.sum_ns[1] > 0,
+        "both were timed"
+    );
 
     // Everything takes a nanosecond.
     loaded.kernel.watch_disk(device, watch(1))?;
     file.write(200)?;
-    let (side, slow, _) = loaded.next("disk state", |e| state_of(e, device)).await;
-    assert_eq!((side, slow > 0), (Side::Over, true));
-
-    loaded.kernel.end_disk_state(device)?;
-    assert_eq!(self::entry(loaded, device).state, 0);
+    let window = loaded.next("slow window", |e| window_of(e, device)).await;
+    assert!(window.judged >= 5, "{window:?}");
+    assert_eq!(window.slow, window.judged, "all of them are over the limit");
     let losses = loaded.kernel.losses()?;
     assert!(losses.contains(&(DropReason::NoStartTime, 0)));
     Ok(format!(
-        "{completed} completed, {in_slots} by the histogram"
+        "{completed} completed, {in_buckets} by the histogram"
     ))
 }
 
-/// One disk that finishes 20 requests a second, and one without a limit: the first becomes
-/// slow with its first window, the other never.
+/// One disk that finishes 20 requests a second, and one without a limit: windows of the first are
+/// slow, from the first one on, and those of the other never.
 pub async fn throttled(loaded: &mut Loaded, slow: Disk<'_>, fast: Disk<'_>) -> io::Result<String> {
     const WINDOW: Duration = Duration::from_secs(1);
     // The throttled one takes 50 ms a request; anything else takes that long on no machine.
@@ -86,67 +92,67 @@ pub async fn throttled(loaded: &mut Loaded, slow: Disk<'_>, fast: Disk<'_>) -> i
     }
     let start = Clock::kernel().now().boot;
     let [at_slow, at_fast] = files.map(|file| thread::spawn(move || file?.write(40)));
-    let (side, at, total) = loaded
-        .next("state of the slow disk", |event| match event {
-            Record::DiskState {
-                device,
-                side,
-                at,
-                total,
-                ..
-            } if *device == slow.device => Some((*side, *at, *total)),
-            _ => None,
-        })
+    let first = loaded
+        .next("slow window", |event| window_of(event, slow.device))
         .await;
-    let took = at.since(start);
-    assert_eq!(side, Side::Over);
+    let took = first.at.since(start);
+    assert!(first.slow * 2 >= first.judged, "{first:?}");
     assert!(took >= WINDOW && took < WINDOW * 13 / 10, "after {took:?}");
+    let (length, longest) = (WINDOW * 13 / 10, WINDOW);
+    assert!(first.length >= WINDOW && first.length < length, "{first:?}");
+    assert!(first.longest < longest, "{first:?}");
     for writer in [at_slow, at_fast] {
         writer.join().expect("the writer does not panic")?;
     }
     let seen = loaded.all_within(Duration::from_millis(200)).await;
-    let of_fast = seen.iter().find_map(|event| state_of(event, fast.device));
+    let of_fast = seen.iter().find_map(|event| window_of(event, fast.device));
     assert_eq!(of_fast, None, "the fast disk stays quiet");
     let quick = entry(loaded, fast.device);
-    assert!(quick.completed >= 40, "{} completed", quick.completed);
-    assert_eq!(quick.state, 0);
-    loaded.kernel.end_disk_state(slow.device)?;
+    assert!(completed(&quick) >= 40, "{:?} completed", quick.completed);
+    assert_eq!(quick.slow, 0);
     Ok(format!(
-        "over after {} ms and {total} requests",
-        took.as_millis()
+        "slow after {} ms and {} requests",
+        took.as_millis(),
+        first.judged
     ))
 }
 
-/// A disk whose reads fail is failing at once, and well again some windows after the last error.
+/// Reads that fail are reported, and a few of them only if there are many.
 pub async fn failing(
     loaded: &mut Loaded,
     disk: Disk<'_>,
     read_bad: impl Fn() -> io::Result<()>,
 ) -> io::Result<String> {
-    // Nothing takes an hour, so that errors alone move it.
-    let watch = DiskEntry::new(HOUR_NS, 20 * MILLISECOND_NS);
+    const FAILED: u64 = 10;
+    // Nothing takes an hour, and no window ends.
+    let watch = DiskEntry::new(HOUR_NS, HOUR_NS);
     loaded.kernel.watch_disk(disk.device, watch)?;
-    read_bad().expect_err("the disk cannot read this");
-    let of_disk = |event: &Record| {
-        matches!(event, Record::DiskErrors { device, .. } if *device == disk.device).then_some(())
-    };
-    loaded.next("error of the disk", of_disk).await;
-    let failed = entry(loaded, disk.device);
-    assert_eq!(failed.state, DISK_FAILING);
-    assert!(failed.errors > 0, "counted");
-
-    let file = DirectFile::device(disk.node)?;
-    eventually("end of the errors", || {
-        file.write(1).expect("the rest of the disk is good");
-        match entry(loaded, disk.device).state {
-            DISK_WELL => Ok(()),
-            state => Err(state),
-        }
-    })
-    .await;
-    let side = loaded.next("end of the errors", |e| state_of(e, disk.device));
-    assert_eq!(side.await.0, Side::Under);
-    Ok(format!("{} failed requests", failed.errors))
+    let mut errno = None;
+    for _ in 0..FAILED {
+        let error = read_bad().expect_err("the disk cannot read this");
+        errno = error.raw_os_error();
+    }
+    let seen = loaded.all_within(Duration::from_millis(200)).await;
+    let errors = seen.iter().filter_map(|event| match event {
+        Record::DiskError {
+            device,
+            write,
+            errno,
+            ..
+        } if *device == disk.device => Some((*write, *errno)),
+        _ => None,
+    });
+    let errors: Vec<_> = errors.collect();
+    let entry = entry(loaded, disk.device);
+    assert!(entry.errors >= FAILED, "{} counted", entry.errors);
+    assert_eq!(entry.errors_reported, ERRORS_PER_WINDOW);
+    assert_eq!(errors.len() as u64, ERRORS_PER_WINDOW, "{errors:?}");
+    for (write, number) in &errors {
+        assert!(!write, "a read failed");
+        assert_eq!(Some(*number), errno, "as the reader has it");
+    }
+    assert_eq!(completed(&entry), 0, "a failed request is not counted");
+    Ok(format!("{} failed requests, {errors:?}", entry.errors))
 }
 
 /// What is done to the disk whose name is meant is announced.
@@ -211,11 +217,12 @@ pub async fn flush_and_zero(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<S
     }
     file.punch(20)?;
     let entry = entry(loaded, disk.device);
-    assert_eq!((entry.completed, entry.slow, entry.state), (0, 0, 0));
-    assert_eq!(entry.errors, 0);
+    assert_eq!((completed(&entry), entry.slow, entry.errors), (0, 0, 0));
     file.write(1)?;
     let completed = self::entry(loaded, disk.device).completed;
-    assert_eq!(completed, 1, "a write is seen");
+    let mut expected = [0; 4];
+    expected[CLASS_JUDGED | CLASS_WRITE] = 1;
+    assert_eq!(completed, expected, "a small direct write is judged");
     Ok("20 flushes, 20 zeroed blocks: none counted".to_owned())
 }
 
@@ -244,7 +251,7 @@ pub async fn discard(loaded: &mut Loaded, disk: Disk<'_>, at: &Path) -> io::Resu
     umount(at)?;
     fs::write(&switch, "0")?;
     let traced = traced(disk.device)?;
-    let completed = entry(loaded, disk.device).completed;
+    let completed = completed(&entry(loaded, disk.device));
     assert_eq!(completed, traced.reads_and_writes, "{traced:?}");
     Ok(format!("{completed} counted of {traced:?}"))
 }
@@ -292,17 +299,45 @@ fn count(text: &str, device: &str) -> Traced {
     traced
 }
 
-fn state_of(event: &Record, of: DeviceNumber) -> Option<(Side, u32, Duration)> {
+/// A window in which a disk was slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlowWindow {
+    /// End of the window.
+    pub at: BootNanos,
+    /// Judged requests.
+    pub judged: u32,
+    /// Those of them that were slow.
+    pub slow: u32,
+    /// Its length.
+    pub length: Duration,
+    /// Longest latency.
+    pub longest: Duration,
+}
+
+/// The window that is in a record about this disk.
+pub fn window_of(event: &Record, of: DeviceNumber) -> Option<SlowWindow> {
     match event {
-        Record::DiskState {
+        Record::SlowWindow {
+            at,
             device,
-            side,
+            judged,
             slow,
-            max,
-            ..
-        } if *device == of => Some((*side, *slow, *max)),
+            length,
+            longest,
+        } if *device == of => Some(SlowWindow {
+            at: *at,
+            judged: *judged,
+            slow: *slow,
+            length: *length,
+            longest: *longest,
+        }),
         _ => None,
     }
+}
+
+/// Reads and writes that were completed.
+pub fn completed(entry: &DiskEntry) -> u64 {
+    entry.completed.iter().sum()
 }
 
 fn entry(loaded: &Loaded, device: DeviceNumber) -> DiskEntry {

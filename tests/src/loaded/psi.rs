@@ -6,12 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use nodepulse::clock::Clock;
 use nodepulse::host::{HostRoot, block};
 use nodepulse::os::psi;
-use nodepulse::pressure::disks::{DiskBoard, DiskSample, Health, STALLED_AFTER};
-use nodepulse::reading::{Stall, StallKind, StallOf};
+use nodepulse::pressure::disks::{DiskBoard, DiskRules, DiskSample, Health, Measured};
+use nodepulse::reading::{DiskRole, Stall, StallKind, StallOf};
 use nodepulse::record::{Received, Record};
 use nodepulse::units::DeviceNumber;
 use tokio::sync::mpsc;
@@ -77,6 +78,9 @@ pub async fn memory(provoke: &Provoke, dir: &Path) -> io::Result<String> {
     Ok("fired".to_owned())
 }
 
+/// The shortest `diskIO.stalledAfter`.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
+
 /// A disk that is made to hang by `hang(true)` is stalled according to two samples of its counters, the
 /// first when the trigger fires, and healthy again after `hang(false)`.
 pub async fn hung(
@@ -86,8 +90,13 @@ pub async fn hung(
 ) -> io::Result<String> {
     let (name, device) = disk;
     let mut events = listen(StallKind::Io)?;
-    let mut board = DiskBoard::default();
-    board.watch(device, name.to_owned(), STALLED_AFTER);
+    let rules = DiskRules {
+        slow_for: Duration::from_secs(15),
+        min_stall: 10.0,
+        stalled_after: STALLED_AFTER,
+    };
+    let mut board = DiskBoard::new(rules, Measured::ByProgram);
+    board.watch(device, name.to_owned(), DiskRole::Node, STALLED_AFTER);
     hang(true)?;
     let start = Clock::kernel().now().boot;
     let hanging = Hanging(&hang);
@@ -132,10 +141,11 @@ async fn until(board: &mut DiskBoard, disk: (&str, DeviceNumber), health: Health
                 in_flight: counters.in_flight,
                 ..DiskSample::default()
             };
-            board.suspect();
+            board.suspect(now);
             board.apply_sample(device, sample, None, now);
             samples += 1;
-            tokio::time::sleep(STALLED_AFTER).await;
+            let next = board.sample_at().map(|at| at.since(now));
+            tokio::time::sleep(next.unwrap_or(STALLED_AFTER)).await;
         }
     };
     let found = tokio::time::timeout(SOON, search).await;

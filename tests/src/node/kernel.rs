@@ -11,7 +11,9 @@ use agent_common::event::{
     SOURCE_INFERRED, VIA_TASK,
 };
 use agent_common::settings::device_key;
-use agent_common::{ABI_VERSION, DiskState, EventKind, Header, OomKill, PidCrossing, PidTrend};
+use agent_common::{
+    ABI_VERSION, DiskError, EventKind, Header, OomKill, PidCrossing, PidTrend, SlowWindow,
+};
 use nodepulse::clock::Clock;
 use nodepulse::record::decode::decode;
 use nodepulse::record::{Received, Record, ScopeSource, Side};
@@ -83,15 +85,16 @@ impl Kernel {
         .await;
     }
 
-    /// A disk, by its numbers, became slow or is quick again.
-    pub async fn disk_state(&self, (major, minor): (u32, u32), side: Side) {
-        self.send(&DiskState {
-            header: self.header::<DiskState>(EventKind::DiskState),
+    /// A disk was slow for the last second, which is long enough with the settings of a test.
+    pub async fn slow_window(&self, (major, minor): (u32, u32)) {
+        self.send(&SlowWindow {
+            header: self.header::<SlowWindow>(EventKind::SlowWindow),
             dev: device_key(major, minor),
-            state: u32::from(side == Side::Over),
-            total: 10,
+            judged: 10,
             slow: 9,
+            pad: 0,
             window_ns: 1_000_000_000,
+            ago_ns: 0,
             max_ns: 800_000_000,
         })
         .await;
@@ -164,16 +167,14 @@ impl Kernel {
         }
     }
 
-    /// A disk that was well returned an error.
+    /// A read of a disk failed.
     pub async fn disk_errors(&self, (major, minor): (u32, u32)) {
-        self.send(&DiskState {
-            header: self.header::<DiskState>(EventKind::DiskState),
+        self.send(&DiskError {
+            header: self.header::<DiskError>(EventKind::DiskError),
             dev: device_key(major, minor),
-            state: 2,
-            total: 0,
-            slow: 0,
-            window_ns: 0,
-            max_ns: 0,
+            op: 0,
+            errno: 5,
+            pad: 0,
         })
         .await;
     }

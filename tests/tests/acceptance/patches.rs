@@ -172,7 +172,7 @@ async fn a034_transition_times_change_with_the_status_only() {
     crowd(&stage).await;
     view.becomes("PIDPressure", "True", SOON).await;
     let up = times();
-    let moved = |before: &[Value; 5], after: &[Value; 5]| {
+    let moved = |before: &[Value; 6], after: &[Value; 6]| {
         let pairs = CONDITION_TYPES.into_iter().zip(before.iter().zip(after));
         pairs
             .filter(|(_, (before, after))| before != after)
@@ -184,7 +184,7 @@ async fn a034_transition_times_change_with_the_status_only() {
     assert!(up[2].as_str().unwrap().ends_with(&second), "{}", up[2]);
     // New words under an old status are no transition.
     change(&stage, |node| {
-        node["status"]["conditions"][4]["message"] = json!("theirs")
+        node["status"]["conditions"][5]["message"] = json!("theirs")
     });
     pass(TICK).await;
     assert_eq!(
@@ -259,7 +259,7 @@ async fn a038_unknown_conditions_are_corrected() {
     let events = view.event_reasons();
     change(&stage, |node| {
         // As the node lifecycle controller does: it knows of four.
-        for n in [0, 1, 2, 4] {
+        for n in [0, 1, 2, 5] {
             let condition = &mut node["status"]["conditions"][n];
             condition["status"] = json!("Unknown");
             condition["reason"] = json!("NodeStatusUnknown");
@@ -268,7 +268,10 @@ async fn a038_unknown_conditions_are_corrected() {
     });
     pass(TICK).await;
     let statuses = CONDITION_TYPES.map(|type_| view.status(type_));
-    assert_eq!(statuses, ["False", "False", "False", "False", "True"]);
+    assert_eq!(
+        statuses,
+        ["False", "False", "False", "False", "False", "True"]
+    );
     assert_eq!(view.condition("Ready")["reason"], "KubeletReady");
     assert_eq!(
         view.condition("PIDPressure")["reason"],

@@ -78,7 +78,7 @@ pub fn local_addresses() -> [Option<IpAddr>; 2] {
     })
 }
 
-/// A new Node has its conditions in the kubelet's order, Ready the last. nodepulse has one more before
+/// A new Node has its conditions in the kubelet's order, Ready the last. nodepulse has two more before
 /// it.
 #[tokio::test(start_paused = true)]
 async fn a042_ready_is_the_last_condition() {
@@ -88,6 +88,7 @@ async fn a042_ready_is_the_last_condition() {
         ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
         ("PIDPressure", "False", "KubeletHasSufficientPID"),
         ("DiskIOPressure", "False", "DisksResponsive"),
+        ("DiskFailing", "False", "DisksHealthy"),
         ("Ready", "True", "KubeletReady"),
     ];
     let view = stage.view();
@@ -168,7 +169,7 @@ async fn a051_ids_are_those_of_the_machine() {
         assert_eq!(there["nodeInfo"][key], format!("The-{key}"));
         assert_eq!(without_files["nodeInfo"][key], "", "{key}");
     }
-    assert_eq!(without_files["conditions"][4]["status"], "True");
+    assert_eq!(without_files["conditions"][5]["status"], "True");
 }
 
 /// A boot ID other than the stored one is one `Rebooted` in the life of a process, and is stored.

@@ -27,12 +27,13 @@ pub const TRANSITION: Duration = Duration::from_mins(5);
 pub const FEW: u64 = 200;
 pub const MANY: u64 = 9_600;
 
-/// In the order in which a new Node gets them. The fourth is not a kubelet's.
-pub const CONDITION_TYPES: [&str; 5] = [
+/// In the order in which a new Node gets them. The fourth and the fifth are not a kubelet's.
+pub const CONDITION_TYPES: [&str; 6] = [
     "MemoryPressure",
     "DiskPressure",
     "PIDPressure",
     "DiskIOPressure",
+    "DiskFailing",
     "Ready",
 ];
 

@@ -21,6 +21,7 @@ fn is_kept(node: &Value) -> bool {
         "DiskPressure",
         "PIDPressure",
         "DiskIOPressure",
+        "DiskFailing",
         "Ready",
     ];
     types.iter().all(|type_| condition(node, type_).is_object())

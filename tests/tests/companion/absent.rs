@@ -59,7 +59,7 @@ async fn a_node_that_is_deleted_is_waited_for_and_never_created() {
     let late = at - created;
     assert!(late <= Duration::from_secs(46), "{late:?} late");
     assert_eq!(condition["reason"], "LowPIDs");
-    assert_eq!(sim.view().condition_types().len(), 14);
+    assert_eq!(sim.view().condition_types().len(), 15);
     writes_only_nodepulse_fields(&sim.api);
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nodepulse::reading::{StallKind, StallOf};
-use nodepulse::record::{ScopeSource, Side};
+use nodepulse::record::ScopeSource;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::Recorded;
 use nodepulse_tests::node::{Kill, Limit, Node, pass};
@@ -16,7 +16,7 @@ use crate::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn it_reads_once_and_adds_nine_conditions_before_ready() {
+async fn it_reads_once_and_adds_ten_conditions_before_ready() {
     let api = cluster();
     let before = theirs(&api.object(NODE).unwrap());
     let sim = Sim::on(&api, |node| node).await;
@@ -26,10 +26,10 @@ async fn it_reads_once_and_adds_nine_conditions_before_ready() {
     assert_eq!(lines(&about_the_node), expected);
     assert_eq!(theirs(&sim.view().node().unwrap()), before);
     let all = sim.view().condition_types();
-    assert_eq!(all.len(), 14);
+    assert_eq!(all.len(), 15);
     // At the place at which the API's merge inserts new ones.
-    assert_eq!(all[..9], types());
-    assert_eq!(all[13], "Ready");
+    assert_eq!(all[..10], types());
+    assert_eq!(all[14], "Ready");
     let rows = [
         "MemoryAvailable",
         "PIDsAvailable",
@@ -56,12 +56,13 @@ async fn by_default_five_conditions_are_written() {
     let node = Node::companion("worker-1").host(calm()).start(&api);
     pass(Duration::from_secs(60)).await;
     let view = View::of(&api, "worker-1");
-    let nodepulse: Vec<_> = view.condition_types().into_iter().take(6).collect();
+    let nodepulse: Vec<_> = view.condition_types().into_iter().take(7).collect();
     let expected = [
         "MemoryLow",
         "PIDsLow",
         "DiskSpaceLow",
         "DiskIOPressure",
+        "DiskFailing",
         "MemoryStallPressure",
         "NetworkUnavailable",
     ];
@@ -153,7 +154,7 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         (PodsKill, none, none, "MemoryLow", "PodsOOMKill", "the kernel killed a process at the memory limit of the pods cgroup /kubepods".to_owned(), "MemoryAvailable"),
         (Pids, none, SAMPLE_INTERVAL, "PIDsLow", "LowPIDs", format!("pid.available has been below 10% {lately}"), "PIDsAvailable"),
         (PodsPids, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
-        (Disk, none, none, "DiskIOPressure", "SlowDisk", "slow disk: sda".to_owned(), "DisksResponsive"),
+        (Disk, Duration::from_secs(1), Duration::from_secs(4), "DiskIOPressure", "SlowDisk", "slow disk: sda".to_owned(), "DisksResponsive"),
         (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "OOM incidents in pods: at least 5, in at least 3 pods, within 10 minutes".to_owned(), "FewOOMKills"),
         (Waits(StallOf::Node, StallKind::Memory), none, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 15% {lately}"), "NotStalled"),
         (Waits(StallOf::Node, StallKind::Io), none, SAMPLE_INTERVAL, "DiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
@@ -232,14 +233,14 @@ async fn another_disk_and_a_confirmed_kill_are_reported_regularly_and_are_no_tra
     let sim = Sim::with(&cluster(), host, |node| node).await;
     let view = sim.view();
     pass(Duration::from_secs(60)).await;
-    sim.node.kernel().disk_state((8, 0), Side::Over).await;
+    sim.node.kernel().slow_window((8, 0)).await;
     let (first, _) = view.becomes("DiskIOPressure", "True", SOON).await;
     pass(Duration::from_millis(500)).await;
     // For longer than until the next regular computation.
-    for _ in 0..6 {
-        sim.node.kernel().disk_state((8, 0), Side::Over).await;
-        sim.node.kernel().disk_state((8, 16), Side::Over).await;
-        pass(Duration::from_secs(2)).await;
+    for _ in 0..12 {
+        sim.node.kernel().slow_window((8, 0)).await;
+        sim.node.kernel().slow_window((8, 16)).await;
+        pass(Duration::from_secs(1)).await;
     }
     let second = view.condition("DiskIOPressure");
     assert_eq!(second["message"], "slow disk: sda, sdb");

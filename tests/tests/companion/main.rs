@@ -300,7 +300,7 @@ impl Sim {
             Cause::PodsKill => self.kill(Limit::Of(PODS)).await,
             Cause::Pids => self.crowd().await,
             Cause::PodsPids => drop(self.host.pods_pids(95, Some(100))),
-            Cause::Disk => self.node.kernel().disk_state((8, 0), Side::Over).await,
+            Cause::Disk => self.node.kernel().slow_window((8, 0)).await,
             Cause::Kills => self.kills_in(&KILLED_PODS, 5).await,
             Cause::Stall(of, kind) => {
                 self.waits(of, kind, 80.0);
@@ -312,11 +312,15 @@ impl Sim {
     async fn end(&self, cause: Cause) {
         self.host.mem_working_set(PLENTY);
         match cause {
-            Cause::Memory | Cause::GlobalKill | Cause::PodsKill | Cause::Kills => {}
+            Cause::Memory
+            | Cause::GlobalKill
+            | Cause::PodsKill
+            | Cause::Kills
+            // Without slow windows it is responsive again.
+            | Cause::Disk => {}
             Cause::PodsMemory => drop(self.host.pods_working_set("2Gi")),
             Cause::Pids => drop(self.host.tasks(200)),
             Cause::PodsPids => drop(self.host.pods_pids(5, Some(100))),
-            Cause::Disk => self.node.kernel().disk_state((8, 0), Side::Under).await,
             Cause::Stall(of, kind) => self.waits(of, kind, 0.0),
         }
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use nodepulse::api::{Client, companion, transport};
 use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
-use nodepulse::record::Side;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::node::pass;
@@ -91,14 +90,14 @@ async fn conditions_that_another_client_removes_or_changes_are_corrected_with_th
     changed.unwrap()["status"] = json!("True");
     sim.api.put_object(node);
 
-    sim.node.kernel().disk_state((8, 0), Side::Over).await;
+    sim.node.kernel().slow_window((8, 0)).await;
     sim.view().becomes("DiskIOPressure", "True", SOON).await;
     let mut after = sim.view().condition("MemoryLow");
     assert_ne!(after["lastHeartbeatTime"], before["lastHeartbeatTime"]);
     after["lastHeartbeatTime"] = before["lastHeartbeatTime"].clone();
     assert_eq!(after, before);
     assert_eq!(sim.view().status("PIDsLow"), "False");
-    assert_eq!(sim.view().condition_types().len(), 14);
+    assert_eq!(sim.view().condition_types().len(), 15);
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +119,7 @@ async fn a_condition_that_is_turned_off_is_removed_from_the_node_with_its_taint(
     pass(Duration::from_secs(1)).await;
     let types = sim.view().condition_types();
     assert!(!types.contains(&"MemoryLow".to_owned()), "{types:?}");
-    assert_eq!((types.len(), types[0].as_str()), (9, "PIDsLow"));
+    assert_eq!((types.len(), types[0].as_str()), (10, "PIDsLow"));
     assert_eq!(taint_keys(sim.view()), ["dedicated"]);
     let deletion = json!({ "type": "MemoryLow", "$patch": "delete" });
     let first = patches(&api).remove(0).body.unwrap();
@@ -153,7 +152,7 @@ async fn nodepulse_conditions_can_be_removed_and_everything_else_is_unchanged() 
     let client = Client::new(config, transport::in_memory(dial), SOON).unwrap();
     let removed = companion::remove(&client, "worker-1", &NodepulseCondition::ALL, &[]).await;
     let removed = removed.unwrap();
-    assert_eq!((removed.conditions, removed.taints), (9, 1));
+    assert_eq!((removed.conditions, removed.taints), (10, 1));
     let node = api.object(NODE).unwrap();
     assert_eq!(theirs(&node), before);
     assert_eq!(node["status"]["conditions"].as_array().unwrap().len(), 5);

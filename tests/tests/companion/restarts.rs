@@ -68,6 +68,7 @@ async fn the_transition_period_of_a_stored_true_begins_with_the_first_sample_how
         "MemoryLow",
         "PIDsLow",
         "DiskIOPressure",
+        "DiskFailing",
         "FrequentOOMKills",
         "DiskStallPressure",
     ];

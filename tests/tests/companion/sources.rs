@@ -168,7 +168,7 @@ async fn a_signal_that_is_off_or_has_no_files_is_unknown_from_the_start() {
         all.filter(|type_| sim.view().status(type_) == status)
             .collect()
     };
-    let known = ["PIDsLow", "DiskSpaceLow", "DiskIOPressure"];
+    let known = ["PIDsLow", "DiskSpaceLow", "DiskIOPressure", "DiskFailing"];
     assert_eq!(of_status("False"), known);
     assert_eq!(of_status("Unknown").len(), 6);
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use nodepulse::record::Side;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault, Recorded};
 use nodepulse_tests::node::pass;
@@ -159,7 +158,7 @@ async fn a_rejected_taint_does_not_delay_the_others_and_is_tried_with_heartbeats
     assert_eq!(refused(), 2, "together with the other, and alone");
 
     pass(Duration::from_secs(33)).await;
-    sim.node.kernel().disk_state((8, 0), Side::Over).await;
+    sim.node.kernel().slow_window((8, 0)).await;
     sim.view().becomes("DiskIOPressure", "True", SOON).await;
     pass(Duration::from_millis(50)).await;
     let disk = "nodepulse.dev/disk-io-pressure";

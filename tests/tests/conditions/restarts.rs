@@ -158,6 +158,7 @@ async fn a_true_of_another_client_is_corrected_unless_the_source_is_unavailable(
         "PIDPressure",
         "DiskPressure",
         "DiskIOPressure",
+        "DiskFailing",
     ];
     let sim = Sim::start(|node| node).await;
     pass(Duration::from_secs(33)).await;

@@ -111,7 +111,7 @@ async fn a_condition_that_flaps_is_urgent_once_in_ten_seconds_and_delays_no_othe
         sim.node.kernel().pid_crossing(Side::Under, 200).await;
         if n == 66 {
             let slow = sim.api.now();
-            sim.node.kernel().disk_state((8, 0), Side::Over).await;
+            sim.node.kernel().slow_window((8, 0)).await;
             let (_, at) = view.becomes("DiskIOPressure", "True", SOON).await;
             assert!(at - slow <= SECOND, "{:?}", at - slow);
         }
@@ -153,7 +153,7 @@ async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation(
     cross().await;
     pass(SECOND * 2).await;
     assert_eq!(view.status("PIDPressure"), "True", "its end is not urgent");
-    sim.node.kernel().disk_state((8, 0), Side::Over).await;
+    sim.node.kernel().slow_window((8, 0)).await;
     pass(AT_ONCE).await;
     assert_eq!(view.status("PIDPressure"), "False", "carried");
     cross().await;

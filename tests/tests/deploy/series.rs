@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nodepulse::metrics::Metrics;
+use nodepulse::units::latency::DiskLatency;
 use nodepulse_tests::openmetrics::Exposition;
 use serde_json::Value;
 
@@ -35,7 +36,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     drop(metrics.process.blocked_calls.of(["a"]));
     drop(metrics.process.wakeups.of(["a"]));
     drop(metrics.process.config_reloads.of(["a"]));
-    let read = Exposition::parse(&metrics.text(&[("sda", &[1; 32])])).unwrap();
+    let read = Exposition::parse(&metrics.text(&[("sda", &DiskLatency::default())])).unwrap();
     let mut series: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for name in metrics.names() {
         for sample in &read

@@ -151,10 +151,14 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["clock", "reading", "units"]),
         IMPURE,
     ),
-    room("pods", Rooms::Only(&["object_name", "units"]), IMPURE),
+    room(
+        "pods",
+        Rooms::Only(&["escape", "object_name", "units"]),
+        IMPURE,
+    ),
     room(
         "pressure",
-        Rooms::Only(&["clock", "reading", "units"]),
+        Rooms::Only(&["clock", "pods", "reading", "units"]),
         IMPURE,
     ),
     room(

@@ -11,6 +11,7 @@ fn some_conditions_are_on_by_default_and_none_has_a_taint() {
         "PIDsLow",
         "DiskSpaceLow",
         "DiskIOPressure",
+        "DiskFailing",
         "MemoryStallPressure",
     ];
     assert_eq!(types.collect::<Vec<_>>(), expected);
@@ -55,7 +56,7 @@ fn the_environment_configures_conditions_and_taints() {
         ..Given::default()
     };
     let config = given.load().unwrap();
-    assert_eq!(config.conditions.len(), 6);
+    assert_eq!(config.conditions.len(), 7);
     let pids = &config.nodepulse_taints[&NodepulseCondition::PidsLow];
     let parts = (pids.key.as_str(), pids.value.as_str(), pids.effect.as_str());
     assert_eq!(parts, ("a.b/c", "d", "NoExecute"));

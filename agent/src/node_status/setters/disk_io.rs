@@ -20,56 +20,62 @@ const NAME_LENGTH: usize = 32;
 
 /// Appends the condition.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
-    let disks = &context.facts.disks;
-    let named = message(disks);
+    let slow = &context.facts.disks.slow;
+    let texts = Texts {
+        type_: TYPE,
+        problem: (!slow.is_empty()).then(|| ("SlowDisk", format!("slow disk: {}", list(slow)))),
+        kept: ("SlowDisk", "a disk was slow within the transition period"),
+        no_problem: ("DisksResponsive", "all disks respond in time"),
+    };
+    set_by(Resource::DiskIo, texts, context, status);
+    Ok(())
+}
+
+/// The texts of a condition about disks.
+pub(super) struct Texts {
+    /// `type`.
+    pub(super) type_: &'static str,
+    /// Reason and message while a disk has the problem.
+    pub(super) problem: Option<(&'static str, String)>,
+    /// Reason and message of a True that is kept for the transition period, if it has no other.
+    pub(super) kept: (&'static str, &'static str),
+    /// Reason and message of False.
+    pub(super) no_problem: (&'static str, &'static str),
+}
+
+/// Appends a condition about disks.
+pub(super) fn set_by(
+    resource: Resource,
+    texts: Texts,
+    context: &Context<'_>,
+    status: &mut NodeStatus,
+) {
     // Without a source a stored True does not stay.
-    let unavailable = cannot_be_read(disks);
-    let unknown = (
-        Status::Unknown,
-        SameStatus::ReplacesText,
-        UNAVAILABLE,
-        &*unavailable,
-    );
-    let pressure = context.pressure(Resource::DiskIo);
-    let (value, same, reason, message) = match pressure {
-        _ if context.lost(Resource::DiskIo).is_some() => unknown,
-        Pressure::UnderPressure { .. } if !disks.stalled.is_empty() => (
-            Status::True,
-            SameStatus::ReplacesText,
-            "StalledDisk",
-            &*named,
-        ),
-        Pressure::UnderPressure { .. } if !disks.failing.is_empty() => (
-            Status::True,
-            SameStatus::ReplacesText,
-            "DiskErrors",
-            &*named,
-        ),
-        Pressure::UnderPressure { .. } if !disks.slow.is_empty() => {
-            (Status::True, SameStatus::ReplacesText, "SlowDisk", &*named)
+    let unavailable = cannot_be_read(&context.facts.disks);
+    let replaces = SameStatus::ReplacesText;
+    let unknown = (Status::Unknown, replaces, UNAVAILABLE, &*unavailable);
+    let (value, same, reason, message) = match (context.pressure(resource), &texts.problem) {
+        _ if context.lost(resource).is_some() => unknown,
+        (Pressure::UnderPressure { .. }, Some((reason, message))) => {
+            (Status::True, replaces, *reason, &**message)
         }
-        Pressure::UnderPressure { .. } => (
-            Status::True,
-            SameStatus::KeepsText,
-            "SlowDisk",
-            "a disk was slow within the transition period",
-        ),
-        Pressure::Normal => (
-            Status::False,
-            SameStatus::ReplacesText,
-            "DisksResponsive",
-            "all disks respond in time",
-        ),
-        Pressure::Unknown => unknown,
+        (Pressure::UnderPressure { .. }, None) => {
+            let (reason, message) = texts.kept;
+            (Status::True, SameStatus::KeepsText, reason, message)
+        }
+        (Pressure::Normal, _) => {
+            let (reason, message) = texts.no_problem;
+            (Status::False, replaces, reason, message)
+        }
+        (Pressure::Unknown, _) => unknown,
     };
     let computed = ComputedCondition {
-        type_: TYPE,
+        type_: texts.type_,
         status: value,
         reason,
         message,
     };
     status.push(computed, same);
-    Ok(())
 }
 
 /// Why the state of the disks is unknown.
@@ -88,20 +94,7 @@ pub(super) fn cannot_be_read(disks: &Disks) -> String {
     format!("{what}: I/O statistics are off ({files}{more})")
 }
 
-fn message(disks: &Disks) -> String {
-    [
-        ("stalled disk", &disks.stalled),
-        ("disk errors", &disks.failing),
-        ("slow disk", &disks.slow),
-    ]
-    .into_iter()
-    .filter(|(_, names)| !names.is_empty())
-    .map(|(what, names)| format!("{what}: {}", list(names)))
-    .collect::<Vec<_>>()
-    .join("; ")
-}
-
-fn list(names: &[String]) -> String {
+pub(super) fn list(names: &[String]) -> String {
     let first = names
         .iter()
         .take(MAX_NAMED)
@@ -140,18 +133,12 @@ mod tests {
         last_exceeded: BootNanos(1),
     };
 
-    fn condition(
-        pressure: Pressure,
-        stalled: &[&str],
-        slow: &[&str],
-        before: Option<Condition>,
-    ) -> Condition {
-        let names = |of: &[&str]| of.iter().map(|&name| name.to_owned()).collect();
+    fn condition(pressure: Pressure, slow: &[&str], before: Option<Condition>) -> Condition {
         let mut facts = facts();
         facts.pressures.insert(Resource::DiskIo, pressure);
         facts.disks = Disks {
-            slow: names(slow),
-            stalled: names(stalled),
+            slow: slow.iter().map(|&name| name.to_owned()).collect(),
+            stalled: vec!["sdz".to_owned()],
             ..Disks::default()
         };
         let stored = StoredNode {
@@ -159,66 +146,33 @@ mod tests {
             ..StoredNode::default()
         };
         let (status, _) = compute(SETTERS, &facts, &stored, now());
-        status
-            .conditions
-            .into_iter()
-            .find(|c| c.type_ == TYPE)
-            .unwrap()
+        let mut all = status.conditions.into_iter();
+        all.find(|c| c.type_ == TYPE).unwrap()
     }
 
-    /// State, stalled and slow disks; then status, reason and message.
-    type Row<'a> = (
-        Pressure,
-        &'a [&'a str],
-        &'a [&'a str],
-        Status,
-        &'a str,
-        &'a str,
-    );
+    /// State and slow disks; then status, reason and message.
+    type Row<'a> = (Pressure, &'a [&'a str], Status, &'a str, &'a str);
 
     #[test]
     fn it_names_the_disks() {
         use Status::{False, True, Unknown};
         let hostile = format!("\u{1b}[2J{}", "x".repeat(40));
         let cut = format!("slow disk: \\u{{1b}}[2J{}", "x".repeat(28));
-        let rows: [Row<'_>; 9] = [
-            (UNDER, &[], &["sda"], True, "SlowDisk", "slow disk: sda"),
+        let five = ["a", "b", "c", "d", "e"];
+        let six = ["a", "b", "c", "d", "e", "f"];
+        let rows: [Row<'_>; 7] = [
+            (UNDER, &["sda"], True, "SlowDisk", "slow disk: sda"),
+            (UNDER, &five, True, "SlowDisk", "slow disk: a, b, c, d, e"),
             (
                 UNDER,
-                &["sdb"],
-                &[],
-                True,
-                "StalledDisk",
-                "stalled disk: sdb",
-            ),
-            (
-                UNDER,
-                &["sdb"],
-                &["sda", "sdc"],
-                True,
-                "StalledDisk",
-                "stalled disk: sdb; slow disk: sda, sdc",
-            ),
-            (
-                UNDER,
-                &[],
-                &["a", "b", "c", "d", "e"],
-                True,
-                "SlowDisk",
-                "slow disk: a, b, c, d, e",
-            ),
-            (
-                UNDER,
-                &[],
-                &["a", "b", "c", "d", "e", "f"],
+                &six,
                 True,
                 "SlowDisk",
                 "slow disk: a, b, c, d, e and 1 more",
             ),
-            (UNDER, &[], &[&hostile], True, "SlowDisk", &cut),
+            (UNDER, &[&hostile], True, "SlowDisk", &cut),
             (
                 UNDER,
-                &[],
                 &[],
                 True,
                 "SlowDisk",
@@ -227,7 +181,6 @@ mod tests {
             (
                 Pressure::Normal,
                 &[],
-                &[],
                 False,
                 "DisksResponsive",
                 "all disks respond in time",
@@ -235,19 +188,15 @@ mod tests {
             (
                 Pressure::Unknown,
                 &[],
-                &[],
                 Unknown,
                 "SourceUnavailable",
                 "the latency of the disks cannot be read",
             ),
         ];
-        for (pressure, stalled, slow, status, reason, message) in rows {
-            let c = condition(pressure, stalled, slow, None);
-            assert_eq!(
-                (c.status, &*c.reason, &*c.message),
-                (status, reason, message),
-                "{stalled:?} {slow:?}"
-            );
+        for (pressure, slow, status, reason, message) in rows {
+            let c = condition(pressure, slow, None);
+            let found = (c.status, &*c.reason, &*c.message);
+            assert_eq!(found, (status, reason, message), "{slow:?}");
         }
     }
 
@@ -276,63 +225,30 @@ mod tests {
     }
 
     #[test]
-    fn errors_rank_above_slowness_and_below_a_stall() {
-        let one = |name: &str| vec![name.to_owned()];
-        for (stalled, reason, message) in [
-            (Vec::new(), "DiskErrors", "disk errors: sdb; slow disk: sda"),
-            (
-                one("sdc"),
-                "StalledDisk",
-                "stalled disk: sdc; disk errors: sdb; slow disk: sda",
-            ),
-        ] {
-            let mut facts = facts();
-            facts.pressures.insert(Resource::DiskIo, UNDER);
-            facts.disks = Disks {
-                slow: one("sda"),
-                stalled,
-                failing: one("sdb"),
-                ..Disks::default()
-            };
-            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
-            let of_disks = status.conditions.into_iter().find(|c| c.type_ == TYPE);
-            let condition = of_disks.unwrap();
-            assert_eq!((&*condition.reason, &*condition.message), (reason, message));
-        }
-    }
-
-    #[test]
     fn the_message_follows_the_disks_and_the_transition_time_follows_the_status() {
         let then = wall(1_000_000_000);
         let at_once = wall(1_800_000_000);
-        let before = || {
-            Some(stored(
-                TYPE,
-                Status::True,
-                "StalledDisk",
-                "stalled disk: sdb",
-            ))
-        };
+        let before = || Some(stored(TYPE, Status::True, "SlowDisk", "slow disk: sdb"));
 
-        let c = condition(UNDER, &[], &["sda"], before());
+        let c = condition(UNDER, &["sda"], before());
         assert_eq!(
-            (&*c.reason, &*c.message, c.last_transition_time),
-            ("SlowDisk", "slow disk: sda", then),
+            (&*c.message, c.last_transition_time),
+            ("slow disk: sda", then),
             "another disk is no transition"
         );
-        let c = condition(UNDER, &[], &[], before());
+        let c = condition(UNDER, &[], before());
         assert_eq!(
-            (&*c.reason, &*c.message, c.last_transition_time),
-            ("StalledDisk", "stalled disk: sdb", then),
+            (&*c.message, c.last_transition_time),
+            ("slow disk: sdb", then),
             "kept: names the disk"
         );
-        let c = condition(Pressure::Normal, &[], &[], before());
+        let c = condition(Pressure::Normal, &[], before());
         assert_eq!(
             (&*c.reason, c.last_transition_time),
             ("DisksResponsive", at_once),
             "ended"
         );
-        let c = condition(Pressure::Unknown, &[], &[], before());
+        let c = condition(Pressure::Unknown, &[], before());
         assert_eq!(
             (c.status, &*c.reason, c.last_transition_time),
             (Status::Unknown, "SourceUnavailable", at_once),

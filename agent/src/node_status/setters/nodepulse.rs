@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use super::{Context, SetterError, UNAVAILABLE, cannot_be_read, disk_io as disks, signal_name};
+use super::{
+    Context, SetterError, UNAVAILABLE, cannot_be_read, disk_failing, disk_io as disks, signal_name,
+};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Status};
@@ -124,6 +126,14 @@ pub fn disk_io(context: &Context<'_>, status: &mut NodeStatus) -> Set {
         return Ok(());
     }
     disks::set(context, status)
+}
+
+/// Appends `DiskFailing`, which node mode writes too.
+pub fn disk_failing(context: &Context<'_>, status: &mut NodeStatus) -> Set {
+    if !is_on(NodepulseCondition::DiskFailing, context) {
+        return Ok(());
+    }
+    disk_failing::set(context, status)
 }
 
 /// Appends `FrequentOOMKills`.
@@ -400,10 +410,12 @@ mod tests {
         let before = vec![
             before_restart("DiskSpaceLow"),
             before_restart("DiskIOPressure"),
+            before_restart("DiskFailing"),
         ];
         let kept = [
             (Resource::Disk, Cause::Stored),
             (Resource::DiskIo, Cause::Stored),
+            (Resource::DiskFailing, Cause::Stored),
         ];
         let texts = |facts: &Facts| -> Vec<_> {
             let all = conditions_of(facts, before.clone()).into_iter();
@@ -414,8 +426,9 @@ mod tests {
         };
         let then = "stored message".to_owned();
         let expected = (Status::True, then, wall(1_000_000_000));
-        assert_eq!(texts(&with(&kept, &[])), [expected.clone(), expected]);
-        for (status, _, _) in texts(&with(&kept, &[Resource::Disk, Resource::DiskIo])) {
+        let three = [expected.clone(), expected.clone(), expected];
+        assert_eq!(texts(&with(&kept, &[])), three);
+        for (status, _, _) in texts(&with(&kept, &kept.map(|(resource, _)| resource))) {
             assert_eq!(status, Status::Unknown);
         }
     }
@@ -444,6 +457,6 @@ mod tests {
             unavailable("FrequentOOMKills"),
             unavailable("PodsDiskStallPressure"),
         ];
-        assert_eq!((all.len(), unknown), (7, expected.to_vec()));
+        assert_eq!((all.len(), unknown), (8, expected.to_vec()));
     }
 }

@@ -2,182 +2,148 @@ use super::*;
 
 const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
 const LIMIT: Duration = Duration::from_millis(20);
+const RULES: DiskRules = DiskRules {
+    slow_for: Duration::from_secs(15),
+    min_stall: 10.0,
+    stalled_after: Duration::from_secs(10),
+};
 
 fn at(seconds: u64) -> BootNanos {
     BootNanos(seconds * 1_000_000_000)
 }
 
-fn board() -> DiskBoard {
-    let mut board = DiskBoard::default();
-    board.watch(SDA, "sda".to_owned(), LIMIT);
+fn board(measured: Measured) -> DiskBoard {
+    let mut board = DiskBoard::new(RULES, measured);
+    board.watch(SDA, "sda".to_owned(), DiskRole::Node, LIMIT);
     board
 }
 
-fn sample(completed: u64, in_flight: u64) -> DiskSample {
+/// After this many reads of 30 ms each.
+fn reads(reads: u64, in_flight: u64) -> DiskSample {
     DiskSample {
-        completed,
+        completed: reads,
+        reads,
+        read_time: Duration::from_millis(30) * u32::try_from(reads).unwrap(),
         in_flight,
-        ..DiskSample::default()
+    }
+}
+
+fn window(seconds: u64) -> Window {
+    Window {
+        judged: 10,
+        slow: 10,
+        length: Duration::from_secs(seconds),
+        longest: LIMIT,
     }
 }
 
 #[test]
-fn a_slow_disk_stalls_recovers_and_ends_when_io_stops() {
-    let mut board = board();
+fn a_disk_can_be_slow_failing_and_stalled_at_once_and_the_worst_is_its_health() {
+    let mut board = board(Measured::ByProgram);
+    assert_eq!(board.sample_at(), None, "healthy disks are not sampled");
+    board.io_wait(None, at(29));
+    let slow = board.slow_window(SDA, window(15), at(30), at(30));
+    assert_eq!(slow, Some(Health::Slow));
+    assert_eq!(board.sample_at(), Some(at(32)));
+    for second in [31, 31, 31] {
+        board.error(SDA, at(second), at(31));
+    }
+    assert_eq!(board.health(SDA), Some(Health::Failing));
+    board.apply_sample(SDA, reads(5, 2), Some(at(31)), at(31));
+    assert_eq!(board.begin_sampling(at(41)), [(SDA, "sda".to_owned())]);
+    let stalled = board.apply_sample(SDA, reads(5, 2), Some(at(31)), at(41));
+    assert_eq!(stalled, Some(Health::Stalled));
+    for health in [Health::Slow, Health::Failing, Health::Stalled] {
+        assert_eq!(board.named(health), ["sda"], "{health:?}");
+    }
+    let idle = |second| (reads(9, 0), Some(at(41)), at(second));
+    let (sample, last, now) = idle(42);
     assert_eq!(
-        board.sample_at(),
-        None,
-        "nothing to sample while all disks are healthy"
+        board.apply_sample(SDA, sample, last, now),
+        Some(Health::Failing)
     );
-    assert!(board.set_health(SDA, Health::Slow, at(0)));
-    assert!(
-        !board.set_health(SDA, Health::Slow, at(0)),
-        "reported by two CPUs"
+    let (sample, last, now) = idle(90);
+    assert_eq!(
+        board.apply_sample(SDA, sample, last, now),
+        Some(Health::Failing)
     );
-    assert_eq!(board.sample_at(), Some(at(2)));
-
-    // completed, in flight, change, why
-    let script = [
-        (100, 4, None, "the first sample has no predecessor"),
-        (120, 4, None, "it completes requests: slow as before"),
-        (
-            120,
-            4,
-            Some(Health::Stalled),
-            "none completed, and some are in flight",
-        ),
-        (120, 3, None, "still stalled"),
-        (121, 3, Some(Health::Slow), "one completed"),
-        (
-            121,
-            0,
-            Some(Health::Healthy),
-            "none completed, and none is in flight: I/O stopped",
-        ),
-    ];
-    for (n, (completed, in_flight, expected, why)) in script.into_iter().enumerate() {
-        let now = at(2 * (n as u64 + 1));
-        let kernel = Some(Health::Slow);
-        let change = board.apply_sample(SDA, sample(completed, in_flight), kernel, now);
-        assert_eq!(change, expected, "{why}");
-    }
-    assert_eq!(board.sample_at(), None);
-    assert_eq!(board.named(Health::Slow), Vec::<String>::new());
+    let (sample, last, now) = idle(91);
+    assert_eq!(
+        board.apply_sample(SDA, sample, last, now),
+        Some(Health::Healthy)
+    );
+    assert_eq!(board.last_unhealthy(at(95)), Some(at(91)));
 }
 
 #[test]
-fn a_hang_of_a_healthy_disk_is_detected_by_two_samples() {
-    // completed and in flight in the first sample and a second later, stalled
+fn counters_between_two_samples_are_a_window_whose_average_read_decides() {
+    // Reads and time of each, seconds since the last sample, measured by; whether it is slow.
     let rows = [
-        ((100, 2), (100, 2), true, "nothing completes"),
-        ((100, 2), (100, 9), true, "and more are waiting"),
-        ((100, 2), (101, 2), false, "slow, but requests complete"),
-        ((100, 0), (100, 2), false, "these may be new"),
-        ((100, 2), (100, 0), false, "counted late"),
-        ((100, 2), (3, 2), false, "another disk with this number"),
+        (5, 20, 10, Measured::ByCounters, true, "at the limit"),
+        (5, 19, 10, Measured::ByCounters, false, "below the limit"),
+        (4, 90, 10, Measured::ByCounters, false, "too few"),
+        (5, 90, 10, Measured::ByProgram, false, "the program decides"),
+        (5, 90, 0, Measured::ByCounters, false, "too early"),
     ];
-    for ((completed, in_flight), (then, in_flight_then), stalled, why) in rows {
-        let mut board = board();
-        board.suspect();
-        let healthy = Some(Health::Healthy);
-        let first = sample(completed, in_flight);
-        assert_eq!(
-            board.apply_sample(SDA, first, healthy, at(5)),
-            None,
-            "{why}"
-        );
-        let again = (in_flight > 0).then_some(at(6));
-        assert_eq!(board.sample_at(), again, "{why}");
-        let due = board.begin_sampling(at(6));
-        assert_eq!(due.len(), usize::from(in_flight > 0), "{why}");
-
-        let second = sample(then, in_flight_then);
-        let expected = stalled.then_some(Health::Stalled);
-        assert_eq!(
-            board.apply_sample(SDA, second, healthy, at(6)),
-            expected,
-            "{why}"
-        );
-        assert_eq!(board.sample_at(), stalled.then_some(at(8)), "{why}");
-        if stalled {
-            let moved = sample(then + 1, 1);
-            let change = board.apply_sample(SDA, moved, healthy, at(8));
-            assert_eq!(
-                change,
-                Some(Health::Healthy),
-                "requests complete again: {why}"
-            );
-        }
+    for (reads, millis, seconds, measured, expected, why) in rows {
+        let mut board = board(measured);
+        let sample = DiskSample {
+            completed: 100 + reads,
+            reads: 100 + reads,
+            read_time: Duration::from_millis(reads * millis),
+            in_flight: 0,
+        };
+        let before = DiskSample {
+            completed: 100,
+            reads: 100,
+            ..DiskSample::default()
+        };
+        board.apply_sample(SDA, before, None, at(10));
+        board.apply_sample(SDA, sample, None, at(10 + seconds));
+        assert_eq!(board.slow_requests(SDA).is_some(), expected, "{why}");
     }
+    let mut board = board(Measured::ByCounters);
+    board.apply_sample(SDA, reads(100, 0), None, at(10));
+    board.apply_sample(SDA, reads(50, 0), None, at(20));
+    assert_eq!(board.slow_requests(SDA), None, "counters of another disk");
 }
 
 #[test]
-fn a_busy_disk_is_sampled_twice_for_each_wake_up() {
-    let mut board = board();
-    let healthy = Some(Health::Healthy);
-    board.apply_sample(SDA, sample(1, 1), healthy, at(0));
-    assert_eq!(board.sample_at(), None, "not suspected");
-    board.suspect();
-    board.apply_sample(SDA, sample(9, 1), healthy, at(5));
-    assert_eq!(board.sample_at(), Some(at(6)));
-    // A second wake-up neither postpones the sampling nor discards its first half.
-    let soon = at(5).plus(Duration::from_millis(400));
-    board.suspect();
-    assert_eq!(board.apply_sample(SDA, sample(9, 1), healthy, soon), None);
-    assert_eq!(board.sample_at(), Some(at(6)));
-    board.begin_sampling(at(6));
-    board.apply_sample(SDA, sample(20, 1), healthy, at(6));
+fn a_scheduled_sample_is_never_postponed_and_one_without_an_answer_is_repeated() {
+    let mut board = board(Measured::ByProgram);
+    board.suspect(at(100));
+    board.apply_sample(SDA, reads(1, 1), None, at(101));
+    assert_eq!(board.sample_at(), Some(at(110)));
+    board.error(SDA, at(105), at(105));
+    assert_eq!(board.sample_at(), Some(at(110)));
+    assert_eq!(board.begin_sampling(at(110)).len(), 1);
+    assert_eq!(board.sample_at(), Some(at(112)), "not answered");
+    board.forget(SDA, at(111));
     assert_eq!(board.sample_at(), None);
 }
 
 #[test]
-fn errors_apply_until_the_kernel_clears_them_or_io_stops() {
-    for (kernel, completed, in_flight, expected) in [
-        (Health::Failing, 7, 0, None),
-        (Health::Failing, 5, 0, Some(Health::Healthy)),
-        (Health::Failing, 5, 2, Some(Health::Stalled)),
-        (Health::Healthy, 9, 1, Some(Health::Healthy)),
-    ] {
-        let mut board = board();
-        assert!(board.set_health(SDA, Health::Failing, at(0)));
-        assert_eq!(board.named(Health::Failing), ["sda"]);
-        let first = board.apply_sample(SDA, sample(5, 2), Some(Health::Failing), at(2));
-        assert_eq!(first, None);
-        let change = board.apply_sample(SDA, sample(completed, in_flight), Some(kernel), at(4));
-        assert_eq!(change, expected, "{kernel:?} {completed} {in_flight}");
+fn only_what_a_disk_of_the_node_raised_is_remembered_after_its_removal() {
+    for (role, expected) in [(DiskRole::Node, Some(at(41))), (DiskRole::Volume, None)] {
+        let mut board = DiskBoard::new(RULES, Measured::ByProgram);
+        board.watch(SDA, "sda".to_owned(), role, LIMIT);
+        board.apply_sample(SDA, reads(5, 2), None, at(30));
+        board.apply_sample(SDA, reads(5, 2), None, at(40));
+        assert!(board.forget(SDA, at(41)), "it was stalled");
+        assert!(!board.forget(SDA, at(42)), "it is not watched");
+        assert_eq!(board.last_unhealthy(at(50)), expected);
     }
 }
 
 #[test]
-fn by_counters_a_disk_is_slow_on_average_and_healthy_after_three_good_samples() {
-    use Health::{Healthy, Slow};
-    // requests since the last sample, their milliseconds, change, why
-    let script = [
-        (1000, 0, None, "the first sample has no predecessor"),
-        (4, 4000, None, "too few"),
-        (5, 99, None, "just under 20 ms each"),
-        (5, 100, Some(Slow), "at the limit"),
-        (500, 0, None, "one good sample"),
-        (0, 0, None, "two: no I/O is good"),
-        (10, 900, None, "late again: the count restarts"),
-        (9, 9, None, "one"),
-        (9, 9, None, "two"),
-        (9, 9, Some(Healthy), "three"),
-    ];
-    let mut board = board();
-    let mut now = sample(0, 0);
-    for (n, (requests, ms, expected, why)) in script.into_iter().enumerate() {
-        now.completed += requests;
-        now.answered += requests;
-        now.waited += Duration::from_millis(ms);
-        let change = board.apply_sample(SDA, now, None, at(10 * n as u64));
-        assert_eq!(change, expected, "{why}");
+fn another_disk_with_the_same_number_is_healthy() {
+    let mut board = board(Measured::ByProgram);
+    for _ in 0..3 {
+        board.error(SDA, at(1), at(1));
     }
-}
-
-#[test]
-fn a_disk_that_is_not_monitored_changes_nothing() {
-    let mut board = DiskBoard::default();
-    assert!(!board.set_health(SDA, Health::Slow, at(0)));
-    assert_eq!(board.apply_sample(SDA, sample(1, 1), None, at(0)), None);
+    board.watch(SDA, "sda".to_owned(), DiskRole::Node, 2 * LIMIT);
+    assert_eq!(board.health(SDA), Some(Health::Failing), "another limit");
+    assert_eq!(board.limit(SDA), Some(2 * LIMIT));
+    board.watch(SDA, "sdb".to_owned(), DiskRole::Node, LIMIT);
+    assert_eq!(board.health(SDA), Some(Health::Healthy));
 }

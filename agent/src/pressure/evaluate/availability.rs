@@ -65,7 +65,7 @@ impl Evaluator {
             SourceState::Failing { .. } => Availability::Failing,
             SourceState::Lost => Availability::Lost,
         };
-        if resource == Resource::DiskIo {
+        if matches!(resource, Resource::DiskIo | Resource::DiskFailing) {
             return disks;
         }
         let (mut availability, mut any_threshold, mut any_source) =
@@ -112,7 +112,10 @@ impl Evaluator {
                 | PressureReason::Unresolved { signal, .. },
             ) => is_read(signal),
             Some(
-                PressureReason::SlowDisk | PressureReason::StalledDisk | PressureReason::DiskErrors,
+                PressureReason::SlowDisk
+                | PressureReason::StalledDisk
+                | PressureReason::DiskErrors
+                | PressureReason::ReadOnlyFilesystem,
             ) => self.disks != SourceState::Lost,
             Some(PressureReason::OomKill(_)) => true,
             Some(

@@ -1,21 +1,27 @@
 //! Queries about disks: files of `/sys/block`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tracing::warn;
+use tracing::{debug, warn};
 
-use crate::host::{HostError, HostRoot, block};
+use super::nodefs::Directories;
+use crate::host::{HostError, HostRoot, block, node_disks};
 use crate::pressure::disks::DiskSample;
-use crate::reading::Disk;
+use crate::reading::{Disk, DiskRole};
 use crate::subjects::disks::{CountersRead, DiskCounters};
 use crate::subjects::{DiskInput, DiskQuery};
+use crate::units::DeviceNumber;
 
-/// Reads the answer. The probe's state of a disk is not available on this thread.
-pub(super) fn answer(root: &HostRoot, query: DiskQuery) -> DiskInput {
+/// Reads the answer. What the probe knows is not available on this thread.
+pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
+    let root = directories.root();
     match query {
-        DiskQuery::List => DiskInput::Listed(list(root)),
+        DiskQuery::List => DiskInput::Listed(list(directories)),
+        DiskQuery::Filesystems => DiskInput::FilesystemsRead(directories.read_only()),
         DiskQuery::Find(change) => {
             let found = logged(block::disk(root, change.name.clone())).flatten();
+            let found = found.map(|disk| with_role(disk, &of_node(directories)));
             // The name may belong to another disk by now.
             let disk = found.filter(|disk| disk.device == change.device);
             DiskInput::Found { change, disk }
@@ -23,18 +29,19 @@ pub(super) fn answer(root: &HostRoot, query: DiskQuery) -> DiskInput {
         DiskQuery::Statistics {
             device,
             name,
+            window,
             stamp,
         } => DiskInput::Confirmed {
             device,
             valid: matches!(block::iostats(root, &name), Ok(Some(true))),
-            probe: None,
+            window,
             stamp,
         },
         DiskQuery::Counters(disks) => {
             let read = |(device, name): (_, String)| DiskCounters {
                 device,
                 counters: counters(root, &name),
-                probe: None,
+                last_completion: None,
             };
             DiskInput::Sampled(disks.into_iter().map(read).collect())
         }
@@ -50,8 +57,30 @@ pub(super) fn answer(root: &HostRoot, query: DiskQuery) -> DiskInput {
 }
 
 /// All disks; `None` if they could not be read.
-pub fn list(root: &HostRoot) -> Option<Vec<Disk>> {
-    logged(block::disks(root))
+pub fn list(directories: &Directories) -> Option<Vec<Disk>> {
+    let found = logged(block::disks(directories.root()))?;
+    let of_node = of_node(directories);
+    let disks = found.into_iter().map(|disk| with_role(disk, &of_node));
+    Some(disks.collect())
+}
+
+/// The disks that the node depends on; `None`: every disk may be one.
+fn of_node(directories: &Directories) -> Option<BTreeSet<DeviceNumber>> {
+    let found = node_disks::find(directories.root(), &directories.on_node());
+    if found.is_none() {
+        debug!("the disks below the node's file systems are not known; every disk sets conditions");
+    }
+    found
+}
+
+fn with_role(disk: Disk, of_node: &Option<BTreeSet<DeviceNumber>>) -> Disk {
+    let is_other = |all: &BTreeSet<DeviceNumber>| !all.contains(&disk.device);
+    let role = if of_node.as_ref().is_some_and(is_other) {
+        DiskRole::Volume
+    } else {
+        DiskRole::Node
+    };
+    Disk { role, ..disk }
 }
 
 /// The answer if the call timed out. A report on a disk that cannot even be queried counts.
@@ -62,17 +91,23 @@ pub(super) fn timed_out(query: &DiskQuery) -> DiskInput {
             change: change.clone(),
             disk: None,
         },
-        DiskQuery::Statistics { device, stamp, .. } => DiskInput::Confirmed {
+        DiskQuery::Filesystems => DiskInput::FilesystemsRead(Vec::new()),
+        DiskQuery::Statistics {
+            device,
+            window,
+            stamp,
+            ..
+        } => DiskInput::Confirmed {
             device: *device,
             valid: true,
-            probe: None,
+            window: *window,
             stamp: *stamp,
         },
         DiskQuery::Counters(disks) => {
             let failed = |(device, _): &(_, String)| DiskCounters {
                 device: *device,
                 counters: CountersRead::Failed,
-                probe: None,
+                last_completion: None,
             };
             DiskInput::Sampled(disks.iter().map(failed).collect())
         }
@@ -87,8 +122,8 @@ fn counters(root: &HostRoot, name: &str) -> CountersRead {
                 .reads
                 .saturating_add(now.writes)
                 .saturating_add(now.others),
-            answered: now.reads.saturating_add(now.writes),
-            waited: Duration::from_millis(now.read_ms.saturating_add(now.write_ms)),
+            reads: now.reads,
+            read_time: Duration::from_millis(now.read_ms),
             in_flight: now.in_flight,
         }),
         Ok(None) => CountersRead::Removed,
@@ -106,8 +141,8 @@ mod tests {
     use super::*;
     use crate::clock::{BootNanos, Stamp};
     use crate::host::scratch::Scratch;
+    use crate::pressure::disks::Window;
     use crate::record::{DiskAction, DiskChange};
-    use crate::units::DeviceNumber;
 
     const VDA: DeviceNumber = DeviceNumber {
         major: 254,
@@ -121,6 +156,32 @@ mod tests {
         kernel: BootNanos(1),
         read: BootNanos(2),
     };
+
+    const WINDOW: Window = Window {
+        judged: 9,
+        slow: 5,
+        length: Duration::from_secs(1),
+        longest: Duration::from_millis(30),
+    };
+
+    fn directories(host: &Scratch) -> Directories {
+        Directories::below(host.root(), "/var/lib/kubelet")
+    }
+
+    #[test]
+    fn a_disk_below_no_file_system_of_the_node_is_that_of_a_volume() {
+        let dir = host("1\n");
+        let listed = || list(&directories(&dir)).map(|disks| disks[0].role);
+        assert_eq!(listed(), Some(DiskRole::Node), "the mounts cannot be read");
+        dir.write("proc/1/mountinfo", "1 0 0:9 / / rw - tmpfs tmpfs rw\n");
+        assert_eq!(listed(), Some(DiskRole::Volume));
+        std::fs::create_dir_all(dir.path().join("sys/dev/block")).unwrap();
+        let number = dir.path().join("sys/dev/block/254:0");
+        std::os::unix::fs::symlink(dir.path().join("sys/block/vda"), number).unwrap();
+        let mounts = "1 0 0:9 / / rw - tmpfs tmpfs rw\n2 1 254:0 / /var rw - ext4 /dev/vda rw\n";
+        dir.write("proc/1/mountinfo", mounts);
+        assert_eq!(listed(), Some(DiskRole::Node));
+    }
 
     /// A host with the disk vda.
     fn host(iostats: &str) -> Scratch {
@@ -146,7 +207,7 @@ mod tests {
                 device,
                 name: name.to_owned(),
             };
-            let found = answer(&host("1\n").root(), DiskQuery::Find(change.clone()));
+            let found = answer(&directories(&host("1\n")), DiskQuery::Find(change.clone()));
             let DiskInput::Found { change: of, disk } = found else {
                 panic!("{found:?}");
             };
@@ -166,15 +227,20 @@ mod tests {
             let query = DiskQuery::Statistics {
                 device: VDA,
                 name: name.to_owned(),
+                window: WINDOW,
                 stamp: STAMP,
             };
             let expected = DiskInput::Confirmed {
                 device: VDA,
                 valid,
-                probe: None,
+                window: WINDOW,
                 stamp: STAMP,
             };
-            assert_eq!(answer(&host(iostats).root(), query), expected, "{name}");
+            assert_eq!(
+                answer(&directories(&host(iostats)), query),
+                expected,
+                "{name}"
+            );
         }
     }
 
@@ -183,15 +249,15 @@ mod tests {
         let dir = host("1\n");
         dir.write("sys/block/bad/stat", "many\n");
         let disks = ["vda", "gone", "bad"].map(|name| (VDA, name.to_owned()));
-        let answer = answer(&dir.root(), DiskQuery::Counters(disks.to_vec()));
+        let answer = answer(&directories(&dir), DiskQuery::Counters(disks.to_vec()));
         let DiskInput::Sampled(disks) = answer else {
             panic!("{answer:?}");
         };
         let counters: Vec<_> = disks.into_iter().map(|disk| disk.counters).collect();
         let read = CountersRead::Read(DiskSample {
             completed: 10 + 20 + 3 + 4,
-            answered: 30,
-            waited: Duration::from_millis(500),
+            reads: 10,
+            read_time: Duration::from_millis(200),
             in_flight: 2,
         });
         assert_eq!(
@@ -209,7 +275,10 @@ mod tests {
             (&[("vdb", true), ("vda", false)], true),
         ] {
             let all = known.iter().map(|(name, on)| ((*name).to_owned(), *on));
-            let found = answer(&host("1\n").root(), DiskQuery::Switched(all.collect()));
+            let found = answer(
+                &directories(&host("1\n")),
+                DiskQuery::Switched(all.collect()),
+            );
             let expected = DiskInput::StatisticsChecked { switched: expected };
             assert_eq!(found, expected, "{known:?}");
         }

@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use tracing::debug;
 
 use crate::config::Config;
+use crate::host::mounts::Mounts;
 use crate::host::statfs::{self, Filesystem, Usage};
-use crate::host::{HostError, HostRoot};
+use crate::host::{HostError, HostRoot, node_disks};
 use crate::pressure::sample::Sample;
-use crate::reading::Signal;
+use crate::reading::{NodeFilesystem, Signal};
 use crate::subjects::StorageSample;
 
 /// Where containerd stores images, and where CRI-O and Podman do. There is no runtime to ask.
@@ -36,6 +37,60 @@ impl Directories {
             images: images.map_or_else(|| IMAGES.map(PathBuf::from).into(), |one| vec![one]),
             root,
         }
+    }
+
+    /// Without images elsewhere; for tests.
+    #[cfg(test)]
+    pub(super) fn below(root: HostRoot, nodefs: &str) -> Self {
+        Self {
+            nodefs: root.path(nodefs),
+            images: IMAGES.map(PathBuf::from).into(),
+            root,
+        }
+    }
+
+    pub(super) const fn root(&self) -> &HostRoot {
+        &self.root
+    }
+
+    /// As paths on the node.
+    pub(super) fn on_node(&self) -> Vec<PathBuf> {
+        let all = self.targets().into_iter();
+        all.map(|(_, path)| path).collect()
+    }
+
+    /// nodefs, the directories of images, and the root, as paths on the node.
+    fn targets(&self) -> Vec<(NodeFilesystem, PathBuf)> {
+        let nodefs = self.nodefs.strip_prefix(self.root.dir());
+        let nodefs = Path::new("/").join(nodefs.unwrap_or(&self.nodefs));
+        let images = self.images.iter();
+        let images = images.map(|path| (NodeFilesystem::Imagefs, path.clone()));
+        let ends = [
+            (NodeFilesystem::Nodefs, nodefs),
+            (NodeFilesystem::Root, PathBuf::from("/")),
+        ];
+        ends.into_iter().chain(images).collect()
+    }
+
+    /// Whether nodefs, imagefs and the root file system are read-only, by the mounts of the host.
+    pub(super) fn read_only(&self) -> Vec<(NodeFilesystem, bool)> {
+        let Ok(mounts) = Mounts::of_host(&self.root) else {
+            return Vec::new();
+        };
+        let mut read: Vec<(NodeFilesystem, bool)> = Vec::new();
+        for (filesystem, path) in self.targets() {
+            let path = node_disks::on_host(&self.root, &path);
+            let Some(mount) = mounts.of(&path) else {
+                continue;
+            };
+            // The first directory of images that is a separate file system is imagefs.
+            let is_known = read.iter().any(|(known, _)| *known == filesystem);
+            let is_imagefs = filesystem == NodeFilesystem::Imagefs;
+            if !is_known && !(is_imagefs && mounts.of(Path::new("/")) == Some(mount)) {
+                read.push((filesystem, mount.read_only));
+            }
+        }
+        read
     }
 
     /// The directories that may be on imagefs.
@@ -68,8 +123,16 @@ impl Directories {
             }
         };
         let mut samples: Vec<_> = samples(Some(nodefs.usage), Signal::NODEFS).collect();
+        let mut read_only = Vec::new();
+        let path = existing(&self.nodefs).unwrap_or_default();
+        read_only.extend(self.is_read_only(NodeFilesystem::Nodefs, &nodefs, &path));
         match self.separate(&nodefs) {
             Ok(found) => {
+                let separate = found.as_ref();
+                read_only.extend(separate.and_then(|(directory, imagefs)| {
+                    let path = self.root.path(directory);
+                    self.is_read_only(NodeFilesystem::Imagefs, imagefs, &path)
+                }));
                 let usage = found.map(|(_, imagefs)| imagefs.usage);
                 samples.extend(self::samples(usage, Signal::IMAGEFS));
             }
@@ -81,8 +144,26 @@ impl Directories {
         StorageSample {
             samples,
             capacity: Some(nodefs.usage.capacity),
+            read_only,
             volumes,
         }
+    }
+
+    /// The flag of `statfs` is also set if only the mount is read-only, as in a container. Only then,
+    /// the mounts of this process are read. `None`: it is not known.
+    fn is_read_only(
+        &self,
+        filesystem: NodeFilesystem,
+        found: &Filesystem,
+        path: &Path,
+    ) -> Option<(NodeFilesystem, bool)> {
+        if !found.read_only {
+            return Some((filesystem, false));
+        }
+        let mounts = Mounts::of_this_process(&self.root).ok()?;
+        let path = path.canonicalize().ok()?;
+        let mount = mounts.of(&path)?;
+        Some((filesystem, mount.read_only))
     }
 }
 

@@ -1,14 +1,13 @@
 //! What can happen to the disks.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use super::WatchedDisk;
 use crate::clock::{BootNanos, Stamp};
 use crate::config::DiskIo;
-use crate::pressure::disks::{DiskSample, Health};
-use crate::reading::Disk;
+use crate::pressure::disks::{DiskSample, Window};
+use crate::pressure::io_wait::IoWait;
+use crate::reading::{Disk, NodeFilesystem};
 use crate::record::DiskChange;
 use crate::units::DeviceNumber;
 
@@ -44,13 +43,15 @@ pub enum DiskInput {
     Confirmed {
         /// The disk.
         device: DeviceNumber,
-        /// Whether its I/O statistics are on, so that the report counts.
+        /// Whether its I/O statistics are on, so that the window counts.
         valid: bool,
-        /// What the probe has of the disk now; `None`: not read.
-        probe: Option<Health>,
+        /// The slow window.
+        window: Window,
         /// Of the report.
         stamp: Stamp,
     },
+    /// The answer to [`crate::subjects::Query::IoWait`], with the names of pods.
+    IoWaitRead(IoWait),
     /// The answer to [`super::DiskQuery::Counters`].
     Sampled(Vec<DiskCounters>),
     /// The answer to [`super::DiskQuery::Switched`].
@@ -60,8 +61,14 @@ pub enum DiskInput {
     },
     /// Tasks wait for I/O.
     IoStalled,
-    /// The file system of the root directory was sampled, on the thread that also reads disks.
-    StorageSampled,
+    /// nodefs and imagefs were sampled, which is the time to check I/O statistics too.
+    StorageSampled {
+        /// Whether they are read-only, as far as that is known.
+        read_only: Vec<(NodeFilesystem, bool)>,
+    },
+    /// The answer to [`super::DiskQuery::Filesystems`]: whether each is read-only, as far as that is
+    /// known.
+    FilesystemsRead(Vec<(NodeFilesystem, bool)>),
     /// The loop woke up.
     Tick {
         /// What is due until then is due now.
@@ -76,23 +83,19 @@ pub enum DiskInput {
 /// A report of the completion probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskReport {
-    /// The disk became slow.
-    Slow(Window),
-    /// It responds in time again.
-    Healthy(Window),
-    /// It returned an error.
-    Errors,
+    /// A window ended in which the disk was slow.
+    SlowWindow(Window),
+    /// A request failed.
+    Error(DiskError),
 }
 
-/// The window of reads and writes that decided.
+/// A failed request. Only errors of the medium and of the transport are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
-    /// All of them.
-    pub total: u32,
-    /// The slow ones.
-    pub slow: u32,
-    /// The longest.
-    pub max: Duration,
+pub struct DiskError {
+    /// Whether it was a write; otherwise a read.
+    pub write: bool,
+    /// The error number.
+    pub errno: i32,
 }
 
 /// What was read of one disk.
@@ -102,8 +105,8 @@ pub struct DiskCounters {
     pub device: DeviceNumber,
     /// Its counters.
     pub counters: CountersRead,
-    /// What the probe has of the disk; `None`: not read.
-    pub probe: Option<Health>,
+    /// When a request completed last, by the completion probe; `None`: not known.
+    pub last_completion: Option<BootNanos>,
 }
 
 /// What a read of a disk's counters came to.

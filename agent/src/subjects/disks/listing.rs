@@ -7,14 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{DiskDecision, DiskWatch, UnwatchReason, log};
 use crate::clock::BootNanos;
-use crate::config::DiskIo;
-use crate::reading::Disk;
+use crate::config::{DiskIo, SlowLimit};
+use crate::reading::{Disk, DiskRole};
 use crate::record::{DiskAction, DiskChange};
 use crate::subjects::{Effect, MapUpdate};
 use crate::units::DeviceNumber;
 
 /// The list is read at this interval, for a kernel whose announcements cannot be received.
 const LIST_INTERVAL: Duration = Duration::from_mins(5);
+
+/// The least limits of `auto`: above the latency of healthy disks.
+const SOLID_STATE_SLOW: Duration = Duration::from_millis(20);
+const ROTATIONAL_SLOW: Duration = Duration::from_millis(100);
 
 /// Before Linux 5.17 a disk is announced a moment before its queue is in sysfs.
 pub(super) const RETRY: Duration = Duration::from_millis(500);
@@ -30,6 +34,8 @@ pub struct WatchedDisk {
     pub slow: Duration,
     /// The share of slow requests is taken over this time.
     pub window: Duration,
+    /// Who is affected if it fails.
+    pub role: DiskRole,
 }
 
 /// A disk that was unhealthy is present but not watched any more.
@@ -131,7 +137,8 @@ impl DiskWatch {
     pub(super) fn watched_by_kernel(&mut self, disks: Vec<WatchedDisk>) -> Vec<Effect> {
         let mut effects = Vec::new();
         for disk in disks {
-            self.board.watch(disk.device, disk.name.clone(), disk.slow);
+            self.board
+                .watch(disk.device, disk.name.clone(), disk.role, disk.slow);
             effects.push(log(DiskDecision::Watched(disk)));
         }
         effects.extend(self.publish(None));
@@ -155,10 +162,13 @@ impl DiskWatch {
         let slow = limit(&self.settings, &disk);
         let known = self.board.name(disk.device) == Some(disk.name.as_str());
         let same_window = self.listing.window == self.settings.window;
-        if known && same_window && self.board.limit(disk.device) == Some(slow) {
+        let same_role = self.board.role(disk.device) == Some(disk.role);
+        if known && same_window && same_role && self.board.limit(disk.device) == Some(slow) {
             return None;
         }
-        let Disk { name, device, .. } = disk;
+        let Disk {
+            name, device, role, ..
+        } = disk;
         if !known && self.devices().count().saturating_add(others) >= Disk::MAX {
             effects.push(log(DiskDecision::TooMany { name }));
             return None;
@@ -168,6 +178,7 @@ impl DiskWatch {
             name,
             slow,
             window: self.settings.window,
+            role,
         })
     }
 
@@ -225,9 +236,14 @@ impl DiskWatch {
 /// The limit for a disk: the one set for its name, else that of its kind. A virtio disk reports
 /// that it rotates, whatever it is made of.
 fn limit(config: &DiskIo, disk: &Disk) -> Duration {
-    match config.devices.get(&disk.name) {
-        Some(limit) => *limit,
-        None if disk.rotational && !disk.virtio => config.rotational_slow,
-        None => config.solid_state_slow,
+    let (of_kind, fixed) = if disk.rotational && !disk.virtio {
+        (config.rotational_slow, ROTATIONAL_SLOW)
+    } else {
+        (config.solid_state_slow, SOLID_STATE_SLOW)
+    };
+    let of_device = config.devices.get(&disk.name).copied();
+    match of_device.unwrap_or(of_kind) {
+        SlowLimit::Fixed(limit) => limit,
+        SlowLimit::Auto => fixed,
     }
 }

@@ -2,12 +2,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use super::*;
+use crate::config::SlowLimit;
 use crate::pressure::disks::DiskSample;
+use crate::subjects::MapUpdate;
 
 mod listing;
 
+/// Some time after the boot.
 fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
+    BootNanos((1000 + seconds) * 1_000_000_000)
 }
 
 fn now(boot: BootNanos) -> Now {
@@ -26,6 +29,7 @@ fn disk(name: &str, minor: u32) -> Disk {
         rotational: false,
         virtio: false,
         iostats: true,
+        role: DiskRole::Node,
     }
 }
 
@@ -38,10 +42,13 @@ fn without_statistics(name: &str, minor: u32) -> Disk {
 
 fn settings() -> DiskIo {
     DiskIo {
-        solid_state_slow: Duration::from_millis(20),
-        rotational_slow: Duration::from_millis(100),
+        solid_state_slow: SlowLimit::Auto,
+        rotational_slow: SlowLimit::Fixed(Duration::from_millis(100)),
         devices: BTreeMap::new(),
         window: Duration::from_secs(1),
+        slow_for: Duration::from_secs(15),
+        min_stall: 10.0,
+        stalled_after: Duration::from_secs(10),
     }
 }
 
@@ -96,17 +103,35 @@ impl Run {
     }
 
     fn storage_sampled(&mut self, seconds: u64) -> Vec<DiskQuery> {
-        queries(&self.on(seconds, DiskInput::StorageSampled))
+        queries(&self.on(seconds, storage(&[])))
     }
 
-    fn health(&mut self, seconds: u64, minor: u32, health: Health) {
-        self.watch
-            .board
-            .set_health(number(minor), health, at(seconds));
+    /// The disk is stalled, or completes requests again.
+    fn stalled(&mut self, seconds: u64, minor: u32, stalled: bool) {
+        let (device, now) = (number(minor), at(seconds));
+        let board = &mut self.watch.board;
+        board.suspect(now.minus(Duration::from_mins(1)));
+        for _ in 0..2 {
+            board.apply_sample(device, busy(7, stalled.into()), None, now);
+        }
     }
 
     fn names(&self) -> Vec<&str> {
         self.watch.board.watched().map(|(_, name)| name).collect()
+    }
+}
+
+fn storage(read_only: &[(NodeFilesystem, bool)]) -> DiskInput {
+    DiskInput::StorageSampled {
+        read_only: read_only.to_vec(),
+    }
+}
+
+fn busy(completed: u64, in_flight: u64) -> DiskSample {
+    DiskSample {
+        completed,
+        in_flight,
+        ..DiskSample::default()
     }
 }
 
@@ -125,7 +150,6 @@ fn writes(effects: &[Effect]) -> Vec<String> {
             Some(format!("watch {}", names.join(" ")))
         }
         Effect::Map(MapUpdate::ForgetDisk(device)) => Some(format!("forget {device}")),
-        Effect::Map(MapUpdate::EndDiskState(device)) => Some(format!("end {device}")),
         _ => None,
     };
     effects.iter().filter_map(write).collect()
@@ -151,11 +175,11 @@ fn judged(effects: &[Effect]) -> Option<(bool, Option<Unwatched>)> {
     })
 }
 
-fn counters(minor: u32, sample: DiskSample, probe: Option<Health>) -> DiskInput {
+fn counters(minor: u32, sample: DiskSample) -> DiskInput {
     DiskInput::Sampled(vec![DiskCounters {
         device: number(minor),
         counters: CountersRead::Read(sample),
-        probe,
+        last_completion: None,
     }])
 }
 
@@ -208,8 +232,8 @@ fn nothing_is_published_before_the_other_signals_were_read() {
     assert_eq!(facts(&effects), Some(Disks::default()));
 }
 
-/// Disks by their minor number, how they are, and since when.
-type Healths = &'static [(u32, Health, u64)];
+/// Disks by their minor number, whether they are stalled, and since when.
+type Healths = &'static [(u32, bool, u64)];
 
 #[test]
 fn what_a_disk_raised_that_is_not_watched_any_more_is_not_what_others_raised() {
@@ -221,31 +245,23 @@ fn what_a_disk_raised_that_is_not_watched_any_more_is_not_what_others_raised() {
         })
     };
     let rows: [(&str, Healths, Option<Unwatched>); 4] = [
-        ("none was slow", &[], None),
-        (
-            "the other one was",
-            &[(16, Health::Slow, 5), (16, Health::Healthy, 6)],
-            None,
-        ),
+        ("none was stalled", &[], None),
+        ("the other one was", &[(16, true, 5), (16, false, 6)], None),
         (
             "both were",
-            &[
-                (16, Health::Slow, 5),
-                (16, Health::Healthy, 6),
-                (0, Health::Slow, 7),
-            ],
+            &[(16, true, 5), (16, false, 6), (0, true, 7)],
             others(6),
         ),
         (
             "the other one is",
-            &[(16, Health::Slow, 5), (0, Health::Slow, 7)],
+            &[(16, true, 5), (0, true, 7)],
             others(8),
         ),
     ];
     for (name, healths, expected) in rows {
         let mut run = Run::without_probe(all());
         for (minor, health, seconds) in healths {
-            run.health(*seconds, *minor, *health);
+            run.stalled(*seconds, *minor, *health);
         }
         let effects = run.on(8, off());
         assert_eq!(judged(&effects), Some((true, expected)), "{name}");
@@ -253,8 +269,8 @@ fn what_a_disk_raised_that_is_not_watched_any_more_is_not_what_others_raised() {
 
     // A removed disk has raised what it raised.
     let mut run = Run::without_probe(all());
-    run.health(5, 16, Health::Slow);
-    run.health(7, 0, Health::Slow);
+    run.stalled(5, 16, true);
+    run.stalled(7, 0, true);
     run.on(8, DiskInput::Listed(Some(vec![disk("sda", 0)])));
     let off = DiskInput::Listed(Some(vec![without_statistics("sda", 0)]));
     let effects = run.on(9, off);
@@ -281,137 +297,217 @@ fn statistics_are_checked_with_storage_and_a_switch_lists_the_disks() {
     assert_eq!(none.storage_sampled(1), [], "no disks");
 }
 
-#[test]
-fn a_report_counts_if_statistics_are_on_and_the_probe_still_has_it() {
-    let window = Window {
-        total: 65,
-        slow: 61,
-        max: Duration::from_millis(120),
-    };
-    let stamp = Stamp {
-        kernel: at(5),
-        read: at(5),
-    };
-    let reported = |report| DiskInput::Reported {
+const WINDOW: Window = Window {
+    judged: 65,
+    slow: 61,
+    length: Duration::from_secs(1),
+    longest: Duration::from_millis(120),
+};
+
+fn stamp(seconds: u64) -> Stamp {
+    Stamp {
+        kernel: at(seconds),
+        read: at(seconds),
+    }
+}
+
+fn reported(seconds: u64, report: DiskReport) -> DiskInput {
+    DiskInput::Reported {
         device: number(0),
         report,
-        stamp,
-    };
-    let confirmed = |valid, probe| DiskInput::Confirmed {
+        stamp: stamp(seconds),
+    }
+}
+
+fn confirmed(seconds: u64, valid: bool) -> DiskInput {
+    DiskInput::Confirmed {
         device: number(0),
         valid,
-        probe,
-        stamp,
-    };
-    let slow = |disks: Disks| !disks.slow.is_empty();
-    //  valid, probe, slow by the facts, name
-    let rows = [
-        (true, Some(Health::Slow), Some(true), "confirmed"),
-        (true, None, Some(true), "the map cannot be read"),
-        (true, Some(Health::Healthy), None, "it has ended already"),
-        (false, Some(Health::Slow), Some(false), "statistics are off"),
-    ];
-    for (valid, probe, expected, name) in rows {
-        let sda = Some(vec![disk("sda", 0)]);
-        let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, sda);
-        let asked = run.on(5, reported(DiskReport::Slow(window)));
-        let query = DiskQuery::Statistics {
-            device: number(0),
-            name: "sda".to_owned(),
-            stamp,
-        };
-        assert_eq!(queries(&asked), [query], "{name}");
-        let effects = run.on(6, confirmed(valid, probe));
-        assert_eq!(facts(&effects).map(slow), expected, "{name}");
-        let has_stamp = effects.iter().all(|effect| match effect {
-            Effect::Input(input) => match &**input {
-                Input::Signal(SignalInput::Disks { stamp: of, .. }) => *of == Some(stamp),
-                _ => true,
-            },
-            _ => true,
-        });
-        assert!(has_stamp, "{name}: {effects:?}");
+        window: WINDOW,
+        stamp: stamp(seconds),
     }
+}
 
+fn io_wait(percent: f32) -> DiskInput {
+    DiskInput::IoWaitRead(IoWait {
+        others: Some(StallShare::from_percent(percent)),
+        ..IoWait::default()
+    })
+}
+
+fn with_probe() -> Run {
     let sda = Some(vec![disk("sda", 0)]);
-    let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, sda);
-    let failing = facts(&run.on(5, reported(DiskReport::Errors)));
-    let failing = failing.map(|disks| disks.failing);
-    assert_eq!(failing, Some(vec!["sda".to_owned()]), "errors need none");
-    let healthy = facts(&run.on(6, reported(DiskReport::Healthy(window))));
-    assert_eq!(healthy, Some(Disks::default()));
-    let again = run.on(7, reported(DiskReport::Healthy(window)));
-    assert_eq!(facts(&again), None, "no change");
+    Run::new(DiskProbe::Attached, IoTrigger::Set, sda)
+}
+
+/// Whether it was queried who waits.
+fn asks_who_waits(effects: &[Effect]) -> bool {
+    let devices = vec![number(0)];
+    effects.contains(&Effect::Query(Query::IoWait(devices)))
+}
+
+fn slow(effects: &[Effect]) -> Option<Vec<String>> {
+    facts(effects).map(|disks| disks.slow)
 }
 
 #[test]
-fn without_the_probe_all_disks_are_sampled_every_ten_seconds() {
+fn slow_windows_count_while_statistics_are_on_and_others_wait() {
+    let mut run = with_probe();
+    let report = reported(1, DiskReport::SlowWindow(WINDOW));
+    let query = DiskQuery::Statistics {
+        device: number(0),
+        name: "sda".to_owned(),
+        window: WINDOW,
+        stamp: stamp(1),
+    };
+    assert_eq!(queries(&run.on(1, report)), [query]);
+    for second in 1..=12 {
+        let effects = run.on(second, confirmed(second, true));
+        assert_eq!(effects, [], "{second} s of slow windows");
+    }
+    assert!(asks_who_waits(&run.on(13, confirmed(13, true))));
+    assert_eq!(run.on(14, confirmed(14, true)), [], "in progress");
+    assert_eq!(slow(&run.on(14, io_wait(9.0))), None, "too early");
+    assert_eq!(
+        slow(&run.on(15, confirmed(15, true))),
+        None,
+        "others hardly wait"
+    );
+    assert!(
+        asks_who_waits(&run.on(19, confirmed(19, true))),
+        "once in 5 s"
+    );
+    let effects = run.on(20, io_wait(10.0));
+    assert_eq!(slow(&effects), Some(vec!["sda".to_owned()]));
+    let details = effects.iter().find_map(|effect| match effect {
+        Effect::Log(Decision::Disk(DiskDecision::HealthChanged { details, .. })) => {
+            Some(&**details)
+        }
+        _ => None,
+    });
+    let expected = "976 of 1040 latency-sensitive requests slow, longest 120ms, in 16s";
+    assert_eq!(details, Some(expected));
+
+    // No window was slow from then on.
+    assert_eq!(run.watch.due(), Some(at(22)));
+    let asked = vec![DiskQuery::Counters(vec![(number(0), "sda".to_owned())])];
+    assert_eq!(run.tick(33), asked);
+    assert_eq!(slow(&run.on(33, counters(0, busy(9, 0)))), Some(Vec::new()));
+}
+
+#[test]
+fn a_window_of_a_disk_without_statistics_ends_its_watch() {
+    let mut run = with_probe();
+    let effects = run.on(1, confirmed(1, false));
+    let unwatched = facts(&effects).map(|disks| disks.unwatched);
+    assert_eq!(unwatched, Some(vec!["sda".to_owned()]));
+    let unknown = run.on(2, reported(2, DiskReport::SlowWindow(WINDOW)));
+    assert_eq!(queries(&unknown), [], "not watched");
+}
+
+#[test]
+fn three_errors_are_a_failing_disk_and_each_asks_for_the_file_systems() {
+    let error = || {
+        DiskReport::Error(DiskError {
+            write: true,
+            errno: 5,
+        })
+    };
+    let mut run = with_probe();
+    let first = run.on(1, reported(1, error()));
+    assert_eq!(queries(&first), [DiskQuery::Filesystems]);
+    assert_eq!(facts(&first), None);
+    assert_eq!(
+        queries(&run.on(1, reported(1, error()))),
+        [],
+        "again in a second"
+    );
+    assert_eq!(run.watch.due(), Some(at(2)));
+    assert_eq!(run.tick(2), [DiskQuery::Filesystems]);
+    let third = run.on(3, reported(3, error()));
+    let failing = facts(&third).map(|disks| disks.failing);
+    assert_eq!(failing, Some(vec!["sda".to_owned()]));
+    run.on(61, counters(0, busy(9, 0)));
+    assert_eq!(run.watch.board.health(number(0)), Some(Health::Healthy));
+}
+
+#[test]
+fn a_file_system_that_becomes_read_only_is_published_until_it_is_writable() {
+    use NodeFilesystem::{Nodefs, Root};
+    let mut run = with_probe();
+    let first = run.on(1, storage(&[(Nodefs, false), (Root, true)]));
+    assert_eq!(facts(&first), None, "an immutable root");
+    let read_only = DiskInput::FilesystemsRead(vec![(Nodefs, true)]);
+    let found = facts(&run.on(2, read_only)).map(|disks| disks.read_only);
+    assert_eq!(found, Some(vec![Nodefs]));
+    let writable = facts(&run.on(3, storage(&[(Nodefs, false)])));
+    assert_eq!(writable.map(|disks| disks.read_only), Some(Vec::new()));
+}
+
+#[test]
+fn a_disk_that_only_pods_use_sets_no_condition() {
+    let volume = Disk {
+        role: DiskRole::Volume,
+        ..disk("sdb", 16)
+    };
+    let found = Some(vec![disk("sda", 0), volume]);
+    let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, found);
+    run.stalled(1, 16, true);
+    run.stalled(1, 0, true);
+    assert_eq!(run.watch.board.named(Health::Stalled), ["sda"]);
+    assert_eq!(run.watch.board.unhealthy().count(), 2);
+    let all = Some(vec![disk("sda", 0), disk("sdb", 16)]);
+    let effects = run.on(2, DiskInput::Listed(all));
+    assert_eq!(writes(&effects), ["watch sdb"], "swap was added to it");
+    assert_eq!(run.watch.board.named(Health::Stalled), ["sda", "sdb"]);
+}
+
+#[test]
+fn without_the_probe_all_disks_are_sampled_every_ten_seconds_and_reads_decide() {
     let mut run = Run::without_probe(Some(vec![disk("sda", 0)]));
     let late = |n: u64| {
         let sample = DiskSample {
             completed: 10 * n,
-            answered: 10 * n,
-            waited: Duration::from_secs(n),
+            reads: 10 * n,
+            read_time: Duration::from_secs(n),
             in_flight: 0,
         };
-        counters(0, sample, None)
+        counters(0, sample)
     };
     let asked = vec![DiskQuery::Counters(vec![(number(0), "sda".to_owned())])];
     assert_eq!(run.tick(10), asked);
     assert_eq!(run.tick(20), [], "the last one is not answered");
-    assert_eq!(facts(&run.on(20, late(1))), None);
+    run.on(20, late(1));
     assert_eq!(run.tick(29), []);
     assert_eq!(run.tick(30), asked);
-    let slow = facts(&run.on(30, late(2))).map(|disks| disks.slow);
-    assert_eq!(slow, Some(vec!["sda".to_owned()]), "100 ms each");
-    assert_eq!(run.watch.due(), Some(at(32)));
+    run.on(30, late(2));
+    assert_eq!(run.watch.due(), Some(at(32)), "a slow window of 10 s");
+    assert_eq!(run.tick(32), asked);
+    run.on(32, late(3));
+    assert_eq!(run.tick(34), asked);
+    assert!(asks_who_waits(&run.on(34, late(4))));
+    run.on(35, io_wait(50.0));
+    assert_eq!(run.tick(36), asked);
+    let found = slow(&run.on(36, late(5)));
+    assert_eq!(found, Some(vec!["sda".to_owned()]), "100 ms each for 16 s");
 }
 
 #[test]
-fn with_probe_and_trigger_nothing_is_sampled_before_tasks_wait() {
-    let sda = Some(vec![disk("sda", 0)]);
-    let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, sda);
+fn a_hang_is_decided_exactly_when_no_request_completed_for_long_enough() {
     let asked = vec![DiskQuery::Counters(vec![(number(0), "sda".to_owned())])];
-    assert_eq!(run.tick(100), []);
+    let mut run = with_probe();
+    assert_eq!(run.tick(100), [], "nothing is sampled before tasks wait");
     assert_eq!(queries(&run.on(100, DiskInput::IoStalled)), asked);
-    let busy = |completed, in_flight| {
-        let sample = DiskSample {
-            completed,
-            in_flight,
-            ..DiskSample::default()
-        };
-        counters(0, sample, Some(Health::Healthy))
-    };
-    assert_eq!(run.on(101, busy(5, 3)), []);
-    assert_eq!(run.watch.due(), Some(at(102)));
-    assert_eq!(run.tick(102), asked);
-    let stalled = facts(&run.on(102, busy(5, 3))).map(|disks| disks.stalled);
+    assert_eq!(run.on(100, counters(0, busy(5, 3))), []);
+    let decided = at(110).minus(WAITED);
+    assert_eq!(run.watch.due(), Some(decided));
+    let soon = decided;
+    assert_eq!(queries(&run.at(decided, DiskInput::Tick { soon })), asked);
+    let effects = run.at(decided, counters(0, busy(5, 3)));
+    let stalled = facts(&effects).map(|disks| disks.stalled);
     assert_eq!(stalled, Some(vec!["sda".to_owned()]));
-    assert_eq!(run.tick(104), asked, "while it is unhealthy");
-}
-
-#[test]
-fn a_disk_that_idles_is_healthy_and_the_probe_is_reset_if_it_has_it_as_slow() {
-    let idle = DiskSample {
-        completed: 5,
-        ..DiskSample::default()
-    };
-    let rows = [
-        (
-            Some(Health::Slow),
-            vec!["end 8:0"],
-            "the probe cannot see it",
-        ),
-        (Some(Health::Healthy), vec![], "the probe has it as healthy"),
-        (None, vec![], "the map cannot be read"),
-    ];
-    for (probe, expected, name) in rows {
-        let sda = Some(vec![disk("sda", 0)]);
-        let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, sda);
-        run.health(1, 0, Health::Slow);
-        run.on(3, counters(0, idle, Some(Health::Slow)));
-        let effects = run.on(5, counters(0, idle, probe));
-        assert_eq!(writes(&effects), expected, "{name}");
-        assert_eq!(facts(&effects), Some(Disks::default()), "{name}");
-    }
+    assert_eq!(run.tick(112), asked, "while it is unhealthy");
+    let effects = run.on(112, counters(0, busy(6, 3)));
+    let stalled = facts(&effects).map(|disks| disks.stalled);
+    assert_eq!(stalled, Some(Vec::new()));
 }

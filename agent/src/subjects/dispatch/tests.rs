@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::config::DiskIo;
+use crate::config::{DiskIo, SlowLimit};
 use crate::kube_event::NodeEvents;
 use crate::pods::PodId;
 use crate::pressure::kills::FrequentOom;
@@ -55,10 +55,13 @@ fn subjects() -> Subjects {
         },
         disks: DiskSetup {
             settings: DiskIo {
-                solid_state_slow: Duration::from_millis(20),
-                rotational_slow: Duration::from_millis(100),
+                solid_state_slow: SlowLimit::Auto,
+                rotational_slow: SlowLimit::Fixed(Duration::from_millis(100)),
                 devices: BTreeMap::new(),
                 window: Duration::from_secs(1),
+                slow_for: Duration::from_secs(15),
+                min_stall: 10.0,
+                stalled_after: Duration::from_secs(10),
             },
             probe: DiskProbe::Missing,
             trigger: IoTrigger::Missing,

@@ -45,7 +45,6 @@ fn short(effects: &[Effect]) -> Vec<String> {
         Effect::Log(Decision::ForksRefused { forks, limit, .. }) => {
             format!("log {forks}: {limit}")
         }
-        Effect::Log(Decision::LargestPods(pods)) => format!("{pods:?}"),
         Effect::Input(input) => match &**input {
             Input::Incident(IncidentInput::Happened(incidents)) => {
                 format!("report {}", incidents.len())
@@ -124,20 +123,6 @@ fn the_limit_that_refused_is_the_one_with_least_room() {
         let least = least_room(limits.iter().copied().map(limit).collect());
         assert_eq!(least.map(|limit| limit.cgroup).as_deref(), expected);
     }
-}
-
-#[test]
-fn the_largest_pods_are_named_when_pids_are_short() {
-    let mut pids = PodPids::new(Announced::Yes, at(0).boot);
-    assert_eq!(short(&pids.on(In::PidsShort, at(1))), ["PodTasks"]);
-    let tasks = |tasks: &[(&str, u64)]| {
-        let owned = tasks.iter().map(|(pod, tasks)| ((*pod).to_owned(), *tasks));
-        In::TasksCounted(owned.collect())
-    };
-    let counted = tasks(&[("aa", 3), ("bb", 50), ("cc", 7), ("dd", 8)]);
-    let expected = [r#"[("bb", 50), ("dd", 8), ("cc", 7)]"#];
-    assert_eq!(short(&pids.on(counted, at(1))), expected);
-    assert_eq!(pids.on(tasks(&[]), at(1)), []);
 }
 
 #[test]

@@ -6,23 +6,25 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::clock::{BootNanos, Stamp};
-use crate::config::{DiskIo, Mode};
+use crate::config::{DiskIo, Mode, SlowLimit};
 use crate::kube_event::NodeEvents;
-use crate::pressure::disks::{DiskSample, Health};
+use crate::pods::Consumer;
+use crate::pressure::disks::{DiskSample, Window};
+use crate::pressure::io_wait::{IoUser, IoWait, StallShare};
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::sample::Sample;
 use crate::pressure::stall::{StallSample, StallThresholds};
 use crate::pressure::threshold::Threshold;
 use crate::pressure::{Policy, SlowDisks};
-use crate::reading::{Disk, Signal, Stall, StallKind, StallOf};
+use crate::reading::{Disk, DiskRole, Signal, Stall, StallKind, StallOf};
 use crate::record::{DiskAction, DiskChange, Side};
-use crate::subjects::disks::{CountersRead, DiskCounters, DiskReport, Window};
+use crate::subjects::disks::{CountersRead, DiskCounters, DiskReport};
 use crate::subjects::{
     Announced, DirectSample, DiskInput, DiskProbe, DiskQuery, DiskSetup, IoTrigger,
     KillCounterSetup, KillSource, MapUpdate, NodeSetup, PidInput, Query, SignalInput, SignalSetup,
     StallInput, StallSetup,
 };
-use crate::units::DeviceNumber;
+use crate::units::{Bytes, DeviceNumber};
 
 mod values;
 
@@ -41,10 +43,13 @@ fn sda() -> DeviceNumber {
 
 fn setup() -> Setup {
     let settings = DiskIo {
-        solid_state_slow: Duration::from_millis(20),
-        rotational_slow: Duration::from_millis(100),
-        devices: BTreeMap::from([("sdb".to_owned(), Duration::from_millis(7))]),
+        solid_state_slow: SlowLimit::Auto,
+        rotational_slow: SlowLimit::Fixed(Duration::from_millis(100)),
+        devices: BTreeMap::from([("sdb".to_owned(), SlowLimit::Fixed(Duration::from_millis(7)))]),
         window: Duration::from_secs(1),
+        slow_for: Duration::from_secs(15),
+        min_stall: 10.0,
+        stalled_after: Duration::from_secs(10),
     };
     let node = NodeSetup {
         mode: Mode::Companion,
@@ -112,19 +117,31 @@ fn answer(effect: &Effect) -> Option<Input> {
                     in_flight: 3,
                     ..DiskSample::default()
                 }),
-                probe: Some(Health::Slow),
+                last_completion: Some(at(4).boot),
             };
             let disks = disks.iter().map(read).collect();
             Some(Input::Disk(DiskInput::Sampled(disks)))
         }
-        Effect::Query(Query::Disk(DiskQuery::Statistics { device, stamp, .. })) => {
-            Some(Input::Disk(DiskInput::Confirmed {
-                device: *device,
-                valid: true,
-                probe: Some(Health::Slow),
-                stamp: *stamp,
-            }))
-        }
+        Effect::Query(Query::Disk(DiskQuery::Statistics {
+            device,
+            window,
+            stamp,
+            ..
+        })) => Some(Input::Disk(DiskInput::Confirmed {
+            device: *device,
+            valid: true,
+            window: *window,
+            stamp: *stamp,
+        })),
+        Effect::Query(Query::IoWait(_)) => Some(Input::Disk(DiskInput::IoWaitRead(IoWait {
+            users: vec![IoUser {
+                consumer: Consumer::System("/system.slice/\u{1b}x".to_owned()),
+                read: Bytes::from_bytes(7),
+                written: Bytes::from_kib(900),
+            }],
+            waiters: Vec::new(),
+            others: Some(StallShare::from_percent(43.21)),
+        }))),
         _ => None,
     }
 }
@@ -137,15 +154,17 @@ fn bad_minute() -> Vec<(Now, Input)> {
         rotational: false,
         virtio: true,
         iostats: true,
+        role: DiskRole::Node,
     };
     let stamp = Stamp {
         kernel: at(4).boot,
         read: at(5).boot,
     };
-    let slow = DiskReport::Slow(Window {
-        total: 65,
+    let slow = DiskReport::SlowWindow(Window {
+        judged: 65,
         slow: 61,
-        max: Duration::from_micros(120_500),
+        length: Duration::from_secs(16),
+        longest: Duration::from_micros(120_500),
     });
     let thresholds = Threshold::parse("pid.available", "12.5%").unwrap();
     let crossed = |side, tasks| {
@@ -177,6 +196,7 @@ fn bad_minute() -> Vec<(Now, Input)> {
         (at(6), disks(DiskInput::IoStalled)),
         (at(8), disks(DiskInput::Tick { soon: at(8).boot })),
         (at(12), Input::Stall(StallInput::Tick { soon: at(17).boot })),
+        (at(16), disks(DiskInput::Tick { soon: at(16).boot })),
         (
             at(20),
             disks(DiskInput::Announced(DiskChange {

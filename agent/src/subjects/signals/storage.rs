@@ -9,7 +9,7 @@ use crate::clock::BootNanos;
 use crate::pressure::deadline::{self, Deadlines};
 use crate::pressure::evaluate::Evaluator;
 use crate::pressure::sample::Sample;
-use crate::reading::Signal;
+use crate::reading::{NodeFilesystem, Signal};
 use crate::units::Bytes;
 
 /// The signals of storage.
@@ -30,6 +30,8 @@ pub struct StorageSample {
     pub samples: Vec<Sample>,
     /// Size of nodefs; `None`: not read.
     pub capacity: Option<Bytes>,
+    /// Whether each is read-only, as far as that is known.
+    pub read_only: Vec<(NodeFilesystem, bool)>,
     /// The volumes in use; `None` if they are unknown or were not requested.
     pub volumes: Option<Vec<String>>,
 }
@@ -41,6 +43,7 @@ impl StorageSample {
         Self {
             samples: SIGNALS.map(Sample::Missing).to_vec(),
             capacity: None,
+            read_only: Vec::new(),
             volumes: None,
         }
     }

@@ -86,7 +86,9 @@ fn short(effects: &[Effect]) -> Vec<String> {
         Effect::Query(Query::Storage) => Some("storage".to_owned()),
         Effect::Input(input) => match &**input {
             Input::Pid(PidInput::Configured { .. }) => Some("levels".to_owned()),
-            Input::PodPid(PodPidInput::PidsShort) => Some("name pods".to_owned()),
+            Input::LargestPods(LargestPodsInput::Short(of)) => {
+                Some(format!("name pods for {}", of.as_str()))
+            }
             _ => None,
         },
         Effect::Fact(FactChange::PodsCgroup(path)) => Some(format!("cgroup {path}")),
@@ -142,7 +144,11 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
         (
             3,
             taken(GI / 2, 900, None),
-            &["memory True ThresholdMet", "publish"],
+            &[
+                "memory True ThresholdMet",
+                "name pods for memory",
+                "publish",
+            ],
             "memory is short",
         ),
         (4, taken(GI / 2, 900, None), &["publish"], "it still is"),
@@ -152,9 +158,9 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
             &[
                 "cgroup /kubepods.slice",
                 "levels",
-                "name pods",
                 "pids True ThresholdMet",
                 "caused pids",
+                "name pods for pids",
                 "publish",
             ],
             "another capacity and another cgroup, and a record is the cause",
@@ -283,6 +289,7 @@ impl Simulated {
                     let answer = StorageSample {
                         samples: vec![read(Signal::NodefsAvailable, 60 * GI)],
                         capacity: Some(Bytes::from_bytes(1)),
+                        read_only: Vec::new(),
                         volumes: None,
                     };
                     let later = boot.plus(Duration::from_millis(5));
@@ -369,7 +376,11 @@ fn unhealthy_disks_and_confirmed_kills_are_pressure_without_a_sample() {
         (
             1,
             disks(&[], None),
-            &["diskIO False NotExceeded", "publish"],
+            &[
+                "diskIO False NotExceeded",
+                "diskFailing False NotExceeded",
+                "publish",
+            ],
             "all are healthy",
         ),
         (
@@ -392,7 +403,12 @@ fn unhealthy_disks_and_confirmed_kills_are_pressure_without_a_sample() {
         (
             5,
             forced,
-            &["memory True GlobalOOMKill", "caused memory", "publish"],
+            &[
+                "memory True GlobalOOMKill",
+                "caused memory",
+                "name pods for memory",
+                "publish",
+            ],
             "a kill",
         ),
     ]);

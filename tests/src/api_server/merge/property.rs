@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 
 use super::{strategic, typed};
 
-const NODEPULSE_TYPES: [&str; 5] = [
+const NODEPULSE_TYPES: [&str; 6] = [
     "MemoryPressure",
     "DiskPressure",
     "PIDPressure",
     "DiskIOPressure",
+    "DiskFailing",
     "Ready",
 ];
 const OF_OTHERS: [&str; 3] = ["KernelDeadlock", "NetworkUnavailable", "example.com/Fan"];

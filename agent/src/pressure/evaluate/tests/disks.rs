@@ -1,6 +1,7 @@
 //! Unhealthy disks.
 
 use super::*;
+use crate::reading::NodeFilesystem;
 
 #[test]
 fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
@@ -9,11 +10,13 @@ fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
         slow: &sda,
         stalled: &[],
         failing: &[],
+        read_only: &[],
     };
     let healthy = DiskStates::Known {
         slow: &[],
         stalled: &[],
         failing: &[],
+        read_only: &[],
     };
     for (other, expected) in [(None, Pressure::Normal), (Some(at(70)), since(70))] {
         let mut evaluator = Evaluator::new(Policy {
@@ -44,71 +47,86 @@ fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
 }
 
 #[test]
-fn a_slow_disk_is_exceeded_until_it_is_reported_healthy() {
+fn a_slow_disk_is_exceeded_until_it_is_reported_healthy_and_a_failing_one_is_another_condition() {
     let sda = ["sda".to_owned()];
-    let slow = DiskStates::Known {
-        slow: &sda,
-        stalled: &[],
-        failing: &[],
-    };
-    let stalled = DiskStates::Known {
-        slow: &sda,
-        stalled: &sda,
-        failing: &sda,
-    };
-    let failing = DiskStates::Known {
-        slow: &sda,
-        stalled: &[],
-        failing: &sda,
-    };
     let healthy = DiskStates::Known {
         slow: &[],
         stalled: &[],
         failing: &[],
+        read_only: &[],
+    };
+    let slow = DiskStates::Known {
+        slow: &sda,
+        stalled: &[],
+        failing: &[],
+        read_only: &[],
     };
     let mut evaluator = evaluator(vec![hard("nodefs.available", "100")]);
-    let disk_io = |evaluator: &Evaluator| evaluator.pressure(Resource::DiskIo);
+    let both = [Resource::DiskIo, Resource::DiskFailing];
+    let states = |evaluator: &Evaluator| both.map(|resource| evaluator.pressure(resource));
 
-    assert_eq!(evaluator.observe_disks(DiskStates::Unavailable, at(0)), []);
-    assert_eq!(disk_io(&evaluator), Pressure::Unknown);
+    evaluator.observe_disks(DiskStates::Unavailable, at(0));
+    assert_eq!(states(&evaluator), [Pressure::Unknown; 2]);
     evaluator.observe_disks(healthy, at(1));
-    assert_eq!(disk_io(&evaluator), Pressure::Normal);
+    assert_eq!(states(&evaluator), [Pressure::Normal; 2]);
 
     let changes = evaluator.observe_disks(slow, at(10));
     assert_eq!(changes.len(), 1, "DiskPressure is not touched");
     assert_eq!(changes[0].reason, PressureReason::SlowDisk);
-    evaluator.observe_disks(failing, at(15));
-    assert_eq!(
-        evaluator.cause(Resource::DiskIo),
-        Some(PressureReason::DiskErrors)
-    );
-    evaluator.observe_disks(stalled, at(20));
-    assert_eq!(
-        evaluator.cause(Resource::DiskIo),
-        Some(PressureReason::StalledDisk)
-    );
+    assert_eq!(states(&evaluator), [since(10), Pressure::Normal]);
 
     evaluator.evaluate(&[], at(1000));
     assert_eq!(
-        disk_io(&evaluator),
-        since(20),
-        "still stalled, without a report"
+        states(&evaluator),
+        [since(10), Pressure::Normal],
+        "still slow"
     );
     assert_eq!(evaluator.next_fall(), None);
 
-    evaluator.observe_disks(healthy, at(1000));
-    assert_eq!(
-        disk_io(&evaluator),
-        since(1000),
-        "the transition period begins now"
-    );
-    assert_eq!(evaluator.next_fall(), Some(at(1300)));
+    let stalled = DiskStates::Known {
+        slow: &[],
+        stalled: &sda,
+        failing: &sda,
+        read_only: &[NodeFilesystem::Nodefs],
+    };
+    evaluator.observe_disks(stalled, at(1000));
+    assert_eq!(states(&evaluator), [since(1000); 2]);
+    assert_eq!(evaluator.next_fall(), Some(at(1300)), "of DiskIOPressure");
     evaluator.evaluate(&[], at(1300));
-    assert_eq!(disk_io(&evaluator), Pressure::Normal);
+    assert_eq!(states(&evaluator), [Pressure::Normal, since(1000)]);
 
-    let changes = evaluator.observe_disks(DiskStates::Unavailable, at(1400));
+    evaluator.observe_disks(healthy, at(1400));
+    evaluator.evaluate(&[], at(1700));
+    assert_eq!(states(&evaluator), [Pressure::Normal; 2]);
+    let changes = evaluator.observe_disks(DiskStates::Unavailable, at(1800));
     assert_eq!(changes[0].reason, PressureReason::SourceLost);
-    assert_eq!(disk_io(&evaluator), Pressure::Unknown);
+    assert_eq!(states(&evaluator), [Pressure::Unknown; 2]);
+}
+
+#[test]
+fn a_stall_ranks_above_errors_and_those_above_a_read_only_file_system() {
+    let sda = ["sda".to_owned()];
+    let none: [String; 0] = [];
+    let rows = [
+        (&sda[..], &sda[..], PressureReason::StalledDisk),
+        (&none[..], &sda[..], PressureReason::DiskErrors),
+        (&none[..], &none[..], PressureReason::ReadOnlyFilesystem),
+    ];
+    for (stalled, failing, expected) in rows {
+        let mut evaluator = evaluator(vec![]);
+        let states = DiskStates::Known {
+            slow: &sda,
+            stalled,
+            failing,
+            read_only: &[NodeFilesystem::Root],
+        };
+        evaluator.observe_disks(states, at(1));
+        assert_eq!(evaluator.cause(Resource::DiskFailing), Some(expected));
+        assert_eq!(
+            evaluator.cause(Resource::DiskIo),
+            Some(PressureReason::SlowDisk)
+        );
+    }
 }
 
 #[test]
@@ -118,6 +136,7 @@ fn slow_disks_raise_disk_pressure_only_if_configured() {
         slow: &sda,
         stalled: &[],
         failing: &[],
+        read_only: &[],
     };
     for (slow_disks, expected) in [
         (SlowDisks::NodepulseConditionOnly, Pressure::Normal),

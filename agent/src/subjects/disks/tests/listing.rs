@@ -20,7 +20,8 @@ fn a_disk_that_the_kernel_refuses_is_not_watched() {
 
 #[test]
 fn limits_are_those_of_the_name_else_of_the_kind() {
-    let configured = BTreeMap::from([("sdc".to_owned(), Duration::from_millis(7))]);
+    let configured =
+        BTreeMap::from([("sdc".to_owned(), SlowLimit::Fixed(Duration::from_millis(7)))]);
     let kinds = [
         ("sda", false, false, 20),
         ("sdb", true, false, 100),
@@ -61,6 +62,7 @@ fn other_limits_and_another_window_are_written_for_the_disks_that_they_concern()
     assert_eq!(queries(&same), []);
     let mut other = settings();
     let limit = Duration::from_millis(5);
+    let limit = SlowLimit::Fixed(limit);
     other.devices.insert("sdb".to_owned(), limit);
     let asked = run.on(3, DiskInput::Configured(other.clone()));
     assert_eq!(queries(&asked), [DiskQuery::List]);
@@ -74,12 +76,12 @@ fn other_limits_and_another_window_are_written_for_the_disks_that_they_concern()
 #[test]
 fn the_list_that_is_read_again_is_what_is_watched() {
     let mut run = Run::without_probe(Some(vec![disk("sda", 0), disk("sdb", 16)]));
-    run.health(1, 16, Health::Slow);
+    run.stalled(1, 16, true);
     let listed = DiskInput::Listed(Some(vec![disk("sdc", 0), disk("sdb", 16)]));
     let effects = run.on(2, listed);
     assert_eq!(run.names(), ["sdc", "sdb"], "another disk, same number");
-    let slow = facts(&effects).map(|disks| disks.slow);
-    assert_eq!(slow, Some(vec!["sdb".to_owned()]), "its health is kept");
+    let stalled = facts(&effects).map(|disks| disks.stalled);
+    assert_eq!(stalled, Some(vec!["sdb".to_owned()]), "its health is kept");
 
     let listed = DiskInput::Listed(Some(vec![without_statistics("sdb", 16)]));
     let effects = run.on(3, listed);
@@ -121,14 +123,15 @@ fn an_announced_disk_is_read_and_once_more_if_it_came_too_early() {
     let retry = at(2).plus(RETRY);
     assert_eq!(run.watch.due(), Some(retry));
     let effects = run.at(retry, DiskInput::Tick { soon: retry });
-    assert_eq!(queries(&effects), [DiskQuery::List]);
+    let both = [DiskQuery::List, DiskQuery::Filesystems];
+    assert_eq!(queries(&effects), both);
     assert_eq!(run.watch.due(), None, "once");
 
     run.on(3, found(&sdb, Some(disk("sdb", 16))));
     assert_eq!(run.names(), ["sda", "sdb"]);
     let lost = run.on(3, DiskInput::AnnouncementsLost);
     assert_eq!(queries(&lost), [DiskQuery::List]);
-    run.health(3, 16, Health::Slow);
+    run.stalled(3, 16, true);
     let removed = run.on(4, DiskInput::Announced(change(Removed, "sdb", 16)));
     assert_eq!(writes(&removed), ["forget 8:16"]);
     assert_eq!(facts(&removed), Some(Disks::default()));

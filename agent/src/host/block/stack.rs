@@ -1,0 +1,218 @@
+//! How block devices are stacked: a partition on a disk, and device-mapper and md devices on disks,
+//! partitions or each other.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::host::{HostError, HostRoot, present};
+use crate::units::DeviceNumber;
+
+/// Limit on devices above or below each other. A usual stack has three: a volume of LVM, encrypted,
+/// on a RAID.
+const MAX_LEVELS: usize = 8;
+
+/// Limit on the devices of a stack.
+const MAX_DEVICES: usize = 256;
+
+/// The disks in `disks`, then level by level the device-mapper and md devices on them.
+pub fn above(root: &HostRoot, disks: &[DeviceNumber]) -> Vec<Vec<DeviceNumber>> {
+    levels(disks.to_vec(), |device| {
+        let mut holders = listed(root, device, "holders");
+        for partition in children(root, device) {
+            let name = format!("{partition}/holders");
+            holders.extend(listed(root, device, &name));
+        }
+        holders
+    })
+}
+
+/// The disks below `device`: itself if it is on no other.
+pub fn disks_below(root: &HostRoot, device: DeviceNumber) -> Vec<DeviceNumber> {
+    let below = |device| match whole(root, device) {
+        Some(disk) => vec![disk],
+        None => listed(root, device, "slaves"),
+    };
+    let levels = levels(vec![device], below);
+    let all: BTreeSet<DeviceNumber> = levels.into_iter().flatten().collect();
+    let mut all: Vec<DeviceNumber> = all.into_iter().collect();
+    all.retain(|device| below(*device).is_empty());
+    all
+}
+
+/// The number of the device called `name`, such as `sda1`.
+pub fn named(root: &HostRoot, name: &str) -> Option<DeviceNumber> {
+    let is_name = !name.is_empty() && !name.contains('/') && name != "..";
+    is_name.then(|| number(root, &format!("sys/class/block/{name}")))?
+}
+
+fn levels(
+    first: Vec<DeviceNumber>,
+    next: impl Fn(DeviceNumber) -> Vec<DeviceNumber>,
+) -> Vec<Vec<DeviceNumber>> {
+    let mut known: BTreeSet<DeviceNumber> = first.iter().copied().collect();
+    let mut levels = Vec::new();
+    let mut level = first;
+    while !level.is_empty() && levels.len() < MAX_LEVELS {
+        let mut found: Vec<DeviceNumber> = level.iter().flat_map(|device| next(*device)).collect();
+        found.retain(|device| known.len() < MAX_DEVICES && known.insert(*device));
+        levels.push(std::mem::replace(&mut level, found));
+    }
+    levels
+}
+
+/// The disk of a partition. `None`: it is none.
+fn whole(root: &HostRoot, device: DeviceNumber) -> Option<DeviceNumber> {
+    let at = directory(device);
+    let is_partition = root.path(format!("{at}/partition")).exists();
+    is_partition.then(|| number(root, &format!("{at}/..")))?
+}
+
+/// Names of the partitions of a disk.
+fn children(root: &HostRoot, device: DeviceNumber) -> Vec<String> {
+    let at = directory(device);
+    let is_partition = |name: &String| root.path(format!("{at}/{name}/partition")).exists();
+    names(root, &at).into_iter().filter(is_partition).collect()
+}
+
+/// The devices that a directory of `device` links to.
+fn listed(root: &HostRoot, device: DeviceNumber, name: &str) -> Vec<DeviceNumber> {
+    let at = format!("{}/{name}", directory(device));
+    let found = names(root, &at).into_iter();
+    found
+        .filter_map(|name| number(root, &format!("{at}/{name}")))
+        .collect()
+}
+
+fn names(root: &HostRoot, directory: &str) -> Vec<String> {
+    let entries = fs::read_dir(root.path(directory)).into_iter().flatten();
+    let names = entries.flatten().map(|entry| entry.file_name());
+    names
+        .filter_map(|name| name.into_string().ok())
+        .take(MAX_DEVICES)
+        .collect()
+}
+
+fn number(root: &HostRoot, directory: &str) -> Option<DeviceNumber> {
+    let read: Result<_, HostError> = present(root.read_string(format!("{directory}/dev")));
+    DeviceNumber::parse(&read.ok()??)
+}
+
+fn directory(device: DeviceNumber) -> String {
+    format!("sys/dev/block/{device}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const fn device(major: u32, minor: u32) -> DeviceNumber {
+        DeviceNumber { major, minor }
+    }
+
+    /// A host with devices by path below `sys/devices`, and links from holders to slaves.
+    fn host(devices: &[(&str, &str)], stacked: &[(&str, &str)]) -> Scratch {
+        let dir = Scratch::new();
+        dir.mkdir("sys/dev/block");
+        dir.mkdir("sys/class/block");
+        for (path, number) in devices {
+            let at = format!("sys/devices/{path}");
+            dir.write(&format!("{at}/dev"), format!("{number}\n"));
+            dir.mkdir(&format!("{at}/holders"));
+            let name = path.rsplit('/').next().unwrap();
+            match path.split_once('/') {
+                Some(_) => dir.write(&format!("{at}/partition"), "1\n"),
+                None => dir.mkdir(&format!("{at}/slaves")),
+            }
+            let target = format!("../../devices/{path}");
+            for link in [format!("dev/block/{number}"), format!("class/block/{name}")] {
+                symlink(&target, dir.path().join("sys").join(link)).unwrap();
+            }
+        }
+        let link = |from: &str, kind: &str, to: &str| {
+            let name = to.rsplit('/').next().unwrap();
+            let target = dir.path().join("sys/devices").join(to);
+            let at = dir.path().join("sys/devices").join(from);
+            symlink(target, at.join(kind).join(name)).unwrap();
+        };
+        for (upper, lower) in stacked {
+            link(upper, "slaves", lower);
+            link(lower, "holders", upper);
+        }
+        dir
+    }
+
+    const DEVICES: [(&str, &str); 8] = [
+        ("sda", "8:0"),
+        ("sda/sda1", "8:1"),
+        ("sda/sda2", "8:2"),
+        ("sdb", "8:16"),
+        ("sdb/sdb1", "8:17"),
+        ("md0", "9:0"),
+        ("dm-0", "253:0"),
+        ("dm-1", "253:1"),
+    ];
+    /// An encrypted volume on a RAID of a partition of each disk; another volume on the first.
+    const STACKED: [(&str, &str); 4] = [
+        ("md0", "sda/sda2"),
+        ("md0", "sdb/sdb1"),
+        ("dm-0", "md0"),
+        ("dm-1", "sda/sda1"),
+    ];
+
+    #[test]
+    fn a_device_is_on_the_disks_below_all_others() {
+        let dir = host(&DEVICES, &STACKED);
+        let both = [device(8, 0), device(8, 16)];
+        let rows = [
+            (device(8, 0), &both[..1], "a disk"),
+            (device(8, 17), &both[1..], "a partition"),
+            (device(253, 1), &both[..1], "a volume on a partition"),
+            (device(253, 0), &both, "a volume on a RAID"),
+            (device(7, 0), &[device(7, 0)], "a device that is not listed"),
+        ];
+        for (of, expected, name) in rows {
+            assert_eq!(disks_below(&dir.root(), of), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_devices_on_a_disk_are_listed_by_level() {
+        let dir = host(&DEVICES, &STACKED);
+        let levels = |disks: &[DeviceNumber]| {
+            let mut levels = above(&dir.root(), disks);
+            levels.iter_mut().for_each(|level| level.sort_unstable());
+            levels
+        };
+        let (md, first, second) = (device(9, 0), device(253, 0), device(253, 1));
+        let (sda, sdb) = (device(8, 0), device(8, 16));
+        assert_eq!(levels(&[sda]), [vec![sda], vec![md, second], vec![first]]);
+        assert_eq!(levels(&[sdb]), [vec![sdb], vec![md], vec![first]]);
+        assert_eq!(levels(&[device(7, 0)]), [vec![device(7, 0)]]);
+        assert!(levels(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_loop_of_links_ends() {
+        let dir = host(&DEVICES, &[("dm-0", "dm-1"), ("dm-1", "dm-0")]);
+        assert!(disks_below(&dir.root(), device(253, 0)).is_empty());
+        assert_eq!(above(&dir.root(), &[device(253, 0)]).len(), 2);
+    }
+
+    #[test]
+    fn a_device_is_found_by_its_name_only() {
+        let dir = host(&DEVICES, &[]);
+        let rows = [
+            ("sda2", Some(device(8, 2))),
+            ("sdc", None),
+            ("", None),
+            ("../block/sda", None),
+            ("..", None),
+        ];
+        for (name, expected) in rows {
+            assert_eq!(named(&dir.root(), name), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The mounts of the node: which file system a path is on, and whether that is read-only.
+
+use std::path::{Path, PathBuf};
+
+use super::{HostError, HostRoot, LIST_FILE, read_at};
+use crate::units::DeviceNumber;
+
+/// The file of the mounts that the host's first process sees. In a container without the host's
+/// processes, this is the container.
+const OF_HOST: &str = "proc/1/mountinfo";
+const OWN: &str = "proc/self/mountinfo";
+
+/// One mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Number of the device; the major number 0 is that of no device.
+    pub device: DeviceNumber,
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// Type of the file system.
+    pub kind: String,
+    /// A device, or whatever the file system calls its source.
+    pub source: String,
+    /// Whether the file system itself is read-only, not only this mount of it.
+    pub read_only: bool,
+}
+
+/// The mounts of a mount namespace, in the order in which they were mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounts(Vec<Mount>);
+
+impl Mounts {
+    /// Of the host's first process; of this process, if that cannot be read.
+    pub fn of_host(root: &HostRoot) -> Result<Self, HostError> {
+        Self::read(root, OF_HOST).or_else(|_| Self::of_this_process(root))
+    }
+
+    /// Of this process.
+    pub fn of_this_process(root: &HostRoot) -> Result<Self, HostError> {
+        Self::read(root, OWN)
+    }
+
+    fn read(root: &HostRoot, file: &str) -> Result<Self, HostError> {
+        let mut buf = Vec::new();
+        read_at(&root.path(file), LIST_FILE, &mut buf)?;
+        Ok(Self::parse(&String::from_utf8_lossy(&buf)))
+    }
+
+    /// Lines that cannot be parsed are skipped.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        Self(text.lines().filter_map(mount).collect())
+    }
+
+    /// The mount that `path` is on: the last one at its longest mounted ancestor.
+    #[must_use]
+    pub fn of(&self, path: &Path) -> Option<&Mount> {
+        let above = self.0.iter().filter(|mount| path.starts_with(&mount.point));
+        above.max_by_key(|mount| mount.point.components().count())
+    }
+}
+
+/// A line of `mountinfo`: `36 35 98:0 /root /point rw shared:1 - ext4 /dev/sda1 rw,errors=remount-ro`.
+fn mount(line: &str) -> Option<Mount> {
+    let (left, right) = line.split_once(" - ")?;
+    let mut left = left.split(' ');
+    let (major, minor) = left.nth(2)?.split_once(':')?;
+    let point = unescape(left.nth(1)?);
+    let mut right = right.split(' ');
+    let (kind, source, options) = (right.next()?, right.next()?, right.next()?);
+    // Linux 6.15 and later keep an ext4 writable by name after an error.
+    let is_read_only = |option: &str| matches!(option, "ro" | "emergency_ro" | "shutdown");
+    Some(Mount {
+        device: DeviceNumber {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+        },
+        point: PathBuf::from(point),
+        kind: kind.to_owned(),
+        source: unescape(source),
+        read_only: options.split(',').any(is_read_only),
+    })
+}
+
+/// Space, tab, newline and backslash are octal.
+fn unescape(text: &str) -> String {
+    const ESCAPED: [(&str, &str); 4] = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    let mut text = text.to_owned();
+    if text.contains('\\') {
+        for (escaped, plain) in ESCAPED {
+            text = text.replace(escaped, plain);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw,errors=remount-ro
+23 22 0:21 / /proc rw - proc proc rw
+30 22 254:16 / /var/lib rw - ext4 /dev/vdb ro,errors=remount-ro
+31 30 254:32 / /var/lib/kubelet ro,nosuid - xfs /dev/vdc rw,attr2
+32 22 254:48 / /mnt/with\\040space rw - ext4 /dev/vdd rw,emergency_ro
+33 31 0:50 / /var/lib/kubelet rw - tmpfs tmpfs rw
+nonsense
+40 22 a:b / /x rw - ext4 /dev/x rw
+";
+
+    #[test]
+    fn a_path_is_on_the_last_mount_at_its_longest_mounted_ancestor() {
+        let mounts = Mounts::parse(TABLE);
+        //  path, source, whether the file system is read-only
+        let rows = [
+            ("/", "/dev/root", false),
+            ("/etc/x", "/dev/root", false),
+            ("/var/lib/containerd", "/dev/vdb", true),
+            ("/var/library", "/dev/root", false),
+            ("/var/lib/kubelet/pods", "tmpfs", false),
+            ("/mnt/with space/a", "/dev/vdd", true),
+            ("/x", "/dev/root", false),
+        ];
+        for (path, source, read_only) in rows {
+            let found = mounts.of(Path::new(path)).unwrap();
+            assert_eq!(
+                (&*found.source, found.read_only),
+                (source, read_only),
+                "{path}"
+            );
+        }
+        assert_eq!(Mounts::parse("").of(Path::new("/")), None);
+    }
+
+    #[test]
+    fn a_read_only_mount_of_a_writable_file_system_is_not_read_only() {
+        let table = "31 30 254:32 / /data ro,nosuid - xfs /dev/vdc rw,attr2\n";
+        let mounts = Mounts::parse(table);
+        let mount = mounts.of(Path::new("/data")).unwrap();
+        assert!(!mount.read_only);
+        let device = DeviceNumber {
+            major: 254,
+            minor: 32,
+        };
+        assert_eq!((mount.device, &*mount.kind), (device, "xfs"));
+    }
+}

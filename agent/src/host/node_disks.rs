@@ -1,0 +1,305 @@
+//! The disks that the node itself depends on: those below nodefs, imagefs, the root file system and
+//! swap.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::mounts::{Mount, Mounts};
+use super::{HostRoot, resolve};
+use crate::units::DeviceNumber;
+
+/// Layers of device mapper, md and loop devices. Usual nodes have at most four.
+const MAX_LAYERS: usize = 16;
+
+/// File systems without a disk of this node. Other file systems without a device number, such as
+/// overlayfs and ZFS, may be on any disk.
+const DISKLESS: [&str; 10] = [
+    "9p", "ceph", "cifs", "devtmpfs", "nfs", "nfs4", "ramfs", "rootfs", "tmpfs", "virtiofs",
+];
+
+/// The numbers of the node's disks. `None`: a file system of the node cannot be traced to disks.
+///
+/// `directories`: nodefs and imagefs, as paths on the node. `None` also if the mounts cannot be read.
+pub fn find(root: &HostRoot, directories: &[PathBuf]) -> Option<BTreeSet<DeviceNumber>> {
+    let mounts = Mounts::of_host(root).ok()?;
+    let mut search = Search {
+        root,
+        mounts: &mounts,
+        seen: BTreeSet::new(),
+        disks: BTreeSet::new(),
+    };
+    search.file_system(Path::new("/"), MAX_LAYERS)?;
+    for directory in directories {
+        search.file_system(&on_host(root, directory), MAX_LAYERS)?;
+    }
+    search.swap()?;
+    Some(search.disks)
+}
+
+/// The path on the node after symbolic links, as far as they can be followed from here.
+pub fn on_host(root: &HostRoot, path: &Path) -> PathBuf {
+    let Ok(resolved) = resolve::resolve(root, path) else {
+        return path.to_owned();
+    };
+    let below = resolved.strip_prefix(root.dir()).unwrap_or(&resolved);
+    Path::new("/").join(below)
+}
+
+struct Search<'a> {
+    root: &'a HostRoot,
+    mounts: &'a Mounts,
+    seen: BTreeSet<PathBuf>,
+    disks: BTreeSet<DeviceNumber>,
+}
+
+impl Search<'_> {
+    /// Adds the disks of the file system that contains `path`. `None`: they cannot be determined.
+    fn file_system(&mut self, path: &Path, layers: usize) -> Option<()> {
+        let mount = self.mounts.of(path)?;
+        if mount.device.major != 0 {
+            return self.device(mount.device, layers);
+        }
+        if DISKLESS.contains(&mount.kind.as_str()) {
+            return Some(());
+        }
+        self.by_source(mount, layers)
+    }
+
+    /// Btrfs has no device number; its source is one of its devices.
+    fn by_source(&mut self, mount: &Mount, layers: usize) -> Option<()> {
+        let name = self.block_name(&mount.source)?;
+        if mount.kind != "btrfs" {
+            return self.name(&name, layers);
+        }
+        let mut found = None;
+        for entry in fs::read_dir(self.root.path("sys/fs/btrfs")).ok()?.flatten() {
+            let devices = entry.path().join("devices");
+            if devices.join(&name).exists() {
+                found = Some(devices);
+            }
+        }
+        let Some(devices) = found else {
+            return self.name(&name, layers);
+        };
+        for device in fs::read_dir(devices).ok()?.flatten() {
+            self.name(device.file_name().to_str()?, layers)?;
+        }
+        Some(())
+    }
+
+    fn swap(&mut self) -> Option<()> {
+        // Without the file there is no swap.
+        let Ok(swaps) = self.root.read_string("proc/swaps") else {
+            return Some(());
+        };
+        for line in swaps.lines().skip(1) {
+            let path = line.split_whitespace().next()?;
+            match self.block_name(path) {
+                Some(name) => self.name(&name, MAX_LAYERS)?,
+                None => self.file_system(Path::new(path), MAX_LAYERS)?,
+            }
+        }
+        Some(())
+    }
+
+    /// The name below `/sys/class/block` of a file in `/dev`.
+    fn block_name(&self, source: &str) -> Option<String> {
+        let name = source.strip_prefix("/dev/")?;
+        if let Some(mapped) = name.strip_prefix("mapper/") {
+            let devices = fs::read_dir(self.root.path("sys/class/block")).ok()?;
+            let mut names = devices
+                .flatten()
+                .filter_map(|one| one.file_name().into_string().ok());
+            return names.find(|name| {
+                let file = format!("sys/class/block/{name}/dm/name");
+                let found = self.root.read_string(file);
+                found.is_ok_and(|found| found.trim_end() == mapped)
+            });
+        }
+        let name = name.replace('/', "!");
+        let exists = self.root.path(format!("sys/class/block/{name}")).exists();
+        exists.then_some(name)
+    }
+
+    fn name(&mut self, name: &str, layers: usize) -> Option<()> {
+        self.directory(&self.root.path(format!("sys/class/block/{name}")), layers)
+    }
+
+    fn device(&mut self, device: DeviceNumber, layers: usize) -> Option<()> {
+        self.directory(&self.root.path(format!("sys/dev/block/{device}")), layers)
+    }
+
+    /// Adds the disks below a block device, by its directory in sysfs.
+    fn directory(&mut self, directory: &Path, layers: usize) -> Option<()> {
+        let layers = layers.checked_sub(1)?;
+        let mut directory = directory.canonicalize().ok()?;
+        if directory.join("partition").exists() {
+            directory.pop();
+        }
+        if !self.seen.insert(directory.clone()) {
+            return Some(());
+        }
+        if let Ok(file) = fs::read_to_string(directory.join("loop/backing_file")) {
+            return self.file_system(Path::new(file.trim_end()), layers);
+        }
+        let slaves = fs::read_dir(directory.join("slaves"));
+        let slaves: Vec<_> = slaves.into_iter().flatten().flatten().collect();
+        for slave in &slaves {
+            self.directory(&slave.path(), layers)?;
+        }
+        if slaves.is_empty() {
+            let text = fs::read_to_string(directory.join("dev")).ok()?;
+            let (major, minor) = text.trim_end().split_once(':')?;
+            self.disks.insert(DeviceNumber {
+                major: major.parse().ok()?,
+                minor: minor.parse().ok()?,
+            });
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    /// A block device: its path below `/sys/devices/block`, its number and what it is on.
+    fn device(dir: &Scratch, path: &str, number: &str, slaves: &[&str]) {
+        let at = format!("sys/devices/block/{path}");
+        dir.write(&format!("{at}/dev"), format!("{number}\n"));
+        dir.mkdir(&format!("{at}/slaves"));
+        dir.mkdir("sys/dev/block");
+        dir.mkdir("sys/class/block");
+        let real = dir.path().join(&at);
+        let name = path.rsplit('/').next().unwrap();
+        symlink(&real, dir.path().join(format!("sys/dev/block/{number}"))).unwrap();
+        symlink(&real, dir.path().join(format!("sys/class/block/{name}"))).unwrap();
+        for slave in slaves {
+            let target = dir.path().join(format!("sys/class/block/{slave}"));
+            symlink(target, real.join(format!("slaves/{slave}"))).unwrap();
+        }
+    }
+
+    fn partition(dir: &Scratch, path: &str, number: &str) {
+        device(dir, path, number, &[]);
+        dir.write(&format!("sys/devices/block/{path}/partition"), "1\n");
+    }
+
+    /// Two disks with a partition each, a mirror of both, a volume on it, and a third disk.
+    fn node(mounts: &str, swaps: &str) -> Scratch {
+        let dir = Scratch::new();
+        device(&dir, "sda", "8:0", &[]);
+        partition(&dir, "sda/sda1", "8:1");
+        device(&dir, "sdb", "8:16", &[]);
+        partition(&dir, "sdb/sdb1", "8:17");
+        device(&dir, "sdc", "8:32", &[]);
+        device(&dir, "md0", "9:0", &["sda1", "sdb1"]);
+        device(&dir, "dm-0", "253:0", &["md0"]);
+        dir.write("sys/devices/block/dm-0/dm/name", "vg-root\n");
+        device(&dir, "loop0", "7:0", &[]);
+        dir.write(
+            "sys/devices/block/loop0/loop/backing_file",
+            "/data/disk.img\n",
+        );
+        dir.mkdir("sys/fs/btrfs/uuid/devices/sdb1");
+        dir.mkdir("sys/fs/btrfs/uuid/devices/sdc");
+        dir.write("proc/1/mountinfo", mounts);
+        dir.write("proc/swaps", format!("Filename Type Size\n{swaps}"));
+        dir
+    }
+
+    fn disks(dir: &Scratch) -> Option<Vec<String>> {
+        let nodefs = [PathBuf::from("/var/lib/kubelet")];
+        let found = find(&dir.root(), &nodefs)?;
+        Some(found.iter().map(ToString::to_string).collect())
+    }
+
+    const ROOT: &str = "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n";
+
+    #[test]
+    fn disks_are_found_below_partitions_mirrors_volumes_and_files() {
+        let with = |line: &str| format!("{ROOT}{line}\n");
+        let kubelet = "30 22 N / /var/lib/kubelet rw - F S rw";
+        let line = |number: &str, kind: &str, source: &str| {
+            let line = kubelet.replace('N', number).replace('F', kind);
+            with(&line.replace('S', source))
+        };
+        let data = "40 22 8:32 / /data rw - ext4 /dev/sdc rw\n";
+        //  mounts, swaps, disks
+        let rows: [(String, &str, &[&str]); 9] = [
+            (ROOT.to_owned(), "", &["8:0"]),
+            (line("8:32", "xfs", "/dev/sdc"), "", &["8:0", "8:32"]),
+            (line("253:0", "xfs", "/dev/x"), "", &["8:0", "8:16"]),
+            (
+                line("0:40", "btrfs", "/dev/sdc"),
+                "",
+                &["8:0", "8:16", "8:32"],
+            ),
+            (
+                line("0:40", "x", "/dev/mapper/vg-root"),
+                "",
+                &["8:0", "8:16"],
+            ),
+            (line("0:40", "nfs4", "server:/export"), "", &["8:0"]),
+            (
+                ROOT.to_owned(),
+                "/dev/sdc partition 1 0 -2\n",
+                &["8:0", "8:32"],
+            ),
+            (
+                with(data.trim_end()),
+                "/data/swap file 1 0 -2\n",
+                &["8:0", "8:32"],
+            ),
+            (
+                format!("{data}{}", line("7:0", "ext4", "/dev/loop0")),
+                "",
+                &["8:0", "8:32"],
+            ),
+        ];
+        for (mounts, swaps, expected) in rows {
+            let found = disks(&node(&mounts, swaps));
+            let found = found.unwrap_or_else(|| panic!("{mounts}"));
+            assert_eq!(found, expected, "{mounts}{swaps}");
+        }
+    }
+
+    #[test]
+    fn a_file_system_that_cannot_be_traced_leaves_the_set_unknown() {
+        for mounts in [
+            "",
+            "22 1 0:40 / / rw - overlay overlay rw\n",
+            "22 1 0:40 / / rw - zfs rpool/root rw\n",
+            "22 1 9:7 / / rw - ext4 /dev/md7 rw\n",
+        ] {
+            assert_eq!(disks(&node(mounts, "")), None, "{mounts}");
+        }
+        assert_eq!(disks(&Scratch::new()), None, "no mounts");
+    }
+
+    #[test]
+    fn devices_on_each_other_end_the_search() {
+        let dir = node(ROOT, "");
+        let md = dir.path().join("sys/devices/block/sda/slaves/md0");
+        symlink(dir.path().join("sys/class/block/md0"), md).unwrap();
+        assert!(disks(&dir).is_some());
+    }
+
+    #[test]
+    fn a_path_is_that_on_the_node() {
+        let dir = Scratch::new();
+        dir.mkdir("data/kubelet");
+        dir.mkdir("var/lib");
+        symlink("/data/kubelet", dir.path().join("var/lib/kubelet")).unwrap();
+        for (path, expected) in [
+            ("/var/lib/kubelet", "/data/kubelet"),
+            ("/var/lib/none", "/var/lib/none"),
+        ] {
+            assert_eq!(on_host(&dir.root(), Path::new(path)), Path::new(expected));
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Which pods and cgroups use a disk, and which wait for it: from two snapshots of the cgroups'
+//! `io.stat` and `io.pressure`.
+//!
+//! Tasks that wait for their own bulk transfer are not a sign of a slow disk: a deep queue of large
+//! requests takes long on every disk. So the largest user does not count as waiting if it transfers
+//! in bulk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::pods::{Consumer, Pod, PodId};
+use crate::units::{Bytes, CgroupId};
+
+/// Users and waiters that are named.
+const NAMED: usize = 3;
+
+/// A user with larger requests on average transfers in bulk.
+const BULK_REQUEST: Bytes = Bytes::from_kib(64);
+
+/// A user that transfers more in a second does so in bulk, whatever the size of its requests. A
+/// database on a disk that is limited to tens of requests a second stays below this.
+const BULK_RATE: Bytes = Bytes::from_kib(4 << 10);
+
+/// The share of time in which at least one task waited for I/O: `some avg10`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct StallShare {
+    hundredths: u16,
+}
+
+impl StallShare {
+    /// From percent, as the kernel prints it. Values outside 0 to 100 become the nearest of these.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "limited before the cast"
+    )]
+    pub fn from_percent(percent: f32) -> Self {
+        let percent = if percent.is_nan() { 0.0 } else { percent };
+        Self {
+            hundredths: (percent.clamp(0.0, 100.0) * 100.0).round() as u16,
+        }
+    }
+
+    /// In percent.
+    pub fn percent(self) -> f32 {
+        f32::from(self.hundredths) / 100.0
+    }
+}
+
+impl fmt::Display for StallShare {
+    /// `4.2%`; from 10% on without a decimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hundredths = u32::from(self.hundredths);
+        if hundredths < 995 {
+            let tenths = (hundredths + 5) / 10;
+            write!(f, "{}.{}%", tenths / 10, tenths % 10)
+        } else {
+            write!(f, "{}%", (hundredths + 50) / 100)
+        }
+    }
+}
+
+/// What a cgroup transferred since it was created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IoCounts {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Reads and writes.
+    pub requests: u64,
+}
+
+/// One cgroup of a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupIo {
+    /// How it is named.
+    pub consumer: Consumer,
+    /// Path.
+    pub path: String,
+    /// From `io.stat`. `None`: the io controller is not enabled for it.
+    pub io: Option<IoCounts>,
+    /// From `io.pressure`. `None`: the kernel has no PSI for it.
+    pub stall: Option<StallShare>,
+}
+
+/// What was read at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct IoSnapshot {
+    /// Pods, and cgroups outside of pods with at most one level below them. Empty on cgroup v1.
+    pub cgroups: BTreeMap<CgroupId, CgroupIo>,
+    /// Of the node. `None`: the kernel has no PSI.
+    pub node: Option<StallShare>,
+}
+
+/// A user of the disk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoUser {
+    /// Which pod or cgroup.
+    pub consumer: Consumer,
+    /// Read in a second.
+    pub read: Bytes,
+    /// Written in a second.
+    pub written: Bytes,
+}
+
+/// A pod or cgroup whose tasks wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IoWaiter {
+    /// Which pod or cgroup.
+    pub consumer: Consumer,
+    /// For which share of the last ten seconds, for any disk.
+    pub share: StallShare,
+}
+
+/// Which pods and cgroups use a disk and consumer waits for I/O.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct IoWait {
+    /// At most three that transfer most, the largest first.
+    pub users: Vec<IoUser>,
+    /// At most three that wait most, the longest first.
+    pub waiters: Vec<IoWaiter>,
+    /// The longest wait, without the main user if that transfers in bulk. Without cgroups: the wait of
+    /// the whole node. `None`: the kernel has no PSI.
+    pub others: Option<StallShare>,
+}
+
+/// What a cgroup transferred between two snapshots.
+struct Transfer<'a> {
+    cgroup: &'a CgroupIo,
+    io: IoCounts,
+}
+
+impl IoWait {
+    /// From two snapshots, `elapsed` apart. A cgroup that is in one of them only is not a user: it
+    /// was created or removed meanwhile.
+    #[must_use]
+    pub fn between(before: &IoSnapshot, after: &IoSnapshot, elapsed: Duration) -> Self {
+        let transfers = transfers(before, after);
+        let waiting = leaves(after, |cgroup| cgroup.stall.is_some());
+        let waiting = waiting.filter_map(|(_, cgroup)| {
+            let share = cgroup.stall.filter(|share| *share > StallShare::default());
+            Some(IoWaiter {
+                consumer: cgroup.consumer.clone(),
+                share: share?,
+            })
+        });
+        let mut waiters: Vec<IoWaiter> = waiting.collect();
+        waiters.sort_by(|a, b| {
+            b.share
+                .cmp(&a.share)
+                .then_with(|| a.consumer.cmp(&b.consumer))
+        });
+        waiters.truncate(NAMED);
+        let users = transfers.iter().take(NAMED).map(|of| of.user(elapsed));
+        Self {
+            others: others(&transfers, after, elapsed),
+            users: users.collect(),
+            waiters,
+        }
+    }
+
+    /// Replaces the ids of pods that `find` knows by their names.
+    pub fn name_pods<'a>(&mut self, find: impl Fn(&PodId) -> Option<&'a Pod>) {
+        let users = self.users.iter_mut().map(|user| &mut user.consumer);
+        let waiters = self.waiters.iter_mut().map(|waiter| &mut waiter.consumer);
+        for consumer in users.chain(waiters) {
+            consumer.name_pod(&find);
+        }
+    }
+
+    /// Whether it names a user or a waiter.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.waiters.is_empty()
+    }
+}
+
+impl Transfer<'_> {
+    fn bytes(&self) -> u64 {
+        self.io.read.saturating_add(self.io.written)
+    }
+
+    fn is_bulk(&self, elapsed: Duration) -> bool {
+        let request = self.bytes().checked_div(self.io.requests);
+        let rate = per_second(self.bytes(), elapsed);
+        request.is_some_and(|size| size > BULK_REQUEST.get()) || rate > BULK_RATE
+    }
+
+    fn user(&self, elapsed: Duration) -> IoUser {
+        IoUser {
+            consumer: self.cgroup.consumer.clone(),
+            read: per_second(self.io.read, elapsed),
+            written: per_second(self.io.written, elapsed),
+        }
+    }
+}
+
+/// What each cgroup transferred, the largest first. Without those that transferred nothing.
+fn transfers<'a>(before: &IoSnapshot, after: &'a IoSnapshot) -> Vec<Transfer<'a>> {
+    let measured = leaves(after, |cgroup| cgroup.io.is_some());
+    let transfer = |(id, cgroup): (&CgroupId, &'a CgroupIo)| {
+        let before = before.cgroups.get(id)?.io?;
+        let now = cgroup.io?;
+        let io = IoCounts {
+            read: now.read.saturating_sub(before.read),
+            written: now.written.saturating_sub(before.written),
+            requests: now.requests.saturating_sub(before.requests),
+        };
+        Some(Transfer { cgroup, io })
+    };
+    let mut transfers: Vec<Transfer<'_>> = measured.filter_map(transfer).collect();
+    transfers.retain(|of| of.bytes() > 0);
+    transfers.sort_by(|a, b| {
+        let by_size = b.bytes().cmp(&a.bytes());
+        by_size.then_with(|| a.cgroup.path.cmp(&b.cgroup.path))
+    });
+    transfers
+}
+
+/// The cgroups with a value that have none below them with it.
+fn leaves(
+    snapshot: &IoSnapshot,
+    has: impl Fn(&CgroupIo) -> bool + Copy,
+) -> impl Iterator<Item = (&CgroupId, &CgroupIo)> {
+    let with_value = move || {
+        snapshot
+            .cgroups
+            .iter()
+            .filter(move |(_, cgroup)| has(cgroup))
+    };
+    let above = with_value().filter_map(|(_, cgroup)| cgroup.path.rsplit_once('/'));
+    let above: BTreeSet<&str> = above.map(|(above, _)| above).collect();
+    with_value().filter(move |(_, cgroup)| !above.contains(cgroup.path.as_str()))
+}
+
+fn others(transfers: &[Transfer<'_>], after: &IoSnapshot, elapsed: Duration) -> Option<StallShare> {
+    let main = transfers.first().filter(|of| of.is_bulk(elapsed));
+    let main = main.map(|of| of.cgroup.path.as_str());
+    if after.cgroups.values().all(|of| of.stall.is_none()) {
+        return after.node;
+    }
+    let is_other = |of: &&CgroupIo| {
+        main.is_none_or(|main| !is_within(&of.path, main) && !is_within(main, &of.path))
+    };
+    let others = after.cgroups.values().filter(is_other);
+    let longest = others.filter_map(|of| of.stall).max();
+    Some(longest.unwrap_or_default())
+}
+
+/// Whether `path` is `cgroup` or below it.
+fn is_within(path: &str, cgroup: &str) -> bool {
+    let below = path.strip_prefix(cgroup);
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
+}
+
+fn per_second(bytes: u64, elapsed: Duration) -> Bytes {
+    let rate = u128::from(bytes)
+        .saturating_mul(1_000_000)
+        .checked_div(elapsed.as_micros());
+    let rate = rate.and_then(|rate| u64::try_from(rate).ok());
+    Bytes::from_bytes(rate.unwrap_or(bytes))
+}
+
+/// A rate in the decimal units in which disks are sold.
+struct Rate(Bytes);
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rate = self.0.get();
+        let tenths = rate.saturating_add(50_000) / 100_000;
+        if tenths >= 100 {
+            write!(f, "{} MB/s", rate.saturating_add(500_000) / 1_000_000)
+        } else if tenths >= 10 {
+            write!(f, "{}.{} MB/s", tenths / 10, tenths % 10)
+        } else {
+            write!(f, "{} kB/s", rate.div_ceil(1000))
+        }
+    }
+}
+
+impl fmt::Display for IoUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            consumer,
+            read,
+            written,
+        } = self;
+        let total = read.get().saturating_add(written.get());
+        // Less than a tenth is not worth a figure.
+        let counts = |part: &Bytes| part.get() >= total / 10;
+        let (read, written) = (
+            counts(read).then_some(read),
+            counts(written).then_some(written),
+        );
+        match (read, written) {
+            (Some(read), Some(written)) => {
+                let (read, written) = (Rate(*read), Rate(*written));
+                write!(f, "{consumer} ({read} read, {written} written)")
+            }
+            (Some(read), None) => write!(f, "{consumer} ({} read)", Rate(*read)),
+            (None, Some(written)) => write!(f, "{consumer} ({} written)", Rate(*written)),
+            (None, None) => write!(f, "{consumer}"),
+        }
+    }
+}
+
+impl fmt::Display for IoWaiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} of the time)", self.consumer, self.share)
+    }
+}
+
+impl fmt::Display for IoWait {
+    /// `used most by pod a/b (212 MB/s written), …; waiting most: pod c/d (34% of the time), …`.
+    /// Empty if it names none.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { users, waiters, .. } = self;
+        let separator = if users.is_empty() || waiters.is_empty() {
+            ""
+        } else {
+            "; "
+        };
+        list(f, "used most by ", users)?;
+        f.write_str(separator)?;
+        list(f, "waiting most: ", waiters)
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, lead: &str, items: &[impl fmt::Display]) -> fmt::Result {
+    let mut before = lead;
+    for item in items {
+        write!(f, "{before}{item}")?;
+        before = ", ";
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! Which pods and cgroups use a disk, and which wait for it: two reads of the cgroups, a moment apart.
+//! Between them the thread is free for other calls.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::LIMIT;
+use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::{Hierarchy, Version, ancestors, io, walk};
+use crate::host::{HostError, HostRoot, block, psi};
+use crate::lane::Lane;
+use crate::pods::{CgroupKind, Consumer, classify};
+use crate::pressure::io_wait::{CgroupIo, IoCounts, IoSnapshot, IoWait, StallShare};
+use crate::reading::StallKind;
+use crate::units::{CgroupId, DeviceNumber};
+
+/// Time between the two reads.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Limit on the cgroups of one read. Each takes about 20 µs.
+const MAX_CGROUPS: usize = 1000;
+
+/// Part of the limit that pods leave to other cgroups.
+const OTHER_CGROUPS: usize = 200;
+
+/// Levels of cgroups outside of pods: a slice, and the services in it.
+const SYSTEM_LEVELS: usize = 2;
+
+/// Reads the cgroups on the thread of a lane.
+#[derive(Debug, Clone)]
+pub(super) struct IoWaitReader {
+    pub(super) root: HostRoot,
+    pub(super) pods: PodsPath,
+    pub(super) lane: Lane,
+}
+
+impl IoWaitReader {
+    /// Of the disks in `disks`. Without an answer of the host within [`LIMIT`], nothing is known.
+    pub(super) async fn read(self, disks: Vec<DeviceNumber>) -> IoWait {
+        let first = Instant::now();
+        let Some((levels, before)) = self
+            .call(move |reader| {
+                let levels = block::stack::above(&reader.root, &disks);
+                let snapshot = reader.snapshot(&levels);
+                (levels, snapshot)
+            })
+            .await
+        else {
+            return IoWait::default();
+        };
+        if before.cgroups.is_empty() {
+            return IoWait::between(&before, &before, INTERVAL);
+        }
+        tokio::time::sleep(INTERVAL).await;
+        let elapsed = first.elapsed();
+        let after = self.call(move |reader| reader.snapshot(&levels)).await;
+        after.map_or_else(IoWait::default, |after| {
+            IoWait::between(&before, &after, elapsed)
+        })
+    }
+
+    async fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
+        let reader = self.clone();
+        let called = self.lane.run(LIMIT, move || call(&reader)).await;
+        called
+            .inspect_err(|err| debug!(err = err as &dyn std::error::Error, "cgroups' I/O not read"))
+            .ok()
+    }
+
+    fn snapshot(&self, levels: &[Vec<DeviceNumber>]) -> IoSnapshot {
+        let node = psi::read(&psi::node_file(&self.root, StallKind::Io), &mut Vec::new());
+        let node = node.ok().flatten();
+        IoSnapshot {
+            cgroups: self.cgroups(levels),
+            node: node.map(|psi| StallShare::from_percent(psi.some.avg10)),
+        }
+    }
+
+    /// Empty on cgroup v1, which attributes neither writes nor waiting to a cgroup.
+    fn cgroups(&self, levels: &[Vec<DeviceNumber>]) -> BTreeMap<CgroupId, CgroupIo> {
+        let memory = self.pods.layout().map(|layout| &layout.memory);
+        let Some(unified) = memory.filter(|memory| memory.version == Version::V2) else {
+            return BTreeMap::new();
+        };
+        let mut reading = Reading {
+            unified,
+            levels,
+            buf: Vec::new(),
+            cgroups: BTreeMap::new(),
+        };
+        let pods = self.pods.path();
+        let pods_read =
+            reading.read_below(pods, 2, MAX_CGROUPS - OTHER_CGROUPS, |path| match classify(
+                path, pods,
+            ) {
+                CgroupKind::Pod { pod } => Some(Consumer::Pod(pod)),
+                CgroupKind::Pods | CgroupKind::Container { .. } | CgroupKind::Other => None,
+            });
+        let others_read = reading.read_below("/", SYSTEM_LEVELS, MAX_CGROUPS, |path| {
+            let contains_pods = ancestors(pods).any(|above| above == path);
+            let is_system = !contains_pods && classify(path, pods) == CgroupKind::Other;
+            let is_below_pods = path
+                .strip_prefix(pods)
+                .is_some_and(|below| below.starts_with('/'));
+            (is_system && !is_below_pods).then(|| Consumer::System(path.to_owned()))
+        });
+        for result in [pods_read, others_read] {
+            if let Err(err) = result {
+                debug!(
+                    err = &err as &dyn std::error::Error,
+                    "cgroups' I/O not read"
+                );
+            }
+        }
+        reading.cgroups
+    }
+}
+
+struct Reading<'a> {
+    unified: &'a Hierarchy,
+    levels: &'a [Vec<DeviceNumber>],
+    buf: Vec<u8>,
+    cgroups: BTreeMap<CgroupId, CgroupIo>,
+}
+
+impl Reading<'_> {
+    /// Reads the cgroups below `top` that `consumer` names, until `limit` are read in total. Those
+    /// that are removed meanwhile are skipped.
+    fn read_below(
+        &mut self,
+        top: &str,
+        depth: usize,
+        limit: usize,
+        consumer: impl Fn(&str) -> Option<Consumer>,
+    ) -> Result<(), HostError> {
+        walk::each_below(self.unified, top, depth, |id, dir, path| {
+            let Some(consumer) = consumer(path) else {
+                return true;
+            };
+            let stat = io::stat(dir, self.levels, &mut self.buf).ok().flatten();
+            let stall = io::stall(dir, &mut self.buf).ok().flatten();
+            if stat.is_some() || stall.is_some() {
+                let cgroup = CgroupIo {
+                    consumer,
+                    path: path.to_owned(),
+                    io: stat.map(|stat| IoCounts {
+                        read: stat.read,
+                        written: stat.written,
+                        requests: stat.requests,
+                    }),
+                    stall: stall.map(StallShare::from_percent),
+                };
+                self.cgroups.insert(id, cgroup);
+            }
+            self.cgroups.len() < limit
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::fixture::{CGROUPS, node};
+    use super::super::super::signals::pods_path;
+    use super::*;
+    use crate::config::Config;
+    use crate::host::cgroup::Layout;
+    use crate::host::scratch::Scratch;
+    use crate::lane::Purpose;
+
+    const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
+    const WRITER: &str = "kubepods/burstable/pod11111111-1f4b-4a62-9b0e-0f7c0f5d8a11";
+    const WAITER: &str = "kubepods/pod22222222-1f4b-4a62-9b0e-0f7c0f5d8a11";
+    const SERVICE: &str = "system.slice/ssh.service";
+    const EVIL: &str = "kubepods/burstable/not a pod";
+    const MIB: u64 = 1 << 20;
+
+    /// What a cgroup wrote to sda, and how long its tasks waited.
+    fn write(dir: &Scratch, cgroup: &str, mib: u64, percent: &str) {
+        let bytes = mib * MIB;
+        let stat = format!("8:0 rbytes=0 wbytes={bytes} rios=0 wios={mib} dbytes=0 dios=0\n");
+        dir.write(&format!("{CGROUPS}/{cgroup}/io.stat"), stat);
+        let psi = format!("some avg10={percent} avg60=0.00 avg300=0.00 total=1\n");
+        dir.write(&format!("{CGROUPS}/{cgroup}/io.pressure"), psi);
+    }
+
+    fn reader(dir: &Scratch, config: &Config) -> IoWaitReader {
+        IoWaitReader {
+            root: dir.root(),
+            pods: pods_path(config),
+            lane: Lane::new(Purpose::Disks),
+        }
+    }
+
+    const NODE_PSI: &str = "some avg10=66.00 avg60=0.00 avg300=0.00 total=1\n";
+
+    #[tokio::test(start_paused = true)]
+    async fn two_reads_find_the_users_and_the_lane_is_free_between_them() {
+        let (dir, config) = node(&[("@kubepods/cgroup.events", "populated 1\n")]);
+        for cgroup in [WRITER, WAITER, SERVICE, EVIL] {
+            write(&dir, cgroup, 10, "1.00");
+        }
+        let inside = format!("{WRITER}/container");
+        write(&dir, &inside, 10, "99.00");
+        write(&dir, "kubepods/podnoid/x", 10, "98.00");
+        let reader = reader(&dir, &config);
+        let lane = reader.lane.clone();
+        let start = Instant::now();
+        let meanwhile = async {
+            tokio::time::sleep(INTERVAL / 2).await;
+            lane.run(LIMIT, || ()).await.unwrap();
+            assert_eq!(start.elapsed(), INTERVAL / 2, "the lane was occupied");
+            write(&dir, WRITER, 210, "90.00");
+            write(&dir, WAITER, 11, "35.00");
+            write(&dir, SERVICE, 10, "2.00");
+            write(&dir, EVIL, 900, "97.00");
+            std::fs::remove_dir_all(dir.path().join(CGROUPS).join(EVIL)).unwrap();
+        };
+        let (wait, ()) = tokio::join!(reader.read(vec![SDA]), meanwhile);
+        let expected = "used most by pod with id 11111111-1f4b-4a62-9b0e-0f7c0f5d8a11 (210 MB/s written), \
+                        pod with id 22222222-1f4b-4a62-9b0e-0f7c0f5d8a11 (1.0 MB/s written); \
+                        waiting most: pod with id 11111111-1f4b-4a62-9b0e-0f7c0f5d8a11 (90% of the time), \
+                        pod with id 22222222-1f4b-4a62-9b0e-0f7c0f5d8a11 (35% of the time), \
+                        cgroup system.slice/ssh.service (2.0% of the time)";
+        assert_eq!(wait.to_string(), expected);
+        assert_eq!(wait.others, Some(StallShare::from_percent(35.0)));
+        assert_eq!(start.elapsed(), INTERVAL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn on_version_1_the_wait_of_the_node_counts_and_no_cgroup_is_named() {
+        let (dir, config) = node(&[("proc/pressure/io", NODE_PSI)]);
+        write(&dir, WRITER, 10, "99.00");
+        let mut reader = reader(&dir, &config);
+        let mut layout = Layout::detect(&dir.root()).unwrap();
+        layout.memory.version = Version::V1;
+        reader.pods = PodsPath::new(Some(layout), &["/kubepods".into()]);
+        let wait = reader.read(vec![SDA]).await;
+        let expected = IoWait {
+            others: Some(StallShare::from_percent(66.0)),
+            ..IoWait::default()
+        };
+        assert_eq!(wait, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_cgroups_of_pods_leave_room_for_others_and_there_is_a_limit() {
+        let (dir, config) = node(&[("@kubepods/cgroup.events", "populated 1\n")]);
+        for n in 0..MAX_CGROUPS {
+            write(
+                &dir,
+                &format!("kubepods/pod{n:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11"),
+                1,
+                "5.00",
+            );
+            write(&dir, &format!("system.slice/s{n}"), 1, "5.00");
+        }
+        let read = reader(&dir, &config).snapshot(&[vec![SDA]]).cgroups;
+        let pods = read
+            .values()
+            .filter(|of| matches!(of.consumer, Consumer::Pod(_)));
+        assert_eq!(pods.count(), MAX_CGROUPS - OTHER_CGROUPS);
+        assert_eq!(read.len(), MAX_CGROUPS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_does_not_answer_leaves_nothing_known() {
+        let (dir, config) = node(&[("proc/pressure/io", NODE_PSI)]);
+        let reader = reader(&dir, &config);
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let lane = reader.lane.clone();
+        let hanging = tokio::spawn(async move {
+            let call = move || released.recv().is_ok();
+            lane.run(LIMIT, call).await
+        });
+        tokio::task::yield_now().await;
+        // A thread that runs keeps the paused clock from advancing.
+        tokio::time::advance(LIMIT).await;
+        assert_eq!(reader.read(vec![SDA]).await, IoWait::default());
+        drop(release);
+        assert!(hanging.await.unwrap().is_err());
+    }
+}

@@ -1,0 +1,132 @@
+//! Details for the Events of conditions that become True: which pods cause it. They are read while the
+//! condition is written, and its Event waits for them, but never for long.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::reading::Resource;
+
+/// Time limit for details. Several hundred pods are read in a few milliseconds.
+const LIMIT: Duration = Duration::from_millis(50);
+
+/// The details of each resource; `None` while they are read.
+type Known = BTreeMap<Resource, Option<String>>;
+
+/// The loop's side.
+#[derive(Debug, Default)]
+pub(super) struct EventDetails(watch::Sender<Known>);
+
+impl EventDetails {
+    /// Details are being read, or known.
+    pub(super) fn set(&self, resource: Resource, details: Option<String>) {
+        self.0.send_modify(|known| {
+            known.insert(resource, details);
+        });
+    }
+
+    pub(super) fn reader(&self) -> DetailsReader {
+        DetailsReader(self.0.subscribe())
+    }
+}
+
+/// The side of the status writer.
+#[derive(Debug, Clone)]
+pub(super) struct DetailsReader(watch::Receiver<Known>);
+
+/// What to do with an Event.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Record it with these details; without any if they are empty.
+    Now(String),
+    /// Details are being read.
+    Wait,
+}
+
+impl DetailsReader {
+    /// What is known without waiting.
+    pub(super) fn wanted(&self, resource: Resource) -> Wanted {
+        match self.0.borrow().get(&resource) {
+            Some(Some(details)) => Wanted::Now(details.clone()),
+            Some(None) => Wanted::Wait,
+            None => Wanted::Now(String::new()),
+        }
+    }
+
+    /// The details when they are known; empty if that takes longer than [`LIMIT`], or if the agent
+    /// stops.
+    pub(super) async fn wait(mut self, resource: Resource) -> String {
+        let is_known = |known: &Known| known.get(&resource).is_none_or(Option::is_some);
+        let waited = tokio::time::timeout(LIMIT, self.0.wait_for(is_known)).await;
+        let known = waited.ok().and_then(Result::ok);
+        let details = known.and_then(|known| known.get(&resource).cloned().flatten());
+        details.unwrap_or_default()
+    }
+}
+
+/// The message of an Event with its details.
+pub(super) fn with_details(message: &str, details: &str) -> String {
+    if details.is_empty() {
+        message.to_owned()
+    } else {
+        format!("{message}; {details}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    const READ: Duration = Duration::from_millis(3);
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_waits_for_details_that_are_being_read_and_for_nothing_else() {
+        let details = EventDetails::default();
+        let reader = details.reader();
+        assert_eq!(reader.wanted(Resource::Pids), Wanted::Now(String::new()));
+
+        details.set(Resource::Memory, Some("b".to_owned()));
+        details.set(Resource::Pids, Some("of the last time".to_owned()));
+        details.set(Resource::Pids, None);
+        assert_eq!(reader.wanted(Resource::Memory), Wanted::Now("b".to_owned()));
+        assert_eq!(reader.wanted(Resource::Pids), Wanted::Wait);
+
+        let start = Instant::now();
+        let answer = async {
+            tokio::time::sleep(READ).await;
+            details.set(Resource::Memory, None);
+            details.set(Resource::Pids, Some("a".to_owned()));
+        };
+        let (text, ()) = tokio::join!(reader.clone().wait(Resource::Pids), answer);
+        assert_eq!((text.as_str(), start.elapsed()), ("a", READ));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_does_not_wait_longer_than_the_limit() {
+        let details = EventDetails::default();
+        details.set(Resource::Pids, None);
+        let start = Instant::now();
+        assert_eq!(details.reader().wait(Resource::Pids).await, "");
+        assert_eq!(start.elapsed(), LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_does_not_wait_for_an_agent_that_stops() {
+        let details = EventDetails::default();
+        details.set(Resource::Pids, None);
+        let reader = details.reader();
+        let start = Instant::now();
+        drop(details);
+        assert_eq!(reader.wait(Resource::Pids).await, "");
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+
+    #[test]
+    fn details_follow_the_message() {
+        assert_eq!(with_details("a (b)", ""), "a (b)");
+        assert_eq!(with_details("a (b)", "c"), "a (b); c");
+    }
+}
