@@ -142,8 +142,9 @@ pub const YOUNG_NS: u64 = 1 << 24;
 /// costs more than everything else, and none of them is slow.
 pub const YOUNG_TIMED: u64 = 4;
 
-/// A synchronous write of more bytes than this is not judged: it takes long because it is large.
-pub const JUDGED_WRITE_BYTES: u32 = 64 << 10;
+/// A synchronous write, or a read ahead, of more bytes than this is not judged: it takes long because it
+/// is large.
+pub const JUDGED_BYTES: u32 = 64 << 10;
 /// A window with slow requests goes on until it has this many judged requests.
 pub const WINDOW_REQUESTS: u64 = 5;
 /// But not for longer than this many times its length: the slowest disks complete less than one

@@ -18,7 +18,7 @@
 use agent_common::event::{DiskError, SlowWindow};
 use agent_common::settings::{
     CLASS_JUDGED, CLASS_WRITE, ERRORS_PER_WINDOW, FIRST_BUCKET_BITS, HISTOGRAM_BUCKETS,
-    JUDGED_WRITE_BYTES, SLOW_PERCENT, TICK_MASK, WINDOW_EXTENSION, WINDOW_REQUESTS, YOUNG_NS,
+    JUDGED_BYTES, SLOW_PERCENT, TICK_MASK, WINDOW_EXTENSION, WINDOW_REQUESTS, YOUNG_NS,
     YOUNG_TIMED, device_key,
 };
 use agent_common::{DiskEntry, DropReason, EventKind, KernelOffsets};
@@ -90,10 +90,11 @@ pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// [`CLASS_WRITE`], and [`CLASS_JUDGED`] if a task waits for this request: a read that is not read
-/// ahead, a write of metadata, of a journal or through the cache, or a small synchronous write.
-/// The kernel's own throttling also judges by what tasks wait for:
-/// <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-wbt.c#L237>.
+/// [`CLASS_WRITE`], and [`CLASS_JUDGED`] if a task is likely to wait for this request: a read, unless
+/// it reads ahead; a write of metadata, of a journal or through the cache; a small synchronous write.
+///
+/// The kernel marks every read through the page cache as read ahead, also that of a single page for
+/// which a task waits: <https://github.com/gregkh/linux/blob/v6.12.107/mm/readahead.c#L146>. So a small one is judged.
 #[inline(always)]
 fn class_of(flags: u32, length: u32) -> usize {
     // SAFETY: all of them are in `table`.
@@ -105,9 +106,9 @@ fn class_of(flags: u32, length: u32) -> usize {
         )
     };
     let judged = if flags & OP_WRITE == 0 {
-        flags & readahead == 0
+        flags & readahead == 0 || length <= JUDGED_BYTES
     } else {
-        flags & urgent != 0 || (flags & sync != 0 && length <= JUDGED_WRITE_BYTES)
+        flags & urgent != 0 || (flags & sync != 0 && length <= JUDGED_BYTES)
     };
     let class = if judged { CLASS_JUDGED } else { 0 };
     class | (flags & OP_WRITE) as usize * CLASS_WRITE

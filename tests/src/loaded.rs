@@ -13,6 +13,7 @@ use crate::SOON;
 
 pub mod disks;
 pub mod flood;
+pub mod judged;
 pub mod kills;
 pub mod pids;
 pub mod psi;

@@ -14,7 +14,7 @@ use nodepulse::reading::StallKind;
 use nodepulse::record::{DiskAction, Via};
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::eventually;
-use nodepulse_tests::loaded::{Loaded, disks, flood, kills, pids, programs, psi};
+use nodepulse_tests::loaded::{Loaded, disks, flood, judged, kills, pids, programs, psi};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::disk::{
     DirectFile, FreezableFileSystem, Loop, disk_of, disk_of_node,
@@ -222,6 +222,26 @@ fn requests_over_the_limit_make_a_disk_slow_and_those_under_it_do_not() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
+fn requests_that_a_task_waits_for_are_judged() {
+    with_probes(|mut loaded| async move {
+        let disk = Loop::new(Path::new(env!("CARGO_TARGET_TMPDIR")), 8 << 20)?;
+        let (major, minor) = disk_of_node(&disk.node)?;
+        let watched = disks::Disk {
+            node: &disk.node,
+            device: DeviceNumber { major, minor },
+        };
+        println!("{}", judged::classes(&mut loaded, watched)?);
+        println!("{}", judged::few(&mut loaded, watched).await?);
+        println!("{}", judged::silence(&mut loaded, watched).await?);
+        Ok(loaded)
+    });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
 fn no_kill_is_lost_in_a_flood_of_other_records_and_every_loss_is_counted() {
     println!("{}", block_on(flood::during_kills(&provoke())).unwrap());
 }
@@ -249,7 +269,7 @@ fn a_disk_that_changes_is_announced() {
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
 )]
-fn a_disk_that_cannot_read_is_failing_until_it_can() {
+fn failed_reads_are_reported_and_limited_in_number() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     with_probes(|mut loaded| async move {
         let disk = Loop::new(dir, 2 << 20)?;

@@ -94,7 +94,7 @@ fn saturate(path: &Path, writers: u64, time: Duration) -> io::Result<()> {
     let large = file.blocks()? / (MIB as u64 / 4096);
     together(writers, |thread| {
         let mut random = Random(thread + 1);
-        until(time, || file.write_large(random.below(large)))
+        until(time, || file.write_large_at(random.below(large)))
     })
 }
 

@@ -66,7 +66,7 @@ impl DirectFile {
     pub fn filled(path: &Path, mib: u64) -> io::Result<Self> {
         File::create(path)?;
         let file = Self::open(path)?;
-        (0..mib).try_for_each(|n| file.write_large(n))?;
+        (0..mib).try_for_each(|n| file.write_large_at(n))?;
         file.flush()?;
         Ok(file)
     }
@@ -84,7 +84,7 @@ impl DirectFile {
     }
 
     /// Writes large block number `n`.
-    pub fn write_large(&self, n: u64) -> io::Result<()> {
+    pub fn write_large_at(&self, n: u64) -> io::Result<()> {
         self.write_at(n * LARGE as u64, LARGE).map(drop)
     }
 
@@ -107,6 +107,11 @@ impl DirectFile {
     /// Writes `count` small blocks one after the other.
     pub fn write(&self, count: u64) -> io::Result<()> {
         (0..count).try_for_each(|n| self.write_at(n * BLOCK as u64, BLOCK).map(drop))
+    }
+
+    /// Writes one large block.
+    pub fn write_large(&self) -> io::Result<()> {
+        self.write_at(0, LARGE).map(drop)
     }
 
     /// Reads small block number `n`.

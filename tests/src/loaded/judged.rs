@@ -1,0 +1,185 @@
+//! Which requests are judged, and when a window is slow.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::time::Duration;
+
+use agent_common::DiskEntry;
+use agent_common::settings::{CLASS_JUDGED, CLASS_WRITE, REQUEST_CLASSES, WINDOW_EXTENSION};
+use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
+use nodepulse::clock::Clock;
+
+use super::Loaded;
+use super::disks::{Disk, window_of};
+use crate::provoke::disk::DirectFile;
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+const MILLISECOND_NS: u64 = 1_000_000;
+
+/// What a program does with a disk.
+struct Operation {
+    name: &'static str,
+    run: fn(Disk<'_>) -> io::Result<()>,
+    /// The only class of requests that it sends.
+    class: usize,
+}
+
+const READ: usize = 0;
+const WRITE: usize = CLASS_WRITE;
+
+const OPERATIONS: [Operation; 9] = [
+    Operation {
+        name: "direct reads",
+        run: |disk| {
+            let file = DirectFile::device(disk.node)?;
+            (0..4).try_for_each(|n| file.read(n))
+        },
+        class: READ | CLASS_JUDGED,
+    },
+    Operation {
+        name: "a random read of 4 KiB through the page cache",
+        run: |disk| {
+            let file = cold(disk)?;
+            file.read_exact_at(&mut [0; 4096], 1 << 20)
+        },
+        class: READ | CLASS_JUDGED,
+    },
+    Operation {
+        name: "reading ahead",
+        run: |disk| {
+            let file = cold(disk)?;
+            advise(&file, PosixFadviseAdvice::POSIX_FADV_WILLNEED)?;
+            // Until they have completed.
+            file.read_exact_at(&mut [0; LARGE], 0)
+        },
+        class: READ,
+    },
+    Operation {
+        name: "direct writes of 4 KiB",
+        run: |disk| DirectFile::device(disk.node)?.write(4),
+        class: WRITE | CLASS_JUDGED,
+    },
+    Operation {
+        name: "a direct write of 1 MiB",
+        run: |disk| DirectFile::device(disk.node)?.write_large(),
+        class: WRITE,
+    },
+    Operation {
+        name: "a write of 4 KiB with O_DSYNC",
+        run: |disk| open(disk, OFlag::O_DSYNC)?.write_all_at(&[3; 4096], 0),
+        class: WRITE | CLASS_JUDGED,
+    },
+    Operation {
+        name: "fsync after a write of 16 KiB",
+        run: |disk| {
+            let file = open(disk, OFlag::empty())?;
+            file.write_all_at(&[4; 4 * 4096], 0)?;
+            file.sync_data()
+        },
+        class: WRITE | CLASS_JUDGED,
+    },
+    Operation {
+        name: "fsync after a write of 1 MiB",
+        run: |disk| {
+            let file = open(disk, OFlag::empty())?;
+            file.write_all_at(&[5; LARGE], 0)?;
+            file.sync_data()
+        },
+        class: WRITE,
+    },
+    Operation {
+        name: "writing back in the background",
+        run: |disk| {
+            let file = open(disk, OFlag::empty())?;
+            file.write_all_at(&[6; 4096], 0)?;
+            advise(&file, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+            // Waits for it.
+            file.sync_data()
+        },
+        class: WRITE,
+    },
+];
+
+const LARGE: usize = 1 << 20;
+
+/// Each operation sends requests of one class only.
+pub fn classes(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
+    let watch = DiskEntry::new(HOUR_NS, HOUR_NS);
+    let (mut found, mut wrong) = (Vec::new(), Vec::new());
+    for operation in OPERATIONS {
+        loaded.kernel.watch_disk(disk.device, watch)?;
+        (operation.run)(disk)?;
+        let entry = loaded.kernel.disk(disk.device);
+        let completed = entry.map_or([0; REQUEST_CLASSES], |entry| entry.completed);
+        let sent = |class: usize| completed.get(class).is_some_and(|count| *count > 0);
+        let classes: Vec<usize> = (0..REQUEST_CLASSES).filter(|class| sent(*class)).collect();
+        let what = format!("{}: {completed:?}", operation.name);
+        if classes != [operation.class] {
+            wrong.push(what.clone());
+        }
+        found.push(what);
+    }
+    assert_eq!(wrong, [""; 0]);
+    Ok(found.join("; "))
+}
+
+fn open(disk: Disk<'_>, flags: OFlag) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(flags.bits());
+    options.open(disk.node)
+}
+
+/// The disk through the page cache, with nothing of it there.
+fn cold(disk: Disk<'_>) -> io::Result<File> {
+    let file = File::open(disk.node)?;
+    advise(&file, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+    Ok(file)
+}
+
+fn advise(file: &File, advice: PosixFadviseAdvice) -> io::Result<()> {
+    Ok(posix_fadvise(file, 0, LARGE as i64 * 2, advice)?)
+}
+
+/// A disk that completes less than one request in a window is slow as well, and each window has one
+/// record.
+pub async fn few(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
+    const WRITES: usize = 20;
+    let file = DirectFile::device(disk.node)?;
+    // Each request takes longer than a window and its extension.
+    loaded
+        .kernel
+        .watch_disk(disk.device, DiskEntry::new(1, 1))?;
+    file.write(WRITES as u64)?;
+    let seen = loaded.all_within(Duration::from_millis(200)).await;
+    let windows = seen
+        .iter()
+        .filter_map(|event| window_of(event, disk.device));
+    let windows: Vec<_> = windows.collect();
+    // The last one is still open.
+    assert_eq!(windows.len(), WRITES - 1, "{windows:?}");
+    for window in &windows {
+        assert_eq!((window.judged, window.slow), (1, 1), "{window:?}");
+        let limit = Duration::from_nanos(WINDOW_EXTENSION);
+        assert!(window.length <= limit, "{window:?}");
+    }
+    Ok(format!("{} windows of one request", windows.len()))
+}
+
+/// A window that is followed by silence is dated by its last request, not by the one after it.
+pub async fn silence(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
+    let file = DirectFile::device(disk.node)?;
+    let watch = DiskEntry::new(1, 20 * MILLISECOND_NS);
+    loaded.kernel.watch_disk(disk.device, watch)?;
+    file.write(10)?;
+    let written = Clock::kernel().now().boot;
+    let silence = Duration::from_millis(300);
+    loaded.all_within(silence).await;
+    file.write(1)?;
+    let window = loaded.next("slow window", |event| window_of(event, disk.device));
+    let window = window.await;
+    assert!(window.at <= written, "{window:?}, written at {written:?}");
+    let ago = Clock::kernel().now().boot.since(window.at);
+    assert!(ago >= silence, "{ago:?}");
+    Ok(format!("reported after {} ms", ago.as_millis()))
+}
