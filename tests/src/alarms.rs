@@ -38,9 +38,9 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Whether a virtual machine has what it needs: the programs, and enough memory.
+    /// Whether a virtual machine has the programs for it.
     pub fn runs_in_machines(&self) -> bool {
-        self.form == Form::Short && !ONLY_HERE.contains(&self.name.as_str())
+        !ONLY_HERE.contains(&self.name.as_str())
     }
 }
 
@@ -50,13 +50,54 @@ const ONLY_HERE: [&str; 3] = ["fstrim", "read-only-nodefs", "saturated-disk"];
 /// Prepares a workload.
 pub type SetUp = Box<dyn Fn(&Site) -> io::Result<Prepared> + Send + Sync>;
 
-/// In which runs a workload is.
+/// The form of a run, and the shortest one with a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// In each.
+    /// Part of every test run.
     Short,
-    /// In those with `--all` only.
+    /// With `--all` only.
     Full,
+}
+
+/// How long the loads of a run are.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Which workloads it has.
+    pub form: Form,
+    /// Of a load without an end: longer than a disk must be slow.
+    pub load: Duration,
+    /// `diskIO.slowFor`.
+    pub slow_for: Duration,
+}
+
+impl Pace {
+    /// With a short `slowFor`, so that short loads can fail.
+    pub const SHORT: Self = Self {
+        form: Form::Short,
+        load: Duration::from_secs(5),
+        slow_for: Duration::from_secs(3),
+    };
+    /// With the default, and twice that time for the loads.
+    pub const FULL: Self = Self {
+        form: Form::Full,
+        load: Duration::from_secs(40),
+        slow_for: Duration::from_secs(15),
+    };
+    /// In a virtual machine.
+    pub const MACHINE: Self = Self {
+        form: Form::Short,
+        load: Duration::from_secs(20),
+        slow_for: Duration::from_secs(15),
+    };
+
+    fn seconds(self) -> String {
+        self.load.as_secs().to_string()
+    }
+
+    /// A disk that is slow from now on has to be reported within this time.
+    fn slow_within(self) -> Duration {
+        self.slow_for + Duration::from_secs(3)
+    }
 }
 
 /// What must come of a workload.
@@ -136,10 +177,11 @@ impl Control {
     }
 }
 
-/// The workloads of this machine, or of a virtual machine.
-pub fn workloads() -> Vec<Workload> {
+/// The workloads of a run.
+pub fn workloads(pace: Pace) -> Vec<Workload> {
     let mut all = healthy::workloads();
-    all.extend(unwell::workloads());
+    all.extend(unwell::workloads(pace));
+    all.retain(|workload| pace.form == Form::Full || workload.form == Form::Short);
     all
 }
 

@@ -6,15 +6,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Control, Expected, Form, Prepared, Workload, workload};
+use super::{Control, Expected, Form, Pace, Prepared, Workload, workload};
 use crate::provoke::disk::DirectFile;
 use crate::vm::ask::{BAD_BLOCK_OF_NODE, ask};
 use crate::vm::disk;
 
 /// The disk's serial number.
 const DISK: &str = "node";
-/// `diskIO.slowFor`, and what the specification adds.
-const SLOW_FOR: Duration = Duration::from_secs(15 + 3);
 /// `diskIO.stalledAfter`, and what the specification adds, and a half second for the request to the host.
 const STALLED_AFTER: Duration = Duration::from_secs(10 + 1);
 const AFTER_ERRORS: Duration = Duration::from_secs(1);
@@ -62,7 +60,7 @@ fn slow(name: &str, verb: &'static str) -> Workload {
     let expected = Expected::Alarm {
         condition: "DiskIOPressure",
         reason: "SlowDisk",
-        within: SLOW_FOR,
+        within: Pace::MACHINE.slow_within(),
         culprit: Some("writer"),
     };
     workload(name, Form::Short, expected, move |site| {

@@ -49,11 +49,6 @@ pub(super) fn workloads() -> Vec<Workload> {
     all
 }
 
-/// How long a load without an end runs: long enough for the conditions of a slow disk in a full run.
-fn seconds(is_full: bool) -> &'static str {
-    if is_full { "40" } else { "4" }
-}
-
 /// One task writes a large file; without fsync, the kernel writes it out later.
 fn bulk(mib: u64, sync: bool, form: Form) -> Workload {
     let how = if sync { "fsync" } else { "writeback" };
@@ -78,8 +73,8 @@ fn mixed(depth: u64) -> Workload {
         DirectFile::filled(Path::new(&site.path("data")), 256)?;
         Ok(Prepared::new(move |control| {
             let (site, depth) = (control.site(), depth.to_string());
-            let seconds = seconds(site.is_full);
-            let load = ["mixed", &site.path("data"), &depth, seconds];
+            let seconds = site.pace.seconds();
+            let load = ["mixed", &site.path("data"), &depth, &seconds];
             site.load("writer", &load)?.ends()
         }))
     })
@@ -91,8 +86,7 @@ fn database() -> Workload {
         DirectFile::filled(Path::new(&site.path("table")), 64)?;
         Ok(Prepared::new(|control| {
             let site = control.site();
-            let seconds = seconds(site.is_full);
-            let load = ["database", &site.path("table"), seconds];
+            let load = ["database", &site.path("table"), &site.pace.seconds()];
             site.load("database", &load)?.ends()
         }))
     })
@@ -131,7 +125,6 @@ fn unpack() -> Workload {
 /// Every free block of the file system, up to a bound.
 fn trim() -> Workload {
     workload("fstrim", Form::Short, Expected::NoAlarm, |site| {
-        let length = if site.is_full { "32GiB" } else { "4GiB" };
         let mut trim = Command::new("fstrim");
         trim.args(["--length", "1MiB"]).arg(site.directory());
         match trim.output() {
@@ -142,9 +135,9 @@ fn trim() -> Workload {
             }
             Err(err) => return Err(cannot_run(format!("no fstrim: {err}"))),
         }
-        Ok(Prepared::new(move |control| {
+        Ok(Prepared::new(|control| {
             let mut trim = Command::new("fstrim");
-            trim.args(["--verbose", "--length", length]);
+            trim.args(["--verbose", "--length", "32GiB"]);
             ran(trim.arg(control.site().directory()))
         }))
     })
@@ -168,7 +161,7 @@ fn build() -> Workload {
     workload("build-5000-forks", Form::Short, Expected::NoAlarm, |_| {
         Ok(Prepared::new(|control| {
             let site = control.site();
-            let load = ["build", FORKS_PER_SECOND, seconds(site.is_full)];
+            let load = ["build", FORKS_PER_SECOND, &site.pace.seconds()];
             site.load("other", &load)?.ends()
         }))
     })

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::observed::{self, Alarm, IoPressure};
 use super::record::{Outcome, Verdict};
-use super::{Control, Expected, Prepared, Site, Workload, site};
+use super::{Control, Expected, Pace, Prepared, Site, Workload, site};
 use crate::SOON;
 use crate::api_server::ApiServer;
 use crate::process::Process;
@@ -31,15 +31,15 @@ pub struct Runner {
     pub provoke: Provoke,
     /// A directory on a disk of the node.
     pub parent: PathBuf,
-    /// Whether the run has time for long loads.
-    pub is_full: bool,
+    /// How long the loads are.
+    pub pace: Pace,
     /// Within which the agent starts and ends.
     pub soon: Duration,
 }
 
 impl Runner {
     /// On this machine.
-    pub fn here(is_full: bool) -> io::Result<Self> {
+    pub fn here(pace: Pace) -> io::Result<Self> {
         let parent = std::env::temp_dir();
         if disk_of(&parent).is_none() {
             let parent = parent.display();
@@ -49,14 +49,14 @@ impl Runner {
         Ok(Self {
             provoke: Provoke::next_to_this_program()?,
             parent,
-            is_full,
+            pace,
             soon: SOON,
         })
     }
 
     /// Runs one workload. What it changed is put back, whatever comes of it.
     pub async fn run(&self, workload: &Workload) -> Outcome {
-        let site = Site::new(&self.parent, self.provoke.clone(), self.is_full);
+        let site = Site::new(&self.parent, self.provoke.clone(), self.pace);
         let prepared = site.and_then(|site| Ok(((workload.set_up)(&site)?, site)));
         let (prepared, site) = match prepared {
             Ok(ready) => ready,
@@ -82,7 +82,7 @@ impl Runner {
         let (api, kubeconfig) = site::cluster(site.directory()).await;
         let (agent, address) = self.agent(&api, &site, &prepared, kubeconfig).await;
         let pressure = IoPressure::start();
-        let run = RunningLoad::start(prepared, site);
+        let run = RunningLoad::start(prepared, Arc::clone(&site));
         let ended = run.observed(&api, workload.expected).await;
 
         let alarms = observed::alarms(&api);
@@ -94,13 +94,18 @@ impl Runner {
             Ok(text) => detail = text,
             Err(err) => verdict = Verdict::Failed(format!("the load failed: {err}")),
         }
-        if verdict == Verdict::Ok
-            && let Err(why) = self.culprit(&api, workload.expected).await
-        {
-            verdict = Verdict::Failed(why);
+        if verdict == Verdict::Ok {
+            match self.event(&api, workload.expected).await {
+                Ok(message) => detail += &message,
+                Err(why) => verdict = Verdict::Failed(why),
+            }
+        }
+        if verdict != Verdict::Ok {
+            eprintln!("{}", agent.lines_with("").join("\n"));
         }
         agent.terminate();
         let code = agent.ends(self.soon).await.code;
+        drop(site);
         if verdict == Verdict::Ok && code != Some(0) {
             verdict = Verdict::Failed(format!("the agent ended with {code:?}"));
         }
@@ -145,6 +150,8 @@ impl Runner {
             .filter_map(|word| word.strip_prefix("address="))
             .next();
         let address = address.expect("the log names the address").to_owned();
+        // On files, it would not see most of what has to set no condition.
+        agent.wait_for_line("programs=\"btf\"", self.soon).await;
         let path = site::status_path();
         let first = |api: &ApiServer| {
             let answered = api.requests_where(|r| r.path == path && r.status == Some(200));
@@ -154,24 +161,25 @@ impl Runner {
         (agent, address)
     }
 
-    async fn culprit(&self, api: &ApiServer, expected: Expected) -> Result<(), String> {
+    /// Waits for the Event of the condition, which names the culprit. Returns its message.
+    async fn event(&self, api: &ApiServer, expected: Expected) -> Result<String, String> {
         let Expected::Alarm {
-            reason,
-            culprit: Some(culprit),
-            ..
+            reason, culprit, ..
         } = expected
         else {
-            return Ok(());
+            return Ok(String::new());
         };
         let named = |api: &ApiServer| {
             let message = observed::event_message(api, reason)?;
-            message.contains(culprit).then_some(())
+            let is_named = culprit.is_none_or(|culprit| message.contains(culprit));
+            is_named.then_some(message)
         };
         let found = wait(api, self.soon, named).await;
         found.ok_or_else(|| {
             let message = observed::event_message(api, reason);
             let message = message.unwrap_or_else(|| "there is none".to_owned());
-            format!("the Event {reason} does not name {culprit}: {message}")
+            let culprit = culprit.unwrap_or_default();
+            format!("the Event {reason} does not name {culprit:?}: {message}")
         })
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
+use super::Pace;
 use crate::api_server::{ApiServer, Grant, Identity};
 use crate::node::COMPANION;
 use crate::pod::Pod;
@@ -29,13 +30,13 @@ pub struct Site {
     tree: CgroupTree,
     /// Starts the children.
     pub provoke: Provoke,
-    /// Whether the run has time for long loads.
-    pub is_full: bool,
+    /// How long the loads are.
+    pub pace: Pace,
 }
 
 impl Site {
     /// With a directory below `parent`, which is on a disk.
-    pub fn new(parent: &Path, provoke: Provoke, is_full: bool) -> io::Result<Self> {
+    pub fn new(parent: &Path, provoke: Provoke, pace: Pace) -> io::Result<Self> {
         let directory = tempfile::tempdir_in(parent)?;
         let name = format!("nodepulse-alarms-{}", std::process::id());
         let mut tree = CgroupTree::new(&name)?;
@@ -47,7 +48,7 @@ impl Site {
             directory,
             tree,
             provoke,
-            is_full,
+            pace,
         })
     }
 
@@ -135,10 +136,12 @@ pub(super) fn configuration(site: &Site, nodefs: &Path, further: &str) -> io::Re
          cgroupDriver: cgroupfs\n\
          rootDirectory: {}\n\
          conditions: {{FrequentOOMKills: true}}\n\
+         diskIO: {{slowFor: {}s}}\n\
          serve: {{address: \"127.0.0.1:0\"}}\n\
          {further}",
         site.cgroup_root(),
         nodefs.display(),
+        site.pace.slow_for.as_secs(),
     );
     fs::write(&path, text)?;
     Ok(path)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 
-use super::{Expected, Form, Prepared, Workload, workload};
+use super::{Expected, Form, Pace, Prepared, Workload, workload};
 use crate::provoke::disk::{DirectFile, Mounted};
 use crate::provoke::tasks;
 
@@ -18,13 +18,13 @@ const SPARE_MEMORY: u64 = 512 * MIB;
 /// For processes to start and memory to fill, after which a condition takes milliseconds.
 const LEAKED: Duration = Duration::from_secs(5);
 
-pub(super) fn workloads() -> Vec<Workload> {
+pub(super) fn workloads(pace: Pace) -> Vec<Workload> {
     vec![
         pids_leak(),
         memory_leak(),
         kills_in_three_pods(),
         read_only(),
-        saturated(),
+        saturated(pace),
     ]
 }
 
@@ -129,11 +129,11 @@ fn read_only() -> Workload {
 }
 
 /// One pod writes as much as the disk can take, and the commits of another wait for it.
-fn saturated() -> Workload {
+fn saturated(pace: Pace) -> Workload {
     let expected = Expected::Alarm {
         condition: "DiskIOPressure",
         reason: "SlowDisk",
-        within: Duration::from_secs(18),
+        within: pace.slow_within(),
         culprit: None,
     };
     workload("saturated-disk", Form::Short, expected, |site| {

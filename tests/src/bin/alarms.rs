@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use nodepulse_tests::alarms::record::{Outcome, Verdict, table};
 use nodepulse_tests::alarms::runner::Runner;
-use nodepulse_tests::alarms::{Form, workloads};
+use nodepulse_tests::alarms::{Pace, workloads};
 
 /// Runs real workloads, and checks which conditions they set
 #[derive(Parser)]
@@ -24,6 +24,8 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    // A panic is the failure of one workload, which is reported.
+    std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -38,12 +40,13 @@ fn main() -> ExitCode {
 }
 
 async fn run(args: &Args) -> std::io::Result<Vec<Outcome>> {
-    let runner = Runner::here(args.all)?;
+    let pace = if args.all { Pace::FULL } else { Pace::SHORT };
+    let runner = Runner::here(pace)?;
     let is_chosen =
         |name: &str| args.names.is_empty() || args.names.iter().any(|chosen| name.contains(chosen));
     let mut outcomes = Vec::new();
-    for workload in workloads() {
-        if is_chosen(&workload.name) && (args.all || workload.form == Form::Short) {
+    for workload in workloads(pace) {
+        if is_chosen(&workload.name) {
             let outcome = runner.run(&workload).await;
             println!("{}", outcome.line());
             if let Verdict::Failed(why) = &outcome.verdict {

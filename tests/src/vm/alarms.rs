@@ -10,7 +10,7 @@ use nix::mount::{MsFlags, mount};
 use super::{disk, line, loopback};
 use crate::alarms::record::{Outcome, Verdict};
 use crate::alarms::runner::Runner;
-use crate::alarms::{Workload, faulty, workloads};
+use crate::alarms::{Pace, Workload, faulty, workloads};
 use crate::provoke::Provoke;
 
 /// Where the disk `node` is mounted.
@@ -18,7 +18,7 @@ const NODE_DISK: &str = "/node";
 /// Everything is slow under emulation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs all workloads of the short form, and those with a disk that fails. Prints the results as the
+/// Runs the short list of workloads, and those with a disk that fails. Prints the results as the
 /// checks do.
 pub fn run() -> io::Result<()> {
     loopback::up()?;
@@ -28,7 +28,7 @@ pub fn run() -> io::Result<()> {
     let runner = Runner {
         provoke: Provoke::next_to_this_program()?,
         parent: PathBuf::from(NODE_DISK),
-        is_full: false,
+        pace: Pace::MACHINE,
         soon: PATIENCE,
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -46,9 +46,9 @@ pub fn run() -> io::Result<()> {
     Ok(())
 }
 
-/// Those for which this machine has the programs and the memory.
+/// Those for which this machine has the programs.
 fn chosen() -> Vec<Workload> {
-    let mut all = workloads();
+    let mut all = workloads(Pace::MACHINE);
     all.retain(|workload| workload.runs_in_machines());
     all.extend(faulty::workloads(Path::new(NODE_DISK)));
     all
