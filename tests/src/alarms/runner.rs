@@ -96,7 +96,7 @@ impl Runner {
         }
         if verdict == Verdict::Ok {
             match self.event(&api, workload.expected).await {
-                Ok(message) => detail += &message,
+                Ok(message) => detail = format!("{} {message}", detail.trim()),
                 Err(why) => verdict = Verdict::Failed(why),
             }
         }
