@@ -94,9 +94,16 @@ impl Pace {
         self.load.as_secs().to_string()
     }
 
-    /// A disk that is slow from now on has to be reported within this time.
+    /// A disk that is slow from now on has to be reported within this time. With a short `slowFor`,
+    /// the average of io PSI over 10 s may be too low at first; it is read again after 5 s.
     fn slow_within(self) -> Duration {
-        self.slow_for + Duration::from_secs(3)
+        let specified = self.slow_for + Duration::from_secs(3);
+        match self.form {
+            Form::Short if self.slow_for < Duration::from_secs(10) => {
+                specified + Duration::from_secs(5)
+            }
+            Form::Short | Form::Full => specified,
+        }
     }
 }
 
