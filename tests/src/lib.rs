@@ -18,6 +18,7 @@
     reason = "a helper of tests panics if it fails"
 )]
 
+pub mod alarms;
 pub mod api_server;
 pub mod cost;
 pub mod days;

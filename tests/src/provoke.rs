@@ -110,8 +110,48 @@ impl Provoke {
         started(self.command().arg("thrash").arg(cgroup).arg(file))
     }
 
+    /// Starts a load of [`crate::alarms::loads`] inside `cgroup`.
+    pub fn load(&self, cgroup: &Path, load: &[&str]) -> io::Result<Load> {
+        let mut command = self.command();
+        command.arg("load").arg(cgroup).args(load);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        Ok(Load {
+            child: command.stderr(Stdio::piped()).spawn()?,
+        })
+    }
+
     fn command(&self) -> Command {
         Command::new(&self.program)
+    }
+}
+
+/// A load that runs; killed on drop.
+#[derive(Debug)]
+pub struct Load {
+    child: Child,
+}
+
+impl Load {
+    /// Waits until it has ended. Returns what it printed.
+    pub fn ends(mut self) -> io::Result<String> {
+        let read = |pipe: Option<&mut dyn io::Read>| {
+            let mut text = String::new();
+            pipe.map(|pipe| pipe.read_to_string(&mut text));
+            text
+        };
+        let printed = read(self.child.stdout.as_mut().map(|pipe| pipe as _));
+        let errors = read(self.child.stderr.as_mut().map(|pipe| pipe as _));
+        let status = self.child.wait()?;
+        let failed = || io::Error::other(format!("the load ended with {status}: {errors}"));
+        status.success().then_some(printed).ok_or_else(failed)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // It may have ended already; waiting shows.
+        drop(self.child.kill());
+        drop(self.child.wait());
     }
 }
 

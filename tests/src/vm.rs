@@ -27,6 +27,7 @@ use crate::provoke::Provoke;
 use crate::provoke::disk::{DirectFile, disk_of_node};
 use crate::{eventually, logged};
 
+pub mod alarms;
 pub mod ask;
 pub mod capabilities;
 mod daemon;
@@ -461,7 +462,7 @@ async fn detach(loaded: Option<Loaded>, before: &[(u32, String)]) -> io::Result<
 }
 
 /// The node of the disk with this serial number: the kernel numbers them as they answer.
-fn disk(serial: &str) -> io::Result<PathBuf> {
+pub(crate) fn disk(serial: &str) -> io::Result<PathBuf> {
     for entry in std::fs::read_dir("/sys/block")? {
         let path = entry?.path();
         let is = std::fs::read_to_string(path.join("device/serial"));

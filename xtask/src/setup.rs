@@ -37,6 +37,9 @@ const VM_PROGRAMS: &[Program] = &[
     ("setpriv", "util-linux"),
 ];
 
+/// What only `cargo xtask test alarms --all` needs.
+const ALARMS_PROGRAMS: &[Program] = &[("containerd", "containerd"), ("ctr", "containerd")];
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Only print what is installed; exit 1 if something is missing
@@ -92,6 +95,11 @@ pub fn development(repo: &Repo) -> Result<()> {
 /// What only virtual machines need.
 pub fn vm(repo: &Repo) -> Result<()> {
     install(repo, [packages(VM_PROGRAMS)])
+}
+
+/// What only the full suite of false alarms needs. Without containerd, its workload is skipped.
+pub fn alarms(repo: &Repo) -> Result<()> {
+    install(repo, [packages(ALARMS_PROGRAMS)])
 }
 
 fn install(repo: &Repo, steps: impl IntoIterator<Item = Step>) -> Result<()> {

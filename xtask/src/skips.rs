@@ -36,6 +36,10 @@ const ACCEPTED: &[(&str, &str)] = &[
         "The file system below the temporary directory reserves less than 1 % for root.",
     ),
     (
+        "the disk does not discard",
+        "The disk below the temporary directory has no discard, or its file system does not send it.",
+    ),
+    (
         "no further address",
         "All interfaces but loopback lack an address of the family.",
     ),

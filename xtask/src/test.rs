@@ -28,6 +28,9 @@ pub struct Args {
     /// Only these stages, and those that they need
     #[arg(value_parser = stages::names())]
     stages: Vec<String>,
+    /// Run the longer form of `alarms` and `hostile`, of a quarter of an hour each
+    #[arg(long)]
+    all: bool,
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
@@ -42,7 +45,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             Some(need) => StageReport::new(stage, StageVerdict::NotRun(format!("needs {need}"))),
             None => {
                 let named = args.stages.iter().any(|name| name == stage.name);
-                let run = if named { stage.run_if_named } else { stage.run };
+                let run = match (args.all, named) {
+                    (true, _) => stage.run_all,
+                    (false, true) => stage.run_if_named,
+                    (false, false) => stage.run,
+                };
                 attend(stage, run, &repo, LIMIT.saturating_sub(start.elapsed()))
             }
         };

@@ -20,7 +20,7 @@ pub mod qemu;
 mod qmp;
 mod report;
 
-use boots::{BOOTS, Boot};
+use boots::{ALARMS, BOOTS, Boot};
 use console::Check;
 pub use report::{counts, skips, table};
 
@@ -31,9 +31,12 @@ const PROFILE: &str = "vm";
 pub struct Args {
     /// Kernels of xtask/kernels.toml; by default, the oldest that can be downloaded, and the newest
     kernels: Vec<String>,
-    /// All kernels; also write docs/kernels.md
+    /// All kernels, each also with the suite of false alarms; also write docs/kernels.md
     #[arg(long, conflicts_with = "kernels")]
     all: bool,
+    /// Only the suite of false alarms
+    #[arg(long, conflicts_with = "all")]
+    alarms: bool,
 }
 
 /// Which kernels of the matrix.
@@ -79,7 +82,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         [] => Choice::Ends,
         named => Choice::Named(named),
     };
-    let reports = reports(&repo, &choice)?;
+    let boots: Vec<&Boot> = match (args.alarms, args.all) {
+        (true, _) => vec![&ALARMS],
+        (false, true) => BOOTS.iter().chain([&ALARMS]).collect(),
+        (false, false) => BOOTS.iter().collect(),
+    };
+    let reports = booted(&repo, &choice, &boots)?;
     println!("\n{}", table(&reports));
     if args.all {
         report::write(&repo.root.join("docs/kernels.md"), &reports)?;
@@ -93,8 +101,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     )))
 }
 
-/// Builds what runs inside, fetches and boots. A kernel that cannot be had is in the reports.
+/// The boots of each run.
 pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<KernelReport>> {
+    booted(repo, choice, &BOOTS.each_ref())
+}
+
+/// Builds what runs inside, fetches and boots. A kernel that cannot be had is in the reports.
+fn booted(repo: &Repo, choice: &Choice<'_>, boots: &[&Boot]) -> Result<Vec<KernelReport>> {
     let matrix = kernels::matrix(repo)?;
     let archive = archive(repo)?;
     let work = Work::new()?;
@@ -110,7 +123,7 @@ pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<KernelReport>> {
                 KernelOutcome::Skipped(why)
             }
             Ok(image) => {
-                let boots = BOOTS.iter();
+                let boots = boots.iter();
                 let ran = boots.map(|boot| ran(&kernel.name, boot, &image, &initramfs, &work.0));
                 KernelOutcome::Booted(ran.collect::<Result<_>>()?)
             }

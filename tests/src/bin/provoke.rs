@@ -11,6 +11,7 @@ use std::{env, fs, thread};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
+use nodepulse_tests::alarms::loads;
 
 /// Touched at a time: small steps, so that the limit is hit and not jumped over.
 const STEP: usize = 64 * 1024;
@@ -26,6 +27,8 @@ fn main() -> ExitCode {
         [b"crowd", count] => crowd(count),
         [b"storm", count, rounds] => storm(count, rounds),
         [b"stand"] => stand(),
+        [b"nothing"] => Ok(()),
+        [b"load", cgroup, name, load @ ..] => join(cgroup).and_then(|()| run_load(name, load)),
         [b"wait", cgroup] => wait_in(cgroup),
         [b"thrash", cgroup, file] => thrash(cgroup, Path::new(OsStr::from_bytes(file))),
         [b"bomb"] => bomb(),
@@ -36,7 +39,8 @@ fn main() -> ExitCode {
         _ => Err(io::Error::other(
             "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | crowd COUNT | \
              storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
-             thrash CGROUP FILE | parent CGROUP COMMAND | namespace COMMAND",
+             thrash CGROUP FILE | parent CGROUP COMMAND | namespace COMMAND | \
+              load CGROUP NAME [ARGUMENT…]",
         )),
     };
     if let Err(err) = done {
@@ -44,6 +48,12 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
+}
+
+fn run_load(name: &[u8], arguments: &[&[u8]]) -> io::Result<()> {
+    let text = |bytes| str::from_utf8(bytes).map_err(io::Error::other);
+    let arguments: io::Result<Vec<&str>> = arguments.iter().copied().map(text).collect();
+    loads::run(text(name)?, &arguments?)
 }
 
 /// Moves into `cgroup` and fills `bytes` of memory.

@@ -76,6 +76,25 @@ impl CgroupTree {
         Ok(())
     }
 
+    /// On cgroup v2, the cgroups of the tree get further controllers, as far as this kernel has them.
+    /// On v1 each controller has a separate hierarchy.
+    pub fn share<const N: usize>(&self, controllers: [&str; N]) -> io::Result<()> {
+        if self.version == Version::V1 {
+            return Ok(());
+        }
+        let known = fs::read_to_string(self.mount.join("cgroup.controllers"))?;
+        let known: Vec<&str> = known.split_whitespace().collect();
+        let has_children = |dir: &&PathBuf| self.made.iter().any(|m| m.parent() == Some(dir));
+        let above = self.made.iter().filter(has_children);
+        for dir in std::iter::once(&PathBuf::new()).chain(above) {
+            for controller in controllers.iter().filter(|c| known.contains(*c)) {
+                let file = self.mount.join(dir).join("cgroup.subtree_control");
+                fs::write(file, format!("+{controller}"))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Limits the memory of the cgroup `below`.
     pub fn limit(&self, below: impl AsRef<Path>, bytes: u64) -> io::Result<()> {
         let file = match self.version {

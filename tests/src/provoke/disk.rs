@@ -57,6 +57,37 @@ impl DirectFile {
         Ok(Self { file, made: None })
     }
 
+    /// A file or a disk that exists, and stays.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::device(path)
+    }
+
+    /// Makes a file of `mib` MiB at `path`, with data in all of its blocks. It stays.
+    pub fn filled(path: &Path, mib: u64) -> io::Result<Self> {
+        File::create(path)?;
+        let file = Self::open(path)?;
+        (0..mib).try_for_each(|n| file.write_large_at(n))?;
+        file.flush()?;
+        Ok(file)
+    }
+
+    /// How many small blocks it has.
+    pub fn blocks(&self) -> io::Result<u64> {
+        use std::io::Seek as _;
+        let end = (&self.file).seek(io::SeekFrom::End(0))?;
+        Ok(end / BLOCK as u64)
+    }
+
+    /// Writes small block number `n`.
+    pub fn write_block(&self, n: u64) -> io::Result<()> {
+        self.write_at(n * BLOCK as u64, BLOCK).map(drop)
+    }
+
+    /// Writes large block number `n`.
+    pub fn write_large_at(&self, n: u64) -> io::Result<()> {
+        self.write_at(n * LARGE as u64, LARGE).map(drop)
+    }
+
     /// Makes the disk write out its cache.
     pub fn flush(&self) -> io::Result<()> {
         self.file.sync_data()

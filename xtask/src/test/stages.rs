@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::kernel_tests;
 use super::libtest::{self, Counts};
-use crate::repo::{Repo, run};
+use crate::repo::{Repo, command, run};
 use crate::skips::{NO_CLUSTER, Skip};
 use crate::{bench, build_ebpf, run as xtask_run, setup, tidy, vm};
 
@@ -27,6 +27,8 @@ pub struct Stage {
     pub run: fn(&Repo) -> Result<StageOutcome>,
     /// What runs instead if the command line names the stage.
     pub run_if_named: fn(&Repo) -> Result<StageOutcome>,
+    /// What runs instead with `--all`.
+    pub run_all: fn(&Repo) -> Result<StageOutcome>,
 }
 
 /// What a stage that could run found.
@@ -56,11 +58,19 @@ pub const STAGES: &[Stage] = &[
     stage("test", 240, &["build"], test),
     stage("doc", 90, &["build-ebpf"], doc),
     stage("kernel", 210, &["build"], kernel),
+    Stage {
+        run_all: |repo| {
+            setup::alarms(repo)?;
+            alarms(repo, &["--all"])
+        },
+        ..stage("alarms", 120, &["build"], |repo| alarms(repo, &[]))
+    },
     stage("vm", 960, &["build-ebpf"], vm),
     stage("cluster", 60, &["build"], cluster),
     stage("overhead", 600, &["build-ebpf"], overhead),
     Stage {
-        run_if_named: |repo| hostile(repo, "600", &["hostile_day", HOSTILE_MACHINE]),
+        run_if_named: hostile_day,
+        run_all: hostile_day,
         ..stage("hostile", 480, &["build"], |repo| {
             hostile(repo, "60", &[HOSTILE_MACHINE])
         })
@@ -79,6 +89,7 @@ const fn stage(
         needs,
         run,
         run_if_named: run,
+        run_all: run,
     }
 }
 
@@ -164,6 +175,15 @@ fn kernel(repo: &Repo) -> Result<StageOutcome> {
     libtest::run(test.args(["--", "--test-threads=1", "--nocapture"]))
 }
 
+/// Real workloads on this machine, and the conditions that they set. The record is
+/// `target/alarms.md`.
+fn alarms(repo: &Repo, further: &[&str]) -> Result<StageOutcome> {
+    can_load_programs()?;
+    let mut suite = command(repo.target_dir.join("debug/alarms"));
+    suite.arg("--record").arg(repo.target_dir.join("alarms.md"));
+    libtest::run(suite.args(further))
+}
+
 /// The scenarios and what is shipped, on a real API server, if its kubeconfig is given.
 fn cluster(repo: &Repo) -> Result<StageOutcome> {
     if std::env::var_os(ADMIN).is_none() {
@@ -195,6 +215,10 @@ fn overhead(repo: &Repo) -> Result<StageOutcome> {
         failure: (!over.is_empty()).then(|| format!("over budget: {}", over.join("; "))),
         ..StageOutcome::default()
     })
+}
+
+fn hostile_day(repo: &Repo) -> Result<StageOutcome> {
+    hostile(repo, "600", &["hostile_day", HOSTILE_MACHINE])
 }
 
 /// The release binary while everything around it fails for `seconds`.

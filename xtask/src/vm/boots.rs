@@ -1,6 +1,11 @@
 //! How a kernel is booted. One boot takes 10 to 30 s under emulation, so each runs as many checks
 //! as are compatible.
 
+use std::time::Duration;
+
+/// A boot takes 10 to 60 s here on a quiet machine.
+const LIMIT: Duration = Duration::from_secs(240);
+
 /// One way to boot a kernel.
 pub struct Boot {
     /// The plan of PID 1, in `nodepulse.plan=`: see `tests/src/vm/plan.rs`.
@@ -9,6 +14,8 @@ pub struct Boot {
     pub kernel_line: &'static str,
     /// More of QEMU's.
     pub machine: &'static [&'static str],
+    /// When it is ended.
+    pub limit: Duration,
 }
 
 /// Everything that a node can have, and one that lacks pressure files and has cgroup v1.
@@ -29,10 +36,20 @@ pub const BOOTS: [Boot; 2] = [
             "-numa",
             "node,nodeid=1,memdev=far",
         ],
+        limit: LIMIT,
     },
     Boot {
         plan: "bare",
         kernel_line: "psi=0",
         machine: &[],
+        limit: LIMIT,
     },
 ];
+
+/// The suite of false alarms, for runs with all kernels.
+pub const ALARMS: Boot = Boot {
+    plan: "alarms",
+    kernel_line: "psi=1",
+    machine: &[],
+    limit: Duration::from_mins(15),
+};

@@ -13,21 +13,38 @@ pub const MAKE_EXT4: &str = "mke2fs";
 
 /// Sparse: only what the checks write takes space.
 const BYTES: u64 = 64 << 20;
+const NODE_BYTES: u64 = 2 << 30;
 
 /// One disk.
 struct Disk {
     serial: &'static str,
+    bytes: u64,
+    /// Whether it has an ext4 file system.
+    is_ext4: bool,
     /// More options of its drive.
     drive: &'static str,
     /// There from the start, or asked for later.
     plugged: bool,
 }
 
-const DISKS: [Disk; 6] = [
+const DISKS: [Disk; 7] = [
     disk("fast", ""),
     // Requests a second: few enough to be found slow.
     disk("slow", ",throttling.iops-total=20"),
-    disk("ext4", ""),
+    Disk {
+        is_ext4: true,
+        ..disk("ext4", "")
+    },
+    // The last block but a few, which no file has.
+    Disk {
+        bytes: NODE_BYTES,
+        is_ext4: true,
+        ..disk(
+            "node",
+            ",file.inject-error.0.event=none,file.inject-error.0.iotype=read,\
+             file.inject-error.0.errno=5,file.inject-error.0.sector=4192256",
+        )
+    },
     disk("hang", ""),
     // Reads of the block at 4 MiB always fail, as `tests/src/vm/ask.rs` expects.
     disk(
@@ -36,15 +53,16 @@ const DISKS: [Disk; 6] = [
          file.inject-error.0.errno=5,file.inject-error.0.sector=8192",
     ),
     Disk {
-        serial: "later",
-        drive: "",
         plugged: false,
+        ..disk("later", "")
     },
 ];
 
 const fn disk(serial: &'static str, drive: &'static str) -> Disk {
     Disk {
         serial,
+        bytes: BYTES,
+        is_ext4: false,
         drive,
         plugged: true,
     }
@@ -57,8 +75,12 @@ pub fn options(dir: &Path) -> Result<Vec<String>> {
         let Disk { serial, drive, .. } = disk;
         let file = file(dir, serial);
         File::create(&file)
-            .and_then(|file| file.set_len(BYTES))
+            .and_then(|file| file.set_len(disk.bytes))
             .with_context(|| format!("cannot create {}", file.display()))?;
+        if disk.is_ext4 {
+            let mut mkfs = command(on_path(MAKE_EXT4).unwrap_or_else(|| MAKE_EXT4.into()));
+            run(mkfs.args(["-q", "-F", "-t", "ext4"]).arg(&file))?;
+        }
         let file = file.display();
         options.push("-drive".to_owned());
         options.push(format!(
@@ -70,8 +92,6 @@ pub fn options(dir: &Path) -> Result<Vec<String>> {
             options.push(format!("nvme,id={serial},drive={serial},serial={serial}"));
         }
     }
-    let mut mkfs = command(on_path(MAKE_EXT4).unwrap_or_else(|| MAKE_EXT4.into()));
-    run(mkfs.args(["-q", "-F", "-t", "ext4"]).arg(file(dir, "ext4")))?;
     Ok(options)
 }
 
@@ -87,6 +107,8 @@ pub fn asked(words: &str) -> Result<(&'static str, Value)> {
     }
     Ok(match verb {
         "hang" => ("block_set_io_throttle", throttle(serial, 1)),
+        "slow" => ("block_set_io_throttle", requests(serial, 20)),
+        "delay" => ("block_set_io_throttle", requests(serial, 5)),
         "release" => ("block_set_io_throttle", throttle(serial, 0)),
         "plug" => (
             "device_add",
@@ -104,6 +126,12 @@ fn throttle(serial: &str, bytes: u64) -> Value {
            "iops": 0, "iops_rd": 0, "iops_wr": 0})
 }
 
+/// Requests a second.
+fn requests(serial: &str, iops: u64) -> Value {
+    json!({"device": serial, "bps": 0, "bps_rd": 0, "bps_wr": 0,
+           "iops": iops, "iops_rd": 0, "iops_wr": 0})
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +141,8 @@ mod tests {
         let table = [
             ("hang slow", Some("block_set_io_throttle")),
             ("release slow", Some("block_set_io_throttle")),
+            ("slow node", Some("block_set_io_throttle")),
+            ("delay node", Some("block_set_io_throttle")),
             ("plug later", Some("device_add")),
             ("unplug later", Some("device_del")),
             ("plug", None),

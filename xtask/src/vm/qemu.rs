@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 
@@ -16,9 +16,6 @@ use super::{disks, qmp};
 use crate::repo::{command, shown};
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
-
-/// A boot takes 10 to 60 s here on a quiet machine.
-const LIMIT: Duration = Duration::from_secs(240);
 
 /// `mitigations=off`, since emulation is slow enough; `panic=-1` with `-no-reboot` ends the machine
 /// at once.
@@ -39,7 +36,7 @@ pub fn boot(
     let mut child = RunningMachine::start(&mut qemu)?;
     let lines = lines_of(&mut child.0)?;
     let mut console = Console::default();
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + boot.limit;
     let late = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match lines.recv_timeout(left) {
@@ -61,7 +58,7 @@ pub fn boot(
     }
     let status = child.0.wait().context("waiting for the virtual machine")?;
     let why = if late {
-        format!("killed: not done after {} s", LIMIT.as_secs())
+        format!("killed: not done after {} s", boot.limit.as_secs())
     } else {
         format!("the virtual machine ended early with {status}")
     };

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use super::boots::{BOOTS, Boot};
+use super::boots::{ALARMS, BOOTS, Boot};
 use super::console::{Check, CheckVerdict};
 use super::features::FEATURES;
 use super::{BootReport, KernelOutcome, KernelReport};
@@ -23,8 +23,8 @@ What works on the tested kernels, in virtual machines without hardware support. 
 oldest and the newest; `cargo xtask vm --all` boots all and generates this table.
 
 Each kernel is booted twice: `full` has cgroup v2, pressure files and two memory nodes; `bare` has
-cgroup v1 and no pressure files. `xtask/src/vm/features.rs` lists the checks of each row; *in part*
-means that some of them were skipped.
+cgroup v1 and no pressure files. With `--all`, a third boot, `alarms`, runs the suite of false alarms.
+`xtask/src/vm/features.rs` lists the checks of each row; *in part* means that some of them were skipped.
 
 ";
 
@@ -158,9 +158,9 @@ fn section(reports: &[KernelReport]) -> String {
     for (feature, names) in rows(reports) {
         text += &row(&feature, &|report| cell(report, &names));
     }
-    for Boot { plan, .. } in BOOTS {
+    for Boot { plan, .. } in BOOTS.iter().chain([&ALARMS]) {
         text += &row(&format!("boot `{plan}`: PID 1, off"), &|report| {
-            let ran = boots(report).iter().find(|ran| ran.plan == plan);
+            let ran = boots(report).iter().find(|ran| ran.plan == *plan);
             let times = |ran: &BootReport| format!("{}, {}", seconds(ran.boot), seconds(ran.took));
             ran.map_or_else(|| "-".to_owned(), times)
         });
@@ -297,7 +297,8 @@ mod tests {
              | probes are attached | in part | - |\n| OOM kill in a cgroup | skipped | - |\n\
              | OOM scope | skipped | - |\n| pid crossing exact | FAILED | - |\n\
              | `other` | ok | - |\n| boot `full`: PID 1, off | 2 s, 20 s | - |\n\
-             | boot `bare`: PID 1, off | 3 s, 10 s | - |\n\n\
+             | boot `bare`: PID 1, off | 3 s, 10 s | - |\n\
+             | boot `alarms`: PID 1, off | - | - |\n\n\
              - 5.10: `oom-nested` skipped: no task\n\
              - 5.10: `pid-crossing` FAILED: left: 1\n\
              - newest: SKIPPED: the mirror is gone\n\n{END}\n\nBelow.\n"

@@ -1,0 +1,213 @@
+//! The suite of false alarms: real I/O, memory and forks, and a real agent in companion mode.
+//!
+//! A workload of a healthy node must leave every condition False; one of a node that fails must set
+//! its condition in time and name the culprit. `cargo xtask test alarms` runs the suite on this
+//! machine, and `cargo xtask vm --all` in virtual machines, whose disks can be made to fail.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use nodepulse::clock::{BootNanos, Clock};
+
+mod containerd;
+pub(crate) mod faulty;
+mod healthy;
+pub mod loads;
+mod observed;
+pub mod record;
+pub mod runner;
+mod site;
+mod unwell;
+
+pub use site::Site;
+
+/// One workload.
+pub struct Workload {
+    /// Its name in the record of a run.
+    pub name: String,
+    /// In which runs it is.
+    pub form: Form,
+    /// What must come of it.
+    pub expected: Expected,
+    /// Prepares it. What it needs is part of the load, and is removed when that is dropped, also
+    /// after a failure. An error of kind `Unsupported` skips it.
+    pub set_up: SetUp,
+}
+
+impl Workload {
+    /// Whether a virtual machine has the programs for it.
+    pub fn runs_in_machines(&self) -> bool {
+        !ONLY_HERE.contains(&self.name.as_str())
+    }
+}
+
+/// Those that need programs, or a disk as fast as a real one.
+const ONLY_HERE: [&str; 3] = ["fstrim", "read-only-nodefs", "saturated-disk"];
+
+/// Prepares a workload.
+pub type SetUp = Box<dyn Fn(&Site) -> io::Result<Prepared> + Send + Sync>;
+
+/// The form of a run, and the shortest one with a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Part of every test run.
+    Short,
+    /// With `--all` only.
+    Full,
+}
+
+/// How long the loads of a run are.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Which workloads it has.
+    pub form: Form,
+    /// Of a load without an end: longer than a disk must be slow.
+    pub load: Duration,
+    /// `diskIO.slowFor`.
+    pub slow_for: Duration,
+}
+
+impl Pace {
+    /// With a short `slowFor`, so that short loads can fail.
+    pub const SHORT: Self = Self {
+        form: Form::Short,
+        load: Duration::from_secs(5),
+        slow_for: Duration::from_secs(3),
+    };
+    /// With the default, and twice that time for the loads.
+    pub const FULL: Self = Self {
+        form: Form::Full,
+        load: Duration::from_secs(40),
+        slow_for: Duration::from_secs(15),
+    };
+    /// In a virtual machine.
+    pub const MACHINE: Self = Self {
+        form: Form::Short,
+        load: Duration::from_secs(20),
+        slow_for: Duration::from_secs(15),
+    };
+
+    fn seconds(self) -> String {
+        self.load.as_secs().to_string()
+    }
+
+    /// A disk that is slow from now on has to be reported within this time. With a short `slowFor`,
+    /// the average of io PSI over 10 s may be too low at first; it is read again after 5 s.
+    fn slow_within(self) -> Duration {
+        let specified = self.slow_for + Duration::from_secs(3);
+        match self.form {
+            Form::Short if self.slow_for < Duration::from_secs(10) => {
+                specified + Duration::from_secs(5)
+            }
+            Form::Short | Form::Full => specified,
+        }
+    }
+}
+
+/// What must come of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Every condition stays False.
+    NoAlarm,
+    /// A condition becomes True.
+    Alarm {
+        /// Its type.
+        condition: &'static str,
+        /// Its reason.
+        reason: &'static str,
+        /// After the fault at the latest.
+        within: Duration,
+        /// What its Event must contain.
+        culprit: Option<&'static str>,
+    },
+}
+
+type Load = Box<dyn FnOnce(&Control) -> io::Result<String> + Send>;
+
+/// A workload that can run.
+pub struct Prepared {
+    load: Load,
+    settings: String,
+    nodefs: Option<PathBuf>,
+}
+
+impl Prepared {
+    /// With what runs; it returns what is of interest for the record.
+    pub fn new(load: impl FnOnce(&Control) -> io::Result<String> + Send + 'static) -> Self {
+        Self {
+            load: Box::new(load),
+            settings: String::new(),
+            nodefs: None,
+        }
+    }
+
+    /// With more lines of the agent's configuration.
+    #[must_use]
+    pub fn settings(mut self, lines: &str) -> Self {
+        self.settings = lines.to_owned();
+        self
+    }
+
+    /// With nodefs elsewhere than in the directory of the site.
+    #[must_use]
+    pub fn nodefs(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.nodefs = Some(directory.into());
+        self
+    }
+}
+
+/// The runner, as a load that runs sees it.
+pub struct Control {
+    site: Arc<Site>,
+    began: Sender<BootNanos>,
+    noticed: Receiver<()>,
+}
+
+impl Control {
+    /// Where the load runs.
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// The fault is there from now on.
+    pub fn begins(&self) {
+        // The runner waits no longer after its own failure.
+        let _gone = self.began.send(Clock::kernel().now().boot);
+    }
+
+    /// Waits until the runner has seen the condition, or waits for it no longer.
+    pub fn until_noticed(&self) {
+        let _gone = self.noticed.recv();
+    }
+}
+
+/// The workloads of a run.
+pub fn workloads(pace: Pace) -> Vec<Workload> {
+    let mut all = healthy::workloads();
+    all.extend(unwell::workloads(pace));
+    all.retain(|workload| pace.form == Form::Full || workload.form == Form::Short);
+    all
+}
+
+/// An entry of the list.
+fn workload(
+    name: impl Into<String>,
+    form: Form,
+    expected: Expected,
+    set_up: impl Fn(&Site) -> io::Result<Prepared> + Send + Sync + 'static,
+) -> Workload {
+    Workload {
+        name: name.into(),
+        form,
+        expected,
+        set_up: Box::new(set_up),
+    }
+}
+
+/// An error with which [`Workload::set_up`] skips the workload.
+fn cannot_run(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, why.into())
+}

@@ -1,0 +1,151 @@
+//! Workloads on a disk that fails, in a virtual machine: its host is asked for the fault.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Control, Expected, Form, Pace, Prepared, Workload, workload};
+use crate::provoke::disk::DirectFile;
+use crate::vm::ask::{BAD_BLOCK_OF_NODE, ask};
+use crate::vm::disk;
+
+/// The disk's serial number.
+const DISK: &str = "node";
+/// `diskIO.stalledAfter`, and what the specification adds, and a half second for the request to the host.
+const STALLED_AFTER: Duration = Duration::from_secs(10 + 1);
+const AFTER_ERRORS: Duration = Duration::from_secs(1);
+/// As many errors as set the condition.
+const ERRORS: usize = 3;
+
+/// With nodefs on the disk, which is mounted at `at`.
+pub(crate) fn workloads(at: &Path) -> Vec<Workload> {
+    let errors = at.to_owned();
+    vec![
+        slow("throttled-disk", "slow"),
+        slow("delayed-disk", "delay"),
+        hung(),
+        workload(
+            "disk-errors",
+            Form::Short,
+            failing("DiskErrors", AFTER_ERRORS),
+            move |_| {
+                let nodefs = errors.clone();
+                Ok(Prepared::new(fail).nodefs(nodefs))
+            },
+        ),
+        unplugged(),
+    ]
+}
+
+/// A fault of the disk; ended on drop.
+struct Fault;
+
+impl Fault {
+    fn begin(verb: &str) -> Self {
+        ask(verb, DISK);
+        Self
+    }
+}
+
+impl Drop for Fault {
+    fn drop(&mut self) {
+        ask("release", DISK);
+    }
+}
+
+/// A pod writes, and the database of another waits for the disk.
+fn slow(name: &str, verb: &'static str) -> Workload {
+    let expected = Expected::Alarm {
+        condition: "DiskIOPressure",
+        reason: "SlowDisk",
+        within: Pace::MACHINE.slow_within(),
+        culprit: None,
+    };
+    workload(name, Form::Short, expected, move |site| {
+        DirectFile::filled(Path::new(&site.path("data")), 64)?;
+        DirectFile::filled(Path::new(&site.path("table")), 16)?;
+        Ok(Prepared::new(move |control| {
+            let site = control.site();
+            let writer = ["saturate", &site.path("data"), "4", "60"];
+            let writer = site.load("writer", &writer)?;
+            let database = ["database", &site.path("table"), "60"];
+            let database = site.load("database", &database)?;
+            control.begins();
+            let fault = Fault::begin(verb);
+            control.until_noticed();
+            // What waits for the disk can end only then.
+            drop(fault);
+            drop((writer, database));
+            Ok(String::new())
+        }))
+    })
+}
+
+fn failing(reason: &'static str, within: Duration) -> Expected {
+    Expected::Alarm {
+        condition: "DiskFailing",
+        reason,
+        within,
+        culprit: None,
+    }
+}
+
+/// Requests of a database are in flight, and none completes.
+fn hung() -> Workload {
+    let expected = failing("StalledDisk", STALLED_AFTER);
+    workload("hung-disk", Form::Short, expected, |site| {
+        DirectFile::filled(Path::new(&site.path("table")), 16)?;
+        Ok(Prepared::new(|control| {
+            let site = control.site();
+            let database = ["database", &site.path("table"), "60"];
+            let database = site.load("database", &database)?;
+            control.begins();
+            let fault = Fault::begin("hang");
+            control.until_noticed();
+            drop(fault);
+            drop(database);
+            Ok(String::new())
+        }))
+    })
+}
+
+/// Reads of a bad block.
+fn fail(control: &Control) -> io::Result<String> {
+    let disk = File::open(disk(DISK)?)?;
+    for _ in 0..ERRORS {
+        control.begins();
+        let mut block = [0; 512];
+        disk.read_exact_at(&mut block, BAD_BLOCK_OF_NODE)
+            .expect_err("the block cannot be read");
+    }
+    control.until_noticed();
+    Ok(format!("{ERRORS} reads failed"))
+}
+
+/// A disk that a pod has used is removed on purpose.
+fn unplugged() -> Workload {
+    workload("unplugged-disk", Form::Short, Expected::NoAlarm, |_| {
+        Ok(Prepared::new(|_| {
+            ask("plug", "later");
+            let node = eventually(|| disk("later").ok().filter(|node| node.exists()))?;
+            DirectFile::device(&node)?.write(8)?;
+            ask("unplug", "later");
+            eventually(|| disk("later").is_err().then_some(()))?;
+            Ok(format!("it was {}", node.display()))
+        }))
+    })
+}
+
+/// The host does what it is asked for in its own time.
+fn eventually<T>(mut there: impl FnMut() -> Option<T>) -> io::Result<T> {
+    const INTERVAL: Duration = Duration::from_millis(20);
+    for _ in 0..1000 {
+        if let Some(there) = there() {
+            return Ok(there);
+        }
+        std::thread::park_timeout(INTERVAL);
+    }
+    Err(io::Error::from(io::ErrorKind::TimedOut))
+}

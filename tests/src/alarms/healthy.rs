@@ -1,0 +1,244 @@
+//! Workloads of a healthy node: no condition becomes True.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::Command;
+
+use super::containerd::{self, Containerd};
+use super::unwell::meminfo;
+use super::{Expected, Form, Prepared, Site, Workload, cannot_run, workload};
+use crate::provoke::disk::DirectFile;
+
+const MIB: u64 = 1 << 20;
+/// Each with and without fsync.
+const BULK_MIB: [(u64, Form); 5] = [
+    (32, Form::Short),
+    (256, Form::Short),
+    (1024, Form::Full),
+    (2048, Form::Full),
+    (4096, Form::Full),
+];
+const QUEUE_DEPTHS: [u64; 3] = [1, 8, 64];
+const FILES: &str = "20000";
+/// More than a build of C on a large machine.
+const FORKS_PER_SECOND: &str = "5000";
+/// Of the container that crashes: some processes, and soon full.
+const CONTAINER_LIMIT: u64 = 24 * MIB;
+const PROCESSES: usize = 8;
+/// Restarts of it.
+const CRASHES: usize = 6;
+
+pub(super) fn workloads() -> Vec<Workload> {
+    let mut all = Vec::new();
+    for (mib, form) in BULK_MIB {
+        all.push(bulk(mib, true, form));
+        all.push(bulk(mib, false, form));
+    }
+    all.extend(QUEUE_DEPTHS.map(mixed));
+    all.extend([
+        database(),
+        unpack(),
+        trim(),
+        build(),
+        page_cache_of_container(),
+        page_cache(),
+        import(),
+        crash_loop(),
+    ]);
+    all
+}
+
+/// One task writes a large file; without fsync, the kernel writes it out later.
+fn bulk(mib: u64, sync: bool, form: Form) -> Workload {
+    let how = if sync { "fsync" } else { "writeback" };
+    let name = format!("write-{mib}-mib-{how}");
+    workload(name, form, Expected::NoAlarm, move |_| {
+        Ok(Prepared::new(move |control| {
+            let (site, mib) = (control.site(), mib.to_string());
+            let path = site.path("bulk");
+            site.load("writer", &["write", &path, &mib, how])?.ends()?;
+            // Without fsync, this does what the kernel's threads do later.
+            File::open(&path)?.sync_all()?;
+            fs::remove_file(&path)?;
+            Ok(String::new())
+        }))
+    })
+}
+
+/// Random reads and writes by so many threads.
+fn mixed(depth: u64) -> Workload {
+    let name = format!("mixed-random-depth-{depth}");
+    workload(name, Form::Short, Expected::NoAlarm, move |site| {
+        DirectFile::filled(Path::new(&site.path("data")), 256)?;
+        Ok(Prepared::new(move |control| {
+            let (site, depth) = (control.site(), depth.to_string());
+            let seconds = site.pace.seconds();
+            let load = ["mixed", &site.path("data"), &depth, &seconds];
+            site.load("writer", &load)?.ends()
+        }))
+    })
+}
+
+/// Small commits, one after the other.
+fn database() -> Workload {
+    workload("fsync-loop", Form::Short, Expected::NoAlarm, |site| {
+        DirectFile::filled(Path::new(&site.path("table")), 64)?;
+        Ok(Prepared::new(|control| {
+            let site = control.site();
+            let load = ["database", &site.path("table"), &site.pace.seconds()];
+            site.load("database", &load)?.ends()
+        }))
+    })
+}
+
+/// Many small files, by the program if this machine has it.
+fn unpack() -> Workload {
+    workload(
+        "tar-x-20000-files",
+        Form::Short,
+        Expected::NoAlarm,
+        |site| {
+            let tree = site.path("tree");
+            site.load("other", &["unpack", &tree, FILES])?.ends()?;
+            let archive = site.path("tree.tar");
+            let mut tar = Command::new("tar");
+            let packed = tar.args(["-cf", &archive, "-C", &tree, "."]).status();
+            let with_program = packed.is_ok_and(|status| status.success());
+            fs::remove_dir_all(&tree)?;
+            Ok(Prepared::new(move |control| {
+                let site = control.site();
+                fs::create_dir(&tree)?;
+                if with_program {
+                    ran(Command::new("tar").args(["-xf", &archive, "-C", &tree]))?;
+                } else {
+                    site.load("writer", &["unpack", &tree, FILES])?.ends()?;
+                }
+                nix::unistd::sync();
+                let by = if with_program { "tar" } else { "the suite" };
+                Ok(format!("unpacked by {by}"))
+            }))
+        },
+    )
+}
+
+/// Every free block of the file system, up to a bound.
+fn trim() -> Workload {
+    workload("fstrim", Form::Short, Expected::NoAlarm, |site| {
+        let mut trim = Command::new("fstrim");
+        trim.args(["--length", "1MiB"]).arg(site.directory());
+        match trim.output() {
+            Ok(done) if done.status.success() => {}
+            Ok(done) => {
+                let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+                return Err(cannot_run(format!("the disk does not discard: {why}")));
+            }
+            Err(err) => return Err(cannot_run(format!("no fstrim: {err}"))),
+        }
+        Ok(Prepared::new(|control| {
+            let mut trim = Command::new("fstrim");
+            trim.args(["--verbose", "--length", "32GiB"]);
+            ran(trim.arg(control.site().directory()))
+        }))
+    })
+}
+
+/// A layer of many files, by a separate containerd.
+fn import() -> Workload {
+    workload("containerd-import", Form::Full, Expected::NoAlarm, |site| {
+        let containerd = Containerd::start(site.directory())?;
+        let tree = site.path("tree");
+        site.load("other", &["unpack", &tree, FILES])?.ends()?;
+        DirectFile::filled(&Path::new(&tree).join("large"), 512)?;
+        let image = containerd::image(site.directory(), Path::new(&tree))?;
+        fs::remove_dir_all(&tree)?;
+        Ok(Prepared::new(move |_| containerd.import(&image)))
+    })
+}
+
+/// Processes and threads that live for a moment.
+fn build() -> Workload {
+    workload("build-5000-forks", Form::Short, Expected::NoAlarm, |_| {
+        Ok(Prepared::new(|control| {
+            let site = control.site();
+            let load = ["build", FORKS_PER_SECOND, &site.pace.seconds()];
+            site.load("other", &load)?.ends()
+        }))
+    })
+}
+
+/// A file without data is read, four times the limit of the container that reads it.
+fn page_cache_of_container() -> Workload {
+    workload(
+        "page-cache-container",
+        Form::Short,
+        Expected::NoAlarm,
+        |site| {
+            const LIMIT: u64 = 128 * MIB;
+            site.limit("other", LIMIT)?;
+            cached(site, 4 * LIMIT, 2)
+        },
+    )
+}
+
+/// The same by all of the memory, twice: clean pages that are in use.
+fn page_cache() -> Workload {
+    workload("page-cache-node", Form::Full, Expected::NoAlarm, |site| {
+        cached(site, meminfo("MemTotal:")?, 2)
+    })
+}
+
+fn cached(site: &Site, bytes: u64, times: u32) -> io::Result<Prepared> {
+    let path = site.path("holes");
+    File::create(&path)?.set_len(bytes)?;
+    Ok(Prepared::new(move |control| {
+        for _ in 0..times {
+            control.site().load("other", &["read", &path])?.ends()?;
+        }
+        Ok(format!("{} MiB read, {times} times", bytes / MIB))
+    }))
+}
+
+/// All processes of a container are killed by its own limit, again and again.
+fn crash_loop() -> Workload {
+    workload("crash-loop", Form::Short, Expected::NoAlarm, |site| {
+        site.limit("other", CONTAINER_LIMIT)?;
+        Ok(Prepared::new(|control| {
+            let site = control.site();
+            let container = site.container("other");
+            let mut killed = 0;
+            for _ in 0..CRASHES {
+                let eaters = std::thread::scope(|scope| {
+                    let eat = || site.provoke.eat_in(&container, 4 * CONTAINER_LIMIT);
+                    let all: Vec<_> = (0..PROCESSES).map(|_| scope.spawn(eat)).collect();
+                    all.into_iter()
+                        .map(|thread| thread.join().map_err(|_| io::ErrorKind::Other)?)
+                        .collect::<io::Result<Vec<_>>>()
+                })?;
+                killed += eaters
+                    .iter()
+                    .filter(|(_, status)| !status.success())
+                    .count();
+            }
+            if killed == 0 {
+                return Err(io::Error::other("the kernel killed no process"));
+            }
+            Ok(format!("{killed} processes were killed"))
+        }))
+    })
+}
+
+/// Runs a program to its end; returns what it printed.
+pub(super) fn ran(command: &mut Command) -> io::Result<String> {
+    let done = command.output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    if done.status.success() {
+        Ok(text(&done.stdout))
+    } else {
+        let program = command.get_program().display();
+        Err(io::Error::other(format!(
+            "{program}: {}",
+            text(&done.stderr)
+        )))
+    }
+}

@@ -1,0 +1,287 @@
+//! Runs workloads, each with a new agent and a new API server.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use nodepulse::clock::{BootNanos, Clock};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::observed::{self, Alarm, IoPressure};
+use super::record::{Outcome, Verdict};
+use super::{Control, Expected, Pace, Prepared, Site, Workload, site};
+use crate::SOON;
+use crate::api_server::ApiServer;
+use crate::process::Process;
+use crate::provoke::Provoke;
+use crate::provoke::disk::disk_of;
+
+/// How long conditions are watched after a load has ended: records and samples may be on their way.
+const SETTLE: Duration = Duration::from_secs(2);
+/// How long a condition that is late is waited for, so that the record shows how late.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Runs workloads.
+pub struct Runner {
+    /// Starts the children.
+    pub provoke: Provoke,
+    /// A directory on a disk of the node.
+    pub parent: PathBuf,
+    /// How long the loads are.
+    pub pace: Pace,
+    /// Within which the agent starts and ends.
+    pub soon: Duration,
+}
+
+impl Runner {
+    /// On this machine.
+    pub fn here(pace: Pace) -> io::Result<Self> {
+        let parent = std::env::temp_dir();
+        if disk_of(&parent).is_none() {
+            let parent = parent.display();
+            let why = format!("{parent} is not on a disk: set TMPDIR to a directory on one");
+            return Err(io::Error::other(why));
+        }
+        Ok(Self {
+            provoke: Provoke::next_to_this_program()?,
+            parent,
+            pace,
+            soon: SOON,
+        })
+    }
+
+    /// Runs one workload. What it changed is put back, whatever comes of it.
+    pub async fn run(&self, workload: &Workload) -> Outcome {
+        let site = Site::new(&self.parent, self.provoke.clone(), self.pace);
+        let prepared = site.and_then(|site| Ok(((workload.set_up)(&site)?, site)));
+        let (prepared, site) = match prepared {
+            Ok(ready) => ready,
+            Err(err) if err.kind() == io::ErrorKind::Unsupported => {
+                return Outcome::without_run(workload, Verdict::Skipped(err.to_string()));
+            }
+            Err(err) => {
+                let why = format!("cannot be set up: {err}");
+                return Outcome::without_run(workload, Verdict::Failed(why));
+            }
+        };
+        // A helper panics if what it waits for does not come.
+        let run = AssertUnwindSafe(self.observe(workload, prepared, Arc::new(site)));
+        run.catch_unwind().await.unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
+            let why = text.unwrap_or_else(|| "a panic without a message".to_owned());
+            Outcome::without_run(workload, Verdict::Failed(why))
+        })
+    }
+
+    async fn observe(&self, workload: &Workload, prepared: Prepared, site: Arc<Site>) -> Outcome {
+        let (api, kubeconfig) = site::cluster(site.directory()).await;
+        let (agent, address) = self.agent(&api, &site, &prepared, kubeconfig).await;
+        let pressure = IoPressure::start();
+        let run = RunningLoad::start(prepared, Arc::clone(&site));
+        let ended = run.observed(&api, workload.expected).await;
+
+        let alarms = observed::alarms(&api);
+        let slow_windows = observed::slow_windows(&address).await;
+        let latency = latency(workload.expected, &alarms, ended.began);
+        let mut verdict = Outcome::judge(workload.expected, &alarms, latency);
+        let mut detail = String::new();
+        match ended.load {
+            Ok(text) => detail = text,
+            Err(err) => verdict = Verdict::Failed(format!("the load failed: {err}")),
+        }
+        if verdict == Verdict::Ok {
+            match self.event(&api, workload.expected).await {
+                Ok(message) => detail = format!("{} {message}", detail.trim()),
+                Err(why) => verdict = Verdict::Failed(why),
+            }
+        }
+        if verdict != Verdict::Ok {
+            eprintln!("{}", agent.lines_with("").join("\n"));
+        }
+        agent.terminate();
+        let code = agent.ends(self.soon).await.code;
+        drop(site);
+        if verdict == Verdict::Ok && code != Some(0) {
+            verdict = Verdict::Failed(format!("the agent ended with {code:?}"));
+        }
+        Outcome {
+            name: workload.name.clone(),
+            expected: workload.expected,
+            took: ended.took,
+            io_pressure: pressure.end(),
+            slow_windows,
+            alarms,
+            detail: detail.trim().to_owned(),
+            latency,
+            verdict,
+        }
+    }
+
+    /// An agent whose first status is at the API server, and the address of its metrics.
+    async fn agent(
+        &self,
+        api: &ApiServer,
+        site: &Site,
+        prepared: &Prepared,
+        kubeconfig: PathBuf,
+    ) -> (Process, String) {
+        let nodefs = prepared.nodefs.as_deref().unwrap_or(site.directory());
+        let config = site::configuration(site, nodefs, &prepared.settings);
+        let config = config.expect("the configuration is written");
+        let paths = [kubeconfig, config].map(|path| path.display().to_string());
+        let [kubeconfig, config] = paths;
+        let arguments = [
+            ["--mode", "companion"],
+            ["--node-name", site::NODE],
+            ["--kubeconfig", &kubeconfig],
+            ["--config", &config],
+            // The environment of a test turns it off, which a flag overrides.
+            ["--serve-address", "127.0.0.1:0"],
+        ];
+        let agent = Process::start([&["run"], arguments.as_flattened()].concat());
+        let line = agent.wait_for_line("serving", self.soon).await;
+        let words = line.split_whitespace();
+        let address = words
+            .filter_map(|word| word.strip_prefix("address="))
+            .next();
+        let address = address.expect("the log names the address").to_owned();
+        // On files, it would not see most of what has to set no condition.
+        agent.wait_for_line("programs=\"btf\"", self.soon).await;
+        let path = site::status_path();
+        let first = |api: &ApiServer| {
+            let answered = api.requests_where(|r| r.path == path && r.status == Some(200));
+            (!answered.is_empty()).then_some(())
+        };
+        api.wait_for(self.soon, "the first status", first).await;
+        (agent, address)
+    }
+
+    /// Waits for the Event of the condition, which names the culprit. Returns its message.
+    async fn event(&self, api: &ApiServer, expected: Expected) -> Result<String, String> {
+        let Expected::Alarm {
+            reason, culprit, ..
+        } = expected
+        else {
+            return Ok(String::new());
+        };
+        let named = |api: &ApiServer| {
+            let message = observed::event_message(api, reason)?;
+            let is_named = culprit.is_none_or(|culprit| message.contains(culprit));
+            is_named.then_some(message)
+        };
+        let found = wait(api, self.soon, named).await;
+        found.ok_or_else(|| {
+            let message = observed::event_message(api, reason);
+            let message = message.unwrap_or_else(|| "there is none".to_owned());
+            let culprit = culprit.unwrap_or_default();
+            format!("the Event {reason} does not name {culprit:?}: {message}")
+        })
+    }
+}
+
+/// A load in a thread: the API server lives in this one.
+struct RunningLoad {
+    start: BootNanos,
+    load: JoinHandle<io::Result<String>>,
+    began: mpsc::Receiver<BootNanos>,
+    /// Dropped once the condition was seen.
+    notice: mpsc::Sender<()>,
+}
+
+struct EndedLoad {
+    load: io::Result<String>,
+    took: Duration,
+    began: Option<BootNanos>,
+}
+
+impl RunningLoad {
+    fn start(prepared: Prepared, site: Arc<Site>) -> Self {
+        let (send_began, began) = mpsc::channel();
+        let (notice, noticed) = mpsc::channel();
+        let control = Control {
+            site,
+            began: send_began,
+            noticed,
+        };
+        let load = tokio::task::spawn_blocking(move || (prepared.load)(&control));
+        Self {
+            start: Clock::kernel().now().boot,
+            load,
+            began,
+            notice,
+        }
+    }
+
+    /// Waits for its end, and for the condition.
+    async fn observed(self, api: &ApiServer, expected: Expected) -> EndedLoad {
+        let Self {
+            start,
+            mut load,
+            began,
+            notice,
+        } = self;
+        let joined = |ended: Result<io::Result<String>, _>| ended.map_err(io::Error::other)?;
+        let passed = || Clock::kernel().now().boot.since(start);
+        let (load, took) = match expected {
+            Expected::NoAlarm => {
+                let load = (joined(load.await), passed());
+                let any = |api: &ApiServer| observed::alarms(api).pop();
+                // `None`, if all is well.
+                let _alarm: Option<Alarm> = wait(api, SETTLE, any).await;
+                load
+            }
+            Expected::Alarm {
+                condition, within, ..
+            } => {
+                let is_true = |api: &ApiServer| {
+                    let mut alarms = observed::alarms(api).into_iter();
+                    alarms.find(|alarm| alarm.condition == condition)
+                };
+                let becomes_true = wait(api, within + PATIENCE, is_true);
+                tokio::pin!(becomes_true);
+                let ended = tokio::select! {
+                    _ = &mut becomes_true => None,
+                    ended = &mut load => Some(joined(ended)),
+                };
+                if let Some(Ok(_)) = ended {
+                    becomes_true.await;
+                }
+                drop(notice);
+                let load = match ended {
+                    Some(ended) => ended,
+                    None => joined(load.await),
+                };
+                (load, passed())
+            }
+        };
+        EndedLoad {
+            load,
+            took,
+            began: began.try_recv().ok(),
+        }
+    }
+}
+
+/// Waits until the requests have shown something, or for this long.
+async fn wait<T>(
+    api: &ApiServer,
+    time: Duration,
+    shown: impl FnMut(&ApiServer) -> Option<T>,
+) -> Option<T> {
+    let shown = api.wait_for(time * 2, "what the caller waits for", shown);
+    timeout(time, shown).await.ok()
+}
+
+/// From the fault to the condition.
+fn latency(expected: Expected, alarms: &[Alarm], began: Option<BootNanos>) -> Option<Duration> {
+    let Expected::Alarm { condition, .. } = expected else {
+        return None;
+    };
+    let alarm = alarms.iter().find(|alarm| alarm.condition == condition)?;
+    Some(alarm.at.saturating_sub(Duration::from_nanos(began?.0)))
+}

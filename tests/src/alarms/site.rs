@@ -1,0 +1,153 @@
+//! What every workload gets: a directory on a disk of the node, pods, and the API server.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::Pace;
+use crate::api_server::{ApiServer, Grant, Identity};
+use crate::node::COMPANION;
+use crate::pod::Pod;
+use crate::provoke::cgroup::CgroupTree;
+use crate::provoke::{Load, Provoke};
+use crate::view::NODES;
+
+/// Name of the Node.
+pub const NODE: &str = "worker-1";
+
+/// The pods; each has one container.
+pub const PODS: [(&str, &str); 3] = [
+    ("writer", "0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11"),
+    ("database", "0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a12"),
+    ("other", "0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a13"),
+];
+
+/// Where a workload runs. Everything is removed on drop.
+pub struct Site {
+    directory: tempfile::TempDir,
+    tree: CgroupTree,
+    /// Starts the children.
+    pub provoke: Provoke,
+    /// How long the loads are.
+    pub pace: Pace,
+}
+
+impl Site {
+    /// With a directory below `parent`, which is on a disk.
+    pub fn new(parent: &Path, provoke: Provoke, pace: Pace) -> io::Result<Self> {
+        let directory = tempfile::tempdir_in(parent)?;
+        let name = format!("nodepulse-alarms-{}", std::process::id());
+        let mut tree = CgroupTree::new(&name)?;
+        for pod in PODS {
+            tree.add(container(pod))?;
+        }
+        tree.share(["io", "pids"])?;
+        Ok(Self {
+            directory,
+            tree,
+            provoke,
+            pace,
+        })
+    }
+
+    /// Its directory.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A path in the directory, as text for a child.
+    pub fn path(&self, name: &str) -> String {
+        self.directory().join(name).display().to_string()
+    }
+
+    /// The cgroup of the container of a pod.
+    pub fn container(&self, pod: &str) -> PathBuf {
+        let pods = PODS.into_iter();
+        let mut found = pods.filter(|(name, _)| *name == pod);
+        self.tree.dir(container(found.next().unwrap_or(PODS[0])))
+    }
+
+    /// Limits the memory of the container of a pod.
+    pub fn limit(&self, pod: &str, bytes: u64) -> io::Result<()> {
+        self.tree.limit(self.container(pod), bytes)
+    }
+
+    /// Starts a load in the container of a pod.
+    pub fn load(&self, pod: &str, load: &[&str]) -> io::Result<Load> {
+        self.provoke.load(&self.container(pod), load)
+    }
+
+    /// The parent of the pods cgroup, as the agent names it.
+    pub fn cgroup_root(&self) -> String {
+        self.tree.path("")
+    }
+}
+
+/// Below the top of the tree.
+fn container((_, uid): (&str, &str)) -> String {
+    format!("kubepods/burstable/pod{uid}/{}", id(uid))
+}
+
+/// Of a container, as a runtime gives them.
+fn id(uid: &str) -> String {
+    uid.replace('-', "").repeat(2)
+}
+
+/// An API server with the Node and its pods, and the kubeconfig of a companion in `directory`.
+pub(super) async fn cluster(directory: &Path) -> (ApiServer, PathBuf) {
+    let api = ApiServer::start().await;
+    for (verb, resource) in [
+        ("get", "nodes"),
+        ("patch", "nodes/status"),
+        ("create", "events"),
+        ("patch", "events"),
+        ("watch", "pods"),
+        ("get", "pods"),
+        ("list", "pods"),
+    ] {
+        api.grant(Grant {
+            user: COMPANION.to_owned(),
+            verb: verb.to_owned(),
+            resource: resource.to_owned(),
+        });
+    }
+    api.put_object(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE },
+    }));
+    for (name, uid) in PODS {
+        Pod::new("shop", name, uid)
+            .container("app", &id(uid))
+            .put(&api);
+    }
+    let identity = Identity::user(COMPANION);
+    let kubeconfig = api.kubeconfig(&directory.join("kubeconfig"), &identity);
+    (api, kubeconfig)
+}
+
+/// The agent's configuration.
+pub(super) fn configuration(site: &Site, nodefs: &Path, further: &str) -> io::Result<PathBuf> {
+    let path = site.directory().join("config.yaml");
+    let text = format!(
+        "apiVersion: nodepulse.dev/v1alpha1\n\
+         kind: NodepulseConfiguration\n\
+         cgroupRoot: {}\n\
+         cgroupDriver: cgroupfs\n\
+         rootDirectory: {}\n\
+         conditions: {{FrequentOOMKills: true}}\n\
+         diskIO: {{slowFor: {}s}}\n\
+         serve: {{address: \"127.0.0.1:0\"}}\n\
+         {further}",
+        site.cgroup_root(),
+        nodefs.display(),
+        site.pace.slow_for.as_secs(),
+    );
+    fs::write(&path, text)?;
+    Ok(path)
+}
+
+/// Path of the Node's status.
+pub(super) fn status_path() -> String {
+    format!("{NODES}/{NODE}/status")
+}
