@@ -5,7 +5,6 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -67,8 +66,15 @@ pub struct DemoStage<'a> {
 /// The disk under the working directory, and what it takes as usual.
 struct DemoDisk {
     name: String,
-    file: Arc<DirectFile>,
+    /// Files that the loads of the demo write and read.
+    dir: tempfile::TempDir,
     slow: Duration,
+}
+
+impl DemoDisk {
+    fn path(&self, file: &str) -> String {
+        self.dir.path().join(file).display().to_string()
+    }
 }
 
 /// How many pids there are, and how many it takes to cross the threshold.
@@ -197,13 +203,16 @@ fn pods_tree(name: &str) -> io::Result<CgroupTree> {
 /// Finds out what this disk takes for large direct writes that wait for each other, and calls a
 /// third of that slow: other programs' small requests stay under it.
 fn usual_disk() -> Result<DemoDisk> {
-    let dir = std::env::current_dir()?;
+    let here = std::env::current_dir()?;
     let (name, _, _) =
-        disk_of(&dir).with_context(|| format!("{} is not on a disk", dir.display()))?;
-    let file = DirectFile::create(&dir).context("direct I/O is not supported here")?;
-    // The first round also makes the file as long as it will be.
-    file.write_together()?;
-    let mut times = file.write_together()?;
+        disk_of(&here).with_context(|| format!("{} is not on a disk", here.display()))?;
+    let dir = tempfile::tempdir_in(here)?;
+    let file = |name: &str, mib| {
+        let file = DirectFile::filled(&dir.path().join(name), mib);
+        file.context("direct I/O is not supported here")
+    };
+    file(steps::TABLE, 8)?;
+    let mut times = file(steps::DATA, 64)?.write_together()?;
     times.sort();
     let usual = times.get(times.len() / 2).copied().unwrap_or_default();
     ensure!(
@@ -212,7 +221,7 @@ fn usual_disk() -> Result<DemoDisk> {
     );
     Ok(DemoDisk {
         name,
-        file: Arc::new(file),
+        dir,
         slow: usual / 3,
     })
 }
@@ -242,7 +251,9 @@ impl DemoPids {
 fn configuration(cgroup: &str, pids: &DemoPids, disk: Option<&DemoDisk>) -> String {
     let disk = disk.map_or_else(String::new, |disk| {
         let (name, slow) = (&disk.name, disk.slow.as_micros().max(1));
-        format!("diskIO:\n  devices:\n    {name}: {{slow: {slow}us}}\n")
+        format!(
+            "diskIO:\n  slowFor: 1s\n  minStall: 1%\n  devices:\n    {name}: {{slow: {slow}us}}\n"
+        )
     });
     format!(
         "apiVersion: nodepulse.dev/v1alpha1\n\

@@ -221,6 +221,11 @@ async fn the_metrics_of_conditions_signals_and_requests_match_the_api_server() {
     view.settled(SOON).await;
     node.kernel().slow_window((8, 0)).await;
     view.becomes("DiskIOPressure", "True", SOON).await;
+    let unhealthy = |value| {
+        let labels: &[_] = &[("device", "sda"), ("state", "slow")];
+        ("nodepulse_disk_unhealthy", labels, Some(value))
+    };
+    check(&node.scrape().await, &[unhealthy(1.0)]);
     // Not while a request is under way.
     pass(Duration::from_secs(4 * 60 + 5)).await;
 
@@ -240,11 +245,7 @@ async fn the_metrics_of_conditions_signals_and_requests_match_the_api_server() {
                 &[("type", "Ready")],
                 Some(0.0),
             ),
-            (
-                "nodepulse_disk_unhealthy",
-                &[("device", "sda"), ("state", "slow")],
-                Some(1.0),
-            ),
+            unhealthy(0.0),
             ("nodepulse_signal_value", &signal, Some(900.0)),
             ("nodepulse_signal_threshold", &signal, Some(100.0)),
             (

@@ -10,7 +10,7 @@ use nodepulse_tests::tape::{Kinds, Tape, assert_changes_are_found, replayed};
 const AFTERWARDS: Duration = Duration::from_mins(10);
 
 /// Inputs of a hostile day, and how often they must occur at least.
-const INPUTS: [(&str, usize); 46] = [
+const INPUTS: [(&str, usize); 44] = [
     ("Disk.Announced", 20),
     ("Disk.AnnouncementsLost", 5),
     ("Disk.Configured", 5),
@@ -24,7 +24,6 @@ const INPUTS: [(&str, usize); 46] = [
     ("Disk.StatisticsChecked", 1000),
     ("Disk.Tick", 5000),
     ("Disk.Watched", 10),
-    ("Incident.Configured.Kubelet", 5),
     ("Incident.Containers", 12),
     ("Incident.Happened", 1000),
     ("Incident.PodChanged.Present", 20),
@@ -52,7 +51,6 @@ const INPUTS: [(&str, usize); 46] = [
     ("Signal.Sampled", 1000),
     ("Signal.StorageSampled", 100),
     ("Stall.Reported", 20),
-    ("Stall.Sampled", 1000),
     ("State.Stopped", 1),
     ("State.TrueOnNode", 1),
     ("State.Written", 100),

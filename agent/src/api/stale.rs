@@ -213,13 +213,13 @@ mod tests {
 
     #[test]
     fn an_agent_is_removed_if_the_kubelet_outlives_it_by_both_clocks() {
+        use AgentState::{KubeletSilent, NothingLeft, Removed, Running, UnknownAge};
         const NOW: u64 = 1_000;
         let low = |minutes| condition("MemoryLow", "False", Some(minutes));
         let pids = |minutes| condition("PIDsLow", "False", Some(minutes));
         let ready = |minutes| condition("Ready", "True", Some(minutes));
         let taint = || json!([{ "key": "nodepulse.dev/memory-low", "effect": "NoSchedule" }]);
         let (untainted, version) = (json!(null), "v1.36.0");
-        use AgentState::{KubeletSilent, NothingLeft, Removed, Running, UnknownAge};
         #[rustfmt::skip]
         let rows = [
             ("nothing", vec![ready(NOW)], untainted.clone(), version, NothingLeft),

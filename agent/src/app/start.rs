@@ -1,11 +1,12 @@
 //! Builds the loop's state, and evaluates everything once.
 
+use std::collections::BTreeMap;
+
 use super::kernel_inputs::KernelInputs;
 use super::reload::Reloading;
 use super::service::Service;
 use super::{Agent, App, RunMode, facts, log_failed};
 use crate::api::Client;
-use crate::clock::BootNanos;
 use crate::config::Config;
 use crate::lane::Lanes;
 use crate::logind::power::Power;
@@ -20,14 +21,13 @@ use crate::queries::pod_updates::PodUpdates;
 use crate::queries::pressure_files::{self, PressureFiles};
 use crate::queries::probes::Probes;
 use crate::queries::signals::SignalReader;
-use crate::reading::{Stall, StallKind, StallOf};
+use crate::reading::{AbsentSource, Stall, StallKind, StallOf};
 use crate::reporting::once::Once;
 use crate::reporting::{Reporting, Why};
 use crate::serve::{Listener, Pages, Site};
 use crate::subjects::recording::RecordedSubjects;
 use crate::subjects::{
-    DiskInput, DiskSetup, IncidentInput, Input, IoTrigger, NodeSetup, Setup, SignalSetup,
-    StallSetup,
+    DiskInput, DiskSetup, IncidentInput, Input, IoTrigger, Setup, SignalSetup, StallSetup,
 };
 use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
@@ -116,16 +116,17 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         blocking: Blocking::start(&responder, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
-    let watched = pressure_files::watched(&config, &absent).into_iter();
     let triggers = &inputs.stalls;
-    let stalls = StallSetup {
-        thresholds: config.psi.thresholds,
-        transition_period: config.policy.transition_period,
-        watched: watched.map(|one| (one, triggers.contains(&one))).collect(),
-    };
+    let stalls = stall_setup(&config, &absent, triggers);
     let facts = facts::gather(&config, &queries.signals, absent);
     let node = queries.cgroups.node(&config, inputs.kills, boot_known);
-    let setup = setup(&config, &queries, node, stalls, triggers, now.boot);
+    let setup = Setup {
+        started: now.boot,
+        node,
+        signals: signal_setup(&config, &queries),
+        disks: disk_setup(&config, &queries, triggers),
+        stalls,
+    };
     let mut telemetry = Telemetry::new(metering);
     facts::record_omitted(&mut telemetry, config.mode, &facts);
     App {
@@ -154,34 +155,39 @@ fn lanes(client: Option<&Client>) -> Lanes {
     Lanes::new(&shared)
 }
 
+fn signal_setup(config: &Config, queries: &Queries) -> SignalSetup {
+    SignalSetup {
+        policy: config.policy.clone(),
+        announced: queries.probes.announced(),
+        pods_cgroup: queries.signals.pods_cgroup().to_owned(),
+    }
+}
+
 /// `triggers` are the stalls with a trigger.
-fn setup(
+fn stall_setup(
     config: &Config,
-    queries: &Queries,
-    node: NodeSetup,
-    stalls: StallSetup,
+    absent: &BTreeMap<Stall, AbsentSource>,
     triggers: &[Stall],
-    started: BootNanos,
-) -> Setup {
+) -> StallSetup {
+    let watched = pressure_files::watched(config, absent).into_iter();
+    StallSetup {
+        thresholds: config.psi.thresholds,
+        transition_period: config.policy.transition_period,
+        watched: watched.map(|one| (one, triggers.contains(&one))).collect(),
+    }
+}
+
+/// `triggers` are the stalls with a trigger.
+fn disk_setup(config: &Config, queries: &Queries, triggers: &[Stall]) -> DiskSetup {
     let io = Stall::new(StallOf::Node, StallKind::Io);
-    Setup {
-        started,
-        node,
-        signals: SignalSetup {
-            policy: config.policy.clone(),
-            announced: queries.probes.announced(),
-            pods_cgroup: queries.signals.pods_cgroup().to_owned(),
+    DiskSetup {
+        settings: config.disk_io.clone(),
+        probe: queries.probes.disk_probe(),
+        trigger: if triggers.contains(&io) {
+            IoTrigger::Set
+        } else {
+            IoTrigger::Missing
         },
-        disks: DiskSetup {
-            settings: config.disk_io.clone(),
-            probe: queries.probes.disk_probe(),
-            trigger: if triggers.contains(&io) {
-                IoTrigger::Set
-            } else {
-                IoTrigger::Missing
-            },
-        },
-        stalls,
     }
 }
 

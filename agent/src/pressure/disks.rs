@@ -312,8 +312,8 @@ impl DiskBoard {
     /// Sorted names of the disks of the node in a state. A disk can be in several.
     pub fn named(&self, health: Health) -> Vec<String> {
         let disks = self.disks.values();
-        let named = disks.filter(|disk| disk.role == DiskRole::Node && disk.is(health));
-        let mut names: Vec<String> = named.map(|disk| disk.name.clone()).collect();
+        let unhealthy = disks.filter(|disk| disk.role == DiskRole::Node && disk.is(health));
+        let mut names: Vec<String> = unhealthy.map(|disk| disk.name.clone()).collect();
         names.sort();
         names
     }

@@ -225,12 +225,14 @@ mod tests {
         names.map(name).collect()
     }
 
+    /// Mode, conditions that are on, watched stalls, triggers.
+    type Row<'a> = (Mode, &'a [NodepulseCondition], &'a [&'a str], &'a [&'a str]);
+
     #[test]
     fn a_trigger_is_set_only_if_something_uses_it() {
         use NodepulseCondition::{MemoryStallPressure, PodsDiskStallPressure};
         let (_dir, mut config) = node(&["kubepods"]);
-        //  mode, conditions that are on, watched, triggers
-        let rows: [(Mode, &[NodepulseCondition], &[&str], &[&str]); 4] = [
+        let rows: [Row<'_>; 4] = [
             (
                 Mode::Companion,
                 &[MemoryStallPressure],

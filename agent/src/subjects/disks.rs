@@ -258,7 +258,10 @@ impl DiskWatch {
                 valid,
                 window,
                 stamp,
-            } => self.confirmed(device, valid, window, stamp, now),
+            } => {
+                let window = valid.then_some(window);
+                self.confirmed(device, window, stamp, now)
+            }
             DiskInput::IoWaitRead(io_wait) => self.io_wait_read(io_wait, now),
             DiskInput::Sampled(disks) => self.sampled(disks, now),
             DiskInput::StatisticsChecked { switched } => self.statistics_checked(switched),
@@ -357,7 +360,7 @@ impl DiskWatch {
 
     fn filesystems_read(&mut self, read: Vec<(NodeFilesystem, bool)>) -> Vec<Effect> {
         let changes = self.filesystems.apply(read);
-        let changed = !changes.is_empty();
+        let is_changed = !changes.is_empty();
         let logged = changes.into_iter().map(|(filesystem, read_only)| {
             log(DiskDecision::ReadOnly {
                 filesystem,
@@ -365,7 +368,7 @@ impl DiskWatch {
             })
         });
         let mut effects: Vec<Effect> = logged.collect();
-        if changed {
+        if is_changed {
             effects.extend(self.publish(None));
         }
         effects

@@ -437,10 +437,10 @@ impl Incidents {
                 Vec::new()
             }
         };
-        for pod in removed {
-            let Pod {
-                namespace, name, ..
-            } = pod;
+        for Pod {
+            namespace, name, ..
+        } in removed
+        {
             let removed = Decision::PodRemoved { namespace, name };
             self.effects.push(Effect::Log(removed));
         }

@@ -165,7 +165,7 @@ mod tests {
         major: 8,
         minor: 16,
     };
-    const PERIOD: Duration = Duration::from_secs(300);
+    const PERIOD: Duration = Duration::from_mins(5);
 
     fn uid(n: usize) -> String {
         format!("{n:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11")

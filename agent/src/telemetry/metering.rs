@@ -198,16 +198,19 @@ impl Metering {
     /// A disk is healthy or not, or is not watched any more. At most [`Disk::MAX`] are watched.
     fn record_disk(&self, decision: &DiskDecision) {
         let (name, health) = match decision {
-            DiskDecision::HealthChanged { name, health, .. } => (name, *health),
-            DiskDecision::Unwatched { name, .. } => (name, Health::Healthy),
+            DiskDecision::Watched(disk) => (&disk.name, Some(Health::Healthy)),
+            DiskDecision::HealthChanged { name, health, .. } => (name, Some(*health)),
+            DiskDecision::Unwatched { name, .. } => (name, None),
             _ => return,
         };
         for state in [Health::Slow, Health::Stalled, Health::Failing] {
             let labels = [name.clone(), state.as_str().to_owned()];
-            if state == health {
-                self.metrics.node.disk_unhealthy.of(labels).set(1);
-            } else {
-                self.metrics.node.disk_unhealthy.remove(labels);
+            match health {
+                Some(health) => {
+                    let gauge = self.metrics.node.disk_unhealthy.of(labels);
+                    gauge.set((state == health).into());
+                }
+                None => self.metrics.node.disk_unhealthy.remove(labels),
             }
         }
     }

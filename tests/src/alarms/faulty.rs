@@ -61,7 +61,7 @@ fn slow(name: &str, verb: &'static str) -> Workload {
         condition: "DiskIOPressure",
         reason: "SlowDisk",
         within: Pace::MACHINE.slow_within(),
-        culprit: None,
+        culprit: Some("writer"),
     };
     workload(name, Form::Short, expected, move |site| {
         DirectFile::filled(Path::new(&site.path("data")), 64)?;

@@ -56,7 +56,7 @@ fn memory_leak() -> Workload {
         condition: "MemoryLow",
         reason: "LowMemory",
         within: Duration::from_secs(10),
-        culprit: None,
+        culprit: Some("writer"),
     };
     workload("memory-leak", Form::Short, expected, |_| {
         let available = meminfo("MemAvailable:")?;

@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | crowd COUNT | \
              storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
              thrash CGROUP FILE | parent CGROUP COMMAND | namespace COMMAND | \
-              load CGROUP NAME [ARGUMENT…]",
+             load CGROUP NAME [ARGUMENT…]",
         )),
     };
     if let Err(err) = done {

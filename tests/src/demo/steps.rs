@@ -1,6 +1,5 @@
 //! One function a step: provoke, wait for the API server, check what it received.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -30,6 +29,10 @@ pub const POD_LIMIT: u64 = 32 << 20;
 const PODS_LIMIT: u64 = 48 << 20;
 /// Minimum interval between two patches that are sent at once, and a little more.
 const EDGE_SPACING: Duration = Duration::from_millis(1200);
+/// The file of the pod that writes as much as it can, and that of the pod that waits.
+pub const DATA: &str = "data";
+/// See [`DATA`].
+pub const TABLE: &str = "table";
 /// More than either.
 const MORE: u64 = 256 << 20;
 
@@ -197,10 +200,10 @@ async fn forks(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
     })
 }
 
-/// Direct I/O that takes longer than the limit set for this disk.
+/// One pod writes as much as the disk can take, and the commits of another wait for it.
 pub async fn disk(stage: &mut DemoStage<'_>) -> DemoStep {
     DemoStep::from(
-        "direct I/O slower than the disk's limit",
+        "a saturated disk for which another pod waits",
         slow_io(stage).await,
     )
 }
@@ -208,6 +211,10 @@ pub async fn disk(stage: &mut DemoStage<'_>) -> DemoStep {
 async fn slow_io(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
     let disk = match &stage.disk {
         Ok(disk) => disk,
+        Err(why) => return Ok(StepOutcome::Skipped(why.clone())),
+    };
+    let cgroups = match &stage.cgroups {
+        Ok(cgroups) => cgroups,
         Err(why) => return Ok(StepOutcome::Skipped(why.clone())),
     };
     if !stage.attached("disk_complete") {
@@ -223,19 +230,17 @@ async fn slow_io(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
         // Other I/O exceeded the limit before: the time of that is shown.
         began = Duration::ZERO;
     }
-    let settled = stage.settled("DiskIOPressure", "True");
-    tokio::pin!(settled);
-    // The kernel judges a window of one second when the next request completes, so go on until
-    // the API server knows.
-    let condition = loop {
-        let file = Arc::clone(&disk.file);
-        let writes = tokio::task::spawn_blocking(move || file.write_together());
-        tokio::select! {
-            biased;
-            condition = &mut settled => break condition?,
-            written = writes => written?.map(drop)?,
-        }
+    let load = |container, load: &[&str]| {
+        let dir = cgroups.dir(container);
+        stage.options.provoke.load(&dir, load)
     };
+    let writers = load(
+        LIMITED_CONTAINER,
+        &["saturate", &disk.path(DATA), "16", "60"],
+    )?;
+    let database = load(FREE_CONTAINER, &["database", &disk.path(TABLE), "60"])?;
+    let condition = stage.settled("DiskIOPressure", "True").await?;
+    drop((writers, database));
     let message = condition
         .pointer("/message")
         .and_then(Value::as_str)
@@ -244,18 +249,16 @@ async fn slow_io(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
         message.contains(&disk.name),
         "the condition names another disk: {message}"
     );
-    // A stall of I/O can make the agent sample the disk before it reads the record: the condition
-    // then has no times.
     let times = stage.times(began, "condition reported", "resource", "diskIO");
-    let times = times.await.ok();
-    let others = match (already, &times) {
-        (_, None) => " (no times: the disk was sampled before its record was read)",
-        (true, Some(_)) => " (other I/O exceeded it before)",
-        (false, Some(_)) => "",
+    let times = Some(times.await?);
+    let others = if already {
+        " (other I/O exceeded it before)"
+    } else {
+        ""
     };
     let slow = disk.slow.as_micros();
     let what = format!(
-        "large direct writes to {}, limit {slow} us{others}",
+        "large writes and small commits on {}, limit {slow} us{others}",
         disk.name
     );
     Ok(StepOutcome::Condition {

@@ -50,9 +50,11 @@ fn nodepulse_conditions(node: &Value) -> usize {
         .count()
 }
 
+/// Without PSI, which these agents do not use.
 fn has_all(node: &Value) -> bool {
     let by_default = NodepulseCondition::ALL.into_iter();
-    nodepulse_conditions(node) == by_default.filter(|c| c.is_on_by_default()).count()
+    let expected = by_default.filter(|c| c.is_on_by_default() && c.stall().is_none());
+    nodepulse_conditions(node) == expected.count()
 }
 
 /// The parts of a Node that only the scribbler changes.

@@ -166,7 +166,7 @@ async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation(
     let counts = view.event_counts();
     assert_eq!(counts["NodeHasInsufficientPID"], 2, "{counts:?}");
     let began = view.event("NodeHasInsufficientPID", SOON).await;
-    assert_eq!(began["lastTimestamp"], "2026-01-01T00:00:35Z", "not later");
+    assert_eq!(began["lastTimestamp"], "2026-01-01T00:00:36Z", "not later");
     // That of the new Node, and those of both ends.
     assert_eq!(counts["NodeHasSufficientPID"], 3, "{counts:?}");
 }

@@ -26,25 +26,6 @@ pub fn above(root: &HostRoot, disks: &[DeviceNumber]) -> Vec<Vec<DeviceNumber>> 
     })
 }
 
-/// The disks below `device`: itself if it is on no other.
-pub fn disks_below(root: &HostRoot, device: DeviceNumber) -> Vec<DeviceNumber> {
-    let below = |device| match whole(root, device) {
-        Some(disk) => vec![disk],
-        None => listed(root, device, "slaves"),
-    };
-    let levels = levels(vec![device], below);
-    let all: BTreeSet<DeviceNumber> = levels.into_iter().flatten().collect();
-    let mut all: Vec<DeviceNumber> = all.into_iter().collect();
-    all.retain(|device| below(*device).is_empty());
-    all
-}
-
-/// The number of the device called `name`, such as `sda1`.
-pub fn named(root: &HostRoot, name: &str) -> Option<DeviceNumber> {
-    let is_name = !name.is_empty() && !name.contains('/') && name != "..";
-    is_name.then(|| number(root, &format!("sys/class/block/{name}")))?
-}
-
 fn levels(
     first: Vec<DeviceNumber>,
     next: impl Fn(DeviceNumber) -> Vec<DeviceNumber>,
@@ -58,13 +39,6 @@ fn levels(
         levels.push(std::mem::replace(&mut level, found));
     }
     levels
-}
-
-/// The disk of a partition. `None`: it is none.
-fn whole(root: &HostRoot, device: DeviceNumber) -> Option<DeviceNumber> {
-    let at = directory(device);
-    let is_partition = root.path(format!("{at}/partition")).exists();
-    is_partition.then(|| number(root, &format!("{at}/..")))?
 }
 
 /// Names of the partitions of a disk.
@@ -163,27 +137,13 @@ mod tests {
     ];
 
     #[test]
-    fn a_device_is_on_the_disks_below_all_others() {
-        let dir = host(&DEVICES, &STACKED);
-        let both = [device(8, 0), device(8, 16)];
-        let rows = [
-            (device(8, 0), &both[..1], "a disk"),
-            (device(8, 17), &both[1..], "a partition"),
-            (device(253, 1), &both[..1], "a volume on a partition"),
-            (device(253, 0), &both, "a volume on a RAID"),
-            (device(7, 0), &[device(7, 0)], "a device that is not listed"),
-        ];
-        for (of, expected, name) in rows {
-            assert_eq!(disks_below(&dir.root(), of), expected, "{name}");
-        }
-    }
-
-    #[test]
     fn the_devices_on_a_disk_are_listed_by_level() {
         let dir = host(&DEVICES, &STACKED);
         let levels = |disks: &[DeviceNumber]| {
             let mut levels = above(&dir.root(), disks);
-            levels.iter_mut().for_each(|level| level.sort_unstable());
+            for level in &mut levels {
+                level.sort_unstable();
+            }
             levels
         };
         let (md, first, second) = (device(9, 0), device(253, 0), device(253, 1));
@@ -192,27 +152,5 @@ mod tests {
         assert_eq!(levels(&[sdb]), [vec![sdb], vec![md], vec![first]]);
         assert_eq!(levels(&[device(7, 0)]), [vec![device(7, 0)]]);
         assert!(levels(&[]).is_empty());
-    }
-
-    #[test]
-    fn a_loop_of_links_ends() {
-        let dir = host(&DEVICES, &[("dm-0", "dm-1"), ("dm-1", "dm-0")]);
-        assert!(disks_below(&dir.root(), device(253, 0)).is_empty());
-        assert_eq!(above(&dir.root(), &[device(253, 0)]).len(), 2);
-    }
-
-    #[test]
-    fn a_device_is_found_by_its_name_only() {
-        let dir = host(&DEVICES, &[]);
-        let rows = [
-            ("sda2", Some(device(8, 2))),
-            ("sdc", None),
-            ("", None),
-            ("../block/sda", None),
-            ("..", None),
-        ];
-        for (name, expected) in rows {
-            assert_eq!(named(&dir.root(), name), expected, "{name}");
-        }
     }
 }

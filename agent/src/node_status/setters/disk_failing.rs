@@ -23,7 +23,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
         ),
         no_problem: ("DisksHealthy", "all disks respond without errors"),
     };
-    set_by(Resource::DiskFailing, texts, context, status);
+    set_by(Resource::DiskFailing, &texts, context, status);
     Ok(())
 }
 

@@ -27,7 +27,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
         kept: ("SlowDisk", "a disk was slow within the transition period"),
         no_problem: ("DisksResponsive", "all disks respond in time"),
     };
-    set_by(Resource::DiskIo, texts, context, status);
+    set_by(Resource::DiskIo, &texts, context, status);
     Ok(())
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Texts {
 /// Appends a condition about disks.
 pub(super) fn set_by(
     resource: Resource,
-    texts: Texts,
+    texts: &Texts,
     context: &Context<'_>,
     status: &mut NodeStatus,
 ) {

@@ -107,9 +107,10 @@ fn percentile(day: &Buckets, requests: u64) -> Duration {
         };
         let within = rank.saturating_sub(before);
         if within <= *count {
-            #[expect(clippy::cast_precision_loss, reason = "a share of a bucket")]
-            let share = within as f64 / (*count).max(1) as f64;
-            return start + (end.saturating_sub(start)).mul_f64(share);
+            let bucket = end.saturating_sub(start).as_nanos();
+            let part = bucket * u128::from(within) / u128::from(*count).max(1);
+            let part = u64::try_from(part).map_or(Duration::MAX, Duration::from_nanos);
+            return start.saturating_add(part);
         }
         before = before.saturating_add(*count);
         start = end;

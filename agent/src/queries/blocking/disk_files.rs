@@ -21,7 +21,7 @@ pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
         DiskQuery::Filesystems => DiskInput::FilesystemsRead(directories.read_only()),
         DiskQuery::Find(change) => {
             let found = logged(block::disk(root, change.name.clone())).flatten();
-            let found = found.map(|disk| with_role(disk, &of_node(directories)));
+            let found = found.map(|disk| with_role(disk, of_node(directories).as_ref()));
             // The name may belong to another disk by now.
             let disk = found.filter(|disk| disk.device == change.device);
             DiskInput::Found { change, disk }
@@ -60,7 +60,9 @@ pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
 pub fn list(directories: &Directories) -> Option<Vec<Disk>> {
     let found = logged(block::disks(directories.root()))?;
     let of_node = of_node(directories);
-    let disks = found.into_iter().map(|disk| with_role(disk, &of_node));
+    let disks = found
+        .into_iter()
+        .map(|disk| with_role(disk, of_node.as_ref()));
     Some(disks.collect())
 }
 
@@ -73,9 +75,9 @@ fn of_node(directories: &Directories) -> Option<BTreeSet<DeviceNumber>> {
     found
 }
 
-fn with_role(disk: Disk, of_node: &Option<BTreeSet<DeviceNumber>>) -> Disk {
+fn with_role(disk: Disk, of_node: Option<&BTreeSet<DeviceNumber>>) -> Disk {
     let is_other = |all: &BTreeSet<DeviceNumber>| !all.contains(&disk.device);
-    let role = if of_node.as_ref().is_some_and(is_other) {
+    let role = if of_node.is_some_and(is_other) {
         DiskRole::Volume
     } else {
         DiskRole::Node

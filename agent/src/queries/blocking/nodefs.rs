@@ -105,8 +105,9 @@ impl Directories {
             };
             // The first directory of images that is a separate file system is imagefs.
             let is_known = read.iter().any(|(known, _)| *known == filesystem);
-            let is_imagefs = filesystem == NodeFilesystem::Imagefs;
-            if !is_known && !(is_imagefs && mounts.of(Path::new("/")) == Some(mount)) {
+            let is_root =
+                filesystem == NodeFilesystem::Imagefs && mounts.of(Path::new("/")) == Some(mount);
+            if !is_known && !is_root {
                 read.push((filesystem, mount.read_only));
             }
         }

@@ -42,12 +42,11 @@ impl DiskWatch {
         effects
     }
 
-    /// Whether the requests of a slow window carry their start times is known now.
+    /// Whether the requests of a slow window carry their start times is known now; `None`: they do not.
     pub(super) fn confirmed(
         &mut self,
         device: DeviceNumber,
-        valid: bool,
-        window: Window,
+        window: Option<Window>,
         stamp: Stamp,
         now: BootNanos,
     ) -> Vec<Effect> {
@@ -56,7 +55,7 @@ impl DiskWatch {
             return effects;
         };
         self.slow_stamp = Some(stamp);
-        let changed = if valid {
+        let changed = if let Some(window) = window {
             let health = self.board.slow_window(device, window, stamp.kernel, now);
             effects.extend(self.health_changed(device, health));
             effects.extend(self.query_io_wait(now));

@@ -43,6 +43,8 @@ mod tests {
 
     #[test]
     fn a_disk_of_the_node_has_details_and_another_one_has_events_on_pods() {
+        use Resource::{DiskFailing, DiskIo};
+
         let device = DeviceNumber { major: 8, minor: 0 };
         let details = |resource| Effect::EventDetails {
             resource,
@@ -56,7 +58,6 @@ mod tests {
                 details: "numbers".to_owned(),
             }))
         };
-        use Resource::{DiskFailing, DiskIo};
         let rows = [
             (Health::Slow, DiskIo, DiskTrouble::Slow),
             (Health::Stalled, DiskFailing, DiskTrouble::Stalled),

@@ -14,7 +14,7 @@ use serde::forward_to_deserialize_any;
 use super::*;
 
 /// Values of each type.
-const VALUES: u64 = 80_000;
+const VALUES: u64 = 200_000;
 
 /// Makes up the value of any type. Each enum has every variant once, and then any: turns of two enums
 /// could keep in step for ever.
