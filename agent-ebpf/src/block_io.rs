@@ -15,6 +15,8 @@
 //! that a task waits for are judged. A window is closed by the first completion that is timed after its
 //! end. If most of its judged requests were slow, a record is written, and otherwise nothing.
 
+use core::hint::black_box;
+
 use agent_common::event::{DiskError, SlowWindow};
 use agent_common::settings::{
     CLASS_JUDGED, CLASS_WRITE, ERRORS_PER_WINDOW, FIRST_BUCKET_BITS, HISTOGRAM_BUCKETS,
@@ -133,7 +135,7 @@ fn succeeded(entry: &mut DiskEntry, class: usize, start: u64, jiffies: u64) {
     }
     // After the window before it was evaluated.
     // SAFETY: a field of a live map value; `class` has two bits.
-    unsafe { add(&raw mut entry.completed[class & CLASS_MASK], 1) };
+    unsafe { add(&raw mut entry.completed[masked(class, CLASS_MASK)], 1) };
 }
 
 /// Remembers that a request was timed.
@@ -247,11 +249,12 @@ fn failed(entry: &mut DiskEntry, op: u32, status: u32, jiffies: u64) {
 fn timed(entry: &mut DiskEntry, class: usize, latency: u64, counts_for: u64) {
     // SAFETY: fields of a live map value. All indexes are masked to the length of their array.
     unsafe {
-        let histogram = &raw mut entry.histogram[class & CLASS_MASK];
-        add(&raw mut (*histogram)[bucket(latency)], counts_for);
+        let histogram = &raw mut entry.histogram[masked(class, CLASS_MASK)];
+        let bucket = masked(bucket(latency), HISTOGRAM_BUCKETS - 1);
+        add(&raw mut (*histogram)[bucket], counts_for);
         // A young request is short, so this does not overflow.
         let latency = latency.wrapping_mul(counts_for);
-        add(&raw mut entry.sum_ns[class & CLASS_WRITE], latency);
+        add(&raw mut entry.sum_ns[masked(class, CLASS_WRITE)], latency);
     }
     if class & CLASS_JUDGED == 0 {
         return;
@@ -328,14 +331,13 @@ fn bucket(latency_ns: u64) -> usize {
     if units >> (HISTOGRAM_BUCKETS - 2) != 0 {
         return HISTOGRAM_BUCKETS - 1;
     }
-    // Bits by halving: the target has no instruction that counts leading zeroes. Without a loop,
-    // because Linux 5.10 refuses one here.
+    // Bits by halving: the target has no instruction that counts leading zeroes.
     let (rest, eights) = halved(units, 8);
     let (rest, fours) = halved(rest, 4);
     let (rest, twos) = halved(rest, 2);
     let (rest, ones) = halved(rest, 1);
     // `rest` is the highest bit that is set, or 0.
-    (eights + fours + twos + ones + rest as usize) & (HISTOGRAM_BUCKETS - 1)
+    eights + fours + twos + ones + rest as usize
 }
 
 /// `rest` without its low `half` bits, and their number, if any is set above them.
@@ -346,4 +348,12 @@ const fn halved(rest: u64, half: u32) -> (u64, usize) {
     } else {
         (rest >> half, half as usize)
     }
+}
+
+/// `index & mask`. Where the index has been in range all the time, the compiler drops a mask, but the
+/// verifier of Linux 5.10 forgets the range of a number that was saved on the stack in between:
+/// <https://github.com/gregkh/linux/blob/v5.10.223/kernel/bpf/verifier.c#L2307>.
+#[inline(always)]
+fn masked(index: usize, mask: usize) -> usize {
+    black_box(index) & mask
 }

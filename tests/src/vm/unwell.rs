@@ -67,7 +67,8 @@ pub(super) async fn hung(
     assert_eq!(completed(loaded, hang)?, written, "none is lost");
     assert_eq!(in_flight(hang.node)?, 0);
     let longest = Duration::from_nanos(entry(loaded, hang)?.max_ns);
-    assert!(longest > Duration::from_secs(1), "{longest:?}");
+    // It hung while the other disk wrote 20 blocks, at 20 a second or so.
+    assert!(longest > Duration::from_millis(250), "{longest:?}");
     Ok(format!(
         "the last of {written} requests took {} ms",
         longest.as_millis()
