@@ -57,7 +57,7 @@ async fn get(address: &str, path: &str) -> Option<u16> {
 /// A request that is not HTTP is logged at level debug.
 async fn logs_debug_lines(agent: &Process, address: &str) {
     let stream = TcpStream::connect(address).await.unwrap();
-    assert_eq!(exchange(stream, "?\r\n\r\n").await.code, None);
+    assert_eq!(exchange(stream, "?\r\n\r\n").await.code, Some(400));
     agent.wait_for_line("DEBUG", SOON).await;
 }
 
@@ -179,7 +179,10 @@ async fn sighup_reloads_the_file_and_an_invalid_file_is_refused_in_one_line() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("config.yaml");
     fs::write(&file, configuration("info", "")).unwrap();
-    let agent = alone(&["--config", &text(&file)]);
+    let environment = [("NODEPULSE_SERVE_ADDRESS", "127.0.0.1:0")];
+    let config = text(&file);
+    let flags = [&ALONE[..], &["--config", &config]].concat();
+    let agent = Process::start_in(&environment, &flags);
     agent.wait_for_line("kernel line", SOON).await;
     assert_eq!(agent.lines_with("DEBUG"), [""; 0]);
 

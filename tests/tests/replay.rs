@@ -58,11 +58,11 @@ const INPUTS: [(&str, usize); 44] = [
 ];
 
 /// The same of effects.
-const EFFECTS: [(&str, usize); 37] = [
+const EFFECTS: [(&str, usize); 36] = [
     ("Event", 1000),
     ("Fact.Disks", 100),
     ("Fact.Pressures", 1000),
-    ("Fact.Stalls", 1000),
+    ("Fact.Stalls", 5),
     ("Input.Incident.Happened", 1000),
     ("Input.KillCounter.Found", 1000),
     ("Input.OomIncident", 100),
@@ -77,7 +77,6 @@ const EFFECTS: [(&str, usize); 37] = [
     ("Log.PodKilled", 1000),
     ("Log.PodRemoved", 10),
     ("Log.PressureChanged", 10),
-    ("Log.Stall.Changed", 20),
     ("Map.EndPidState", 20),
     ("Map.ForgetDisk", 10),
     ("Map.PidLevels", 5),

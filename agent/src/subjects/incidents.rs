@@ -20,6 +20,7 @@ use crate::pods::{Containers, Pod, PodChange, PodId, PodIndex, PodRef};
 
 mod details;
 mod links;
+mod pod_watch;
 #[cfg(test)]
 mod tests;
 
@@ -417,41 +418,6 @@ impl Incidents {
             let again = asked.plus(pause);
             *read = LastRead::Finished { again };
         }
-    }
-
-    fn pod_changed(&mut self, change: PodChange) {
-        let removed = match change {
-            PodChange::Relisting => {
-                self.watch = WatchPermission::Permitted;
-                self.index.relist();
-                Vec::new()
-            }
-            PodChange::Present(pod) => self.pod_present(pod).into_iter().collect(),
-            PodChange::Removed(uid) => self.index.remove(&uid).cloned().into_iter().collect(),
-            PodChange::Listed => {
-                self.uncounted.clear();
-                self.index.listed()
-            }
-            PodChange::Refused => {
-                self.watch = WatchPermission::Refused;
-                Vec::new()
-            }
-        };
-        for Pod {
-            namespace, name, ..
-        } in removed
-        {
-            let removed = Decision::PodRemoved { namespace, name };
-            self.effects.push(Effect::Log(removed));
-        }
-    }
-
-    /// Returns the pod that it replaces.
-    fn pod_present(&mut self, pod: Pod) -> Option<Pod> {
-        if let Some(kills) = self.uncounted.remove(&pod.uid) {
-            self.count_in_metric(&pod, kills);
-        }
-        self.index.put(pod)
     }
 
     fn report_as_known(&mut self, waiting: &Waiting, now: BootNanos) {

@@ -24,6 +24,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     drop(kernel.bpf_runs.of(["a"]));
     drop(node.condition_status.of(["a", "b"]));
     drop(node.condition_omitted.of(["a", "b"]));
+    drop(node.disk_unhealthy.of(["a", "b"]));
     drop(node.condition_transitions.of(["a"]));
     drop(node.signal_value.of(["a"]));
     drop(node.signal_threshold.of(["a"]));
