@@ -113,7 +113,7 @@ fn class_of(flags: u32, length: u32) -> usize {
         flags & urgent != 0 || (flags & sync != 0 && length <= JUDGED_BYTES)
     };
     let class = if judged { CLASS_JUDGED } else { 0 };
-    class | (flags & OP_WRITE) as usize * CLASS_WRITE
+    class | ((flags & OP_WRITE) as usize * CLASS_WRITE)
 }
 
 #[inline(always)]

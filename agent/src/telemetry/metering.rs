@@ -195,7 +195,7 @@ impl Metering {
         }
     }
 
-    /// A disk is healthy or not, or is not watched any more. At most [`Disk::MAX`] are watched.
+    /// A disk is healthy or not, or is not watched any more. At most [`crate::reading::Disk::MAX`] are watched.
     fn record_disk(&self, decision: &DiskDecision) {
         let (name, health) = match decision {
             DiskDecision::Watched(disk) => (&disk.name, Some(Health::Healthy)),

@@ -42,11 +42,11 @@ pub enum DetailsOf {
 /// What was read. What could not be read is missing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DetailsRead {
-    /// See [`KillDetails::split`].
+    /// The memory of the cgroup by kind.
     pub split: Option<MemorySplit>,
-    /// See [`KillDetails::processes`].
+    /// The largest processes of the cgroup.
     pub processes: LargestProcesses,
-    /// See [`KillDetails::pods`].
+    /// The pods that use most over their request, if the limit is that of all pods or the node's.
     pub pods: Vec<(PodId, PodMemory)>,
 }
 
