@@ -87,7 +87,7 @@ impl Site {
 
 /// Below the top of the tree.
 fn container((_, uid): (&str, &str)) -> String {
-    format!("kubepods/burstable/pod{uid}/{}", id(uid))
+    format!("kubepods/besteffort/pod{uid}/{}", id(uid))
 }
 
 /// Of a container, as a runtime gives them.
