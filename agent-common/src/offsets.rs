@@ -116,7 +116,7 @@ pub struct KernelOffsets {
     /// <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/oom.h#L76-L77>, <https://github.com/gregkh/linux/blob/v5.10.223/include/trace/events/oom.h#L74-L75>
     pub mark_victim_has_task: u32,
     /// No offset: the bit `REQ_RAHEAD` of `request.cmd_flags`. The numbers of these bits are those of
-    /// `enum req_flag_bits`: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L363-L376>
+    /// `enum req_flag_bits`: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L359-L372>
     pub req_readahead: u32,
     /// No offset: the bits `REQ_META`, `REQ_PRIO` and `REQ_FUA`.
     pub req_urgent: u32,

@@ -96,7 +96,7 @@ pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
 /// it reads ahead; a write of metadata, of a journal or through the cache; a small synchronous write.
 ///
 /// The kernel marks every read through the page cache as read ahead, also that of a single page for
-/// which a task waits: <https://github.com/gregkh/linux/blob/v6.12.107/mm/readahead.c#L146>. So a small one is judged.
+/// which a task waits: <https://github.com/gregkh/linux/blob/v6.12.107/fs/mpage.c#L176-L177>. So a small one is judged.
 #[inline(always)]
 fn class_of(flags: u32, length: u32) -> usize {
     // SAFETY: all of them are in `table`.
@@ -350,9 +350,9 @@ const fn halved(rest: u64, half: u32) -> (u64, usize) {
     }
 }
 
-/// `index & mask`. Where the index has been in range all the time, the compiler drops a mask, but the
-/// verifier of Linux 5.10 forgets the range of a number that was saved on the stack in between:
-/// <https://github.com/gregkh/linux/blob/v5.10.223/kernel/bpf/verifier.c#L2307>.
+/// `index & mask`. The compiler drops the mask of an index that is always in range, but the verifier of
+/// Linux 5.10 does not know that range of an index that the compiler saves on the stack in between, and
+/// refuses the program.
 #[inline(always)]
 fn masked(index: usize, mask: usize) -> usize {
     black_box(index) & mask

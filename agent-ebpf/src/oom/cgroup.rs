@@ -27,7 +27,7 @@ pub fn fill(record: &mut OomKill, task: Address) -> Option<()> {
 }
 
 /// The highest memory cgroup up to the limit that is killed as a whole:
-/// <https://github.com/gregkh/linux/blob/v6.12.107/mm/memcontrol.c#L1754-L1793>
+/// <https://github.com/gregkh/linux/blob/v6.12.107/mm/memcontrol.c#L1646-L1691>
 #[inline(always)]
 pub fn group(record: &mut OomKill, task: Address) -> Option<()> {
     // SAFETY: both offsets come from `table`.

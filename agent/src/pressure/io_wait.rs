@@ -116,7 +116,7 @@ pub struct IoWaiter {
     pub share: StallShare,
 }
 
-/// Which pods and cgroups use a disk and consumer waits for I/O.
+/// Which pods and cgroups use a disk, and which wait for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct IoWait {
     /// At most three that transfer most, the largest first.
