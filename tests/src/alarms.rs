@@ -15,6 +15,7 @@ use nodepulse::clock::{BootNanos, Clock};
 mod containerd;
 pub(crate) mod faulty;
 mod healthy;
+pub(crate) mod in_machine;
 pub mod loads;
 mod observed;
 pub mod record;
@@ -40,12 +41,23 @@ pub struct Workload {
 impl Workload {
     /// Whether a virtual machine has the programs for it.
     pub fn runs_in_machines(&self) -> bool {
-        !ONLY_HERE.contains(&self.name.as_str())
+        let name = self.name.as_str();
+        match self.form {
+            Form::Short => !ONLY_HERE.contains(&name),
+            Form::Full => ALSO_IN_MACHINES.contains(&name),
+        }
     }
 }
 
 /// Those that need programs, or a disk as fast as a real one.
-const ONLY_HERE: [&str; 3] = ["fstrim", "read-only-nodefs", "saturated-disk"];
+const ONLY_HERE: [&str; 2] = ["read-only-nodefs", "saturated-disk"];
+/// Of the full form, those that a virtual machine also runs.
+const ALSO_IN_MACHINES: [&str; 4] = [
+    "page-cache-node",
+    "disk-stall",
+    "memory-stall",
+    "reclaim-burst",
+];
 
 /// Prepares a workload.
 pub type SetUp = Box<dyn Fn(&Site) -> io::Result<Prepared> + Send + Sync>;
@@ -83,9 +95,9 @@ impl Pace {
         load: Duration::from_secs(40),
         slow_for: Duration::from_secs(15),
     };
-    /// In a virtual machine.
+    /// In a virtual machine, which runs a part of each form: see [`Workload::runs_in_machines`].
     pub const MACHINE: Self = Self {
-        form: Form::Short,
+        form: Form::Full,
         load: Duration::from_secs(20),
         slow_for: Duration::from_secs(15),
     };
@@ -130,6 +142,7 @@ type Load = Box<dyn FnOnce(&Control) -> io::Result<String> + Send>;
 /// A workload that can run.
 pub struct Prepared {
     load: Load,
+    condition: Option<&'static str>,
     settings: String,
     nodefs: Option<PathBuf>,
 }
@@ -139,9 +152,17 @@ impl Prepared {
     pub fn new(load: impl FnOnce(&Control) -> io::Result<String> + Send + 'static) -> Self {
         Self {
             load: Box::new(load),
+            condition: None,
             settings: String::new(),
             nodefs: None,
         }
+    }
+
+    /// With a condition that is off by default.
+    #[must_use]
+    pub fn condition(mut self, type_: &'static str) -> Self {
+        self.condition = Some(type_);
+        self
     }
 
     /// With more lines of the agent's configuration.

@@ -11,6 +11,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 pub mod cgroup;
 pub mod disk;
+pub mod ioctl;
+pub mod swap;
 
 /// The children's program. Cargo builds it next to every other binary of this package.
 #[derive(Debug, Clone)]

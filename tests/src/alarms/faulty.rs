@@ -23,8 +23,9 @@ const ERRORS: usize = 3;
 pub(crate) fn workloads(at: &Path) -> Vec<Workload> {
     let errors = at.to_owned();
     vec![
-        slow("throttled-disk", "slow"),
-        slow("delayed-disk", "delay"),
+        slow("throttled-disk", "slow", "4"),
+        // Of ten requests a second, two in flight take 200 ms each.
+        slow("delayed-disk", "delay", "1"),
         hung(),
         workload(
             "disk-errors",
@@ -55,8 +56,8 @@ impl Drop for Fault {
     }
 }
 
-/// A pod writes, and the database of another waits for the disk.
-fn slow(name: &str, verb: &'static str) -> Workload {
+/// A pod writes by so many threads, and the database of another waits for the disk.
+fn slow(name: &str, verb: &'static str, writers: &'static str) -> Workload {
     let expected = Expected::Alarm {
         condition: "DiskIOPressure",
         reason: "SlowDisk",
@@ -68,7 +69,7 @@ fn slow(name: &str, verb: &'static str) -> Workload {
         DirectFile::filled(Path::new(&site.path("table")), 16)?;
         Ok(Prepared::new(move |control| {
             let site = control.site();
-            let writer = ["saturate", &site.path("data"), "4", "60"];
+            let writer = ["saturate", &site.path("data"), writers, "60"];
             let writer = site.load("writer", &writer)?;
             let database = ["database", &site.path("table"), "60"];
             let database = site.load("database", &database)?;

@@ -9,6 +9,7 @@ use super::containerd::{self, Containerd};
 use super::unwell::meminfo;
 use super::{Expected, Form, Prepared, Site, Workload, cannot_run, workload};
 use crate::provoke::disk::DirectFile;
+use crate::provoke::ioctl;
 
 const MIB: u64 = 1 << 20;
 /// Each with and without fsync.
@@ -40,6 +41,7 @@ pub(super) fn workloads() -> Vec<Workload> {
         database(),
         unpack(),
         trim(),
+        flush(),
         build(),
         page_cache_of_container(),
         page_cache(),
@@ -125,20 +127,29 @@ fn unpack() -> Workload {
 /// Every free block of the file system, up to a bound.
 fn trim() -> Workload {
     workload("fstrim", Form::Short, Expected::NoAlarm, |site| {
-        let mut trim = Command::new("fstrim");
-        trim.args(["--length", "1MiB"]).arg(site.directory());
-        match trim.output() {
-            Ok(done) if done.status.success() => {}
-            Ok(done) => {
-                let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-                return Err(cannot_run(format!("the disk does not discard: {why}")));
-            }
-            Err(err) => return Err(cannot_run(format!("no fstrim: {err}"))),
+        let directory = File::open(site.directory())?;
+        if let Err(err) = ioctl::trim(&directory, MIB) {
+            return Err(cannot_run(format!("the disk does not discard: {err}")));
         }
+        // Blocks that were not free before.
+        DirectFile::filled(Path::new(&site.path("freed")), 256)?;
+        Ok(Prepared::new(move |control| {
+            fs::remove_file(control.site().path("freed"))?;
+            nix::unistd::sync();
+            let bytes = ioctl::trim(&directory, 32 << 30)?;
+            Ok(format!("{} MiB discarded", bytes / MIB))
+        }))
+    })
+}
+
+/// The disk is asked again and again to write out its cache, without data to write.
+fn flush() -> Workload {
+    workload("flush-loop", Form::Short, Expected::NoAlarm, |site| {
+        DirectFile::filled(Path::new(&site.path("clean")), 1)?;
         Ok(Prepared::new(|control| {
-            let mut trim = Command::new("fstrim");
-            trim.args(["--verbose", "--length", "32GiB"]);
-            ran(trim.arg(control.site().directory()))
+            let site = control.site();
+            let load = ["flush", &site.path("clean"), "4", &site.pace.seconds()];
+            site.load("database", &load)?.ends()
         }))
     })
 }

@@ -30,6 +30,9 @@ pub fn run(name: &str, arguments: &[&str]) -> io::Result<()> {
         ("saturate", [path, writers, seconds]) => {
             saturate(Path::new(path), number(writers)?, time(seconds)?)
         }
+        ("flush", [path, threads, seconds]) => {
+            flush(Path::new(path), number(threads)?, time(seconds)?)
+        }
         ("unpack", [dir, files]) => unpack(Path::new(dir), number(files)?),
         ("build", [rate, seconds]) => build(number(rate)?, time(seconds)?),
         _ => Err(io::Error::other(format!("no load {name:?} {arguments:?}"))),
@@ -96,6 +99,19 @@ fn saturate(path: &Path, writers: u64, time: Duration) -> io::Result<()> {
         let mut random = Random(thread + 1);
         until(time, || file.write_large_at(random.below(large)))
     })
+}
+
+/// A file without changes is written out by so many threads. Prints how often.
+fn flush(path: &Path, threads: u64, time: Duration) -> io::Result<()> {
+    let (file, flushes) = (File::open(path)?, AtomicU64::new(0));
+    together(threads, |_| {
+        until(time, || {
+            flushes.fetch_add(1, Ordering::Relaxed);
+            file.sync_all()
+        })
+    })?;
+    println!("{} flushes", flushes.into_inner());
+    Ok(())
 }
 
 /// Creates so many files with their modes, as `tar x` does.

@@ -130,8 +130,7 @@ impl Runner {
         prepared: &Prepared,
         kubeconfig: PathBuf,
     ) -> (Process, String) {
-        let nodefs = prepared.nodefs.as_deref().unwrap_or(site.directory());
-        let config = site::configuration(site, nodefs, &prepared.settings);
+        let config = site::configuration(site, prepared);
         let config = config.expect("the configuration is written");
         let paths = [kubeconfig, config].map(|path| path.display().to_string());
         let [kubeconfig, config] = paths;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::Pace;
+use super::{Pace, Prepared};
 use crate::api_server::{ApiServer, Grant, Identity};
 use crate::node::COMPANION;
 use crate::pod::Pod;
@@ -127,15 +127,19 @@ pub(super) async fn cluster(directory: &Path) -> (ApiServer, PathBuf) {
 }
 
 /// The agent's configuration.
-pub(super) fn configuration(site: &Site, nodefs: &Path, further: &str) -> io::Result<PathBuf> {
+pub(super) fn configuration(site: &Site, prepared: &Prepared) -> io::Result<PathBuf> {
     let path = site.directory().join("config.yaml");
+    let nodefs = prepared.nodefs.as_deref().unwrap_or(site.directory());
+    let condition = prepared.condition.map(|type_| format!(", {type_}: true"));
+    let condition = condition.unwrap_or_default();
+    let further = &prepared.settings;
     let text = format!(
         "apiVersion: nodepulse.dev/v1alpha1\n\
          kind: NodepulseConfiguration\n\
          cgroupRoot: {}\n\
          cgroupDriver: cgroupfs\n\
          rootDirectory: {}\n\
-         conditions: {{FrequentOOMKills: true}}\n\
+         conditions: {{FrequentOOMKills: true{condition}}}\n\
          diskIO: {{slowFor: {}s}}\n\
          serve: {{address: \"127.0.0.1:0\"}}\n\
          {further}",

@@ -10,7 +10,7 @@ use nix::mount::{MsFlags, mount};
 use super::{disk, line, loopback};
 use crate::alarms::record::{Outcome, Verdict};
 use crate::alarms::runner::Runner;
-use crate::alarms::{Pace, Workload, faulty, workloads};
+use crate::alarms::{Pace, Workload, faulty, in_machine, workloads};
 use crate::provoke::Provoke;
 
 /// Where the disk `node` is mounted.
@@ -51,6 +51,7 @@ fn chosen(names: &str) -> Vec<Workload> {
     let is_named = |workload: &Workload| names.split(',').any(|name| workload.name.contains(name));
     let mut all = workloads(Pace::MACHINE);
     all.retain(|workload| workload.runs_in_machines());
+    all.extend(in_machine::workloads());
     all.extend(faulty::workloads(Path::new(NODE_DISK)));
     all.retain(is_named);
     all

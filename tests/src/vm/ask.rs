@@ -2,14 +2,14 @@
 //!
 //! The machine's disks carry these serial numbers: `fast`; `slow`, 20 requests a second; `ext4`, with
 //! that file system; `hang`, to be asked; `error`, whose block at [`BAD_BLOCK`] cannot be read; `later`,
-//! which does not exist before it is requested; and `node`, which is larger and also has ext4, and whose
+//! which does not exist before it is requested; `swap`, 512 MiB; and `node`, which is larger and also has ext4, and whose
 //! block at [`BAD_BLOCK_OF_NODE`] cannot be read.
 //!
 //! | verb | effect on the disk with that serial number |
 //! |---|---|
 //! | `hang` | the first request passes, and those after it wait |
 //! | `slow` | 20 requests a second |
-//! | `delay` | 5 requests a second: 200 ms for each, if they come one after the other |
+//! | `delay` | 10 requests a second: 200 ms for each, if two are in flight |
 //! | `release` | what waits is done, and nothing waits any more |
 //! | `plug` | it is there |
 //! | `unplug` | it is removed, once this kernel has released it |

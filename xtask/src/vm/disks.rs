@@ -14,6 +14,7 @@ pub const MAKE_EXT4: &str = "mke2fs";
 /// Sparse: only what the checks write takes space.
 const BYTES: u64 = 64 << 20;
 const NODE_BYTES: u64 = 2 << 30;
+const SWAP_BYTES: u64 = 512 << 20;
 
 /// One disk.
 struct Disk {
@@ -27,7 +28,7 @@ struct Disk {
     plugged: bool,
 }
 
-const DISKS: [Disk; 7] = [
+const DISKS: [Disk; 8] = [
     disk("fast", ""),
     // Requests a second: few enough to be found slow.
     disk("slow", ",throttling.iops-total=20"),
@@ -55,6 +56,10 @@ const DISKS: [Disk; 7] = [
     Disk {
         plugged: false,
         ..disk("later", "")
+    },
+    Disk {
+        bytes: SWAP_BYTES,
+        ..disk("swap", "")
     },
 ];
 
@@ -108,7 +113,7 @@ pub fn asked(words: &str) -> Result<(&'static str, Value)> {
     Ok(match verb {
         "hang" => ("block_set_io_throttle", throttle(serial, 1)),
         "slow" => ("block_set_io_throttle", requests(serial, 20)),
-        "delay" => ("block_set_io_throttle", requests(serial, 5)),
+        "delay" => ("block_set_io_throttle", requests(serial, 10)),
         "release" => ("block_set_io_throttle", throttle(serial, 0)),
         "plug" => (
             "device_add",
