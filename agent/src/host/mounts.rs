@@ -69,17 +69,14 @@ impl Mounts {
 fn mount(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ');
-    let (major, minor) = left.nth(2)?.split_once(':')?;
+    let device = DeviceNumber::parse(left.nth(2)?)?;
     let point = unescape(left.nth(1)?);
     let mut right = right.split(' ');
     let (kind, source, options) = (right.next()?, right.next()?, right.next()?);
     // Linux 6.15 and later keep an ext4 writable by name after an error.
     let is_read_only = |option: &str| matches!(option, "ro" | "emergency_ro" | "shutdown");
     Some(Mount {
-        device: DeviceNumber {
-            major: major.parse().ok()?,
-            minor: minor.parse().ok()?,
-        },
+        device,
         point: PathBuf::from(point),
         kind: kind.to_owned(),
         source: unescape(source),

@@ -168,11 +168,7 @@ impl<'a> Search<'a> {
         }
         if slaves.is_empty() {
             let number = text(directory.join("dev")).ok()?;
-            let (major, minor) = number.trim_end().split_once(':')?;
-            self.disks.insert(DeviceNumber {
-                major: major.parse().ok()?,
-                minor: minor.parse().ok()?,
-            });
+            self.disks.insert(DeviceNumber::parse(number.trim_end())?);
         }
         Some(())
     }
