@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 use crate::clock::BootNanos;
 use crate::config::Config;
 use crate::host::cgroup::paths::CgroupPaths;
-use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
 use crate::os::cgroup_handle::CgroupMount;
 use crate::os::cgroup_watch::WatchedTree;
@@ -19,8 +19,8 @@ use crate::subjects::pod_pids::PidLimit;
 use crate::subjects::{Announced, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput};
 use crate::units::CgroupId;
 
-/// Levels below the pods cgroup: class, pod, container, and one that some runtimes add.
-const LEVELS: usize = 4;
+/// Levels below the pods cgroup: those of pods, the container, and one that some runtimes add.
+const LEVELS: usize = POD_LEVELS + 2;
 
 /// The counters of forks that a limit refused: see [`pids::refused`].
 const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::LIMIT;
-use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{Hierarchy, Version, ancestors, io, walk};
 use crate::host::{HostError, HostRoot, block, psi};
 use crate::lane::Lane;
@@ -96,12 +96,15 @@ impl IoWaitReader {
         };
         let pods = self.pods.path();
         let pods_read =
-            reading.read_below(pods, 2, MAX_CGROUPS - OTHER_CGROUPS, |path| match classify(
-                path, pods,
-            ) {
-                CgroupKind::Pod { pod } => Some(Consumer::Pod(pod)),
-                CgroupKind::Pods | CgroupKind::Container { .. } | CgroupKind::Other => None,
-            });
+            reading.read_below(
+                pods,
+                POD_LEVELS,
+                MAX_CGROUPS - OTHER_CGROUPS,
+                |path| match classify(path, pods) {
+                    CgroupKind::Pod { pod } => Some(Consumer::Pod(pod)),
+                    CgroupKind::Pods | CgroupKind::Container { .. } | CgroupKind::Other => None,
+                },
+            );
         let others_read = reading.read_below("/", SYSTEM_LEVELS, MAX_CGROUPS, |path| {
             let contains_pods = ancestors(pods).any(|above| above == path);
             let is_system = !contains_pods && classify(path, pods) == CgroupKind::Other;

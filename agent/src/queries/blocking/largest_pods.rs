@@ -2,16 +2,13 @@
 
 use tracing::debug;
 
-use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{pids, pod_memory, walk};
 use crate::host::{HostError, HostRoot};
 use crate::pods::{CgroupKind, Consumer, classify, qos_class};
 use crate::reading::Resource;
 use crate::subjects::largest_pods::NAMED;
 use crate::subjects::{LargestPodsInput, PodOverRequest};
-
-/// Levels below the cgroup of all pods at which pods are: directly below it, or below a class.
-const POD_LEVELS: usize = 2;
 
 /// Reads the pods. Those that are removed meanwhile are skipped.
 pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: Resource) -> LargestPodsInput {
