@@ -12,7 +12,7 @@ use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{Hierarchy, Version, ancestors, io, walk};
 use crate::host::{HostError, HostRoot, block, psi};
 use crate::lane::Lane;
-use crate::pods::{CgroupKind, Consumer, classify};
+use crate::pods::{CgroupKind, Consumer, classify, pod_of};
 use crate::pressure::io_wait::{CgroupIo, IoCounts, IoSnapshot, IoWait, StallShare};
 use crate::reading::StallKind;
 use crate::units::{CgroupId, DeviceNumber};
@@ -95,16 +95,9 @@ impl IoWaitReader {
             cgroups: BTreeMap::new(),
         };
         let pods = self.pods.path();
-        let pods_read =
-            reading.read_below(
-                pods,
-                POD_LEVELS,
-                MAX_CGROUPS - OTHER_CGROUPS,
-                |path| match classify(path, pods) {
-                    CgroupKind::Pod { pod } => Some(Consumer::Pod(pod)),
-                    CgroupKind::Pods | CgroupKind::Container { .. } | CgroupKind::Other => None,
-                },
-            );
+        let pods_read = reading.read_below(pods, POD_LEVELS, MAX_CGROUPS - OTHER_CGROUPS, |path| {
+            pod_of(path, pods).map(Consumer::Pod)
+        });
         let others_read = reading.read_below("/", SYSTEM_LEVELS, MAX_CGROUPS, |path| {
             let contains_pods = ancestors(pods).any(|above| above == path);
             let is_system = !contains_pods && classify(path, pods) == CgroupKind::Other;
