@@ -125,11 +125,7 @@ impl<'a> Search<'a> {
     fn block_name(&self, source: &str) -> Option<String> {
         let name = source.strip_prefix("/dev/")?;
         if let Some(mapped) = name.strip_prefix("mapper/") {
-            let devices = fs::read_dir(self.root.path("sys/class/block")).ok()?;
-            let mut names = devices
-                .flatten()
-                .filter_map(|one| one.file_name().into_string().ok());
-            return names.find(|name| {
+            return self.root.names("sys/class/block").find(|name| {
                 let file = format!("sys/class/block/{name}/dm/name");
                 let found = self.root.read_string(file);
                 found.is_ok_and(|found| found.trim_end() == mapped)
