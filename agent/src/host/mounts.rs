@@ -1,5 +1,6 @@
 //! The mounts of the node: which file system a path is on, and whether that is read-only.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{HostError, HostRoot, LIST_FILE, read_at};
@@ -52,9 +53,11 @@ impl Mounts {
         Self(text.lines().filter_map(mount).collect())
     }
 
-    /// All mount points.
-    pub fn points(&self) -> impl Iterator<Item = &Path> {
-        self.0.iter().map(|mount| mount.point.as_path())
+    /// The last mount at each mount point, which hides those before it.
+    #[must_use]
+    pub fn by_point(&self) -> BTreeMap<&Path, &Mount> {
+        let mounts = self.0.iter();
+        mounts.map(|mount| (&*mount.point, mount)).collect()
     }
 
     /// The mount that `path` is on: the last one at its longest mounted ancestor.

@@ -32,10 +32,10 @@ pub fn find(root: &HostRoot, directories: &[PathBuf]) -> Option<BTreeSet<DeviceN
     Some(search.disks)
 }
 
-/// The disks below the file system that contains `path`, as far as they can be determined.
-pub fn of_path(root: &HostRoot, mounts: &Mounts, path: &Path) -> BTreeSet<DeviceNumber> {
+/// The disks below a mounted file system, as far as they can be determined.
+pub fn of_mount(root: &HostRoot, mounts: &Mounts, mount: &Mount) -> BTreeSet<DeviceNumber> {
     let mut search = Search::new(root, mounts);
-    let found = search.file_system(path, MAX_LAYERS);
+    let found = search.mounted(mount, MAX_LAYERS);
     found.map_or_else(BTreeSet::new, |()| search.disks)
 }
 
@@ -74,7 +74,10 @@ impl<'a> Search<'a> {
 
     /// Adds the disks of the file system that contains `path`. `None`: they cannot be determined.
     fn file_system(&mut self, path: &Path, layers: usize) -> Option<()> {
-        let mount = self.mounts.of(path)?;
+        self.mounted(self.mounts.of(path)?, layers)
+    }
+
+    fn mounted(&mut self, mount: &Mount, layers: usize) -> Option<()> {
         if mount.device.major != 0 {
             return self.device(mount.device, layers);
         }

@@ -42,10 +42,10 @@ pub fn on_disk(
     let kubelet = node_disks::on_host(root, kubelet);
     let pods = kubelet.join(PODS);
     let mut found = BTreeSet::new();
-    for point in mounts.points() {
+    for (point, mount) in mounts.by_point() {
         let volume = point.strip_prefix(&pods).ok().and_then(volume);
         if let Some(volume) = volume
-            && node_disks::of_path(root, &mounts, point).contains(&disk)
+            && node_disks::of_mount(root, &mounts, mount).contains(&disk)
         {
             found.insert(volume);
         }
