@@ -239,7 +239,7 @@ fn nothing_is_published_before_the_other_signals_were_read() {
 type Healths = &'static [(u32, bool, u64)];
 
 #[test]
-fn what_a_disk_raised_that_is_not_watched_any_more_is_not_what_others_raised() {
+fn if_a_disk_is_no_longer_watched_only_the_problems_of_others_count() {
     let all = || Some(vec![disk("sda", 0), disk("sdb", 16)]);
     let off = || DiskInput::Listed(Some(vec![without_statistics("sda", 0), disk("sdb", 16)]));
     let others = |seconds| {
@@ -270,7 +270,7 @@ fn what_a_disk_raised_that_is_not_watched_any_more_is_not_what_others_raised() {
         assert_eq!(judged(&effects), Some((true, expected)), "{name}");
     }
 
-    // A removed disk has raised what it raised.
+    // The problem of a removed disk still counts.
     let mut run = Run::without_probe(all());
     run.stalled(5, 16, true);
     run.stalled(7, 0, true);
