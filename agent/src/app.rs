@@ -364,6 +364,7 @@ impl App {
             stalls: &self.facts.stalls,
             on_node: self.ledger.on_node(),
             disks: &self.facts.disks,
+            disk_details: &self.queries.disk_details(&self.subjects.disks, now.boot),
             transition_period: self.config.policy.transition_period,
             blocked: &blocked,
             now,

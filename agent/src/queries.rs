@@ -5,12 +5,14 @@
 
 #![forbid(unsafe_code)]
 
-use crate::clock::{Now, Stamp};
+use crate::clock::{BootNanos, Now, Stamp};
 use crate::pressure::Policy;
+use crate::pressure::disks::DiskDetails;
 use crate::pressure::oom::RemainingMemory;
 use crate::reading::Signal;
 use crate::subjects::{
-    DirectSample, DiskInput, Input, KillCounterInput, KillInput, Query, SignalInput, StallInput,
+    DirectSample, DiskInput, DiskWatch, Input, KillCounterInput, KillInput, Query, SignalInput,
+    StallInput,
 };
 
 pub mod blocking;
@@ -105,12 +107,23 @@ impl Queries {
         }))
     }
 
-    /// Adds the last completion of each disk, by the completion probe.
+    /// What is known of each disk.
+    pub fn disk_details(&self, disks: &DiskWatch, now: BootNanos) -> Vec<DiskDetails> {
+        disks.details(|device| self.probes.disk_counts(device), now)
+    }
+
+    /// Adds what the completion probe knows of a disk: its last completion, or its latency.
     pub fn with_completions(&self, mut input: Input) -> Input {
-        if let Input::Disk(DiskInput::Sampled(disks)) = &mut input {
-            for disk in disks {
-                disk.last_completion = self.probes.last_completion(disk.device);
+        match &mut input {
+            Input::Disk(DiskInput::Sampled(disks)) => {
+                for disk in disks {
+                    disk.last_completion = self.probes.last_completion(disk.device);
+                }
             }
+            Input::Disk(DiskInput::Confirmed { device, totals, .. }) => {
+                totals.judged = self.probes.disk_counts(*device).map(|counts| counts.judged);
+            }
+            _ => {}
         }
         input
     }
