@@ -37,6 +37,9 @@ pub struct Args {
     /// Only the suite of false alarms
     #[arg(long, conflicts_with = "all")]
     alarms: bool,
+    /// Of the suite, only the workloads whose names contain one of these
+    #[arg(long, requires = "alarms", value_name = "NAME,...")]
+    workloads: Option<String>,
 }
 
 /// Which kernels of the matrix.
@@ -82,9 +85,13 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         [] => Choice::Ends,
         named => Choice::Named(named),
     };
+    let alarms = Boot {
+        workloads: args.workloads.clone().unwrap_or_default(),
+        ..ALARMS.clone()
+    };
     let boots: Vec<&Boot> = match (args.alarms, args.all) {
-        (true, _) => vec![&ALARMS],
-        (false, true) => BOOTS.iter().chain([&ALARMS]).collect(),
+        (true, _) => vec![&alarms],
+        (false, true) => BOOTS.iter().chain([&alarms]).collect(),
         (false, false) => BOOTS.iter().collect(),
     };
     let reports = booted(&repo, &choice, &boots)?;

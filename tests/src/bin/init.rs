@@ -37,6 +37,8 @@ const HIERARCHY: &str = "/sys/fs/cgroup/memory/memory.use_hierarchy";
 
 /// On the command line of the kernel; followed by the plan's name.
 const PLAN: &str = "nodepulse.plan=";
+/// Followed by names of workloads, separated by commas; all, if there are none.
+const WORKLOADS: &str = "nodepulse.workloads=";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -60,9 +62,11 @@ fn main() -> ExitCode {
 fn checks() -> io::Result<()> {
     mounted(MOUNTS)?;
     let line = fs::read_to_string("/proc/cmdline")?;
-    let plan = line
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix(PLAN));
+    let value = |key| {
+        let mut words = line.split_whitespace();
+        words.find_map(|word| word.strip_prefix(key))
+    };
+    let plan = value(PLAN);
     let plan = plan.ok_or_else(|| io::Error::other(format!("no {PLAN} in {line}")))?;
     if plan == "bare" {
         // A kernel without the old memory controller rejects the last; the checks report it.
@@ -77,7 +81,7 @@ fn checks() -> io::Result<()> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     println!("vm-kernel: {} {}", release.trim(), uptime()?.as_millis());
     match plan {
-        "alarms" => vm::alarms::run(),
+        "alarms" => vm::alarms::run(value(WORKLOADS).unwrap_or_default()),
         plan => vm::run(plan),
     }
 }

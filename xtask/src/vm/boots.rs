@@ -7,6 +7,7 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// One way to boot a kernel.
+#[derive(Clone)]
 pub struct Boot {
     /// The plan of PID 1, in `nodepulse.plan=`: see `tests/src/vm/plan.rs`.
     pub plan: &'static str,
@@ -16,10 +17,13 @@ pub struct Boot {
     pub machine: &'static [&'static str],
     /// When it is ended.
     pub limit: Duration,
+    /// Of the plan `alarms`: only the workloads whose names contain one of these, separated by commas;
+    /// in `nodepulse.workloads=`.
+    pub workloads: String,
 }
 
 /// Everything that a node can have, and one that lacks pressure files and has cgroup v1.
-pub const BOOTS: [Boot; 2] = [
+pub static BOOTS: [Boot; 2] = [
     Boot {
         plan: "full",
         // Debian leaves pressure files off in 5.10.
@@ -32,24 +36,27 @@ pub const BOOTS: [Boot; 2] = [
             "-object",
             "memory-backend-ram,id=far,size=384M",
             "-numa",
-            "node,nodeid=0,memdev=near,cpus=0",
+            "node,nodeid=0,memdev=near,cpus=0-1",
             "-numa",
             "node,nodeid=1,memdev=far",
         ],
         limit: LIMIT,
+        workloads: String::new(),
     },
     Boot {
         plan: "bare",
         kernel_line: "psi=0",
         machine: &[],
         limit: LIMIT,
+        workloads: String::new(),
     },
 ];
 
 /// The suite of false alarms, for runs with all kernels.
-pub const ALARMS: Boot = Boot {
+pub static ALARMS: Boot = Boot {
     plan: "alarms",
     kernel_line: "psi=1",
     machine: &[],
     limit: Duration::from_mins(15),
+    workloads: String::new(),
 };
