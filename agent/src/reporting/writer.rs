@@ -74,15 +74,16 @@ impl Writer {
         let mut why = report::SendReason::Heartbeat;
         let (mut transitions, mut conditions) = (Vec::new(), Vec::new());
         let (unrecorded, sent) = (&self.unrecorded, &self.sent);
-        let mut missed = Vec::new();
+        let (mut missed, mut applied) = (Vec::new(), Vec::new());
         let outcome = self.status.sync(&self.link.client, |stored| {
             let now = clock.now();
             let status = computed.at(stored, now);
             missed = unsent(computed.began(), sent, stored, &status);
             // Those of all tries: one whose answer was lost may have been applied, and then the next
             // one finds no difference.
-            let applied = unrecorded.iter().filter(|edge| stored.reflects(edge));
-            for edge in applied.cloned().chain(edges(stored, &status)) {
+            let reflected = unrecorded.iter().filter(|edge| stored.reflects(edge));
+            applied = reflected.cloned().collect();
+            for edge in applied.iter().cloned().chain(edges(stored, &status)) {
                 if !transitions.contains(&edge) {
                     transitions.push(edge);
                 }
@@ -100,7 +101,7 @@ impl Writer {
         let outcome = match outcome.await {
             Ok(outcome) => {
                 transitions.retain(|edge| missed.iter().all(|(_, _, ended)| edge != ended));
-                self.record_unsent(missed);
+                self.record_unsent(missed, &applied);
                 Ok(self.synced(outcome, why))
             }
             Err(err) => {
@@ -142,12 +143,15 @@ impl Writer {
         self.unrecorded.drain(..over);
     }
 
-    /// Records conditions that became True and ended without a patch, so that they are not lost.
-    fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>) {
+    /// Records conditions that became True and ended without a patch, so that they are not lost. If a
+    /// patch whose answer was lost had the end of an earlier True, that reads the same and comes first.
+    fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>, applied: &[Edge]) {
         let now = self.link.clock.now();
         let uncaused = BTreeMap::new();
         for (began, at, ended) in missed {
-            self.record(vec![began], Now { wall: at, ..now }, &uncaused);
+            let earlier = applied.contains(&ended).then(|| ended.clone());
+            let both = earlier.into_iter().chain([began]).collect();
+            self.record(both, Now { wall: at, ..now }, &uncaused);
             self.record(vec![ended], now, &uncaused);
         }
     }
