@@ -178,9 +178,10 @@ impl App {
                 }
             }
             Effect::EventDetails { resource, details } => {
-                if let Some(reporting) = &self.reporting {
-                    reporting.event_details(resource, details);
-                }
+                Reporting::event_details(self.reporting.as_ref(), resource, details);
+            }
+            Effect::StallDetails { stall, details } => {
+                Reporting::event_details(self.reporting.as_ref(), stall, Some(details));
             }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
             Effect::Log(decision) => self.telemetry.decided(decision, &self.config.policy, now),

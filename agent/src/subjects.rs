@@ -153,6 +153,13 @@ pub enum Effect {
         /// `None`: they are being read, so that the Event waits for a moment.
         details: Option<String>,
     },
+    /// The same for a stall.
+    StallDetails {
+        /// Which stall.
+        stall: Stall,
+        /// The averages.
+        details: String,
+    },
     /// Add details to an Event that was recorded.
     Amend(Amendment),
     /// Compute the status from the facts, now. A condition that became True is written at once.

@@ -19,7 +19,7 @@ use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::node_status::Condition;
 use crate::node_status::ledger::{Began, Computed};
 use crate::node_status::report::{self, ReportSchedule as Schedule};
-use crate::node_status::transition::{Edge, edges, unsent};
+use crate::node_status::transition::{DetailsOf, Edge, edges, unsent};
 use crate::reading::Resource;
 
 /// What every task needs to send requests, and to report their results to the loop.
@@ -165,15 +165,15 @@ impl Writer {
     ) {
         for (event, resource) in events(transitions, &self.node, now, stamps) {
             match resource {
-                Some(resource) => self.record_with_details(event, resource),
+                Some(of) => self.record_with_details(event, of),
                 None => self.events.record(event),
             }
         }
     }
 
     /// The writer does not wait for details: a task does.
-    fn record_with_details(&self, mut event: Draft, resource: Resource) {
-        match self.details.wanted(resource) {
+    fn record_with_details(&self, mut event: Draft, of: DetailsOf) {
+        match self.details.wanted(of) {
             Wanted::Now(details) => {
                 event.message = with_details(&event.message, &details);
                 self.events.record(event);
@@ -181,7 +181,7 @@ impl Writer {
             Wanted::Wait => {
                 let (events, details) = (self.events.clone(), self.details.clone());
                 tokio::spawn(async move {
-                    let details = details.wait(resource).await;
+                    let details = details.wait(of).await;
                     event.message = with_details(&event.message, &details);
                     events.record(event);
                 });
@@ -222,20 +222,20 @@ impl Writer {
     }
 }
 
-/// The Events of transitions, and the resource whose details are added. One that the kernel caused has
+/// The Events of transitions, and whose details are added. One that the kernel caused has
 /// the kernel's time.
 fn events(
     transitions: Vec<Edge>,
     node: &str,
     now: Now,
     stamps: &BTreeMap<Resource, Stamp>,
-) -> impl Iterator<Item = (Draft, Option<Resource>)> {
+) -> impl Iterator<Item = (Draft, Option<DetailsOf>)> {
     transitions.into_iter().map(move |edge| {
         let stamp = edge
             .resource()
             .and_then(|resource| stamps.get(&resource))
             .copied();
-        let detailed = edge.resource().filter(|_| edge.has_details());
+        let detailed = edge.details_of();
         let draft = Draft {
             object: Involved::Node,
             type_: edge.type_(),
