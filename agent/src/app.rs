@@ -178,9 +178,10 @@ impl App {
                 }
             }
             Effect::EventDetails { resource, details } => {
-                if let Some(reporting) = &self.reporting {
-                    reporting.event_details(resource, details);
-                }
+                Reporting::event_details(self.reporting.as_ref(), resource, details);
+            }
+            Effect::StallDetails { stall, details } => {
+                Reporting::event_details(self.reporting.as_ref(), stall, Some(details));
             }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
             Effect::Log(decision) => self.telemetry.decided(decision, &self.config.policy, now),
@@ -364,6 +365,7 @@ impl App {
             stalls: &self.facts.stalls,
             on_node: self.ledger.on_node(),
             disks: &self.facts.disks,
+            disk_details: &self.queries.disk_details(&self.subjects.disks, now.boot),
             transition_period: self.config.policy.transition_period,
             blocked: &blocked,
             now,

@@ -155,6 +155,8 @@ pub struct Config {
     pub oom_node_events: OomNodeEvents,
     /// `oom.frequent`: from when on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
+    /// `oom.earlyWarning`: whether a container that will soon be killed at its limit has an Event.
+    pub early_warning: bool,
     /// `v<kubernetesVersion>+nodepulse.<version>`.
     pub kubelet_version: String,
     /// `allowReadyWithoutRuntime`.

@@ -14,6 +14,7 @@ use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Condition, Disks, NodeStatus, Status, setters};
 use crate::pressure::Pressure;
 use crate::pressure::change::{PressureChange, PressureReason};
+use crate::pressure::disks::DiskDetails;
 use crate::pressure::evaluate::Evaluator;
 use crate::pressure::oom::Grounds;
 use crate::pressure::sample::Sample;
@@ -21,6 +22,8 @@ use crate::pressure::stall::StallChange;
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue};
 use crate::reading::{Resource, Signal, Stall};
 use crate::units::Bytes;
+
+mod disks;
 
 /// Number of recorded changes of all conditions; the oldest is dropped first.
 const CHANGES: usize = 64;
@@ -62,6 +65,8 @@ pub struct CurrentState<'a> {
     pub on_node: Option<&'a [Condition]>,
     /// Unhealthy disks, and disks that are not watched.
     pub disks: &'a Disks,
+    /// Every watched disk.
+    pub disk_details: &'a [DiskDetails],
     /// `evictionPressureTransitionPeriod`.
     pub transition_period: Duration,
     /// Purposes of blocked calls.
@@ -195,6 +200,13 @@ impl Journal {
         let unwatched = &current.disks.unwatched;
         if grounds.contains(&Ground::Resource(Resource::DiskIo)) && !unwatched.is_empty() {
             insert("unwatched", json!(unwatched));
+        }
+        for ground in &grounds {
+            if let Ground::Resource(resource) = ground
+                && let Some(disks) = disks::explain(*resource, current.disk_details)
+            {
+                insert("disks", Value::Array(disks));
+            }
         }
         let changes = self.changes.iter().rev();
         let changes = changes.filter(|entry| grounds.contains(&entry.ground));
@@ -421,6 +433,7 @@ mod tests {
             stalls: &BTreeMap::new(),
             on_node: None,
             disks: &Disks::default(),
+            disk_details: &[],
             transition_period: PERIOD,
             blocked: &["nodefs"],
             now: at(25),

@@ -28,6 +28,7 @@ pub mod volumes;
 #[cfg(test)]
 pub(crate) mod scratch;
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -173,6 +174,16 @@ impl HostRoot {
         let mut buf = Vec::new();
         self.read(rel, &mut buf)?;
         Ok(String::from_utf8_lossy(&buf).trim().to_owned())
+    }
+
+    /// Names in a directory, without those that are not UTF-8; none if it cannot be read.
+    pub(crate) fn names<P: AsRef<Path>>(
+        &self,
+        directory: P,
+    ) -> impl Iterator<Item = String> + use<P> {
+        let entries = fs::read_dir(self.path(directory)).into_iter().flatten();
+        let names = entries.flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| name.into_string().ok())
     }
 
     /// Whether the root is the `/` of this process, so that system calls refer to the same machine.

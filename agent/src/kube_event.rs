@@ -3,7 +3,8 @@
 //! ```text
 //! Finding (an OOM kill) ───┐
 //! UnidentifiedKills ───────┼──► Incident ──► Draft on the Pod, on the Node, or on both
-//! RefusedForks ────────────┘
+//! RefusedForks ────────────┤
+//! MemoryLimitReached ──────┘
 //! ```
 //!
 //! A [`Draft`] is complete: `api::recorder` combines, limits and writes drafts, and words nothing.
@@ -22,6 +23,7 @@ mod finding;
 mod incident;
 mod kill_details;
 mod kill_text;
+mod memory_limit;
 mod refused_forks;
 mod reported_kills;
 mod unidentified_kills;
@@ -30,6 +32,7 @@ mod volume;
 pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
 pub use incident::{ContainerLabel, EventPlace, Incident, Occurrence, incidents};
 pub use kill_details::KillDetails;
+pub use memory_limit::MemoryLimitReached;
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use unidentified_kills::{Period, UnidentifiedKills};

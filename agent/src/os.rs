@@ -8,6 +8,7 @@ pub mod cgroup_watch;
 pub mod confine;
 pub mod file_watch;
 pub mod kmsg;
+pub mod limit_watch;
 pub mod ntp;
 pub mod psi;
 pub mod uevent;

@@ -95,6 +95,14 @@ impl PodRef {
     }
 }
 
+/// The pod whose cgroup is at `path`; see [`classify`]. `None`: any other cgroup, also one in a pod.
+pub fn pod_of(path: &str, pods: &str) -> Option<PodId> {
+    match classify(path, pods) {
+        CgroupKind::Pod { pod } => Some(pod),
+        CgroupKind::Pods | CgroupKind::Container { .. } | CgroupKind::Other => None,
+    }
+}
+
 /// What the cgroup at `path` contains. `pods` is the path of the pods cgroup: `/kubepods` with the
 /// cgroupfs driver, `/kubepods.slice` with systemd's, either possibly below other cgroups. Both
 /// begin with `/`.
@@ -136,9 +144,7 @@ pub fn container_path<'a>(path: &'a str, pods: &str) -> Option<&'a str> {
 
 /// The class of the pod whose cgroup is at `path`. `None`: it is not the cgroup of a pod.
 pub fn qos_class(path: &str, pods: &str) -> Option<QosClass> {
-    let CgroupKind::Pod { .. } = classify(path, pods) else {
-        return None;
-    };
+    pod_of(path, pods)?;
     let (above, _) = path.rsplit_once('/')?;
     let class = CgroupNames::of(pods).class(above.rsplit('/').next()?);
     Some(match class.filter(|_| above != pods) {

@@ -5,18 +5,21 @@
 
 #![forbid(unsafe_code)]
 
-use crate::clock::{Now, Stamp};
+use crate::clock::{BootNanos, Now, Stamp};
 use crate::pressure::Policy;
+use crate::pressure::disks::DiskDetails;
 use crate::pressure::oom::RemainingMemory;
 use crate::reading::Signal;
 use crate::subjects::{
-    DirectSample, DiskInput, Input, KillCounterInput, KillInput, Query, SignalInput, StallInput,
+    DirectSample, DiskInput, DiskWatch, Input, KillCounterInput, KillInput, Query, SignalInput,
+    StallInput,
 };
 
 pub mod blocking;
 pub mod cgroups;
 #[cfg(test)]
 mod fixture;
+pub mod memory_limits;
 pub mod pod_updates;
 pub mod pressure_files;
 pub mod probes;
@@ -25,6 +28,7 @@ pub mod signals;
 
 use blocking::{Blocking, Question};
 use cgroups::Cgroups;
+use memory_limits::LimitWatches;
 use pod_updates::PodUpdates;
 use pressure_files::PressureFiles;
 use probes::Probes;
@@ -40,6 +44,8 @@ pub struct Queries {
     pub cgroups: Cgroups,
     /// Pressure files.
     pub pressure_files: PressureFiles,
+    /// Notifications of reached memory limits.
+    pub memory_limits: LimitWatches,
     /// What can wait for a disk.
     pub blocking: Blocking,
     /// What comes from the API server.
@@ -84,6 +90,12 @@ impl Queries {
             Query::PodsKillCounter => {
                 Input::KillCounter(KillCounterInput::PodsCounter(cgroups.pods_counter()))
             }
+            Query::LimitedPods => Input::MemoryLimit(cgroups.limited_pods()),
+            Query::WatchMemoryLimits(pods) => {
+                self.memory_limits.watch(pods);
+                return None;
+            }
+            Query::LimitedMemory(of) => return self.ask(Question::LimitedMemory(of)),
             Query::RefusedForks => Input::PodPid(cgroups.refused_forks()),
             Query::PidLimits(cgroup) => Input::PodPid(cgroups.pid_limits(&cgroup)),
         })
@@ -105,12 +117,23 @@ impl Queries {
         }))
     }
 
-    /// Adds the last completion of each disk, by the completion probe.
+    /// What is known of each disk.
+    pub fn disk_details(&self, disks: &DiskWatch, now: BootNanos) -> Vec<DiskDetails> {
+        disks.details(|device| self.probes.disk_counts(device), now)
+    }
+
+    /// Adds what the completion probe knows of a disk: its last completion, or its latency.
     pub fn with_completions(&self, mut input: Input) -> Input {
-        if let Input::Disk(DiskInput::Sampled(disks)) = &mut input {
-            for disk in disks {
-                disk.last_completion = self.probes.last_completion(disk.device);
+        match &mut input {
+            Input::Disk(DiskInput::Sampled(disks)) => {
+                for disk in disks {
+                    disk.last_completion = self.probes.last_completion(disk.device);
+                }
             }
+            Input::Disk(DiskInput::Confirmed { device, totals, .. }) => {
+                totals.judged = self.probes.disk_counts(*device).map(|counts| counts.judged);
+            }
+            _ => {}
         }
         input
     }

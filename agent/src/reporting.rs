@@ -22,6 +22,7 @@ use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::Config;
 use crate::kube_event::{Amendment, Draft, KillOutcomes};
 use crate::node_status::ledger::{Computed, Update};
+use crate::node_status::transition::DetailsOf;
 use crate::node_status::{Condition, StoredNode};
 use crate::reading::Resource;
 use crate::tasks::Tasks;
@@ -263,10 +264,15 @@ impl Reporting {
         self.events.record(event);
     }
 
-    /// Details for the Event about the next change of a resource's condition to True; `None`: they are
-    /// being read.
-    pub fn event_details(&self, resource: Resource, details: Option<String>) {
-        self.details.set(resource, details);
+    /// Details for the Event about the next change of a condition to True; `None`: they are being read.
+    pub fn event_details(
+        reporting: Option<&Self>,
+        of: impl Into<DetailsOf>,
+        details: Option<String>,
+    ) {
+        if let Some(reporting) = reporting {
+            reporting.details.set(of.into(), details);
+        }
     }
 
     /// Adds details to an Event.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod latency;
 pub mod quantity;
+pub mod rate;
 
 /// A size in bytes.
 #[derive(

@@ -84,7 +84,7 @@ pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
             tree.path(POD)
         ),
         format!("Process {pid} (provoke) of UID 0 had "),
-        "Memory was requested by a process named provoke.".to_owned(),
+        "More memory was requested by a process named provoke.".to_owned(),
     ] {
         // The last name of the cgroup is cut because it contains a key of the line.
         let part = part.trim_end_matches(",task=x");

@@ -464,7 +464,7 @@ pub fn kills_in(event: &Value) -> u64 {
     let message = event["message"].as_str().unwrap_or_default();
     let group = message
         .split_once(" processes together")
-        .and_then(|(before, _)| before.rsplit(' ').next()?.parse::<u64>().ok());
+        .and_then(|(before, _)| before.rsplit([' ', '(']).next()?.parse::<u64>().ok());
     let count = event["count"].as_u64().unwrap_or_default();
     if message.starts_with("(combined") {
         return count;

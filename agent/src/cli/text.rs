@@ -153,6 +153,23 @@ fn explain_condition(text: &mut String, condition: &Value) {
             printable(disk.as_str().unwrap_or_default())
         ));
     }
+    for disk in list(condition, "disks") {
+        let name = printable(text_of(disk, "name"));
+        let of = match text_of(disk, "role") {
+            "volume" => " (volumes of pods)",
+            _ => "",
+        };
+        line(format!(
+            "  disk {name}{of}: {}",
+            printable(text_of(disk, "health"))
+        ));
+        for what in list(disk, "lines") {
+            line(format!(
+                "    {}",
+                printable(what.as_str().unwrap_or_default())
+            ));
+        }
+    }
     if condition.get("endsNotBefore").is_some() {
         line(format!(
             "  earliest end {}; extended while the threshold is exceeded",
@@ -271,6 +288,10 @@ mod tests {
                 { "signal": "pid.available", "readable": false, "secondsAgo": 4 },
             ],
             "because": ["it was low"], "unwatched": ["sda\n"],
+            "disks": [
+                { "name": "vda", "role": "node", "health": "slow", "lines": ["late", "a\u{7}b"] },
+                { "name": "vdb", "role": "volume", "health": "healthy", "lines": [] },
+            ],
             "onNode": { "status": "False", "reason": "R", "message": "m", "since": "t4" },
             "changes": [{ "at": "t1", "from": "False", "to": "True", "why": "w" }],
             "endsNotBefore": "t2",
@@ -290,6 +311,10 @@ MemoryPressure is True (Low)
   pid.available: cannot be read (4 s ago)
   cause: it was low
   sda is not watched: its I/O statistics are off (queue/iostats)
+  disk vda: slow
+    late
+    ab
+  disk vdb (volumes of pods): healthy
   earliest end t2; extended while the threshold is exceeded
   t1  False to True: w
 

@@ -81,6 +81,7 @@ impl Loader<'_> {
                 },
             },
             oom_node_events: keys.value(&key::oom_node_events)?,
+            early_warning: keys.value(&key::oom_early_warning)?,
             frequent_oom: self.frequent_oom()?,
             kubelet_version: self.kubelet_version()?,
             runtime: self.runtime()?,

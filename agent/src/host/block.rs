@@ -8,6 +8,9 @@ use super::{HostError, HostRoot, parse_u64, present};
 use crate::reading::{Disk, DiskRole};
 use crate::units::DeviceNumber;
 
+/// Bytes of a sector in the `stat` file, whatever the disk's own sectors are.
+const SECTOR: u64 = 512;
+
 /// The `stat` file: counters since the disk was added. They do not change while `iostats` is off.
 /// Failed requests count as completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -16,6 +19,8 @@ pub struct IoCounters {
     pub reads: u64,
     /// Total milliseconds of reads.
     pub read_ms: u64,
+    /// Bytes read and written.
+    pub bytes: u64,
     /// Writes completed.
     pub writes: u64,
     /// Total milliseconds of writes.
@@ -63,12 +68,14 @@ pub fn iostats(root: &HostRoot, name: &str) -> Result<Option<bool>, HostError> {
 /// Reads the counters. `None`: the disk was removed. About 10 µs per disk.
 pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostError> {
     // Documentation/block/stat.rst; the last two since 4.18 and 5.5.
-    let columns = [0, 3, 4, 7, 8, 11, 15];
+    let columns = [0, 2, 3, 4, 6, 7, 8, 11, 15];
     let Some(
         [
             reads,
+            sectors_read,
             read_ms,
             writes,
+            sectors_written,
             write_ms,
             in_flight,
             discards,
@@ -78,9 +85,11 @@ pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostE
     else {
         return Ok(None);
     };
+    let sectors = sectors_read.saturating_add(sectors_written);
     Ok(Some(IoCounters {
         reads,
         read_ms,
+        bytes: sectors.saturating_mul(SECTOR),
         writes,
         write_ms,
         in_flight,
@@ -296,6 +305,7 @@ mod tests {
         let expected = IoCounters {
             reads: 10,
             read_ms: 44,
+            bytes: (80 + 160) * 512,
             writes: 20,
             write_ms: 55,
             in_flight: 3,

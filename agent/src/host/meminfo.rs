@@ -12,6 +12,8 @@ pub struct Meminfo {
     pub available: Option<Bytes>,
     /// `SwapTotal`; zero without swap.
     pub swap_total: Bytes,
+    /// `SwapFree`; zero without swap.
+    pub swap_free: Bytes,
 }
 
 /// Reads `/proc/meminfo`.
@@ -37,6 +39,7 @@ pub fn parse(meminfo: &[u8]) -> Option<Meminfo> {
         total: field_kib(meminfo, b"MemTotal:")?,
         available: field_kib(meminfo, b"MemAvailable:"),
         swap_total: field_kib(meminfo, b"SwapTotal:").unwrap_or_default(),
+        swap_free: field_kib(meminfo, b"SwapFree:").unwrap_or_default(),
     })
 }
 
@@ -90,8 +93,9 @@ mod tests {
         for (text, expected, why) in rows {
             assert_eq!(parse(text).map(|m| m.total.get()), expected, "{why}");
         }
-        let old = parse(b"MemTotal: 4 kB\nSwapTotal: 8 kB\n").unwrap();
-        assert_eq!((old.available, old.swap_total.get()), (None, 8192));
+        let old = parse(b"MemTotal: 4 kB\nSwapTotal: 8 kB\nSwapFree: 2 kB\n").unwrap();
+        let swap = (old.swap_total.get(), old.swap_free.get());
+        assert_eq!((old.available, swap), (None, (8192, 2048)));
     }
 
     #[test]

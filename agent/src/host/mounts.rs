@@ -1,5 +1,6 @@
 //! The mounts of the node: which file system a path is on, and whether that is read-only.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{HostError, HostRoot, LIST_FILE, read_at};
@@ -52,9 +53,11 @@ impl Mounts {
         Self(text.lines().filter_map(mount).collect())
     }
 
-    /// All mount points.
-    pub fn points(&self) -> impl Iterator<Item = &Path> {
-        self.0.iter().map(|mount| mount.point.as_path())
+    /// The last mount at each mount point, which hides those before it.
+    #[must_use]
+    pub fn by_point(&self) -> BTreeMap<&Path, &Mount> {
+        let mounts = self.0.iter();
+        mounts.map(|mount| (&*mount.point, mount)).collect()
     }
 
     /// The mount that `path` is on: the last one at its longest mounted ancestor.
@@ -69,17 +72,14 @@ impl Mounts {
 fn mount(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ');
-    let (major, minor) = left.nth(2)?.split_once(':')?;
+    let device = DeviceNumber::parse(left.nth(2)?)?;
     let point = unescape(left.nth(1)?);
     let mut right = right.split(' ');
     let (kind, source, options) = (right.next()?, right.next()?, right.next()?);
     // Linux 6.15 and later keep an ext4 writable by name after an error.
     let is_read_only = |option: &str| matches!(option, "ro" | "emergency_ro" | "shutdown");
     Some(Mount {
-        device: DeviceNumber {
-            major: major.parse().ok()?,
-            minor: minor.parse().ok()?,
-        },
+        device,
         point: PathBuf::from(point),
         kind: kind.to_owned(),
         source: unescape(source),

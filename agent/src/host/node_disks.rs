@@ -32,10 +32,10 @@ pub fn find(root: &HostRoot, directories: &[PathBuf]) -> Option<BTreeSet<DeviceN
     Some(search.disks)
 }
 
-/// The disks below the file system that contains `path`, as far as they can be determined.
-pub fn of_path(root: &HostRoot, mounts: &Mounts, path: &Path) -> BTreeSet<DeviceNumber> {
+/// The disks below a mounted file system, as far as they can be determined.
+pub fn of_mount(root: &HostRoot, mounts: &Mounts, mount: &Mount) -> BTreeSet<DeviceNumber> {
     let mut search = Search::new(root, mounts);
-    let found = search.file_system(path, MAX_LAYERS);
+    let found = search.mounted(mount, MAX_LAYERS);
     found.map_or_else(BTreeSet::new, |()| search.disks)
 }
 
@@ -74,7 +74,10 @@ impl<'a> Search<'a> {
 
     /// Adds the disks of the file system that contains `path`. `None`: they cannot be determined.
     fn file_system(&mut self, path: &Path, layers: usize) -> Option<()> {
-        let mount = self.mounts.of(path)?;
+        self.mounted(self.mounts.of(path)?, layers)
+    }
+
+    fn mounted(&mut self, mount: &Mount, layers: usize) -> Option<()> {
         if mount.device.major != 0 {
             return self.device(mount.device, layers);
         }
@@ -125,11 +128,7 @@ impl<'a> Search<'a> {
     fn block_name(&self, source: &str) -> Option<String> {
         let name = source.strip_prefix("/dev/")?;
         if let Some(mapped) = name.strip_prefix("mapper/") {
-            let devices = fs::read_dir(self.root.path("sys/class/block")).ok()?;
-            let mut names = devices
-                .flatten()
-                .filter_map(|one| one.file_name().into_string().ok());
-            return names.find(|name| {
+            return self.root.names("sys/class/block").find(|name| {
                 let file = format!("sys/class/block/{name}/dm/name");
                 let found = self.root.read_string(file);
                 found.is_ok_and(|found| found.trim_end() == mapped)
@@ -168,11 +167,7 @@ impl<'a> Search<'a> {
         }
         if slaves.is_empty() {
             let number = text(directory.join("dev")).ok()?;
-            let (major, minor) = number.trim_end().split_once(':')?;
-            self.disks.insert(DeviceNumber {
-                major: major.parse().ok()?,
-                minor: minor.parse().ok()?,
-            });
+            self.disks.insert(DeviceNumber::parse(number.trim_end())?);
         }
         Some(())
     }

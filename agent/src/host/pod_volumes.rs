@@ -42,10 +42,10 @@ pub fn on_disk(
     let kubelet = node_disks::on_host(root, kubelet);
     let pods = kubelet.join(PODS);
     let mut found = BTreeSet::new();
-    for point in mounts.points() {
+    for (point, mount) in mounts.by_point() {
         let volume = point.strip_prefix(&pods).ok().and_then(volume);
         if let Some(volume) = volume
-            && node_disks::of_path(root, &mounts, point).contains(&disk)
+            && node_disks::of_mount(root, &mounts, mount).contains(&disk)
         {
             found.insert(volume);
         }
@@ -79,11 +79,11 @@ fn volume(below: &Path) -> Option<PodVolume> {
 /// The block devices of pods. Links that cannot be followed are skipped: the volume is removed.
 fn block_devices(root: &HostRoot, pods: &Path) -> Vec<(PodVolume, DeviceNumber)> {
     let mut found = Vec::new();
-    for pod in names(root, pods) {
+    for pod in root.names(pods).take(MAX_ENTRIES) {
         let of_pod = pods.join(&pod).join(BLOCK_DEVICES);
-        for plugin in names(root, &of_pod) {
+        for plugin in root.names(&of_pod).take(MAX_ENTRIES) {
             let of_plugin = of_pod.join(plugin);
-            for volume in names(root, &of_plugin) {
+            for volume in root.names(&of_plugin).take(MAX_ENTRIES) {
                 let device = block_device(root, &of_plugin.join(&volume));
                 let pod = pod.clone();
                 found.extend(device.map(|device| (PodVolume { pod, volume }, device)));
@@ -102,14 +102,6 @@ fn block_device(root: &HostRoot, link: &Path) -> Option<DeviceNumber> {
         major: u32::try_from(major(file.rdev())).ok()?,
         minor: u32::try_from(minor(file.rdev())).ok()?,
     })
-}
-
-/// Names in a directory; empty if it cannot be read.
-fn names(root: &HostRoot, directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(root.path(directory)).into_iter().flatten();
-    let names = entries.flatten().map(|entry| entry.file_name());
-    let names = names.filter_map(|name| name.into_string().ok());
-    names.take(MAX_ENTRIES).collect()
 }
 
 #[cfg(test)]

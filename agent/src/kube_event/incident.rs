@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::finding::{Finding, NodeEvents};
 use super::kill_text;
 use super::{
-    Draft, Involved, KillDetails, RefusedForks, ReportedKills, UnidentifiedKills, VictimOwner,
-    Words,
+    Draft, Involved, KillDetails, MemoryLimitReached, RefusedForks, ReportedKills,
+    UnidentifiedKills, VictimOwner, Words,
 };
 use crate::clock::{Now, Stamp};
 use crate::escape::escape;
@@ -63,6 +63,8 @@ pub enum Occurrence {
     UnidentifiedKills(UnidentifiedKills),
     /// Forks that a limit refused.
     RefusedForks(RefusedForks),
+    /// Memory that grows to its limit.
+    MemoryLimitReached(MemoryLimitReached),
 }
 
 /// The incidents that `findings` make up, in order. Kills in one container at one limit with one
@@ -134,6 +136,9 @@ impl Incident {
                 let limit = refused.limit_of_cgroup();
                 refused.words(&format!(" in cgroup {cgroup}{of_pod}"), &limit)
             }
+            Occurrence::MemoryLimitReached(reached) => {
+                reached.words(&format!("Cgroup {}{of_pod}", escape(&reached.cgroup)))
+            }
         };
         self.draft(Involved::Node, words)
     }
@@ -150,6 +155,10 @@ impl Incident {
             Occurrence::RefusedForks(refused) => {
                 refused.words(&whereabouts, &refused.limit_of_pod())
             }
+            Occurrence::MemoryLimitReached(reached) => reached.words(&container.map_or_else(
+                || "The pod".to_owned(),
+                |container| format!("Container {}", container.called().0),
+            )),
         };
         let object = Involved::Pod {
             namespace: pod.namespace.to_string(),
@@ -191,7 +200,7 @@ impl Incident {
         match &self.occurrence {
             Occurrence::Kills(kills) => u64::try_from(kills.len()).unwrap_or(u64::MAX),
             Occurrence::UnidentifiedKills(counted) => counted.kills.saturating_sub(counted.again),
-            Occurrence::RefusedForks(_) => 0,
+            Occurrence::RefusedForks(_) | Occurrence::MemoryLimitReached(_) => 0,
         }
     }
 
@@ -202,7 +211,7 @@ impl Incident {
                 let kills = u32::try_from(counted.kills).unwrap_or(u32::MAX);
                 (kills, kills.max(1))
             }
-            Occurrence::RefusedForks(_) => (1, 1),
+            Occurrence::RefusedForks(_) | Occurrence::MemoryLimitReached(_) => (1, 1),
         };
         Draft {
             object,

@@ -72,19 +72,16 @@ impl KillDetails {
         };
         let named: Vec<_> = self.pods.iter().map(named).collect();
         (!named.is_empty()).then(|| {
-            format!(
-                "The pods that use most memory over their request: {}. Raise their requests, or \
-                 limit them.",
-                named.join(", ")
-            )
+            let named = named.join(", ");
+            format!("The pods that use most memory over their request: {named}.")
         })
     }
 }
 
 fn split(split: &MemorySplit) -> String {
     let mut parts = vec![
-        format!("{} anonymous memory", split.anon),
-        format!("{} files", split.file),
+        format!("{} anonymous memory (heaps and stacks)", split.anon),
+        format!("{} file cache", split.file),
         format!(
             "{} shared memory (such as an emptyDir of medium Memory)",
             split.shmem

@@ -13,6 +13,13 @@ const NAMED: usize = 12;
 /// Reason of Events about kills in pods.
 pub(super) const IN_POD: &str = "OOMKilled";
 
+/// What can be done if the limit of all pods was reached.
+const PODS_ARE_SHORT: &str = "Raise the requests of pods that use more memory than they request, or limit \
+                              them.";
+/// What can be done if the node was out of memory.
+const NODE_IS_SHORT: &str = "Raise the requests of pods that use more memory than they request, limit them, or \
+                             reserve more memory for the system.";
+
 /// What ran out if no limit is known.
 const NO_LIMIT: &str = "memory ran out at a limit that is not known";
 
@@ -61,6 +68,7 @@ pub(super) fn in_cgroup(group: &[Finding], of_pod: &str, details: Option<&KillDe
             "{killed} because {limit}{}.",
             consequence(group, None)
         )),
+        first.advice_on_node().map(str::to_owned),
         details.map(KillDetails::sentences),
         Some(victims(group)),
         Some(first.request()),
@@ -82,6 +90,12 @@ pub(super) fn in_pod(
     let whole = !matches!(summary(group), None | Some(Consequence::ChildProcess));
     let killed = match (called, group) {
         (Some(called), [_]) if whole => format!("Container {called} was killed"),
+        (Some(called), many) if whole => {
+            format!(
+                "Container {called} was killed ({} processes together)",
+                many.len()
+            )
+        }
         (Some(called), [_]) => format!("A process in container {called} was killed"),
         (None, [_]) => "A process in the pod was killed".to_owned(),
         (called, many) => {
@@ -99,8 +113,8 @@ pub(super) fn in_pod(
             "{killed} because {limit}{}.",
             consequence(group, specified)
         )),
+        first.advice(),
         details.map(KillDetails::sentences),
-        first.advice().map(str::to_owned),
         Some(victims(group)),
         Some(first.request()),
     ];
@@ -180,7 +194,7 @@ impl Finding {
             .map_or_else(String::new, |uid| format!(" of UID {uid}"));
         let memory = match self.resident {
             Some([anon, file, shmem]) => format!(
-                " had {anon} of anonymous memory, {file} of files and {shmem} of shared memory"
+                " had {anon} of anonymous memory, {file} of file cache and {shmem} of shared memory"
             ),
             None => ": how much memory it had is not known".to_owned(),
         };
@@ -190,24 +204,40 @@ impl Finding {
     fn request(&self) -> String {
         match &self.trigger {
             Some(trigger) if *trigger == format!("process {} ({})", self.victim, self.comm) => {
-                "It requested memory itself.".to_owned()
+                "It requested more memory itself.".to_owned()
             }
-            Some(trigger) => format!("Memory was requested by {trigger}."),
-            None => "Which process requested memory is not known.".to_owned(),
+            Some(trigger) => format!("More memory was requested by {trigger}."),
+            None => "Which process requested more memory is not known.".to_owned(),
         }
     }
 
-    /// What can be done about it, if a limit was the cause.
-    fn advice(&self) -> Option<&'static str> {
-        if self.is_global() {
-            return None;
+    /// What can be done about it, and that no limit of the pod was the cause.
+    fn advice(&self) -> Option<String> {
+        if let Some(advice) = self.advice_on_node() {
+            return Some(format!("This was not a limit of the pod. {advice}"));
         }
-        match self.scope.as_ref().memcg()?.owner {
-            LimitOwner::Container | LimitOwner::Pod => {
-                Some("If it needs this memory, raise its limit (resources.limits.memory).")
+        let limiting = self.scope.as_ref().memcg()?;
+        let tied = limiting.tied.as_ref().map(|(owner, _)| *owner);
+        let (what, limit) = match (limiting.owner, tied) {
+            (LimitOwner::Container, None | Some(LimitOwner::Container)) => {
+                ("container", "its limit")
             }
-            LimitOwner::PodsCgroup | LimitOwner::Other => None,
+            (LimitOwner::Container | LimitOwner::Pod, _) => ("pod", "the limits of its containers"),
+            (LimitOwner::PodsCgroup | LimitOwner::Other, _) => return None,
+        };
+        Some(format!(
+            "If the {what} needs more memory, raise {limit} (resources.limits.memory)."
+        ))
+    }
+
+    /// What can be done about it if all pods together, or the node, were short of memory.
+    fn advice_on_node(&self) -> Option<&'static str> {
+        if self.is_global() {
+            let is_short = matches!(self.verdict, KillVerdict::NodePressure { .. });
+            return is_short.then_some(NODE_IS_SHORT);
         }
+        let owner = self.scope.as_ref().memcg()?.owner;
+        (owner == LimitOwner::PodsCgroup).then_some(PODS_ARE_SHORT)
     }
 
     /// What was short.
@@ -226,9 +256,11 @@ impl Finding {
         match self.verdict {
             KillVerdict::NodePressure { .. } => "the node was out of memory",
             KillVerdict::EventOnly { why } => match why {
-                Doubt::Sysrq => "it was requested by SysRq",
-                Doubt::Cpuset => "the memory nodes of its cpuset were full",
-                Doubt::MemoryPolicy => "the memory nodes that its memory policy allows were full",
+                Doubt::Sysrq => "an administrator requested an OOM kill (SysRq)",
+                Doubt::Cpuset => "the NUMA memory nodes of its cpuset were full",
+                Doubt::MemoryPolicy => {
+                    "the NUMA memory nodes that its memory policy allows were full"
+                }
                 Doubt::LocalLimit(_)
                 | Doubt::Contradictory
                 | Doubt::LimitCounterMoved

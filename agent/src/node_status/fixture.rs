@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use super::nodepulse_condition::NodepulseCondition;
-use super::setters::{SetterError, Setters};
+use super::setters::{SETTERS, SetterError, Setters};
 use super::{
     Allocation, CompanionFacts, Condition, Disks, Facts, NodeStatus, Runtime, Shutdown, Status,
     StoredNode,
@@ -68,6 +68,17 @@ pub fn stored(type_: &str, status: Status, reason: &str, message: &str) -> Condi
         last_transition_time: wall(1_000_000_000),
         last_heartbeat_time: wall(1_000_000_000),
     }
+}
+
+/// The condition `type_` with these facts, if `before` is the only stored one.
+pub fn condition(type_: &str, facts: &Facts, before: Option<Condition>) -> Condition {
+    let stored = StoredNode {
+        conditions: before.into_iter().collect(),
+        ..StoredNode::default()
+    };
+    let (status, _) = compute(SETTERS, facts, &stored, now());
+    let mut all = status.conditions.into_iter();
+    all.find(|condition| condition.type_ == type_).unwrap()
 }
 
 /// 8 CPUs, 16 GiB with 64 huge pages of 2 MiB, 100 GB of disk, no pressure, no runtime needed.

@@ -8,7 +8,7 @@ use super::ledger::Began;
 use super::nodepulse_condition::NodepulseCondition;
 use super::setters::{pressure, ready, resource};
 use super::{Condition, NodeStatus, Status, StoredNode};
-use crate::reading::Resource;
+use crate::reading::{Resource, Stall};
 
 /// `type` of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,6 +29,27 @@ impl EventType {
     }
 }
 
+/// What a condition is about whose Events have details.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DetailsOf {
+    /// A resource that is short.
+    Resource(Resource),
+    /// Tasks that wait.
+    Stall(Stall),
+}
+
+impl From<Resource> for DetailsOf {
+    fn from(resource: Resource) -> Self {
+        Self::Resource(resource)
+    }
+}
+
+impl From<Stall> for DetailsOf {
+    fn from(stall: Stall) -> Self {
+        Self::Stall(stall)
+    }
+}
+
 /// A change that is recorded as an Event on the Node after its patch has succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edge {
@@ -45,6 +66,8 @@ pub enum Edge {
     Nodepulse {
         /// Resource of the condition.
         resource: Option<Resource>,
+        /// Stall of the condition.
+        stall: Option<Stall>,
         /// The new status.
         status: Status,
         /// `reason` of the condition.
@@ -85,16 +108,24 @@ impl Edge {
         }
     }
 
-    /// Whether its Event names the pods that cause it. The kubelet's texts stay as they are.
+    /// Whose details its Event has: numbers and causes. The kubelet's texts stay as they are.
     #[must_use]
-    pub const fn has_details(&self) -> bool {
-        matches!(
-            self,
+    pub fn details_of(&self) -> Option<DetailsOf> {
+        match self {
             Self::Nodepulse {
                 status: Status::True,
+                resource,
+                stall,
                 ..
+            } => {
+                let resource = resource.map(DetailsOf::Resource);
+                resource.or_else(|| stall.map(DetailsOf::Stall))
             }
-        )
+            Self::Nodepulse { .. }
+            | Self::Kubelet { .. }
+            | Self::Rebooted { .. }
+            | Self::Started => None,
+        }
     }
 
     /// `reason` of the Event.
@@ -201,10 +232,11 @@ fn edge_to(condition: &Condition) -> Edge {
         };
     }
     // This includes the kubelet's conditions if they are Unknown, for which it has no text.
-    let nodepulse =
-        NodepulseCondition::parse(&condition.type_).and_then(NodepulseCondition::resource);
+    let nodepulse = NodepulseCondition::parse(&condition.type_);
+    let of_nodepulse = nodepulse.and_then(NodepulseCondition::resource);
     Edge::Nodepulse {
-        resource: nodepulse.or_else(|| resource(&condition.type_)),
+        resource: of_nodepulse.or_else(|| resource(&condition.type_)),
+        stall: nodepulse.and_then(NodepulseCondition::stall),
         status: condition.status,
         reason: condition.reason.clone(),
         message: condition.message.clone(),

@@ -14,12 +14,16 @@ use crate::reading::DiskRole;
 use crate::units::DeviceNumber;
 
 mod auto_limit;
+mod details;
 mod errors;
 mod progress;
 mod slow;
+mod totals;
 
 pub use auto_limit::{AutoLimit, LatencyDay};
-pub use slow::{SlowRequests, Window};
+pub use details::{DiskCounts, DiskDetails, DiskLimit};
+pub use slow::{EndedWindow, SlowRequests, Window};
+pub use totals::DiskTotals;
 
 use errors::Errors;
 use progress::{Progress, Requests};
@@ -43,6 +47,13 @@ pub struct DiskRules {
     pub min_stall: f32,
     /// `diskIO.stalledAfter`.
     pub stalled_after: Duration,
+}
+
+impl DiskRules {
+    /// The time within which slow windows count.
+    fn period(&self) -> Duration {
+        self.slow_for.saturating_mul(2)
+    }
 }
 
 /// The state of a disk: the worst, if several apply.
@@ -80,18 +91,20 @@ pub struct DiskSample {
     pub reads: u64,
     /// Total time that those waited.
     pub read_time: Duration,
+    /// Bytes read and written.
+    pub bytes: u64,
     /// Requests in flight now.
     pub in_flight: u64,
 }
 
-/// Who measures the latency of the disks.
+/// What measures the latency of the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measured {
+pub enum LatencySource {
     /// The kernel program, which reports slow windows.
-    ByProgram,
+    Program,
     /// Their counters, between two samples. Only reads are judged: the counters do not distinguish
     /// bulk writes from writes that a task waits for.
-    ByCounters,
+    Counters,
 }
 
 #[derive(Debug, Clone)]
@@ -114,7 +127,7 @@ struct MonitoredDisk {
 #[derive(Debug, Clone)]
 pub struct DiskBoard {
     rules: DiskRules,
-    measured: Measured,
+    measured: LatencySource,
     others: OthersWait,
     disks: BTreeMap<DeviceNumber, MonitoredDisk>,
     sample_at: Option<BootNanos>,
@@ -125,7 +138,7 @@ pub struct DiskBoard {
 impl DiskBoard {
     /// Without disks.
     #[must_use]
-    pub fn new(rules: DiskRules, measured: Measured) -> Self {
+    pub fn new(rules: DiskRules, measured: LatencySource) -> Self {
         Self {
             rules,
             measured,
@@ -229,8 +242,9 @@ impl DiskBoard {
     }
 
     /// What the slow windows of a disk contain; `None` if there are none.
-    pub fn slow_requests(&self, device: DeviceNumber) -> Option<SlowRequests> {
-        self.disks.get(&device)?.slowness.requests()
+    pub fn slow_requests(&self, device: DeviceNumber, now: BootNanos) -> Option<SlowRequests> {
+        let slowness = &self.disks.get(&device)?.slowness;
+        slowness.requests(&self.rules, self.measured, now)
     }
 
     /// Since when a disk has completed no request, if requests are in flight.
@@ -238,16 +252,20 @@ impl DiskBoard {
         self.disks.get(&device)?.progress.since()
     }
 
-    /// The kernel program reports a slow window that ended at `end`. Returns the new state if it
-    /// changed.
+    /// The kernel program reports a slow window. Returns the new state if it changed.
     pub fn slow_window(
         &mut self,
         device: DeviceNumber,
-        window: Window,
-        end: BootNanos,
+        ended: EndedWindow,
         now: BootNanos,
     ) -> Option<Health> {
-        self.change(device, now, |disk| disk.slowness.add(window, end))
+        self.change(device, now, |disk| disk.slowness.add(ended, now))
+    }
+
+    /// Errors of a disk in the last minute; those that make it failing, if there were more.
+    pub fn recent_errors(&self, device: DeviceNumber, now: BootNanos) -> usize {
+        let disk = self.disks.get(&device);
+        disk.map_or(0, |disk| disk.errors.recent(now))
     }
 
     /// The kernel program reports an error at `at`. Returns the new state if it changed.
@@ -390,8 +408,13 @@ impl MonitoredDisk {
     }
 
     /// When it has to be sampled; `None` if only a report can change its state.
-    fn wait(&self, rules: &DiskRules, measured: Measured, now: BootNanos) -> Option<BootNanos> {
-        let by_counters = measured == Measured::ByCounters && self.slowness.is_suspected();
+    fn wait(
+        &self,
+        rules: &DiskRules,
+        measured: LatencySource,
+        now: BootNanos,
+    ) -> Option<BootNanos> {
+        let by_counters = measured == LatencySource::Counters && self.slowness.is_suspected();
         let unhealthy = self.health() != Health::Healthy || by_counters;
         let regular = unhealthy.then(|| now.plus(SAMPLE_INTERVAL));
         // A sample that was not answered is repeated.
@@ -407,7 +430,7 @@ impl MonitoredDisk {
     }
 
     /// Ends a window of counters, which is slow if an average read took the limit or longer.
-    fn count(&mut self, sample: DiskSample, measured: Measured, now: BootNanos) {
+    fn count(&mut self, sample: DiskSample, measured: LatencySource, now: BootNanos) {
         // Counters that went back belong to another disk.
         let last = self
             .last
@@ -422,14 +445,23 @@ impl MonitoredDisk {
             let judged = u32::try_from(reads).unwrap_or(u32::MAX);
             let average = time.checked_div(judged).unwrap_or_default();
             let slow = reads >= MIN_READS && average >= self.limit;
-            if slow && measured == Measured::ByCounters {
+            if slow && measured == LatencySource::Counters {
                 let window = Window {
                     judged,
                     slow: judged,
                     length,
                     longest: average,
                 };
-                self.slowness.add(window, now);
+                let totals = DiskTotals {
+                    bytes: Some(sample.bytes),
+                    judged: None,
+                };
+                let ended = EndedWindow {
+                    window,
+                    end: now,
+                    totals,
+                };
+                self.slowness.add(ended, now);
             }
         }
         self.last = Some((sample, now));

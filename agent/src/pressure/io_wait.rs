@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::pods::{Consumer, Pod, PodId};
+use crate::units::rate::Rate;
 use crate::units::{Bytes, CgroupId};
 
 /// Users and waiters that are named.
@@ -63,6 +64,49 @@ impl fmt::Display for StallShare {
     }
 }
 
+/// What reading a pressure file came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StallRead {
+    /// It was read.
+    Share(StallShare),
+    /// The kernel has no PSI.
+    NoPsi,
+    /// It could not be read.
+    #[default]
+    Failed,
+}
+
+/// Whether tasks other than the main user of a disk wait for I/O.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OthersStall {
+    /// The longest wait, without the main user if that transfers in bulk. Without cgroups: the wait of
+    /// the whole node.
+    Share(StallShare),
+    /// The kernel has no PSI.
+    NoPsi,
+    /// It could not be read this time.
+    Unread {
+        /// The wait of the whole node, if that could be read.
+        node: Option<StallShare>,
+    },
+}
+
+impl Default for OthersStall {
+    fn default() -> Self {
+        Self::Unread { node: None }
+    }
+}
+
+impl From<StallRead> for OthersStall {
+    fn from(node: StallRead) -> Self {
+        match node {
+            StallRead::Share(share) => Self::Share(share),
+            StallRead::NoPsi => Self::NoPsi,
+            StallRead::Failed => Self::default(),
+        }
+    }
+}
+
 /// What a cgroup transferred since it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoCounts {
@@ -92,8 +136,8 @@ pub struct CgroupIo {
 pub struct IoSnapshot {
     /// Pods, and cgroups outside of pods with at most one level below them. Empty on cgroup v1.
     pub cgroups: BTreeMap<CgroupId, CgroupIo>,
-    /// Of the node. `None`: the kernel has no PSI.
-    pub node: Option<StallShare>,
+    /// Of the node.
+    pub node: StallRead,
 }
 
 /// A user of the disk.
@@ -123,9 +167,8 @@ pub struct IoWait {
     pub users: Vec<IoUser>,
     /// At most three that wait most, the longest first.
     pub waiters: Vec<IoWaiter>,
-    /// The longest wait, without the main user if that transfers in bulk. Without cgroups: the wait of
-    /// the whole node. `None`: the kernel has no PSI.
-    pub others: Option<StallShare>,
+    /// Whether others than the main user wait.
+    pub others: OthersStall,
 }
 
 /// What a cgroup transferred between two snapshots.
@@ -163,6 +206,20 @@ impl IoWait {
         }
     }
 
+    /// The cgroups could not be read; `node` is the wait of the whole node.
+    #[must_use]
+    pub fn without_cgroups(node: StallRead) -> Self {
+        let others = match node {
+            StallRead::Share(share) => OthersStall::Unread { node: Some(share) },
+            StallRead::NoPsi => OthersStall::NoPsi,
+            StallRead::Failed => OthersStall::default(),
+        };
+        Self {
+            others,
+            ..Self::default()
+        }
+    }
+
     /// Replaces the ids of pods that `find` knows by their names.
     pub fn name_pods<'a>(&mut self, find: impl Fn(&PodId) -> Option<&'a Pod>) {
         let users = self.users.iter_mut().map(|user| &mut user.consumer);
@@ -186,15 +243,15 @@ impl Transfer<'_> {
 
     fn is_bulk(&self, elapsed: Duration) -> bool {
         let request = self.bytes().checked_div(self.io.requests);
-        let rate = per_second(self.bytes(), elapsed);
+        let rate = Rate::of(self.bytes(), elapsed).0;
         request.is_some_and(|size| size > BULK_REQUEST.get()) || rate > BULK_RATE
     }
 
     fn user(&self, elapsed: Duration) -> IoUser {
         IoUser {
             consumer: self.cgroup.consumer.clone(),
-            read: per_second(self.io.read, elapsed),
-            written: per_second(self.io.written, elapsed),
+            read: Rate::of(self.io.read, elapsed).0,
+            written: Rate::of(self.io.written, elapsed).0,
         }
     }
 }
@@ -237,49 +294,24 @@ fn leaves(
     with_value().filter(move |(_, cgroup)| !above.contains(cgroup.path.as_str()))
 }
 
-fn others(transfers: &[Transfer<'_>], after: &IoSnapshot, elapsed: Duration) -> Option<StallShare> {
+fn others(transfers: &[Transfer<'_>], after: &IoSnapshot, elapsed: Duration) -> OthersStall {
     let main = transfers.first().filter(|of| of.is_bulk(elapsed));
     let main = main.map(|of| of.cgroup.path.as_str());
     if after.cgroups.values().all(|of| of.stall.is_none()) {
-        return after.node;
+        return after.node.into();
     }
     let is_other = |of: &&CgroupIo| {
         main.is_none_or(|main| !is_within(&of.path, main) && !is_within(main, &of.path))
     };
     let others = after.cgroups.values().filter(is_other);
     let longest = others.filter_map(|of| of.stall).max();
-    Some(longest.unwrap_or_default())
+    OthersStall::Share(longest.unwrap_or_default())
 }
 
 /// Whether `path` is `cgroup` or below it.
 fn is_within(path: &str, cgroup: &str) -> bool {
     let below = path.strip_prefix(cgroup);
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
-}
-
-fn per_second(bytes: u64, elapsed: Duration) -> Bytes {
-    let rate = u128::from(bytes)
-        .saturating_mul(1_000_000)
-        .checked_div(elapsed.as_micros());
-    let rate = rate.and_then(|rate| u64::try_from(rate).ok());
-    Bytes::from_bytes(rate.unwrap_or(bytes))
-}
-
-/// A rate in the decimal units in which disks are sold.
-struct Rate(Bytes);
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rate = self.0.get();
-        let tenths = rate.saturating_add(50_000) / 100_000;
-        if tenths >= 100 {
-            write!(f, "{} MB/s", rate.saturating_add(500_000) / 1_000_000)
-        } else if tenths >= 10 {
-            write!(f, "{}.{} MB/s", tenths / 10, tenths % 10)
-        } else {
-            write!(f, "{} kB/s", rate.div_ceil(1000))
-        }
-    }
 }
 
 impl fmt::Display for IoUser {
@@ -318,7 +350,18 @@ impl fmt::Display for IoWait {
     /// `used most by pod a/b (212 MB/s written), …; waiting most: pod c/d (34% of the time), …`.
     /// Empty if it names none.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { users, waiters, .. } = self;
+        let Self {
+            users,
+            waiters,
+            others,
+        } = self;
+        if let OthersStall::Unread { node } = others {
+            f.write_str("the cgroups that use it could not be read in time")?;
+            return match node {
+                Some(share) => write!(f, "; tasks of the node waited for I/O {share} of the time"),
+                None => Ok(()),
+            };
+        }
         let separator = if users.is_empty() || waiters.is_empty() {
             ""
         } else {

@@ -29,12 +29,13 @@ use crate::subjects::{
     StateInput, StorageSample,
 };
 use crate::tasks::Tasks;
-use crate::units::DeviceNumber;
+use crate::units::{CgroupId, DeviceNumber};
 
 mod disk_files;
 mod io_wait;
 mod kill_details;
 mod largest_pods;
+mod limited_memory;
 pub mod nodefs;
 pub mod saved;
 
@@ -75,6 +76,8 @@ pub enum Question {
     ContainerLinks(BTreeSet<Box<str>>),
     /// Read who used the memory before an OOM kill.
     KillDetails(DetailsOf),
+    /// Read the memory of the cgroups with a limit in these pods.
+    LimitedMemory(Vec<(CgroupId, String)>),
     /// Read the number of OOM kills of each pod.
     Kills,
     /// The same, and load the state file.
@@ -175,7 +178,7 @@ impl Blocking {
             Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
             Question::Disk(_) | Question::LargestPods(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
-            Question::KillDetails(_) => &self.kill_details,
+            Question::KillDetails(_) | Question::LimitedMemory(_) => &self.kill_details,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
         };
         // Half of the queue is reserved for questions about slow or failing disks. Announced disks
@@ -318,6 +321,9 @@ impl Responder {
                 let read = kill_details::read(&self.root, &self.pods, &of);
                 Input::Incident(IncidentInput::DetailsRead(read))
             }
+            Question::LimitedMemory(of) => {
+                Input::MemoryLimit(limited_memory::read(&self.root, &self.pods, of))
+            }
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(self.kills())),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
@@ -443,6 +449,7 @@ impl Answer {
             Question::KillDetails(_) => {
                 Input::Incident(IncidentInput::DetailsRead(DetailsRead::default()))
             }
+            Question::LimitedMemory(of) => Input::MemoryLimit(limited_memory::none(of)),
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(None)),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: Previous::Unknown,

@@ -12,6 +12,7 @@ use crate::clock::BootNanos;
 use crate::escape::escape;
 use crate::kernel::counters::{self, ProbeCounters};
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
+use crate::pressure::disks::DiskCounts;
 use crate::pressure::pids::PidLevels;
 use crate::reading::Signal;
 use crate::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
@@ -76,12 +77,17 @@ impl Probes {
 
     /// The judged requests of these disks by latency. Without programs there are none.
     pub fn judged_latency(&self, disks: &[DeviceNumber]) -> Vec<(DeviceNumber, Buckets)> {
-        let Some(kernel) = &self.kernel else {
-            return Vec::new();
-        };
-        let read =
-            |device: &DeviceNumber| Some((*device, counters::judged(&kernel.disk(*device)?)));
+        let read = |device: &DeviceNumber| Some((*device, self.disk_counts(*device)?.judged));
         disks.iter().filter_map(read).collect()
+    }
+
+    /// What the completion probe has counted of a disk. `None` without the program.
+    pub fn disk_counts(&self, device: DeviceNumber) -> Option<DiskCounts> {
+        let entry = self.kernel.as_ref()?.disk(device)?;
+        Some(DiskCounts {
+            judged: counters::judged(&entry),
+            errors: entry.errors,
+        })
     }
 
     /// Writes to a map of the programs, if any are loaded, and answers the subject.

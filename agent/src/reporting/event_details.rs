@@ -1,18 +1,18 @@
-//! Details for the Events of conditions that become True: which pods cause it. They are read while the
-//! condition is written, and its Event waits for them, but never for long.
+//! Details for the Events of conditions that become True: numbers, and which pods cause it. They may be
+//! read while the condition is written; its Event waits for them, but never for long.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::reading::Resource;
+use crate::node_status::transition::DetailsOf;
 
 /// Time limit for details. Several hundred pods are read in a few milliseconds.
 const LIMIT: Duration = Duration::from_millis(50);
 
-/// The details of each resource; `None` while they are read.
-type Known = BTreeMap<Resource, Option<String>>;
+/// The details of each condition; `None` while they are read.
+type Known = BTreeMap<DetailsOf, Option<String>>;
 
 /// The loop's side.
 #[derive(Debug, Default)]
@@ -20,9 +20,9 @@ pub(super) struct EventDetails(watch::Sender<Known>);
 
 impl EventDetails {
     /// Details are being read, or known.
-    pub(super) fn set(&self, resource: Resource, details: Option<String>) {
+    pub(super) fn set(&self, of: DetailsOf, details: Option<String>) {
         self.0.send_modify(|known| {
-            known.insert(resource, details);
+            known.insert(of, details);
         });
     }
 
@@ -46,8 +46,8 @@ pub(super) enum Wanted {
 
 impl DetailsReader {
     /// What is known without waiting.
-    pub(super) fn wanted(&self, resource: Resource) -> Wanted {
-        match self.0.borrow().get(&resource) {
+    pub(super) fn wanted(&self, of: DetailsOf) -> Wanted {
+        match self.0.borrow().get(&of) {
             Some(Some(details)) => Wanted::Now(details.clone()),
             Some(None) => Wanted::Wait,
             None => Wanted::Now(String::new()),
@@ -56,11 +56,11 @@ impl DetailsReader {
 
     /// The details when they are known; empty if that takes longer than [`LIMIT`], or if the agent
     /// stops.
-    pub(super) async fn wait(mut self, resource: Resource) -> String {
-        let is_known = |known: &Known| known.get(&resource).is_none_or(Option::is_some);
+    pub(super) async fn wait(mut self, of: DetailsOf) -> String {
+        let is_known = |known: &Known| known.get(&of).is_none_or(Option::is_some);
         let waited = tokio::time::timeout(LIMIT, self.0.wait_for(is_known)).await;
         let known = waited.ok().and_then(Result::ok);
-        let details = known.and_then(|known| known.get(&resource).cloned().flatten());
+        let details = known.and_then(|known| known.get(&of).cloned().flatten());
         details.unwrap_or_default()
     }
 }
@@ -79,48 +79,51 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::reading::Resource;
 
+    const MEMORY: DetailsOf = DetailsOf::Resource(Resource::Memory);
+    const PIDS: DetailsOf = DetailsOf::Resource(Resource::Pids);
     const READ: Duration = Duration::from_millis(3);
 
     #[tokio::test(start_paused = true)]
     async fn an_event_waits_for_details_that_are_being_read_and_for_nothing_else() {
         let details = EventDetails::default();
         let reader = details.reader();
-        assert_eq!(reader.wanted(Resource::Pids), Wanted::Now(String::new()));
+        assert_eq!(reader.wanted(PIDS), Wanted::Now(String::new()));
 
-        details.set(Resource::Memory, Some("b".to_owned()));
-        details.set(Resource::Pids, Some("of the last time".to_owned()));
-        details.set(Resource::Pids, None);
-        assert_eq!(reader.wanted(Resource::Memory), Wanted::Now("b".to_owned()));
-        assert_eq!(reader.wanted(Resource::Pids), Wanted::Wait);
+        details.set(MEMORY, Some("b".to_owned()));
+        details.set(PIDS, Some("of the last time".to_owned()));
+        details.set(PIDS, None);
+        assert_eq!(reader.wanted(MEMORY), Wanted::Now("b".to_owned()));
+        assert_eq!(reader.wanted(PIDS), Wanted::Wait);
 
         let start = Instant::now();
         let answer = async {
             tokio::time::sleep(READ).await;
-            details.set(Resource::Memory, None);
-            details.set(Resource::Pids, Some("a".to_owned()));
+            details.set(MEMORY, None);
+            details.set(PIDS, Some("a".to_owned()));
         };
-        let (text, ()) = tokio::join!(reader.clone().wait(Resource::Pids), answer);
+        let (text, ()) = tokio::join!(reader.clone().wait(PIDS), answer);
         assert_eq!((text.as_str(), start.elapsed()), ("a", READ));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_event_does_not_wait_longer_than_the_limit() {
         let details = EventDetails::default();
-        details.set(Resource::Pids, None);
+        details.set(PIDS, None);
         let start = Instant::now();
-        assert_eq!(details.reader().wait(Resource::Pids).await, "");
+        assert_eq!(details.reader().wait(PIDS).await, "");
         assert_eq!(start.elapsed(), LIMIT);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_event_does_not_wait_for_an_agent_that_stops() {
         let details = EventDetails::default();
-        details.set(Resource::Pids, None);
+        details.set(PIDS, None);
         let reader = details.reader();
         let start = Instant::now();
         drop(details);
-        assert_eq!(reader.wait(Resource::Pids).await, "");
+        assert_eq!(reader.wait(PIDS).await, "");
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 

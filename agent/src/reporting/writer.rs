@@ -19,7 +19,7 @@ use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::node_status::Condition;
 use crate::node_status::ledger::{Began, Computed};
 use crate::node_status::report::{self, ReportSchedule as Schedule};
-use crate::node_status::transition::{Edge, edges, unsent};
+use crate::node_status::transition::{DetailsOf, Edge, edges, unsent};
 use crate::reading::Resource;
 
 /// What every task needs to send requests, and to report their results to the loop.
@@ -74,15 +74,16 @@ impl Writer {
         let mut why = report::SendReason::Heartbeat;
         let (mut transitions, mut conditions) = (Vec::new(), Vec::new());
         let (unrecorded, sent) = (&self.unrecorded, &self.sent);
-        let mut missed = Vec::new();
+        let (mut missed, mut applied) = (Vec::new(), Vec::new());
         let outcome = self.status.sync(&self.link.client, |stored| {
             let now = clock.now();
             let status = computed.at(stored, now);
             missed = unsent(computed.began(), sent, stored, &status);
             // Those of all tries: one whose answer was lost may have been applied, and then the next
             // one finds no difference.
-            let applied = unrecorded.iter().filter(|edge| stored.reflects(edge));
-            for edge in applied.cloned().chain(edges(stored, &status)) {
+            let reflected = unrecorded.iter().filter(|edge| stored.reflects(edge));
+            applied = reflected.cloned().collect();
+            for edge in applied.iter().cloned().chain(edges(stored, &status)) {
                 if !transitions.contains(&edge) {
                     transitions.push(edge);
                 }
@@ -100,7 +101,7 @@ impl Writer {
         let outcome = match outcome.await {
             Ok(outcome) => {
                 transitions.retain(|edge| missed.iter().all(|(_, _, ended)| edge != ended));
-                self.record_unsent(missed);
+                self.record_unsent(missed, &applied);
                 Ok(self.synced(outcome, why))
             }
             Err(err) => {
@@ -142,12 +143,15 @@ impl Writer {
         self.unrecorded.drain(..over);
     }
 
-    /// Records conditions that became True and ended without a patch, so that they are not lost.
-    fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>) {
+    /// Records conditions that became True and ended without a patch, so that they are not lost. If a
+    /// patch whose answer was lost had the end of an earlier True, that reads the same and comes first.
+    fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>, applied: &[Edge]) {
         let now = self.link.clock.now();
         let uncaused = BTreeMap::new();
         for (began, at, ended) in missed {
-            self.record(vec![began], Now { wall: at, ..now }, &uncaused);
+            let earlier = applied.contains(&ended).then(|| ended.clone());
+            let both = earlier.into_iter().chain([began]).collect();
+            self.record(both, Now { wall: at, ..now }, &uncaused);
             self.record(vec![ended], now, &uncaused);
         }
     }
@@ -161,15 +165,15 @@ impl Writer {
     ) {
         for (event, resource) in events(transitions, &self.node, now, stamps) {
             match resource {
-                Some(resource) => self.record_with_details(event, resource),
+                Some(of) => self.record_with_details(event, of),
                 None => self.events.record(event),
             }
         }
     }
 
     /// The writer does not wait for details: a task does.
-    fn record_with_details(&self, mut event: Draft, resource: Resource) {
-        match self.details.wanted(resource) {
+    fn record_with_details(&self, mut event: Draft, of: DetailsOf) {
+        match self.details.wanted(of) {
             Wanted::Now(details) => {
                 event.message = with_details(&event.message, &details);
                 self.events.record(event);
@@ -177,7 +181,7 @@ impl Writer {
             Wanted::Wait => {
                 let (events, details) = (self.events.clone(), self.details.clone());
                 tokio::spawn(async move {
-                    let details = details.wait(resource).await;
+                    let details = details.wait(of).await;
                     event.message = with_details(&event.message, &details);
                     events.record(event);
                 });
@@ -218,20 +222,20 @@ impl Writer {
     }
 }
 
-/// The Events of transitions, and the resource whose details are added. One that the kernel caused has
+/// The Events of transitions, and whose details are added. One that the kernel caused has
 /// the kernel's time.
 fn events(
     transitions: Vec<Edge>,
     node: &str,
     now: Now,
     stamps: &BTreeMap<Resource, Stamp>,
-) -> impl Iterator<Item = (Draft, Option<Resource>)> {
+) -> impl Iterator<Item = (Draft, Option<DetailsOf>)> {
     transitions.into_iter().map(move |edge| {
         let stamp = edge
             .resource()
             .and_then(|resource| stamps.get(&resource))
             .copied();
-        let detailed = edge.resource().filter(|_| edge.has_details());
+        let detailed = edge.details_of();
         let draft = Draft {
             object: Involved::Node,
             type_: edge.type_(),

@@ -17,16 +17,17 @@ use super::{Decision, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::config::DiskIo;
 use crate::node_status::Disks;
-use crate::pressure::disks::{DiskBoard, DiskRules, Health, Measured, Window};
-use crate::pressure::io_wait::IoWait;
+use crate::pressure::disks::{DiskBoard, DiskRules, EndedWindow, Health, LatencySource, Window};
 use crate::pressure::sample::LONGEST;
 use crate::reading::{Disk, DiskRole, NodeFilesystem};
 use crate::record::{DiskAction, DiskChange};
 use crate::units::DeviceNumber;
 
 mod auto_limits;
+mod details;
 mod filesystems;
 mod input;
+mod io_wait;
 mod listing;
 mod reports;
 mod unhealthy;
@@ -37,6 +38,7 @@ pub use listing::{UnwatchReason, Unwatched, WatchedDisk};
 
 use auto_limits::AutoLimits;
 use filesystems::Filesystems;
+use io_wait::IoWaitReads;
 use listing::Listing;
 
 /// A query about disks. Answered by a helper thread, since a hung disk can block it.
@@ -170,8 +172,9 @@ const WAITED: Duration = Duration::from_millis(300);
 ///   ▲                                                                       │
 ///   └────────────────────────── answered, or timed out ─────────────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Sampling {
+    #[default]
     Idle,
     InProgress,
 }
@@ -188,12 +191,10 @@ pub struct DiskWatch {
     sampling: Sampling,
     /// The check whether I/O statistics were switched, which nothing announces.
     statistics: Sampling,
-    /// Who waits for I/O is being read.
-    io_wait: Sampling,
+    /// Who waits for I/O.
+    io_wait: IoWaitReads,
     /// Of the last slow window.
     slow_stamp: Option<Stamp>,
-    /// Who used the disks and who waited, as last read.
-    last_io_wait: IoWait,
     filesystems: Filesystems,
     auto_limits: AutoLimits,
     /// A disk that was unhealthy is not watched any more. Not published yet.
@@ -215,8 +216,8 @@ impl DiskWatch {
             board: DiskBoard::new(
                 rules(&settings),
                 match probe {
-                    DiskProbe::Attached => Measured::ByProgram,
-                    DiskProbe::Missing => Measured::ByCounters,
+                    DiskProbe::Attached => LatencySource::Program,
+                    DiskProbe::Missing => LatencySource::Counters,
                 },
             ),
             settings,
@@ -229,9 +230,8 @@ impl DiskWatch {
             },
             sampling: Sampling::Idle,
             statistics: Sampling::Idle,
-            io_wait: Sampling::Idle,
+            io_wait: IoWaitReads::default(),
             slow_stamp: None,
-            last_io_wait: IoWait::default(),
             filesystems: Filesystems::default(),
             auto_limits: AutoLimits::default(),
             unwatched: None,
@@ -257,9 +257,14 @@ impl DiskWatch {
                 device,
                 valid,
                 window,
+                totals,
                 stamp,
             } => {
-                let window = valid.then_some(window);
+                let window = valid.then_some(EndedWindow {
+                    window,
+                    end: stamp.kernel,
+                    totals,
+                });
                 self.confirmed(device, window, stamp, now)
             }
             DiskInput::IoWaitRead(io_wait) => self.io_wait_read(io_wait, now),
@@ -344,7 +349,7 @@ impl DiskWatch {
                 CountersRead::Read(sample) => {
                     let last = disk.last_completion;
                     let health = self.board.apply_sample(device, sample, last, now);
-                    effects.extend(self.health_changed(device, health));
+                    effects.extend(self.health_changed(device, health, now));
                     health.is_some()
                 }
                 CountersRead::Removed => self.forget(device, now, &mut effects),

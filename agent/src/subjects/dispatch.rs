@@ -4,9 +4,9 @@ use super::kill_counters::KillCounterInput::{Counted, LogEnded, Recalled};
 use super::saved_times::Times;
 use super::{
     DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input, KillCounterInput,
-    KillCounters, Kills, NodeEventChoice, NodeEventInput, PidInput, PidWatch, PodPidInput, PodPids,
-    Query, SavedTimes, Settings, Setup, SignalInput, Signals, StallInput, StallWatch, StateInput,
-    Subjects, Volumes, pass_on,
+    KillCounters, Kills, MemoryLimitInput, MemoryLimits, NodeEventChoice, NodeEventInput, PidInput,
+    PidWatch, PodPidInput, PodPids, Query, SavedTimes, Settings, Setup, SignalInput, Signals,
+    StallInput, StallWatch, StateInput, Subjects, Volumes, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::config::Mode;
@@ -42,6 +42,7 @@ impl Subjects {
             node_events,
             volumes: Volumes::new(transition_period),
             pod_pids: PodPids::new(node.refused_forks, started),
+            memory_limits: MemoryLimits::new(node.early_warning, node.reached_limits),
             saved: SavedTimes::new(node.counters.boot_known),
         }
     }
@@ -56,6 +57,7 @@ impl Subjects {
             Input::CgroupsChanged => vec![
                 Effect::Query(Query::PodCgroups),
                 pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
+                pass_on(Input::MemoryLimit(MemoryLimitInput::CgroupsChanged)),
             ],
             Input::OomIncident { pod, at } => {
                 self.with_frequent_kills(|frequent| frequent.killed(pod, at, now))
@@ -97,6 +99,7 @@ impl Subjects {
             Input::Incident(input) => self.incidents.on(input, now),
             Input::NodeEvents(input) => self.node_events.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
+            Input::MemoryLimit(input) => self.memory_limits.on(input, now),
             Input::Volume(input) => {
                 let pods = &self.incidents;
                 self.volumes.on(input, |id| pods.pod(id), now)
@@ -125,6 +128,7 @@ impl Subjects {
             self.kill_counters.due(),
             self.frequent_kills.as_ref().and_then(FrequentKills::due),
             self.incidents.due(),
+            self.memory_limits.due(),
         ];
         let others = others.into_iter().flatten();
         others.fold(self.signals.due(), BootNanos::min)
@@ -142,6 +146,9 @@ impl Subjects {
         if past(self.kill_counters.due()) {
             inputs.push(Input::KillCounter(KillCounterInput::Due));
         }
+        if self.memory_limits.due().is_some_and(|at| at <= soon) {
+            inputs.push(Input::MemoryLimit(MemoryLimitInput::Tick { soon }));
+        }
         inputs.push(Input::State(StateInput::Check));
         let mut effects = self.update_frequent_kills(now);
         effects.extend(inputs.into_iter().map(pass_on));
@@ -154,6 +161,7 @@ impl Subjects {
             disk_io,
             node_events,
             frequent_oom,
+            early_warning,
             stalls: watched,
         } = settings;
         let transition_period = policy.transition_period;
@@ -168,6 +176,7 @@ impl Subjects {
                 watched,
             }),
             Input::Disk(DiskInput::Configured(disk_io)),
+            Input::MemoryLimit(MemoryLimitInput::Configured(early_warning)),
             Input::Signal(SignalInput::Configured(policy)),
         ];
         inputs.map(pass_on).into()
@@ -322,6 +331,7 @@ fn started(now: BootNanos) -> Vec<Effect> {
         Input::Disk(DiskInput::Started),
         Input::Stall(StallInput::Tick { soon }),
         Input::Signal(SignalInput::Requested { stamp: None }),
+        Input::MemoryLimit(MemoryLimitInput::Started),
     ];
     inputs.map(pass_on).into()
 }

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, DiskInput, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now};
-use crate::pressure::Exceeded;
 use crate::pressure::stall::{StallBoard, StallChange, StallSample, StallThresholds};
+use crate::pressure::{Exceeded, Pressure};
 use crate::reading::{Stall, StallKind, StallOf};
 
 /// Everything that can happen to the stalls.
@@ -93,8 +93,13 @@ impl StallWatch {
             StallInput::Sampled { stall, sample } => {
                 let change = self.board.apply_sample(stall, sample, now.boot);
                 let changed = change.map(|change| log(StallDecision::Changed { change, sample }));
+                let details = change.zip(sample).and_then(details);
                 let published = [self.fact(), Effect::Publish];
-                changed.into_iter().chain(published).collect()
+                changed
+                    .into_iter()
+                    .chain(details)
+                    .chain(published)
+                    .collect()
             }
             StallInput::Tick { soon } => {
                 let due = self.board.due(soon);
@@ -156,6 +161,18 @@ impl StallWatch {
     }
 }
 
+/// The averages of a stall that begins, for the Event of its condition.
+fn details((change, sample): (StallChange, StallSample)) -> Option<Effect> {
+    let begins = matches!(change.to, Pressure::UnderPressure { .. });
+    begins.then(|| Effect::StallDetails {
+        stall: change.stall,
+        details: format!(
+            "over 10 s {:.0}%, over a minute {:.0}%",
+            sample.avg10, sample.avg60
+        ),
+    })
+}
+
 fn log(decision: StallDecision) -> Effect {
     Effect::Log(Decision::Stall(decision))
 }
@@ -165,7 +182,6 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::pressure::Pressure;
     use crate::pressure::stall::READ_INTERVAL;
 
     const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
@@ -304,6 +320,36 @@ mod tests {
         for (seconds, input, pressure, logged, name) in script {
             let effects = on(&mut watch, seconds, input);
             assert_eq!(published(&effects), (pressure, logged), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_event_of_a_stall_that_begins_has_its_averages() {
+        let averages = |avg10, avg60| StallInput::Sampled {
+            stall: IO,
+            sample: Some(StallSample { avg10, avg60 }),
+        };
+        let details = |effects: Vec<Effect>| {
+            effects.into_iter().find_map(|effect| match effect {
+                Effect::StallDetails { stall, details } => Some((stall, details)),
+                _ => None,
+            })
+        };
+        let begins = |text: &str| Some((IO, text.to_owned()));
+        let mut watch = self::watch(PERIOD, [(IO, true)]);
+        let script = [
+            (1, averages(80.0, 39.0), None, "below 40 % over a minute"),
+            (
+                11,
+                averages(83.7, 41.2),
+                begins("over 10 s 84%, over a minute 41%"),
+                "begins",
+            ),
+            (21, averages(90.0, 50.0), None, "still"),
+            (400, averages(1.0, 1.0), None, "ends"),
+        ];
+        for (seconds, input, expected, name) in script {
+            assert_eq!(details(on(&mut watch, seconds, input)), expected, "{name}");
         }
     }
 

@@ -1,11 +1,78 @@
 //! Latency histograms of disks.
 
+use std::fmt;
 use std::time::Duration;
 
 use agent_common::settings::{FIRST_BUCKET_NS, HISTOGRAM_BUCKETS};
 
 /// Requests by latency; see [`bucket_end`].
 pub type Buckets = [u64; HISTOGRAM_BUCKETS];
+
+/// Start of the last bucket, which has no end.
+const LAST_BUCKET: Duration = Duration::from_nanos(FIRST_BUCKET_NS << (HISTOGRAM_BUCKETS - 2));
+
+/// Half of the requests took at most this long.
+pub const MEDIAN: u64 = 500;
+
+/// Number of requests.
+#[must_use]
+pub fn total(buckets: &Buckets) -> u64 {
+    buckets
+        .iter()
+        .fold(0, |sum, count| sum.saturating_add(*count))
+}
+
+/// The latency that `per_mille` of 1,000 requests do not exceed; `None` without requests. Within a
+/// bucket, they are taken as evenly distributed; in the last one, which is open, as being at its start.
+#[must_use]
+pub fn quantile(buckets: &Buckets, per_mille: u64) -> Option<Duration> {
+    let requests = total(buckets);
+    if requests == 0 {
+        return None;
+    }
+    let rank = requests.saturating_mul(per_mille).div_ceil(1000);
+    let (mut before, mut start) = (0_u64, Duration::ZERO);
+    for (bucket, count) in buckets.iter().enumerate() {
+        let Some(end) = bucket_end(bucket) else {
+            break;
+        };
+        let within = rank.saturating_sub(before);
+        if within <= *count {
+            let bucket = end.saturating_sub(start).as_nanos();
+            let part = bucket * u128::from(within) / u128::from(*count).max(1);
+            let part = u64::try_from(part).map_or(Duration::MAX, Duration::from_nanos);
+            return Some(start.saturating_add(part));
+        }
+        before = before.saturating_add(*count);
+        start = end;
+    }
+    Some(start)
+}
+
+/// A latency for people: `0.4 ms`, `20 ms`, `5200 ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Millis(pub Duration);
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = self.0.as_micros().saturating_add(50) / 100;
+        match (tenths / 10, tenths % 10) {
+            (whole @ 0..10, tenths @ 1..) => write!(f, "{whole}.{tenths} ms"),
+            _ => write!(f, "{} ms", self.0.as_micros().saturating_add(500) / 1000),
+        }
+    }
+}
+
+/// The median of a histogram. In the last bucket, which has no end, only its start is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Median(pub Duration);
+
+impl fmt::Display for Median {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let qualifier = if self.0 >= LAST_BUCKET { "over " } else { "" };
+        write!(f, "{qualifier}{}", Millis(self.0))
+    }
+}
 
 /// Latency of the requests of a disk since it is watched. Short requests are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

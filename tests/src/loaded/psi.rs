@@ -11,7 +11,7 @@ use std::time::Duration;
 use nodepulse::clock::Clock;
 use nodepulse::host::{HostRoot, block};
 use nodepulse::os::psi;
-use nodepulse::pressure::disks::{DiskBoard, DiskRules, DiskSample, Health, Measured};
+use nodepulse::pressure::disks::{DiskBoard, DiskRules, DiskSample, Health, LatencySource};
 use nodepulse::reading::{DiskRole, Stall, StallKind, StallOf};
 use nodepulse::record::{Received, Record};
 use nodepulse::units::DeviceNumber;
@@ -95,7 +95,7 @@ pub async fn hung(
         min_stall: 10.0,
         stalled_after: STALLED_AFTER,
     };
-    let mut board = DiskBoard::new(rules, Measured::ByProgram);
+    let mut board = DiskBoard::new(rules, LatencySource::Program);
     board.watch(device, name.to_owned(), DiskRole::Node, STALLED_AFTER);
     hang(true)?;
     let start = Clock::kernel().now().boot;

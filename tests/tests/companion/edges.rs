@@ -175,6 +175,13 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         assert_eq!(condition["message"], message, "{type_}");
         let event = view.event(reason, SOON).await;
         assert_eq!(event["type"], "Warning", "{reason}");
+        if let Waits(..) = cause {
+            let averages = event["message"].as_str().unwrap();
+            assert!(
+                averages.ends_with("; over 10 s 80%, over a minute 80%"),
+                "{averages}"
+            );
+        }
         let uid = &view.node().unwrap()["metadata"]["uid"];
         assert_eq!(event["involvedObject"]["uid"], *uid);
         let only: Vec<_> = types()

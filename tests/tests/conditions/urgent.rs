@@ -171,6 +171,49 @@ async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation(
     assert_eq!(counts["NodeHasSufficientPID"], 3, "{counts:?}");
 }
 
+/// The patch with the end of the first True is applied, but its answer is lost. Then the condition becomes
+/// True and ends again, without a patch.
+#[tokio::test(start_paused = true)]
+async fn the_end_in_a_patch_with_a_lost_response_is_recorded_before_a_true_without_a_patch() {
+    const STATUS: &str = "/api/v1/nodes/worker-1/status";
+
+    let host = Arc::new(MadeUpHost::calm());
+    host.disk("sda", "8:0");
+    let sim = Sim::on(&in_memory(), host, |node| {
+        node.config(|overrides| {
+            overrides.eviction_pressure_transition_period = Some("1s".to_owned());
+        })
+    })
+    .await;
+    let view = sim.view();
+    pass(Duration::from_secs(33)).await;
+    let cross = async || {
+        sim.crowd().await;
+        pass(Duration::from_millis(100)).await;
+        sim.host.tasks(FEW);
+        sim.node.kernel().pid_crossing(Side::Under, 200).await;
+    };
+    cross().await;
+    pass(SECOND * 2).await;
+    assert_eq!(view.status("PIDPressure"), "True", "its end is not urgent");
+    let faults = sim.api.faults();
+    faults.push(Fault::on("PATCH", STATUS, Effect::ResetAfterwards));
+    // Neither is the Node read again.
+    faults.push(Fault::on("*", "/api/v1/nodes/", Effect::Status(503)).always());
+    sim.node.kernel().slow_window((8, 0)).await;
+    pass(SECOND + AT_ONCE).await;
+    assert_eq!(view.status("PIDPressure"), "False", "applied");
+    cross().await;
+    pass(SECOND * 2).await;
+    faults.clear();
+    assert_eq!(view.event_counts()["NodeHasInsufficientPID"], 1);
+    pass(REGULAR * 2).await;
+    let counts = view.event_counts();
+    assert_eq!(counts["NodeHasInsufficientPID"], 2, "{counts:?}");
+    // That of the new Node, and those of both ends.
+    assert_eq!(counts["NodeHasSufficientPID"], 3, "{counts:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_true_that_becomes_unknown_while_a_sync_fails_is_recorded_once_like_its_end() {
     const STATUS: &str = "/api/v1/nodes/worker-1/status";

@@ -22,17 +22,19 @@ async fn a_kill_is_an_event_on_its_pod_with_container_and_limit() {
     let rows = [
         (
             Limit::Of(CONTAINER),
-            "the container reached its memory limit of 64Mi (64Mi in use). If it needs this memory, \
-             raise its limit (resources.limits.memory).",
+            "the container reached its memory limit of 64Mi (64Mi in use). If the container needs more \
+             memory, raise its limit (resources.limits.memory).",
         ),
         (
             Limit::Of(POD),
-            "the pod reached its memory limit of 64Mi (64Mi in use). If it needs this memory, raise \
-             its limit (resources.limits.memory).",
+            "the pod reached its memory limit of 64Mi (64Mi in use). If the pod needs more memory, raise \
+             the limits of its containers (resources.limits.memory).",
         ),
         (
             Limit::Of(PODS),
-            "all pods on the node together reached their memory limit of 64Mi (64Mi in use).",
+            "all pods on the node together reached their memory limit of 64Mi (64Mi in use). This \
+             was not a limit of the pod. Raise the requests of pods that use more memory than they request, \
+             or limit them.",
         ),
     ];
     for (limit, expected) in rows {
@@ -50,8 +52,8 @@ async fn a_kill_is_an_event_on_its_pod_with_container_and_limit() {
             message(&events[0]),
             format!(
                 "A process in container web was killed because {expected} Process 4321 (stress) of \
-                 UID 1000 had 62.5Mi of anonymous memory, 400.0Ki of files and 0 of shared memory. \
-                 Memory was requested by process 4300 (init)."
+                 UID 1000 had 62.5Mi of anonymous memory, 400.0Ki of file cache and 0 of shared memory. \
+                 More memory was requested by process 4300 (init)."
             )
         );
         assert_eq!(
@@ -93,8 +95,11 @@ async fn a_kill_of_the_whole_node_is_an_event_on_the_node_and_on_the_pod() {
     node.kernel().oom_kill(kill).await;
     let (events, _) = reported(&api, &pod, 1, api.now()).await;
     assert!(
-        message(&events[0])
-            .contains(" in container web was killed because the node was out of memory. "),
+        message(&events[0]).contains(
+            " in container web was killed because the node was out of memory. This was not a limit of \
+             the pod. Raise the requests of pods that use more memory than they request, limit them, or \
+             reserve more memory for the system. "
+        ),
         "{events:?}"
     );
     pass(Duration::from_secs(5)).await;
@@ -170,10 +175,11 @@ async fn a_group_kill_is_one_event_on_its_pod_and_pods_are_distinguished() {
         let (events, _) = reported(&api, pod, 1, api.now()).await;
         let start = format!(
             "The kernel killed 30 processes together in container web because all pods on the node \
-             together reached their memory limit of 64Mi (64Mi in use). The processes were {first} \
-             (stress), "
+             together reached their memory limit of 64Mi (64Mi in use). "
         );
         assert!(message(&events[0]).starts_with(&start), "{events:?}");
+        let named = format!(" The processes were {first} (stress), ");
+        assert!(message(&events[0]).contains(&named), "{events:?}");
         assert!(
             message(&events[0]).contains(", and 18 more. "),
             "{events:?}"

@@ -2,7 +2,6 @@
 //! partitions or each other.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use crate::host::{HostError, HostRoot, present};
 use crate::units::DeviceNumber;
@@ -45,25 +44,16 @@ fn levels(
 fn children(root: &HostRoot, device: DeviceNumber) -> Vec<String> {
     let at = directory(device);
     let is_partition = |name: &String| root.path(format!("{at}/{name}/partition")).exists();
-    names(root, &at).into_iter().filter(is_partition).collect()
+    let names = root.names(&at).take(MAX_DEVICES);
+    names.filter(is_partition).collect()
 }
 
 /// The devices that a directory of `device` links to.
 fn listed(root: &HostRoot, device: DeviceNumber, name: &str) -> Vec<DeviceNumber> {
     let at = format!("{}/{name}", directory(device));
-    let found = names(root, &at).into_iter();
-    found
-        .filter_map(|name| number(root, &format!("{at}/{name}")))
-        .collect()
-}
-
-fn names(root: &HostRoot, directory: &str) -> Vec<String> {
-    let entries = fs::read_dir(root.path(directory)).into_iter().flatten();
-    let names = entries.flatten().map(|entry| entry.file_name());
-    names
-        .filter_map(|name| name.into_string().ok())
-        .take(MAX_DEVICES)
-        .collect()
+    let number = |name| number(root, &format!("{at}/{name}"));
+    let names = root.names(&at).take(MAX_DEVICES);
+    names.filter_map(number).collect()
 }
 
 fn number(root: &HostRoot, directory: &str) -> Option<DeviceNumber> {

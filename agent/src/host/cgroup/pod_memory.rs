@@ -3,14 +3,13 @@
 use std::path::Path;
 
 use super::memory::CgroupMemory;
+use super::pods::POD_LEVELS;
 use super::{Hierarchy, Version, walk};
 use crate::host::meminfo::MeminfoFile;
 use crate::host::{HostError, HostFile, HostRoot, first_processes, parse_u64};
 use crate::reading::pods::{PodMemory, QosClass};
 use crate::units::Bytes;
 
-/// Levels below the cgroup of all pods at which pods are: directly below it, or below a class.
-const POD_LEVELS: usize = 2;
 /// Levels below the cgroup of a container that are searched for a process.
 const CONTAINER_LEVELS: usize = 2;
 

@@ -8,6 +8,9 @@ use tracing::warn;
 use super::{Layout, Version, pids};
 use crate::host::field;
 
+/// Levels below the cgroup of all pods at which pods are: directly below it, or below a class.
+pub const POD_LEVELS: usize = 2;
+
 /// The path of the pods cgroup, which may not be known yet. Clones share the result.
 #[derive(Debug, Clone)]
 pub struct PodsPath(Arc<SharedPath>);

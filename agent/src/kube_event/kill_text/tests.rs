@@ -107,6 +107,39 @@ fn the_message_names_the_limit_by_its_owner() {
 }
 
 #[test]
+fn the_message_contains_what_can_be_done() {
+    use LimitOwner::{Container, Other, Pod, PodsCgroup};
+    let own = |what, limit| {
+        format!("If the {what} needs more memory, raise {limit} (resources.limits.memory).")
+    };
+    let container = own("container", "its limit");
+    let pod = own("pod", "the limits of its containers");
+    let pods = format!("This was not a limit of the pod. {PODS_ARE_SHORT}");
+    #[rustfmt::skip]
+    let rows = [
+        (Container, None, Some(&container)),
+        (Container, Some(Container), Some(&container)),
+        (Container, Some(Pod), Some(&pod)),
+        (Pod, None, Some(&pod)),
+        (Pod, Some(PodsCgroup), Some(&pod)),
+        (PodsCgroup, None, Some(&pods)),
+        (Other, None, None),
+    ];
+    for (owner, tied, expected) in rows {
+        let limiting = Limiting {
+            owner,
+            tied: tied.map(|owner| (owner, "/b".to_owned())),
+            ..at("/a")
+        };
+        let finding = Finding {
+            scope: OomScope::Memcg(limiting),
+            ..finding(7, None, None)
+        };
+        assert_eq!(finding.advice().as_ref(), expected, "{owner:?}, {tied:?}");
+    }
+}
+
+#[test]
 fn sizes_are_written_as_limits_are() {
     let rows = [
         (64 << 20, "64Mi"),
@@ -154,9 +187,9 @@ fn the_message_contains_what_happens_to_the_container() {
         (of(&[None]), &app,
             "A process in container web was killed because the container reached its memory limit of 64Mi (64Mi in use).".to_owned()),
         (of(&[Some(WholeContainer), Some(WholeContainer)]), &app, format!(
-            "The kernel killed 2 processes together in container web because it reached its memory limit of 64Mi (64Mi in use); all its processes were killed as a group (memory.oom.group), {restarts}")),
+            "Container web was killed (2 processes together) because it reached its memory limit of 64Mi (64Mi in use); all its processes were killed as a group (memory.oom.group), {restarts}")),
         (of(&[Some(ChildProcess), Some(MainProcess)]), &app, format!(
-            "The kernel killed 2 processes together in container web because it reached its memory limit of 64Mi (64Mi in use); its main process died, {restarts}")),
+            "Container web was killed (2 processes together) because it reached its memory limit of 64Mi (64Mi in use); its main process died, {restarts}")),
         (of(&[Some(ChildProcess), None]), &app,
             "The kernel killed 2 processes together in container web because the container reached its memory limit of 64Mi (64Mi in use).".to_owned()),
     ];
@@ -166,7 +199,7 @@ fn the_message_contains_what_happens_to_the_container() {
             .strip_prefix(&expected)
             .unwrap_or_else(|| panic!("{expected}: {message}"));
         assert!(
-            rest.starts_with(" If it needs this memory, raise its limit"),
+            rest.starts_with(" If the container needs more memory, raise its limit "),
             "{rest}"
         );
     }
@@ -181,15 +214,15 @@ fn the_victim_and_the_process_that_requested_memory_are_described() {
         ..finding(7, Some("/a"), trigger)
     };
     let known = Some([kib(2048), kib(4), kib(0)]);
-    let had = "Process 7 (p7) of UID 1000 had 2.0Mi of anonymous memory, 4.0Ki of files and 0 of \
+    let had = "Process 7 (p7) of UID 1000 had 2.0Mi of anonymous memory, 4.0Ki of file cache and 0 of \
                shared memory.";
     let rows = [
-        (one(known, Some("process 7 (p7)")), format!("{had} It requested memory itself.")),
-        (one(known, Some("process 8 (p7)")), format!("{had} Memory was requested by process 8 (p7).")),
+        (one(known, Some("process 7 (p7)")), format!("{had} It requested more memory itself.")),
+        (one(known, Some("process 8 (p7)")), format!("{had} More memory was requested by process 8 (p7).")),
         (
             one(None, None),
             "Process 7 (p7) of UID 1000: how much memory it had is not known. Which process requested \
-             memory is not known."
+             more memory is not known."
                 .to_owned(),
         ),
     ];
@@ -244,12 +277,11 @@ fn details_follow_the_first_sentence_and_leave_out_the_victims() {
     let group = [finding(7, Some("/a"), None)];
     let message = in_pod(&group, None, Some(&details.clone().without(&group)));
     let expected = "A process in the pod was killed because cgroup /a reached its memory limit. In use \
-                    after the kill: 2.0Mi anonymous memory, 1.0Mi files, 512.0Ki shared memory (such as \
+                    after the kill: 2.0Mi anonymous memory (heaps and stacks), 1.0Mi file cache, 512.0Ki shared memory (such as \
                     an emptyDir of medium Memory), 4.0Ki kernel memory. The largest other processes of \
                     the first 1000 of more than 1000: 9 (java) with 40.0Mi, 8 (sh) with 2.0Mi, 3 (a) \
                     with 1.0Mi. The pods that use most memory over their request: shop/cart-0 (3.0Gi \
-                    without a request), db/pg-0 (5.0Gi with a request of 1.0Gi). Raise their requests, \
-                    or limit them. Process 7 (p7)";
+                    without a request), db/pg-0 (5.0Gi with a request of 1.0Gi). Process 7 (p7)";
     assert!(message.starts_with(expected), "{message}");
     assert_eq!(KillDetails::default().sentences(), "");
     let message = in_pod(&group, None, Some(&KillDetails::default()));
@@ -295,9 +327,9 @@ fn an_event_on_the_node_has_the_words_of_the_mode_or_is_left_to_another_program(
     #[rustfmt::skip]
     let rows = [
         (&global, Kubelet, Some((none, kubelet))),
-        (&global, Companion, Some((reason, "the node was out of memory"))),
-        (&of(Doubt::Sysrq), Companion, Some((reason, "it was requested by SysRq"))),
-        (&of(Doubt::Cpuset), Companion, Some((reason, "the memory nodes of its cpuset were full"))),
+        (&global, Companion, Some((reason, "the node was out of memory. Raise the requests of pods that "))),
+        (&of(Doubt::Sysrq), Companion, Some((reason, "an administrator requested an OOM kill"))),
+        (&of(Doubt::Cpuset), Companion, Some((reason, "the NUMA memory nodes of its cpuset were full"))),
         (&of(Doubt::MemoryLeft), Companion, Some((reason, "no cgroup is known to have been"))),
         (&outside, Kubelet, Some((none, "cgroup /a reached its memory limit"))),
         (&outside, Companion, Some((reason, "cgroup /a reached its memory limit"))),
@@ -321,6 +353,6 @@ fn an_event_on_the_node_has_the_words_of_the_mode_or_is_left_to_another_program(
 fn what_is_unknown_is_reported_as_unknown() {
     let expected = "Process 7 (p7) in an unknown cgroup was killed because memory ran out at a limit \
                     that is not known. Process 7 (p7): how much memory it had is not known. Which \
-                    process requested memory is not known.";
+                    process requested more memory is not known.";
     assert_eq!(messages(&[finding(7, None, None)]), [expected]);
 }

@@ -50,9 +50,8 @@ fn problem(disks: &Disks) -> Option<(&'static str, String)> {
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::fixture::{compute, facts, now, stored};
-    use crate::node_status::setters::SETTERS;
-    use crate::node_status::{Condition, Status, StoredNode};
+    use crate::node_status::fixture::{self, facts, stored};
+    use crate::node_status::{Condition, Status};
     use crate::pressure::Pressure;
 
     const UNDER: Pressure = Pressure::UnderPressure {
@@ -63,13 +62,7 @@ mod tests {
         let mut facts = facts();
         facts.pressures.insert(Resource::DiskFailing, pressure);
         facts.disks = disks;
-        let stored = StoredNode {
-            conditions: before.into_iter().collect(),
-            ..StoredNode::default()
-        };
-        let (status, _) = compute(SETTERS, &facts, &stored, now());
-        let mut all = status.conditions.into_iter();
-        all.find(|c| c.type_ == TYPE).unwrap()
+        fixture::condition(TYPE, &facts, before)
     }
 
     fn disks(stalled: &[&str], failing: &[&str], read_only: &[NodeFilesystem]) -> Disks {

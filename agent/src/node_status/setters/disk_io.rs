@@ -124,10 +124,8 @@ fn escaped(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::fixture::compute;
-    use crate::node_status::fixture::{facts, now, stored, wall};
-    use crate::node_status::setters::SETTERS;
-    use crate::node_status::{Condition, StoredNode};
+    use crate::node_status::Condition;
+    use crate::node_status::fixture::{self, facts, stored, wall};
 
     const UNDER: Pressure = Pressure::UnderPressure {
         last_exceeded: BootNanos(1),
@@ -141,13 +139,7 @@ mod tests {
             stalled: vec!["sdz".to_owned()],
             ..Disks::default()
         };
-        let stored = StoredNode {
-            conditions: before.into_iter().collect(),
-            ..StoredNode::default()
-        };
-        let (status, _) = compute(SETTERS, &facts, &stored, now());
-        let mut all = status.conditions.into_iter();
-        all.find(|c| c.type_ == TYPE).unwrap()
+        fixture::condition(TYPE, &facts, before)
     }
 
     /// State and slow disks; then status, reason and message.
@@ -208,9 +200,7 @@ mod tests {
             facts.lost.insert(Resource::DiskIo, Vec::new());
             facts.pressures.insert(Resource::DiskIo, UNDER);
             facts.disks.unwatched = unwatched;
-            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
-            let of_disks = status.conditions.into_iter().find(|c| c.type_ == TYPE);
-            let condition = of_disks.unwrap();
+            let condition = fixture::condition(TYPE, &facts, None);
             assert_eq!(condition.status, Status::Unknown);
             condition.message
         };

@@ -150,8 +150,7 @@ fn set(
 mod tests {
     use super::*;
     use crate::clock::BootNanos;
-    use crate::node_status::fixture::compute;
-    use crate::node_status::fixture::{facts, now, stored, wall};
+    use crate::node_status::fixture::{self, compute, facts, now, stored, wall};
     use crate::node_status::setters::SETTERS;
     use crate::node_status::{Condition, StoredNode};
     use crate::reading::Signal;
@@ -168,16 +167,7 @@ mod tests {
     ) -> Condition {
         let mut facts = facts();
         facts.pressures.insert(resource, pressure);
-        let stored = StoredNode {
-            conditions: before.into_iter().collect(),
-            ..StoredNode::default()
-        };
-        let (status, _) = compute(SETTERS, &facts, &stored, now());
-        status
-            .conditions
-            .into_iter()
-            .find(|c| c.type_ == type_)
-            .unwrap()
+        fixture::condition(type_, &facts, before)
     }
 
     #[test]

@@ -8,16 +8,16 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::units::latency::{Buckets, bucket_end};
+use crate::units::latency::{Buckets, quantile, total};
 
 /// Differences that are kept, one an hour.
 const HOURS: usize = 24;
 
 /// The limit is this many times the percentile.
-const FACTOR: u32 = 4;
+pub(super) const FACTOR: u32 = 4;
 
 /// The limit is at most this many times the fixed limit.
-const MAX_FACTOR: u32 = 10;
+pub(super) const MAX_FACTOR: u32 = 10;
 
 /// With fewer requests, the percentile depends on a handful of them, and the fixed limit applies.
 const MIN_REQUESTS: u64 = 5_000;
@@ -70,10 +70,8 @@ impl LatencyDay {
     #[must_use]
     pub fn limit(&self, fixed: Duration) -> AutoLimit {
         let day = self.day();
-        let requests = day
-            .iter()
-            .fold(0, |sum: u64, count| sum.saturating_add(*count));
-        let percentile = (requests >= MIN_REQUESTS).then(|| percentile(&day, requests));
+        let requests = total(&day);
+        let percentile = quantile(&day, PER_MILLE).filter(|_| requests >= MIN_REQUESTS);
         let largest = fixed.saturating_mul(MAX_FACTOR);
         let limit = percentile.map_or(fixed, |usual| {
             usual.saturating_mul(FACTOR).clamp(fixed, largest)
@@ -94,28 +92,6 @@ impl LatencyDay {
         }
         day
     }
-}
-
-/// The latency that 99.9 % of the requests do not exceed. Within a bucket, they are taken as evenly
-/// distributed; in the last one, which is open, as being at its start.
-fn percentile(day: &Buckets, requests: u64) -> Duration {
-    let rank = requests.saturating_mul(PER_MILLE).div_ceil(1000);
-    let (mut before, mut start) = (0_u64, Duration::ZERO);
-    for (bucket, count) in day.iter().enumerate() {
-        let Some(end) = bucket_end(bucket) else {
-            return start;
-        };
-        let within = rank.saturating_sub(before);
-        if within <= *count {
-            let bucket = end.saturating_sub(start).as_nanos();
-            let part = bucket * u128::from(within) / u128::from(*count).max(1);
-            let part = u64::try_from(part).map_or(Duration::MAX, Duration::from_nanos);
-            return start.saturating_add(part);
-        }
-        before = before.saturating_add(*count);
-        start = end;
-    }
-    start
 }
 
 #[cfg(test)]

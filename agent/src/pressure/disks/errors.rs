@@ -37,6 +37,12 @@ impl Errors {
         self.last.push_back(at);
     }
 
+    /// Errors in the last minute, at most [`ERRORS`].
+    pub(super) fn recent(&self, now: BootNanos) -> usize {
+        let recent = self.last.iter().filter(|at| now.since(**at) < PERIOD);
+        recent.count()
+    }
+
     /// Updates the state. Returns whether it changed.
     pub(super) fn update(&mut self, now: BootNanos) -> bool {
         let is_recent = |first: &BootNanos| now.since(*first) < PERIOD;

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::DiskRules;
+use super::totals::{DiskTotals, Measured};
+use super::{DiskRules, LatencySource};
 use crate::clock::BootNanos;
+use crate::units::latency::{Buckets, MEDIAN, Median, Millis, quantile};
+use crate::units::rate::Rate;
 
 /// At most this many slow windows are stored for each disk: one a second in twice the longest
 /// `diskIO.slowFor`.
@@ -32,6 +35,17 @@ pub struct Window {
     pub longest: Duration,
 }
 
+/// A slow window that is over.
+#[derive(Debug, Clone, Copy)]
+pub struct EndedWindow {
+    /// The window.
+    pub window: Window,
+    /// Its end.
+    pub end: BootNanos,
+    /// Counters of the disk, read after it.
+    pub totals: DiskTotals,
+}
+
 /// ```text
 ///            slow windows for slowFor within twice that, and others wait
 /// Responsive ───────────────────────────────────────────────────────────► Slow
@@ -48,24 +62,39 @@ enum Latency {
 /// The slow windows of a disk, and what follows from them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slowness {
-    /// Each with its end, in the order of their ends.
-    windows: VecDeque<(BootNanos, Window)>,
+    /// In the order of their ends.
+    windows: VecDeque<SlowWindow>,
+    /// The latency-sensitive requests until the last of them, also if that is stored no longer.
+    judged: Option<Buckets>,
     latency: Latency,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct SlowWindow {
+    end: BootNanos,
+    window: Window,
+    measured: Measured,
+}
+
 /// What the slow windows of a disk contain: for texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowRequests {
     /// Latency-sensitive requests in slow windows.
     pub judged: u64,
     /// Those of them that took the limit or longer.
     pub slow: u64,
+    /// Half of the requests took at most this long. `None`: not known.
+    pub median: Option<Duration>,
     /// The longest of them.
     pub longest: Duration,
+    /// What the disk transferred. `None`: not known.
+    pub rate: Option<Rate>,
     /// The length of all slow windows.
     pub length: Duration,
-    /// When the first of them began.
-    pub since: BootNanos,
+    /// Since the start of the first of them.
+    pub period: Duration,
+    /// What the numbers are from.
+    pub source: LatencySource,
 }
 
 /// Whether tasks other than the main user of the disk wait for I/O.
@@ -110,9 +139,16 @@ impl Slowness {
         !self.windows.is_empty()
     }
 
-    /// A slow window ended at `end`. With few requests it is longer, and counts for the time of its
-    /// requests: a disk that takes long for one request in five seconds is not slow for five seconds.
-    pub(super) fn add(&mut self, mut window: Window, end: BootNanos) {
+    /// Adds a slow window. With few requests it is longer, and counts for the time of its requests: a
+    /// disk that takes long for one request in five seconds is not slow for five seconds.
+    pub(super) fn add(&mut self, ended: EndedWindow, now: BootNanos) {
+        let EndedWindow {
+            mut window,
+            end,
+            totals,
+        } = ended;
+        let measured = Measured::after(window.judged, totals, self.judged, now);
+        self.judged = totals.judged.or(self.judged);
         if window.judged < FEW {
             let requests = window.longest.saturating_mul(window.slow);
             window.length = window.length.min(requests);
@@ -120,7 +156,11 @@ impl Slowness {
         if self.windows.len() == MAX_WINDOWS {
             self.windows.pop_front();
         }
-        self.windows.push_back((end, window));
+        self.windows.push_back(SlowWindow {
+            end,
+            window,
+            measured,
+        });
     }
 
     /// Whether it has to be known if others wait.
@@ -136,9 +176,9 @@ impl Slowness {
 
     /// Updates the state. Returns whether it changed.
     pub(super) fn update(&mut self, rules: &DiskRules, others: OthersWait, now: BootNanos) -> bool {
-        let period = rules.slow_for.saturating_mul(2);
-        while let Some((end, _)) = self.windows.front()
-            && now.since(*end) >= period
+        let period = rules.period();
+        while let Some(first) = self.windows.front()
+            && now.since(first.end) >= period
         {
             self.windows.pop_front();
         }
@@ -157,51 +197,100 @@ impl Slowness {
         changed
     }
 
-    /// What the slow windows contain; `None` if there are none.
-    pub(super) fn requests(&self) -> Option<SlowRequests> {
-        let (end, first) = self.windows.front()?;
+    /// What the slow windows contain; `None` if there are none that count.
+    pub(super) fn requests(
+        &self,
+        rules: &DiskRules,
+        source: LatencySource,
+        now: BootNanos,
+    ) -> Option<SlowRequests> {
+        let (first, last) = (self.windows.front()?, self.windows.back()?);
+        if now.since(last.end) >= rules.period() {
+            return None;
+        }
         let mut all = SlowRequests {
             judged: 0,
             slow: 0,
+            median: None,
             longest: Duration::ZERO,
+            rate: first.measured.rate(&last.measured),
             length: Duration::ZERO,
-            since: end.minus(first.length),
+            period: now.since(first.end.minus(first.window.length)),
+            source,
         };
-        for (_, window) in &self.windows {
+        let mut latency = Buckets::default();
+        for SlowWindow {
+            window, measured, ..
+        } in &self.windows
+        {
             all.judged = all.judged.saturating_add(window.judged.into());
             all.slow = all.slow.saturating_add(window.slow.into());
             all.longest = all.longest.max(window.longest);
             all.length = all.length.saturating_add(window.length);
+            measured.add_to(&mut latency);
         }
+        // The buckets are coarse.
+        all.median = quantile(&latency, MEDIAN).map(|median| median.min(all.longest));
         Some(all)
     }
 
     /// When the last slow window ended, if that was so shortly before that it was not known yet who
     /// waits.
     fn last_end(&self, now: BootNanos) -> Option<BootNanos> {
-        let (end, _) = self.windows.back()?;
-        (now.since(*end) < LEAD).then_some(*end)
+        let end = self.windows.back()?.end;
+        (now.since(end) < LEAD).then_some(end)
     }
 
     /// The time of slow windows within twice `slowFor`.
     fn slow_time(&self, rules: &DiskRules, now: BootNanos) -> Duration {
-        let from = now.minus(rules.slow_for.saturating_mul(2));
-        let within = |(end, window): &(BootNanos, Window)| window.length.min(end.since(from));
+        let from = now.minus(rules.period());
+        let within = |slow: &SlowWindow| slow.window.length.min(slow.end.since(from));
         self.windows.iter().map(within).sum()
     }
 }
 
-impl fmt::Display for SlowRequests {
-    /// `61 of 65 latency-sensitive requests slow, longest 120ms, in 16s`.
+impl SlowRequests {
+    /// `34 of 40 latency-sensitive requests took 20 ms or longer in the last 15 s (median 48 ms, largest
+    /// 210 ms), 12 MB/s`.
+    #[must_use]
+    pub fn describe(&self, limit: Duration) -> String {
+        let Self { judged, slow, .. } = self;
+        let (limit, longest, period) = (Millis(limit), Millis(self.longest), Period(self));
+        let rate = self
+            .rate
+            .map_or_else(String::new, |rate| format!(", {rate}"));
+        match self.source {
+            LatencySource::Program => {
+                let median = self
+                    .median
+                    .map(|median| format!("median {}, ", Median(median)));
+                let median = median.unwrap_or_default();
+                format!(
+                    "{slow} of {judged} latency-sensitive requests took {limit} or longer in {period} \
+                     ({median}largest {longest}){rate}"
+                )
+            }
+            // No single request is known.
+            LatencySource::Counters => format!(
+                "{judged} reads took {limit} or longer on average in {period} (at most {longest} on \
+                 average in one sample){rate}"
+            ),
+        }
+    }
+}
+
+/// `the last 15 s`, or `15 s of the last 28 s`.
+struct Period<'a>(&'a SlowRequests);
+
+impl fmt::Display for Period<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} of {} latency-sensitive requests slow, longest {}ms, in {}s",
-            self.slow,
-            self.judged,
-            self.longest.as_millis(),
-            self.length.as_secs()
-        )
+        let seconds = |time: Duration| time.as_millis().saturating_add(500) / 1000;
+        let (slow, period) = (seconds(self.0.length), seconds(self.0.period));
+        if period > slow.saturating_add(1) {
+            write!(f, "{slow} s of the last {period} s")
+        } else {
+            write!(f, "the last {slow} s")
+        }
     }
 }
 
@@ -211,6 +300,14 @@ mod tests {
 
     fn at(millis: u64) -> BootNanos {
         BootNanos(millis * 1_000_000)
+    }
+
+    fn ended(window: Window, millis: u64) -> EndedWindow {
+        EndedWindow {
+            window,
+            end: at(millis),
+            totals: DiskTotals::default(),
+        }
     }
 
     fn window(millis: u64) -> Window {
@@ -249,7 +346,8 @@ mod tests {
         for (windows, every, percent, expected, why) in rows {
             let mut slowness = Slowness::default();
             for n in 1..=windows {
-                slowness.add(window(1000), at(1000 + n * every * 1000));
+                let end = 1000 + n * every * 1000;
+                slowness.add(ended(window(1000), end), at(end));
             }
             let now = 1000 + windows * every * 1000;
             slowness.update(&RULES, read(percent, now), at(now));
@@ -261,14 +359,17 @@ mod tests {
     fn a_window_counts_with_its_length_as_far_as_it_is_recent() {
         let mut slowness = Slowness::default();
         for end in [6_000, 11_000, 16_000] {
-            slowness.add(window(5000), at(end));
+            slowness.add(ended(window(5000), end), at(end));
         }
         assert_eq!(slowness.slow_time(&RULES, at(16_000)), RULES.slow_for);
         let half_of_the_first = Duration::from_millis(12_500);
         assert_eq!(slowness.slow_time(&RULES, at(33_500)), half_of_the_first);
         slowness.update(&RULES, OthersWait::Unread, at(46_000));
         assert!(!slowness.is_suspected(), "all are too old");
-        assert_eq!(slowness.requests(), None);
+        assert_eq!(
+            slowness.requests(&RULES, LatencySource::Program, at(46_000)),
+            None
+        );
     }
 
     #[test]
@@ -281,7 +382,7 @@ mod tests {
                 ..window(5000)
             };
             let mut slowness = Slowness::default();
-            slowness.add(few, at(5000));
+            slowness.add(ended(few, 5000), at(5000));
             let expected = Duration::from_millis(expected);
             assert_eq!(slowness.slow_time(&RULES, at(5000)), expected, "{judged}");
         }
@@ -291,7 +392,7 @@ mod tests {
     fn it_is_slow_until_slow_windows_are_rare_and_without_psi_they_alone_decide() {
         let mut slowness = Slowness::default();
         for n in 1..=15 {
-            slowness.add(window(1000), at(n * 1000));
+            slowness.add(ended(window(1000), n * 1000), at(n * 1000));
         }
         let without_psi = OthersWait::Read {
             percent: None,
@@ -300,9 +401,6 @@ mod tests {
         let outdated = at(17_000);
         assert!(!slowness.update(&RULES, without_psi, outdated), "outdated");
         assert!(slowness.update(&RULES, without_psi, at(16_900)));
-        let numbers = slowness.requests().map(|numbers| numbers.to_string());
-        let expected = "225 of 300 latency-sensitive requests slow, longest 200ms, in 15s";
-        assert_eq!(numbers.as_deref(), Some(expected));
         assert!(!slowness.update(&RULES, OthersWait::Unread, at(30_000)));
         assert!(slowness.update(&RULES, OthersWait::Unread, at(30_001)));
         assert!(!slowness.is_slow());
@@ -315,26 +413,116 @@ mod tests {
         let idle = OthersWait::Unread;
         assert!(!slowness.needs_io_wait(&RULES, idle, at(1)));
         for n in 1..=12 {
-            slowness.add(window(1000), at(n * 1000));
+            slowness.add(ended(window(1000), n * 1000), at(n * 1000));
         }
         assert!(!slowness.needs_io_wait(&RULES, idle, at(12_000)));
-        slowness.add(window(1000), at(13_000));
+        slowness.add(ended(window(1000), 13_000), at(13_000));
         assert!(slowness.needs_io_wait(&RULES, idle, at(13_000)));
         let once = read(1.0, 14_000);
         assert!(!slowness.needs_io_wait(&RULES, once, at(18_999)));
         assert!(slowness.needs_io_wait(&RULES, once, at(19_000)));
         for n in 14..=15 {
-            slowness.add(window(1000), at(n * 1000));
+            slowness.add(ended(window(1000), n * 1000), at(n * 1000));
         }
         slowness.update(&RULES, read(50.0, 15_000), at(15_000));
         assert!(!slowness.needs_io_wait(&RULES, idle, at(25_000)), "known");
+    }
+
+    /// Windows of a second with 20 requests each, and how many requests of 134 to 268 ms and of 2 ms there
+    /// are between the reads of the counters, and how many MB.
+    fn measured(rows: &[(u64, u64, u64)]) -> Slowness {
+        let (mut slowness, mut totals) = (Slowness::default(), DiskTotals::default());
+        let (mut judged, mut bytes) = (Buckets::default(), 0);
+        for (second, (slow, quick, megabytes)) in (1..).zip(rows) {
+            judged[12] += slow;
+            judged[5] += quick;
+            bytes += megabytes * 1_000_000;
+            totals.judged = Some(judged);
+            totals.bytes = Some(bytes);
+            let ended = EndedWindow {
+                totals,
+                ..ended(window(1000), second * 1000)
+            };
+            slowness.add(ended, at(second * 1000));
+        }
+        slowness
+    }
+
+    fn described(slowness: &Slowness, source: LatencySource) -> String {
+        let now = slowness.windows.back().unwrap().end;
+        let requests = slowness.requests(&RULES, source, now).unwrap();
+        requests.describe(Duration::from_millis(20))
+    }
+
+    #[test]
+    fn the_median_and_the_rate_are_those_of_the_slow_windows() {
+        // What precedes the first window is not known, and does not count.
+        let first = (100_000, 100_000, 9000);
+        let rows: [(&[(u64, u64, u64)], &str); 6] = [
+            (&[first], "(largest 200 ms)"),
+            (
+                &[first, (20, 0, 12)],
+                "(median 200 ms, largest 200 ms), 12 MB/s",
+            ),
+            (
+                &[first, (15, 5, 12), (15, 5, 24)],
+                "(median 179 ms, largest 200 ms), 18 MB/s",
+            ),
+            (
+                &[first, (9, 12, 1)],
+                "(median 2 ms, largest 200 ms), 1.0 MB/s",
+            ),
+            // A quick second before the last window has many more requests.
+            (
+                &[first, (20, 0, 10), (20, 5000, 500)],
+                "(median 200 ms, largest 200 ms), 255 MB/s",
+            ),
+            (&[first, (0, 0, 0)], "(largest 200 ms), 0 kB/s"),
+        ];
+        for (windows, expected) in rows {
+            let text = described(&measured(windows), LatencySource::Program);
+            assert!(text.ends_with(expected), "{text}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn counters_that_start_again_are_not_compared() {
+        let mut slowness = measured(&[(10, 0, 5)]);
+        slowness.add(ended(window(1000), 2000), at(2000));
+        let again = EndedWindow {
+            totals: DiskTotals {
+                bytes: Some(1),
+                judged: Some(Buckets::default()),
+            },
+            ..ended(window(1000), 3000)
+        };
+        slowness.add(again, at(3000));
+        let requests = |now| slowness.requests(&RULES, LatencySource::Program, at(now));
+        let now = requests(3000).unwrap();
+        assert_eq!((now.median, now.rate), (None, None));
+        assert!(requests(32_999).is_some());
+        assert_eq!(requests(33_000), None, "too long ago");
+    }
+
+    #[test]
+    fn the_text_states_the_period_and_what_is_known_without_the_program() {
+        let mut slowness = Slowness::default();
+        for end in [1000, 2000, 9000] {
+            slowness.add(ended(window(1000), end), at(end));
+        }
+        let by_program = "45 of 60 latency-sensitive requests took 20 ms or longer in 3 s of the last 9 s \
+                          (largest 200 ms)";
+        assert_eq!(described(&slowness, LatencySource::Program), by_program);
+        let by_counters = "60 reads took 20 ms or longer on average in 3 s of the last 9 s (at most 200 ms on \
+                           average in one sample)";
+        assert_eq!(described(&slowness, LatencySource::Counters), by_counters);
     }
 
     #[test]
     fn windows_have_a_limit() {
         let mut slowness = Slowness::default();
         for n in 0..2 * MAX_WINDOWS as u64 {
-            slowness.add(window(1), at(n));
+            slowness.add(ended(window(1), n), at(n));
         }
         assert_eq!(slowness.windows.len(), MAX_WINDOWS);
     }

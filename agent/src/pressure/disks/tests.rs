@@ -12,7 +12,7 @@ fn at(seconds: u64) -> BootNanos {
     BootNanos(seconds * 1_000_000_000)
 }
 
-fn board(measured: Measured) -> DiskBoard {
+fn board(measured: LatencySource) -> DiskBoard {
     let mut board = DiskBoard::new(RULES, measured);
     board.watch(SDA, "sda".to_owned(), DiskRole::Node, LIMIT);
     board
@@ -25,6 +25,7 @@ fn reads(reads: u64, in_flight: u64) -> DiskSample {
         reads,
         read_time: Duration::from_millis(30) * u32::try_from(reads).unwrap(),
         in_flight,
+        ..DiskSample::default()
     }
 }
 
@@ -39,10 +40,17 @@ fn window(seconds: u64) -> Window {
 
 #[test]
 fn a_disk_can_be_slow_failing_and_stalled_at_once_and_the_worst_is_its_health() {
-    let mut board = board(Measured::ByProgram);
+    let mut board = board(LatencySource::Program);
     assert_eq!(board.sample_at(), None, "healthy disks are not sampled");
     board.io_wait(None, at(29));
-    let slow = board.slow_window(SDA, window(15), at(30), at(30));
+    let slow = {
+        let ended = EndedWindow {
+            window: window(15),
+            end: at(30),
+            totals: DiskTotals::default(),
+        };
+        board.slow_window(SDA, ended, at(30))
+    };
     assert_eq!(slow, Some(Health::Slow));
     assert_eq!(board.sample_at(), Some(at(32)));
     for second in [31, 31, 31] {
@@ -79,11 +87,18 @@ fn a_disk_can_be_slow_failing_and_stalled_at_once_and_the_worst_is_its_health() 
 fn counters_between_two_samples_are_a_window_whose_average_read_decides() {
     // Reads and time of each, seconds since the last sample, measured by; whether it is slow.
     let rows = [
-        (5, 20, 10, Measured::ByCounters, true, "at the limit"),
-        (5, 19, 10, Measured::ByCounters, false, "below the limit"),
-        (4, 90, 10, Measured::ByCounters, false, "too few"),
-        (5, 90, 10, Measured::ByProgram, false, "the program decides"),
-        (5, 90, 0, Measured::ByCounters, false, "too early"),
+        (5, 20, 10, LatencySource::Counters, true, "at the limit"),
+        (5, 19, 10, LatencySource::Counters, false, "below the limit"),
+        (4, 90, 10, LatencySource::Counters, false, "too few"),
+        (
+            5,
+            90,
+            10,
+            LatencySource::Program,
+            false,
+            "the program decides",
+        ),
+        (5, 90, 0, LatencySource::Counters, false, "too early"),
     ];
     for (reads, millis, seconds, measured, expected, why) in rows {
         let mut board = board(measured);
@@ -91,7 +106,7 @@ fn counters_between_two_samples_are_a_window_whose_average_read_decides() {
             completed: 100 + reads,
             reads: 100 + reads,
             read_time: Duration::from_millis(reads * millis),
-            in_flight: 0,
+            ..DiskSample::default()
         };
         let before = DiskSample {
             completed: 100,
@@ -100,17 +115,21 @@ fn counters_between_two_samples_are_a_window_whose_average_read_decides() {
         };
         board.apply_sample(SDA, before, None, at(10));
         board.apply_sample(SDA, sample, None, at(10 + seconds));
-        assert_eq!(board.slow_requests(SDA).is_some(), expected, "{why}");
+        assert_eq!(board.slow_requests(SDA, at(1)).is_some(), expected, "{why}");
     }
-    let mut board = board(Measured::ByCounters);
+    let mut board = board(LatencySource::Counters);
     board.apply_sample(SDA, reads(100, 0), None, at(10));
     board.apply_sample(SDA, reads(50, 0), None, at(20));
-    assert_eq!(board.slow_requests(SDA), None, "counters of another disk");
+    assert_eq!(
+        board.slow_requests(SDA, at(1)),
+        None,
+        "counters of another disk"
+    );
 }
 
 #[test]
 fn a_scheduled_sample_is_never_postponed_and_one_without_an_answer_is_repeated() {
-    let mut board = board(Measured::ByProgram);
+    let mut board = board(LatencySource::Program);
     board.suspect(at(100));
     board.apply_sample(SDA, reads(1, 1), None, at(101));
     assert_eq!(board.sample_at(), Some(at(110)));
@@ -125,7 +144,7 @@ fn a_scheduled_sample_is_never_postponed_and_one_without_an_answer_is_repeated()
 #[test]
 fn only_what_a_disk_of_the_node_raised_is_remembered_after_its_removal() {
     for (role, expected) in [(DiskRole::Node, Some(at(41))), (DiskRole::Volume, None)] {
-        let mut board = DiskBoard::new(RULES, Measured::ByProgram);
+        let mut board = DiskBoard::new(RULES, LatencySource::Program);
         board.watch(SDA, "sda".to_owned(), role, LIMIT);
         board.apply_sample(SDA, reads(5, 2), None, at(30));
         board.apply_sample(SDA, reads(5, 2), None, at(40));
@@ -137,7 +156,7 @@ fn only_what_a_disk_of_the_node_raised_is_remembered_after_its_removal() {
 
 #[test]
 fn another_disk_with_the_same_number_is_healthy() {
-    let mut board = board(Measured::ByProgram);
+    let mut board = board(LatencySource::Program);
     for _ in 0..3 {
         board.error(SDA, at(1), at(1));
     }

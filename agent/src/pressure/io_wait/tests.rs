@@ -42,7 +42,7 @@ fn snapshots(rows: &[Row], node: Option<f32>) -> (IoSnapshot, IoSnapshot) {
         };
         IoSnapshot {
             cgroups: rows.iter().map(cgroup).collect(),
-            node: node.map(share),
+            node: node.map_or(StallRead::NoPsi, |percent| StallRead::Share(share(percent))),
         }
     };
     (snapshot(false), snapshot(true))
@@ -125,11 +125,25 @@ fn the_wait_of_the_main_user_counts_only_if_it_does_not_transfer_in_bulk() {
         ("as on cgroup v1", vec![], 77.0),
     ];
     for (name, rows, expected) in rows {
-        assert_eq!(wait(&rows).others, Some(share(expected)), "{name}");
+        assert_eq!(
+            wait(&rows).others,
+            OthersStall::Share(share(expected)),
+            "{name}"
+        );
     }
     let (before, after) = snapshots(&[], None);
     let without_psi = IoWait::between(&before, &after, SECOND);
-    assert_eq!(without_psi, IoWait::default(), "without PSI");
+    assert_eq!(without_psi.others, OthersStall::NoPsi);
+    let failed = IoSnapshot {
+        node: StallRead::Failed,
+        ..after
+    };
+    let unread = IoWait::between(&failed, &failed, SECOND);
+    assert_eq!(
+        unread,
+        IoWait::default(),
+        "neither cgroups nor the node's file"
+    );
 }
 
 #[test]
@@ -203,7 +217,7 @@ fn the_text_names_pods_and_cannot_be_forged_by_a_cgroup() {
             user(pod(9), 900, 10),
         ],
         waiters: vec![waiter(pod(2), 34.4), waiter(pod(1), 9.94)],
-        others: None,
+        others: OthersStall::NoPsi,
     };
     let known = |n: u32, name: &str| {
         let uid = format!("{n:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11");
@@ -219,7 +233,15 @@ fn the_text_names_pods_and_cannot_be_forged_by_a_cgroup() {
     assert_eq!(wait.to_string(), expected);
     wait.users.clear();
     assert!(wait.to_string().starts_with("waiting most: pod team/web"));
-    assert_eq!(IoWait::default().to_string(), "");
+    let node = StallRead::Share(share(34.4));
+    let unread = "the cgroups that use it could not be read in time; tasks of the node waited for I/O 34% \
+                  of the time";
+    assert_eq!(IoWait::without_cgroups(node).to_string(), unread);
+    let nothing = IoWait::without_cgroups(StallRead::NoPsi);
+    assert_eq!(
+        (nothing.to_string(), nothing.others),
+        (String::new(), OthersStall::NoPsi)
+    );
     assert!(IoWait::default().is_empty() && !wait.is_empty());
 }
 

@@ -7,7 +7,7 @@ use tracing::{debug, warn};
 
 use super::nodefs::Directories;
 use crate::host::{HostError, HostRoot, block, node_disks};
-use crate::pressure::disks::DiskSample;
+use crate::pressure::disks::{DiskSample, DiskTotals};
 use crate::reading::{Disk, DiskRole};
 use crate::subjects::disks::{CountersRead, DiskCounters};
 use crate::subjects::{DiskInput, DiskQuery};
@@ -35,6 +35,13 @@ pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
             device,
             valid: matches!(block::iostats(root, &name), Ok(Some(true))),
             window,
+            totals: DiskTotals {
+                bytes: block::counters(root, &name)
+                    .ok()
+                    .flatten()
+                    .map(|counters| counters.bytes),
+                judged: None,
+            },
             stamp,
         },
         DiskQuery::Counters(disks) => {
@@ -103,6 +110,7 @@ pub(super) fn timed_out(query: &DiskQuery) -> DiskInput {
             device: *device,
             valid: true,
             window: *window,
+            totals: DiskTotals::default(),
             stamp: *stamp,
         },
         DiskQuery::Counters(disks) => {
@@ -126,6 +134,7 @@ fn counters(root: &HostRoot, name: &str) -> CountersRead {
                 .saturating_add(now.others),
             reads: now.reads,
             read_time: Duration::from_millis(now.read_ms),
+            bytes: now.bytes,
             in_flight: now.in_flight,
         }),
         Ok(None) => CountersRead::Removed,
@@ -220,11 +229,12 @@ mod tests {
 
     #[test]
     fn a_report_counts_only_while_statistics_are_on() {
-        for (iostats, name, valid) in [
-            ("1\n", "vda", true),
-            ("0\n", "vda", false),
-            ("2\n", "vda", false),
-            ("1\n", "vdb", false),
+        let bytes = Some((80 + 160) * 512);
+        for (iostats, name, valid, bytes) in [
+            ("1\n", "vda", true, bytes),
+            ("0\n", "vda", false, bytes),
+            ("2\n", "vda", false, bytes),
+            ("1\n", "vdb", false, None),
         ] {
             let query = DiskQuery::Statistics {
                 device: VDA,
@@ -236,6 +246,10 @@ mod tests {
                 device: VDA,
                 valid,
                 window: WINDOW,
+                totals: DiskTotals {
+                    bytes,
+                    judged: None,
+                },
                 stamp: STAMP,
             };
             assert_eq!(
@@ -260,6 +274,7 @@ mod tests {
             completed: 10 + 20 + 3 + 4,
             reads: 10,
             read_time: Duration::from_millis(200),
+            bytes: (80 + 160) * 512,
             in_flight: 2,
         });
         assert_eq!(

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::LIMIT;
-use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{Hierarchy, Version, ancestors, io, walk};
 use crate::host::{HostError, HostRoot, block, psi};
 use crate::lane::Lane;
-use crate::pods::{CgroupKind, Consumer, classify};
-use crate::pressure::io_wait::{CgroupIo, IoCounts, IoSnapshot, IoWait, StallShare};
+use crate::pods::{CgroupKind, Consumer, classify, pod_of};
+use crate::pressure::io_wait::{CgroupIo, IoCounts, IoSnapshot, IoWait, StallRead, StallShare};
 use crate::reading::StallKind;
 use crate::units::{CgroupId, DeviceNumber};
 
@@ -38,28 +38,33 @@ pub(super) struct IoWaitReader {
 }
 
 impl IoWaitReader {
-    /// Of the disks in `disks`. Without an answer of the host within [`LIMIT`], nothing is known.
+    /// Of the disks in `disks`. If the host does not answer within [`LIMIT`], only the node's wait is
+    /// known.
     pub(super) async fn read(self, disks: Vec<DeviceNumber>) -> IoWait {
+        match self.read_cgroups(disks).await {
+            Some(read) => read,
+            // One file that waits for no disk.
+            None => IoWait::without_cgroups(self.node()),
+        }
+    }
+
+    async fn read_cgroups(&self, disks: Vec<DeviceNumber>) -> Option<IoWait> {
         let first = Instant::now();
-        let Some((levels, before)) = self
+        let (levels, before) = self
             .call(move |reader| {
                 let levels = block::stack::above(&reader.root, &disks);
                 let snapshot = reader.snapshot(&levels);
                 (levels, snapshot)
             })
-            .await
-        else {
-            return IoWait::default();
-        };
+            .await?;
+        let before = before?;
         if before.cgroups.is_empty() {
-            return IoWait::between(&before, &before, INTERVAL);
+            return Some(IoWait::between(&before, &before, INTERVAL));
         }
         tokio::time::sleep(INTERVAL).await;
         let elapsed = first.elapsed();
-        let after = self.call(move |reader| reader.snapshot(&levels)).await;
-        after.map_or_else(IoWait::default, |after| {
-            IoWait::between(&before, &after, elapsed)
-        })
+        let after = self.call(move |reader| reader.snapshot(&levels)).await??;
+        Some(IoWait::between(&before, &after, elapsed))
     }
 
     async fn call<T: Send + 'static>(
@@ -73,20 +78,35 @@ impl IoWaitReader {
             .ok()
     }
 
-    fn snapshot(&self, levels: &[Vec<DeviceNumber>]) -> IoSnapshot {
+    fn node(&self) -> StallRead {
         let node = psi::read(&psi::node_file(&self.root, StallKind::Io), &mut Vec::new());
-        let node = node.ok().flatten();
-        IoSnapshot {
-            cgroups: self.cgroups(levels),
-            node: node.map(|psi| StallShare::from_percent(psi.some.avg10)),
+        match node {
+            Ok(Some(psi)) => StallRead::Share(StallShare::from_percent(psi.some.avg10)),
+            Ok(None) => StallRead::NoPsi,
+            Err(err) => {
+                debug!(
+                    err = &err as &dyn std::error::Error,
+                    "io PSI of the node not read"
+                );
+                StallRead::Failed
+            }
         }
     }
 
-    /// Empty on cgroup v1, which attributes neither writes nor waiting to a cgroup.
-    fn cgroups(&self, levels: &[Vec<DeviceNumber>]) -> BTreeMap<CgroupId, CgroupIo> {
+    /// `None`: the cgroups cannot be read.
+    fn snapshot(&self, levels: &[Vec<DeviceNumber>]) -> Option<IoSnapshot> {
+        Some(IoSnapshot {
+            cgroups: self.cgroups(levels)?,
+            node: self.node(),
+        })
+    }
+
+    /// Empty on cgroup v1, which attributes neither writes nor waiting to a cgroup. `None`: none can be
+    /// read.
+    fn cgroups(&self, levels: &[Vec<DeviceNumber>]) -> Option<BTreeMap<CgroupId, CgroupIo>> {
         let memory = self.pods.layout().map(|layout| &layout.memory);
         let Some(unified) = memory.filter(|memory| memory.version == Version::V2) else {
-            return BTreeMap::new();
+            return Some(BTreeMap::new());
         };
         let mut reading = Reading {
             unified,
@@ -95,13 +115,9 @@ impl IoWaitReader {
             cgroups: BTreeMap::new(),
         };
         let pods = self.pods.path();
-        let pods_read =
-            reading.read_below(pods, 2, MAX_CGROUPS - OTHER_CGROUPS, |path| match classify(
-                path, pods,
-            ) {
-                CgroupKind::Pod { pod } => Some(Consumer::Pod(pod)),
-                CgroupKind::Pods | CgroupKind::Container { .. } | CgroupKind::Other => None,
-            });
+        let pods_read = reading.read_below(pods, POD_LEVELS, MAX_CGROUPS - OTHER_CGROUPS, |path| {
+            pod_of(path, pods).map(Consumer::Pod)
+        });
         let others_read = reading.read_below("/", SYSTEM_LEVELS, MAX_CGROUPS, |path| {
             let contains_pods = ancestors(pods).any(|above| above == path);
             let is_system = !contains_pods && classify(path, pods) == CgroupKind::Other;
@@ -110,15 +126,13 @@ impl IoWaitReader {
                 .is_some_and(|below| below.starts_with('/'));
             (is_system && !is_below_pods).then(|| Consumer::System(path.to_owned()))
         });
-        for result in [pods_read, others_read] {
-            if let Err(err) = result {
-                debug!(
-                    err = &err as &dyn std::error::Error,
-                    "cgroups' I/O not read"
-                );
-            }
+        let failed = [pods_read, others_read].map(Result::err);
+        let all_failed = failed.iter().all(Option::is_some);
+        for err in failed.into_iter().flatten() {
+            let err = &err as &dyn std::error::Error;
+            debug!(err, "cgroups' I/O not read");
         }
-        reading.cgroups
+        (!all_failed).then_some(reading.cgroups)
     }
 }
 
@@ -172,6 +186,7 @@ mod tests {
     use crate::host::cgroup::Layout;
     use crate::host::scratch::Scratch;
     use crate::lane::Purpose;
+    use crate::pressure::io_wait::OthersStall;
 
     const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
     const WRITER: &str = "kubepods/burstable/pod11111111-1f4b-4a62-9b0e-0f7c0f5d8a11";
@@ -228,7 +243,10 @@ mod tests {
                         pod with id 22222222-1f4b-4a62-9b0e-0f7c0f5d8a11 (35% of the time), \
                         cgroup system.slice/ssh.service (2.0% of the time)";
         assert_eq!(wait.to_string(), expected);
-        assert_eq!(wait.others, Some(StallShare::from_percent(35.0)));
+        assert_eq!(
+            wait.others,
+            OthersStall::Share(StallShare::from_percent(35.0))
+        );
         assert_eq!(start.elapsed(), INTERVAL);
     }
 
@@ -242,7 +260,7 @@ mod tests {
         reader.pods = PodsPath::new(Some(layout), &["/kubepods".into()]);
         let wait = reader.read(vec![SDA]).await;
         let expected = IoWait {
-            others: Some(StallShare::from_percent(66.0)),
+            others: OthersStall::Share(StallShare::from_percent(66.0)),
             ..IoWait::default()
         };
         assert_eq!(wait, expected);
@@ -260,7 +278,10 @@ mod tests {
             );
             write(&dir, &format!("system.slice/s{n}"), 1, "5.00");
         }
-        let read = reader(&dir, &config).snapshot(&[vec![SDA]]).cgroups;
+        let read = reader(&dir, &config)
+            .snapshot(&[vec![SDA]])
+            .unwrap()
+            .cgroups;
         let pods = read
             .values()
             .filter(|of| matches!(of.consumer, Consumer::Pod(_)));
@@ -269,7 +290,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_host_that_does_not_answer_leaves_nothing_known() {
+    async fn of_a_host_that_does_not_answer_only_the_wait_of_the_node_is_known() {
         let (dir, config) = node(&[("proc/pressure/io", NODE_PSI)]);
         let reader = reader(&dir, &config);
         let (release, released) = std::sync::mpsc::channel::<()>();
@@ -281,8 +302,10 @@ mod tests {
         tokio::task::yield_now().await;
         // A thread that runs keeps the paused clock from advancing.
         tokio::time::advance(LIMIT).await;
-        assert_eq!(reader.read(vec![SDA]).await, IoWait::default());
-        drop(release);
+        let node = Some(StallShare::from_percent(66.0));
+        let others = reader.read(vec![SDA]).await.others;
+        assert_eq!(others, OthersStall::Unread { node });
         assert!(hanging.await.unwrap().is_err());
+        drop(release);
     }
 }

@@ -6,7 +6,7 @@ use crate::escape::escape;
 use crate::host::HostRoot;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, memory_use, pod_memory};
-use crate::pods::{CgroupKind, PodId, classify, qos_class};
+use crate::pods::{PodId, pod_of, qos_class};
 use crate::queries::cgroups::page_size;
 use crate::reading::memory_use::{LargestProcesses, ProcessSize};
 use crate::reading::pods::PodMemory;
@@ -68,11 +68,6 @@ fn of_pods(root: &HostRoot, memory: &Hierarchy, pods: &str) -> Vec<(PodId, PodMe
         );
         Vec::new()
     });
-    let identified = found
-        .into_iter()
-        .filter_map(|memory| match classify(&memory.cgroup, pods) {
-            CgroupKind::Pod { pod } => Some((pod, memory)),
-            CgroupKind::Pods | CgroupKind::Container { .. } | CgroupKind::Other => None,
-        });
-    identified.collect()
+    let identify = |memory: PodMemory| Some((pod_of(&memory.cgroup, pods)?, memory));
+    found.into_iter().filter_map(identify).collect()
 }

@@ -2,16 +2,13 @@
 
 use tracing::debug;
 
-use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{pids, pod_memory, walk};
 use crate::host::{HostError, HostRoot};
-use crate::pods::{CgroupKind, Consumer, classify, qos_class};
+use crate::pods::{Consumer, pod_of, qos_class};
 use crate::reading::Resource;
 use crate::subjects::largest_pods::NAMED;
 use crate::subjects::{LargestPodsInput, PodOverRequest};
-
-/// Levels below the cgroup of all pods at which pods are: directly below it, or below a class.
-const POD_LEVELS: usize = 2;
 
 /// Reads the pods. Those that are removed meanwhile are skipped.
 pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: Resource) -> LargestPodsInput {
@@ -43,10 +40,10 @@ fn tasks(pods: &PodsPath) -> Result<Vec<(Consumer, u64)>, HostError> {
     };
     let top = pods.path();
     walk::each_below(hierarchy, top, POD_LEVELS, |_, _, path| {
-        if let Some(pod) = pod(path, top)
+        if let Some(pod) = pod_of(path, top)
             && let Ok(Some(pids)) = pids::read(hierarchy, path, &mut buf)
         {
-            tasks.push((pod, pids.current));
+            tasks.push((Consumer::Pod(pod), pids.current));
         }
         true
     })?;
@@ -62,19 +59,12 @@ fn memory(root: &HostRoot, pods: &PodsPath) -> Result<Vec<PodOverRequest>, HostE
     let found = pod_memory::over_request(root, &layout.memory, top, class, NAMED)?;
     let found = found.into_iter().filter_map(|of| {
         Some(PodOverRequest {
-            pod: pod(&of.cgroup, top)?,
+            pod: Consumer::Pod(pod_of(&of.cgroup, top)?),
             used: of.used,
             request: of.request,
         })
     });
     Ok(found.collect())
-}
-
-fn pod(path: &str, pods: &str) -> Option<Consumer> {
-    match classify(path, pods) {
-        CgroupKind::Pod { pod } => Some(Consumer::Pod(pod)),
-        CgroupKind::Pods | CgroupKind::Container { .. } | CgroupKind::Other => None,
-    }
 }
 
 #[cfg(test)]

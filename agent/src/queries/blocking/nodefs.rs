@@ -1,6 +1,7 @@
 //! Space and inodes of nodefs, which contains the root directory, and of imagefs, which contains
 //! the container images.
 
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -122,12 +123,16 @@ impl Directories {
     /// Imagefs and the directory that is on it, if it is not nodefs. May block. Fails if a directory
     /// exists, but cannot be read.
     pub fn imagefs(&self) -> Result<Option<(PathBuf, Usage)>, HostError> {
-        let found = self.separate(&self.nodefs()?)?;
+        let (_, nodefs) = self.nodefs()?;
+        let found = self.separate(&nodefs)?;
         Ok(found.map(|(directory, filesystem)| (directory, filesystem.usage)))
     }
 
-    fn nodefs(&self) -> Result<Filesystem, HostError> {
-        existing(&self.nodefs).and_then(|directory| statfs::read(&directory))
+    /// An existing directory on nodefs, and its file system.
+    fn nodefs(&self) -> Result<(PathBuf, Filesystem), HostError> {
+        let directory = existing(&self.nodefs)?;
+        let filesystem = statfs::read(&directory)?;
+        Ok((directory, filesystem))
     }
 
     fn separate(&self, nodefs: &Filesystem) -> Result<Option<(PathBuf, Filesystem)>, HostError> {
@@ -136,23 +141,32 @@ impl Directories {
 
     /// Reads space and inodes; `volumes` become part of the answer.
     pub(super) fn sample(&self, volumes: Option<Vec<String>>) -> StorageSample {
-        let nodefs = match self.nodefs() {
-            Ok(nodefs) => nodefs,
+        let (directory, nodefs) = match self.nodefs() {
+            Ok(found) => found,
             Err(err) => {
                 debug!(err = &err as &dyn std::error::Error, "file system not read");
                 return StorageSample::missing();
             }
         };
         let mut samples: Vec<_> = samples(Some(nodefs.usage), Signal::NODEFS).collect();
+        let mounts = LazyCell::new(|| Mounts::of_this_process(&self.root).ok());
+        let is_read_only = |of, filesystem: &Filesystem, path: &Path| {
+            // The flag of `statfs` is also set if only the mount is read-only, as in a container.
+            // Only then, the mounts of this process are read.
+            if !filesystem.read_only {
+                return Some((of, false));
+            }
+            let mount = mounts.as_ref()?.of(&path.canonicalize().ok()?)?;
+            Some((of, mount.read_only))
+        };
         let mut read_only = Vec::new();
-        let path = existing(&self.nodefs).unwrap_or_default();
-        read_only.extend(self.is_read_only(NodeFilesystem::Nodefs, &nodefs, &path));
+        read_only.extend(is_read_only(NodeFilesystem::Nodefs, &nodefs, &directory));
         match self.separate(&nodefs) {
             Ok(found) => {
                 let separate = found.as_ref();
                 read_only.extend(separate.and_then(|(directory, imagefs)| {
                     let path = self.root.path(directory);
-                    self.is_read_only(NodeFilesystem::Imagefs, imagefs, &path)
+                    is_read_only(NodeFilesystem::Imagefs, imagefs, &path)
                 }));
                 let usage = found.map(|(_, imagefs)| imagefs.usage);
                 samples.extend(self::samples(usage, Signal::IMAGEFS));
@@ -168,23 +182,6 @@ impl Directories {
             read_only,
             volumes,
         }
-    }
-
-    /// The flag of `statfs` is also set if only the mount is read-only, as in a container. Only then,
-    /// the mounts of this process are read. `None`: it is not known.
-    fn is_read_only(
-        &self,
-        filesystem: NodeFilesystem,
-        found: &Filesystem,
-        path: &Path,
-    ) -> Option<(NodeFilesystem, bool)> {
-        if !found.read_only {
-            return Some((filesystem, false));
-        }
-        let mounts = Mounts::of_this_process(&self.root).ok()?;
-        let path = path.canonicalize().ok()?;
-        let mount = mounts.of(&path)?;
-        Some((filesystem, mount.read_only))
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DiskDecision, DiskWatch, WatchedDisk, log};
 use crate::clock::BootNanos;
-use crate::pressure::disks::{AutoLimit, LatencyDay};
+use crate::pressure::disks::{AutoLimit, DiskLimit, LatencyDay};
 use crate::subjects::{Effect, MapUpdate, Query};
 use crate::units::DeviceNumber;
 use crate::units::latency::Buckets;
@@ -73,6 +73,15 @@ impl AutoLimits {
     /// Whether the limit of a disk is computed.
     pub(super) fn contains(&self, device: DeviceNumber) -> bool {
         self.disks.contains_key(&device)
+    }
+
+    /// The limit of a disk in the kernel, and how it is computed; `None` if it is configured.
+    pub(super) fn limit(&self, device: DeviceNumber) -> Option<DiskLimit> {
+        let disk = self.disks.get(&device)?;
+        Some(DiskLimit {
+            limit: disk.limit,
+            computed: Some((disk.fixed, disk.day.limit(disk.fixed))),
+        })
     }
 
     pub(super) fn forget(&mut self, device: DeviceNumber) {

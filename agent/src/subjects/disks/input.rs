@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::WatchedDisk;
 use crate::clock::{BootNanos, Stamp};
 use crate::config::DiskIo;
-use crate::pressure::disks::{DiskSample, Window};
+use crate::pressure::disks::{DiskSample, DiskTotals, Window};
 use crate::pressure::io_wait::IoWait;
 use crate::reading::{Disk, NodeFilesystem};
 use crate::record::DiskChange;
@@ -48,6 +48,8 @@ pub enum DiskInput {
         valid: bool,
         /// The slow window.
         window: Window,
+        /// Counters of the disk, read after it.
+        totals: DiskTotals,
         /// Of the report.
         stamp: Stamp,
     },

@@ -1,10 +1,9 @@
-//! What follows from the reports of the completion probe, and from the stalls of other tasks.
+//! What follows from the reports of the completion probe.
 
-use super::{DiskDecision, DiskQuery, DiskReport, DiskWatch, Sampling, log, query, unhealthy};
+use super::{DiskDecision, DiskQuery, DiskReport, DiskWatch, log, query, unhealthy};
 use crate::clock::{BootNanos, Stamp};
-use crate::pressure::disks::{Health, Window};
-use crate::pressure::io_wait::{IoWait, StallShare};
-use crate::subjects::{Effect, Query};
+use crate::pressure::disks::{EndedWindow, Health};
+use crate::subjects::Effect;
 use crate::units::DeviceNumber;
 
 impl DiskWatch {
@@ -29,7 +28,7 @@ impl DiskWatch {
             // Errors need no start times.
             DiskReport::Error(_) => {
                 let health = self.board.error(device, stamp.kernel, now);
-                effects.extend(self.health_changed(device, health));
+                effects.extend(self.health_changed(device, health, now));
                 if health.is_some() {
                     effects.extend(self.publish(Some(stamp)));
                 }
@@ -46,7 +45,7 @@ impl DiskWatch {
     pub(super) fn confirmed(
         &mut self,
         device: DeviceNumber,
-        window: Option<Window>,
+        window: Option<EndedWindow>,
         stamp: Stamp,
         now: BootNanos,
     ) -> Vec<Effect> {
@@ -56,8 +55,8 @@ impl DiskWatch {
         };
         self.slow_stamp = Some(stamp);
         let changed = if let Some(window) = window {
-            let health = self.board.slow_window(device, window, stamp.kernel, now);
-            effects.extend(self.health_changed(device, health));
+            let health = self.board.slow_window(device, window, now);
+            effects.extend(self.health_changed(device, health, now));
             effects.extend(self.query_io_wait(now));
             health.is_some()
         } else {
@@ -69,41 +68,18 @@ impl DiskWatch {
         effects
     }
 
-    /// Queries who waits for I/O if that decides whether a disk is slow.
-    pub(super) fn query_io_wait(&mut self, now: BootNanos) -> Option<Effect> {
-        let devices = self.board.needs_io_wait(now);
-        if devices.is_empty() || self.io_wait == Sampling::InProgress {
-            return None;
-        }
-        self.io_wait = Sampling::InProgress;
-        Some(Effect::Query(Query::IoWait(devices)))
-    }
-
-    pub(super) fn io_wait_read(&mut self, io_wait: IoWait, now: BootNanos) -> Vec<Effect> {
-        self.io_wait = Sampling::Idle;
-        let others = io_wait.others.map(StallShare::percent);
-        self.last_io_wait = io_wait;
-        let mut effects = Vec::new();
-        for (device, health) in self.board.io_wait(others, now) {
-            effects.extend(self.health_changed(device, Some(health)));
-        }
-        if !effects.is_empty() {
-            effects.extend(self.publish(self.slow_stamp));
-        }
-        effects
-    }
-
     /// The state of a disk changed, if it did.
     pub(super) fn health_changed(
         &self,
         device: DeviceNumber,
         health: Option<Health>,
+        now: BootNanos,
     ) -> Vec<Effect> {
         let disk = (health, self.board.name(device), self.board.role(device));
         let (Some(health), Some(name), Some(role)) = disk else {
             return Vec::new();
         };
-        let details = self.details(device, health);
+        let details = self.reason(device, health, now);
         let name = name.to_owned();
         let reported = unhealthy::report(device, &name, role, health, &details);
         let logged = log(DiskDecision::HealthChanged {
@@ -114,25 +90,5 @@ impl DiskWatch {
             details,
         });
         reported.into_iter().chain(Some(logged)).collect()
-    }
-
-    /// What is known of the reason for the state of a disk.
-    fn details(&self, device: DeviceNumber, health: Health) -> String {
-        match health {
-            Health::Healthy => String::new(),
-            Health::Failing => "at least 3 failed requests within a minute".to_owned(),
-            Health::Stalled => {
-                let seconds = self.settings.stalled_after.as_secs_f64();
-                format!("requests in flight, and none completed for {seconds} s")
-            }
-            Health::Slow => {
-                let requests = self.board.slow_requests(device);
-                let requests = requests.map(|requests| requests.to_string());
-                let causes = self.last_io_wait.to_string();
-                let parts = requests.into_iter().chain(Some(causes));
-                let parts: Vec<_> = parts.filter(|part| !part.is_empty()).collect();
-                parts.join("; ")
-            }
-        }
     }
 }

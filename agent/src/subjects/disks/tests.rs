@@ -3,13 +3,16 @@ use std::time::{Duration, SystemTime};
 
 use super::*;
 use crate::config::SlowLimit;
-use crate::pressure::disks::DiskSample;
-use crate::pressure::io_wait::StallShare;
+use crate::pressure::disks::{DiskSample, DiskTotals};
+use crate::pressure::io_wait::{IoWait, OthersStall, StallShare};
 use crate::subjects::MapUpdate;
+use crate::units::latency::Buckets;
 
 mod auto_limits;
+mod details;
 mod listing;
 mod sampling;
+mod unread;
 
 /// Some time after the boot.
 fn at(seconds: u64) -> BootNanos {
@@ -239,7 +242,7 @@ fn nothing_is_published_before_the_other_signals_were_read() {
 type Healths = &'static [(u32, bool, u64)];
 
 #[test]
-fn what_a_disk_raised_that_is_not_watched_any_more_is_not_what_others_raised() {
+fn if_a_disk_is_no_longer_watched_only_the_problems_of_others_count() {
     let all = || Some(vec![disk("sda", 0), disk("sdb", 16)]);
     let off = || DiskInput::Listed(Some(vec![without_statistics("sda", 0), disk("sdb", 16)]));
     let others = |seconds| {
@@ -270,7 +273,7 @@ fn what_a_disk_raised_that_is_not_watched_any_more_is_not_what_others_raised() {
         assert_eq!(judged(&effects), Some((true, expected)), "{name}");
     }
 
-    // A removed disk has raised what it raised.
+    // The problem of a removed disk still counts.
     let mut run = Run::without_probe(all());
     run.stalled(5, 16, true);
     run.stalled(7, 0, true);
@@ -327,13 +330,24 @@ fn confirmed(seconds: u64, valid: bool) -> DiskInput {
         device: number(0),
         valid,
         window: WINDOW,
+        totals: totals(seconds),
         stamp: stamp(seconds),
+    }
+}
+
+/// Counters of a disk that completes [`WINDOW`] and transfers 12 MB each second.
+fn totals(seconds: u64) -> DiskTotals {
+    let mut judged = Buckets::default();
+    judged[11] = 65 * seconds;
+    DiskTotals {
+        bytes: Some(12_000_000 * seconds),
+        judged: Some(judged),
     }
 }
 
 fn io_wait(percent: f32) -> DiskInput {
     DiskInput::IoWaitRead(IoWait {
-        others: Some(StallShare::from_percent(percent)),
+        others: OthersStall::Share(StallShare::from_percent(percent)),
         ..IoWait::default()
     })
 }
@@ -347,6 +361,16 @@ fn with_probe() -> Run {
 fn asks_for_stalls(effects: &[Effect]) -> bool {
     let devices = vec![number(0)];
     effects.contains(&Effect::Query(Query::IoWait(devices)))
+}
+
+/// What is known of the reason for the state of a disk.
+fn reason(effects: &[Effect]) -> Option<String> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Log(Decision::Disk(DiskDecision::HealthChanged { details, .. })) => {
+            Some(details.clone())
+        }
+        _ => None,
+    })
 }
 
 fn slow(effects: &[Effect]) -> Option<Vec<String>> {
@@ -382,14 +406,10 @@ fn slow_windows_count_while_statistics_are_on_and_others_wait() {
     );
     let effects = run.on(20, io_wait(10.0));
     assert_eq!(slow(&effects), Some(vec!["sda".to_owned()]));
-    let details = effects.iter().find_map(|effect| match effect {
-        Effect::Log(Decision::Disk(DiskDecision::HealthChanged { details, .. })) => {
-            Some(&**details)
-        }
-        _ => None,
-    });
-    let expected = "976 of 1040 latency-sensitive requests slow, longest 120ms, in 16s";
-    assert_eq!(details, Some(expected));
+    let details = reason(&effects);
+    let expected = "976 of 1040 latency-sensitive requests took 20 ms or longer in 16 s of the last 20 s \
+                    (median 101 ms, largest 120 ms), 12 MB/s";
+    assert_eq!(details.as_deref(), Some(expected));
 
     // No window was slow from then on.
     assert_eq!(run.watch.due(), Some(at(22)));

@@ -119,6 +119,7 @@ fn reported(incidents: &[Incident]) -> String {
             format!("report {} by number, {:?}", counted.kills, counted.period)
         }
         Occurrence::RefusedForks(_) => "forks".to_owned(),
+        Occurrence::MemoryLimitReached(_) => "memory".to_owned(),
     });
     all.collect::<Vec<_>>().join(", ")
 }

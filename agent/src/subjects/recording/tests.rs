@@ -8,8 +8,8 @@ use super::*;
 use crate::clock::{BootNanos, Stamp};
 use crate::config::{DiskIo, Mode, OomNodeEvents, SlowLimit};
 use crate::pods::Consumer;
-use crate::pressure::disks::{DiskSample, Window};
-use crate::pressure::io_wait::{IoUser, IoWait, StallShare};
+use crate::pressure::disks::{DiskSample, DiskTotals, Window};
+use crate::pressure::io_wait::{IoUser, IoWait, OthersStall, StallShare};
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::sample::Sample;
 use crate::pressure::stall::{StallSample, StallThresholds};
@@ -65,6 +65,8 @@ fn setup() -> Setup {
             window: Duration::from_mins(10),
         },
         refused_forks: Announced::Yes,
+        early_warning: false,
+        reached_limits: Announced::Yes,
     };
     Setup {
         started: at(1).boot,
@@ -130,6 +132,7 @@ fn answer(effect: &Effect) -> Option<Input> {
             device: *device,
             valid: true,
             window: *window,
+            totals: DiskTotals::default(),
             stamp: *stamp,
         })),
         Effect::Query(Query::IoWait(_)) => Some(Input::Disk(DiskInput::IoWaitRead(IoWait {
@@ -139,7 +142,7 @@ fn answer(effect: &Effect) -> Option<Input> {
                 written: Bytes::from_kib(900),
             }],
             waiters: Vec::new(),
-            others: Some(StallShare::from_percent(43.21)),
+            others: OthersStall::Share(StallShare::from_percent(43.21)),
         }))),
         _ => None,
     }

@@ -10,7 +10,8 @@ fn without_the_probe_all_disks_are_sampled_every_ten_seconds_and_reads_decide() 
             completed: 10 * n,
             reads: 10 * n,
             read_time: Duration::from_secs(n),
-            in_flight: 0,
+            bytes: 3_000_000 * n,
+            ..DiskSample::default()
         };
         counters(0, sample)
     };
@@ -28,7 +29,11 @@ fn without_the_probe_all_disks_are_sampled_every_ten_seconds_and_reads_decide() 
     assert!(asks_for_stalls(&run.on(34, late(4))));
     run.on(35, io_wait(50.0));
     assert_eq!(run.tick(36), asked);
-    let found = slow(&run.on(36, late(5)));
+    let effects = run.on(36, late(5));
+    let numbers = "40 reads took 20 ms or longer on average in the last 16 s (at most 100 ms on \
+                   average in one sample), 1.5 MB/s";
+    assert_eq!(reason(&effects).as_deref(), Some(numbers));
+    let found = slow(&effects);
     assert_eq!(found, Some(vec!["sda".to_owned()]), "100 ms each for 16 s");
 }
 

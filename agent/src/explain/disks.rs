@@ -1,0 +1,268 @@
+//! What is known of the disks.
+
+use serde_json::{Map, Value, json};
+
+use crate::pressure::disks::{DiskCounts, DiskDetails, SlowRequests};
+use crate::pressure::io_wait::{IoUser, IoWait, IoWaiter};
+use crate::reading::{DiskRole, Resource};
+use crate::units::latency::{MEDIAN, Median, quantile, total};
+use crate::units::rate::Rate;
+
+/// The disks, as far as they matter to the condition of `resource`: numbers, and the same as lines of
+/// text. `None` if no condition of disks is of this resource.
+pub(super) fn explain(resource: Resource, disks: &[DiskDetails]) -> Option<Vec<Value>> {
+    let explain = match resource {
+        Resource::DiskIo => latency,
+        Resource::DiskFailing => failures,
+        _ => return None,
+    };
+    Some(disks.iter().map(|disk| with_lines(disk, explain)).collect())
+}
+
+/// Numbers by name, and lines.
+type Explained = (Map<String, Value>, Vec<String>);
+
+fn with_lines(disk: &DiskDetails, explain: fn(&DiskDetails) -> Explained) -> Value {
+    let (mut numbers, lines) = explain(disk);
+    let role = match disk.role {
+        DiskRole::Node => "node",
+        DiskRole::Volume => "volume",
+    };
+    for (key, value) in [
+        ("name", json!(disk.name)),
+        ("role", json!(role)),
+        ("health", json!(disk.health.as_str())),
+        ("lines", json!(lines)),
+    ] {
+        numbers.insert(key.to_owned(), value);
+    }
+    Value::Object(numbers)
+}
+
+fn latency(disk: &DiskDetails) -> Explained {
+    let (mut numbers, mut lines) = (Map::new(), Vec::new());
+    let limit = disk.limit;
+    numbers.insert("limitSeconds".to_owned(), json!(limit.limit.as_secs_f64()));
+    if let Some((fixed, auto)) = limit.computed {
+        let computed = json!({
+            "leastSeconds": fixed.as_secs_f64(),
+            "percentileSeconds": auto.percentile.map(|usual| usual.as_secs_f64()),
+            "requests": auto.requests,
+        });
+        numbers.insert("limitComputed".to_owned(), computed);
+    }
+    lines.push(match &disk.slow {
+        Some(slow) => slow.describe(limit.limit),
+        None => "no slow windows".to_owned(),
+    });
+    lines.push(format!("limit {limit}"));
+    numbers.insert("slowWindows".to_owned(), json!(disk.slow.map(slow_windows)));
+    if let Some(counts) = disk.counts {
+        let (requests, median) = (total(&counts.judged), quantile(&counts.judged, MEDIAN));
+        let shown = median.map(|median| format!(", median {}", Median(median)));
+        lines.push(format!(
+            "{requests} latency-sensitive requests since it is watched{}",
+            shown.unwrap_or_default()
+        ));
+        let counted = json!({
+            "requests": requests,
+            "medianSeconds": median.map(|median| median.as_secs_f64()),
+        });
+        numbers.insert("sinceWatched".to_owned(), counted);
+    }
+    if let Some((read, ago)) = &disk.io_wait {
+        let text = read.to_string();
+        if !text.is_empty() {
+            lines.push(format!("{text} ({} s ago)", ago.as_secs()));
+        }
+        numbers.insert("ioWait".to_owned(), io_wait(read, ago.as_secs()));
+    }
+    (numbers, lines)
+}
+
+fn slow_windows(slow: SlowRequests) -> Value {
+    json!({
+        "judged": slow.judged,
+        "slow": slow.slow,
+        "medianSeconds": slow.median.map(|median| median.as_secs_f64()),
+        "largestSeconds": slow.longest.as_secs_f64(),
+        "bytesPerSecond": slow.rate.map(|Rate(bytes)| bytes.get()),
+        "seconds": slow.length.as_secs_f64(),
+        "withinSeconds": slow.period.as_secs_f64(),
+    })
+}
+
+fn io_wait(read: &IoWait, seconds: u64) -> Value {
+    let user = |user: &IoUser| {
+        json!({
+            "name": user.consumer.to_string(),
+            "readBytesPerSecond": user.read.get(),
+            "writtenBytesPerSecond": user.written.get(),
+        })
+    };
+    let waiter = |waiter: &IoWaiter| {
+        json!({
+            "name": waiter.consumer.to_string(),
+            "percent": waiter.share.percent(),
+        })
+    };
+    json!({
+        "users": read.users.iter().map(user).collect::<Vec<_>>(),
+        "waiters": read.waiters.iter().map(waiter).collect::<Vec<_>>(),
+        "secondsAgo": seconds,
+    })
+}
+
+fn failures(disk: &DiskDetails) -> Explained {
+    let (mut numbers, mut lines) = (Map::new(), Vec::new());
+    let pending = disk.pending.map(|pending| pending.as_secs_f64());
+    numbers.insert("inFlightSeconds".to_owned(), json!(pending));
+    lines.push(pending.map_or_else(
+        || "no request is known to be stuck".to_owned(),
+        |seconds| format!("requests in flight, and none completed for {seconds:.1} s"),
+    ));
+    // Only with the completion probe are errors known.
+    if let Some(DiskCounts { errors, .. }) = disk.counts {
+        let recent = disk.recent_errors;
+        numbers.insert("errorsLastMinute".to_owned(), json!(recent));
+        numbers.insert("errorsSinceWatched".to_owned(), json!(errors));
+        let or_more = if recent >= 3 { " or more" } else { "" };
+        lines.push(format!(
+            "{recent}{or_more} errors in the last minute, {errors} since it is watched"
+        ));
+    }
+    (numbers, lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::pods::Consumer;
+    use crate::pressure::disks::{AutoLimit, DiskLimit, Health, LatencySource};
+    use crate::pressure::io_wait::{OthersStall, StallShare};
+    use crate::units::Bytes;
+    use crate::units::latency::Buckets;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn slow_disk() -> DiskDetails {
+        let mut judged = Buckets::default();
+        judged[3] = 1000;
+        let consumer = |name: &str| Consumer::NamedPod {
+            namespace: "shop".into(),
+            name: name.into(),
+        };
+        let io_wait = IoWait {
+            users: vec![IoUser {
+                consumer: consumer("writer"),
+                read: Bytes::from_bytes(0),
+                written: Bytes::from_bytes(11_000_000),
+            }],
+            waiters: vec![IoWaiter {
+                consumer: consumer("database"),
+                share: StallShare::from_percent(61.5),
+            }],
+            others: OthersStall::Share(StallShare::from_percent(61.5)),
+        };
+        DiskDetails {
+            name: "vda".to_owned(),
+            role: DiskRole::Node,
+            health: Health::Slow,
+            limit: DiskLimit {
+                limit: ms(48),
+                computed: Some((
+                    ms(20),
+                    AutoLimit {
+                        limit: ms(48),
+                        percentile: Some(ms(12)),
+                        requests: 90_000,
+                    },
+                )),
+            },
+            slow: Some(SlowRequests {
+                judged: 40,
+                slow: 34,
+                median: Some(ms(64)),
+                longest: ms(210),
+                rate: Some(Rate(Bytes::from_bytes(12_000_000))),
+                length: ms(15_000),
+                period: ms(15_400),
+                source: LatencySource::Program,
+            }),
+            counts: Some(DiskCounts { judged, errors: 7 }),
+            pending: Some(ms(1200)),
+            recent_errors: 3,
+            io_wait: Some((io_wait, ms(5000))),
+        }
+    }
+
+    #[test]
+    fn latency_limit_and_causes_of_a_slow_disk_are_numbers_and_text() {
+        let explained = explain(Resource::DiskIo, &[slow_disk()]).unwrap();
+        let expected = json!([{
+            "name": "vda", "role": "node", "health": "slow",
+            "limitSeconds": 0.048,
+            "limitComputed": { "leastSeconds": 0.02, "percentileSeconds": 0.012, "requests": 90_000 },
+            "slowWindows": {
+                "judged": 40, "slow": 34, "medianSeconds": 0.064, "largestSeconds": 0.21,
+                "bytesPerSecond": 12_000_000, "seconds": 15.0, "withinSeconds": 15.4,
+            },
+            "sinceWatched": { "requests": 1000, "medianSeconds": 0.000_393_216 },
+            "ioWait": {
+                "users": [{
+                    "name": "pod shop/writer", "readBytesPerSecond": 0,
+                    "writtenBytesPerSecond": 11_000_000,
+                }],
+                "waiters": [{ "name": "pod shop/database", "percent": 61.5 }],
+                "secondsAgo": 5,
+            },
+            "lines": [
+                "34 of 40 latency-sensitive requests took 48 ms or longer in the last 15 s (median 64 ms, \
+                 largest 210 ms), 12 MB/s",
+                "limit 48 ms (auto: 4 × 12 ms, the 99.9th percentile of 90000 latency-sensitive requests in \
+                 the last day, at least 20 ms and at most 200 ms)",
+                "1000 latency-sensitive requests since it is watched, median 0.4 ms",
+                "used most by pod shop/writer (11 MB/s written); waiting most: pod shop/database (62% of the \
+                 time) (5 s ago)",
+            ],
+        }]);
+        assert_eq!(json!(explained), expected);
+    }
+
+    #[test]
+    fn stuck_requests_and_errors_belong_to_a_failing_disk_only() {
+        let healthy = DiskDetails {
+            name: "vdb".to_owned(),
+            role: DiskRole::Volume,
+            health: Health::Healthy,
+            slow: None,
+            counts: None,
+            pending: None,
+            recent_errors: 0,
+            io_wait: None,
+            ..slow_disk()
+        };
+        let disks = [slow_disk(), healthy];
+        let lines = |resource| {
+            let explained = explain(resource, &disks).unwrap_or_default();
+            let lines = explained.into_iter().map(|disk| disk["lines"].clone());
+            lines.collect::<Vec<_>>()
+        };
+        let failing = lines(Resource::DiskFailing);
+        let of_first = json!([
+            "requests in flight, and none completed for 1.2 s",
+            "3 or more errors in the last minute, 7 since it is watched",
+        ]);
+        assert_eq!(
+            failing,
+            [of_first, json!(["no request is known to be stuck"])]
+        );
+        let slow = lines(Resource::DiskIo);
+        assert_eq!(slow[1][0], "no slow windows");
+        assert_eq!(explain(Resource::Memory, &disks), None);
+    }
+}

@@ -1,0 +1,121 @@
+//! What is known of a disk, for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::auto_limit::{AutoLimit, FACTOR, MAX_FACTOR};
+use super::{Health, SlowRequests};
+use crate::pressure::io_wait::IoWait;
+use crate::reading::DiskRole;
+use crate::units::latency::{Buckets, Millis};
+
+/// What the completion probe has counted since the disk is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DiskCounts {
+    /// Latency-sensitive requests by latency.
+    pub judged: Buckets,
+    /// Errors of the medium and the transport.
+    pub errors: u64,
+}
+
+/// The limit of a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskLimit {
+    /// A latency-sensitive request that takes this long is slow.
+    pub limit: Duration,
+    /// The fixed limit of its kind, and what is computed now from its latency. `None`: the limit is
+    /// configured.
+    pub computed: Option<(Duration, AutoLimit)>,
+}
+
+/// A disk that is watched.
+#[derive(Debug, Clone)]
+pub struct DiskDetails {
+    /// Its name: any text.
+    pub name: String,
+    /// Who is affected by it.
+    pub role: DiskRole,
+    /// Its state.
+    pub health: Health,
+    /// Its limit.
+    pub limit: DiskLimit,
+    /// Its slow windows. `None`: there were none recently.
+    pub slow: Option<SlowRequests>,
+    /// `None` without the completion probe.
+    pub counts: Option<DiskCounts>,
+    /// For how long requests are in flight and none has completed, if that is known of any.
+    pub pending: Option<Duration>,
+    /// Errors in the last minute; at most as many as make it failing.
+    pub recent_errors: usize,
+    /// Who used it and who waited, and how long ago that was read.
+    pub io_wait: Option<(IoWait, Duration)>,
+}
+
+impl fmt::Display for DiskLimit {
+    /// `80 ms (4 × 20 ms, the 99.9th percentile of 120345 requests in the last day; 20 ms to 200 ms)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Millis(self.limit))?;
+        let Some((fixed, auto)) = self.computed else {
+            return f.write_str(" (configured)");
+        };
+        let AutoLimit {
+            percentile,
+            requests,
+            ..
+        } = auto;
+        let largest = Millis(fixed.saturating_mul(MAX_FACTOR));
+        let fixed = Millis(fixed);
+        match percentile {
+            Some(usual) => write!(
+                f,
+                " (auto: {FACTOR} × {}, the 99.9th percentile of {requests} latency-sensitive requests in the \
+                 last day, at least {fixed} and at most {largest})",
+                Millis(usual)
+            ),
+            None => write!(
+                f,
+                " (auto: the least limit, because there were only {requests} latency-sensitive requests in \
+                 the last day)"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_shown_with_how_it_was_computed() {
+        let ms = Duration::from_millis;
+        let auto = |percentile, requests| {
+            let limit = ms(0);
+            let auto = AutoLimit {
+                limit,
+                percentile,
+                requests,
+            };
+            Some((ms(20), auto))
+        };
+        let usual = Duration::from_micros(12_340);
+        let rows = [
+            (30, None, "30 ms (configured)"),
+            (
+                20,
+                auto(None, 400),
+                "20 ms (auto: the least limit, because there were only 400 latency-sensitive requests in the \
+                 last day)",
+            ),
+            (
+                49,
+                auto(Some(usual), 120_345),
+                "49 ms (auto: 4 × 12 ms, the 99.9th percentile of 120345 latency-sensitive requests in the \
+                 last day, at least 20 ms and at most 200 ms)",
+            ),
+        ];
+        for (limit, computed, expected) in rows {
+            let limit = ms(limit);
+            assert_eq!(DiskLimit { limit, computed }.to_string(), expected);
+        }
+    }
+}

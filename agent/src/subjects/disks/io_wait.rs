@@ -1,0 +1,78 @@
+//! Whether other tasks than the main user of a disk wait for I/O, which decides whether it is slow.
+
+use super::{DiskWatch, Sampling};
+use crate::clock::BootNanos;
+use crate::pressure::io_wait::{IoWait, OthersStall, StallShare};
+use crate::subjects::{Effect, Query};
+use crate::units::DeviceNumber;
+
+/// If the cgroups could not be read this many times in a row, the wait of the whole node decides.
+const REPEATED: u32 = 2;
+
+/// The reads of who waits for I/O.
+#[derive(Debug, Default)]
+pub(super) struct IoWaitReads {
+    progress: Sampling,
+    /// The disks of the last query.
+    devices: Vec<DeviceNumber>,
+    /// The last answer, and when.
+    last: Option<(IoWait, BootNanos)>,
+    /// Reads in a row that failed.
+    failed: u32,
+}
+
+impl IoWaitReads {
+    /// Who used a disk and who waited when that was read last, and when that was.
+    pub(super) fn at(&self, device: DeviceNumber) -> Option<(&IoWait, BootNanos)> {
+        let (read, at) = self.last.as_ref()?;
+        self.devices.contains(&device).then_some((read, *at))
+    }
+
+    /// What an answer decides: the share of time in percent, or `None` without PSI. Nothing, if the
+    /// cgroups could not be read now.
+    fn decides(&mut self, others: OthersStall) -> Option<Option<f32>> {
+        let (share, failed) = match others {
+            OthersStall::Share(share) => (Some(Some(share)), 0),
+            OthersStall::NoPsi => (Some(None), 0),
+            OthersStall::Unread { node } => {
+                let failed = self.failed.saturating_add(1);
+                (node.filter(|_| failed >= REPEATED).map(Some), failed)
+            }
+        };
+        self.failed = failed;
+        share.map(|share| share.map(StallShare::percent))
+    }
+}
+
+impl DiskWatch {
+    /// Queries who waits for I/O if that decides whether a disk is slow.
+    pub(super) fn query_io_wait(&mut self, now: BootNanos) -> Option<Effect> {
+        let devices = self.board.needs_io_wait(now);
+        if devices.is_empty() || self.io_wait.progress == Sampling::InProgress {
+            return None;
+        }
+        self.io_wait.progress = Sampling::InProgress;
+        self.io_wait.devices.clone_from(&devices);
+        Some(Effect::Query(Query::IoWait(devices)))
+    }
+
+    pub(super) fn io_wait_read(&mut self, io_wait: IoWait, now: BootNanos) -> Vec<Effect> {
+        self.io_wait.progress = Sampling::Idle;
+        let others = io_wait.others;
+        self.io_wait.last = Some((io_wait, now));
+        let Some(percent) = self.io_wait.decides(others) else {
+            // Otherwise it is read again after the next slow window.
+            let again = self.io_wait.failed < REPEATED;
+            let again = again.then(|| self.query_io_wait(now)).flatten();
+            return again.into_iter().collect();
+        };
+        let mut effects = Vec::new();
+        for (device, health) in self.board.io_wait(percent, now) {
+            effects.extend(self.health_changed(device, Some(health), now));
+        }
+        if !effects.is_empty() {
+            effects.extend(self.publish(self.slow_stamp));
+        }
+        effects
+    }
+}

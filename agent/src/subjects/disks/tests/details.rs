@@ -1,0 +1,64 @@
+//! What is known of each disk.
+
+use super::*;
+use crate::pressure::disks::DiskCounts;
+
+#[test]
+fn details_have_the_state_of_each_disk_and_the_users_of_the_slow_one() {
+    let volume = Disk {
+        role: DiskRole::Volume,
+        ..disk("sdb", 16)
+    };
+    let found = Some(vec![volume, disk("sda", 0)]);
+    let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, found);
+    let counts = |device| {
+        let errors = 4;
+        let judged = Buckets::default();
+        (device == number(0)).then_some(DiskCounts { judged, errors })
+    };
+    for second in 1..=15 {
+        run.on(second, confirmed(second, true));
+    }
+    run.on(15, io_wait(20.0));
+    let error = DiskReport::Error(DiskError {
+        write: true,
+        errno: 5,
+    });
+    run.on(20, reported(20, error));
+    run.stalled(21, 16, true);
+
+    let details = run.watch.details(counts, at(22));
+    let [sda, sdb] = details.as_slice() else {
+        panic!("{details:?}");
+    };
+    assert_eq!(
+        (&*sda.name, sda.role, sda.health),
+        ("sda", DiskRole::Node, Health::Slow)
+    );
+    assert_eq!(
+        (&*sdb.name, sdb.role, sdb.health),
+        ("sdb", DiskRole::Volume, Health::Stalled)
+    );
+    let rate = sda
+        .slow
+        .and_then(|slow| slow.rate)
+        .map(|rate| rate.to_string());
+    assert_eq!(rate.as_deref(), Some("12 MB/s"));
+    assert_eq!(sdb.slow, None);
+    assert_eq!((sda.recent_errors, sdb.recent_errors), (1, 0));
+    assert_eq!(sda.counts.map(|counts| counts.errors), Some(4));
+    assert_eq!(sdb.counts, None);
+    assert_eq!(
+        (sda.pending, sdb.pending),
+        (None, Some(Duration::from_secs(61)))
+    );
+    let ago = sda.io_wait.as_ref().map(|(_, ago)| *ago);
+    assert_eq!(ago, Some(Duration::from_secs(7)));
+    assert!(sdb.io_wait.is_none(), "it was not read for this one");
+    assert_eq!(sda.limit.limit, Duration::from_millis(20));
+    assert!(sda.limit.computed.is_some());
+
+    // A minute later neither the error nor the slow windows count.
+    let later = run.watch.details(counts, at(81));
+    assert_eq!((later[0].recent_errors, later[0].slow), (0, None));
+}
