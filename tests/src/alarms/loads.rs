@@ -25,13 +25,13 @@ pub fn run(name: &str, arguments: &[&str]) -> io::Result<()> {
     match (name, arguments) {
         ("write", [path, mib, how]) => write(Path::new(path), number(mib)?, *how == "fsync"),
         ("read", [path]) => read(Path::new(path)),
+        ("flush", [path, threads, seconds]) => {
+            flush(Path::new(path), number(threads)?, time(seconds)?)
+        }
         ("mixed", [path, depth, seconds]) => mixed(Path::new(path), number(depth)?, time(seconds)?),
         ("database", [path, seconds]) => database(Path::new(path), time(seconds)?),
         ("saturate", [path, writers, seconds]) => {
             saturate(Path::new(path), number(writers)?, time(seconds)?)
-        }
-        ("flush", [path, threads, seconds]) => {
-            flush(Path::new(path), number(threads)?, time(seconds)?)
         }
         ("unpack", [dir, files]) => unpack(Path::new(dir), number(files)?),
         ("build", [rate, seconds]) => build(number(rate)?, time(seconds)?),
@@ -53,6 +53,19 @@ fn write(path: &Path, mib: usize, sync: bool) -> io::Result<()> {
 fn read(path: &Path) -> io::Result<()> {
     let (mut file, mut buffer) = (File::open(path)?, vec![0; MIB]);
     while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+/// A file without changes is written out by so many threads. Prints how often.
+fn flush(path: &Path, threads: u64, time: Duration) -> io::Result<()> {
+    let (file, flushes) = (File::open(path)?, AtomicU64::new(0));
+    together(threads, |_| {
+        until(time, || {
+            flushes.fetch_add(1, Ordering::Relaxed);
+            file.sync_all()
+        })
+    })?;
+    println!("{} flushes", flushes.into_inner());
     Ok(())
 }
 
@@ -99,19 +112,6 @@ fn saturate(path: &Path, writers: u64, time: Duration) -> io::Result<()> {
         let mut random = Random(thread + 1);
         until(time, || file.write_large_at(random.below(large)))
     })
-}
-
-/// A file without changes is written out by so many threads. Prints how often.
-fn flush(path: &Path, threads: u64, time: Duration) -> io::Result<()> {
-    let (file, flushes) = (File::open(path)?, AtomicU64::new(0));
-    together(threads, |_| {
-        until(time, || {
-            flushes.fetch_add(1, Ordering::Relaxed);
-            file.sync_all()
-        })
-    })?;
-    println!("{} flushes", flushes.into_inner());
-    Ok(())
 }
 
 /// Creates so many files with their modes, as `tar x` does.

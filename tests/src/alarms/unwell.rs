@@ -24,8 +24,8 @@ pub(super) fn workloads(pace: Pace) -> Vec<Workload> {
         memory_leak(),
         kills_in_three_pods(),
         read_only(),
-        saturated(pace),
         disk_stall(),
+        saturated(pace),
     ]
 }
 
@@ -129,6 +129,30 @@ fn read_only() -> Workload {
     })
 }
 
+/// A healthy disk whose users wait for it most of the time: it is not slow, but a stall.
+fn disk_stall() -> Workload {
+    let expected = Expected::Alarm {
+        condition: "DiskStallPressure",
+        reason: "Stalled",
+        // From 0, the average over a minute reaches 40 % after 66 s if tasks wait for 60 % of the time; it is
+        // read every 10 s.
+        within: Duration::from_secs(80),
+        culprit: None,
+    };
+    workload("disk-stall", Form::Full, expected, |site| {
+        DirectFile::filled(Path::new(&site.path("data")), 256)?;
+        let load = Prepared::new(|control| {
+            let site = control.site();
+            control.begins();
+            let load = site.load("writer", &["mixed", &site.path("data"), "16", "120"])?;
+            control.until_noticed();
+            drop(load);
+            Ok(String::new())
+        });
+        Ok(load.condition("DiskStallPressure"))
+    })
+}
+
 /// One pod writes as much as the disk can take, and the commits of another wait for it.
 fn saturated(pace: Pace) -> Workload {
     let expected = Expected::Alarm {
@@ -151,30 +175,6 @@ fn saturated(pace: Pace) -> Workload {
             drop((writers, database));
             Ok(String::new())
         }))
-    })
-}
-
-/// A healthy disk whose users wait for it most of the time: it is not slow, but a stall.
-fn disk_stall() -> Workload {
-    let expected = Expected::Alarm {
-        condition: "DiskStallPressure",
-        reason: "Stalled",
-        // From 0, the average over a minute reaches 40 % after 66 s if tasks wait for 60 % of the time; it is
-        // read every 10 s.
-        within: Duration::from_secs(80),
-        culprit: None,
-    };
-    workload("disk-stall", Form::Full, expected, |site| {
-        DirectFile::filled(Path::new(&site.path("data")), 256)?;
-        let load = Prepared::new(|control| {
-            let site = control.site();
-            control.begins();
-            let load = site.load("writer", &["mixed", &site.path("data"), "16", "120"])?;
-            control.until_noticed();
-            drop(load);
-            Ok(String::new())
-        });
-        Ok(load.condition("DiskStallPressure"))
     })
 }
 
