@@ -24,9 +24,6 @@ use crate::units::CgroupId;
 /// Levels below the pods cgroup: those of pods, the container, and one that some runtimes add.
 const LEVELS: usize = POD_LEVELS + 2;
 
-/// Levels below the pods cgroup at which pods are: directly below it, or below a class.
-const POD_LEVELS: usize = 2;
-
 /// The counters of forks that a limit refused: see [`pids::refused`].
 const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 
