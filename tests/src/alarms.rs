@@ -20,8 +20,9 @@ pub mod loads;
 mod observed;
 pub mod record;
 pub mod runner;
-mod site;
-mod unwell;
+pub(crate) mod site;
+mod stalls;
+pub(crate) mod unwell;
 
 pub use site::Site;
 
@@ -145,6 +146,7 @@ pub struct Prepared {
     condition: Option<&'static str>,
     settings: String,
     nodefs: Option<PathBuf>,
+    ends_within: Option<Duration>,
 }
 
 impl Prepared {
@@ -155,6 +157,7 @@ impl Prepared {
             condition: None,
             settings: String::new(),
             nodefs: None,
+            ends_within: None,
         }
     }
 
@@ -176,6 +179,13 @@ impl Prepared {
     #[must_use]
     pub fn nodefs(mut self, directory: impl Into<PathBuf>) -> Self {
         self.nodefs = Some(directory.into());
+        self
+    }
+
+    /// With a condition that becomes False again, this long after the load at the latest.
+    #[must_use]
+    pub fn ends_within(mut self, time: Duration) -> Self {
+        self.ends_within = Some(time);
         self
     }
 }
@@ -209,6 +219,7 @@ impl Control {
 pub fn workloads(pace: Pace) -> Vec<Workload> {
     let mut all = healthy::workloads();
     all.extend(unwell::workloads(pace));
+    all.extend(stalls::workloads());
     all.retain(|workload| pace.form == Form::Full || workload.form == Form::Short);
     all
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nodepulse::clock::Clock;
 
 use crate::provoke::disk::DirectFile;
@@ -32,6 +33,9 @@ pub fn run(name: &str, arguments: &[&str]) -> io::Result<()> {
         ("database", [path, seconds]) => database(Path::new(path), time(seconds)?),
         ("saturate", [path, writers, seconds]) => {
             saturate(Path::new(path), number(writers)?, time(seconds)?)
+        }
+        ("thrash", [path, threads, seconds]) => {
+            thrash(Path::new(path), number(threads)?, time(seconds)?)
         }
         ("unpack", [dir, files]) => unpack(Path::new(dir), number(files)?),
         ("build", [rate, seconds]) => build(number(rate)?, time(seconds)?),
@@ -111,6 +115,27 @@ fn saturate(path: &Path, writers: u64, time: Duration) -> io::Result<()> {
     together(writers, |thread| {
         let mut random = Random(thread + 1);
         until(time, || file.write_large_at(random.below(large)))
+    })
+}
+
+/// Random pages through the page cache, by so many threads. If the cache may be a little smaller than the
+/// file, pages that are in use are evicted, and read again.
+fn thrash(path: &Path, threads: u64, time: Duration) -> io::Result<()> {
+    const PAGE: u64 = 4 << 10;
+    let file = &File::open(path)?;
+    let pages = file.metadata()?.len() / PAGE;
+    // Pages that are cached already are charged to another cgroup.
+    for advice in [
+        PosixFadviseAdvice::POSIX_FADV_DONTNEED,
+        PosixFadviseAdvice::POSIX_FADV_RANDOM,
+    ] {
+        posix_fadvise(file, 0, 0, advice)?;
+    }
+    together(threads, |thread| {
+        let (mut random, mut page) = (Random(thread + 1), [0; PAGE as usize]);
+        until(time, || {
+            file.read_exact_at(&mut page, random.below(pages) * PAGE)
+        })
     })
 }
 

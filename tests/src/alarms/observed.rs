@@ -14,6 +14,7 @@ use super::site;
 use crate::api_server::ApiServer;
 use crate::http1::{exchange, request};
 use crate::openmetrics::Exposition;
+use crate::view::View;
 
 /// A condition that was True in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +51,11 @@ pub fn alarms(api: &ApiServer) -> Vec<Alarm> {
         }
     }
     alarms
+}
+
+/// Whether the Node has the condition as False.
+pub fn is_false(api: &ApiServer, condition: &str) -> bool {
+    View::of(api, site::NODE).status(condition) == "False"
 }
 
 /// The first message of an Event of the Node with this reason.

@@ -82,6 +82,7 @@ impl Runner {
         let (api, kubeconfig) = site::cluster(site.directory()).await;
         let (agent, address) = self.agent(&api, &site, &prepared, kubeconfig).await;
         let pressure = IoPressure::start();
+        let ends_within = prepared.ends_within;
         let run = RunningLoad::start(prepared, Arc::clone(&site));
         let ended = run.observed(&api, workload.expected).await;
 
@@ -98,6 +99,12 @@ impl Runner {
             match self.event(&api, workload.expected).await {
                 Ok(message) => detail = format!("{} {message}", detail.trim()),
                 Err(why) => verdict = Verdict::Failed(why),
+            }
+        }
+        if let (Verdict::Ok, Some(within)) = (&verdict, ends_within) {
+            match end(&api, workload.expected, within).await {
+                Some(after) => detail = format!("{detail}; False {after:.0?} after its end"),
+                None => verdict = Verdict::Failed(format!("still True {within:?} after its end")),
             }
         }
         if verdict != Verdict::Ok {
@@ -274,6 +281,17 @@ async fn wait<T>(
 ) -> Option<T> {
     let shown = api.wait_for(time * 2, "what the caller waits for", shown);
     timeout(time, shown).await.ok()
+}
+
+/// Waits until the condition is False again. Returns how long that took.
+async fn end(api: &ApiServer, expected: Expected, within: Duration) -> Option<Duration> {
+    let Expected::Alarm { condition, .. } = expected else {
+        return None;
+    };
+    let start = api.now();
+    let is_over = |api: &ApiServer| observed::is_false(api, condition).then_some(());
+    wait(api, within, is_over).await?;
+    Some(api.now().saturating_sub(start))
 }
 
 /// From the fault to the condition.

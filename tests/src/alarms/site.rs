@@ -96,7 +96,7 @@ fn id(uid: &str) -> String {
 }
 
 /// An API server with the Node and its pods, and the kubeconfig of a companion in `directory`.
-pub(super) async fn cluster(directory: &Path) -> (ApiServer, PathBuf) {
+pub(crate) async fn cluster(directory: &Path) -> (ApiServer, PathBuf) {
     let api = ApiServer::start().await;
     for (verb, resource) in [
         ("get", "nodes"),
@@ -152,6 +152,6 @@ pub(super) fn configuration(site: &Site, prepared: &Prepared) -> io::Result<Path
 }
 
 /// Path of the Node's status.
-pub(super) fn status_path() -> String {
+pub(crate) fn status_path() -> String {
     format!("{NODES}/{NODE}/status")
 }

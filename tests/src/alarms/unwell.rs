@@ -178,7 +178,8 @@ fn saturated(pace: Pace) -> Workload {
     })
 }
 
-fn most_tasks() -> io::Result<u32> {
+/// How many tasks the kernel allows.
+pub(crate) fn most_tasks() -> io::Result<u32> {
     let number = |path| {
         let text = fs::read_to_string(path)?;
         text.trim().parse::<u32>().map_err(io::Error::other)
@@ -187,7 +188,7 @@ fn most_tasks() -> io::Result<u32> {
 }
 
 /// A line of `/proc/meminfo`, in bytes.
-pub(super) fn meminfo(name: &str) -> io::Result<u64> {
+pub(crate) fn meminfo(name: &str) -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
