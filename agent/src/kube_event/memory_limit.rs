@@ -79,7 +79,7 @@ mod tests {
                     swap_left: mib(0),
                 },
                 grown: mib(12),
-                within: Duration::from_secs(60),
+                within: Duration::from_mins(1),
                 left: Duration::from_secs(left),
             },
         }

@@ -17,6 +17,8 @@ use crate::units::Bytes;
 pub const INTERVAL: Duration = Duration::from_secs(10);
 /// Longest pause while the limit is reached and nothing is to be reported.
 pub const LONGEST_PAUSE: Duration = Duration::from_mins(5);
+/// The same while little of the memory can be reclaimed, so that growth is noticed in time.
+const LONGEST_PAUSE_NEARLY_FULL: Duration = Duration::from_mins(1);
 /// Samples that are compared: those of a minute.
 const MOST_SAMPLES: usize = 7;
 /// Samples without which nothing is reported: those of half a minute.
@@ -147,7 +149,8 @@ impl MemoryGrowth {
         if !has_hit && !(is_compared && (is_new || self.hits() > 0)) {
             return NextStep::Wait;
         }
-        if self.reported.is_none() && is_nearly_full(memory) {
+        let can_be_reported = self.reported.is_none() && is_nearly_full(memory);
+        if can_be_reported {
             let grew = last.is_none_or(|(_, last)| last.anonymous() < memory.anonymous());
             let soon = self.time_left().is_some_and(|left| left <= FORESEEN * 2);
             if soon || (is_new && grew) {
@@ -156,6 +159,11 @@ impl MemoryGrowth {
         }
         let pause = self.pause;
         self.pause = LONGEST_PAUSE.min(pause.saturating_mul(2));
+        let pause = if can_be_reported {
+            pause.min(LONGEST_PAUSE_NEARLY_FULL)
+        } else {
+            pause
+        };
         let until = last.and_then(|last| time_until_nearly_full(last, (at, *memory)));
         let half = until.map_or(pause, |until| until / 2);
         NextStep::Sample(pause.min(half).max(INTERVAL))
@@ -204,10 +212,10 @@ impl MemoryGrowth {
 
     fn forecast(&self) -> Option<Forecast> {
         let (_, memory) = *self.window.back()?;
-        let grows = self.intervals(|a, b| a.anonymous() < b.anonymous());
+        let growing = self.intervals(|a, b| a.anonymous() < b.anonymous());
         if self.window.len() < LEAST_SAMPLES
             || self.hits() < LEAST_INTERVALS
-            || grows < LEAST_INTERVALS
+            || growing < LEAST_INTERVALS
             || !is_almost_full(&memory)
         {
             return None;

@@ -164,10 +164,10 @@ fn early_warning(layout: &Layout) -> Item {
     const NAME: &str = "early warning of OOM kills";
 
     match layout.memory.version {
-        Version::V2 => Item::ok(NAME, "memory.events of pods is watched".to_owned()),
+        Version::V2 => Item::ok(NAME, "memory.events of pods is watched"),
         Version::V1 => Item::degraded(
             NAME,
-            "cgroup v1 does not notify of reached memory limits: there is no Event".to_owned(),
+            "cgroup v1 does not notify of reached memory limits: there is no Event",
             &format!("use cgroup v2, or turn {} off", key::oom_early_warning),
         ),
     }

@@ -111,9 +111,10 @@ mod tests {
 
     #[test]
     fn the_working_set_is_without_files_and_swap_counts_if_it_is_left() {
+        type Row<'a> = (&'a [(&'a str, &'a str)], u64, u64, u64);
         //  files of the container, SwapFree; swapped out, can be swapped out
         let swap_max = "memory.swap.max";
-        let rows: [(&[(&str, &str)], u64, u64, u64); 5] = [
+        let rows: [Row; 5] = [
             (&[], 0, 0, 0),
             (&[], 100, 0, 100),
             (&[(swap_max, "0\n")], 100, 0, 0),

@@ -1,3 +1,10 @@
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "curves of a few hundred MiB over a few hours"
+)]
+
 use super::*;
 
 const MIB: u64 = 1 << 20;
@@ -9,7 +16,7 @@ struct Container {
     growth: MemoryGrowth,
     hits: u64,
     limit: u64,
-    /// Seconds, MiB in use and the time left, of each report.
+    /// Seconds, the time left, and the time of the samples, of each report.
     reports: Vec<(u64, u64, u64)>,
     samples: usize,
     killed: Option<u64>,
@@ -51,8 +58,9 @@ impl Container {
                 // It is reached again at once.
                 NextStep::Wait => second + 1,
                 NextStep::Report(forecast) => {
-                    let left = forecast.left.as_secs();
-                    self.reports.push((second, bytes / MIB, left));
+                    let (left, within) = (forecast.left, forecast.within);
+                    self.reports
+                        .push((second, left.as_secs(), within.as_secs()));
                     second + forecast.pause().as_secs()
                 }
             };
@@ -119,7 +127,7 @@ fn a_leak_is_reported_once_before_the_kill() {
     for (name, curve, least, most) in rows {
         let container = Container::new().run(0, HOUR, curve);
         let killed = container.killed.expect(name);
-        let [(reported, _, left)] = container.reports[..] else {
+        let [(reported, left, within)] = container.reports[..] else {
             panic!("{name}: {:?}, killed {killed}", container.reports);
         };
         let real = killed - reported;
@@ -127,6 +135,7 @@ fn a_leak_is_reported_once_before_the_kill() {
             (least..=most).contains(&real),
             "{name}: {real} s before the kill"
         );
+        assert!((30..=60).contains(&within), "{name}: in {within} s");
         assert!(
             left <= 3 * real && real <= 3 * left,
             "{name}: {left} for {real}"
@@ -187,14 +196,15 @@ fn a_garbage_collector_with_a_long_cycle_is_reported_at_most_in_its_first() {
 }
 
 #[test]
-fn a_container_at_its_limit_by_page_cache_is_sampled_every_five_minutes() {
+fn a_container_at_its_limit_by_page_cache_is_sampled_every_five_minutes_and_a_full_one_every_minute()
+ {
     let container = Container::new().run(0, 24 * HOUR, |_| 100.0);
     assert!(container.samples <= 300, "{}", container.samples);
     let container = Container::new().run(0, 24 * HOUR, |_| 507.0);
+    let samples = container.samples;
     assert!(
-        container.samples <= 300,
-        "full, and constant: {}",
-        container.samples
+        (1400..1500).contains(&samples),
+        "full, once a minute: {samples}"
     );
 }
 
@@ -299,4 +309,83 @@ fn samples_before_a_suspend_are_not_compared() {
         let step = container.sample(second, anonymous(mib * MIB, LIMIT, hits));
         assert!(matches!(step, NextStep::Sample(_)), "{second}: {step:?}");
     }
+}
+
+/// Samples 10 s apart of this many MiB each, with the number of hits.
+fn samples(sizes: &[(f64, u64)]) -> Vec<NextStep> {
+    let mut container = Container::new();
+    let sample = |(n, (mib, hits)): (u64, &(f64, u64))| {
+        let bytes = (mib * 1_048_576.0) as u64;
+        container.sample(n * 10, anonymous(bytes, LIMIT, *hits))
+    };
+    (0..).zip(sizes).map(sample).collect()
+}
+
+#[test]
+fn at_least_four_samples_must_agree() {
+    type Row = (&'static [(f64, u64)], Option<u64>, &'static str);
+    //  MiB and hits of each sample; the time left in the last one, if it is reported
+    #[rustfmt::skip]
+    let rows: [Row; 9] = [
+        (&[(470.0, 1), (475.0, 2), (480.0, 3), (485.0, 4)], Some(54), "a leak"),
+        (&[(470.0, 1), (475.0, 2), (480.0, 2), (485.0, 4)], None, "the limit is reached twice"),
+        (&[(470.0, 1), (480.0, 2), (480.0, 3), (485.0, 4)], None, "it grows twice"),
+        (&[(470.0, 1), (472.0, 2), (474.0, 3), (476.0, 4)], None, "three minutes after half a minute"),
+        (&[(470.0, 1), (472.0, 2), (474.0, 3), (476.0, 4), (478.0, 5)], Some(170), "and after 40 s"),
+        (&[(445.0, 1), (457.0, 2), (468.0, 3), (478.0, 4)], Some(34), "at the slower rate"),
+        (&[(470.0, 1), (476.0, 2), (474.0, 3), (480.0, 4), (486.0, 5)], Some(65), "a dip below 1/128"),
+        (&[(470.0, 1), (476.0, 2), (470.0, 3), (480.0, 4), (486.0, 5)], None, "a dip above it"),
+        (&[(511.7, 1), (511.8, 2), (511.85, 3), (511.9, 4)], None, "noise"),
+    ];
+    for (sizes, expected, why) in rows {
+        let steps = samples(sizes);
+        let (last, others) = steps.split_last().unwrap();
+        let left = match last {
+            NextStep::Report(forecast) => Some(forecast.left.as_secs()),
+            _ => None,
+        };
+        assert_eq!(left, expected, "{why}");
+        let is_report = |step: &NextStep| matches!(step, NextStep::Report(_));
+        assert!(!others.iter().any(is_report), "{why}");
+    }
+}
+
+#[test]
+fn samples_of_another_limit_or_of_memory_of_the_kernel_are_not_compared() {
+    let mut raised = MemoryGrowth::default();
+    let mut kernel = MemoryGrowth::default();
+    for (n, limit) in (1..).zip([500, 500, 512, 512]) {
+        let at = BootNanos(0).plus(INTERVAL.saturating_mul(n));
+        let (mib, hits) = (465 + 5 * u64::from(n), u64::from(n));
+        let memory = anonymous(mib * MIB, limit, hits);
+        assert_eq!(raised.on(at, memory), NextStep::Sample(INTERVAL), "{n}");
+        let anon = Bytes::from_bytes((mib - 300) * MIB);
+        let memory = LimitedMemory {
+            anon,
+            ..anonymous(mib * MIB, LIMIT, hits)
+        };
+        assert!(matches!(kernel.on(at, memory), NextStep::Sample(_)), "{n}");
+    }
+}
+
+#[test]
+fn a_leak_that_goes_on_after_an_hour_is_reported_again() {
+    let curve = |second| match second {
+        0..300 => line(430.0, 12.0)(second),
+        300..7500 => 490.0,
+        _ => line(490.0, 4.0)(second - 7500),
+    };
+    let container = Container::new().run(0, 4 * HOUR, curve);
+    assert_eq!(container.reports.len(), 2, "{:?}", container.reports);
+}
+
+#[test]
+fn after_a_long_time_without_a_hit_pauses_are_short_again() {
+    let mut container = Container::new();
+    let mut sample = |second| container.sample(second, anonymous(50 * MIB, LIMIT, second));
+    let pauses: Vec<_> = [1, 20, 50, 100].map(&mut sample).into();
+    assert_eq!(pauses[3], NextStep::Sample(INTERVAL * 8));
+    container.growth.was_calm();
+    let step = container.sample(5000, anonymous(50 * MIB, LIMIT, 5000));
+    assert_eq!(step, NextStep::Sample(INTERVAL));
 }
