@@ -1,5 +1,7 @@
 //! What is known of the disks.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use crate::pressure::disks::{DiskCounts, DiskDetails, SlowRequests};
@@ -56,7 +58,10 @@ fn latency(disk: &DiskDetails) -> Explained {
         None => "no slow windows".to_owned(),
     });
     lines.push(format!("limit {limit}"));
-    numbers.insert("slowWindows".to_owned(), json!(disk.slow.map(slow_windows)));
+    numbers.insert(
+        "slowWindows".to_owned(),
+        json!(disk.slow.map(|slow| slow_windows(slow, limit.limit))),
+    );
     if let Some(counts) = disk.counts {
         let (requests, median) = (total(&counts.judged), quantile(&counts.judged, MEDIAN));
         let shown = median.map(|median| format!(", median {}", Median(median)));
@@ -80,11 +85,11 @@ fn latency(disk: &DiskDetails) -> Explained {
     (numbers, lines)
 }
 
-fn slow_windows(slow: SlowRequests) -> Value {
+fn slow_windows(slow: SlowRequests, limit: Duration) -> Value {
     json!({
         "judged": slow.judged,
         "slow": slow.slow,
-        "medianSeconds": slow.median.map(|median| median.as_secs_f64()),
+        "medianSeconds": slow.median(limit).map(|median| median.as_secs_f64()),
         "largestSeconds": slow.longest.as_secs_f64(),
         "bytesPerSecond": slow.rate.map(|Rate(bytes)| bytes.get()),
         "seconds": slow.length.as_secs_f64(),
@@ -136,8 +141,6 @@ fn failures(disk: &DiskDetails) -> Explained {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::pods::Consumer;
     use crate::pressure::disks::{AutoLimit, DiskLimit, Health, LatencySource};

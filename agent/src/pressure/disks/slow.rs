@@ -83,7 +83,7 @@ pub struct SlowRequests {
     pub judged: u64,
     /// Those of them that took the limit or longer.
     pub slow: u64,
-    /// Half of the requests took at most this long. `None`: not known.
+    /// By the histogram; see [`Self::median`]. `None`: not known.
     pub median: Option<Duration>,
     /// The longest of them.
     pub longest: Duration,
@@ -250,20 +250,31 @@ impl Slowness {
 }
 
 impl SlowRequests {
+    /// The median. The histogram may have some requests of between the windows, but if most requests in
+    /// them took the limit or longer, the median did, too.
+    #[must_use]
+    pub fn median(&self, limit: Duration) -> Option<Duration> {
+        let least = if self.slow.saturating_mul(2) > self.judged {
+            limit.min(self.longest)
+        } else {
+            Duration::ZERO
+        };
+        self.median.map(|median| median.max(least))
+    }
+
     /// `34 of 40 latency-sensitive requests took 20 ms or longer in the last 15 s (median 48 ms, largest
     /// 210 ms), 12 MB/s`.
     #[must_use]
     pub fn describe(&self, limit: Duration) -> String {
         let Self { judged, slow, .. } = self;
+        let median = self.median(limit);
         let (limit, longest, period) = (Millis(limit), Millis(self.longest), Period(self));
         let rate = self
             .rate
             .map_or_else(String::new, |rate| format!(", {rate}"));
         match self.source {
             LatencySource::Program => {
-                let median = self
-                    .median
-                    .map(|median| format!("median {}, ", Median(median)));
+                let median = median.map(|median| format!("median {}, ", Median(median)));
                 let median = median.unwrap_or_default();
                 format!(
                     "{slow} of {judged} latency-sensitive requests took {limit} or longer in {period} \
@@ -428,9 +439,12 @@ mod tests {
         assert!(!slowness.needs_io_wait(&RULES, idle, at(25_000)), "known");
     }
 
-    /// Windows of a second with 20 requests each, and how many requests of 134 to 268 ms and of 2 ms there
-    /// are between the reads of the counters, and how many MB.
-    fn measured(rows: &[(u64, u64, u64)]) -> Slowness {
+    /// How many requests of 134 to 268 ms and of 2 ms there are between the reads of the counters, and how
+    /// many MB.
+    type Second = (u64, u64, u64);
+
+    /// With a window of a second each, of 20 requests.
+    fn measured(rows: &[Second]) -> Slowness {
         let (mut slowness, mut totals) = (Slowness::default(), DiskTotals::default());
         let (mut judged, mut bytes) = (Buckets::default(), 0);
         for (second, (slow, quick, megabytes)) in (1..).zip(rows) {
@@ -458,7 +472,7 @@ mod tests {
     fn the_median_and_the_rate_are_those_of_the_slow_windows() {
         // What precedes the first window is not known, and does not count.
         let first = (100_000, 100_000, 9000);
-        let rows: [(&[(u64, u64, u64)], &str); 6] = [
+        let rows: [(&[Second], &str); 6] = [
             (&[first], "(largest 200 ms)"),
             (
                 &[first, (20, 0, 12)],
@@ -470,7 +484,7 @@ mod tests {
             ),
             (
                 &[first, (9, 12, 1)],
-                "(median 2 ms, largest 200 ms), 1.0 MB/s",
+                "(median 20 ms, largest 200 ms), 1.0 MB/s",
             ),
             // A quick second before the last window has many more requests.
             (

@@ -21,6 +21,9 @@ pub struct DiskTotals {
     pub judged: Option<Buckets>,
 }
 
+/// Requests that may complete until the counters are read, with a quarter of those of the window.
+const FEW: u64 = 5;
+
 /// Requests of a window by latency.
 type Counts = [u32; HISTOGRAM_BUCKETS];
 
@@ -67,14 +70,16 @@ impl Measured {
     }
 }
 
-/// The difference, if at least half of its requests are those of the window, and if the counters were
-/// not reset.
+/// The difference, if nearly all of its requests are those of the window, and if the counters were not
+/// reset.
 fn of_window(requests: u32, before: &Buckets, now: &Buckets) -> Option<Counts> {
     let mut difference = Buckets::default();
     for (count, (now, before)) in difference.iter_mut().zip(now.iter().zip(before)) {
         *count = now.checked_sub(*before)?;
     }
-    let is_of_window = total(&difference) <= u64::from(requests).saturating_mul(2);
+    let requests = u64::from(requests);
+    let most = requests.saturating_add(requests / 4).saturating_add(FEW);
+    let is_of_window = total(&difference) <= most;
     let narrow = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     is_of_window.then(|| difference.map(narrow))
 }

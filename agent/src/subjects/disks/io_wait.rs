@@ -2,7 +2,7 @@
 
 use super::{DiskWatch, Sampling};
 use crate::clock::BootNanos;
-use crate::pressure::io_wait::{IoWait, OthersStall, StallShare};
+use crate::pressure::io_wait::{IoWait, OthersStall};
 use crate::subjects::{Effect, Query};
 use crate::units::DeviceNumber;
 
@@ -28,21 +28,27 @@ impl IoWaitReads {
         self.devices.contains(&device).then_some((read, *at))
     }
 
-    /// What an answer decides: the share of time in percent, or `None` without PSI. Nothing, if the
-    /// cgroups could not be read now.
-    fn decides(&mut self, others: OthersStall) -> Option<Option<f32>> {
-        let (share, failed) = match others {
-            OthersStall::Share(share) => (Some(Some(share)), 0),
-            OthersStall::NoPsi => (Some(None), 0),
-            OthersStall::Unread { node } => {
-                let failed = self.failed.saturating_add(1);
-                (node.filter(|_| failed >= REPEATED).map(Some), failed)
-            }
+    /// What an answer decides: the share of time in percent, or `None` without PSI.
+    fn decide(&mut self, others: OthersStall) -> Result<Option<f32>, Undecided> {
+        let failed = match others {
+            OthersStall::Share(_) | OthersStall::NoPsi => 0,
+            OthersStall::Unread { .. } => self.failed.saturating_add(1),
         };
         self.failed = failed;
-        share.map(|share| share.map(StallShare::percent))
+        match others {
+            OthersStall::Share(share) => Ok(Some(share.percent())),
+            OthersStall::NoPsi => Ok(None),
+            OthersStall::Unread { node: Some(share) } if failed >= REPEATED => {
+                Ok(Some(share.percent()))
+            }
+            OthersStall::Unread { .. } => Err(Undecided),
+        }
     }
 }
+
+/// The cgroups could not be read now.
+#[derive(Debug)]
+struct Undecided;
 
 impl DiskWatch {
     /// Queries who waits for I/O if that decides whether a disk is slow.
@@ -60,7 +66,7 @@ impl DiskWatch {
         self.io_wait.progress = Sampling::Idle;
         let others = io_wait.others;
         self.io_wait.last = Some((io_wait, now));
-        let Some(percent) = self.io_wait.decides(others) else {
+        let Ok(percent) = self.io_wait.decide(others) else {
             // Otherwise it is read again after the next slow window.
             let again = self.io_wait.failed < REPEATED;
             let again = again.then(|| self.query_io_wait(now)).flatten();

@@ -24,8 +24,8 @@ fn unread(percent: Option<f32>) -> DiskInput {
     answer(OthersStall::Unread { node })
 }
 
-fn sda() -> Option<Vec<String>> {
-    Some(vec!["sda".to_owned()])
+fn sda() -> Vec<String> {
+    vec!["sda".to_owned()]
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn without_psi_the_slow_windows_alone_decide() {
     let mut run = suspected();
     run.on(14, confirmed(14, true));
     assert_eq!(run.on(14, answer(OthersStall::NoPsi)), []);
-    assert_eq!(slow(&run.on(15, confirmed(15, true))), sda());
+    assert_eq!(slow(&run.on(15, confirmed(15, true))), Some(sda()));
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn cgroups_that_could_not_be_read_decide_nothing_and_are_queried_again() {
     }
     assert_eq!(
         slow(&run.on(20, io_wait(10.0))),
-        sda(),
+        Some(sda()),
         "the second read succeeds"
     );
 }
@@ -74,7 +74,7 @@ fn if_cgroups_cannot_be_read_twice_in_a_row_the_wait_of_the_node_decides() {
             !asks_for_stalls(&effects),
             "{name}: not before another slow window"
         );
-        assert_eq!(slow(&effects), sda().filter(|_| expected), "{name}");
+        assert_eq!(slow(&effects), expected.then(sda), "{name}");
         let queried = asks_for_stalls(&run.on(24, confirmed(24, true)));
         assert_eq!(queried, node.is_none(), "{name}");
     }
