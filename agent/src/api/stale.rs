@@ -238,10 +238,18 @@ mod tests {
             ("no time", vec![condition("MemoryLow", "True", None), ready(NOW)], untainted.clone(), version, UnknownAge),
             ("a taint alone", vec![ready(NOW)], taint(), version, UnknownAge),
             ("with a taint", vec![low(900), ready(NOW)], taint(), version, Removed),
+            ("a configured taint", vec![ready(NOW)], json!([{ "key": "example.com/low", "effect": "NoExecute" }]), version, UnknownAge),
+            ("another distribution", vec![low(900), ready(NOW)], untainted.clone(), "v1.36.0+k3s1", Removed),
+            ("off just then", vec![low(900), ready(930)], untainted.clone(), version, Removed),
         ];
+        let configured = Taint {
+            key: "example.com/low".to_owned(),
+            value: String::new(),
+            effect: "NoExecute".to_owned(),
+        };
         let rule = StaleRule {
             after: Duration::from_mins(30),
-            taints: Vec::new(),
+            taints: vec![configured],
         };
         for (name, conditions, taints, version, expected) in rows {
             let node = json!({

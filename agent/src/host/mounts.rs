@@ -107,6 +107,7 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::scratch::Scratch;
 
     const TABLE: &str = "\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw,errors=remount-ro
@@ -115,6 +116,8 @@ mod tests {
 31 30 254:32 / /var/lib/kubelet ro,nosuid - xfs /dev/vdc rw,attr2
 32 22 254:48 / /mnt/with\\040space rw - ext4 /dev/vdd rw,emergency_ro
 33 31 0:50 / /var/lib/kubelet rw - tmpfs tmpfs rw
+34 22 254:64 / /mnt/a\\011b\\012c rw - xfs /dev/with\\040space rw,shutdown
+35 22 254:80 / /mnt/backslash\\134040 rw - xfs /dev/vdf rw
 nonsense
 40 22 a:b / /x rw - ext4 /dev/x rw
 ";
@@ -130,6 +133,8 @@ nonsense
             ("/var/library", "/dev/root", false),
             ("/var/lib/kubelet/pods", "tmpfs", false),
             ("/mnt/with space/a", "/dev/vdd", true),
+            ("/mnt/a\tb\nc", "/dev/with space", true),
+            ("/mnt/backslash\\040", "/dev/vdf", false),
             ("/x", "/dev/root", false),
         ];
         for (path, source, read_only) in rows {
@@ -141,6 +146,32 @@ nonsense
             );
         }
         assert_eq!(Mounts::parse("").of(Path::new("/")), None);
+    }
+
+    #[test]
+    fn each_mount_point_has_its_last_mount() {
+        let mounts = Mounts::parse(TABLE);
+        let by_point = mounts.by_point();
+        assert_eq!(by_point.len(), 7);
+        for (point, mount) in by_point {
+            assert_eq!(mounts.of(point), Some(mount), "{}", point.display());
+        }
+    }
+
+    #[test]
+    fn the_mounts_of_the_host_are_those_of_its_first_process_if_they_can_be_read() {
+        let line = |source: &str| format!("22 1 254:0 / / rw - ext4 {source} rw\n");
+        let dir = Scratch::new();
+        let root = || {
+            let mounts = Mounts::of_host(&dir.root()).ok()?;
+            Some(mounts.of(Path::new("/"))?.source.clone())
+        };
+        assert_eq!(root(), None);
+        dir.write(OF_THIS_PROCESS, line("container"));
+        assert_eq!(root().as_deref(), Some("container"));
+        // A node of many pods.
+        dir.write(OF_HOST, line("host").repeat(2000));
+        assert_eq!(root().as_deref(), Some("host"));
     }
 
     #[test]

@@ -219,6 +219,7 @@ mod tests {
         device(&dir, "md0", "9:0", &["sda1", "sdb1"]);
         device(&dir, "dm-0", "253:0", &["md0"]);
         dir.write("sys/devices/block/dm-0/dm/name", "vg-root\n");
+        device(&dir, "cciss!c0d0", "104:0", &[]);
         device(&dir, "loop0", "7:0", &[]);
         dir.write(
             "sys/devices/block/loop0/loop/backing_file",
@@ -249,7 +250,7 @@ mod tests {
         };
         let data = "40 22 8:32 / /data rw - ext4 /dev/sdc rw\n";
         //  mounts, swaps, disks
-        let rows: [(String, &str, &[&str]); 9] = [
+        let rows: [(String, &str, &[&str]); 11] = [
             (ROOT.to_owned(), "", &["8:0"]),
             (line("8:32", "xfs", "/dev/sdc"), "", &["8:0", "8:32"]),
             (line("253:0", "xfs", "/dev/x"), "", &["8:0", "8:16"]),
@@ -264,6 +265,8 @@ mod tests {
                 &["8:0", "8:16"],
             ),
             (line("0:40", "nfs4", "server:/export"), "", &["8:0"]),
+            (line("0:40", "x", "/dev/cciss/c0d0"), "", &["8:0", "104:0"]),
+            (line("0:40", "btrfs", "/dev/sda"), "", &["8:0"]),
             (
                 ROOT.to_owned(),
                 "/dev/sdc partition 1 0 -2\n",
@@ -298,6 +301,28 @@ mod tests {
             assert_eq!(disks(&node(mounts, "")), None, "{mounts}");
         }
         assert_eq!(disks(&Scratch::new()), None, "no mounts");
+    }
+
+    #[test]
+    fn a_node_without_swap_has_no_file_of_it() {
+        let dir = node(ROOT, "");
+        fs::remove_file(dir.path().join("proc/swaps")).unwrap();
+        assert_eq!(disks(&dir).unwrap(), ["8:0"]);
+    }
+
+    #[test]
+    fn the_search_has_a_limit_of_layers() {
+        let mounts = "22 1 254:0 / / rw - ext4 /dev/dm-0 rw\n";
+        for (layers, is_known) in [(MAX_LAYERS, true), (MAX_LAYERS + 1, false)] {
+            let dir = Scratch::new();
+            for n in (0..layers).rev() {
+                let below = format!("dm-{}", n + 1);
+                let slaves: &[&str] = if n + 1 < layers { &[&below] } else { &[] };
+                device(&dir, &format!("dm-{n}"), &format!("254:{n}"), slaves);
+            }
+            dir.write("proc/1/mountinfo", mounts);
+            assert_eq!(disks(&dir).is_some(), is_known, "{layers}");
+        }
     }
 
     #[test]

@@ -195,6 +195,32 @@ mod tests {
     }
 
     #[test]
+    fn only_the_last_mount_at_a_volume_counts_and_only_directories_of_volumes_are_one() {
+        let at = |rest: &str| format!("/var/lib/kubelet/pods/{UID}/{rest}");
+        let volume = at("volumes/kubernetes.io~csi/pvc-1/mount");
+        let device = at("volumeDevices/kubernetes.io~csi/pvc-2");
+        let deep = format!("{volume}/deep");
+        let dir = node(&[
+            ("8:17", &volume, "xfs"),
+            ("8:32", &volume, "xfs"),
+            ("8:17", &device, "devtmpfs"),
+            ("8:17", &deep, "xfs"),
+        ]);
+        assert_eq!(found(&dir, SDB), []);
+        assert_eq!(found(&dir, SDC), [(UID.to_owned(), "pvc-1".to_owned())]);
+    }
+
+    #[test]
+    fn the_kubelets_directory_may_be_a_link() {
+        let volume = format!("/data/kubelet/pods/{UID}/volumes/kubernetes.io~csi/pvc-1/mount");
+        let dir = node(&[("8:17", &volume, "xfs")]);
+        std::fs::remove_dir_all(dir.path().join("var/lib/kubelet")).unwrap();
+        dir.mkdir("data/kubelet/pods");
+        symlink("/data/kubelet", dir.path().join("var/lib/kubelet")).unwrap();
+        assert_eq!(found(&dir, SDB), [(UID.to_owned(), "pvc-1".to_owned())]);
+    }
+
+    #[test]
     fn a_link_to_no_block_device_is_skipped() {
         let dir = node(&[]);
         let devices = format!("var/lib/kubelet/pods/{UID}/volumeDevices/kubernetes.io~csi");

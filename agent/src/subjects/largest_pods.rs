@@ -186,6 +186,18 @@ mod tests {
     }
 
     #[test]
+    fn pods_without_tasks_are_not_named_and_equals_are_in_order() {
+        for order in [[3, 1, 2], [2, 3, 1]] {
+            let tasks = |n| (pod(n), if n == 2 { 0 } else { 5 });
+            let input = LargestPodsInput::TasksCounted(order.map(tasks).into());
+            let text = "most tasks: pod with id 00000001-1f4b-4a62-9b0e-0f7c0f5d8a11 (5), \
+                        pod with id 00000003-1f4b-4a62-9b0e-0f7c0f5d8a11 (5)";
+            let found = details(&input.effects());
+            assert_eq!(found, Some((Resource::Pids, text.to_owned())));
+        }
+    }
+
+    #[test]
     fn pods_over_their_request_are_named_with_it() {
         let over = |n, used: u64, request: u64| PodOverRequest {
             pod: pod(n),
@@ -198,11 +210,14 @@ mod tests {
             over(3, 20, 10),
             over(4, 9, 0),
         ];
-        let (resource, text) = details(&LargestPodsInput::MemoryRead(pods).effects()).unwrap();
+        let web = Pod::new("team", "web", "00000002-1f4b-4a62-9b0e-0f7c0f5d8a11", None).unwrap();
+        let mut input = LargestPodsInput::MemoryRead(pods);
+        input.name_pods(|id| Some(&web).filter(|web| *web.uid == *id.as_str()));
+        let (resource, text) = details(&input.effects()).unwrap();
         assert_eq!(resource, Resource::Memory);
         let expected = "largest over their request: \
              pod with id 00000001-1f4b-4a62-9b0e-0f7c0f5d8a11 (900.0Mi, request 100.0Mi), \
-             pod with id 00000002-1f4b-4a62-9b0e-0f7c0f5d8a11 (700.0Mi, no request), \
+             pod team/web (700.0Mi, no request), \
              pod with id 00000003-1f4b-4a62-9b0e-0f7c0f5d8a11 (20.0Mi, request 10.0Mi)";
         assert_eq!(text, expected);
     }

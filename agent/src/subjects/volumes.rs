@@ -268,5 +268,38 @@ mod tests {
             }
         }
         assert_eq!(node.volumes.reported.len(), MAX_REMEMBERED);
+        let times = node.volumes.reported.values();
+        let first = times.min().copied();
+        // Of 1,800, the first 776 are forgotten: they had Events until 13 s.
+        assert_eq!(first, Some(at(14).boot));
+    }
+
+    #[test]
+    fn the_newest_trouble_is_reported_with_its_time_volume_and_details() {
+        let mut node = Node::new();
+        node.trouble(1, DiskTrouble::Slow);
+        assert_eq!(node.trouble(2, DiskTrouble::Errors), []);
+        let input = VolumeInput::Read {
+            device: SDB,
+            volumes: vec![(PodId::Uid(uid(1)), "data".to_owned())],
+        };
+        let trouble = VolumeTrouble {
+            disk: "sdb",
+            volume: "data",
+            trouble: DiskTrouble::Errors,
+            details: "5 of 6 requests",
+        };
+        let expected = trouble.draft(&node.pods[1], at(2).wall);
+        assert_eq!(node.on(7, input), [Effect::Event(expected)]);
+    }
+
+    #[test]
+    fn another_transition_period_applies_at_once() {
+        let mut node = Node::new();
+        node.trouble(1, DiskTrouble::Slow);
+        assert_eq!(node.read(1, &[1]), ["web-1 SlowVolume"]);
+        node.volumes.configure(Duration::from_secs(10));
+        node.trouble(11, DiskTrouble::Slow);
+        assert_eq!(node.read(11, &[1]), ["web-1 SlowVolume"]);
     }
 }

@@ -79,4 +79,25 @@ mod tests {
             assert!(!errors.update(at(now)), "no other change");
         }
     }
+
+    #[test]
+    fn a_failing_disk_is_sound_once_fewer_errors_are_recent() {
+        let at = |seconds: u64| BootNanos(seconds * 1_000_000_000);
+        let mut errors = Errors::default();
+        for second in [1, 2, 3] {
+            errors.add(at(second));
+        }
+        // Second, whether the state changes, whether the disk is failing, errors that are recent.
+        let rows = [
+            (3, true, true, 3),
+            (60, false, true, 3),
+            (61, true, false, 2),
+            (63, false, false, 0),
+        ];
+        for (now, changes, failing, recent) in rows {
+            assert_eq!(errors.update(at(now)), changes, "at {now}");
+            assert_eq!(errors.is_failing(), failing, "at {now}");
+            assert_eq!(errors.recent(at(now)), recent, "at {now}");
+        }
+    }
 }

@@ -257,6 +257,8 @@ mod tests {
             state = state.after(requests(completed, in_flight, last), None, &RULES, at(now));
             assert_eq!(state.is_stalled(), stalled, "{why}");
             assert_eq!(state.since(), since.map(at), "{why}");
+            let is_open = since.is_some() && !stalled;
+            assert_eq!(state.decided_at(&RULES).is_some(), is_open, "{why}");
         }
     }
 }

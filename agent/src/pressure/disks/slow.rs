@@ -385,18 +385,38 @@ mod tests {
 
     #[test]
     fn a_window_of_few_requests_counts_for_their_time() {
-        // Judged and slow requests of 200 ms in a window of five seconds; milliseconds that count.
-        for (judged, slow, expected) in [(1, 1, 200), (4, 3, 600), (5, 3, 5000)] {
+        // Judged and slow requests of 200 ms in a window of some milliseconds; how many of them count.
+        let rows = [
+            (1, 1, 5000, 200),
+            (4, 3, 5000, 600),
+            (5, 3, 5000, 5000),
+            // Requests that overlap.
+            (4, 4, 500, 500),
+        ];
+        for (judged, slow, length, expected) in rows {
             let few = Window {
                 judged,
                 slow,
-                ..window(5000)
+                ..window(length)
             };
             let mut slowness = Slowness::default();
             slowness.add(ended(few, 5000), at(5000));
             let expected = Duration::from_millis(expected);
             assert_eq!(slowness.slow_time(&RULES, at(5000)), expected, "{judged}");
         }
+    }
+
+    #[test]
+    fn an_answer_about_others_decides_for_the_end_of_the_last_slow_window() {
+        // Every other second: exactly enough at the end of the last one, and too little a second later.
+        let mut slowness = Slowness::default();
+        for n in 1..=15 {
+            let end = 1000 + n * 2000;
+            slowness.add(ended(window(1000), end), at(end));
+        }
+        assert!(slowness.slow_time(&RULES, at(32_900)) < RULES.slow_for);
+        assert!(slowness.update(&RULES, read(10.0, 32_900), at(32_900)));
+        assert!(slowness.is_slow());
     }
 
     #[test]
@@ -409,8 +429,15 @@ mod tests {
             percent: None,
             at: at(12_000),
         };
-        let outdated = at(17_000);
-        assert!(!slowness.update(&RULES, without_psi, outdated), "outdated");
+        let outdated = OthersWait::Read {
+            percent: None,
+            at: at(11_900),
+        };
+        assert!(
+            !slowness.update(&RULES, read(90.0, 16_000), at(17_000)),
+            "too late"
+        );
+        assert!(!slowness.update(&RULES, outdated, at(16_900)), "outdated");
         assert!(slowness.update(&RULES, without_psi, at(16_900)));
         assert!(!slowness.update(&RULES, OthersWait::Unread, at(30_000)));
         assert!(slowness.update(&RULES, OthersWait::Unread, at(30_001)));
@@ -422,7 +449,10 @@ mod tests {
     {
         let mut slowness = Slowness::default();
         let idle = OthersWait::Unread;
-        assert!(!slowness.needs_io_wait(&RULES, idle, at(1)));
+        for slow_for in [RULES.slow_for, LEAD] {
+            let rules = DiskRules { slow_for, ..RULES };
+            assert!(!slowness.needs_io_wait(&rules, idle, at(1)), "no window");
+        }
         for n in 1..=12 {
             slowness.add(ended(window(1000), n * 1000), at(n * 1000));
         }
@@ -519,10 +549,36 @@ mod tests {
     }
 
     #[test]
+    fn a_window_whose_counters_could_not_be_read_does_not_spoil_the_next_one() {
+        let mut slowness = measured(&[(10, 0, 5)]);
+        slowness.add(ended(window(1000), 2000), at(2000));
+        let mut judged = Buckets::default();
+        judged[12] = 30;
+        let read = EndedWindow {
+            totals: DiskTotals {
+                bytes: Some(20_000_000),
+                judged: Some(judged),
+            },
+            ..ended(window(1000), 3000)
+        };
+        slowness.add(read, at(3000));
+        let text = described(&slowness, LatencySource::Program);
+        assert!(
+            text.ends_with("(median 200 ms, largest 200 ms), 7.5 MB/s"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn the_text_states_the_period_and_what_is_known_without_the_program() {
         let mut slowness = Slowness::default();
-        for end in [1000, 2000, 9000] {
-            slowness.add(ended(window(1000), end), at(end));
+        for (end, longest) in [(1000, 100), (2000, 200), (9000, 150)] {
+            let longest = Duration::from_millis(longest);
+            let window = Window {
+                longest,
+                ..window(1000)
+            };
+            slowness.add(ended(window, end), at(end));
         }
         let by_program = "45 of 60 latency-sensitive requests took 20 ms or longer in 3 s of the last 9 s \
                           (largest 200 ms)";
@@ -533,11 +589,16 @@ mod tests {
     }
 
     #[test]
-    fn windows_have_a_limit() {
+    fn windows_have_a_limit_beyond_which_the_oldest_is_dropped() {
+        const MOST: u64 = MAX_WINDOWS as u64;
         let mut slowness = Slowness::default();
-        for n in 0..2 * MAX_WINDOWS as u64 {
+        for n in 0..2 * MOST {
             slowness.add(ended(window(1), n), at(n));
         }
-        assert_eq!(slowness.windows.len(), MAX_WINDOWS);
+        let ends = slowness.windows.iter().map(|slow| slow.end);
+        assert_eq!(
+            ends.collect::<Vec<_>>(),
+            (MOST..2 * MOST).map(at).collect::<Vec<_>>()
+        );
     }
 }

@@ -112,3 +112,22 @@ fn a_limit_survives_that_the_disk_is_watched_again_but_no_other_limit_or_disk() 
     let replaced = run.on(11, listed(vec![disk("sdc", 0)]));
     assert_eq!(written(&replaced), [], "another disk, same number");
 }
+
+#[test]
+fn a_limit_ends_with_the_disk_or_with_the_fixed_limit_that_it_is_based_on() {
+    let listed = |disks| DiskInput::Listed(Some(disks));
+    let mut run = run();
+    run.on(5, latency(0, 10_000));
+    run.on(6, listed(vec![rotational("sdb", 16)]));
+    let again = run.on(7, listed(vec![disk("sda", 0)]));
+    assert_eq!(writes(&again), ["forget 8:16", "watch sda"]);
+    assert_eq!(written(&again), [], "a new disk");
+
+    let mut other = settings();
+    other.rotational_slow = SlowLimit::Auto;
+    run.on(8, DiskInput::Configured(other));
+    run.on(8, latency(0, 10_000));
+    let rotates = run.on(9, listed(vec![rotational("sda", 0)]));
+    assert_eq!(writes(&rotates), ["watch sda"]);
+    assert_eq!(written(&rotates), [], "by another fixed limit");
+}
