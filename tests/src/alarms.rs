@@ -21,6 +21,7 @@ pub mod record;
 pub mod runner;
 mod site;
 mod unwell;
+mod volumes;
 
 pub use site::Site;
 
@@ -45,7 +46,13 @@ impl Workload {
 }
 
 /// Those that need programs, or a disk as fast as a real one.
-const ONLY_HERE: [&str; 3] = ["fstrim", "read-only-nodefs", "saturated-disk"];
+const ONLY_HERE: [&str; 5] = [
+    "fstrim",
+    "read-only-nodefs",
+    "saturated-disk",
+    "saturated-nodefs-on-loop",
+    "saturated-volume",
+];
 
 /// Prepares a workload.
 pub type SetUp = Box<dyn Fn(&Site) -> io::Result<Prepared> + Send + Sync>;
@@ -123,6 +130,15 @@ pub enum Expected {
         /// What its Event must contain.
         culprit: Option<&'static str>,
     },
+    /// Every condition stays False, and a pod has an Event about the disk of its volume.
+    PodEvent {
+        /// Its reason.
+        reason: &'static str,
+        /// The pod.
+        pod: &'static str,
+        /// After the fault at the latest.
+        within: Duration,
+    },
 }
 
 type Load = Box<dyn FnOnce(&Control) -> io::Result<String> + Send>;
@@ -188,6 +204,7 @@ impl Control {
 pub fn workloads(pace: Pace) -> Vec<Workload> {
     let mut all = healthy::workloads();
     all.extend(unwell::workloads(pace));
+    all.extend(volumes::workloads(pace));
     all.retain(|workload| pace.form == Form::Full || workload.form == Form::Short);
     all
 }
