@@ -23,6 +23,7 @@ pub mod runner;
 pub(crate) mod site;
 mod stalls;
 pub(crate) mod unwell;
+mod volumes;
 
 pub use site::Site;
 
@@ -51,7 +52,12 @@ impl Workload {
 }
 
 /// Those that need programs, or a disk as fast as a real one.
-const ONLY_HERE: [&str; 2] = ["read-only-nodefs", "saturated-disk"];
+const ONLY_HERE: [&str; 4] = [
+    "read-only-nodefs",
+    "saturated-disk",
+    "saturated-nodefs-on-loop",
+    "saturated-volume",
+];
 /// Of the full form, those that a virtual machine also runs.
 const ALSO_IN_MACHINES: [&str; 4] = [
     "page-cache-node",
@@ -135,6 +141,15 @@ pub enum Expected {
         within: Duration,
         /// What its Event must contain.
         culprit: Option<&'static str>,
+    },
+    /// Every condition stays False, and a pod has an Event about the disk of its volume.
+    PodEvent {
+        /// Its reason.
+        reason: &'static str,
+        /// The pod.
+        pod: &'static str,
+        /// After the fault at the latest.
+        within: Duration,
     },
 }
 
@@ -220,6 +235,7 @@ pub fn workloads(pace: Pace) -> Vec<Workload> {
     let mut all = healthy::workloads();
     all.extend(unwell::workloads(pace));
     all.extend(stalls::workloads());
+    all.extend(volumes::workloads(pace));
     all.retain(|workload| pace.form == Form::Full || workload.form == Form::Short);
     all
 }

@@ -58,6 +58,30 @@ pub fn is_false(api: &ApiServer, condition: &str) -> bool {
     View::of(api, site::NODE).status(condition) == "False"
 }
 
+/// When the first Event of this pod with this reason came in, since boot, and its message.
+pub fn pod_event(api: &ApiServer, pod: &str, reason: &str) -> Option<(Duration, String)> {
+    let created = api.requests_where(|request| request.method == "POST");
+    created.into_iter().find_map(|request| {
+        let event = request.body?;
+        let object = &event["involvedObject"];
+        let is_it = object["kind"] == "Pod" && object["name"] == pod && event["reason"] == reason;
+        let message = event["message"].as_str()?.to_owned();
+        is_it.then_some((request.at, message))
+    })
+}
+
+/// The disks that the metrics report as unhealthy, with their states.
+pub async fn unhealthy(address: &str) -> Vec<String> {
+    const NAME: &str = "nodepulse_disk_unhealthy";
+    let Ok(stream) = TcpStream::connect(address).await else {
+        return Vec::new();
+    };
+    let answer = exchange(stream, &request("GET", "/metrics")).await;
+    let lines = answer.body.lines();
+    let unhealthy = lines.filter(|line| line.starts_with(NAME) && line.ends_with(" 1"));
+    unhealthy.map(str::to_owned).collect()
+}
+
 /// The first message of an Event of the Node with this reason.
 pub fn event_message(api: &ApiServer, reason: &str) -> Option<String> {
     let events = api.list(crate::view::EVENTS).into_iter();

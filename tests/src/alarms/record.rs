@@ -58,7 +58,7 @@ impl Outcome {
     /// Compares the conditions that were True with what was expected.
     pub fn judge(expected: Expected, alarms: &[Alarm], latency: Option<Duration>) -> Verdict {
         let (wanted, within) = match expected {
-            Expected::NoAlarm => (None, Duration::ZERO),
+            Expected::NoAlarm | Expected::PodEvent { .. } => (None, Duration::ZERO),
             Expected::Alarm {
                 condition,
                 reason,
@@ -71,6 +71,15 @@ impl Outcome {
         };
         if let Some(alarm) = alarms.iter().find(|alarm| !is_wanted(alarm)) {
             return Verdict::Failed(format!("{} was True: {}", alarm.condition, words(alarm)));
+        }
+        if let Expected::PodEvent { reason, within, .. } = expected {
+            return match latency {
+                None => Verdict::Failed(format!("the pod has no Event {reason}")),
+                Some(after) if after > within => {
+                    Verdict::Failed(format!("the pod had it after {after:.1?}, not {within:?}"))
+                }
+                Some(_) => Verdict::Ok,
+            };
         }
         match (wanted, latency) {
             (None, _) => Verdict::Ok,
@@ -93,6 +102,9 @@ impl Outcome {
                 within,
                 ..
             } => format!("{condition} ({reason}) within {within:?}"),
+            Expected::PodEvent { reason, within, .. } => {
+                format!("no condition, Event {reason} within {within:?}")
+            }
         }
     }
 
@@ -245,7 +257,18 @@ mod tests {
                 Err("DiskIOPressure was True: Other"),
             ),
         ];
-        for (expected, alarms, latency, wanted) in rows {
+        let volume = Expected::PodEvent {
+            reason: "SlowVolume",
+            pod: "database",
+            within: Duration::from_secs(18),
+        };
+        let of_pod = [
+            (volume, vec![], seconds(16), Ok(())),
+            (volume, vec![], seconds(19), Err("after 19.0s, not 18s")),
+            (volume, vec![], None, Err("no Event SlowVolume")),
+            (volume, slow(), seconds(16), Err("DiskIOPressure was True")),
+        ];
+        for (expected, alarms, latency, wanted) in rows.into_iter().chain(of_pod) {
             match (Outcome::judge(expected, &alarms, latency), wanted) {
                 (Verdict::Ok, Ok(())) => {}
                 (Verdict::Failed(why), Err(words)) if why.contains(words) => {}

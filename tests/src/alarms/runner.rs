@@ -88,7 +88,7 @@ impl Runner {
 
         let alarms = observed::alarms(&api);
         let slow_windows = observed::slow_windows(&address).await;
-        let latency = latency(workload.expected, &alarms, ended.began);
+        let latency = latency(&api, workload.expected, ended.began);
         let mut verdict = Outcome::judge(workload.expected, &alarms, latency);
         let mut detail = String::new();
         match ended.load {
@@ -96,7 +96,7 @@ impl Runner {
             Err(err) => verdict = Verdict::Failed(format!("the load failed: {err}")),
         }
         if verdict == Verdict::Ok {
-            match self.event(&api, workload.expected).await {
+            match self.event(&api, &address, workload.expected).await {
                 Ok(message) => detail = format!("{} {message}", detail.trim()),
                 Err(why) => verdict = Verdict::Failed(why),
             }
@@ -167,13 +167,28 @@ impl Runner {
         (agent, address)
     }
 
-    /// Waits for the Event of the condition, which names the culprit. Returns its message.
-    async fn event(&self, api: &ApiServer, expected: Expected) -> Result<String, String> {
-        let Expected::Alarm {
-            reason, culprit, ..
-        } = expected
-        else {
-            return Ok(String::new());
+    /// Waits for the Event of the condition, which names the culprit, or takes that of the pod. Returns its
+    /// message.
+    async fn event(
+        &self,
+        api: &ApiServer,
+        address: &str,
+        expected: Expected,
+    ) -> Result<String, String> {
+        let (reason, culprit) = match expected {
+            Expected::NoAlarm => return Ok(String::new()),
+            Expected::Alarm {
+                reason, culprit, ..
+            } => (reason, culprit),
+            Expected::PodEvent { reason, pod, .. } => {
+                let event = observed::pod_event(api, pod, reason);
+                let message = event.map(|(_, message)| message).unwrap_or_default();
+                let unhealthy = observed::unhealthy(address).await.join(", ");
+                if unhealthy.is_empty() {
+                    return Err("no disk is unhealthy by the metrics".to_owned());
+                }
+                return Ok(format!("{message} ({unhealthy})"));
+            }
         };
         let named = |api: &ApiServer| {
             let message = observed::event_message(api, reason)?;
@@ -241,21 +256,15 @@ impl RunningLoad {
                 let _alarm: Option<Alarm> = wait(api, SETTLE, any).await;
                 load
             }
-            Expected::Alarm {
-                condition, within, ..
-            } => {
-                let is_true = |api: &ApiServer| {
-                    let mut alarms = observed::alarms(api).into_iter();
-                    alarms.find(|alarm| alarm.condition == condition)
-                };
-                let becomes_true = wait(api, within + PATIENCE, is_true);
-                tokio::pin!(becomes_true);
+            Expected::Alarm { within, .. } | Expected::PodEvent { within, .. } => {
+                let happened = wait(api, within + PATIENCE, |api| happened(api, expected));
+                tokio::pin!(happened);
                 let ended = tokio::select! {
-                    _ = &mut becomes_true => None,
+                    _ = &mut happened => None,
                     ended = &mut load => Some(joined(ended)),
                 };
                 if let Some(Ok(_)) = ended {
-                    becomes_true.await;
+                    happened.await;
                 }
                 drop(notice);
                 let load = match ended {
@@ -294,11 +303,24 @@ async fn end(api: &ApiServer, expected: Expected, within: Duration) -> Option<Du
     Some(api.now().saturating_sub(start))
 }
 
-/// From the fault to the condition.
-fn latency(expected: Expected, alarms: &[Alarm], began: Option<BootNanos>) -> Option<Duration> {
-    let Expected::Alarm { condition, .. } = expected else {
-        return None;
-    };
-    let alarm = alarms.iter().find(|alarm| alarm.condition == condition)?;
-    Some(alarm.at.saturating_sub(Duration::from_nanos(began?.0)))
+/// When the condition that is expected was True, or the Event of the pod came in.
+fn happened(api: &ApiServer, expected: Expected) -> Option<Duration> {
+    match expected {
+        Expected::NoAlarm => None,
+        Expected::Alarm { condition, .. } => {
+            let mut alarms = observed::alarms(api).into_iter();
+            let alarm = alarms.find(|alarm| alarm.condition == condition)?;
+            Some(alarm.at)
+        }
+        Expected::PodEvent { pod, reason, .. } => {
+            let (at, _) = observed::pod_event(api, pod, reason)?;
+            Some(at)
+        }
+    }
+}
+
+/// From the fault to the condition or the Event.
+fn latency(api: &ApiServer, expected: Expected, began: Option<BootNanos>) -> Option<Duration> {
+    let at = happened(api, expected)?;
+    Some(at.saturating_sub(Duration::from_nanos(began?.0)))
 }

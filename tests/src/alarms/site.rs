@@ -24,6 +24,18 @@ pub const PODS: [(&str, &str); 3] = [
     ("other", "0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a13"),
 ];
 
+/// The pod with a volume, if there is one.
+pub const POD_WITH_VOLUME: &str = "database";
+
+/// The directory of the pod with a volume, below the kubelet's.
+pub fn pod_directory() -> String {
+    let mut pods = PODS.into_iter();
+    let (_, uid) = pods
+        .find(|(name, _)| *name == POD_WITH_VOLUME)
+        .unwrap_or(PODS[0]);
+    format!("pods/{uid}")
+}
+
 /// Where a workload runs. Everything is removed on drop.
 pub struct Site {
     directory: tempfile::TempDir,

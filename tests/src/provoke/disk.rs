@@ -256,7 +256,7 @@ impl Drop for Mount {
 pub struct Mounted {
     at: PathBuf,
     /// Removed after the file system.
-    _under: Option<Loop>,
+    under: Option<Loop>,
 }
 
 impl Mounted {
@@ -270,7 +270,7 @@ impl Mounted {
         mount(Some(node), at, Some("ext4"), flags, None::<&str>)?;
         Ok(Self {
             at: at.to_owned(),
-            _under: Some(under),
+            under: Some(under),
         })
     }
 
@@ -280,7 +280,17 @@ impl Mounted {
         mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options))?;
         Ok(Self {
             at: at.to_owned(),
-            _under: None,
+            under: None,
+        })
+    }
+}
+
+impl Mounted {
+    /// Sends its requests to the disk at once, instead of to the page cache below the loop device.
+    pub fn bypass_cache(&self) -> io::Result<()> {
+        self.under.iter().try_for_each(|under| {
+            let args = ["--direct-io=on".as_ref(), under.node.as_os_str()];
+            tool("losetup", &args).map(drop)
         })
     }
 }
