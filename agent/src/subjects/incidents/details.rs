@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Sent ── the API server has the Event ──► Delivered ── details are read ──► added
-//!   └── too old, or another read less than INTERVAL ago ──► no details
+//!   └── too old, or another read is under way or began less than INTERVAL ago ──► no details
 //! ```
 //!
 //! One incident can have an Event on the Node and one on the Pod. Both get what was read once.
@@ -69,6 +69,13 @@ struct Read {
     asked: BootNanos,
     /// `None`: not answered yet.
     found: Option<KillDetails>,
+}
+
+impl Read {
+    /// An answer does not name its incident, so there is one query at a time. Each is answered.
+    fn is_recent(&self, now: BootNanos) -> bool {
+        self.found.is_none() || now.since(self.asked) < INTERVAL
+    }
 }
 
 /// The Events that may get details.
@@ -165,7 +172,7 @@ impl Details {
 
     fn is_too_soon(&self, stamp: Stamp, now: BootNanos) -> bool {
         let last = self.last.as_ref();
-        last.is_some_and(|last| last.stamp != stamp && now.since(last.asked) < INTERVAL)
+        last.is_some_and(|last| last.stamp != stamp && last.is_recent(now))
     }
 }
 

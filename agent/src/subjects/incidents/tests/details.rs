@@ -178,6 +178,24 @@ fn of_a_storm_one_incident_in_two_seconds_gets_details() {
 }
 
 #[test]
+fn what_is_read_late_about_one_incident_is_not_added_to_another() {
+    let mut incidents = started(NodeEvents::Off);
+    let mut sent = |ms| {
+        let incident = limited(ms, LimitOwner::Container);
+        ids(&incidents.on(happened(incident), at(ms)))[0].map(|id| {
+            let effects = incidents.on(In::Delivered(id), at(ms + 1));
+            (id, queries(&effects).len(), amendments(effects).len())
+        })
+    };
+    let (first, queried, _) = sent(0).unwrap();
+    assert_eq!(queried, 1);
+    assert_eq!(sent(3000), None, "the helper thread still reads");
+    let amended = amendments(incidents.on(found(), at(4000)));
+    let amended: Vec<_> = amended.into_iter().map(|of| of.id).collect();
+    assert_eq!(amended, [first]);
+}
+
+#[test]
 fn events_that_are_delivered_late_or_never_get_no_details() {
     let mut incidents = started(NodeEvents::Off);
     let mut all = Vec::new();
