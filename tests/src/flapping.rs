@@ -1,4 +1,5 @@
-//! Conditions that begin and end again and again, and when the API server has each of them.
+//! Conditions that begin and end again and again, and when the API server has each of them: here in
+//! simulated time, in [`real`] on this machine.
 
 use std::time::Duration;
 
@@ -11,6 +12,9 @@ use crate::api_server::ApiServer;
 use crate::host_root::MadeUpHost;
 use crate::node::{Running, pass};
 use crate::view::View;
+
+pub mod real;
+pub mod resource;
 
 /// The name of the Node.
 const NODE: &str = "worker-1";

@@ -15,6 +15,7 @@ use crate::repo::{Repo, command};
 use crate::run;
 
 mod api;
+mod flapping;
 mod kernel;
 mod kills;
 mod report;
@@ -47,6 +48,8 @@ enum What {
     Kernel(kernel::Args),
     /// Measure the time from a kill to the API server
     Kills(kills::Args),
+    /// Measure how late conditions that flap are reported
+    Flapping(flapping::Args),
 }
 
 /// The cost of an idle agent.
@@ -73,6 +76,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     match &args.what {
         Some(What::Kernel(args)) => kernel::main(args),
         Some(What::Kills(args)) => kills::main(args),
+        Some(What::Flapping(args)) => flapping::main(args),
         None => idle(&args.idle),
     }
 }
