@@ -105,6 +105,22 @@ impl Provoke {
         )
     }
 
+    /// The same with this `oom_score_adj`.
+    pub fn allocate_with_score(&self, cgroup: &Path, score: i64, bytes: u64) -> io::Result<Crowd> {
+        let mut command = self.command();
+        command.args(["score", &score.to_string(), "allocate"]);
+        started(command.arg(cgroup).arg(bytes.to_string()))
+    }
+
+    /// Starts the program with these words: see [`Provoke::run`]. `main CGROUP` is a parent inside that
+    /// cgroup that lives until the result is dropped, and `score NUMBER` sets `oom_score_adj`.
+    pub fn start(&self, words: &[&str]) -> io::Result<Running> {
+        let mut command = self.command();
+        command.args(words).stdin(Stdio::piped());
+        let child = command.stdout(Stdio::null()).spawn()?;
+        Ok(Running { child })
+    }
+
     /// A process inside `cgroup` that reads `file` again and again, until the result is dropped.
     pub fn thrash_in(&self, cgroup: &Path, file: &Path) -> io::Result<Crowd> {
         started(self.command().arg("thrash").arg(cgroup).arg(file))
@@ -151,6 +167,19 @@ impl Drop for Load {
     fn drop(&mut self) {
         // It may have ended already; waiting shows.
         drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A program that runs until its input ends, which it does on drop, or until it is killed.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
         drop(self.child.wait());
     }
 }
