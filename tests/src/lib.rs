@@ -29,6 +29,7 @@ pub mod host_root;
 pub mod hostile;
 pub mod http1;
 pub mod hung_files;
+pub mod kill_combinations;
 pub mod loaded;
 pub mod logged;
 pub mod made_up;

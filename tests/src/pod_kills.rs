@@ -32,6 +32,11 @@ use crate::provoke::{Crowd, Provoke};
 use crate::tape::Tape;
 use crate::view::View;
 
+mod details;
+
+pub use details::details_after;
+use details::is_detailed;
+
 const MIB: u64 = 1 << 20;
 /// Enough for the program itself, and soon full.
 const LIMIT: u64 = 8 * MIB;
@@ -308,13 +313,36 @@ impl Cluster {
         eaten.await.expect("no panic").expect("a process");
     }
 
+    /// So many processes in the container of a pod, whose limit leaves room for one more to be killed.
+    pub fn crowded(&self, pod: usize, processes: u32) -> Crowd {
+        let container = cgroup(pod, 0);
+        self.tree.unlimit(&container).expect("no limit");
+        let crowd = Provoke::sleepers_in(&self.tree.dir(&container), processes);
+        let crowd = crowd.expect("processes");
+        let used = self.tree.usage(&container).expect("memory in use");
+        self.tree.limit(&container, used + LIMIT).expect("a limit");
+        crowd
+    }
+
+    /// One kill in each of the first pods, with more than the interval of reads between them. Returns how
+    /// long after the answer to each Event the patch with its details was answered.
+    pub async fn kill_for_details(&self, kills: usize) -> Vec<Duration> {
+        const INTERVAL: Duration = Duration::from_millis(2100);
+        let before = details_after(&self.api).len();
+        for n in 0..kills {
+            tokio::time::sleep(INTERVAL).await;
+            self.kill_below(n % self.pods.len(), &["namespace"]).await;
+            let is_added = |api: &ApiServer| (details_after(api).len() > before + n).then_some(());
+            self.api.wait_for(SOON, "details of a kill", is_added).await;
+        }
+        details_after(&self.api).split_off(before)
+    }
+
     /// The messages of Events with details.
     pub fn detailed(&self) -> Vec<String> {
         let all = self.pods.iter().flat_map(|(pod, _)| pod.events(&self.api));
         let messages = all.map(|event| event["message"].to_string());
-        messages
-            .filter(|message| message.contains("In use after the kill: "))
-            .collect()
+        messages.filter(|message| is_detailed(message)).collect()
     }
 
     /// Kills in Events, by pod.

@@ -97,6 +97,20 @@ impl Provoke {
         started(self.command().arg("wait").arg(cgroup))
     }
 
+    /// So many processes inside `cgroup` that do nothing, until the result is dropped. They are forks of
+    /// a shell, which need less memory and time than programs.
+    pub fn sleepers_in(cgroup: &Path, count: u32) -> io::Result<Crowd> {
+        const FORKS: &str = "exec 3<&0; echo $$ > \"$1\"; n=0
+            while [ $n -lt $2 ]; do { read -r _ <&3; } & n=$((n+1)); done
+            printf .; read -r _ <&3; wait";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", FORKS, "sh"]);
+        shell
+            .arg(cgroup.join("cgroup.procs"))
+            .arg(count.to_string());
+        started(&mut shell)
+    }
+
     /// A process inside `cgroup` with `bytes` of allocated memory, until the result is dropped.
     pub fn allocate_in(&self, cgroup: &Path, bytes: u64) -> io::Result<Crowd> {
         started(
@@ -105,6 +119,22 @@ impl Provoke {
                 .arg(cgroup)
                 .arg(bytes.to_string()),
         )
+    }
+
+    /// The same with this `oom_score_adj`.
+    pub fn allocate_with_score(&self, cgroup: &Path, score: i64, bytes: u64) -> io::Result<Crowd> {
+        let mut command = self.command();
+        command.args(["score", &score.to_string(), "allocate"]);
+        started(command.arg(cgroup).arg(bytes.to_string()))
+    }
+
+    /// Starts the program with these words: see [`Provoke::run`]. `main CGROUP` is a parent inside that
+    /// cgroup that lives until the result is dropped, and `score NUMBER` sets `oom_score_adj`.
+    pub fn start(&self, words: &[&str]) -> io::Result<Running> {
+        let mut command = self.command();
+        command.args(words).stdin(Stdio::piped());
+        let child = command.stdout(Stdio::null()).spawn()?;
+        Ok(Running { child })
     }
 
     /// A process inside `cgroup` that reads `file` again and again, until the result is dropped.
@@ -153,6 +183,19 @@ impl Drop for Load {
     fn drop(&mut self) {
         // It may have ended already; waiting shows.
         drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// A program that runs until its input ends, which it does on drop, or until it is killed.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
         drop(self.child.wait());
     }
 }

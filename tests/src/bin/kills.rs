@@ -20,6 +20,9 @@ struct Args {
     /// Kills in each pod: from the tenth on the messages of a pod are combined.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(2..10))]
     each: u8,
+    /// Kills after which the time until their details were added is measured, one in two seconds.
+    #[arg(long, default_value_t = 30)]
+    details: usize,
 }
 
 fn main() -> ExitCode {
@@ -45,11 +48,14 @@ async fn measure(args: &Args) -> Value {
     let (_, bare) = cluster
         .kill_one_by_one(args.pods * usize::from(args.each))
         .await;
-    let ways = ways(&stop(agent).await);
+    let details = cluster.kill_for_details(args.details).await;
+    let mut ways = ways(&stop(agent).await);
+    ways.truncate(args.pods * usize::from(args.each));
     let (asking, knowing) = ways.split_at(args.pods.min(ways.len()));
     json!({
         "bare": figures(bare),
         "knowing": { "first": figures(firsts(knowing)), "whole": figures(wholes(knowing)) },
+        "details": figures(details),
         "asking": { "first": figures(firsts(asking)), "whole": figures(wholes(asking)) },
     })
 }

@@ -20,7 +20,15 @@ fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
     // Cgroups and processes may be called anything.
     let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
-    let done = match args.as_slice() {
+    if let Err(err) = run(&args) {
+        eprintln!("provoke {args:?}: {err}");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn run(words: &[&[u8]]) -> io::Result<()> {
+    match words {
         [b"eat", cgroup, bytes] => eat(cgroup, bytes),
         [b"eat", cgroup, bytes, name] => called(name).and_then(|()| eat(cgroup, bytes)),
         [b"allocate", cgroup, bytes] => allocate(cgroup, bytes),
@@ -35,19 +43,20 @@ fn main() -> ExitCode {
         [b"fork", cgroup, count] => fork(cgroup, count),
         [b"bomb", cgroup] => join(cgroup).and_then(|()| bomb()),
         [b"parent", cgroup, rest @ ..] => join(cgroup).and_then(|()| child(rest)),
+        [b"main", cgroup, rest @ ..] => join(cgroup)
+            .and_then(|()| child(rest))
+            .and_then(|()| stand()),
         [b"namespace", rest @ ..] => namespace(rest),
+        [b"score", score, rest @ ..] => {
+            fs::write("/proc/self/oom_score_adj", score).and_then(|()| run(rest))
+        }
         _ => Err(io::Error::other(
             "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | crowd COUNT | \
              storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
-             thrash CGROUP FILE | parent CGROUP COMMAND | namespace COMMAND | \
-             load CGROUP NAME [ARGUMENT…]",
+             thrash CGROUP FILE | parent CGROUP COMMAND | main CGROUP COMMAND | \
+             namespace COMMAND | score NUMBER COMMAND | load CGROUP NAME [ARGUMENT…]",
         )),
-    };
-    if let Err(err) = done {
-        eprintln!("provoke {args:?}: {err}");
-        return ExitCode::FAILURE;
     }
-    ExitCode::SUCCESS
 }
 
 fn run_load(name: &[u8], arguments: &[&[u8]]) -> io::Result<()> {

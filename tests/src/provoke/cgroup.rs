@@ -104,6 +104,30 @@ impl CgroupTree {
         fs::write(self.dir(below).join(file), bytes.to_string())
     }
 
+    /// Removes the limit of the memory of the cgroup `below`.
+    pub fn unlimit(&self, below: impl AsRef<Path>) -> io::Result<()> {
+        let (file, none) = match self.version {
+            Version::V1 => ("memory.limit_in_bytes", "-1"),
+            Version::V2 => ("memory.max", "max"),
+        };
+        fs::write(self.dir(below).join(file), none)
+    }
+
+    /// Memory of the cgroup `below` that is in use.
+    pub fn usage(&self, below: impl AsRef<Path>) -> io::Result<u64> {
+        let file = match self.version {
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
+        };
+        let text = fs::read_to_string(self.dir(below).join(file))?;
+        text.trim().parse().map_err(io::Error::other)
+    }
+
+    /// Whether this machine has cgroup v2 for it.
+    pub fn is_version_2(&self) -> bool {
+        self.version == Version::V2
+    }
+
     /// Processes of the cgroup `below` that were OOM-killed, as the kernel counts
     /// them. What is below it does not count.
     pub fn kills(&self, below: impl AsRef<Path>) -> io::Result<u64> {

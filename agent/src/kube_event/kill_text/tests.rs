@@ -109,11 +109,11 @@ fn the_message_names_the_limit_by_its_owner() {
 #[test]
 fn the_message_contains_what_can_be_done() {
     use LimitOwner::{Container, Other, Pod, PodsCgroup};
-    let own = |what, limit| {
+    let advice = |what, limit| {
         format!("If the {what} needs more memory, raise {limit} (resources.limits.memory).")
     };
-    let container = own("container", "its limit");
-    let pod = own("pod", "the limits of its containers");
+    let container = advice("container", "its limit");
+    let pod = advice("pod", "the limits of its containers");
     let pods = format!("This was not a limit of the pod. {PODS_ARE_SHORT}");
     #[rustfmt::skip]
     let rows = [

@@ -1,0 +1,327 @@
+//! Reads the message of a kill's Event from the first word to the last.
+
+use std::ops::RangeInclusive;
+
+use super::sizes::{CONTAINER, LEFT, MIB, MORE, Neighbour, POD};
+use super::{Combination, LimitOf, Outcome, Qos};
+
+/// What a message must contain.
+#[derive(Debug)]
+pub struct Facts<'a> {
+    pub combination: Combination,
+    /// The limit of all pods.
+    pub all_pods: u64,
+    /// The process of the other container.
+    pub proxy: u32,
+    /// The process of the container that was there before.
+    pub helper: u32,
+    /// Kills that the kernel has counted in the container.
+    pub kills: u64,
+    pub neighbours: &'a [Neighbour],
+}
+
+/// What is left of a message.
+struct Reader<'a> {
+    whole: &'a str,
+    rest: &'a str,
+}
+
+/// Pages that are counted in several places, or late.
+const SLACK: u64 = 4 * MIB;
+/// The program of a process itself.
+const PROGRAM: u64 = 12 * MIB;
+
+impl Facts<'_> {
+    /// Panics unless `message` is right, as a whole.
+    pub fn check(&self, message: &str) {
+        assert!(message.len() <= 1024, "{} bytes", message.len());
+        let mut reader = Reader {
+            whole: message,
+            rest: message,
+        };
+        self.first_sentence(&mut reader);
+        self.advice(&mut reader);
+        match self.combination.limit {
+            LimitOf::Container | LimitOf::Pod => self.of_cgroup(&mut reader),
+            LimitOf::AllPods | LimitOf::Node => self.of_pods(&mut reader),
+        }
+        self.victims(&mut reader);
+        reader.text("It requested more memory itself.");
+        assert_eq!(reader.rest, "", "{message}");
+    }
+
+    fn first_sentence(&self, reader: &mut Reader<'_>) {
+        let kills = self.kills;
+        let restarts = "so the container restarts unless the pod's restartPolicy is Never. ";
+        let (killed, subject, means) = match self.combination.outcome {
+            Outcome::MainProcess => (
+                "Container web was killed".to_owned(),
+                "it",
+                format!("; its main process died, {restarts}"),
+            ),
+            Outcome::ChildProcess => (
+                "A process in container web was killed".to_owned(),
+                "the container",
+                "; the main process is alive, and the container continues to run. ".to_owned(),
+            ),
+            Outcome::WholeContainer => (
+                format!("Container web was killed ({kills} processes together)"),
+                "it",
+                format!(
+                    "; all its processes were killed as a group (memory.oom.group), {restarts}"
+                ),
+            ),
+        };
+        reader.text(&format!("{killed} because "));
+        let limit = match self.combination.limit {
+            LimitOf::Container => {
+                reader.text(&format!("{subject} reached its memory limit of "));
+                Some(CONTAINER)
+            }
+            LimitOf::Pod => {
+                reader.text("the pod reached its memory limit of ");
+                Some(POD)
+            }
+            LimitOf::AllPods => {
+                reader.text("all pods on the node together reached their memory limit of ");
+                Some(self.all_pods)
+            }
+            LimitOf::Node => {
+                reader.text("the node was out of memory");
+                None
+            }
+        };
+        if let Some(limit) = limit {
+            reader.size(limit - rounding(limit)..=limit + rounding(limit));
+            reader.text(" (");
+            reader.size(limit - limit / 8..=limit + rounding(limit));
+            reader.text(" in use)");
+        }
+        reader.text(&means);
+    }
+
+    fn advice(&self, reader: &mut Reader<'_>) {
+        reader.text(match self.combination.limit {
+            LimitOf::Container => {
+                "If the container needs more memory, raise its limit (resources.limits.memory). "
+            }
+            LimitOf::Pod => {
+                "If the pod needs more memory, raise the limits of its containers \
+                 (resources.limits.memory). "
+            }
+            LimitOf::AllPods => {
+                "This was not a limit of the pod. Raise the requests of pods that use more memory than \
+                 they request, or limit them. "
+            }
+            LimitOf::Node => {
+                "This was not a limit of the pod. Raise the requests of pods that use more memory than \
+                 they request, limit them, or reserve more memory for the system. "
+            }
+        });
+    }
+
+    /// The memory by kind, and the processes that are left.
+    fn of_cgroup(&self, reader: &mut Reader<'_>) {
+        let limit = match self.combination.limit {
+            LimitOf::Container => CONTAINER,
+            _ => POD,
+        };
+        let is_container = self.combination.limit == LimitOf::Container;
+        let is_group = self.combination.outcome == Outcome::WholeContainer;
+        // What those that live on have allocated.
+        let least = match (is_container, is_group) {
+            (true, true) => 0,
+            (true, false) => super::sizes::HELPER,
+            (false, _) => super::sizes::PROXY,
+        };
+        reader.text("In use after the kill: ");
+        reader.size(least..=limit);
+        reader.text(" anonymous memory (heaps and stacks), ");
+        reader.size(0..=limit);
+        reader.text(" file cache, ");
+        reader.size(0..=MIB);
+        reader.text(" shared memory (such as an emptyDir of medium Memory)");
+        for kind in [" kernel memory", " socket buffers"] {
+            // Which of them there are depends on the kernel's version.
+            if reader.rest.starts_with(", ") {
+                reader.text(", ");
+                reader.size(0..=limit);
+                reader.text(kind);
+            }
+        }
+        reader.text(". ");
+        let expected: &[u32] = match (is_container, is_group) {
+            (true, true) => &[],
+            (true, false) => &[self.helper],
+            (false, true) => &[self.proxy],
+            (false, false) => &[self.proxy, self.helper],
+        };
+        let found = reader.processes(limit);
+        for pid in expected {
+            assert!(found.contains(pid), "{pid}: {}", reader.whole);
+        }
+        if !is_container {
+            assert_eq!(found.first(), Some(&self.proxy), "{}", reader.whole);
+        }
+        let most = match self.combination.outcome {
+            Outcome::MainProcess | Outcome::WholeContainer => expected.len(),
+            // The main process.
+            Outcome::ChildProcess => expected.len() + 1,
+        };
+        assert_eq!(found.len(), most, "{}", reader.whole);
+    }
+
+    /// The five pods that use most over their request.
+    fn of_pods(&self, reader: &mut Reader<'_>) {
+        reader.text("The pods that use most memory over their request: ");
+        // While the victim releases its memory, its pod may be one of the five.
+        let subject = format!("shop/{} (", self.combination.name());
+        let mut neighbours = self.neighbours.iter();
+        for n in 0..5 {
+            reader.text(if n == 0 { "" } else { ", " });
+            if self.combination.qos == Qos::BestEffort && reader.rest.starts_with(&subject) {
+                reader.text(&subject);
+                reader.size(0..=MORE);
+                reader.text(" without a request)");
+                continue;
+            }
+            let pod = neighbours.next().expect("a neighbour");
+            reader.text(&format!("shop/{} (", pod.name));
+            reader.size(pod.allocates - rounding(pod.allocates)..=pod.allocates + SLACK);
+            if pod.request == 0 {
+                reader.text(" without a request)");
+            } else {
+                reader.text(" with a request of ");
+                reader.size(pod.request - rounding(pod.request)..=pod.request + MIB);
+                reader.text(")");
+            }
+        }
+        reader.text(". ");
+    }
+
+    fn victims(&self, reader: &mut Reader<'_>) {
+        if self.combination.outcome == Outcome::WholeContainer && self.kills > 1 {
+            reader.text("The processes were ");
+            let named: Vec<u32> = (0..self.kills)
+                .map(|n| {
+                    reader.text(if n == 0 { "" } else { ", " });
+                    let pid = reader.number();
+                    reader.text(" (provoke)");
+                    pid
+                })
+                .collect();
+            reader.text(". ");
+            assert!(named.contains(&self.helper), "{}", reader.whole);
+            return;
+        }
+        reader.text("Process ");
+        let pid = reader.number();
+        assert!(
+            ![self.helper, self.proxy].contains(&pid),
+            "{}",
+            reader.whole
+        );
+        reader.text(" (provoke) of UID 0 had ");
+        let most = match self.combination.limit {
+            LimitOf::Container => CONTAINER,
+            LimitOf::Pod => POD,
+            LimitOf::AllPods => LEFT + SLACK,
+            LimitOf::Node => MORE,
+        };
+        reader.size(most.min(LEFT) / 4..=most);
+        reader.text(" of anonymous memory, ");
+        reader.size(0..=PROGRAM);
+        reader.text(" of file cache and ");
+        reader.size(0..=MIB);
+        reader.text(" of shared memory. ");
+    }
+}
+
+/// A size is printed with one digit after the point.
+const fn rounding(size: u64) -> u64 {
+    if size < 1 << 30 {
+        MIB / 10
+    } else {
+        (1 << 30) / 10
+    }
+}
+
+impl Reader<'_> {
+    fn text(&mut self, expected: &str) {
+        let Some(rest) = self.rest.strip_prefix(expected) else {
+            panic!(
+                "{expected:?} expected at {:?} of {:?}",
+                self.rest, self.whole
+            );
+        };
+        self.rest = rest;
+    }
+
+    fn number(&mut self) -> u32 {
+        let end = self.rest.find(|c: char| !c.is_ascii_digit());
+        let (digits, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
+        let number = digits.parse();
+        let number = number.unwrap_or_else(|_| panic!("no number at {:?}", self.rest));
+        self.rest = rest;
+        number
+    }
+
+    /// A size like `12.5Mi`.
+    fn size(&mut self, expected: RangeInclusive<u64>) {
+        let end = self.rest.find([' ', ',', '.', ')', '(']);
+        // The point of a number, and not that of a sentence.
+        let is_point = |at: usize| {
+            let after = self.rest.get(at + 1..).and_then(|rest| rest.chars().next());
+            self.rest[at..].starts_with('.') && after.is_some_and(|c| c.is_ascii_digit())
+        };
+        let end = match end {
+            Some(at) if is_point(at) => {
+                let further = self.rest[at + 1..].find([' ', ',', '.', ')', '(']);
+                further.map_or(self.rest.len(), |further| at + 1 + further)
+            }
+            Some(at) => at,
+            None => self.rest.len(),
+        };
+        let (text, rest) = self.rest.split_at(end);
+        let bytes = bytes(text).unwrap_or_else(|| panic!("no size: {text:?} in {:?}", self.whole));
+        assert!(
+            expected.contains(&bytes),
+            "{text} is {bytes}, expected {expected:?} at {rest:?} of {:?}",
+            self.whole
+        );
+        self.rest = rest;
+    }
+
+    /// The pids of the largest processes, which are in order and at most `most` bytes large.
+    fn processes(&mut self, most: u64) -> Vec<u32> {
+        let mut found = Vec::new();
+        if !self.rest.starts_with("The largest other processes: ") {
+            return found;
+        }
+        self.text("The largest other processes: ");
+        loop {
+            found.push(self.number());
+            self.text(" (provoke) with ");
+            self.size(0..=most + PROGRAM);
+            if !self.rest.starts_with(", ") {
+                self.text(". ");
+                return found;
+            }
+            self.text(", ");
+        }
+    }
+}
+
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text.get(digits.len()..)? {
+        "" => 1,
+        "Ki" => 1 << 10,
+        "Mi" => 1 << 20,
+        "Gi" => 1 << 30,
+        _ => return None,
+    };
+    let (whole, tenths) = digits.split_once('.').unwrap_or((digits, "0"));
+    let (whole, tenths): (u64, u64) = (whole.parse().ok()?, tenths.parse().ok()?);
+    Some(whole * unit + tenths * unit / 10)
+}

@@ -1,0 +1,254 @@
+//! Pods on this kernel and at an API server, an agent, and one kill at a time.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::message::Facts;
+use super::sizes::{CONTAINER, HELPER, LEFT, MORE, Neighbour, POD, PROXY, available, neighbours};
+use super::{Combination, LimitOf, Outcome, Qos, Site};
+use crate::api_server::ApiServer;
+use crate::pod::Pod;
+use crate::process::{Process, node_mode_of};
+use crate::provoke::cgroup::CgroupTree;
+use crate::provoke::{Crowd, Running};
+use crate::view::View;
+
+const ALL_PODS: &str = "kubepods";
+/// Of processes that are to be killed first. A process may raise its score, whatever its pod's class.
+const FIRST: i64 = 1000;
+/// The least of a process that can be killed.
+const LAST: i64 = -999;
+const GUARANTEED: i64 = -997;
+
+pub struct Stage<'a> {
+    site: Site<'a>,
+    api: ApiServer,
+    dir: tempfile::TempDir,
+    agent: Option<Process>,
+    neighbours: Vec<Neighbour>,
+    /// Their processes. They end before their cgroups are removed.
+    crowds: Vec<Crowd>,
+    /// Takes the memory of the node, except for [`LEFT`].
+    ballast: Option<Crowd>,
+    tree: CgroupTree,
+    /// Pods so far.
+    pods: usize,
+}
+
+/// A pod in which a process is killed.
+struct Subject {
+    pod: Pod,
+    dir: String,
+    web: String,
+    helper: Crowd,
+    proxy: Crowd,
+}
+
+impl<'a> Stage<'a> {
+    pub async fn set(site: Site<'a>) -> Self {
+        let name = format!("nodepulse-combinations-{}", std::process::id());
+        let mut stage = Self {
+            site,
+            api: ApiServer::start().await,
+            dir: tempfile::tempdir().expect("a temporary directory"),
+            agent: None,
+            neighbours: neighbours(),
+            crowds: Vec::new(),
+            ballast: None,
+            tree: CgroupTree::new(&name).expect("a cgroup for the test"),
+            pods: 0,
+        };
+        if site.is_virtual {
+            fs::write("/proc/sys/vm/overcommit_memory", "1").expect("memory is not reserved");
+        }
+        for neighbour in stage.neighbours.clone() {
+            let (dir, ids) = stage.new_pod(neighbour.qos, neighbour.name);
+            let web = format!("{dir}/{}", ids[0]);
+            let score = match neighbour.qos {
+                Qos::Guaranteed => stage.score(Qos::Guaranteed),
+                Qos::Burstable | Qos::BestEffort => neighbour.score,
+            };
+            let crowd = stage.allocate(&web, score, neighbour.allocates);
+            stage.crowds.push(crowd);
+        }
+        stage
+    }
+
+    pub fn is_version_2(&self) -> bool {
+        self.tree.is_version_2()
+    }
+
+    /// Kills a process, and checks its Event. Returns the message.
+    pub async fn kill(&mut self, combination: Combination) -> String {
+        let subject = self.subject(combination);
+        // A new agent may read details at once.
+        if let Some(agent) = self.agent.take() {
+            self.stop(agent).await;
+        }
+        self.agent = Some(self.started().await);
+        let all_pods = self.limit(combination.limit, &subject);
+        let victim = self.victim(combination, &subject);
+        let event = self.event(&subject).await;
+        let message = event["message"].as_str().expect("a message").to_owned();
+        let kills = self.tree.kills(&subject.web).expect("a count of kills");
+        Facts {
+            combination,
+            all_pods,
+            proxy: subject.proxy.id(),
+            helper: subject.helper.id(),
+            kills,
+            neighbours: &self.neighbours,
+        }
+        .check(&message);
+        self.tree.unlimit(ALL_PODS).expect("no limit");
+        subject.pod.delete(&self.api);
+        drop(victim);
+        message
+    }
+
+    /// The only Event of the pod, with its details.
+    async fn event(&self, subject: &Subject) -> Value {
+        let detailed = |event: &Value| {
+            let message = event["message"].as_str().unwrap_or_default();
+            ["In use after the kill: ", "The pods that use most memory "]
+                .iter()
+                .any(|part| message.contains(part))
+        };
+        let what = format!("an Event with details about {}", subject.pod.path());
+        let found = |api: &ApiServer| subject.pod.events(api).into_iter().find(detailed);
+        let event = self.api.wait_for(self.site.patience, &what, found).await;
+        assert_eq!(subject.pod.events(&self.api).len(), 1, "{event}");
+        assert_eq!(
+            (&event["type"], &event["reason"], &event["count"]),
+            (&"Warning".into(), &"OOMKilled".into(), &1.into()),
+            "{event}"
+        );
+        let container = &event["involvedObject"]["fieldPath"];
+        assert_eq!(container, "spec.containers{web}", "{event}");
+        event
+    }
+
+    /// Makes the cgroups of a pod, and the pod. Returns its directory and the ids of its containers.
+    fn new_pod(&mut self, qos: Qos, name: &str) -> (String, [String; 2]) {
+        let n = self.pods;
+        self.pods += 1;
+        let uid = format!("{n:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11");
+        let ids = [0, 1].map(|container| format!("{n:032x}{container:032x}"));
+        let dir = format!("{}/pod{uid}", qos.dir());
+        for id in &ids {
+            self.tree.add(format!("{dir}/{id}")).expect("a cgroup");
+        }
+        let pod = Pod::new("shop", name, &uid);
+        let pod = pod.container("web", &ids[0]).container("proxy", &ids[1]);
+        pod.put(&self.api);
+        (dir, ids)
+    }
+
+    fn subject(&mut self, combination: Combination) -> Subject {
+        let name = combination.name();
+        let (dir, ids) = self.new_pod(combination.qos, &name);
+        let uid = dir.rsplit_once("/pod").map_or("", |(_, uid)| uid);
+        let pod = Pod::new("shop", &name, uid);
+        let [web, proxy] = ids.map(|id| format!("{dir}/{id}"));
+        let score = self.score(combination.qos);
+        if combination.outcome == Outcome::WholeContainer {
+            self.tree.kill_together(&web).expect("a group");
+        }
+        Subject {
+            helper: self.allocate(&web, score, HELPER),
+            proxy: self.allocate(&proxy, score, PROXY),
+            pod,
+            dir,
+            web,
+        }
+    }
+
+    /// Sets the limit that will be reached. Returns that of all pods.
+    fn limit(&mut self, limit: LimitOf, subject: &Subject) -> u64 {
+        let set = |at: &str, bytes| self.tree.limit(at, bytes).expect("a limit");
+        let mut all_pods = 0;
+        match limit {
+            LimitOf::Container => set(&subject.web, CONTAINER),
+            LimitOf::Pod => set(&subject.dir, POD),
+            LimitOf::AllPods => {
+                all_pods = self.tree.usage(ALL_PODS).expect("memory in use") + LEFT;
+                set(ALL_PODS, all_pods);
+            }
+            LimitOf::Node if self.ballast.is_none() => {
+                self.tree.add("system").expect("a cgroup");
+                let bytes = available().saturating_sub(LEFT);
+                self.ballast = Some(self.allocate("system", LAST, bytes));
+            }
+            LimitOf::Node => {}
+        }
+        all_pods
+    }
+
+    fn allocate(&self, below: &str, score: i64, bytes: u64) -> Crowd {
+        let crowd = self
+            .site
+            .provoke
+            .allocate_with_score(&self.tree.dir(below), score, bytes);
+        crowd.expect("a process with memory")
+    }
+
+    /// Starts what will be killed.
+    fn victim(&self, combination: Combination, subject: &Subject) -> Running {
+        let web = self.tree.dir(&subject.web);
+        let web = web.to_str().expect("a plain path");
+        let class = self.score(combination.qos).to_string();
+        let first = match combination.limit {
+            LimitOf::Container | LimitOf::Pod => class.clone(),
+            LimitOf::AllPods | LimitOf::Node => FIRST.to_string(),
+        };
+        let more = MORE.to_string();
+        let eat = ["score", &first, "eat", web, &more];
+        let around: &[&str] = match combination.outcome {
+            Outcome::MainProcess | Outcome::WholeContainer => &["namespace"],
+            Outcome::ChildProcess => &["score", &class, "namespace", "main", web],
+        };
+        let words = [around, &eat].concat();
+        self.site.provoke.start(&words).expect("a process")
+    }
+
+    /// See [`score`]. Without `CAP_SYS_RESOURCE`, no process may have less than this one.
+    fn score(&self, qos: Qos) -> i64 {
+        let least = if self.site.is_virtual { LAST } else { 0 };
+        score(qos).max(least)
+    }
+
+    async fn started(&self) -> Process {
+        let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
+        let state = self.dir.path().join("state");
+        let [kubeconfig, state] = [kubeconfig, state].map(|path| path.display().to_string());
+        let further = [
+            ["--cgroup-root", &self.tree.path("")],
+            ["--kubeconfig", &kubeconfig],
+            ["--state-directory", &state],
+        ];
+        let args = node_mode_of("worker-1", "127.0.0.1", further.as_flattened());
+        let agent = Process::start_program(self.site.program, args);
+        let patience = self.site.patience;
+        agent
+            .wait_for_line("OOM kill source selected", patience)
+            .await;
+        View::of(&self.api, "worker-1").settled(patience).await;
+        agent
+    }
+
+    async fn stop(&self, agent: Process) {
+        agent.terminate();
+        let ended = agent.ends(self.site.patience).await;
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr.join("\n"));
+    }
+}
+
+/// `oom_score_adj` of processes in a pod of this class, as the kubelet sets it.
+const fn score(qos: Qos) -> i64 {
+    match qos {
+        Qos::Guaranteed => GUARANTEED,
+        Qos::Burstable => 500,
+        Qos::BestEffort => 1000,
+    }
+}

@@ -1,0 +1,42 @@
+//! When the details of a kill are added to its Event.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api_server::ApiServer;
+
+/// How long after an Event was accepted the patch with its details was, for each that has one.
+pub fn details_after(api: &ApiServer) -> Vec<Duration> {
+    let writes = api.requests_where(|request| request.path.contains("/events"));
+    let name =
+        |body: &Option<Value>, at: &str| Some(body.as_ref()?.pointer(at)?.as_str()?.to_owned());
+    let mut accepted = BTreeMap::new();
+    let mut after = Vec::new();
+    for write in writes {
+        let Some(answered) = write.answered_at else {
+            continue;
+        };
+        if let Some(name) = name(&write.body, "/metadata/name") {
+            accepted.insert(name, answered);
+            continue;
+        }
+        let event = write
+            .path
+            .rsplit('/')
+            .next()
+            .and_then(|name| accepted.get(name));
+        let details = name(&write.body, "/message").filter(|message| is_detailed(message));
+        if let (Some(event), Some(_)) = (event, details) {
+            after.push(answered.saturating_sub(*event));
+        }
+    }
+    after
+}
+
+/// Whether a message has details.
+pub(super) fn is_detailed(message: &str) -> bool {
+    let starts = ["In use after the kill: ", "The pods that use most memory "];
+    starts.iter().any(|start| message.contains(start))
+}

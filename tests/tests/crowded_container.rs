@@ -1,0 +1,46 @@
+//! A kill in a container with ten thousand processes: what is read about it is bounded.
+//!
+//! Always compiled; run with the feature `kernel`, as root.
+
+use std::time::Duration;
+
+use nodepulse_tests::SOON;
+use nodepulse_tests::pod_kills::{Cluster, details_after, stop};
+use nodepulse_tests::process::program;
+use nodepulse_tests::provoke::Provoke;
+
+const PROCESSES: u32 = 10_000;
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn of_ten_thousand_processes_the_event_names_three_and_how_many_were_compared() {
+    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
+    let cluster = Cluster::with("crowded", 1, provoke).await;
+    let agent = cluster.agent(&program()).await;
+    let crowd = cluster.crowded(0, PROCESSES);
+    cluster.kill_below(0, &[]).await;
+    let (pod, _) = &cluster.pods[0];
+    let detailed = cluster.api.wait_for(SOON, "details of the kill", |api| {
+        let event = pod.events(api).pop()?;
+        let message = event["message"].as_str()?.to_owned();
+        message
+            .contains("In use after the kill: ")
+            .then_some(message)
+    });
+    let message = detailed.await;
+    let took: Vec<Duration> = details_after(&cluster.api);
+    println!("{PROCESSES} processes, details {took:?} after the Event: {message}");
+    assert!(message.len() <= 1024, "{message}");
+    let compared = "The largest other processes of the first 1000 of more than 1000: ";
+    let (_, largest) = message.split_once(compared).expect("a part of them");
+    let (largest, _) = largest.split_once(". Process ").expect("the victim");
+    assert_eq!(largest.split(", ").count(), 3, "{message}");
+    let log = stop(agent).await;
+    let victims = log.iter().filter(|line| line.contains(" victim=")).count();
+    let counted: u64 = cluster.counted().values().sum();
+    assert_eq!((victims, counted), (1, 1), "{}", log.join("\n"));
+    drop(crowd);
+}

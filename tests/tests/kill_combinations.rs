@@ -1,0 +1,33 @@
+//! Real kills on this kernel for every combination of consequence, limit and `QoS` class.
+//!
+//! Always compiled; run with the feature `kernel`, as root.
+
+use nodepulse_tests::SOON;
+use nodepulse_tests::kill_combinations::{self, LimitOf, Outcome, Site};
+use nodepulse_tests::process::program;
+use nodepulse_tests::provoke::Provoke;
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn the_event_of_every_kind_of_kill_is_right_from_the_first_word_to_the_last() {
+    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
+    let site = Site {
+        program: &program(),
+        provoke: &provoke,
+        is_virtual: false,
+        patience: SOON,
+    };
+    let rows = kill_combinations::all(site).await;
+    for row in &rows {
+        println!("{row}");
+    }
+    assert_eq!(rows.len(), 36);
+    for row in rows {
+        let is_elsewhere = row.combination.limit == LimitOf::Node
+            || row.combination.outcome == Outcome::WholeContainer;
+        assert!(row.found.is_ok() || is_elsewhere, "{row}");
+    }
+}
