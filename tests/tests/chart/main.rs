@@ -3,6 +3,7 @@
 use nodepulse_tests::helm::Helm;
 use serde_json::{Value, json};
 
+mod documented;
 mod effects;
 mod names;
 mod sets;
