@@ -423,7 +423,8 @@ impl App {
 
     /// Applies a configuration that was read, or logs why it is refused.
     fn configured(&mut self, read: Result<Box<Config>, String>, now: Now) {
-        self.telemetry.metering.record_config(read.is_ok(), now);
+        let refused = read.as_ref().err().map(String::as_str);
+        self.telemetry.metering.record_config(refused, now);
         let result = reload::logged(read).map_or("refused", |new| {
             let changes = reload::apply(self, *new, now);
             reload::log_changes(&changes)

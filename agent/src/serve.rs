@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/metrics` | all metrics; one request to the loop at a time |
 //! | `/livez`, `/healthz` | 200 while the agent's thread runs; independent of the API server |
-//! | `/readyz` | 200 if the agent is ready, else 503 with the reason |
+//! | `/readyz` | 200 if the agent is ready and its last configuration in effect, else 503 with the reason |
 //! | `/v1/status` | control socket only: the desired node status, as JSON |
 //! | `/v1/explain` | control socket only: why each condition has its status, as JSON |
 //!
@@ -116,6 +116,15 @@ pub enum Readiness {
     NotReady(&'static str),
 }
 
+/// The data of `/readyz`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadyPage {
+    /// Whether the agent is ready.
+    pub readiness: Readiness,
+    /// Why the last configuration that was read is not in effect.
+    pub refused_configuration: Option<String>,
+}
+
 /// A page with the state of the agent, which only the loop can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatePage {
@@ -148,7 +157,7 @@ pub struct Server {
 /// The data sources of the pages.
 #[derive(Debug, Clone)]
 struct PageResponder {
-    readiness: watch::Receiver<Readiness>,
+    ready_page: watch::Receiver<ReadyPage>,
     lanes: Arc<[Lane]>,
     /// Requests to the loop; capacity 1. `one` is the permit to send.
     requests: mpsc::Sender<StateRequest>,
@@ -160,12 +169,12 @@ impl Server {
     #[must_use]
     pub fn start(
         sites: Vec<Site>,
-        readiness: watch::Receiver<Readiness>,
+        ready_page: watch::Receiver<ReadyPage>,
         lanes: Arc<[Lane]>,
     ) -> (Self, mpsc::Receiver<StateRequest>) {
         let (requests, receiver) = mpsc::channel(1);
         let responder = PageResponder {
-            readiness,
+            ready_page,
             lanes,
             requests,
             one: Arc::new(Semaphore::new(1)),
@@ -215,8 +224,12 @@ impl Server {
 impl PageResponder {
     /// Whether the agent is ready; `Err` is the reason if not.
     fn ready(&self) -> Result<(), Cow<'static, str>> {
-        if let Readiness::NotReady(why) = *self.readiness.borrow() {
+        let page = self.ready_page.borrow();
+        if let Readiness::NotReady(why) = page.readiness {
             return Err(why.into());
+        }
+        if let Some(why) = &page.refused_configuration {
+            return Err(format!("the configuration is refused: {why}").into());
         }
         let blocked = self.lanes.iter().filter(|lane| lane.is_blocked());
         let blocked: Vec<_> = blocked.map(|lane| lane.purpose().as_str()).collect();

@@ -25,6 +25,7 @@ pub mod days;
 pub mod demo;
 pub mod flapping;
 pub mod fuzzing;
+pub mod helm;
 pub mod host_root;
 pub mod hostile;
 pub mod http1;

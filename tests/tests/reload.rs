@@ -229,3 +229,29 @@ async fn run_once_fails_if_the_status_cannot_be_written() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_configuration_is_reported_by_readyz_until_a_valid_one_is_read() {
+    let api = in_memory();
+    let node = Node::named("worker-1").host(crowded()).start(&api);
+    View::of(&api, "worker-1").settled(SOON).await;
+    assert_eq!(node.get("/readyz").await.code, Some(200));
+
+    node.reload(|now| now.eviction_hard = text("pid.available<lots"))
+        .await;
+    reloads(&node, "refused", 1.0).await;
+    let refused = node.get("/readyz").await;
+    assert_eq!(refused.code, Some(503));
+    for words in ["the configuration is refused", "evictionHard", "lots"] {
+        assert!(refused.body.contains(words), "{refused:?}");
+    }
+    assert_eq!(node.get("/livez").await.code, Some(200), "no restart");
+    let read = node.scrape().await;
+    let gauge = "nodepulse_config_last_reload_successful";
+    assert_eq!(read.value(gauge, &[]), Some(0.0));
+
+    node.reload(|now| now.eviction_hard = text("pid.available<95%"))
+        .await;
+    reloads(&node, "applied", 1.0).await;
+    assert_eq!(node.get("/readyz").await.code, Some(200));
+}

@@ -6,36 +6,44 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::json;
 
-use crate::repo;
-
-mod chart;
-mod template;
-mod yaml;
-
-use chart::Chart;
+use crate::repo::{Repo, command, output};
+use crate::setup::helm;
 
 const CHART: &str = "deploy/helm/nodepulse";
 const KUSTOMIZE: &str = "deploy/kustomize";
 
-/// The folder of each template.
-const WRITTEN: &[(&str, &str)] = &[
-    ("admissionpolicy.yaml", "base"),
-    ("config.yaml", "base"),
-    ("daemonset.yaml", "base"),
-    ("networkpolicy.yaml", "base"),
-    ("rbac.yaml", "base"),
-    ("resourcequota.yaml", "base"),
-    ("serviceaccount.yaml", "base"),
-    ("alerts.yaml", "monitoring"),
-    ("dashboard.yaml", "monitoring"),
-    ("podmonitor.yaml", "monitoring"),
-    ("cleanup-account.yaml", "cleanup"),
-    ("cleanup-account.yaml", "untaint"),
-    ("cleanup.yaml", "cleanup"),
-    ("untaint.yaml", "untaint"),
+/// The folders of each template.
+const WRITTEN: &[(&str, &[&str])] = &[
+    ("admissionpolicy.yaml", &["base"]),
+    ("config.yaml", &["base"]),
+    ("daemonset.yaml", &["base"]),
+    ("rbac.yaml", &["base"]),
+    ("resourcequota.yaml", &["base"]),
+    ("serviceaccount.yaml", &["base"]),
+    ("networkpolicy.yaml", &["networkpolicy"]),
+    ("alerts.yaml", &["monitoring"]),
+    ("dashboard.yaml", &["monitoring"]),
+    ("podmonitor.yaml", &["monitoring"]),
+    ("cleanup-account.yaml", &["cleanup", "untaint"]),
+    ("cleanup.yaml", &["cleanup"]),
+    ("untaint.yaml", &["untaint"]),
+    // Only Helm runs them.
+    ("validation.yaml", &[]),
+    ("tests/check.yaml", &[]),
 ];
+
+/// The values whose objects are written. A kustomization replaces the name of the image.
+const VALUES: &[&str] = &[
+    "image.repository=localhost/nodepulse",
+    "networkPolicy.enabled=true",
+    "podMonitor.enabled=true",
+    "alerts.enabled=true",
+    "dashboard.enabled=true",
+];
+
+/// True only of objects that Helm manages.
+const OF_HELM: &[&str] = &["helm.sh/", "app.kubernetes.io/managed-by:"];
 
 const HEAD: &str = "# Generated from deploy/helm by `cargo xtask manifests`: change it there.\n";
 
@@ -47,10 +55,11 @@ pub struct Args {
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
-    let root = repo::root();
+    let repo = Repo::find()?;
+    helm::ensure(&repo)?;
     let mut stale = false;
-    for (path, text) in files(&root)? {
-        let path = root.join(KUSTOMIZE).join(path);
+    for (path, text) in files(&repo.root)? {
+        let path = repo.root.join(KUSTOMIZE).join(path);
         if fs::read_to_string(&path).is_ok_and(|there| there == text) {
             continue;
         }
@@ -67,22 +76,62 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 /// Every file below [`KUSTOMIZE`] that comes from the chart, and its text.
 fn files(root: &Path) -> Result<BTreeMap<String, String>> {
-    let on = json!({"enabled": true});
-    let all = json!({"podMonitor": &on, "alerts": &on, "dashboard": &on});
-    let chart = Chart::load(&root.join(CHART))?;
-    let rendered = chart.render("nodepulse", &all, &[])?;
     let mut files = BTreeMap::new();
-    for (template, text) in rendered {
-        let places = WRITTEN.iter().filter(|(name, _)| *name == template);
-        let before = files.len();
-        for (_, folder) in places {
-            files.insert(format!("{folder}/{template}"), format!("{HEAD}{text}"));
-        }
-        if files.len() == before {
-            bail!("{template}: add it with its folder to WRITTEN");
+    for (template, documents) in rendered(&render(root)?)? {
+        let Some((_, folders)) = WRITTEN.iter().find(|(name, _)| *name == template) else {
+            bail!("{template}: add it with its folders to WRITTEN");
+        };
+        let text = format!("{HEAD}{}", documents.join("---\n"));
+        for folder in *folders {
+            files.insert(format!("{folder}/{template}"), text.clone());
         }
     }
     Ok(files)
+}
+
+fn render(root: &Path) -> Result<String> {
+    let mut helm = command(helm::program()?);
+    helm.args(["template", "nodepulse"]).arg(root.join(CHART));
+    helm.args(["--namespace", "nodepulse", "--set"]);
+    output(helm.arg(VALUES.join(",")))
+}
+
+/// The documents of each template. Helm sorts them by kind, and prints the template of each.
+fn rendered(text: &str) -> Result<BTreeMap<&str, Vec<String>>> {
+    const SOURCE: &str = "# Source: nodepulse/templates/";
+    let mut templates: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for document in text.split("---\n").filter(|text| !text.trim().is_empty()) {
+        let document = document
+            .strip_prefix(SOURCE)
+            .with_context(|| document.to_owned())?;
+        let (template, document) = document.split_once('\n').context("an empty document")?;
+        let document = without_helm(document);
+        if !document.is_empty() {
+            templates.entry(template).or_default().push(document);
+        }
+    }
+    Ok(templates)
+}
+
+/// Without what is [`OF_HELM`], blanks at the ends of lines, and empty lines around it.
+fn without_helm(document: &str) -> String {
+    let of_helm = |line: &&str| OF_HELM.iter().any(|key| line.trim_start().starts_with(key));
+    let lines = document.trim().lines().map(str::trim_end);
+    let mut lines = lines.filter(|line| !of_helm(line)).peekable();
+    let mut text = String::new();
+    while let Some(line) = lines.next() {
+        let below = lines.peek().map_or(0, |next| indent(next));
+        if line.trim_start() == "annotations:" && below <= indent(line) {
+            continue;
+        }
+        text += line;
+        text.push('\n');
+    }
+    text
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::repo::{Repo, command, on_path, output, run};
 use crate::vm::{disks, qemu};
 
 mod cost;
+pub mod helm;
 mod promtool;
 
 pub use cost::{DEMO, RELEASE, TEST};
@@ -61,8 +62,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let mut complete = true;
     let for_vm = args.vm.then(|| packages(VM_PROGRAMS));
-    let for_tests = promtool::step()?;
-    for step in steps(&repo)?.into_iter().chain([for_tests]).chain(for_vm) {
+    let for_tests = [promtool::step()?, helm::step()?];
+    for step in steps(&repo)?.into_iter().chain(for_tests).chain(for_vm) {
         complete &= step.present;
         let state = if step.present { "present" } else { "missing" };
         eprintln!("setup: {}: {state}", step.name);
@@ -75,11 +76,14 @@ pub fn all(repo: &Repo) -> Result<()> {
     install(repo, steps(repo)?)
 }
 
-/// What `cargo xtask test` needs. Without promtool, tests of the alerts are skipped.
+/// What `cargo xtask test` needs. Without promtool, tests of the alerts are skipped; without Helm,
+/// those of the chart.
 pub fn for_tests(repo: &Repo) -> Result<()> {
     all(repo)?;
-    if let Err(err) = install(repo, [promtool::step()?]) {
-        eprintln!("{err:#}; tests of the alerts will be skipped");
+    for (step, tests) in [(promtool::step()?, "alerts"), (helm::step()?, "chart")] {
+        if let Err(err) = install(repo, [step]) {
+            eprintln!("{err:#}; tests of the {tests} will be skipped");
+        }
     }
     Ok(())
 }
@@ -137,6 +141,7 @@ enum Install {
     Targets(Vec<String>),
     BpfLinker,
     Promtool,
+    Helm,
 }
 
 /// In the order in which they depend on each other.
@@ -231,6 +236,7 @@ impl Step {
             Install::Targets(names) => rustup("target", channel, names),
             Install::BpfLinker => install_bpf_linker(repo),
             Install::Promtool => promtool::install(),
+            Install::Helm => helm::install(),
         }
     }
 }

@@ -94,7 +94,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         client.clone(),
         lanes.clone(),
     );
-    metering.record_config(true, now);
+    metering.record_config(None, now);
     metering.record_support(&inputs.support);
     metering.set_per_pod(config.per_pod_metrics);
     let base = match persistence {

@@ -30,7 +30,7 @@ use crate::reading::AbsentSource;
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
-use crate::serve::{self, Pages, Readiness, Server, Site, StateRequest};
+use crate::serve::{self, Pages, Readiness, ReadyPage, Server, Site, StateRequest};
 use crate::subjects::{Decision, DiskDecision};
 use crate::units::latency::DiskLatency;
 
@@ -62,7 +62,7 @@ pub fn open(config: &Config, reports: bool) -> Vec<Site> {
 /// The metrics, and the server of their clients.
 pub struct Metering {
     metrics: Metrics,
-    readiness: watch::Sender<Readiness>,
+    ready_page: watch::Sender<ReadyPage>,
     requests: mpsc::Receiver<StateRequest>,
     server: Server,
     /// All signals were evaluated once.
@@ -88,13 +88,15 @@ impl Metering {
         client: Option<Client>,
         lanes: Lanes,
     ) -> Self {
-        let (readiness, receiver) =
-            watch::channel(Readiness::NotReady("no signal has been evaluated yet"));
+        let (ready_page, receiver) = watch::channel(ReadyPage {
+            readiness: Readiness::NotReady("no signal has been evaluated yet"),
+            refused_configuration: None,
+        });
         let (server, requests) = Server::start(sites, receiver, lanes.all().into());
         Self {
             metrics: Metrics::new(env!("CARGO_PKG_VERSION"), tier, node_name),
             evaluated: false,
-            readiness,
+            ready_page,
             requests,
             server,
             client,
@@ -126,7 +128,7 @@ impl Metering {
     /// All signals were evaluated once. Without an API server the agent is ready then.
     pub fn evaluated(&mut self, reports: bool) {
         self.evaluated = true;
-        self.readiness.send_replace(if reports {
+        self.set_readiness(if reports {
             Readiness::NotReady("the node's status has not reached the API server yet")
         } else {
             Readiness::Ready
@@ -335,7 +337,7 @@ impl Metering {
                 outcome: Ok(sent),
                 ..
             } => {
-                self.readiness.send_replace(Readiness::Ready);
+                self.set_readiness(Readiness::Ready);
                 let Some(sent) = sent else {
                     return;
                 };
@@ -408,7 +410,12 @@ impl Metering {
 
     /// Whether the agent is ready.
     pub fn is_ready(&self) -> bool {
-        *self.readiness.borrow() == Readiness::Ready
+        self.ready_page.borrow().readiness == Readiness::Ready
+    }
+
+    fn set_readiness(&self, readiness: Readiness) {
+        self.ready_page
+            .send_modify(|page| page.readiness = readiness);
     }
 
     /// Counts a reload of the configuration by its result.
@@ -416,11 +423,13 @@ impl Metering {
         self.metrics.process.config_reloads.of([result]).inc();
     }
 
-    /// The configuration was read: whether it is valid, and the time of the last one that is.
-    pub fn record_config(&self, valid: bool, now: Now) {
+    /// The configuration was read: why it is refused, or the time of the last one that is valid.
+    pub fn record_config(&self, refused: Option<&str>, now: Now) {
         let process = &self.metrics.process;
-        process.config_valid.set(valid.into());
-        if valid {
+        process.config_valid.set(refused.is_none().into());
+        self.ready_page
+            .send_modify(|page| page.refused_configuration = refused.map(str::to_owned));
+        if refused.is_none() {
             let since_epoch = now.wall.duration_since(UNIX_EPOCH).unwrap_or_default();
             process.config_read.set(since_epoch.as_secs_f64());
         }

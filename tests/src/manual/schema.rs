@@ -39,6 +39,7 @@ pub fn file() -> String {
 pub fn values(text: &str) -> io::Result<String> {
     let mut schema = keys();
     schema["properties"]["mode"] = json!({ "const": "companion" });
+    schema["required"] = json!(["mode"]);
     let schema = format!("{schema:#}").replace('\n', "\n    ");
     replaced(text, CONFIG.0, &schema, CONFIG.1)
 }

@@ -23,7 +23,7 @@ fn text(name: &str) -> String {
 /// Every object in the kustomize manifests.
 fn all() -> Vec<Value> {
     let mut all = Vec::new();
-    for folder in ["base", "monitoring", "cleanup", "untaint"] {
+    for folder in ["base", "networkpolicy", "monitoring", "cleanup", "untaint"] {
         let folder = path("kustomize").join(folder);
         for entry in fs::read_dir(&folder).unwrap() {
             let name = entry.unwrap().path();

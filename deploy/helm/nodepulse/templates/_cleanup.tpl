@@ -1,61 +1,80 @@
 {{- define "nodepulse.untaintHooks" }}
-{{- if lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "nodepulse-taints" }}post-upgrade,{{ end }}post-rollback
+{{- if lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (printf "%s-taints" (include "nodepulse.fullname" .)) }}post-upgrade,{{ end }}post-rollback
 {{- end }}
 
 {{- define "nodepulse.cleanupHooks" }}
 {{- if not .Values.config.taints }}{{ include "nodepulse.untaintHooks" . }},{{ end }}pre-delete,post-delete
 {{- end }}
 
-{{- define "nodepulse.cleanupJob" }}
+{{- define "nodepulse.cleanupHook" }}
+helm.sh/hook: {{ include "nodepulse.cleanupHooks" . }}
+helm.sh/hook-weight: "-1"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{- /* A Job of the component `component`, which runs `args` as `account`. */ -}}
+{{- define "nodepulse.job" }}
 apiVersion: batch/v1
 kind: Job
 metadata:
-  name: {{ .name }}
+  name: {{ include "nodepulse.fullname" .root }}-{{ .component }}
   namespace: {{ .root.Release.Namespace }}
   labels:
-    app.kubernetes.io/name: {{ .name }}
+    {{- include "nodepulse.labels" (list .root .component) | nindent 4 }}
   annotations:
     helm.sh/hook: {{ .hooks }}
     helm.sh/hook-delete-policy: {{ .deletePolicy }}
+    helm.sh/hook-output-log-policy: hook-failed
 spec:
-  backoffLimit: 3
+  backoffLimit: {{ .backoffLimit }}
   # Less than Helm's timeout of 5 min.
   activeDeadlineSeconds: 240
   ttlSecondsAfterFinished: 600
   template:
     metadata:
       labels:
-        app.kubernetes.io/name: {{ .name }}
+        {{- include "nodepulse.selector" (list .root .component) | nindent 8 }}
     spec:
-      serviceAccountName: nodepulse-cleanup
-      restartPolicy: Never
-      enableServiceLinks: false
-      nodeSelector:
-        {{- toYaml .root.Values.nodeSelector | nindent 8 }}
-      # The Job must run even if every node is tainted.
-      tolerations:
-        {{- toYaml .root.Values.tolerations | nindent 8 }}
-      {{- if .root.Values.image.pullSecrets }}
-      imagePullSecrets:
-        {{- toYaml .root.Values.image.pullSecrets | nindent 8 }}
-      {{- end }}
-      containers:
-        - name: cleanup
-          {{- if .root.Values.image.digest }}
-          image: {{ .root.Values.image.repository }}@{{ .root.Values.image.digest }}
-          {{- else }}
-          image: {{ .root.Values.image.repository }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
-          {{- end }}
-          imagePullPolicy: {{ .root.Values.image.pullPolicy }}
-          args: {{ .args }}
-          resources:
-            {{- toYaml .root.Values.resources | nindent 12 }}
-          securityContext:
-            runAsUser: 65534
-            runAsGroup: 65534
-            runAsNonRoot: true
-            allowPrivilegeEscalation: false
-            readOnlyRootFilesystem: true
-            capabilities: {drop: [ALL]}
-            seccompProfile: {type: RuntimeDefault}
+      {{- include "nodepulse.jobPod" . | nindent 6 }}
+{{- end }}
+
+{{- /* With the configuration `config`, if there is one. Without `account`, without a token. */ -}}
+{{- define "nodepulse.jobPod" -}}
+{{- $values := .root.Values -}}
+{{- if .account -}}
+serviceAccountName: {{ .account }}
+{{- else -}}
+automountServiceAccountToken: false
+{{- end }}
+restartPolicy: Never
+enableServiceLinks: false
+nodeSelector:
+  {{- toYaml $values.nodeSelector | nindent 2 }}
+# The Job must run even if every node is tainted.
+tolerations:
+  {{- toYaml $values.tolerations | nindent 2 }}
+{{- with $values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+  - name: {{ .component }}
+    image: {{ include "nodepulse.image" .root }}
+    imagePullPolicy: {{ $values.image.pullPolicy }}
+    args:
+      {{- toYaml .args | nindent 6 }}
+    terminationMessagePolicy: FallbackToLogsOnError
+    resources:
+      {{- toYaml $values.resources | nindent 6 }}
+    securityContext:
+      {{- include "nodepulse.unprivileged" . | nindent 6 }}
+    {{- if .config }}
+    volumeMounts:
+      - {name: config, mountPath: /etc/nodepulse, readOnly: true}
+    {{- end }}
+{{- if .config }}
+volumes:
+  - name: config
+    configMap: {name: {{ .config }}}
+{{- end }}
 {{- end }}

