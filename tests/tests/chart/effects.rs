@@ -276,8 +276,8 @@ fn values_are_rendered_in_their_fields() {
     assert_eq!(container["volumeMounts"][4]["mountPath"], "/data/images");
     let imagefs = &pod["volumes"][4]["hostPath"]["path"];
     assert_eq!(*imagefs, "/data/images/nodepulse.dev");
-    let maps = rendered.iter().filter(|o| o["kind"] == "ConfigMap");
-    let map = maps.last().unwrap();
+    let mut maps = rendered.iter().filter(|o| o["kind"] == "ConfigMap");
+    let map = maps.next_back().unwrap();
     assert_eq!(
         yaml(map["data"]["config.yaml"].as_str().unwrap()),
         json!({
