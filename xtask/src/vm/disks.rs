@@ -15,6 +15,8 @@ pub const MAKE_EXT4: &str = "mke2fs";
 const BYTES: u64 = 64 << 20;
 const NODE_BYTES: u64 = 2 << 30;
 const SWAP_BYTES: u64 = 512 << 20;
+/// At the end of a disk, after its file system: no file has a block there.
+const UNUSED_BYTES: u64 = 4 << 20;
 
 /// One disk.
 struct Disk {
@@ -36,7 +38,7 @@ const DISKS: [Disk; 8] = [
         is_ext4: true,
         ..disk("ext4", "")
     },
-    // The last block but a few, which no file has.
+    // The block is 1 MiB before the end, outside the file system.
     Disk {
         bytes: NODE_BYTES,
         is_ext4: true,
@@ -84,7 +86,8 @@ pub fn options(dir: &Path) -> Result<Vec<String>> {
             .with_context(|| format!("cannot create {}", file.display()))?;
         if disk.is_ext4 {
             let mut mkfs = command(on_path(MAKE_EXT4).unwrap_or_else(|| MAKE_EXT4.into()));
-            run(mkfs.args(["-q", "-F", "-t", "ext4"]).arg(&file))?;
+            let kib = format!("{}k", (disk.bytes - UNUSED_BYTES) >> 10);
+            run(mkfs.args(["-q", "-F", "-t", "ext4"]).arg(&file).arg(kib))?;
         }
         let file = file.display();
         options.push("-drive".to_owned());
