@@ -32,10 +32,10 @@ use crate::provoke::{Crowd, Provoke};
 use crate::tape::Tape;
 use crate::view::View;
 
-mod details;
+mod events;
 
-pub use details::details_after;
-use details::is_detailed;
+use events::is_detailed;
+pub use events::{details_after, kills_in};
 
 const MIB: u64 = 1 << 20;
 /// Enough for the program itself, and soon full.
@@ -485,17 +485,4 @@ pub fn ways(log: &[String]) -> Vec<Way> {
             })
         })
         .collect()
-}
-
-/// The number of kills that an Event reports: each if combined with others, else one per group.
-pub fn kills_in(event: &Value) -> u64 {
-    let message = event["message"].as_str().unwrap_or_default();
-    let group = message
-        .split_once(" processes together")
-        .and_then(|(before, _)| before.rsplit([' ', '(']).next()?.parse::<u64>().ok());
-    let count = event["count"].as_u64().unwrap_or_default();
-    if message.starts_with("(combined") {
-        return count;
-    }
-    group.map_or(count, |group| count - 1 + group)
 }

@@ -173,11 +173,9 @@ async fn a_group_kill_is_one_event_on_its_pod_and_pods_are_distinguished() {
     }
     for (pod, first) in [(&cart, 1), (&other, 101)] {
         let (events, _) = reported(&api, pod, 1, api.now()).await;
-        let start = format!(
-            "The kernel killed 30 processes together in container web because all pods on the node \
-             together reached their memory limit of 64Mi (64Mi in use). "
-        );
-        assert!(message(&events[0]).starts_with(&start), "{events:?}");
+        let start = "The kernel killed 30 processes together in container web because all pods on the node \
+             together reached their memory limit of 64Mi (64Mi in use). ";
+        assert!(message(&events[0]).starts_with(start), "{events:?}");
         let named = format!(" The processes were {first} (stress), ");
         assert!(message(&events[0]).contains(&named), "{events:?}");
         assert!(

@@ -1,4 +1,4 @@
-//! When the details of a kill are added to its Event.
+//! What Events report about kills, and when details are added to them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,4 +39,17 @@ pub fn details_after(api: &ApiServer) -> Vec<Duration> {
 pub(super) fn is_detailed(message: &str) -> bool {
     let starts = ["In use after the kill: ", "The pods that use most memory "];
     starts.iter().any(|start| message.contains(start))
+}
+
+/// The number of kills that an Event reports: each if combined with others, else one per group.
+pub fn kills_in(event: &Value) -> u64 {
+    let message = event["message"].as_str().unwrap_or_default();
+    let group = message
+        .split_once(" processes together")
+        .and_then(|(before, _)| before.rsplit([' ', '(']).next()?.parse::<u64>().ok());
+    let count = event["count"].as_u64().unwrap_or_default();
+    if message.starts_with("(combined") {
+        return count;
+    }
+    group.map_or(count, |group| count - 1 + group)
 }
