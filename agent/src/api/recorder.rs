@@ -195,8 +195,13 @@ impl Recorder {
     /// Starts to add details to an Event, if it is still known.
     fn amend(&mut self, amendment: Amendment) -> Option<Amending> {
         let Amendment { id, mut message } = amendment;
+        let Amendable {
+            namespace,
+            key,
+            prefix,
+        } = self.amendable.get(&id)?.clone();
+        message.insert_str(0, &prefix);
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-        let Amendable { namespace, key } = self.amendable.get(&id)?.clone();
         let name = self.correlator.amend(&key, &message)?;
         let place = Endpoint::event(&namespace, &name);
         let (client, jitter) = (self.client.clone(), self.jitter.fork());
@@ -324,7 +329,13 @@ impl Recorder {
         if let Some(id) = id {
             let namespace = body::namespace(&write.pending.newest.object).to_owned();
             let key = write.key.clone();
-            self.amendable.insert(id, Amendable { namespace, key });
+            let prefix = write.pending.prefix.clone();
+            let amendable = Amendable {
+                namespace,
+                key,
+                prefix,
+            };
+            self.amendable.insert(id, amendable);
         }
         let delivered = Delivered {
             reason: write.pending.newest.reason,

@@ -29,6 +29,8 @@ const WAIT: Duration = Duration::from_secs(2);
 pub(super) struct Amendable {
     pub namespace: String,
     pub key: EventKey,
+    /// The beginning of the message, which stays.
+    pub prefix: String,
 }
 
 /// Patches the message of an Event.

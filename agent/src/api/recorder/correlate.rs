@@ -40,6 +40,8 @@ pub struct PendingEvent {
     pub first: SystemTime,
     /// Whether their messages differ.
     mixed: bool,
+    /// The beginning of the message: the pod, if the Event is on the Node instead of it.
+    pub prefix: String,
 }
 
 impl PendingEvent {
@@ -52,6 +54,7 @@ impl PendingEvent {
             kills: std::mem::take(&mut input.kills),
             newest: input,
             mixed: false,
+            prefix: String::new(),
         }
     }
 
@@ -63,7 +66,8 @@ impl PendingEvent {
         else {
             return None;
         };
-        self.newest.message = format!("Pod {namespace}/{name}: {}", self.newest.message);
+        self.prefix = format!("Pod {namespace}/{name}: ");
+        self.newest.message.insert_str(0, &self.prefix);
         self.newest.object = Involved::Node;
         Some(self)
     }

@@ -50,6 +50,28 @@ async fn only_the_message_is_patched_and_a_later_count_keeps_the_details() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn details_of_an_event_on_the_node_instead_of_a_pod_keep_the_name_of_the_pod() {
+    let mut kill = kill();
+    kill.object = Involved::Pod {
+        namespace: "shop".to_owned(),
+        name: "cart".to_owned(),
+        uid: "u".to_owned(),
+        field_path: None,
+    };
+    let rejected = refusal(404, "NotFound");
+    let server = Scripted::new([rejected, accepted(), accepted()]);
+    let mut started = start(&server, 0);
+    started.sink.record(kill);
+    started.deliveries.recv().await.unwrap();
+    started.sink.amend(with_details("m with details"));
+    pass().await;
+    assert_eq!(server.body(1)["message"], "Pod shop/cart: m");
+    let message = "Pod shop/cart: m with details";
+    assert_eq!(server.body(2), json!({ "message": message }));
+    drop(started);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_has_expired_gets_no_details_and_is_created_again_with_them() {
     let expired = || refusal(404, "NotFound");
     let (server, started) = written([expired(), expired(), accepted()]).await;
