@@ -358,7 +358,6 @@ impl App {
     }
 
     fn explained(&self, now: Now) -> String {
-        let blocked = self.telemetry.metering.lanes().blocked();
         let present = CurrentState {
             node: &self.config.node_name,
             evaluator: self.subjects.signals.evaluator(),
@@ -367,7 +366,7 @@ impl App {
             disks: &self.facts.disks,
             disk_details: &self.queries.disk_details(&self.subjects.disks, now.boot),
             transition_period: self.config.policy.transition_period,
-            blocked: &blocked,
+            blocked: &self.telemetry.metering.lanes().blocked(),
             now,
             time: convert::time,
         };
