@@ -75,7 +75,6 @@ pub const FEATURES: &[(&str, &[&str])] = &[
             "alarms/page-cache-container",
             "alarms/page-cache-node",
             "alarms/swap-out-cold-memory",
-            "alarms/memory-near-limit",
             "alarms/reclaim-burst",
             "alarms/crash-loop",
             "alarms/unplugged-disk",
