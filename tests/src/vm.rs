@@ -31,6 +31,7 @@ pub mod alarms;
 pub mod ask;
 pub mod capabilities;
 mod daemon;
+mod early_warning;
 mod ladder;
 mod loopback;
 mod unwell;
@@ -79,6 +80,7 @@ enum Check {
     TierFiles,
     DaemonCpuset,
     DaemonBare,
+    EarlyWarning,
 }
 
 /// The time that remains for the checks after the first.
@@ -113,7 +115,7 @@ fn no_memory_cgroups() -> bool {
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 39] = [
+    const ALL: [Self; 40] = [
         Self::Load,
         Self::OomNested,
         Self::OomCgroupRemoved,
@@ -153,6 +155,7 @@ impl Check {
         Self::TierKmsg,
         Self::TierFiles,
         Self::DaemonCpuset,
+        Self::EarlyWarning,
     ];
 
     /// The checks without pressure files, on cgroup v1.
@@ -220,6 +223,7 @@ impl Check {
             Self::TierFiles => "tier-files",
             Self::DaemonCpuset => "daemon-cpuset",
             Self::DaemonBare => "daemon-bare",
+            Self::EarlyWarning => "early-warning",
         }
     }
 
@@ -277,6 +281,7 @@ impl Check {
             Self::TierFiles => Some(logged::by_counters(provoke).await),
             Self::DaemonCpuset => Some(daemon::cpuset(provoke).await),
             Self::DaemonBare => Some(daemon::bare(provoke).await),
+            Self::EarlyWarning => Some(early_warning::warned(provoke, &disk("fast")?).await),
             _ => None,
         };
         if let Some(detail) = unloaded {

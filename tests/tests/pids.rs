@@ -79,6 +79,14 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     assert!(message.len() < 1024 && !message.chars().any(char::is_control));
 }
 
+/// Voluntary context switches of this thread, which is also that of the runtime.
+fn switches() -> u64 {
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+    let mut lines = status.lines();
+    let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
 /// A cgroup below one of a [`CgroupTree`], with a name that is no text.
 struct Nested(PathBuf);
 
@@ -108,6 +116,7 @@ async fn a_thousand_cgroups_a_second_wake_the_agent_once_a_second() {
     assert!(came.unwrap().is_some(), "the pods cgroup came");
 
     let top = tree.dir("kubepods");
+    let before = switches();
     let churn = tokio::task::spawn_blocking(move || {
         let began = tokio::time::Instant::now();
         let mut made = 0_u64;
@@ -120,11 +129,16 @@ async fn a_thousand_cgroups_a_second_wake_the_agent_once_a_second() {
         (made, began.elapsed())
     });
     let (made, took) = churn.await.unwrap();
+    let woken = switches() - before;
     let mut received = 0_u64;
     while events.try_recv().is_ok() {
         received += 1;
     }
-    println!("{made} cgroups made and removed in {took:?}: {received} events");
+    println!("{made} cgroups made and removed in {took:?}: {received} events, {woken} wake-ups");
+    assert!(
+        woken <= 20 * (took.as_secs() + 2),
+        "{woken} wake-ups in {took:?}"
+    );
     assert!(
         (1..=took.as_secs() + 2).contains(&received),
         "{received} events in {took:?}"

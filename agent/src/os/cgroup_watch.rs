@@ -49,26 +49,32 @@ pub async fn read(
     clock: Clock,
     records: mpsc::Sender<Received>,
 ) -> io::Result<()> {
-    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
-    let mut watch = fd::watch(inotify, Interest::READABLE)?;
+    let mut inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
     let mut watches = Watches::with_room(MOST_WATCHES);
     loop {
-        watches.renew(&watch.get_ref().0, &trees);
+        watches.renew(&inotify, &trees);
         let at = clock.now().boot;
         let record = Ok(Record::CgroupsChanged { at });
         if records.send(Received { read: at, record }).await.is_err() {
             return Ok(());
         }
+        // Not registered with the runtime meanwhile, which would wake up for each change.
         tokio::time::sleep(QUIET).await;
-        loop {
-            let mut ready = watch.readable_mut().await?;
-            let drained = drain(&ready.get_inner().0)?;
-            if drained != Changes::More {
-                ready.clear_ready();
-            }
-            if drained != Changes::None {
-                break;
-            }
+        inotify = changed(inotify).await?;
+    }
+}
+
+/// Returns after a change.
+async fn changed(inotify: Inotify) -> io::Result<Inotify> {
+    let mut watch = fd::watch(inotify, Interest::READABLE)?;
+    loop {
+        let mut ready = watch.readable_mut().await?;
+        let drained = drain(&ready.get_inner().0)?;
+        if drained != Changes::More {
+            ready.clear_ready();
+        }
+        if drained != Changes::None {
+            return Ok(watch.into_inner().0);
         }
     }
 }
