@@ -19,6 +19,7 @@ use crate::pods::{PodRef, classify};
 
 mod causes;
 mod effects;
+mod group_kills;
 mod input;
 mod ledger;
 mod states;
@@ -27,6 +28,7 @@ mod tests;
 
 use causes::{RecentCauses, counted_in_pods};
 use effects::{log_reported, report};
+use group_kills::GroupKills;
 pub use input::{
     CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
     PodsCounter, PreviousAgent,
@@ -60,6 +62,7 @@ pub struct KillCounters {
     suspected: Option<Missed>,
     reported: Option<Missed>,
     causes: RecentCauses,
+    group_kills: GroupKills,
 }
 
 impl KillCounters {
@@ -91,6 +94,7 @@ impl KillCounters {
             suspected: None,
             reported: None,
             causes: RecentCauses::default(),
+            group_kills: GroupKills::default(),
         }
     }
 
@@ -156,6 +160,9 @@ impl KillCounters {
         });
         if findings.is_empty() {
             return Vec::new();
+        }
+        for (owner, at) in self.group_kills.begun(&findings) {
+            self.ledger.seen_group(owner, at);
         }
         let incidents = incidents(findings, now);
         let in_pods = self.causes.new_in_pods(&incidents);
@@ -238,7 +245,7 @@ impl KillCounters {
     fn ask(&mut self, now: BootNanos) -> Effect {
         self.reading = CounterReading::Asked;
         self.asked_at = now;
-        self.ledger.asked();
+        self.ledger.asked(now);
         Effect::Query(match self.baseline {
             Baseline::Unknown => Query::Recall,
             Baseline::Known { .. } => Query::KillCounters,

@@ -27,6 +27,9 @@ use crate::units::CgroupId;
 /// or a server that fails, needs time more than it needs another Event.
 pub const PAUSE: Duration = Duration::from_mins(5);
 
+/// Longest time in which the kernel kills the processes of one group.
+pub const GROUP: Duration = Duration::from_secs(1);
+
 /// What the kernel has counted for one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counter {
@@ -66,6 +69,12 @@ struct KillEntry {
     pending: u64,
     /// Kills that came to be known after the counters were last asked for.
     since: u64,
+    /// Group kills, each of which the kernel may count once more than it records.
+    groups: u64,
+    /// The last of them.
+    group_at: Option<BootNanos>,
+    /// Whether the counters were asked for after it had ended.
+    groups_ended: bool,
     /// Missing ones whose Event was dropped.
     dropped: u64,
     /// Until when they are not reported again.
@@ -86,6 +95,16 @@ impl KillLedger {
         self.each(owner, |entry| {
             entry.pending = entry.pending.saturating_add(1);
             entry.since = entry.since.saturating_add(u64::from(!counted));
+        });
+    }
+
+    /// A cgroup was killed as a whole at `at`. The kernel counts its first victim twice if that has not
+    /// released its memory yet when the others are killed (`oom_kill_process` in mm/oom_kill.c).
+    pub fn seen_group(&mut self, owner: &KillOwner, at: BootNanos) {
+        self.each(owner, |entry| {
+            entry.groups = entry.groups.saturating_add(1);
+            entry.group_at = Some(at);
+            entry.groups_ended = false;
         });
     }
 
@@ -113,9 +132,10 @@ impl KillLedger {
     }
 
     /// The counters are read next.
-    pub fn asked(&mut self) {
+    pub fn asked(&mut self, now: BootNanos) {
         for entry in self.entries.values_mut() {
             entry.since = 0;
+            entry.groups_ended = entry.group_at.is_some_and(|at| at.plus(GROUP) <= now);
         }
     }
 
@@ -153,6 +173,7 @@ impl KillLedger {
             let reported = entry.known() - i128::from(entry.since);
             let surplus = reported - i128::from(counter.kills);
             entry.acknowledged -= surplus.max(0);
+            entry.take_groups(counter.kills);
             entry.paused = entry.paused.filter(|until| now < *until);
         }
         self.missing(counters)
@@ -240,6 +261,15 @@ impl KillLedger {
 }
 
 impl KillEntry {
+    /// What the kernel has counted twice is not missing. What it did not count by now it never will.
+    fn take_groups(&mut self, counted: u64) {
+        let missing = i128::from(counted) - self.known();
+        let twice = missing.clamp(0, i128::from(self.groups));
+        self.acknowledged += twice;
+        let left = self.groups - u64::try_from(twice).unwrap_or(self.groups);
+        self.groups = if self.groups_ended { 0 } else { left };
+    }
+
     fn known(&self) -> i128 {
         self.acknowledged + i128::from(self.pending)
     }

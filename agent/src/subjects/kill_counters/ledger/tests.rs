@@ -62,7 +62,7 @@ fn play(name: &str, nested: bool, steps: &[Step], acknowledged: Saved) {
                 let known = known.iter().map(|(id, kills)| (CgroupId(*id), *kills));
                 ledger.resume(&counters(counts), &known.collect());
             }
-            Asked => ledger.asked(),
+            Asked => ledger.asked(BootNanos(0)),
             Seen(pod, counted) => ledger.seen(&owner(pod), counted),
             Acknowledged(pod, kills) => ledger.acknowledge(of(pod, kills)),
             Dropped(pod, kills, seconds) => ledger.drop(of(pod, kills), at(seconds)),

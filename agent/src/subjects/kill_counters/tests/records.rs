@@ -1,6 +1,7 @@
 //! Records of kills that come late, or that the kernel did not count.
 
 use super::*;
+use crate::reading::oom::Consequence;
 
 /// Kills in a removed pod, which version 2 counts in the cgroup of all pods only.
 fn counted_in_all(kills: u64) -> CountedKills {
@@ -127,5 +128,55 @@ fn a_record_that_the_kernel_did_not_count_is_not_acknowledged_twice() {
             (9, In::Saved, &[], Asked),
         ]);
         play_row(name, &mut counters, steps);
+    }
+}
+
+/// A process of a container that is killed as a whole, recorded by the kernel at `seconds`.
+fn record_of_group(seconds: u64) -> In {
+    let In::Found(mut findings) = record(seconds) else {
+        unreachable!("a record");
+    };
+    for finding in &mut findings {
+        finding.consequence = Some(Consequence::WholeContainer);
+    }
+    In::Found(findings)
+}
+
+#[test]
+fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice() {
+    const NEW: &[&str] = &["report 1", "incident in aa at 5"];
+    const ONE: &[&str] = &["log 1 by number", "report 1 by number, Now"];
+    // What the kernel counts of two processes at the first reading and later, and what is reported.
+    let rows: [(u64, u64, &[&str]); 4] = [
+        (2, 2, &[]),
+        (3, 3, &[]),
+        // Read while the kernel killed them.
+        (2, 3, &[]),
+        (3, 4, ONE),
+    ];
+    for (first, later, reported) in rows {
+        let name = format!("{first}, then {later}");
+        let mut counters = counters(KillSource::Program);
+        #[rustfmt::skip]
+        let steps: Vec<Step> = vec![
+            (1, recalled(PreviousAgent::Unknown, 0), &[], Idle),
+            (5, record_of_group(5), NEW, Wanted),
+            (5, record_of_group(5), NEW, Wanted),
+            (5, acknowledged(2), &[], Wanted),
+            (5, In::Sampled, &["save 2", "KillCounters"], Asked),
+            (5, In::Counted(Some(counted(first))), &[], Idle),
+            (9, In::RecordsLost, &[], Wanted),
+            (9, In::Sampled, &["KillCounters"], Asked),
+        ];
+        play_row(&name, &mut counters, steps);
+        let mut effects = counters.on(In::Counted(Some(counted(later))), at(9));
+        if counters.reading == Wanted {
+            effects.extend(counters.on(In::Sampled, at(12)));
+            effects.extend(counters.on(In::Counted(Some(counted(later))), at(12)));
+        }
+        let effects = short(&effects);
+        let shown = |effect: &&String| effect.contains("by number");
+        let shown: Vec<_> = effects.iter().filter(shown).collect();
+        assert_eq!(shown, reported, "{name}");
     }
 }
