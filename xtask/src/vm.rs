@@ -20,7 +20,7 @@ pub mod qemu;
 mod qmp;
 mod report;
 
-use boots::{ALARMS, BOOTS, Boot};
+use boots::{ALARMS, BOOTS, Boot, EARLY_WARNING};
 use console::Check;
 pub use report::{counts, skips, table};
 
@@ -91,7 +91,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     };
     let boots: Vec<&Boot> = match (args.alarms, args.all) {
         (true, _) => vec![&alarms],
-        (false, true) => BOOTS.iter().chain([&alarms]).collect(),
+        (false, true) => BOOTS.iter().chain([&EARLY_WARNING, &alarms]).collect(),
         (false, false) => BOOTS.iter().collect(),
     };
     let reports = booted(&repo, &choice, &boots)?;

@@ -52,6 +52,15 @@ pub static BOOTS: [Boot; 2] = [
     },
 ];
 
+/// The early warning of OOM kills, for runs with all kernels.
+pub static EARLY_WARNING: Boot = Boot {
+    plan: "early-warning",
+    kernel_line: "psi=1",
+    machine: &[],
+    limit: LIMIT,
+    workloads: String::new(),
+};
+
 /// The suite of false alarms, for runs with all kernels.
 pub static ALARMS: Boot = Boot {
     plan: "alarms",
