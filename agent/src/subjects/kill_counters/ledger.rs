@@ -99,7 +99,7 @@ impl KillLedger {
     }
 
     /// A cgroup was killed as a whole at `at`. The kernel counts its first victim twice if that has not
-    /// released its memory yet when the others are killed (`oom_kill_process` in mm/oom_kill.c).
+    /// released its memory yet when the others are killed (`oom_kill_process()`).
     pub fn seen_group(&mut self, owner: &KillOwner, at: BootNanos) {
         self.each(owner, |entry| {
             entry.groups = entry.groups.saturating_add(1);
