@@ -177,11 +177,10 @@ impl App {
                     reporting.caused_by(resource, stamp);
                 }
             }
-            Effect::EventDetails { resource, details } => {
-                Reporting::event_details(self.reporting.as_ref(), resource, details);
-            }
-            Effect::StallDetails { stall, details } => {
-                Reporting::event_details(self.reporting.as_ref(), stall, Some(details));
+            Effect::EventDetails { of, details } => {
+                if let Some(reporting) = &self.reporting {
+                    reporting.event_details(of, details);
+                }
             }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
             Effect::Log(decision) => self.telemetry.decided(decision, &self.config.policy, now),

@@ -20,20 +20,13 @@ use crate::pressure::oom::Grounds;
 use crate::pressure::sample::Sample;
 use crate::pressure::stall::StallChange;
 use crate::pressure::threshold::{Strength, Threshold, ThresholdValue};
-use crate::reading::{Resource, Signal, Stall};
+use crate::reading::{Ground, Resource, Signal, Stall};
 use crate::units::Bytes;
 
 mod disks;
 
 /// Number of recorded changes of all conditions; the oldest is dropped first.
 const CHANGES: usize = 64;
-
-/// What a condition depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ground {
-    Resource(Resource),
-    Stall(Stall),
-}
 
 /// Recorded samples and changes.
 #[derive(Debug, Default)]

@@ -172,6 +172,15 @@ impl Stall {
     }
 }
 
+/// What a condition depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Ground {
+    /// A resource that can be short.
+    Resource(Resource),
+    /// Tasks that wait.
+    Stall(Stall),
+}
+
 /// A group of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallOf {

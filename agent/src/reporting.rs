@@ -22,9 +22,8 @@ use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::Config;
 use crate::kube_event::{Amendment, Draft, KillOutcomes};
 use crate::node_status::ledger::{Computed, Update};
-use crate::node_status::transition::DetailsOf;
 use crate::node_status::{Condition, StoredNode};
-use crate::reading::Resource;
+use crate::reading::{Ground, Resource};
 use crate::tasks::Tasks;
 
 mod companion;
@@ -265,14 +264,8 @@ impl Reporting {
     }
 
     /// Details for the Event about the next change of a condition to True; `None`: they are being read.
-    pub fn event_details(
-        reporting: Option<&Self>,
-        of: impl Into<DetailsOf>,
-        details: Option<String>,
-    ) {
-        if let Some(reporting) = reporting {
-            reporting.details.set(of.into(), details);
-        }
+    pub fn event_details(&self, of: Ground, details: Option<String>) {
+        self.details.set(of, details);
     }
 
     /// Adds details to an Event.

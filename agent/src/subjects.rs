@@ -23,7 +23,7 @@ use crate::pressure::memory_growth::Forecast;
 use crate::pressure::pids::PidLevels;
 use crate::pressure::sample::Sample;
 use crate::pressure::{Cause, Policy, Pressure};
-use crate::reading::{Resource, Signal, Stall};
+use crate::reading::{Ground, Resource, Signal, Stall};
 use crate::record::Side;
 use crate::units::{Bytes, CgroupId, DeviceNumber};
 
@@ -145,20 +145,13 @@ pub enum Effect {
     Input(Box<Input>),
     /// Record a Kubernetes Event.
     Event(Draft),
-    /// Add this to the Event about the next change of a resource's condition to True. The condition never
-    /// waits for it.
+    /// Add this to the Event about the next change of a condition to True. The condition never waits for
+    /// it.
     EventDetails {
-        /// Which resource.
-        resource: Resource,
+        /// What the condition depends on.
+        of: Ground,
         /// `None`: they are being read, so that the Event waits for a moment.
         details: Option<String>,
-    },
-    /// The same for a stall.
-    StallDetails {
-        /// Which stall.
-        stall: Stall,
-        /// The averages.
-        details: String,
     },
     /// Add details to an Event that was recorded.
     Amend(Amendment),

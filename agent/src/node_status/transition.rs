@@ -8,7 +8,7 @@ use super::ledger::Began;
 use super::nodepulse_condition::NodepulseCondition;
 use super::setters::{pressure, ready, resource};
 use super::{Condition, NodeStatus, Status, StoredNode};
-use crate::reading::{Resource, Stall};
+use crate::reading::{Ground, Resource};
 
 /// `type` of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,27 +29,6 @@ impl EventType {
     }
 }
 
-/// What a condition is about whose Events have details.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DetailsOf {
-    /// A resource that is short.
-    Resource(Resource),
-    /// Tasks that wait.
-    Stall(Stall),
-}
-
-impl From<Resource> for DetailsOf {
-    fn from(resource: Resource) -> Self {
-        Self::Resource(resource)
-    }
-}
-
-impl From<Stall> for DetailsOf {
-    fn from(stall: Stall) -> Self {
-        Self::Stall(stall)
-    }
-}
-
 /// A change that is recorded as an Event on the Node after its patch has succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edge {
@@ -64,10 +43,8 @@ pub enum Edge {
     },
     /// One of nodepulse's conditions changed its status.
     Nodepulse {
-        /// Resource of the condition.
-        resource: Option<Resource>,
-        /// Stall of the condition.
-        stall: Option<Stall>,
+        /// What the condition depends on.
+        ground: Option<Ground>,
         /// The new status.
         status: Status,
         /// `reason` of the condition.
@@ -103,24 +80,24 @@ impl Edge {
     /// The resource whose condition changed.
     pub const fn resource(&self) -> Option<Resource> {
         match self {
-            Self::Kubelet { resource, .. } | Self::Nodepulse { resource, .. } => *resource,
-            Self::Rebooted { .. } | Self::Started => None,
+            Self::Kubelet { resource, .. } => *resource,
+            Self::Nodepulse {
+                ground: Some(Ground::Resource(resource)),
+                ..
+            } => Some(*resource),
+            Self::Nodepulse { .. } | Self::Rebooted { .. } | Self::Started => None,
         }
     }
 
     /// Whose details its Event has: numbers and causes. The kubelet's texts stay as they are.
     #[must_use]
-    pub fn details_of(&self) -> Option<DetailsOf> {
+    pub const fn details_of(&self) -> Option<Ground> {
         match self {
             Self::Nodepulse {
                 status: Status::True,
-                resource,
-                stall,
+                ground,
                 ..
-            } => {
-                let resource = resource.map(DetailsOf::Resource);
-                resource.or_else(|| stall.map(DetailsOf::Stall))
-            }
+            } => *ground,
             Self::Nodepulse { .. }
             | Self::Kubelet { .. }
             | Self::Rebooted { .. }
@@ -234,9 +211,10 @@ fn edge_to(condition: &Condition) -> Edge {
     // This includes the kubelet's conditions if they are Unknown, for which it has no text.
     let nodepulse = NodepulseCondition::parse(&condition.type_);
     let of_nodepulse = nodepulse.and_then(NodepulseCondition::resource);
+    let resource = of_nodepulse.or_else(|| resource(&condition.type_));
+    let stall = nodepulse.and_then(NodepulseCondition::stall);
     Edge::Nodepulse {
-        resource: of_nodepulse.or_else(|| resource(&condition.type_)),
-        stall: nodepulse.and_then(NodepulseCondition::stall),
+        ground: resource.map(Ground::Resource).or(stall.map(Ground::Stall)),
         status: condition.status,
         reason: condition.reason.clone(),
         message: condition.message.clone(),

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::node_status::transition::DetailsOf;
+use crate::reading::Ground;
 
 /// Time limit for details. Several hundred pods are read in a few milliseconds.
 const LIMIT: Duration = Duration::from_millis(50);
 
 /// The details of each condition; `None` while they are read.
-type Known = BTreeMap<DetailsOf, Option<String>>;
+type Known = BTreeMap<Ground, Option<String>>;
 
 /// The loop's side.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(super) struct EventDetails(watch::Sender<Known>);
 
 impl EventDetails {
     /// Details are being read, or known.
-    pub(super) fn set(&self, of: DetailsOf, details: Option<String>) {
+    pub(super) fn set(&self, of: Ground, details: Option<String>) {
         self.0.send_modify(|known| {
             known.insert(of, details);
         });
@@ -46,7 +46,7 @@ pub(super) enum Wanted {
 
 impl DetailsReader {
     /// What is known without waiting.
-    pub(super) fn wanted(&self, of: DetailsOf) -> Wanted {
+    pub(super) fn wanted(&self, of: Ground) -> Wanted {
         match self.0.borrow().get(&of) {
             Some(Some(details)) => Wanted::Now(details.clone()),
             Some(None) => Wanted::Wait,
@@ -56,7 +56,7 @@ impl DetailsReader {
 
     /// The details when they are known; empty if that takes longer than [`LIMIT`], or if the agent
     /// stops.
-    pub(super) async fn wait(mut self, of: DetailsOf) -> String {
+    pub(super) async fn wait(mut self, of: Ground) -> String {
         let is_known = |known: &Known| known.get(&of).is_none_or(Option::is_some);
         let waited = tokio::time::timeout(LIMIT, self.0.wait_for(is_known)).await;
         let known = waited.ok().and_then(Result::ok);
@@ -81,8 +81,8 @@ mod tests {
     use super::*;
     use crate::reading::Resource;
 
-    const MEMORY: DetailsOf = DetailsOf::Resource(Resource::Memory);
-    const PIDS: DetailsOf = DetailsOf::Resource(Resource::Pids);
+    const MEMORY: Ground = Ground::Resource(Resource::Memory);
+    const PIDS: Ground = Ground::Resource(Resource::Pids);
     const READ: Duration = Duration::from_millis(3);
 
     #[tokio::test(start_paused = true)]

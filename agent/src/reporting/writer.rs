@@ -19,8 +19,8 @@ use crate::kube_event::{Draft, Involved, ReportedKills};
 use crate::node_status::Condition;
 use crate::node_status::ledger::{Began, Computed};
 use crate::node_status::report::{self, ReportSchedule as Schedule};
-use crate::node_status::transition::{DetailsOf, Edge, edges, unsent};
-use crate::reading::Resource;
+use crate::node_status::transition::{Edge, edges, unsent};
+use crate::reading::{Ground, Resource};
 
 /// What every task needs to send requests, and to report their results to the loop.
 #[derive(Clone)]
@@ -172,7 +172,7 @@ impl Writer {
     }
 
     /// The writer does not wait for details: a task does.
-    fn record_with_details(&self, mut event: Draft, of: DetailsOf) {
+    fn record_with_details(&self, mut event: Draft, of: Ground) {
         match self.details.wanted(of) {
             Wanted::Now(details) => {
                 event.message = with_details(&event.message, &details);
@@ -229,7 +229,7 @@ fn events(
     node: &str,
     now: Now,
     stamps: &BTreeMap<Resource, Stamp>,
-) -> impl Iterator<Item = (Draft, Option<DetailsOf>)> {
+) -> impl Iterator<Item = (Draft, Option<Ground>)> {
     transitions.into_iter().map(move |edge| {
         let stamp = edge
             .resource()

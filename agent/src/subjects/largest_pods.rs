@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, Effect, Query};
 use crate::pods::{Consumer, Pod, PodId};
-use crate::reading::Resource;
+use crate::reading::{Ground, Resource};
 use crate::units::Bytes;
 
 /// The number of pods that are named.
@@ -86,7 +86,7 @@ impl fmt::Display for PodOverRequest {
 fn short(resource: Resource) -> Vec<Effect> {
     vec![
         Effect::EventDetails {
-            resource,
+            of: Ground::Resource(resource),
             details: None,
         },
         Effect::Query(Query::LargestPods(resource)),
@@ -119,7 +119,10 @@ fn known(
     };
     let log = (!text.is_empty()).then_some(Effect::Log(log));
     let details = Some(text);
-    let mut effects = vec![Effect::EventDetails { resource, details }];
+    let mut effects = vec![Effect::EventDetails {
+        of: Ground::Resource(resource),
+        details,
+    }];
     effects.extend(log);
     effects
 }
@@ -135,7 +138,7 @@ mod tests {
     fn details(effects: &[Effect]) -> Option<(Resource, String)> {
         let of = |effect: &Effect| match effect {
             Effect::EventDetails {
-                resource,
+                of: Ground::Resource(resource),
                 details: Some(details),
             } => Some((*resource, details.clone())),
             _ => None,
@@ -150,7 +153,7 @@ mod tests {
             match effects.as_slice() {
                 [
                     Effect::EventDetails {
-                        resource,
+                        of: Ground::Resource(resource),
                         details: None,
                     },
                     Effect::Query(Query::LargestPods(queried)),
@@ -226,7 +229,7 @@ mod tests {
     fn the_event_stops_waiting_if_no_pod_was_read() {
         let none = LargestPodsInput::MemoryRead(Vec::new()).effects();
         let expected = Effect::EventDetails {
-            resource: Resource::Memory,
+            of: Ground::Resource(Resource::Memory),
             details: Some(String::new()),
         };
         assert_eq!(none, [expected]);

@@ -10,7 +10,7 @@ use super::{Decision, DiskInput, Effect, FactChange, Input, Query, SignalInput, 
 use crate::clock::{BootNanos, Now};
 use crate::pressure::stall::{StallBoard, StallChange, StallSample, StallThresholds};
 use crate::pressure::{Exceeded, Pressure};
-use crate::reading::{Stall, StallKind, StallOf};
+use crate::reading::{Ground, Stall, StallKind, StallOf};
 
 /// Everything that can happen to the stalls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -164,12 +164,12 @@ impl StallWatch {
 /// The averages of a stall that begins, for the Event of its condition.
 fn details((change, sample): (StallChange, StallSample)) -> Option<Effect> {
     let begins = matches!(change.to, Pressure::UnderPressure { .. });
-    begins.then(|| Effect::StallDetails {
-        stall: change.stall,
-        details: format!(
+    begins.then(|| Effect::EventDetails {
+        of: Ground::Stall(change.stall),
+        details: Some(format!(
             "over 10 s {:.0}%, over a minute {:.0}%",
             sample.avg10, sample.avg60
-        ),
+        )),
     })
 }
 
@@ -331,11 +331,11 @@ mod tests {
         };
         let details = |effects: Vec<Effect>| {
             effects.into_iter().find_map(|effect| match effect {
-                Effect::StallDetails { stall, details } => Some((stall, details)),
+                Effect::EventDetails { of, details } => Some((of, details?)),
                 _ => None,
             })
         };
-        let begins = |text: &str| Some((IO, text.to_owned()));
+        let begins = |text: &str| Some((Ground::Stall(IO), text.to_owned()));
         let mut watch = self::watch(PERIOD, [(IO, true)]);
         let script = [
             (1, averages(80.0, 39.0), None, "below 40 % over a minute"),

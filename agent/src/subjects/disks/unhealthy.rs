@@ -4,7 +4,7 @@ use super::super::VolumeInput;
 use super::{Effect, Input, pass_on};
 use crate::kube_event::DiskTrouble;
 use crate::pressure::disks::Health;
-use crate::reading::{DiskRole, Resource};
+use crate::reading::{DiskRole, Ground, Resource};
 use crate::units::DeviceNumber;
 
 /// For a disk of the node, the details of the Event about its condition; for another disk, Events on the
@@ -25,7 +25,7 @@ pub(super) fn report(
     let details = details.to_owned();
     Some(match role {
         DiskRole::Node => Effect::EventDetails {
-            resource,
+            of: Ground::Resource(resource),
             details: Some(details),
         },
         DiskRole::Volume => pass_on(Input::Volume(VolumeInput::Trouble {
@@ -47,7 +47,7 @@ mod tests {
 
         let device = DeviceNumber { major: 8, minor: 0 };
         let details = |resource| Effect::EventDetails {
-            resource,
+            of: Ground::Resource(resource),
             details: Some("numbers".to_owned()),
         };
         let events = |trouble| {
