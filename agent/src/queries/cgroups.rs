@@ -13,7 +13,7 @@ use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
 use crate::os::cgroup_handle::CgroupMount;
 use crate::os::cgroup_watch::WatchedTree;
-use crate::pods::{CgroupKind, classify};
+use crate::pods::{CgroupKind, classify, pod_of};
 use crate::subjects::kill_counters::{Counting, PodsCounter};
 use crate::subjects::pod_pids::PidLimit;
 use crate::subjects::{
@@ -227,7 +227,7 @@ impl Cgroups {
         let (mut found, pods) = (Vec::new(), self.pods.path());
         if let Some(layout) = self.pods.layout() {
             let walked = walk::each_below(&layout.memory, pods, POD_LEVELS, |id, _, path| {
-                if matches!(classify(path, pods), CgroupKind::Pod { .. }) {
+                if pod_of(path, pods).is_some() {
                     found.push((id, path.to_owned()));
                 }
                 true
