@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::pressure::disks::{DiskCounts, DiskDetails, SlowRequests};
+use crate::pressure::disks::{DiskCounts, DiskDetails, ERRORS, SlowRequests};
 use crate::pressure::io_wait::{IoUser, IoWait, IoWaiter};
 use crate::reading::{DiskRole, Resource};
 use crate::units::latency::{MEDIAN, Median, quantile, total};
@@ -131,7 +131,7 @@ fn failures(disk: &DiskDetails) -> Explained {
         let recent = disk.recent_errors;
         numbers.insert("errorsLastMinute".to_owned(), json!(recent));
         numbers.insert("errorsSinceWatched".to_owned(), json!(errors));
-        let or_more = if recent >= 3 { " or more" } else { "" };
+        let or_more = if recent >= ERRORS { " or more" } else { "" };
         lines.push(format!(
             "{recent}{or_more} errors in the last minute, {errors} since it is watched"
         ));

@@ -22,6 +22,7 @@ mod totals;
 
 pub use auto_limit::{AutoLimit, LatencyDay};
 pub use details::{DiskCounts, DiskDetails, DiskLimit};
+pub use errors::ERRORS;
 pub use slow::{EndedWindow, SlowRequests, Window};
 pub use totals::DiskTotals;
 

@@ -7,7 +7,7 @@ use crate::clock::BootNanos;
 
 /// A disk with this many errors within [`PERIOD`] is failing. A single one may be a bad sector that
 /// the disk replaces.
-const ERRORS: usize = 3;
+pub const ERRORS: usize = 3;
 
 /// See [`ERRORS`].
 const PERIOD: Duration = Duration::from_mins(1);

@@ -2,7 +2,7 @@
 
 use super::DiskWatch;
 use crate::clock::BootNanos;
-use crate::pressure::disks::{DiskCounts, DiskDetails, DiskLimit, Health};
+use crate::pressure::disks::{DiskCounts, DiskDetails, DiskLimit, ERRORS, Health};
 use crate::units::DeviceNumber;
 
 impl DiskWatch {
@@ -43,7 +43,7 @@ impl DiskWatch {
     pub(super) fn reason(&self, device: DeviceNumber, health: Health, now: BootNanos) -> String {
         match health {
             Health::Healthy => String::new(),
-            Health::Failing => "at least 3 failed requests within a minute".to_owned(),
+            Health::Failing => format!("at least {ERRORS} failed requests within a minute"),
             Health::Stalled => {
                 let seconds = self.settings.stalled_after.as_secs_f64();
                 format!("requests in flight, and none completed for {seconds} s")
