@@ -131,10 +131,8 @@ async fn a_condition_that_flaps_is_urgent_once_in_ten_seconds_and_delays_no_othe
     assert!(close.count() <= seconds / 10, "only of regular patches");
 }
 
-/// The first time a condition is patched at once. The second time it would have to wait until ten seconds
-/// after the first, and ends before.
-#[tokio::test(start_paused = true)]
-async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation() {
+/// A node with a disk whose conditions end a second after their cause.
+async fn with_short_transitions() -> Sim {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");
     let sim = Sim::on(&in_memory(), host, |node| {
@@ -143,22 +141,32 @@ async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation(
         })
     })
     .await;
-    let view = sim.view();
     pass(Duration::from_secs(33)).await;
-    let cross = async || {
-        sim.crowd().await;
-        pass(Duration::from_millis(100)).await;
-        sim.host.tasks(FEW);
-        sim.node.kernel().pid_crossing(Side::Under, 200).await;
-    };
+    sim
+}
+
+/// The number of tasks exceeds the threshold for 100 ms.
+async fn exceed_shortly(sim: &Sim) {
+    sim.crowd().await;
+    pass(Duration::from_millis(100)).await;
+    sim.host.tasks(FEW);
+    sim.node.kernel().pid_crossing(Side::Under, 200).await;
+}
+
+/// The first time a condition is patched at once. The second time it would have to wait until ten seconds
+/// after the first, and ends before.
+#[tokio::test(start_paused = true)]
+async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation() {
+    let sim = with_short_transitions().await;
+    let view = sim.view();
     let before = view.patches().len();
-    cross().await;
+    exceed_shortly(&sim).await;
     pass(SECOND * 2).await;
     assert_eq!(view.status("PIDPressure"), "True", "its end is not urgent");
     sim.node.kernel().slow_window((8, 0)).await;
     pass(SECOND + AT_ONCE).await;
     assert_eq!(view.status("PIDPressure"), "False", "carried");
-    cross().await;
+    exceed_shortly(&sim).await;
     pass(SECOND * 4).await;
     assert_eq!(view.patches().len() - before, 2, "it had to wait");
     assert_eq!(view.event_counts()["NodeHasInsufficientPID"], 1);
@@ -177,23 +185,9 @@ async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation(
 async fn the_end_in_a_patch_with_a_lost_response_is_recorded_before_a_true_without_a_patch() {
     const STATUS: &str = "/api/v1/nodes/worker-1/status";
 
-    let host = Arc::new(MadeUpHost::calm());
-    host.disk("sda", "8:0");
-    let sim = Sim::on(&in_memory(), host, |node| {
-        node.config(|overrides| {
-            overrides.eviction_pressure_transition_period = Some("1s".to_owned());
-        })
-    })
-    .await;
+    let sim = with_short_transitions().await;
     let view = sim.view();
-    pass(Duration::from_secs(33)).await;
-    let cross = async || {
-        sim.crowd().await;
-        pass(Duration::from_millis(100)).await;
-        sim.host.tasks(FEW);
-        sim.node.kernel().pid_crossing(Side::Under, 200).await;
-    };
-    cross().await;
+    exceed_shortly(&sim).await;
     pass(SECOND * 2).await;
     assert_eq!(view.status("PIDPressure"), "True", "its end is not urgent");
     let faults = sim.api.faults();
@@ -203,7 +197,7 @@ async fn the_end_in_a_patch_with_a_lost_response_is_recorded_before_a_true_witho
     sim.node.kernel().slow_window((8, 0)).await;
     pass(SECOND + AT_ONCE).await;
     assert_eq!(view.status("PIDPressure"), "False", "applied");
-    cross().await;
+    exceed_shortly(&sim).await;
     pass(SECOND * 2).await;
     faults.clear();
     assert_eq!(view.event_counts()["NodeHasInsufficientPID"], 1);
