@@ -2,21 +2,18 @@
 //! processes die.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::super::Input;
+use super::ledger::GROUP;
 use crate::clock::BootNanos;
 use crate::kube_event::{Finding, Incident, Occurrence, Period};
 use crate::pods::PodId;
 
-/// The records of a large group that is killed together may arrive in several batches. Kills with one
-/// cause that are less than this apart are one incident.
-const TOGETHER: Duration = Duration::from_secs(1);
-
 /// Causes that are remembered; more than groups are ever killed at the same time.
 const REMEMBERED: usize = 8;
 
-/// The causes of the last kills, each with the time of its last one.
+/// The causes of the last kills, each with the time of its last one. The records of a large group that is
+/// killed together may arrive in several batches.
 #[derive(Debug, Default)]
 pub(super) struct RecentCauses {
     /// The oldest first.
@@ -44,7 +41,7 @@ impl RecentCauses {
         let ended = group.iter().map(|finding| finding.stamp.kernel).max();
         let ended = ended.unwrap_or(first.stamp.kernel);
         let same = |(finding, at): &(Finding, BootNanos)| {
-            finding.has_the_cause_of(first) && first.stamp.kernel.since(*at) < TOGETHER
+            finding.has_the_cause_of(first) && first.stamp.kernel.since(*at) < GROUP
         };
         let known = self.last.iter().position(same);
         let known = known.and_then(|index| self.last.remove(index));

@@ -27,7 +27,8 @@ use crate::units::CgroupId;
 /// or a server that fails, needs time more than it needs another Event.
 pub const PAUSE: Duration = Duration::from_mins(5);
 
-/// Longest time in which the kernel kills the processes of one group.
+/// Longest time in which the kernel kills the processes of one group: kills with one cause that are less
+/// than this apart are one incident.
 pub const GROUP: Duration = Duration::from_secs(1);
 
 /// What the kernel has counted for one owner.
