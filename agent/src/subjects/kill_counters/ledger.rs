@@ -59,6 +59,8 @@ pub struct KillLedger {
     /// Version 2: the counter of all pods has the kills of each.
     nested: bool,
     entries: BTreeMap<KillOwner, KillEntry>,
+    /// When the counters were last asked for.
+    asked_at: BootNanos,
 }
 
 #[derive(Debug, Default)]
@@ -74,8 +76,6 @@ struct KillEntry {
     groups: u64,
     /// The last of them.
     group_at: Option<BootNanos>,
-    /// Whether the counters were asked for after it had ended.
-    groups_ended: bool,
     /// Missing ones whose Event was dropped.
     dropped: u64,
     /// Until when they are not reported again.
@@ -87,6 +87,7 @@ impl KillLedger {
         Self {
             nested,
             entries: BTreeMap::new(),
+            asked_at: BootNanos(0),
         }
     }
 
@@ -105,7 +106,6 @@ impl KillLedger {
         self.each(owner, |entry| {
             entry.groups = entry.groups.saturating_add(1);
             entry.group_at = Some(at);
-            entry.groups_ended = false;
         });
     }
 
@@ -136,8 +136,8 @@ impl KillLedger {
     pub fn asked(&mut self, now: BootNanos) {
         for entry in self.entries.values_mut() {
             entry.since = 0;
-            entry.groups_ended = entry.group_at.is_some_and(|at| at.plus(GROUP) <= now);
         }
+        self.asked_at = now;
     }
 
     /// What was counted so far is not reported: it is unknown how much of it was.
@@ -174,7 +174,7 @@ impl KillLedger {
             let reported = entry.known() - i128::from(entry.since);
             let surplus = reported - i128::from(counter.kills);
             entry.acknowledged -= surplus.max(0);
-            entry.take_groups(counter.kills);
+            entry.take_groups(counter.kills, self.asked_at);
             entry.paused = entry.paused.filter(|until| now < *until);
         }
         self.missing(counters)
@@ -263,12 +263,13 @@ impl KillLedger {
 
 impl KillEntry {
     /// What the kernel has counted twice is not missing. What it did not count by now it never will.
-    fn take_groups(&mut self, counted: u64) {
+    fn take_groups(&mut self, counted: u64, asked_at: BootNanos) {
         let missing = i128::from(counted) - self.known();
         let twice = missing.clamp(0, i128::from(self.groups));
         self.acknowledged += twice;
         let left = self.groups - u64::try_from(twice).unwrap_or(self.groups);
-        self.groups = if self.groups_ended { 0 } else { left };
+        let ended = self.group_at.is_some_and(|at| at.plus(GROUP) <= asked_at);
+        self.groups = if ended { 0 } else { left };
     }
 
     fn known(&self) -> i128 {
