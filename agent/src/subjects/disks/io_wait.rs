@@ -1,6 +1,6 @@
 //! Whether other tasks than the main user of a disk wait for I/O, which decides whether it is slow.
 
-use super::{DiskWatch, Sampling};
+use super::DiskWatch;
 use crate::clock::BootNanos;
 use crate::pressure::io_wait::{IoWait, OthersStall};
 use crate::subjects::{Effect, Query};
@@ -12,11 +12,10 @@ const REPEATED: u32 = 2;
 /// The reads of who waits for I/O.
 #[derive(Debug, Default)]
 pub(super) struct IoWaitReads {
-    progress: Sampling,
-    /// The disks of the last query.
-    devices: Vec<DeviceNumber>,
-    /// The last answer, and when.
-    last: Option<(IoWait, BootNanos)>,
+    /// The disks of the query that is not answered yet.
+    queried: Option<Vec<DeviceNumber>>,
+    /// The last answer, of which disks, and when.
+    last: Option<(IoWait, Vec<DeviceNumber>, BootNanos)>,
     /// Reads in a row that failed.
     failed: u32,
 }
@@ -24,8 +23,8 @@ pub(super) struct IoWaitReads {
 impl IoWaitReads {
     /// Who used a disk and who waited when that was read last, and when that was.
     pub(super) fn at(&self, device: DeviceNumber) -> Option<(&IoWait, BootNanos)> {
-        let (read, at) = self.last.as_ref()?;
-        self.devices.contains(&device).then_some((read, *at))
+        let (read, devices, at) = self.last.as_ref()?;
+        devices.contains(&device).then_some((read, *at))
     }
 
     /// What an answer decides: the share of time in percent, or `None` without PSI.
@@ -54,18 +53,17 @@ impl DiskWatch {
     /// Queries who waits for I/O if that decides whether a disk is slow.
     pub(super) fn query_io_wait(&mut self, now: BootNanos) -> Option<Effect> {
         let devices = self.board.needs_io_wait(now);
-        if devices.is_empty() || self.io_wait.progress == Sampling::InProgress {
+        if devices.is_empty() || self.io_wait.queried.is_some() {
             return None;
         }
-        self.io_wait.progress = Sampling::InProgress;
-        self.io_wait.devices.clone_from(&devices);
+        self.io_wait.queried = Some(devices.clone());
         Some(Effect::Query(Query::IoWait(devices)))
     }
 
     pub(super) fn io_wait_read(&mut self, io_wait: IoWait, now: BootNanos) -> Vec<Effect> {
-        self.io_wait.progress = Sampling::Idle;
+        let devices = self.io_wait.queried.take().unwrap_or_default();
         let others = io_wait.others;
-        self.io_wait.last = Some((io_wait, now));
+        self.io_wait.last = Some((io_wait, devices, now));
         let Ok(percent) = self.io_wait.decide(others) else {
             // Otherwise it is read again after the next slow window.
             let again = self.io_wait.failed < REPEATED;

@@ -62,3 +62,35 @@ fn details_have_the_state_of_each_disk_and_the_users_of_the_slow_one() {
     let later = run.watch.details(counts, at(81));
     assert_eq!((later[0].recent_errors, later[0].slow), (0, None));
 }
+
+#[test]
+fn users_are_those_of_the_disk_that_was_read_while_another_one_is_queried() {
+    let found = Some(vec![disk("sda", 0), disk("sdb", 16)]);
+    let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, found);
+    let known = |run: &Run| {
+        let details = run.watch.details(|_| None, at(40));
+        let known = details.iter().map(|disk| disk.io_wait.is_some());
+        known.collect::<Vec<_>>()
+    };
+    for second in 1..=15 {
+        run.on(second, confirmed(second, true));
+    }
+    run.on(15, io_wait(20.0));
+    assert_eq!(known(&run), [true, false]);
+    let mut queried = false;
+    for second in 21..=34 {
+        let window = DiskInput::Confirmed {
+            device: number(16),
+            valid: true,
+            window: WINDOW,
+            totals: totals(second),
+            stamp: stamp(second),
+        };
+        let query = Effect::Query(Query::IoWait(vec![number(16)]));
+        queried |= run.on(second, window).contains(&query);
+    }
+    assert!(queried);
+    assert_eq!(known(&run), [true, false], "not answered yet");
+    run.on(35, io_wait(1.0));
+    assert_eq!(known(&run), [false, true]);
+}
