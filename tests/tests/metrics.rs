@@ -1,5 +1,6 @@
 //! The contents of `/metrics`, and that every metric is updated.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use agent_common::DropReason;
@@ -226,6 +227,11 @@ async fn the_metrics_of_conditions_signals_and_requests_match_the_api_server() {
         ("nodepulse_disk_unhealthy", labels, Some(value))
     };
     check(&node.scrape().await, &[unhealthy(1.0)]);
+    // It is watched again, by another limit.
+    node.reload(|now| now.disk_io_solid_state_slow = Some("25ms".to_owned()))
+        .await;
+    pass(Duration::from_secs(1)).await;
+    check(&node.scrape().await, &[unhealthy(1.0)]);
     // Not while a request is under way.
     pass(Duration::from_secs(4 * 60 + 5)).await;
 
@@ -322,4 +328,26 @@ async fn a_refused_configuration_is_reported_until_a_valid_one_is_read() {
     node.reload(|settings| settings.eviction_hard = None).await;
     let (valid, then) = state().await;
     assert_eq!((valid, then - started), (Some(1.0), 30.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_another_one_replaces_has_no_series() {
+    let host = Arc::new(MadeUpHost::calm());
+    host.disk("sda", "8:0");
+    let node = Node::named("worker-1")
+        .host(Arc::clone(&host))
+        .start(&in_memory());
+    pass(Duration::from_secs(10)).await;
+    let watched = async || {
+        let read = node.scrape().await;
+        ["sda", "sdb"].map(|disk| {
+            let labels = [("device", disk), ("state", "slow")];
+            read.value("nodepulse_disk_unhealthy", &labels)
+        })
+    };
+    assert_eq!(watched().await, [Some(0.0), None]);
+    host.remove("sys/block/sda").disk("sdb", "8:0");
+    // The list is read again.
+    pass(Duration::from_mins(6)).await;
+    assert_eq!(watched().await, [None, Some(0.0)]);
 }

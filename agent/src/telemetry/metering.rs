@@ -200,20 +200,17 @@ impl Metering {
 
     /// A disk is healthy or not, or is not watched any more. At most [`crate::reading::Disk::MAX`] are watched.
     fn record_disk(&self, decision: &DiskDecision) {
-        let (name, health) = match decision {
-            DiskDecision::Watched(disk) => (&disk.name, Some(Health::Healthy)),
-            DiskDecision::HealthChanged { name, health, .. } => (name, Some(*health)),
-            DiskDecision::Unwatched { name, .. } => (name, None),
-            _ => return,
-        };
+        let gauges = &self.metrics.node.disk_unhealthy;
         for state in [Health::Slow, Health::Stalled, Health::Failing] {
-            let labels = [name.clone(), state.as_str().to_owned()];
-            match health {
-                Some(health) => {
-                    let gauge = self.metrics.node.disk_unhealthy.of(labels);
-                    gauge.set((state == health).into());
+            let labels = |name: &str| [name.to_owned(), state.as_str().to_owned()];
+            match decision {
+                // 0 at first. It may be watched already, by another limit, and keeps its health.
+                DiskDecision::Watched(disk) => drop(gauges.of(labels(&disk.name))),
+                DiskDecision::HealthChanged { name, health, .. } => {
+                    gauges.of(labels(name)).set((state == *health).into());
                 }
-                None => self.metrics.node.disk_unhealthy.remove(labels),
+                DiskDecision::Unwatched { name, .. } => gauges.remove(labels(name)),
+                _ => {}
             }
         }
     }

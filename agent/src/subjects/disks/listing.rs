@@ -175,7 +175,12 @@ impl DiskWatch {
         }
         self.unmeasured.remove(&disk.name);
         let (slow, auto) = limit(&self.settings, &disk);
-        let known = self.board.name(disk.device) == Some(disk.name.as_str());
+        let before = self.board.name(disk.device);
+        let known = before == Some(disk.name.as_str());
+        if before.is_some() && !known {
+            // Another disk has the number now.
+            self.forget(disk.device, now, effects);
+        }
         let same_window = self.listing.window == self.settings.window;
         let same_role = self.board.role(disk.device) == Some(disk.role);
         let same_limit = self.board.limit(disk.device) == Some(slow)

@@ -80,6 +80,15 @@ fn the_list_that_is_read_again_is_what_is_watched() {
     let listed = DiskInput::Listed(Some(vec![disk("sdc", 0), disk("sdb", 16)]));
     let effects = run.on(2, listed);
     assert_eq!(run.names(), ["sdc", "sdb"], "another disk, same number");
+    assert_eq!(writes(&effects), ["forget 8:0", "watch sdc"]);
+    let unwatched = effects.iter().any(|effect| {
+        let Effect::Log(Decision::Disk(DiskDecision::Unwatched { name, reason, .. })) = effect
+        else {
+            return false;
+        };
+        name == "sda" && *reason == UnwatchReason::Removed
+    });
+    assert!(unwatched, "{effects:?}");
     let stalled = facts(&effects).map(|disks| disks.stalled);
     assert_eq!(stalled, Some(vec!["sdb".to_owned()]), "its health is kept");
 
