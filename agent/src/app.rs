@@ -218,6 +218,7 @@ impl App {
     fn answered(&mut self, answer: Answer, now: Now) {
         match answer {
             Answer::Subject(input) => self.feed(input, now),
+            Answer::Machine(machine) => self.facts.machine = *machine,
             Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
             Answer::Configured(read) => self.configured(read, now),
         }

@@ -20,7 +20,7 @@ pub enum Purpose {
     Configuration,
     /// Reads kubeconfig, certificates and tokens, or runs the program that issues them.
     Credentials,
-    /// Reads the space of the root directory's file system.
+    /// Reads the space of the root directory's file system and, at the start, the properties of the machine.
     Nodefs,
     /// Reads the counters of disks.
     Disks,

@@ -113,6 +113,33 @@ async fn a_hung_file_system_blocks_one_purpose_and_is_reported_until_it_responds
     node.stop().await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_agent_starts_although_the_root_file_system_and_the_disks_do_not_respond() {
+    let host = MadeUpHost::calm();
+    host.disk("sda", "8:0");
+    let hung = ["etc", "sys/block"].map(|dir| HungDirectory::over(&host.path().join(dir)));
+    let api = in_memory();
+    let node = Node::named("worker-1").host(host).start(&api);
+    let view = View::of(&api, "worker-1");
+    // The list of disks and the machine's files have five seconds.
+    pass_anyway(Duration::from_secs(10)).await;
+    view.settled(SOON).await;
+    let watched = async || {
+        let read = node.scrape().await;
+        let labels = [("device", "sda"), ("state", "slow")];
+        read.value("nodepulse_disk_unhealthy", &labels)
+    };
+    assert_eq!(view.status("DiskIOPressure"), "Unknown");
+    assert_eq!(watched().await, None);
+
+    drop(hung);
+    pass_anyway(Duration::from_secs(30)).await;
+    assert_eq!(watched().await, Some(0.0), "listed again");
+    pass_anyway(Duration::from_secs(30)).await;
+    assert_eq!(view.status("DiskIOPressure"), "False");
+    node.stop().await.unwrap();
+}
+
 fn text(path: &Path) -> String {
     path.display().to_string()
 }

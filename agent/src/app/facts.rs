@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tracing::warn;
 
 use crate::config::{Config, Mode};
-use crate::host::{addresses, machine};
+use crate::host::addresses;
 use crate::node_status::{CompanionFacts, Disks, Facts, Shutdown};
 use crate::queries::signals::SignalReader;
 use crate::reading::{AbsentSource, Stall};
@@ -26,10 +26,8 @@ pub(super) fn gather(
             warn!(err = &err as &dyn std::error::Error, "addresses not read");
             crate::reading::Network::default()
         }),
-        machine: machine::read(root).unwrap_or_else(|err| {
-            warn!(err = &err as &dyn std::error::Error, "machine not read");
-            crate::reading::Machine::default()
-        }),
+        // Read by the helper thread.
+        machine: crate::reading::Machine::default(),
         ephemeral_storage: None,
         volumes: None,
         allocation: config.allocation.clone(),

@@ -1,6 +1,6 @@
 //! Builds the loop's state, and evaluates everything once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::kernel_inputs::KernelInputs;
 use super::reload::Reloading;
@@ -15,8 +15,7 @@ use crate::node_status::ledger::Ledger;
 use crate::notify::heartbeat::Heartbeat;
 use crate::os::limit_watch::LimitWatch;
 use crate::queries::Queries;
-use crate::queries::blocking::nodefs::Directories;
-use crate::queries::blocking::{Blocking, Question, Responder, list_disks, saved};
+use crate::queries::blocking::{Blocking, Initial, Question, Responder, saved};
 use crate::queries::cgroups::Cgroups;
 use crate::queries::memory_limits::LimitWatches;
 use crate::queries::pod_updates::PodUpdates;
@@ -29,7 +28,7 @@ use crate::reporting::{Reporting, Why};
 use crate::serve::{Listener, Pages, Site};
 use crate::subjects::recording::RecordedSubjects;
 use crate::subjects::{
-    DiskInput, DiskSetup, IncidentInput, Input, IoTrigger, Setup, SignalSetup, StallSetup,
+    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, Setup, SignalSetup, StallSetup,
 };
 use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
@@ -197,19 +196,28 @@ fn disk_setup(config: &Config, queries: &Queries, triggers: &[Stall]) -> DiskSet
 /// Evaluates everything once before anything is reported, with the state of the previous agent.
 /// Values that are not available within their time limit are missing from this evaluation.
 async fn initial_evaluation(app: &mut App) {
-    app.feed(Input::Starting, app.clock.now());
-    let listed = DiskInput::Listed(list_disks(&Directories::new(&app.config)));
-    app.feed(Input::Disk(listed), app.clock.now());
-    // Two queries of `Starting`.
-    let mut missing = 2_usize;
+    let blocking = &mut app.queries.blocking;
+    // Before nodefs is read by the same thread, which may hang.
+    blocking.ask(Question::Machine);
+    blocking.ask(Question::Disk(DiskQuery::List));
+    let mut awaited = BTreeSet::from([
+        Initial::Machine,
+        Initial::Disks,
+        // Both are queries of `Starting`.
+        Initial::Storage,
+        Initial::State,
+    ]);
     if app.config.node_ips.is_empty() {
         let name = app.config.node_name.clone();
-        app.queries.blocking.ask(Question::Resolve { name });
-        missing = missing.saturating_add(1);
+        blocking.ask(Question::Resolve { name });
+        awaited.insert(Initial::Addresses);
     }
-    while missing > 0 {
+    app.feed(Input::Starting, app.clock.now());
+    while !awaited.is_empty() {
         let answer = app.queries.blocking.answer().await;
-        missing = missing.saturating_sub(usize::from(answer.is_initial()));
+        if let Some(initial) = answer.initial() {
+            awaited.remove(&initial);
+        }
         app.answered(answer, app.clock.now());
     }
     app.feed(Input::Started, app.clock.now());

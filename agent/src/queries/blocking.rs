@@ -13,13 +13,13 @@ use super::read_config::ReadConfig;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, oom};
-use crate::host::{HostRoot, container_logs, volumes};
+use crate::host::{HostRoot, container_logs, machine, volumes};
 use crate::lane::{Lane, Lanes, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::{self, LinkSearch, classify};
 use crate::pressure::io_wait::IoWait;
-use crate::reading::Resource;
+use crate::reading::{Machine, Resource};
 use crate::state::State;
 use crate::subjects::VolumeInput;
 use crate::subjects::incidents::{DetailsOf, DetailsRead, LinksRead};
@@ -39,7 +39,6 @@ mod limited_memory;
 pub mod nodefs;
 pub mod saved;
 
-pub use disk_files::list as list_disks;
 use io_wait::IoWaitReader;
 use nodefs::Directories;
 
@@ -57,6 +56,8 @@ const QUESTIONS: usize = 512;
 /// What to read, save or resolve.
 #[derive(Debug)]
 pub enum Question {
+    /// Read what does not change until a reboot, partly from the root file system.
+    Machine,
     /// Read space and inodes of nodefs and imagefs, and the volumes below the root directory.
     Storage,
     /// Resolve a name by DNS.
@@ -93,10 +94,27 @@ pub enum Question {
 pub enum Answer {
     /// An input of the subjects.
     Subject(Input),
+    /// To [`Question::Machine`]; what could not be read is left out.
+    Machine(Box<Machine>),
     /// To [`Question::Resolve`].
     Resolved(Vec<IpAddr>),
     /// To [`Question::Configuration`]; `Err` is an error message of one line.
     Configured(Result<Box<Config>, String>),
+}
+
+/// An answer for which the agent waits before its first report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Initial {
+    /// To [`Question::Machine`].
+    Machine,
+    /// To [`Question::Storage`].
+    Storage,
+    /// The list of all disks.
+    Disks,
+    /// To [`Question::Recall`].
+    State,
+    /// To [`Question::Resolve`].
+    Addresses,
 }
 
 /// Passes questions to the lanes and returns their answers.
@@ -174,8 +192,8 @@ impl Blocking {
             Question::Resolve { name } => return self.resolve(name),
             Question::IoWait(disks) => return self.read_io_wait(disks),
             Question::Configuration => &self.configuration,
-            // Reads directories on nodefs.
-            Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
+            // Reads directories on nodefs or the root file system.
+            Question::Machine | Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
             Question::Disk(_) | Question::LargestPods(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
             Question::KillDetails(_) | Question::LimitedMemory(_) => &self.kill_details,
@@ -298,6 +316,7 @@ impl Responder {
 
     fn answer(&self, question: Question) -> Answer {
         Answer::Subject(match question {
+            Question::Machine => return Answer::Machine(Box::new(self.machine())),
             Question::Storage => {
                 let sample = self.directories.sample(self.volumes());
                 Input::Signal(SignalInput::StorageSampled(sample))
@@ -344,6 +363,13 @@ impl Responder {
                     None => Err("the configuration has no source".to_owned()),
                 });
             }
+        })
+    }
+
+    fn machine(&self) -> Machine {
+        machine::read(&self.root).unwrap_or_else(|err| {
+            warn!(err = &err as &dyn std::error::Error, "machine not read");
+            Machine::default()
         })
     }
 
@@ -418,21 +444,23 @@ impl Responder {
 }
 
 impl Answer {
-    /// Whether the agent waits for it before its first report.
-    pub const fn is_initial(&self) -> bool {
-        matches!(
-            self,
-            Self::Subject(
-                Input::Signal(SignalInput::StorageSampled(_))
-                    | Input::State(StateInput::Recalled { .. })
-            ) | Self::Resolved(_)
-        )
+    /// What it is an answer to, if the agent waits for it before its first report.
+    pub const fn initial(&self) -> Option<Initial> {
+        Some(match self {
+            Self::Machine(_) => Initial::Machine,
+            Self::Subject(Input::Signal(SignalInput::StorageSampled(_))) => Initial::Storage,
+            Self::Subject(Input::Disk(DiskInput::Listed(_))) => Initial::Disks,
+            Self::Subject(Input::State(StateInput::Recalled { .. })) => Initial::State,
+            Self::Resolved(_) => Initial::Addresses,
+            Self::Subject(_) | Self::Configured(_) => return None,
+        })
     }
 
     /// The answer if the call was dropped or timed out. The kernel's report on a disk that cannot be
     /// queried counts.
     fn missing(question: &Question) -> Self {
         Self::Subject(match question {
+            Question::Machine => return Self::Machine(Box::default()),
             Question::Storage => {
                 Input::Signal(SignalInput::StorageSampled(StorageSample::missing()))
             }

@@ -64,7 +64,7 @@ pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
 }
 
 /// All disks; `None` if they could not be read.
-pub fn list(directories: &Directories) -> Option<Vec<Disk>> {
+fn list(directories: &Directories) -> Option<Vec<Disk>> {
     let found = logged(block::disks(directories.root()))?;
     let of_node = of_node(directories);
     let disks = found

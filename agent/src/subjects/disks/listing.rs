@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{DiskDecision, DiskWatch, log};
 use crate::clock::BootNanos;
 use crate::config::{DiskIo, SlowLimit};
+use crate::pressure::sample::LONGEST;
 use crate::reading::{Disk, DiskRole};
 use crate::record::{DiskAction, DiskChange};
 use crate::subjects::{Effect, MapUpdate};
@@ -62,7 +63,8 @@ pub(super) struct Listing {
     /// Whether the last read succeeded.
     known: bool,
     next: BootNanos,
-    /// A disk was announced before it was in sysfs: when to read the list for it.
+    /// When to read the list before that: it could not be read, or a disk was announced before it was in
+    /// sysfs.
     retry: Option<BootNanos>,
     /// The window by which all disks are watched.
     window: Duration,
@@ -102,6 +104,7 @@ impl DiskWatch {
     pub(super) fn listed(&mut self, found: Option<Vec<Disk>>, now: BootNanos) -> Vec<Effect> {
         self.listing.known = found.is_some();
         let Some(found) = found else {
+            self.listing.retry = Some(now.plus(LONGEST));
             return self.publish(None);
         };
         let mut effects = Vec::new();

@@ -146,3 +146,13 @@ fn an_announced_disk_is_read_and_once_more_if_it_came_too_early() {
     assert_eq!(facts(&removed), Some(Disks::default()));
     assert_eq!(run.names(), ["sda"]);
 }
+
+#[test]
+fn a_list_that_could_not_be_read_is_read_again_after_ten_seconds() {
+    let mut run = Run::without_probe(None);
+    assert_eq!(run.watch.due(), Some(at(11)));
+    assert!(run.tick(11).contains(&DiskQuery::List));
+    let read = run.on(12, DiskInput::Listed(Some(Vec::new())));
+    assert_eq!(judged(&read), Some((true, None)));
+    assert_eq!(run.watch.due(), None);
+}
