@@ -1,7 +1,11 @@
 //! PURE: untrusted text in a form that is safe to log, print and send.
+//!
+//! In a sentence or a line of the log, an untrusted name is in quotes unless it is plain, so that it
+//! cannot imitate the text around it: [`quote`].
 
 #![forbid(unsafe_code)]
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Characters that [`escape`] keeps before it cuts.
@@ -10,6 +14,35 @@ pub const ESCAPED_CHARS: usize = 256;
 /// At most [`ESCAPED_CHARS`] characters of untrusted text, in the form of [`escape_to`].
 pub fn escape(text: impl AsRef<[u8]>) -> String {
     escape_to(text, ESCAPED_CHARS)
+}
+
+/// At most [`ESCAPED_CHARS`] characters of an untrusted name, in the form of [`quoted`].
+pub fn quote(name: impl AsRef<[u8]>) -> String {
+    quote_to(name, ESCAPED_CHARS)
+}
+
+/// At most `limit` characters of an untrusted name, in the form of [`quoted`].
+pub fn quote_to(name: impl AsRef<[u8]>, limit: usize) -> String {
+    quoted(&escape_to(name, limit)).into_owned()
+}
+
+/// Escaped text as a name in a sentence: `java`, but `"a) with 9Gi, (b"`. A quote in it is escaped, too.
+pub fn quoted(escaped: &str) -> Cow<'_, str> {
+    if !escaped.is_empty() && escaped.chars().all(is_plain) {
+        Cow::Borrowed(escaped)
+    } else {
+        Cow::Owned(format!("\"{}\"", escaped.replace('"', "\\\"")))
+    }
+}
+
+/// A character of the usual names of processes, cgroups and devices. The sign of a cut is one of them,
+/// and so is the backslash: an escaped character is recognisable as such.
+const fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric()
+        || matches!(
+            c,
+            '.' | '_' | '-' | '+' | '@' | ':' | '/' | '!' | '\\' | '…'
+        )
 }
 
 /// Control characters become `\n`, `\u{1b}` and so on, bytes that are not UTF-8 `\xff`, a
@@ -91,6 +124,32 @@ mod tests {
         for (text, expected, why) in rows {
             assert_eq!(escape(text), expected, "{why}");
         }
+    }
+
+    #[test]
+    fn a_name_is_in_quotes_unless_it_is_plain() {
+        let rows = [
+            ("java", "java"),
+            ("kworker/0:1H-kblockd", "kworker/0:1H-kblockd"),
+            (
+                "/system.slice/dev\\x2dsda.swap",
+                "/system.slice/dev\\\\x2dsda.swap",
+            ),
+            ("cciss!c0d0", "cciss!c0d0"),
+            ("a\nb", "a\\nb"),
+            ("", "\"\""),
+            ("Web Content", "\"Web Content\""),
+            ("a) with 9Gi, (b", "\"a) with 9Gi, (b\""),
+            ("a\", (b", "\"a\\\", (b\""),
+            ("a\\\"b", "\"a\\\\\\\"b\""),
+            ("k\u{e4}se", "\"k\u{e4}se\""),
+            ("\u{202e}b", "\"\\u{202e}b\""),
+        ];
+        for (name, expected) in rows {
+            assert_eq!(quote(name), expected);
+        }
+        assert_eq!(quote_to("abcde", 4), "abcd…");
+        assert_eq!(quote_to("ab de", 4), "\"ab d…\"");
     }
 
     #[test]

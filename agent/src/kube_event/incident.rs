@@ -11,7 +11,7 @@ use super::{
     UnidentifiedKills, VictimOwner, Words,
 };
 use crate::clock::{Now, Stamp};
-use crate::escape::escape;
+use crate::escape::quote;
 use crate::node_status::transition::EventType;
 use crate::pods::{Container, Pod, PodRef};
 
@@ -129,15 +129,15 @@ impl Incident {
                 message: kill_text::in_cgroup(kills, &of_pod, None),
             },
             Occurrence::UnidentifiedKills(counted) => {
-                counted.words(&format!(" in cgroup {}", escape(&counted.cgroup)))
+                counted.words(&format!(" in cgroup {}", quote(&counted.cgroup)))
             }
             Occurrence::RefusedForks(refused) => {
-                let cgroup = escape(&refused.cgroup);
+                let cgroup = quote(&refused.cgroup);
                 let limit = refused.limit_of_cgroup();
                 refused.words(&format!(" in cgroup {cgroup}{of_pod}"), &limit)
             }
             Occurrence::MemoryLimitReached(reached) => {
-                reached.words(&format!("Cgroup {}{of_pod}", escape(&reached.cgroup)))
+                reached.words(&format!("Cgroup {}{of_pod}", quote(&reached.cgroup)))
             }
         };
         self.draft(Involved::Node, words)

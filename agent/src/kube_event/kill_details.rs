@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Finding;
+use crate::escape::quoted;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit};
 use crate::reading::pods::{PodMemory, QosClass};
 
@@ -52,7 +53,10 @@ impl KillDetails {
         } = &self.processes;
         let named = largest.iter();
         let named: Vec<_> = named
-            .map(|one| format!("{} ({}) with {}", one.pid, one.comm, one.resident))
+            .map(|one| {
+                let comm = quoted(&one.comm);
+                format!("{} ({comm}) with {}", one.pid, one.resident)
+            })
             .collect();
         let among = if *is_partial {
             format!(" of the first {compared} of more than {compared}")

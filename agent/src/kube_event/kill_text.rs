@@ -2,6 +2,7 @@
 //! is to learn what failed, why, and what caused it, without access to the node.
 
 use super::{Finding, KillDetails, Limiting, NodeEvents, VictimOwner, Words};
+use crate::escape::quoted;
 use crate::pods::{Container, ContainerList};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
@@ -50,14 +51,11 @@ pub(super) fn in_cgroup(group: &[Finding], of_pod: &str, details: Option<&KillDe
     let cgroup = first.cgroup.as_deref();
     let cgroup = cgroup.map_or_else(
         || "an unknown cgroup".to_owned(),
-        |cgroup| format!("cgroup {cgroup}"),
+        |cgroup| format!("cgroup {}", quoted(cgroup)),
     );
     let limit = first.limit(|limiting| limiting.by_path(first.cgroup.as_deref()));
     let killed = match group {
-        [one] => format!(
-            "Process {} ({}) in {cgroup}{of_pod} was killed",
-            one.victim, one.comm
-        ),
+        [one] => format!("Process {} in {cgroup}{of_pod} was killed", one.process()),
         many => format!(
             "The kernel killed {} processes together in {cgroup}{of_pod}",
             many.len()
@@ -166,9 +164,7 @@ fn victims(group: &[Finding]) -> String {
         return one.described();
     }
     let named = group.iter().take(NAMED);
-    let mut named: Vec<_> = named
-        .map(|one| format!("{} ({})", one.victim, one.comm))
-        .collect();
+    let mut named: Vec<_> = named.map(Finding::process).collect();
     if group.len() > NAMED {
         named.push(format!("and {} more", group.len() - NAMED));
     }
@@ -188,6 +184,11 @@ fn size(bytes: Bytes) -> String {
 }
 
 impl Finding {
+    /// `4321 (java)`.
+    fn process(&self) -> String {
+        format!("{} ({})", self.victim, quoted(&self.comm))
+    }
+
     fn described(&self) -> String {
         let uid = self
             .uid
@@ -198,12 +199,12 @@ impl Finding {
             ),
             None => ": how much memory it had is not known".to_owned(),
         };
-        format!("Process {} ({}){uid}{memory}.", self.victim, self.comm)
+        format!("Process {}{uid}{memory}.", self.process())
     }
 
     fn request(&self) -> String {
         match &self.trigger {
-            Some(trigger) if *trigger == format!("process {} ({})", self.victim, self.comm) => {
+            Some(trigger) if *trigger == format!("process {}", self.process()) => {
                 "It requested more memory itself.".to_owned()
             }
             Some(trigger) => format!("More memory was requested by {trigger}."),
@@ -285,7 +286,8 @@ impl Limiting {
             return format!("that cgroup reached its memory limit{}", self.usage());
         }
         let or = self.tied.as_ref();
-        let or = or.map_or_else(String::new, |(_, path)| format!(" or {path}"));
+        let or = or.map_or_else(String::new, |(_, path)| format!(" or {}", quoted(path)));
+        let path = quoted(path);
         format!("cgroup {path}{or} reached its memory limit{}", self.usage())
     }
 

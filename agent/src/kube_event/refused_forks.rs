@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Words;
-use crate::escape::escape;
+use crate::escape::quote;
 use crate::pods::CgroupKind;
 
 /// Forks that were refused in one cgroup.
@@ -31,7 +31,7 @@ impl RefusedForks {
     pub fn limit_of_cgroup(&self) -> String {
         match &self.limit {
             Some((at, _, max)) if *at == self.cgroup => format!("its limit is {max} tasks"),
-            Some((at, _, max)) => format!("the limit of {} is {max} tasks", escape(at)),
+            Some((at, _, max)) => format!("the limit of {} is {max} tasks", quote(at)),
             None => "its limit is not known".to_owned(),
         }
     }
@@ -44,7 +44,7 @@ impl RefusedForks {
             CgroupKind::Container { .. } => format!("the container's limit is {max} tasks"),
             CgroupKind::Pod { .. } => format!("the pod's limit is {max} tasks"),
             CgroupKind::Pods => format!("the limit of all pods on the node is {max} tasks"),
-            CgroupKind::Other => format!("the limit of {} is {max} tasks", escape(at)),
+            CgroupKind::Other => format!("the limit of {} is {max} tasks", quote(at)),
         }
     }
 }
@@ -67,7 +67,7 @@ mod tests {
             (Some(("/p/podaa/c", container())), "its limit is 9 tasks", "the container's limit is 9 tasks"),
             (Some(("/p/podaa", CgroupKind::Pod { pod: pod() })), "the limit of /p/podaa is 9 tasks", "the pod's limit is 9 tasks"),
             (Some(("/p", CgroupKind::Pods)), "the limit of /p is 9 tasks", "the limit of all pods on the node is 9 tasks"),
-            (Some(("/\u{1b}", CgroupKind::Other)), "the limit of /\\u{1b} is 9 tasks", "the limit of /\\u{1b} is 9 tasks"),
+            (Some(("/\u{1b}", CgroupKind::Other)), "the limit of \"/\\u{1b}\" is 9 tasks", "the limit of \"/\\u{1b}\" is 9 tasks"),
             (None, "its limit is not known", "the limit is not known"),
         ];
         for (limit, by_cgroup, by_pod) in rows {

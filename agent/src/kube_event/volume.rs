@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::{Draft, Involved, ReportedKills};
-use crate::escape::escape_to;
+use crate::escape::quote_to;
 use crate::node_status::transition::EventType;
 use crate::pods::Pod;
 
@@ -45,7 +45,7 @@ impl VolumeTrouble<'_> {
             DiskTrouble::Stalled => ("SlowVolume", "does not respond"),
             DiskTrouble::Errors => ("VolumeErrors", "returns errors"),
         };
-        let [disk, volume] = [self.disk, self.volume].map(|name| escape_to(name, NAME_CHARS));
+        let [disk, volume] = [self.disk, self.volume].map(|name| quote_to(name, NAME_CHARS));
         let separator = if self.details.is_empty() { "" } else { ": " };
         Draft {
             id: None,
@@ -94,7 +94,7 @@ mod tests {
                 "a\n\u{202e}b",
                 "",
                 "SlowVolume",
-                "Disk sdb of volume a\\n\\u{202e}b does not respond",
+                "Disk sdb of volume \"a\\n\\u{202e}b\" does not respond",
             ),
             (DiskTrouble::Errors, &long, "", "VolumeErrors", &cut),
         ];

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{Pod, PodId};
-use crate::escape::escape_to;
+use crate::escape::quote_to;
 
 /// Characters of a cgroup's path that are shown. Names of systemd units are shorter.
 const PATH_CHARS: usize = 96;
@@ -41,28 +41,16 @@ impl Consumer {
 }
 
 impl fmt::Display for Consumer {
-    /// The path of a cgroup is escaped, cut, and quoted unless it is plain, so that it cannot be
-    /// taken for the text around it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod(id) => write!(f, "pod with id {}", id.as_str()),
             Self::NamedPod { namespace, name } => write!(f, "pod {namespace}/{name}"),
             Self::System(path) => {
                 let path = path.trim_start_matches('/');
-                let escaped = escape_to(path, PATH_CHARS);
-                if path.bytes().all(is_plain) {
-                    write!(f, "cgroup {escaped}")
-                } else {
-                    write!(f, "cgroup \"{}\"", escaped.replace('"', "\\\""))
-                }
+                write!(f, "cgroup {}", quote_to(path, PATH_CHARS))
             }
         }
     }
-}
-
-/// A character of a usual cgroup path. A backslash is part of the names of systemd units.
-const fn is_plain(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'@' | b':' | b'/' | b'\\')
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::clock::BootNanos;
-use crate::escape::escape;
+use crate::escape::quote;
 use crate::kernel::counters::{self, ProbeCounters};
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
 use crate::pressure::disks::DiskCounts;
@@ -130,7 +130,7 @@ impl Probes {
             let entry = DiskEntry::new(nanos(disk.slow), nanos(disk.window));
             let written = kernel.watch_disk(disk.device, entry).inspect_err(|err| {
                 let err = err as &dyn Error;
-                warn!(disk = %escape(&disk.name), err, "disk not watched");
+                warn!(disk = %quote(&disk.name), err, "disk not watched");
             });
             written.is_ok()
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tracing::{debug, info, warn};
 
 use crate::config::key;
-use crate::escape::escape;
+use crate::escape::quote;
 use crate::kube_event::Finding;
 use crate::pressure::disks::Window;
 use crate::pressure::memory_growth::Forecast;
@@ -137,15 +137,15 @@ fn log_disk(decision: DiskDecision) {
                 DiskAction::Removed => "removed",
                 DiskAction::Changed => "changed",
             };
-            info!(disk = %escape(&change.name), device = %change.device, action, "disk announced");
+            info!(disk = %quote(&change.name), device = %change.device, action, "disk announced");
         }
         DiskDecision::Reported { device, report } => log_disk_report(device, report),
         DiskDecision::Watched(disk) => {
             let slow_us = disk.slow.as_micros();
-            info!(disk = %escape(&disk.name), slow_us, "disk watched");
+            info!(disk = %quote(&disk.name), slow_us, "disk watched");
         }
         DiskDecision::TooMany { name } => {
-            warn!(disk = %escape(&name), "too many disks; disk not watched");
+            warn!(disk = %quote(&name), "too many disks; disk not watched");
         }
         DiskDecision::LimitComputed(computed) => {
             let ComputedLimit {
@@ -156,7 +156,7 @@ fn log_disk(decision: DiskDecision) {
                 requests,
             } = computed;
             info!(
-                disk = %escape(&name),
+                disk = %quote(&name),
                 limit_ms = limit.as_millis(),
                 least_ms = fixed.as_millis(),
                 p99_9_us = percentile.map(|usual| usual.as_micros()),
@@ -165,7 +165,7 @@ fn log_disk(decision: DiskDecision) {
             );
         }
         DiskDecision::StatisticsOff { name } => warn!(
-            disk = %escape(&name),
+            disk = %quote(&name),
             "I/O statistics are off, so the latency of this disk is unknown; write 1 to \
              /sys/block/<disk>/queue/iostats, which takes effect within ten seconds"
         ),
@@ -178,7 +178,7 @@ fn log_disk(decision: DiskDecision) {
                 UnwatchReason::Removed => "removed",
                 UnwatchReason::StatisticsOff => "I/O statistics are off",
             };
-            info!(%device, disk = %escape(&name), reason, "disk no longer watched");
+            info!(%device, disk = %quote(&name), reason, "disk no longer watched");
         }
         DiskDecision::HealthChanged {
             device,
@@ -192,7 +192,7 @@ fn log_disk(decision: DiskDecision) {
                 DiskRole::Volume => "volume",
             };
             let health = health.as_str();
-            info!(%device, disk = %escape(&name), role, health, %details, "disk health changed");
+            info!(%device, disk = %quote(&name), role, health, %details, "disk health changed");
         }
         DiskDecision::ReadOnly {
             filesystem,
@@ -324,7 +324,7 @@ mod tests {
                     device,
                     name: "sd\n\u{202e}a".to_owned(),
                 })),
-                "INFO disk announced disk=sd\\n\\u{202e}a device=8:0 action=\"removed\"",
+                "INFO disk announced disk=\"sd\\n\\u{202e}a\" device=8:0 action=\"removed\"",
             ),
             (
                 Decision::PressureChanged(PressureChange {

@@ -56,7 +56,7 @@ async fn details_are_added_to_the_event_after_it_was_sent() {
             Limit::Of(CONTAINER),
             "In use after the kill: 40.0Mi anonymous memory (heaps and stacks), 2.0Mi file cache, 1.0Mi shared memory (such as \
              an emptyDir of medium Memory), 1.0Mi kernel memory, 0 socket buffers. The largest other \
-             processes: 77 (java\\u{1b}[2J) with 32.0Mi, 78 (sh) with 1.0Mi.",
+             processes: 77 (\"java\\u{1b}[2J\") with 32.0Mi, 78 (sh) with 1.0Mi.",
         ),
         (
             Limit::Of(PODS),

@@ -179,7 +179,7 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "node_status",
-        Rooms::Only(&["clock", "pressure", "reading", "units"]),
+        Rooms::Only(&["clock", "escape", "pressure", "reading", "units"]),
         IMPURE,
     ),
     room(

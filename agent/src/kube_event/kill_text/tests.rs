@@ -237,6 +237,50 @@ fn the_victim_and_the_process_that_requested_memory_are_described() {
 }
 
 #[test]
+fn a_name_cannot_imitate_the_text_around_it() {
+    const HOSTILE: &str = "a) with 9Gi, (b";
+    let hostile = |pid, trigger| Finding {
+        comm: HOSTILE.to_owned(),
+        cgroup: Some("/x y".to_owned()),
+        ..finding(pid, Some("/a, b"), trigger)
+    };
+    let itself = "process 7 (\"a) with 9Gi, (b\")";
+    let one = hostile(7, Some(itself));
+    let message = in_cgroup(std::slice::from_ref(&one), "", None);
+    let expected = "Process 7 (\"a) with 9Gi, (b\") in cgroup \"/x y\" was killed because cgroup \"/a, b\" \
+                    reached its memory limit. Process 7 (\"a) with 9Gi, (b\"): how much memory it had is not \
+                    known. It requested more memory itself.";
+    assert_eq!(message, expected);
+    let two = [one.clone(), hostile(8, None)];
+    let message = in_pod(&two, None, None);
+    let victims = "The processes were 7 (\"a) with 9Gi, (b\"), 8 (\"a) with 9Gi, (b\").";
+    assert!(message.contains(victims), "{message}");
+
+    let details = KillDetails {
+        processes: LargestProcesses {
+            largest: vec![ProcessSize {
+                pid: Pid(9),
+                comm: HOSTILE.to_owned(),
+                resident: Bytes::from_kib(4),
+            }],
+            ..LargestProcesses::default()
+        },
+        ..KillDetails::default()
+    };
+    let largest = "The largest other processes: 9 (\"a) with 9Gi, (b\") with 4.0Ki.";
+    assert_eq!(details.sentences(), largest);
+
+    // A kubelet's own text.
+    let global = Finding {
+        scope: OomScope::Global,
+        ..one
+    };
+    let words = on_node(&[global], NodeEvents::Kubelet).unwrap();
+    let expected = "System OOM encountered, victim process: a) with 9Gi, (b, pid: 7";
+    assert_eq!(words.message, expected);
+}
+
+#[test]
 fn details_follow_the_first_sentence_and_leave_out_the_victims() {
     let (kib, gib) = (Bytes::from_kib, |n: u64| Bytes::from_kib(n << 20));
     let process = |pid, name: &str, mib: u64| ProcessSize {

@@ -4,6 +4,7 @@
 //! disk is slow any more, and the stored message stays.
 
 use super::{Context, SetterError, UNAVAILABLE};
+use crate::escape::quote_to;
 use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{Disks, NodeStatus, Status};
 use crate::pressure::Pressure;
@@ -17,6 +18,9 @@ const MAX_NAMED: usize = 5;
 
 /// Maximum length of a name: the kernel's `DISK_NAME_LEN`.
 const NAME_LENGTH: usize = 32;
+
+/// Maximum length of the path of a file about a disk.
+const PATH_LENGTH: usize = 64;
 
 /// Appends the condition.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
@@ -84,7 +88,10 @@ pub(super) fn cannot_be_read(disks: &Disks) -> String {
     if disks.unwatched.is_empty() {
         return what.to_owned();
     }
-    let file = |name: &String| format!("/sys/block/{}/queue/iostats", escaped(name));
+    let file = |name: &String| {
+        let path = format!("/sys/block/{name}/queue/iostats");
+        quote_to(path, PATH_LENGTH)
+    };
     let files: Vec<String> = disks.unwatched.iter().take(MAX_NAMED).map(file).collect();
     let more = match disks.unwatched.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
@@ -98,26 +105,13 @@ pub(super) fn list(names: &[String]) -> String {
     let first = names
         .iter()
         .take(MAX_NAMED)
-        .map(|name| escaped(name))
+        .map(|name| quote_to(name, NAME_LENGTH))
         .collect::<Vec<_>>()
         .join(", ");
     match names.len().saturating_sub(MAX_NAMED) {
         0 => first,
         more => format!("{first} and {more} more"),
     }
-}
-
-/// A user who can create a device may choose its name.
-fn escaped(name: &str) -> String {
-    let mut text = String::with_capacity(name.len());
-    for c in name.chars().take(NAME_LENGTH) {
-        if c.is_ascii_graphic() {
-            text.push(c);
-        } else {
-            text.extend(c.escape_default());
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -149,7 +143,7 @@ mod tests {
     fn it_names_the_disks() {
         use Status::{False, True, Unknown};
         let hostile = format!("\u{1b}[2J{}", "x".repeat(40));
-        let cut = format!("slow disk: \\u{{1b}}[2J{}", "x".repeat(28));
+        let cut = format!("slow disk: \"\\u{{1b}}[2J{}…\"", "x".repeat(23));
         let five = ["a", "b", "c", "d", "e"];
         let six = ["a", "b", "c", "d", "e", "f"];
         let rows: [Row<'_>; 7] = [

@@ -2,7 +2,7 @@
 
 use super::consequence::{Paths, consequence};
 use crate::clock::{BootNanos, Stamp};
-use crate::escape::escape;
+use crate::escape::{escape, quote};
 use crate::kube_event::{Finding, Limiting, VictimOwner};
 use crate::pods::{ByNames, CgroupKind, classify, classify_by_names};
 use crate::pressure::oom::{Kill, KillVerdict};
@@ -67,7 +67,7 @@ impl Case {
         };
         let scope = scope.map(|(limit, path, tied)| Limiting {
             owner: limit_owner(path.as_deref(), &kill, &limit, &pods),
-            path: Some(path.map_or_else(|| format!("cgroup id {}", limit.limiting.0), escape)),
+            path: Some(path.map_or_else(|| format!("id:{}", limit.limiting.0), escape)),
             tied: tied.map(|path| (owner_by_path(&path, &pods), escape(path))),
             usage: Some((bytes(limit.usage_pages), bytes(limit.max_pages))),
         });
@@ -78,7 +78,7 @@ impl Case {
             Some(path) => VictimOwner::of(classify(path, &pods)),
             None => owner_by_names(&kill, &pods),
         };
-        let trigger = format!("process {} ({})", kill.trigger, escape(&kill.trigger_comm));
+        let trigger = format!("process {} ({})", kill.trigger, quote(&kill.trigger_comm));
         Self {
             stamp: Stamp {
                 kernel: kill.at,
@@ -117,7 +117,7 @@ impl Case {
         let owner = path.as_deref().map_or(VictimOwner::NoPod, |path| {
             VictimOwner::of(classify(path, &pods))
         });
-        let trigger = kill.trigger.map(escape);
+        let trigger = kill.trigger.map(quote);
         Self {
             stamp: Stamp {
                 kernel: kill.at,

@@ -363,7 +363,7 @@ fn a_finding_names_the_limit_by_what_was_known_of_its_cgroup() {
     let unknown = limiting(&mut Kills::new(4096), &[None, None, None]);
     let expected = Limiting {
         owner: unknown.owner,
-        path: Some("cgroup id 9".to_owned()),
+        path: Some("id:9".to_owned()),
         tied: None,
         usage: sizes,
     };

@@ -229,7 +229,7 @@ fn a_kill_without_a_known_limit_gets_no_details() {
     if let Occurrence::Kills(kills) = &mut removed.occurrence
         && let OomScope::Memcg(limiting) = &mut kills[0].scope
     {
-        limiting.path = Some("cgroup id 9".to_owned());
+        limiting.path = Some("id:9".to_owned());
     }
     for incident in [doubtful, removed, kill("aa", None)] {
         let effects = incidents.on(happened(incident), at(101));
