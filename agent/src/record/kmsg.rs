@@ -33,6 +33,9 @@ pub struct LoggedKill {
     pub uid: Option<u32>,
     /// Path of its memory cgroup from the top of the hierarchy.
     pub cgroup: Option<Vec<u8>>,
+    /// Path of the cgroup that the kernel kills as a whole (`memory.oom.group`). `None` also if that line
+    /// came later than the kill was taken.
+    pub group: Option<Vec<u8>>,
     /// What ran out; the path of the cgroup if the log names it. Never [`OomScope::Unknown`].
     pub scope: OomScope<Option<Vec<u8>>>,
     /// Constraint on the allocation.
@@ -93,6 +96,10 @@ impl KmsgParser {
             (before, KillLine::Summary(summary)) => summarised(before, record.usec, summary),
             (before, KillLine::Killed(killed)) => self.killed(before, record.usec, killed),
             (Progress::Complete(kill), KillLine::Group(path)) => {
+                let first = self.kills.last_mut();
+                if let Some((_, first)) = first.filter(|(_, last)| last.victim == kill.victim) {
+                    first.group = Some(path.clone());
+                }
                 Progress::Group(Box::new(group(*kill, path)))
             }
             (_, KillLine::Exiting | KillLine::Group(_)) => Progress::Idle,
@@ -153,7 +160,7 @@ impl KmsgParser {
         match before {
             // Already reported.
             Progress::ReportedEarly(known) => Progress::Complete(Box::new(known.finished(line))),
-            // The first victim is logged again as a member of its group.
+            // The first victim is logged again as a member of its group, and counted again.
             Progress::Group(known) if known.victim == pid => Progress::Group(known),
             Progress::Group(known) => {
                 self.kills.push((usec, known.clone().finished(line)));
@@ -195,6 +202,7 @@ fn summarised(before: Progress, usec: u64, summary: Summary) -> Progress {
         comm,
         uid,
         cgroup: summary.cgroup,
+        group: None,
         scope,
         constraint: Some(summary.constraint),
         order,
@@ -212,7 +220,8 @@ fn summarised(before: Progress, usec: u64, summary: Summary) -> Progress {
 /// cgroup of the group or below it.
 fn group(first: LoggedKill, path: Vec<u8>) -> LoggedKill {
     LoggedKill {
-        cgroup: Some(path),
+        cgroup: Some(path.clone()),
+        group: Some(path),
         uid: None,
         ..first
     }
@@ -227,6 +236,7 @@ impl LoggedKill {
             comm: Vec::new(),
             uid: None,
             cgroup: None,
+            group: None,
             scope: if line.memcg {
                 OomScope::Memcg(None)
             } else {

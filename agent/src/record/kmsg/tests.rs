@@ -27,6 +27,7 @@ fn as_captured() -> LoggedKill {
         comm: b"provoke".to_vec(),
         uid: Some(0),
         cgroup: Some(b"/pods/pod/container".to_vec()),
+        group: None,
         scope: OomScope::Memcg(Some(b"/pods/pod".to_vec())),
         constraint: Some(OomConstraint::Memcg),
         order: Some(0),
@@ -114,7 +115,17 @@ fn members_of_a_group_share_the_scope() {
         assert_eq!(kill.scope, as_captured().scope);
         assert_eq!(kill.cgroup.as_deref(), Some(&b"/pods/pod/container"[..]));
         assert_eq!(kill.trigger, as_captured().trigger);
+        assert_eq!(kill.group, kill.cgroup, "also of the first");
     }
+    // The line about the group came after the kill was taken.
+    let mut log = KmsgParser::default();
+    assert_eq!(all(&mut log, &[INVOKED, SUMMARY, KILLED]), [as_captured()]);
+    let later = all(&mut log, &[GROUP, KILLED, &one]);
+    let later: Vec<_> = later
+        .iter()
+        .map(|kill| (kill.victim.0, kill.group.is_some()))
+        .collect();
+    assert_eq!(later, [(28147, true)]);
     // The next kill is in another cgroup.
     let next = SUMMARY.replace("/pods/pod", "/else");
     let mut log = KmsgParser::default();

@@ -1,6 +1,6 @@
 //! A kill whose cgroups are known, from a program's record or from the kernel's log.
 
-use super::consequence::{Paths, consequence};
+use super::consequence::{Paths, consequence, is_whole_container};
 use crate::clock::{BootNanos, Stamp};
 use crate::escape::{escape, quote};
 use crate::kube_event::{Finding, Limiting, VictimOwner};
@@ -118,6 +118,12 @@ impl Case {
             VictimOwner::of(classify(path, &pods))
         });
         let trigger = kill.trigger.map(quote);
+        // The log has no namespace.
+        let group = kill.group.as_ref().map(text);
+        let is_whole = path
+            .as_deref()
+            .zip(group.as_deref())
+            .is_some_and(|(path, group)| is_whole_container(path, group, &pods));
         Self {
             stamp: Stamp {
                 kernel: kill.at,
@@ -136,8 +142,7 @@ impl Case {
             order: kill.order,
             resident: kill.resident,
             trigger: trigger.map(|comm| format!("a process named {comm}")),
-            // The log has neither the namespace nor the group.
-            consequence: None,
+            consequence: is_whole.then_some(Consequence::WholeContainer),
         }
     }
 

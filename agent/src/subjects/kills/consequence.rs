@@ -28,12 +28,8 @@ pub(super) fn consequence(
     pods: &str,
 ) -> Option<Consequence> {
     let container = container_path(paths.victim?, pods)?;
-    if kill.group.is_some() {
-        let group = paths.group?;
-        // A group below the container is a part of it.
-        if is_at_or_below(container, group) {
-            return Some(Consequence::WholeContainer);
-        }
+    if kill.group.is_some() && is_at_or_below(container, paths.group?) {
+        return Some(Consequence::WholeContainer);
     }
     let namespace = kill.namespace?;
     let reference = paths.reference?;
@@ -43,6 +39,12 @@ pub(super) fn consequence(
     let in_other_container =
         identified(reference, pods).is_some_and(|pod| Some(pod) == identified(container, pods));
     (namespace.pid == Pid(1) && !in_other_container).then_some(Consequence::MainProcess)
+}
+
+/// Whether a group that is killed together is all of the victim's container. A group below the container is
+/// a part of it.
+pub(super) fn is_whole_container(victim: &str, group: &str, pods: &str) -> bool {
+    container_path(victim, pods).is_some_and(|container| is_at_or_below(container, group))
 }
 
 fn is_at_or_below(path: &str, top: &str) -> bool {

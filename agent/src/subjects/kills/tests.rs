@@ -306,6 +306,7 @@ fn a_kill_from_the_log_is_judged_by_the_paths_in_it() {
             comm: b"victim".to_vec(),
             uid: None,
             cgroup: Some(CONTAINER.into()),
+            group: None,
             scope,
             constraint,
             order: Some(0),
@@ -330,6 +331,44 @@ fn a_kill_from_the_log_is_judged_by_the_paths_in_it() {
     let judged = kills.on(logged(OomScope::Global, Some(OomConstraint::Cpuset)), now());
     let expected = ["event only: memory nodes of a cpuset", "sample"];
     assert_eq!(short(&judged), expected);
+}
+
+#[test]
+fn the_log_shows_that_a_container_was_killed_as_a_whole_if_its_group_is_not_a_part_of_it() {
+    let part = format!("{CONTAINER}/db.service");
+    let rows = [
+        (None, None),
+        (Some(CONTAINER), Some(Consequence::WholeContainer)),
+        (Some(PODS), Some(Consequence::WholeContainer)),
+        (Some(&*part), None),
+    ];
+    for (group, expected) in rows {
+        let kill = LoggedKill {
+            at: BootNanos(8_000_000_000),
+            victim: Pid(7),
+            comm: b"a) with 9Gi, (b".to_vec(),
+            uid: None,
+            cgroup: Some(part.clone().into()),
+            group: group.map(Into::into),
+            scope: OomScope::Memcg(Some(CONTAINER.into())),
+            constraint: Some(OomConstraint::Memcg),
+            order: Some(0),
+            trigger: Some(b"a) with 9Gi, (b".to_vec()),
+            resident: None,
+        };
+        let logged = KillInput::Logged {
+            kill: Box::new(kill),
+            read: BootNanos(8_500_000_000),
+            pods: PODS.to_owned(),
+        };
+        let mut kills = Kills::new(4096);
+        kills.on(logged, now());
+        kills.on(hits(&[(3, 1), (2, 0), (1, 0)]), now());
+        let finding = &kills.found[0];
+        assert_eq!(finding.consequence, expected, "{group:?}");
+        let trigger = "a process named \"a) with 9Gi, (b\"";
+        assert_eq!(finding.trigger.as_deref(), Some(trigger));
+    }
 }
 
 #[test]
