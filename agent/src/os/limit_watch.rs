@@ -38,6 +38,8 @@ pub struct LimitWatch {
 #[derive(Debug)]
 struct Running {
     shared: Arc<Shared>,
+    /// A pod was not watched, and that was logged.
+    incomplete: bool,
     _task: JoinSet<()>,
 }
 
@@ -70,7 +72,7 @@ impl LimitWatch {
             });
             self.running = logged.ok();
         }
-        if let Some(running) = &self.running {
+        if let Some(running) = &mut self.running {
             for (pod, dir) in pods {
                 running.add(pod, &dir);
             }
@@ -100,34 +102,39 @@ impl Running {
         });
         Ok(Self {
             shared,
+            incomplete: false,
             _task: task,
         })
     }
 
-    fn add(&self, pod: CgroupId, dir: &Path) {
+    fn add(&mut self, pod: CgroupId, dir: &Path) {
         const ONCE: AddWatchFlags = AddWatchFlags::IN_MODIFY.union(AddWatchFlags::IN_ONESHOT);
         let mut pods = self
             .shared
             .pods
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if MOST_WATCHES <= pods.len() {
-            debug!(
-                pods = pods.len(),
-                "memory limits of a pod not watched: too many pods"
-            );
-            return;
-        }
         let inotify = &self.shared.inotify.get_ref().0;
-        match inotify.add_watch(&dir.join("memory.events"), ONCE) {
-            Ok(descriptor) => {
-                pods.insert(descriptor, pod);
+        let why = if MOST_WATCHES <= pods.len() {
+            format!("there are more than {MOST_WATCHES} pods")
+        } else {
+            match inotify.add_watch(&dir.join("memory.events"), ONCE) {
+                Ok(descriptor) => {
+                    pods.insert(descriptor, pod);
+                    return;
+                }
+                Err(Errno::ENOSPC) => "raise fs.inotify.max_user_watches".to_owned(),
+                Err(err) => {
+                    debug!(
+                        err = &err as &dyn Error,
+                        "pod not watched, as it was removed"
+                    );
+                    return;
+                }
             }
-            Err(Errno::ENOSPC) => {
-                warn!("memory limits of a pod not watched: raise fs.inotify.max_user_watches");
-            }
-            // The pod was removed.
-            Err(err) => debug!(err = &err as &dyn Error, "pod not watched"),
+        };
+        if !std::mem::replace(&mut self.incomplete, true) {
+            warn!(why, "reached memory limits of some pods are not reported");
         }
     }
 }
@@ -246,8 +253,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_number_of_watches_is_limited_and_the_channel_may_close() {
+    async fn the_number_of_watches_is_limited_with_one_warning_and_the_channel_may_close() {
         let dir = Scratch::new();
+        let log = dir.path().join("log");
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::WARN)
+            .with_writer(Arc::new(fs::File::create(&log).unwrap()))
+            .finish();
+        let _logged = tracing::subscriber::set_default(subscriber);
         let (send, mut records) = mpsc::channel(8);
         let mut watch = LimitWatch::new(Some(send.downgrade()), Clock::kernel());
         assert!(watch.running.is_none());
@@ -256,6 +269,9 @@ mod tests {
             watch.add([(CgroupId(n), dir.path().join(n.to_string()))].into_iter());
         }
         assert_eq!(watched(&watch), MOST_WATCHES);
+        let log = fs::read_to_string(log).unwrap();
+        assert_eq!(log.lines().count(), 1, "{log}");
+        assert!(log.contains("more than 1024 pods"), "{log}");
         drop(send);
         let closed = tokio::time::timeout(SOON, records.recv()).await;
         assert!(closed.unwrap().is_none(), "the watch does not keep it open");
