@@ -94,9 +94,12 @@ impl State {
     }
 
     /// Writes the file of `directory`, which is created with access only for nodepulse's user if it
-    /// is missing. A reader sees either the old file or the new one.
+    /// is missing, but not the directories above it. A reader sees either the old file or the new one.
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
-        claim::make(directory)?;
+        match claim::builder().create(directory) {
+            Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err.into()),
+            Ok(()) | Err(_) => {}
+        }
         let new = directory.join(NEW);
         match fs::remove_file(&new) {
             Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err.into()),

@@ -5,7 +5,7 @@
 //! cgroup version 2, ids) is made up here.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use nodepulse::host::HostRoot;
@@ -32,6 +32,20 @@ pub struct MadeUpHost {
     cgroups: Cgroups,
 }
 
+impl Drop for MadeUpHost {
+    /// An agent that ends with its runtime may still write its state on a thread, so that a directory is
+    /// not empty any more when it is removed.
+    fn drop(&mut self) {
+        const TRIES: usize = 1000;
+        for _ in 0..TRIES {
+            match fs::remove_dir_all(self.path()) {
+                Err(err) if err.kind() == ErrorKind::DirectoryNotEmpty => std::thread::yield_now(),
+                Ok(()) | Err(_) => break,
+            }
+        }
+    }
+}
+
 impl MadeUpHost {
     /// A calm node of 16 GiB, of which the working set is 4 GiB, with cgroup version 2.
     pub fn calm() -> Self {
@@ -51,6 +65,7 @@ impl MadeUpHost {
         fs::remove_file(host.path().join("README.md")).expect("fixture with a README");
         host.write_cgroups();
         host.write_machine();
+        fs::create_dir(host.path().join("run")).expect("a directory for the agent's state");
         host.mem_total("16Gi")
             .mem_working_set("4Gi")
             .pods_limit("15Gi")

@@ -244,6 +244,7 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::scratch::Scratch;
 
     const GOOD: &str = "apiVersion: v1
 kind: Config
@@ -254,10 +255,9 @@ users: [{name: u, user: {token: t}}]
 ";
 
     async fn load_text(name: &str, text: &str) -> Result<kube::Config, ApiError> {
-        let dir = std::env::temp_dir().join(format!("nodepulse-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let path = dir.join(name);
-        std::fs::write(&path, text).unwrap();
+        let dir = Scratch::new();
+        dir.write(name, text);
+        let path = dir.path().join(name);
         read(CredentialSource::Kubeconfig(&path))
             .await
             .map(|(config, _)| config)

@@ -17,10 +17,11 @@ const LOCK: &str = "lock";
 /// Permissions of other users.
 const OTHERS: u32 = 0o077;
 
-/// Creates `directory` with access only for nodepulse's user if it is missing.
-pub(super) fn make(directory: &Path) -> Result<(), StateError> {
+/// Creates a directory with access only for nodepulse's user.
+pub(super) fn builder() -> DirBuilder {
     let mut builder = DirBuilder::new();
-    Ok(builder.recursive(true).mode(0o700).create(directory)?)
+    builder.mode(0o700);
+    builder
 }
 
 /// Exclusive use of the directory for as long as this value lives.
@@ -36,7 +37,7 @@ impl Claim {
     /// process ends. Fails with [`StateError::Owner`] if it belongs to another user than
     /// nodepulse's or root.
     pub fn take(directory: &Path) -> Result<Option<Self>, StateError> {
-        make(directory)?;
+        builder().recursive(true).create(directory)?;
         // As a descriptor, so that the checked directory is the one that is changed.
         close_to_others(&File::open(directory)?, directory)?;
         let path = directory.join(LOCK);

@@ -273,7 +273,10 @@ fn issued(printed: &Value) -> Option<Issued> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::host::scratch::Scratch;
 
     fn shell(script: &str) -> ExecConfig {
         let exec = json!({
@@ -320,13 +323,12 @@ mod tests {
     }
 
     /// A script that starts another process, which outlives it with its output open, and then runs
-    /// `more`. Also returns the file with the id of that process.
-    fn forking(name: &str, more: &str) -> (ExecConfig, std::path::PathBuf) {
-        let dir = std::env::temp_dir().join(format!("nodepulse-plugin-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        let file = dir.join(name);
+    /// `more`. Also returns the file with the id of that process, and its directory.
+    fn forking(more: &str) -> (ExecConfig, PathBuf, Scratch) {
+        let dir = Scratch::new();
+        let file = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; {more}", file.display());
-        (shell(&script), file)
+        (shell(&script), file, dir)
     }
 
     /// Waits until the process with the id in `file` has ended.
@@ -346,11 +348,8 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_killed_with_its_children() {
-        for (name, more) in [
-            ("open", "sleep infinity"),
-            ("closed", "exec >&-; sleep infinity"),
-        ] {
-            let (exec, file) = forking(name, more);
+        for more in ["sleep infinity", "exec >&-; sleep infinity"] {
+            let (exec, file, _dir) = forking(more);
             let err =
                 run(&exec, Duration::from_millis(500), &RunningPlugin::default()).unwrap_err();
             assert!(err.contains("not done within 0.5s"), "{more}: {err}");
@@ -360,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_program_that_has_ended_is_not_waited_for_if_its_children_keep_its_output_open() {
-        let (exec, file) = forking("done", r#"echo '{"status":{"token":"t"}}'"#);
+        let (exec, file, _dir) = forking(r#"echo '{"status":{"token":"t"}}'"#);
         let issued = run(&exec, Duration::from_mins(1), &RunningPlugin::default()).unwrap();
         assert_eq!(issued.token.as_deref(), Some("t"));
         is_killed(&file);
@@ -368,10 +367,7 @@ mod tests {
 
     #[test]
     fn a_program_that_prints_too_much_is_killed_at_once() {
-        let (exec, file) = forking(
-            "much",
-            "trap '' PIPE; while :; do echo xxxxxxxxxxxxxxxx; done",
-        );
+        let (exec, file, _dir) = forking("trap '' PIPE; while :; do echo xxxxxxxxxxxxxxxx; done");
         let err = run(&exec, Duration::from_mins(1), &RunningPlugin::default()).unwrap_err();
         assert!(err.contains("prints too much"), "{err}");
         is_killed(&file);
@@ -379,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_program_is_killed_when_the_agent_ends_and_none_is_started_afterwards() {
-        let (exec, file) = forking("end", "sleep 60");
+        let (exec, file, _dir) = forking("sleep 60");
         let running = RunningPlugin::default();
         let thread = std::thread::spawn({
             let (exec, running) = (exec.clone(), running.clone());
