@@ -148,18 +148,46 @@ pub(super) fn stalled_after(text: &str) -> Result<Duration, String> {
     between(STALLED_AFTER, why, text)
 }
 
+/// The shortest and the longest [`window`].
+const WINDOW: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
+
+/// The interval over which the latency of a disk is judged.
+pub(super) fn window(text: &str) -> Result<Duration, String> {
+    let why =
+        "must be from 1s to 1m, because a healthy disk needs up to a second for five requests";
+    between(WINDOW, why, text)
+}
+
+/// The shortest and the longest [`frequent_window`].
+const FREQUENT_WINDOW: [Duration; 2] = [Duration::from_secs(1), Duration::from_hours(24)];
+
+/// The time within which OOM incidents are frequent.
+pub(super) fn frequent_window(text: &str) -> Result<Duration, String> {
+    let why =
+        "must be from 1s to 24h, because incidents of earlier days do not show how the node is now";
+    between(FREQUENT_WINDOW, why, text)
+}
+
 fn between([min, max]: [Duration; 2], why: &str, text: &str) -> Result<Duration, String> {
     let duration = duration::parse(text)?;
     let valid = (min..=max).contains(&duration);
     valid.then_some(duration).ok_or_else(|| why.to_owned())
 }
 
+/// The greatest [`slow_limit`].
+const MAX_SLOW_LIMIT: Duration = Duration::from_mins(1);
+
 /// `auto`, or a duration above zero.
 pub(super) fn slow_limit(text: &str) -> Result<SlowLimit, String> {
-    match text {
-        "auto" => Ok(SlowLimit::Auto),
-        _ => positive(text).map(SlowLimit::Fixed),
+    if text == "auto" {
+        return Ok(SlowLimit::Auto);
     }
+    let limit = positive(text)?;
+    let valid = limit <= MAX_SLOW_LIMIT;
+    let why = "must be at most 1m, because only a disk that does not respond needs longer";
+    valid
+        .then_some(SlowLimit::Fixed(limit))
+        .ok_or_else(|| why.to_owned())
 }
 
 /// A percentage of time above zero, such as `40%`.

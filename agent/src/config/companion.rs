@@ -63,12 +63,12 @@ fn taints(
     let mut taints: BTreeMap<NodepulseCondition, Taint> = BTreeMap::new();
     for (type_, setting) in settings {
         let nodepulse = condition(&type_, &setting, mode)?;
+        let taint = setting.parsed(|text| taint(nodepulse, text))?;
         if !enabled.contains(&nodepulse) {
             return Err(
                 setting.refused("is for a condition that is off; set it to true in `conditions`")
             );
         }
-        let taint = setting.parsed(|text| taint(nodepulse, text))?;
         let same = |other: &Taint| other.key == taint.key && other.effect == taint.effect;
         if taints.values().any(same) {
             return Err(setting.refused("repeats the key and the effect of another taint"));

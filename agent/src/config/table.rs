@@ -86,9 +86,13 @@ const DURATION: Type<Duration> = Type {
     scalar: go_duration(true),
     parse: duration::parse,
 };
-const POSITIVE: Type<Duration> = Type {
+const WINDOW: Type<Duration> = Type {
     scalar: go_duration(false),
-    parse: checks::positive,
+    parse: checks::window,
+};
+const FREQUENT_WINDOW: Type<Duration> = Type {
+    scalar: go_duration(false),
+    parse: checks::frequent_window,
 };
 const SLOW_FOR: Type<Duration> = Type {
     scalar: go_duration(false),
@@ -437,8 +441,9 @@ keys! {
                                      `DiskFailing` becomes True")
         .details("From 2s to 10m.")
         .default("10s", "longer than error recovery and full caches of healthy disks").live();
-    disk_io_window: Duration = POSITIVE
+    disk_io_window: Duration = WINDOW
         .key("diskIO.window", "Interval over which the share of slow requests is calculated")
+        .details("From 1s to 1m.")
         .default("1s", "the slowest healthy disk completes five requests in it").live();
     disk_io_raises_disk_pressure: bool = BOOLEAN
         .key("diskIO.raisesDiskPressure",
@@ -473,8 +478,9 @@ keys! {
         .key("oom.frequent.pods", "Number of different pods in which these incidents must be")
         .details("At most `oom.frequent.incidents`.")
         .default("3", "the kills of one workload concern its owner, not the node").live();
-    oom_frequent_window: Duration = POSITIVE
+    oom_frequent_window: Duration = FREQUENT_WINDOW
         .key("oom.frequent.window", "Time within which these incidents must be")
+        .details("From 1s to 24h.")
         .default("10m", "two restarts of a pod in `CrashLoopBackOff`").live();
     events_queue: usize = QUEUE
         .key("events.queue", "Number of Events that may wait while the API server is unavailable")

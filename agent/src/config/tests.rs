@@ -8,6 +8,7 @@ mod conditions;
 mod disk_io;
 mod errors;
 mod files;
+mod oom;
 mod precedence;
 mod schema;
 mod table;

@@ -281,7 +281,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ("psi: {memry: 15%}", &[r#""memry""#, "memory"]),
     (
         "diskIO: {window: 0s}",
-        &["diskIO.window", "greater than zero", "window: 1s"],
+        &["diskIO.window", "from 1s to 1m", "window: 1s"],
     ),
     (
         "diskIO: {devices: {sda: {}}}",
