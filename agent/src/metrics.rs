@@ -17,6 +17,7 @@ mod disk_latency;
 mod families;
 mod labelled;
 
+pub use declare::MetricDescription;
 pub use families::{ApiMetrics, KernelMetrics, NodeMetrics, ProcessMetrics};
 pub use labelled::Labelled;
 
@@ -44,7 +45,7 @@ pub type Label = Cow<'static, str>;
 #[derive(Debug)]
 pub struct Metrics {
     registries: [Registry; 2],
-    names: Vec<String>,
+    described: Vec<MetricDescription>,
     node_name: String,
     /// Metrics of the probes.
     pub kernel: KernelMetrics,
@@ -62,14 +63,14 @@ impl Metrics {
         let mut to = Declarations::new(node_name);
         to.info("build", "Version of the agent", ("version", version));
         to.info("tier", "Source of kernel data", ("tier", tier));
-        to.declare_external(disk_latency::NAME);
+        to.declare_external(disk_latency::description());
         let kernel = KernelMetrics::declare(&mut to);
         let node = NodeMetrics::declare(&mut to);
         let api = ApiMetrics::declare(&mut to);
         let process = ProcessMetrics::declare(&mut to);
         Self {
             registries: [to.nodepulse, to.process],
-            names: to.names,
+            described: to.described,
             node_name: node_name.to_owned(),
             kernel,
             node,
@@ -78,9 +79,9 @@ impl Metrics {
         }
     }
 
-    /// The names of all metric families, as in `# TYPE` lines.
-    pub fn names(&self) -> &[String] {
-        &self.names
+    /// All metric families.
+    pub fn described(&self) -> &[MetricDescription] {
+        &self.described
     }
 
     /// All metrics in the format of [`CONTENT_TYPE`], with the latency of `disks` by name.

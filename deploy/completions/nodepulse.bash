@@ -268,12 +268,16 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__cleanup)
-            opts="-h --all-nodes --taints-only --stale --force --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
+            opts="-h --all-nodes --selector --taints-only --stale --force --config --kubelet-config --mode --kubeconfig --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --selector)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --stale)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -245,6 +245,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "validate" -d 'Check the configuration; `--config -` reads standard input'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "defaults" -d 'Print the default configuration'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l selector -d 'With --all-nodes: only Nodes with these labels. Example: kubernetes.io/os=linux,pool=gpu' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l stale -d 'Clean every Node of the cluster whose agent does not exist any more: it has not renewed its conditions for this time, although the kubelet is alive. Example: 30m' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l kubelet-config -d 'Kubelet configuration file; its keys apply unless nodepulse\'s configuration sets them' -r -F

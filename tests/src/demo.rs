@@ -16,6 +16,7 @@ use crate::provoke::disk::{DirectFile, disk_of};
 
 pub mod agent;
 pub mod cluster;
+pub mod picture;
 pub mod report;
 pub mod steps;
 

@@ -1,5 +1,5 @@
 //! Files that are generated from the command line and the table of configuration keys: completions,
-//! manual pages, the reference of the keys, their JSON Schema, and the values of the chart. They are files of the repository
+//! manual pages, the reference of the keys and of the metrics, the JSON Schema of the keys, and the values of the chart. They are files of the repository
 //! and not commands of the agent, in which the generators would take 170 KiB.
 
 use std::io;
@@ -11,6 +11,7 @@ use clap_complete::shells::{Bash, Fish, Zsh};
 use clap_mangen::Man;
 
 mod chart;
+mod metrics;
 mod reference;
 mod schema;
 
@@ -30,6 +31,8 @@ pub fn files(root: &Path) -> io::Result<Vec<(String, String)>> {
     let read = |path: &str| std::fs::read_to_string(root.join(path));
     let document = read(reference::PATH)?;
     files.push((reference::PATH.to_owned(), reference::document(&document)?));
+    let metrics = metrics::document(&read(metrics::PATH)?)?;
+    files.push((metrics::PATH.to_owned(), metrics));
     let table = chart::document(&read(chart::PATH)?, &read(chart::VALUES)?)?;
     files.push((chart::PATH.to_owned(), table));
     files.push((schema::PATH.to_owned(), schema::file()));

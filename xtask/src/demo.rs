@@ -21,6 +21,9 @@ pub struct Args {
     /// create and delete Nodes, as an administrator is. The Node `nodepulse-demo` is removed afterwards.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Write a picture of the output to this file, such as docs/demo.svg, and the recorded steps next to it
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
@@ -43,6 +46,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     if let Some(kubeconfig) = &args.kubeconfig {
         demo.arg("--kubeconfig").arg(kubeconfig);
+    }
+    if let Some(svg) = &args.svg {
+        demo.arg("--svg").arg(svg);
     }
     let err = demo.exec();
     Err(err).with_context(|| format!("cannot start {}", program.display()))

@@ -58,7 +58,7 @@ enum Task {
     Manifests(manifests::Args),
     /// Build the container image and its bill of materials
     Image(image::Args),
-    /// Generate completions, manual pages, and the reference and JSON Schema of the configuration
+    /// Generate completions, manual pages, the references of configuration and metrics, and the JSON Schema
     Manual(manual::Args),
     /// Record the results of kubectl's strategic merge for the golden cases
     Golden(golden::Args),

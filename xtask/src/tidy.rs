@@ -1,4 +1,4 @@
-//! Checks the rules of the layout: imports, sizes, names, vocabulary.
+//! Checks the rules of the layout: imports, sizes, names, links, vocabulary.
 //! Each rule is a function of paths and texts; the tables are the rules.
 
 use std::path::Path;
@@ -13,6 +13,7 @@ mod circles;
 mod code;
 mod crates;
 mod keys;
+mod links;
 mod rooms;
 mod sizes;
 mod vocabulary;
@@ -69,6 +70,7 @@ fn check(sources: &[Source]) -> Found {
     found.broken.extend(circles::broken(sources));
     found.broken.extend(words::broken(sources));
     found.broken.extend(keys::broken(sources));
+    found.broken.extend(links::broken(sources));
     found.broken.extend(vocabulary::broken(sources));
     found.notes.extend(vocabulary::notes(sources));
     found.broken.sort();

@@ -35,13 +35,20 @@ impl Endpoint {
         }
     }
 
-    /// A page of all Nodes: at most `limit`, after `from`, the `continue` of the previous answer.
-    pub fn nodes(limit: u32, from: Option<&str>) -> Self {
-        let from = from.map_or_else(String::new, |from| format!("&continue={}", encoded(from)));
+    /// A page of all Nodes, or of those that the label selector `labels` selects: at most `limit`, after
+    /// `from`, the `continue` of the previous answer.
+    pub fn nodes(limit: u32, labels: Option<&str>, from: Option<&str>) -> Self {
+        let parameter = |name: &str, value: Option<&str>| {
+            value.map_or_else(String::new, |value| format!("&{name}={}", encoded(value)))
+        };
+        let (labels, from) = (
+            parameter("labelSelector", labels),
+            parameter("continue", from),
+        );
         Self {
             object: "nodes".to_owned(),
             resource: "nodes",
-            path: format!("/api/v1/nodes?limit={limit}{from}"),
+            path: format!("/api/v1/nodes?limit={limit}{labels}{from}"),
         }
     }
 
@@ -145,9 +152,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_continue_token_cannot_change_the_query() {
-        let path = Endpoint::nodes(5, Some("a=b&c/é")).path;
-        assert_eq!(path, "/api/v1/nodes?limit=5&continue=a%3Db%26c%2F%C3%A9");
-        assert_eq!(Endpoint::nodes(5, None).path, "/api/v1/nodes?limit=5");
+    fn a_selector_and_a_continue_token_cannot_change_the_query() {
+        let path = Endpoint::nodes(5, Some("a=b&c"), Some("a=b&c/é")).path;
+        assert_eq!(
+            path,
+            "/api/v1/nodes?limit=5&labelSelector=a%3Db%26c&continue=a%3Db%26c%2F%C3%A9"
+        );
+        assert_eq!(Endpoint::nodes(5, None, None).path, "/api/v1/nodes?limit=5");
     }
 }

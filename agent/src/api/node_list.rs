@@ -1,4 +1,4 @@
-//! All Nodes of the cluster, page by page, so that memory does not depend on the size of the cluster.
+//! The Nodes of the cluster, page by page, so that memory does not depend on the size of the cluster.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ const RESTARTS: u32 = 3;
 #[derive(Debug)]
 pub struct NodeList<'a> {
     client: &'a Client,
+    labels: Option<&'a str>,
     next: Next,
     restarts: u32,
 }
@@ -28,10 +29,11 @@ enum Next {
 }
 
 impl<'a> NodeList<'a> {
-    /// From the first page.
-    pub const fn new(client: &'a Client) -> Self {
+    /// From the first page. `labels` is a label selector.
+    pub const fn new(client: &'a Client, labels: Option<&'a str>) -> Self {
         Self {
             client,
+            labels,
             next: Next::First,
             restarts: 0,
         }
@@ -46,7 +48,7 @@ impl<'a> NodeList<'a> {
                 Next::From(from) => Some(from),
                 Next::End => return Ok(None),
             };
-            let place = Endpoint::nodes(PAGE, from.as_deref());
+            let place = Endpoint::nodes(PAGE, self.labels, from.as_deref());
             let mut page = match self.client.get(&place).await {
                 Ok(page) => page,
                 Err(err) if err.refusal() == Some(Refusal::Expired) && self.restarts < RESTARTS => {

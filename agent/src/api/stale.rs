@@ -113,7 +113,7 @@ pub async fn clean(
     mut report: impl FnMut(&str, StaleOutcome),
 ) -> Result<(), ApiError> {
     let mut stale: Vec<String> = Vec::new();
-    let mut list = NodeList::new(client);
+    let mut list = NodeList::new(client, None);
     let listed = loop {
         match list.next().await {
             Ok(Some(page)) => {

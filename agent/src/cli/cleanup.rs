@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Clean every Node of the cluster instead of this one.
     #[arg(long, action = ArgAction::SetTrue, conflicts_with = key::node_name.spec.name)]
     all_nodes: bool,
+    /// With --all-nodes: only Nodes with these labels. Example: kubernetes.io/os=linux,pool=gpu.
+    #[arg(long, value_name = "LABELS", requires = "all_nodes")]
+    selector: Option<String>,
     /// Remove only taints. With --all-nodes: report Nodes that fail, but exit 0.
     #[arg(long, action = ArgAction::SetTrue)]
     taints_only: bool,
@@ -104,7 +107,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             taints: config.nodepulse_taints.values().cloned().collect(),
         };
         let cleaned = if arguments.all_nodes {
-            clean_all(&client, &targets).await
+            clean_all(&client, arguments.selector.as_deref(), &targets).await
         } else {
             let removed = companion::remove(
                 &client,
@@ -139,11 +142,11 @@ enum Cleaned {
 
 /// Cleans page by page. An agent in node mode is not part of the release that is removed. Temporary
 /// failures are retried once at the end.
-async fn clean_all(client: &Client, targets: &Targets) -> Cleaned {
+async fn clean_all(client: &Client, labels: Option<&str>, targets: &Targets) -> Cleaned {
     let mut cleaned = Cleaned::All;
     let mut listed = true;
     let mut retries: Vec<String> = Vec::new();
-    let mut list = NodeList::new(client);
+    let mut list = NodeList::new(client, labels);
     loop {
         let page = match list.next().await {
             Ok(Some(page)) => page,

@@ -1,10 +1,24 @@
-//! Registers metrics and records their names.
+//! Registers metrics and records their descriptions.
 
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 use super::labelled::{FamilyMetric, Labelled};
 use super::{NODE_LABEL, PREFIX};
+
+/// A metric family, as in its `# TYPE` and `# HELP` lines.
+#[derive(Debug)]
+pub struct MetricDescription {
+    /// Without the suffixes of the series, such as `_total`.
+    pub name: String,
+    /// `counter`, `gauge`, `histogram` or `info`.
+    pub kind: &'static str,
+    /// Names of the labels, apart from the one with the Node's name.
+    pub labels: Vec<&'static str>,
+    /// Without a full stop.
+    pub help: &'static str,
+}
 
 /// The registries under construction.
 pub(super) struct Declarations {
@@ -12,8 +26,8 @@ pub(super) struct Declarations {
     pub(super) nodepulse: Registry,
     /// Without a prefix: the standard process metrics of Prometheus clients.
     pub(super) process: Registry,
-    /// All metric names, as in `# TYPE` lines.
-    pub(super) names: Vec<String>,
+    /// All metrics.
+    pub(super) described: Vec<MetricDescription>,
 }
 
 impl Declarations {
@@ -23,18 +37,38 @@ impl Declarations {
         Self {
             nodepulse: Registry::with_prefix_and_labels(PREFIX, label()),
             process: Registry::with_labels(label()),
-            names: Vec::new(),
+            described: Vec::new(),
         }
     }
 
-    pub(super) fn metric<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
-        self.names.push(format!("{PREFIX}_{name}"));
+    pub(super) fn metric<M: Metric + Clone>(
+        &mut self,
+        name: &str,
+        help: &'static str,
+        metric: M,
+    ) -> M {
+        self.describe(format!("{PREFIX}_{name}"), &metric, &[], help);
         self.nodepulse.register(name, help, metric.clone());
         metric
     }
 
-    pub(super) fn in_seconds<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: M) -> M {
-        self.names.push(format!("{PREFIX}_{name}_seconds"));
+    pub(super) fn in_seconds<M: Metric + Clone>(
+        &mut self,
+        name: &str,
+        help: &'static str,
+        metric: M,
+    ) -> M {
+        self.described_in_seconds(name, help, &[], metric)
+    }
+
+    fn described_in_seconds<M: Metric + Clone>(
+        &mut self,
+        name: &str,
+        help: &'static str,
+        labels: &[&'static str],
+        metric: M,
+    ) -> M {
+        self.describe(format!("{PREFIX}_{name}_seconds"), &metric, labels, help);
         let unit = Unit::Seconds;
         self.nodepulse
             .register_with_unit(name, help, unit, metric.clone());
@@ -44,37 +78,78 @@ impl Declarations {
     pub(super) fn labelled<M: FamilyMetric, const N: usize>(
         &mut self,
         name: &str,
-        help: &str,
+        help: &'static str,
         keys: [&'static str; N],
     ) -> Labelled<M, N> {
         let labelled = Labelled::new(keys);
-        self.metric(name, help, labelled.family());
+        let family = labelled.family();
+        self.describe(format!("{PREFIX}_{name}"), &family, &keys, help);
+        self.nodepulse.register(name, help, family);
         labelled
     }
 
-    pub(super) fn info(&mut self, name: &str, help: &str, label: (&'static str, &'static str)) {
-        self.names.push(format!("{PREFIX}_{name}"));
-        self.nodepulse.register(name, help, Info::new([label]));
+    pub(super) fn labelled_in_seconds<M: FamilyMetric, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &'static str,
+        keys: [&'static str; N],
+    ) -> Labelled<M, N> {
+        let labelled = Labelled::new(keys);
+        self.described_in_seconds(name, help, &keys, labelled.family());
+        labelled
+    }
+
+    pub(super) fn info(
+        &mut self,
+        name: &str,
+        help: &'static str,
+        label: (&'static str, &'static str),
+    ) {
+        let info = Info::new([label]);
+        self.describe(format!("{PREFIX}_{name}"), &info, &[label.0], help);
+        self.nodepulse.register(name, help, info);
     }
 
     /// Declares a metric that is encoded without the registry.
-    pub(super) fn declare_external(&mut self, name: &str) {
-        self.names.push(format!("{PREFIX}_{name}"));
+    pub(super) fn declare_external(&mut self, description: MetricDescription) {
+        self.described.push(description);
     }
 
-    pub(super) fn process<M>(&mut self, name: &str, help: &str, unit: Option<Unit>) -> M
+    pub(super) fn process<M>(&mut self, name: &str, help: &'static str, unit: Option<Unit>) -> M
     where
         M: Metric + Clone + Default,
     {
         let metric = M::default();
         if let Some(unit) = unit {
-            self.names.push(format!("{name}_{}", unit.as_str()));
+            let whole = format!("{name}_{}", unit.as_str());
+            self.describe(whole, &metric, &[], help);
             self.process
                 .register_with_unit(name, help, unit, metric.clone());
         } else {
-            self.names.push(name.to_owned());
+            self.describe(name.to_owned(), &metric, &[], help);
             self.process.register(name, help, metric.clone());
         }
         metric
+    }
+
+    fn describe(
+        &mut self,
+        name: String,
+        metric: &impl Metric,
+        labels: &[&'static str],
+        help: &'static str,
+    ) {
+        let kind = match metric.metric_type() {
+            MetricType::Counter => "counter",
+            MetricType::Histogram => "histogram",
+            MetricType::Info => "info",
+            MetricType::Gauge | MetricType::Unknown => "gauge",
+        };
+        self.described.push(MetricDescription {
+            name,
+            kind,
+            labels: labels.to_vec(),
+            help,
+        });
     }
 }

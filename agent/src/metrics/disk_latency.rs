@@ -4,11 +4,21 @@
 
 use std::fmt::{self, Write};
 
-use super::NODE_LABEL;
+use super::{MetricDescription, NODE_LABEL, PREFIX};
 use crate::units::latency::{DiskLatency, OperationLatency, bucket_end};
 
 /// Name without the prefix.
-pub(super) const NAME: &str = "disk_latency_seconds";
+const NAME: &str = "disk_latency_seconds";
+const HELP: &str = "Latency of reads and writes; short requests are sampled";
+
+pub(super) fn description() -> MetricDescription {
+    MetricDescription {
+        name: format!("{PREFIX}_{NAME}"),
+        kind: "histogram",
+        labels: vec!["device", "operation"],
+        help: HELP,
+    }
+}
 
 pub(super) fn encode(
     to: &mut impl Write,
@@ -19,10 +29,7 @@ pub(super) fn encode(
     if disks.is_empty() {
         return Ok(());
     }
-    writeln!(
-        to,
-        "# HELP {prefix}_{NAME} Latency of reads and writes; short requests are sampled."
-    )?;
+    writeln!(to, "# HELP {prefix}_{NAME} {HELP}.")?;
     writeln!(to, "# TYPE {prefix}_{NAME} histogram")?;
     writeln!(to, "# UNIT {prefix}_{NAME} seconds")?;
     for (device, latency) in disks {

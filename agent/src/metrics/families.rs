@@ -74,9 +74,6 @@ pub struct ProcessMetrics {
 
 impl KernelMetrics {
     pub(super) fn declare(to: &mut Declarations) -> Self {
-        let run_seconds = Labelled::new(["probe"]);
-        let help = "Run time of each probe, if the kernel collects BPF statistics";
-        to.in_seconds("bpf_run", help, run_seconds.family());
         Self {
             events_received: to.labelled(
                 "events_received",
@@ -93,7 +90,11 @@ impl KernelMetrics {
                 "1 if the probe is attached, else 0 with the reason",
                 ["probe", "reason"],
             ),
-            bpf_run_seconds: run_seconds,
+            bpf_run_seconds: to.labelled_in_seconds(
+                "bpf_run",
+                "Run time of each probe, if the kernel collects BPF statistics",
+                ["probe"],
+            ),
             bpf_runs: to.labelled(
                 "bpf_runs",
                 "Runs of each probe, if the kernel collects BPF statistics",

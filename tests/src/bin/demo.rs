@@ -20,6 +20,9 @@ struct Arguments {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
+    /// Write a picture of the output to this file, and the recorded steps next to it
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -56,6 +59,9 @@ fn run(arguments: &Arguments) -> Result<bool> {
         println!("{:#}", report.json());
     } else {
         println!("{}", report.summary());
+    }
+    if let Some(file) = &arguments.svg {
+        demo::picture::write(&report, file)?;
     }
     Ok(report.succeeded())
 }

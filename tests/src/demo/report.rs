@@ -19,7 +19,7 @@ pub struct DemoReport {
 
 /// One provoked condition or Event.
 pub struct DemoStep {
-    name: &'static str,
+    name: String,
     outcome: anyhow::Result<StepOutcome>,
 }
 
@@ -78,6 +78,20 @@ impl StepTimes {
         ]
     }
 
+    fn from_json(times: &Value) -> Option<Self> {
+        let kernel = Duration::from_nanos(times["kernel_ns"].as_u64()?);
+        let after = |key: &str| {
+            let since = Duration::try_from_secs_f64(times[key].as_f64()? / 1e3);
+            Some(kernel + since.ok()?)
+        };
+        Some(Self {
+            kernel,
+            read: after("ring_read_ms")?,
+            sent: after("request_sent_ms")?,
+            acked: after("api_response_ms")?,
+        })
+    }
+
     fn json(&self) -> Value {
         let since = self.since_kernel();
         let mut object = json!({ "kernel_ns": u64::try_from(self.kernel.as_nanos()).unwrap_or(0) });
@@ -89,8 +103,37 @@ impl StepTimes {
 }
 
 impl DemoStep {
-    pub(super) fn from(name: &'static str, outcome: anyhow::Result<StepOutcome>) -> Self {
+    pub(super) fn from(name: &str, outcome: anyhow::Result<StepOutcome>) -> Self {
+        let name = name.to_owned();
         Self { name, outcome }
+    }
+
+    /// From what [`DemoReport::json`] contains of it; `None` if it was not reported.
+    pub(super) fn from_json(step: &Value) -> Option<Self> {
+        let detail = &step["detail"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let (condition, condition_times) = (
+            detail["condition"].clone(),
+            StepTimes::from_json(&detail["condition_times"]),
+        );
+        let outcome = if detail["victim"].is_null() {
+            StepOutcome::Condition {
+                what: text(&detail["provoked"])?,
+                condition,
+                times: condition_times,
+            }
+        } else {
+            StepOutcome::Kill {
+                pid: u32::try_from(detail["victim"].as_u64()?).ok()?,
+                cgroup: text(&detail["cgroup"])?,
+                limiting: text(&detail["limiting"])?,
+                event: text(&detail["event"])?,
+                condition,
+                times: StepTimes::from_json(&detail["event_times"])?,
+                condition_times,
+            }
+        };
+        Some(Self::from(step["step"].as_str()?, Ok(outcome)))
     }
 
     fn json(&self) -> Value {

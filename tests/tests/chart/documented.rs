@@ -1,8 +1,11 @@
-//! Every value has a description.
+//! Every value has a description, and every permission its purpose.
 
-use serde_json::Value;
+use std::collections::BTreeSet;
 
-use super::yaml;
+use nodepulse_tests::helm::Helm;
+use serde_json::{Value, json};
+
+use super::{render, yaml};
 
 const VALUES: &str = include_str!("../../../deploy/helm/nodepulse/values.yaml");
 const README: &str = include_str!("../../../deploy/helm/nodepulse/README.md");
@@ -44,4 +47,38 @@ fn the_schema_has_each_value_and_no_other() {
     known.sort();
     there.sort();
     assert_eq!(known, there);
+}
+
+/// The verbs and resources of a rule, one text for each resource.
+fn rule(rule: &Value) -> Vec<String> {
+    let texts = |key: &str| -> Vec<String> { serde_json::from_value(rule[key].clone()).unwrap() };
+    let verbs = texts("verbs").join(", ");
+    let resources = texts("resources").into_iter();
+    resources
+        .map(|resource| format!("{resource}: {verbs}"))
+        .collect()
+}
+
+#[test]
+fn the_permissions_in_the_documents_are_those_of_the_roles() {
+    let Some(helm) = Helm::find() else { return };
+    let document = include_str!("../../../docs/permissions.md");
+    let (document, _) = document.split_once("\n## On the node").unwrap();
+    let rows = document.lines().filter(|line| line.starts_with("| `"));
+    let documented: BTreeSet<String> = rows
+        .map(|row| {
+            let mut cells = row.split('|').map(|cell| cell.trim().replace('`', ""));
+            let resource = cells.nth(1).unwrap();
+            format!("{resource}: {}", cells.next().unwrap())
+        })
+        .collect();
+    let taints = json!({"config": {"mode": "companion", "taints": {"MemoryLow": "NoSchedule"}}});
+    let granted: BTreeSet<String> = render(&helm, &taints)
+        .iter()
+        .filter(|object| object["kind"] == "ClusterRole")
+        .flat_map(|role| role["rules"].as_array().unwrap())
+        .flat_map(rule)
+        .collect();
+    assert!(granted.len() > 5, "{granted:?}");
+    assert_eq!(documented, granted);
 }

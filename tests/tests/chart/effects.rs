@@ -90,6 +90,9 @@ fn only_taints_grant_the_permission_to_patch_nodes() {
     assert_eq!(may(json!({"config": taints})), json!([["get"], ["patch"]]));
 }
 
+/// Of the default `nodeSelector`.
+const LINUX: &str = "--selector=kubernetes.io/os=linux";
+
 /// A hook: its events, its name and what it runs.
 type HookJob = (String, String, Value);
 
@@ -124,9 +127,9 @@ fn jobs_run_as_hooks_with_their_account() {
     let cleanup = job(
         "pre-delete,post-delete",
         "cleanup",
-        &["cleanup", "--all-nodes"],
+        &["cleanup", "--all-nodes", LINUX],
     );
-    let args = ["cleanup", "--all-nodes", "--taints-only"];
+    let args = ["cleanup", "--all-nodes", "--taints-only", LINUX];
     let untaint = job("post-rollback", "untaint", &args);
     let validation = job(
         "pre-install,pre-upgrade",
@@ -165,6 +168,24 @@ fn jobs_run_as_hooks_with_their_account() {
             }
         }
     }
+}
+
+#[test]
+fn the_cleanup_jobs_write_to_the_nodes_of_their_release() {
+    let Some(helm) = Helm::find() else { return };
+    let args = |selector: Value| {
+        let rendered = render(&helm, &json!({"nodeSelector": selector}));
+        let jobs = hook_jobs(&rendered).into_iter();
+        let last = |(_, name, args): HookJob| {
+            let args = args.as_array().unwrap().last().unwrap().clone();
+            (!name.ends_with("validation")).then_some(args)
+        };
+        jobs.filter_map(last).collect::<Vec<_>>()
+    };
+    let pool = "--selector=kubernetes.io/os=linux,pool=gpu";
+    assert_eq!(args(json!({"pool": "gpu"})), [pool, pool]);
+    let none = json!({"kubernetes.io/os": null});
+    assert_eq!(args(none), ["--all-nodes", "--taints-only"]);
 }
 
 /// It reads the new configuration, not the installed one, and needs no privileges.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 mod admission;
+mod documents;
 mod objects;
 mod series;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodepulse::metrics::Metrics;
+use nodepulse::metrics::{MetricDescription, Metrics};
 use nodepulse::units::latency::DiskLatency;
 use nodepulse_tests::openmetrics::Exposition;
 use serde_json::Value;
@@ -12,8 +12,8 @@ use super::{text, yaml};
 /// What Prometheus and the pod monitor add.
 const ADDED: [&str; 4] = ["job", "instance", "pod", "namespace"];
 
-/// Every series and its labels, as a scraper finds them.
-fn series() -> BTreeMap<String, BTreeSet<String>> {
+/// All metrics, with one series of each that has labels.
+fn all_metrics() -> Metrics {
     let metrics = Metrics::new("1", "btf", "worker-1");
     let (kernel, node, api) = (&metrics.kernel, &metrics.node, &metrics.api);
     // One of each, so that all are written.
@@ -38,9 +38,20 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     drop(metrics.process.blocked_calls.of(["a"]));
     drop(metrics.process.wakeups.of(["a"]));
     drop(metrics.process.config_reloads.of(["a"]));
-    let read = Exposition::parse(&metrics.text(&[("sda", &DiskLatency::default())])).unwrap();
+    metrics
+}
+
+fn scraped(metrics: &Metrics) -> Exposition {
+    Exposition::parse(&metrics.text(&[("sda", &DiskLatency::default())])).unwrap()
+}
+
+/// Every series and its labels, as a scraper finds them.
+fn series() -> BTreeMap<String, BTreeSet<String>> {
+    let metrics = all_metrics();
+    let read = scraped(&metrics);
     let mut series: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for name in metrics.names() {
+    for metric in metrics.described() {
+        let name = &metric.name;
         for sample in &read
             .family(name)
             .unwrap_or_else(|| panic!("{name}"))
@@ -111,6 +122,40 @@ fn each<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 #[test]
+fn each_metric_is_served_as_its_description_states() {
+    let metrics = all_metrics();
+    let (read, text) = (scraped(&metrics), metrics.text(&[]));
+    assert!(metrics.described().len() > 20);
+    for metric in metrics.described() {
+        let MetricDescription {
+            name,
+            kind,
+            labels,
+            help,
+        } = metric;
+        let family = read.family(name).unwrap_or_else(|| panic!("{name}"));
+        assert_eq!(family.kind, *kind, "{name}");
+        let served = family
+            .samples
+            .iter()
+            .flat_map(|sample| sample.labels.keys());
+        let served: BTreeSet<&str> = served.map(String::as_str).collect();
+        let mut expected: BTreeSet<&str> = labels.iter().copied().collect();
+        expected.insert("node");
+        if *kind == "histogram" {
+            expected.insert("le");
+        }
+        assert_eq!(served, expected, "{name}");
+        let line = format!("# HELP {name} {help}.");
+        // The disks' latency is not served without disks.
+        assert!(
+            text.contains(&line) || name.contains("disk_latency"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
 fn each_alert_queries_existing_series() {
     let series = series();
     let rules = yaml(&text("helm/nodepulse/files/alerts.yaml"));
@@ -140,6 +185,7 @@ fn each_alert_has_a_section_in_the_runbooks() {
     let alerts: BTreeSet<&str> = rules.map(|rule| rule["alert"].as_str().unwrap()).collect();
     let runbooks = text("../docs/runbooks.md");
     let sections = runbooks.lines().filter_map(|line| line.strip_prefix("## "));
+    let sections = sections.filter(|section| section.starts_with("Nodepulse"));
     assert_eq!(sections.collect::<BTreeSet<_>>(), alerts);
 }
 

@@ -12,6 +12,15 @@ helm.sh/hook-weight: "-1"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
+{{- /* The flag that limits `cleanup --all-nodes` to the Nodes of this release, as a JSON list. */ -}}
+{{- define "nodepulse.selectorFlag" -}}
+{{- $labels := list -}}
+{{- range $key, $value := .Values.nodeSelector -}}
+{{- $labels = append $labels (printf "%s=%s" $key $value) -}}
+{{- end -}}
+{{- ternary (list (printf "--selector=%s" (join "," $labels))) list (gt (len $labels) 0) | toJson -}}
+{{- end }}
+
 {{- /* A Job of the component `component`, which runs `args` as `account`. */ -}}
 {{- define "nodepulse.job" }}
 apiVersion: batch/v1

@@ -1,0 +1,69 @@
+//! The reference of the metrics in docs/metrics.md.
+
+use std::io;
+
+use nodepulse::metrics::{MetricDescription, Metrics};
+
+use super::replaced;
+
+/// The document, which contains the place for the table.
+pub const PATH: &str = "docs/metrics.md";
+
+const BEGIN: &str = "<!-- Generated from agent/src/metrics by `cargo xtask manual`. -->\n\n";
+const END: &str = "\n\n<!-- End of the generated part. -->";
+
+/// The document with its table.
+pub fn document(text: &str) -> io::Result<String> {
+    let metrics = Metrics::new("", "", "");
+    replaced(text, BEGIN, &table(metrics.described()), END)
+}
+
+fn table(metrics: &[MetricDescription]) -> String {
+    let mut rows: Vec<String> = metrics.iter().map(row).collect();
+    rows.sort();
+    format!(
+        "| metric | type | labels | meaning |\n|---|---|---|---|\n{}",
+        rows.join("\n")
+    )
+}
+
+fn row(metric: &MetricDescription) -> String {
+    let labels: Vec<String> = metric.labels.iter().map(|key| format!("`{key}`")).collect();
+    let MetricDescription { kind, help, .. } = metric;
+    let series = series(metric);
+    format!("| `{series}` | {kind} | {} | {help}. |", labels.join(", "))
+}
+
+/// The name by which a query asks for it; a histogram has several.
+fn series(metric: &MetricDescription) -> String {
+    let suffix = match metric.kind {
+        "counter" => "_total",
+        "info" => "_info",
+        _ => "",
+    };
+    format!("{}{suffix}", metric.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_has_the_name_of_the_series() {
+        let metric = |kind| MetricDescription {
+            name: "a".to_owned(),
+            kind,
+            labels: vec!["x", "y"],
+            help: "Help",
+        };
+        let rows = [
+            ("counter", "| `a_total` | counter | `x`, `y` | Help. |"),
+            ("info", "| `a_info` | info | `x`, `y` | Help. |"),
+            ("gauge", "| `a` | gauge | `x`, `y` | Help. |"),
+            ("histogram", "| `a` | histogram | `x`, `y` | Help. |"),
+        ];
+        for (kind, expected) in rows {
+            assert_eq!(row(&metric(kind)), expected);
+        }
+    }
+}
