@@ -1,23 +1,26 @@
 //! The container image: the static binary and nothing else, as an OCI layout, made without a daemon.
 //! The same binary of the same commit gives the same bytes.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 
-use crate::repo::{ARM64_TARGET, MUSL_TARGET, Repo, command, output};
+use crate::archive::File;
+use crate::linked::linked;
+use crate::repo::{ARM64_TARGET, MUSL_TARGET, Repo};
 use crate::run;
 
-mod bom;
-mod layout;
+pub mod bom;
+pub mod layout;
 
-use layout::{About, Blobs};
+use bom::Built;
+use layout::{About, Blobs, Image};
 
 /// What the chart and the manifests ask for.
-const NAME: &str = "localhost/nodepulse";
+pub const NAME: &str = "localhost/nodepulse";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -35,22 +38,22 @@ pub struct Args {
     binary: Option<PathBuf>,
 }
 
-/// As images name it.
-#[derive(Clone, Copy, ValueEnum)]
-enum Arch {
+/// As images and Debian name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Arch {
     Amd64,
     Arm64,
 }
 
 impl Arch {
-    fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Amd64 => "amd64",
             Self::Arm64 => "arm64",
         }
     }
 
-    fn target(self) -> &'static str {
+    pub const fn target(self) -> &'static str {
         match self {
             Self::Amd64 => MUSL_TARGET,
             Self::Arm64 => ARM64_TARGET,
@@ -60,50 +63,58 @@ impl Arch {
 
 pub fn main(args: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
+    let (target, arch) = (args.arch.target(), args.arch.as_str());
     let binary = match &args.binary {
         Some(binary) => binary.clone(),
-        None => run::agent_for(&repo, args.arch.target())?,
+        None => run::agent_for(&repo, target)?,
     };
     let program = fs::read(&binary).with_context(|| binary.display().to_string())?;
-    let about = about(&repo, args)?;
+    let about = about(&repo, &args.name);
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| repo.target_dir.join("image"));
-    let stem = format!("nodepulse-{}-{}", about.version, about.arch);
+    let stem = format!("nodepulse-{}-{arch}", about.version);
 
-    let directory = out.join(&stem);
-    let manifest = write(&directory, layout::image(&program, &about)?)?;
-    let archive = out.join(format!("{stem}.oci.tar"));
-    let file = File::create(&archive).with_context(|| archive.display().to_string())?;
-    layout::archive(&directory, file)?;
     let bom = out.join(format!("{stem}.cdx.json"));
-    let text = bom::text(&repo, args.arch.target(), &about.version, &program)?;
+    let text = bom::text(&Built {
+        name: "nodepulse",
+        version: &about.version,
+        target,
+        rust: &repo.toolchain.channel,
+        bytes: &program,
+        crates: &linked(&repo, "nodepulse", target)?,
+    });
+    let files = [File::new(layout::PROGRAM, 0o755, program)];
+    let image = Image {
+        arch,
+        files: &files,
+    };
+    let blobs = layout::layout(&[image], &about)?;
+    let directory = out.join(&stem);
+    write(&directory, &blobs)?;
+    let archive = out.join(format!("{stem}.oci.tar"));
+    fs::write(&archive, blobs.archive()?).with_context(|| archive.display().to_string())?;
     fs::write(&bom, text).with_context(|| bom.display().to_string())?;
 
-    eprintln!("image: {} {manifest}", about.reference());
+    eprintln!("image: {} {}", about.reference(), blobs.digest);
     for path in [&directory, &archive, &bom] {
         println!("{}", path.display());
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn about(repo: &Repo, args: &Args) -> Result<About> {
-    let mut git = command("git");
-    git.current_dir(&repo.root);
+pub fn about(repo: &Repo, name: &str) -> About {
     // Of the commit, not of this moment: the same source is the same image.
-    git.args(["log", "-1", "--format=%H %cI"]);
-    let head = output(&mut git).unwrap_or_default();
-    let (revision, created) = head.trim().split_once(' ').unwrap_or_default();
-    Ok(About {
-        name: args.name.clone(),
+    let commit = repo.commit();
+    About {
+        name: name.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        arch: args.arch.as_str(),
-        revision: revision.to_owned(),
-        created: created.to_owned(),
-    })
+        revision: commit.hash,
+        created: commit.time,
+    }
 }
 
-/// Replaces what an earlier run left; returns the manifest's digest.
-fn write(directory: &Path, blobs: Blobs) -> Result<String> {
+/// Replaces what an earlier run left.
+pub fn write(directory: &Path, blobs: &Blobs) -> Result<()> {
     if directory.exists() {
         fs::remove_dir_all(directory).with_context(|| directory.display().to_string())?;
     }
@@ -113,5 +124,5 @@ fn write(directory: &Path, blobs: Blobs) -> Result<String> {
         fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
         fs::write(&path, bytes).with_context(|| path.display().to_string())?;
     }
-    Ok(blobs.manifest)
+    Ok(())
 }

@@ -5,13 +5,16 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod acceptance;
+mod archive;
 mod bench;
 mod build_ebpf;
 mod demo;
+mod dist;
 mod fuzz;
 mod golden;
 mod image;
 mod kernels;
+mod linked;
 mod manifests;
 mod manual;
 mod repo;
@@ -58,6 +61,8 @@ enum Task {
     Manifests(manifests::Args),
     /// Build the container image and its bill of materials
     Image(image::Args),
+    /// Build what a release consists of: image, packages, archives, chart, licences, checksums
+    Dist(dist::Args),
     /// Generate completions, manual pages, the references of configuration and metrics, and the JSON Schema
     Manual(manual::Args),
     /// Record the results of kubectl's strategic merge for the golden cases
@@ -78,6 +83,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::main(&args),
         Task::Manifests(args) => manifests::main(&args),
         Task::Image(args) => image::main(&args),
+        Task::Dist(args) => dist::main(&args),
         Task::Manual(args) => manual::main(&args),
         Task::Golden(args) => golden::main(&args),
     };

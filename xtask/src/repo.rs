@@ -41,6 +41,16 @@ pub struct Repo {
     pub toolchain: Toolchain,
 }
 
+/// The commit that is checked out. Empty outside a checkout.
+#[derive(Debug, Default, Clone)]
+pub struct Commit {
+    pub hash: String,
+    /// RFC 3339.
+    pub time: String,
+    /// Seconds since 1970: what `SOURCE_DATE_EPOCH` is for.
+    pub epoch: u64,
+}
+
 /// rust-toolchain.toml.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Toolchain {
@@ -62,6 +72,28 @@ impl Repo {
             target_dir,
             toolchain,
         })
+    }
+
+    pub fn commit(&self) -> Commit {
+        let mut git = command("git");
+        git.current_dir(&self.root);
+        git.args(["log", "-1", "--format=%H %cI %ct"]);
+        let printed = output(&mut git).unwrap_or_default();
+        let mut words = printed.split_whitespace().map(str::to_owned);
+        Commit {
+            hash: words.next().unwrap_or_default(),
+            time: words.next().unwrap_or_default(),
+            epoch: words
+                .next()
+                .and_then(|word| word.parse().ok())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// The text of a file of the checkout.
+    pub fn read(&self, path: &str) -> Result<String> {
+        let file = self.root.join(path);
+        std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
     }
 
     /// `cargo` of the pinned toolchain, at the root, with this target directory.

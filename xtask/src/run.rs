@@ -4,13 +4,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
-use crate::repo::{ARM64_TARGET, MUSL_TARGET, Repo, on_path, run};
+use crate::repo::{ARM64_TARGET, MUSL_TARGET, Repo, run};
 use crate::{build_ebpf, setup};
-
-/// Compiles ring, and links.
-const ARM64_COMPILER: &str = "aarch64-linux-gnu-gcc";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -44,22 +41,31 @@ pub fn agent_for(repo: &Repo, target: &str) -> Result<PathBuf> {
     setup::RELEASE.announce(repo)?;
     setup::all(repo)?;
     build_ebpf::object(repo, "")?;
-    eprintln!("build: nodepulse for {target}, release");
-    let mut build = repo.cargo();
-    build.args(["build", "--release", "--target", target]);
-    build.args(["--package", "nodepulse", "--bin", "nodepulse"]);
+    release(repo, target, "nodepulse", "nodepulse")
+}
+
+/// Builds the program `name` of `package` as it is shipped. The eBPF object must be built.
+pub fn release(repo: &Repo, target: &str, package: &str, name: &str) -> Result<PathBuf> {
+    eprintln!("build: {name} for {target}, release");
+    let mut build = cargo_for(repo, "build", target)?;
+    build.args(["--release", "--package", package, "--bin", name]);
+    run(&mut build)?;
+    Ok(repo.target_dir.join(target).join("release").join(name))
+}
+
+/// `cargo <verb>` for a target; for arm64 with the cross compiler.
+pub fn cargo_for(repo: &Repo, verb: &str, target: &str) -> Result<Command> {
+    let mut cargo = repo.cargo();
+    cargo.args([verb, "--target", target]);
     if target == ARM64_TARGET {
-        if on_path(ARM64_COMPILER).is_none() {
-            bail!("{ARM64_COMPILER} is missing: on Debian, apt-get install gcc-aarch64-linux-gnu");
-        }
-        build.env("CC_aarch64_unknown_linux_musl", ARM64_COMPILER);
-        build.env(
+        setup::arm64(repo)?;
+        cargo.env("CC_aarch64_unknown_linux_musl", setup::ARM64_COMPILER);
+        cargo.env(
             "CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER",
-            ARM64_COMPILER,
+            setup::ARM64_COMPILER,
         );
     }
-    run(&mut build)?;
-    Ok(repo.target_dir.join(target).join("release/nodepulse"))
+    Ok(cargo)
 }
 
 /// Builds a program of the tests package, for development, and returns its path.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::repo::{Repo, command, on_path, output, run};
+use crate::repo::{ARM64_TARGET, Repo, command, on_path, output, run};
 use crate::vm::{disks, qemu};
 
 mod cost;
@@ -28,6 +28,9 @@ const COMPILER: Program = ("cc", "gcc");
 /// Compiles ring for the static agent.
 const MUSL_COMPILER: Program = ("musl-gcc", "musl-tools");
 
+/// Compiles ring for arm64, and links.
+pub const ARM64_COMPILER: &str = "aarch64-linux-gnu-gcc";
+
 /// The component that the eBPF object is built with.
 const SOURCE: &str = "rust-src";
 
@@ -37,6 +40,9 @@ const VM_PROGRAMS: &[Program] = &[
     (disks::MAKE_EXT4, "e2fsprogs"),
     ("setpriv", "util-linux"),
 ];
+
+/// What reads packages in `cargo xtask test`.
+const PACKAGE_PROGRAMS: &[Program] = &[("rpm", "rpm")];
 
 /// What only `cargo xtask test alarms --all` needs.
 const ALARMS_PROGRAMS: &[Program] = &[("containerd", "containerd"), ("ctr", "containerd")];
@@ -62,7 +68,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let mut complete = true;
     let for_vm = args.vm.then(|| packages(VM_PROGRAMS));
-    let for_tests = [promtool::step()?, helm::step()?];
+    let for_tests = [promtool::step()?, helm::step()?, packages(PACKAGE_PROGRAMS)];
     for step in steps(&repo)?.into_iter().chain(for_tests).chain(for_vm) {
         complete &= step.present;
         let state = if step.present { "present" } else { "missing" };
@@ -77,10 +83,15 @@ pub fn all(repo: &Repo) -> Result<()> {
 }
 
 /// What `cargo xtask test` needs. Without promtool, tests of the alerts are skipped; without Helm,
-/// those of the chart.
+/// those of the chart; without rpm, those of its package.
 pub fn for_tests(repo: &Repo) -> Result<()> {
     all(repo)?;
-    for (step, tests) in [(promtool::step()?, "alerts"), (helm::step()?, "chart")] {
+    let steps = [
+        (promtool::step()?, "alerts"),
+        (helm::step()?, "chart"),
+        (packages(PACKAGE_PROGRAMS), "rpm package"),
+    ];
+    for (step, tests) in steps {
         if let Err(err) = install(repo, [step]) {
             eprintln!("{err:#}; tests of the {tests} will be skipped");
         }
@@ -94,6 +105,21 @@ pub fn development(repo: &Repo) -> Result<()> {
     let components = [SOURCE.to_owned()];
     let source = missing(pinned, "component", &components, Install::Components)?;
     install(repo, [packages(&[COMPILER]), source, linker(repo)?])
+}
+
+/// What only builds for arm64 need.
+pub fn arm64(repo: &Repo) -> Result<()> {
+    let targets = [ARM64_TARGET.to_owned()];
+    let target = missing(
+        &repo.toolchain.channel,
+        "target",
+        &targets,
+        Install::Targets,
+    )?;
+    // Without recommended packages the compiler comes without the C library's headers.
+    let headers = ("aarch64-linux-gnu-gcc", "libc6-dev-arm64-cross");
+    let compiler = packages(&[(ARM64_COMPILER, "gcc-aarch64-linux-gnu"), headers]);
+    install(repo, [compiler, target])
 }
 
 /// What only virtual machines need.

@@ -1,28 +1,33 @@
-//! An image with one layer, as the files of an OCI image layout 1.0.0.
+//! Images with one layer each, as the files of an OCI image layout 1.0.0. Several architectures are
+//! one image index, from which a runtime takes its own.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::Path;
 
-use anyhow::{Context as _, Result};
-use flate2::{Compression, GzBuilder};
+use anyhow::Result;
 use ring::digest::{SHA256, digest};
-use serde_json::{Value, json};
-use tar::{EntryType, Header};
+use serde_json::{Map, Value, json};
+
+use crate::archive::{self, File};
 
 /// The path of the program in the image, and its entry point.
-const PROGRAM: &str = "nodepulse";
+pub const PROGRAM: &str = "nodepulse";
 
-/// What is written next to the program.
+/// What all architectures have in common.
 #[derive(Debug)]
 pub struct About {
     pub name: String,
     pub version: String,
-    pub arch: &'static str,
     /// Commit, or nothing outside a checkout.
     pub revision: String,
     /// Time of the commit, RFC 3339.
     pub created: String,
+}
+
+/// One architecture.
+pub struct Image<'a> {
+    pub arch: &'static str,
+    /// The layer.
+    pub files: &'a [File],
 }
 
 impl About {
@@ -39,6 +44,9 @@ impl About {
             ),
             ("version", &self.version),
             ("licenses", "Apache-2.0"),
+            ("url", "https://nodepulse.dev"),
+            ("documentation", "https://nodepulse.dev/docs"),
+            ("vendor", "nodepulse"),
         ]);
         if !self.revision.is_empty() {
             annotations.extend([("revision", &*self.revision), ("created", &*self.created)]);
@@ -46,7 +54,7 @@ impl About {
         let keyed = annotations.into_iter();
         keyed
             .map(|(key, value)| (format!("org.opencontainers.image.{key}"), value.into()))
-            .collect::<serde_json::Map<String, Value>>()
+            .collect::<Map<String, Value>>()
             .into()
     }
 }
@@ -54,8 +62,8 @@ impl About {
 /// Files by their path in the layout.
 pub struct Blobs {
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Digest of the image's manifest: what pins the image.
-    pub manifest: String,
+    /// Digest of what the name refers to: the manifest, or the index of several.
+    pub digest: String,
 }
 
 impl Blobs {
@@ -70,39 +78,42 @@ impl Blobs {
         self.files.insert(format!("blobs/sha256/{digest}"), bytes);
         descriptor
     }
+
+    /// All of the layout as one file, which `ctr`, `skopeo` and `podman` take.
+    pub fn archive(&self) -> Result<Vec<u8>> {
+        let files: Vec<File> = self
+            .files
+            .iter()
+            .map(|(path, bytes)| File::new(path, 0o644, bytes.as_slice()))
+            .collect();
+        archive::tar(&files, "", 0)
+    }
 }
 
-pub fn image(program: &[u8], about: &About) -> Result<Blobs> {
+pub fn layout(images: &[Image<'_>], about: &About) -> Result<Blobs> {
     let mut blobs = Blobs {
         files: BTreeMap::new(),
-        manifest: String::new(),
+        digest: String::new(),
     };
-    let layer = layer(program)?;
-    let config = config(about, &layer);
-    let config = blobs.add("config.v1+json", config.to_string().into_bytes());
-    let layer = blobs.add("layer.v1.tar+gzip", compressed(&layer)?);
-    let manifest = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": config,
-        "layers": [layer],
-        "annotations": about.annotations(),
-    });
-    let mut manifest = blobs.add("manifest.v1+json", manifest.to_string().into_bytes());
-    blobs.manifest = manifest["digest"].as_str().unwrap_or_default().to_owned();
-    manifest["platform"] = json!({"architecture": about.arch, "os": "linux"});
-    manifest["annotations"] = json!({
+    let mut manifests = Vec::new();
+    for image in images {
+        manifests.push(manifest(&mut blobs, image, about)?);
+    }
+    let mut named = match manifests.as_slice() {
+        [one] => one.clone(),
+        several => {
+            let index = index(several, Some(about.annotations()));
+            blobs.add("index.v1+json", index.to_string().into_bytes())
+        }
+    };
+    blobs.digest = named["digest"].as_str().unwrap_or_default().to_owned();
+    named["annotations"] = json!({
         "org.opencontainers.image.ref.name": about.version,
         // What `ctr image import` calls it.
         "io.containerd.image.name": about.reference(),
     });
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [manifest],
-    });
     let files = [
-        ("index.json", index),
+        ("index.json", index(&[named], None)),
         ("oci-layout", json!({"imageLayoutVersion": "1.0.0"})),
     ];
     for (name, json) in files {
@@ -113,10 +124,40 @@ pub fn image(program: &[u8], about: &About) -> Result<Blobs> {
     Ok(blobs)
 }
 
+fn index(manifests: &[Value], annotations: Option<Value>) -> Value {
+    let mut index = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.index.v1+json",
+        "manifests": manifests,
+    });
+    if let Some(annotations) = annotations {
+        index["annotations"] = annotations;
+    }
+    index
+}
+
+/// Adds an architecture's blobs; gives the descriptor of its manifest.
+fn manifest(blobs: &mut Blobs, image: &Image<'_>, about: &About) -> Result<Value> {
+    let layer = archive::tar(image.files, "", 0)?;
+    let config = config(about, image.arch, &layer);
+    let config = blobs.add("config.v1+json", config.to_string().into_bytes());
+    let layer = blobs.add("layer.v1.tar+gzip", archive::gzip(&layer)?);
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "config": config,
+        "layers": [layer],
+        "annotations": about.annotations(),
+    });
+    let mut manifest = blobs.add("manifest.v1+json", manifest.to_string().into_bytes());
+    manifest["platform"] = json!({"architecture": image.arch, "os": "linux"});
+    Ok(manifest)
+}
+
 /// What a runtime needs to start it.
-fn config(about: &About, layer: &[u8]) -> Value {
+fn config(about: &About, arch: &str, layer: &[u8]) -> Value {
     let mut config = json!({
-        "architecture": about.arch,
+        "architecture": arch,
         "os": "linux",
         "config": {
             "Entrypoint": [format!("/{PROGRAM}")],
@@ -129,52 +170,6 @@ fn config(about: &About, layer: &[u8]) -> Value {
         config["created"] = about.created.as_str().into();
     }
     config
-}
-
-/// One file of root, executable by every user, without a time.
-fn layer(program: &[u8]) -> Result<Vec<u8>> {
-    let mut layer = tar::Builder::new(Vec::new());
-    append(&mut layer, PROGRAM, 0o755, program)?;
-    Ok(layer.into_inner()?)
-}
-
-fn compressed(layer: &[u8]) -> Result<Vec<u8>> {
-    // Neither a time nor a system in the header.
-    let mut gzip = GzBuilder::new()
-        .operating_system(255)
-        .write(Vec::new(), Compression::best());
-    gzip.write_all(layer)?;
-    Ok(gzip.finish()?)
-}
-
-/// All of the layout at `directory` as one file, which `ctr`, `skopeo` and `podman` take.
-pub fn archive(directory: &Path, to: impl Write) -> Result<()> {
-    let mut archive = tar::Builder::new(to);
-    let mut names = vec!["index.json".to_owned(), "oci-layout".to_owned()];
-    let blobs = directory.join("blobs/sha256");
-    for entry in std::fs::read_dir(&blobs).with_context(|| blobs.display().to_string())? {
-        let name = entry?.file_name();
-        names.push(format!("blobs/sha256/{}", name.to_string_lossy()));
-    }
-    names.sort();
-    for name in names {
-        let bytes = std::fs::read(directory.join(&name)).with_context(|| name.clone())?;
-        append(&mut archive, &name, 0o644, &bytes)?;
-    }
-    archive.finish()?;
-    Ok(())
-}
-
-fn append(to: &mut tar::Builder<impl Write>, name: &str, mode: u32, bytes: &[u8]) -> Result<()> {
-    let mut header = Header::new_ustar();
-    header.set_entry_type(EntryType::Regular);
-    header.set_size(u64::try_from(bytes.len())?);
-    header.set_mode(mode);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_mtime(0);
-    to.append_data(&mut header, name, bytes)?;
-    Ok(())
 }
 
 /// In hex.
@@ -197,10 +192,13 @@ mod tests {
         About {
             name: "localhost/nodepulse".to_owned(),
             version: "1.2.3".to_owned(),
-            arch: "arm64",
             revision: "c0ffee".to_owned(),
             created: "2026-01-02T03:04:05+00:00".to_owned(),
         }
+    }
+
+    fn files(program: &[u8]) -> [File; 1] {
+        [File::new(PROGRAM, 0o755, program)]
     }
 
     /// The blob of a descriptor, checked against the descriptor's digest and size.
@@ -216,19 +214,16 @@ mod tests {
         serde_json::from_slice(bytes).unwrap()
     }
 
-    #[test]
-    fn digests_lead_from_the_index_to_the_program() {
-        let blobs = image(b"\x7fELF program", &about()).unwrap();
-        let index = json(&blobs.files["index.json"]);
-        let entry = &index["manifests"][0];
-        assert_eq!(entry["digest"], blobs.manifest.as_str());
-        let manifest = json(blob(&blobs, entry));
-        let config = json(blob(&blobs, &manifest["config"]));
-        assert_eq!(config["architecture"], "arm64");
+    /// Of the image with this manifest: its architecture, and the program in its layer.
+    fn program(blobs: &Blobs, manifest: &Value) -> (String, Vec<u8>) {
+        let manifest = json(blob(blobs, manifest));
+        let config = json(blob(blobs, &manifest["config"]));
         assert_eq!(config["config"]["Entrypoint"], json!(["/nodepulse"]));
+        let labels = &config["config"]["Labels"];
+        assert_eq!(labels["org.opencontainers.image.revision"], "c0ffee");
 
         let mut layer = Vec::new();
-        let packed = blob(&blobs, &manifest["layers"][0]);
+        let packed = blob(blobs, &manifest["layers"][0]);
         let mut unpack = flate2::read::GzDecoder::new(packed);
         unpack.read_to_end(&mut layer).unwrap();
         let diff_id = format!("sha256:{}", sha256(&layer));
@@ -244,16 +239,57 @@ mod tests {
             header.mtime().unwrap(),
         );
         assert_eq!(header_fields, (0o755, 0, 0));
-        let mut program = String::new();
-        entry.read_to_string(&mut program).unwrap();
-        assert_eq!(program, "\u{7f}ELF program");
+        let mut program = Vec::new();
+        entry.read_to_end(&mut program).unwrap();
         assert!(entries.next().is_none(), "nothing else is in the image");
+        let arch = config["architecture"].as_str().unwrap();
+        (arch.to_owned(), program)
+    }
+
+    #[test]
+    fn digests_lead_from_the_index_to_the_program() {
+        let image = Image {
+            arch: "arm64",
+            files: &files(b"\x7fELF program"),
+        };
+        let blobs = layout(&[image], &about()).unwrap();
+        let index = json(&blobs.files["index.json"]);
+        let entry = &index["manifests"][0];
+        assert_eq!(entry["digest"], blobs.digest.as_str());
+        let expected = ("arm64".to_owned(), b"\x7fELF program".to_vec());
+        assert_eq!(program(&blobs, entry), expected);
         assert_eq!(blobs.files.len(), 5, "index, version, and three blobs");
     }
 
     #[test]
+    fn several_architectures_are_one_index_with_a_program_for_each_platform() {
+        let (one, two) = (files(b"one"), files(b"two"));
+        let images = [("amd64", &one), ("arm64", &two)];
+        let images = images.map(|(arch, files)| Image { arch, files });
+        let blobs = layout(&images, &about()).unwrap();
+        let named = json(&blobs.files["index.json"])["manifests"][0].clone();
+        assert_eq!(named["digest"], blobs.digest.as_str());
+        let name = &named["annotations"]["io.containerd.image.name"];
+        assert_eq!(name, "localhost/nodepulse:1.2.3");
+        let index = json(blob(&blobs, &named));
+        let found = index["manifests"].as_array().unwrap().iter().map(|entry| {
+            let (arch, program) = program(&blobs, entry);
+            let platform = json!({"architecture": arch, "os": "linux"});
+            assert_eq!(entry["platform"], platform);
+            program
+        });
+        assert_eq!(found.collect::<Vec<_>>(), [b"one", b"two"]);
+    }
+
+    #[test]
     fn the_same_program_is_the_same_image() {
-        let made = |program: &[u8]| image(program, &about()).unwrap().files;
+        let made = |program: &[u8]| {
+            let image = Image {
+                arch: "amd64",
+                files: &files(program),
+            };
+            layout(&[image], &about()).unwrap().files
+        };
         assert_eq!(made(b"a"), made(b"a"));
         assert_ne!(made(b"a"), made(b"b"));
     }

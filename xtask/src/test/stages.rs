@@ -9,6 +9,7 @@ use anyhow::Result;
 
 use super::kernel_tests;
 use super::libtest::{self, Counts};
+use crate::dist::{self, CheckResult};
 use crate::repo::{Repo, command, run};
 use crate::skips::{NO_CLUSTER, Skip};
 use crate::{bench, build_ebpf, run as xtask_run, setup, tidy, vm};
@@ -68,6 +69,7 @@ pub const STAGES: &[Stage] = &[
     stage("vm", 960, &["build-ebpf"], vm),
     stage("cluster", 60, &["build"], cluster),
     stage("overhead", 600, &["build-ebpf"], overhead),
+    stage("packages", 60, &["build"], packages),
     Stage {
         run_if_named: hostile_day,
         run_all: hostile_day,
@@ -215,6 +217,27 @@ fn overhead(repo: &Repo) -> Result<StageOutcome> {
         failure: (!over.is_empty()).then(|| format!("over budget: {}", over.join("; "))),
         ..StageOutcome::default()
     })
+}
+
+/// Packages of the release binary, if an earlier stage built it.
+fn packages(repo: &Repo) -> Result<StageOutcome> {
+    let mut outcome = StageOutcome::default();
+    let mut failed = Vec::new();
+    for check in dist::check(repo)? {
+        match check.result {
+            CheckResult::Ok => outcome.counts.passed += 1,
+            CheckResult::Failed(why) => {
+                outcome.counts.failed += 1;
+                failed.push(format!("{}: {why}", check.name));
+            }
+            CheckResult::Skipped(why) => {
+                outcome.counts.skipped += 1;
+                outcome.skips.push(Skip::new(check.name, why));
+            }
+        }
+    }
+    outcome.failure = (!failed.is_empty()).then(|| failed.join("; "));
+    Ok(outcome)
 }
 
 fn hostile_day(repo: &Repo) -> Result<StageOutcome> {

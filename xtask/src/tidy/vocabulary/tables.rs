@@ -176,6 +176,8 @@ pub const ALLOWED: &[Allowed] = &[
 pub const NOT_CHECKED: &[&str] = &[
     "Cargo.lock",
     "LICENSE",
+    // Text of musl.
+    "deploy/packages/musl-copyright",
     "deploy/completions/",
     "deploy/man/",
     "tests/fixtures/",

@@ -1,0 +1,310 @@
+//! Builds what a release consists of, in `dist/` in the target directory. The same commit and the same
+//! toolchain give the same bytes. docs/releasing.md describes the files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::archive::{self, File, gzip};
+use crate::image::bom::{self, Built};
+use crate::image::layout::{self, Image, sha256};
+use crate::image::{self, Arch};
+use crate::linked::{Linked, linked};
+use crate::repo::{Commit, Repo};
+use crate::{build_ebpf, run, setup};
+
+mod check;
+mod contents;
+mod deb;
+mod licences;
+mod release;
+mod rpm;
+
+pub use check::{CheckResult, packages as check};
+
+/// A program of the release.
+struct Program {
+    name: &'static str,
+    /// The crate that it is a binary of.
+    package: &'static str,
+    /// Whether it runs on nodes: it is in the image and in the packages, and embeds the eBPF object.
+    on_nodes: bool,
+}
+
+/// Each is also an archive. There is one program for nodes.
+const PROGRAMS: &[Program] = &[Program {
+    name: "nodepulse",
+    package: "nodepulse",
+    on_nodes: true,
+}];
+
+const MAINTAINER: &str = "nodepulse maintainers <maintainers@nodepulse.dev>";
+const HOMEPAGE: &str = "https://nodepulse.dev";
+const SUMMARY: &str = "Kubernetes node agent that learns from the kernel, by eBPF";
+const DESCRIPTION: &str = "\
+nodepulse reports OOM kills, PID exhaustion and slow disks as Events and node
+conditions, within milliseconds, from kernel events instead of polling.
+
+It runs next to a kubelet, or on a node without one. It needs Linux 5.10 or
+newer; without BTF it reads files instead of kernel events.";
+
+/// Below the target directory.
+const DIRECTORY: &str = "dist";
+
+const CHART: &str = "deploy/helm/nodepulse";
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only these architectures
+    #[arg(long, value_enum, default_values_t = [Arch::Amd64, Arch::Arm64])]
+    arch: Vec<Arch>,
+    /// The image's name, without a tag
+    #[arg(long, default_value = image::NAME)]
+    name: String,
+    /// Directory of the results [default: dist/ in the target directory]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// First check that the checkout is a release: tag, clean tree, versions, changelog
+    #[arg(long)]
+    release: bool,
+    /// Build only packages for amd64, of the binary that exists already, and check them
+    #[arg(long, conflicts_with_all = ["arch", "release", "out"])]
+    check: bool,
+}
+
+/// What all files of a release have in common.
+pub struct Release {
+    version: String,
+    commit: Commit,
+    /// Of everything that is linked.
+    licences: String,
+}
+
+/// A program for one architecture.
+struct Binary {
+    program: &'static Program,
+    arch: Arch,
+    bytes: Vec<u8>,
+    crates: Vec<Linked>,
+}
+
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let repo = Repo::find()?;
+    if args.check {
+        return check::print(&repo);
+    }
+    if args.release {
+        let faults = release::faults(&repo)?;
+        for fault in &faults {
+            eprintln!("dist: {fault}");
+        }
+        ensure!(faults.is_empty(), "this is not a release");
+    }
+    let binaries = build(&repo, &args.arch)?;
+    let out = args.out.clone();
+    let out = out.unwrap_or_else(|| repo.target_dir.join(DIRECTORY));
+    let files = files(&repo, &binaries)?;
+    let image = images(&repo, &args.name, &binaries, &files.licences)?;
+    let directory = out.join(format!("nodepulse-{}.oci", files.version));
+    image::write(&directory, &image)?;
+    write(&out, files, image.archive()?)?;
+    eprintln!("dist: {}: image {}", out.display(), image.digest);
+    println!("{}", out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds every program, and checks that each contains what it should.
+fn build(repo: &Repo, archs: &[Arch]) -> Result<Vec<Binary>> {
+    setup::all(repo)?;
+    let object = build_ebpf::object(repo, "")?;
+    let object = fs::read(&object).with_context(|| object.display().to_string())?;
+    let mut binaries = Vec::new();
+    for &arch in archs {
+        for program in PROGRAMS {
+            let file = run::release(repo, arch.target(), program.package, program.name)?;
+            let binary = Binary::read(repo, program, arch, &file)?;
+            if program.on_nodes && licences::find(&binary.bytes, &object).is_none() {
+                let file = file.display();
+                bail!("{file} does not contain the eBPF object that was just built");
+            }
+            eprintln!("dist: {}: {} bytes", file.display(), binary.bytes.len());
+            binaries.push(binary);
+        }
+    }
+    Ok(binaries)
+}
+
+impl Binary {
+    fn read(repo: &Repo, program: &'static Program, arch: Arch, file: &Path) -> Result<Self> {
+        let bytes = fs::read(file).with_context(|| file.display().to_string())?;
+        let crates = linked(repo, program.package, arch.target())?;
+        let missing = licences::missing(&bytes, &crates);
+        ensure!(
+            missing.is_empty(),
+            "{} contains crates without a licence: {}",
+            file.display(),
+            missing.join(", ")
+        );
+        Ok(Self {
+            program,
+            arch,
+            bytes,
+            crates,
+        })
+    }
+
+    /// Named as in the packages.
+    fn file(&self) -> File {
+        File::new(self.program.name, 0o755, &*self.bytes)
+    }
+}
+
+impl Release {
+    fn new(repo: &Repo, binaries: &[Binary]) -> Result<Self> {
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let mut parts = Vec::new();
+        for binary in binaries {
+            for part in licences::parts(repo, &binary.crates, binary.arch.target())? {
+                if !parts.contains(&part) {
+                    parts.push(part);
+                }
+            }
+        }
+        Ok(Self {
+            licences: licences::text(&format!("nodepulse {version}"), &parts),
+            commit: repo.commit(),
+            version,
+        })
+    }
+}
+
+/// The result, by file name, and what the image needs of it.
+struct Files {
+    version: String,
+    licences: String,
+    by_name: BTreeMap<String, Vec<u8>>,
+}
+
+/// Everything but the image.
+fn files(repo: &Repo, binaries: &[Binary]) -> Result<Files> {
+    let release = Release::new(repo, binaries)?;
+    let version = &release.version;
+    let mut by_name = BTreeMap::from([
+        (
+            format!("nodepulse-{version}.tgz"),
+            chart(repo, &release.commit)?,
+        ),
+        (
+            "THIRD-PARTY.txt".to_owned(),
+            release.licences.clone().into_bytes(),
+        ),
+    ]);
+    for binary in binaries {
+        let (name, arch) = (binary.program.name, binary.arch);
+        let stem = format!("{name}-{version}-linux-{}", arch.as_str());
+        let bom = bom::text(&Built {
+            name,
+            version,
+            target: arch.target(),
+            rust: &repo.toolchain.channel,
+            bytes: &binary.bytes,
+            crates: &binary.crates,
+        });
+        by_name.insert(format!("{stem}.cdx.json"), bom.into_bytes());
+        let archived = [
+            binary.file(),
+            File::new("LICENSE", 0o644, repo.read("LICENSE")?),
+            File::new("THIRD-PARTY.txt", 0o644, &*release.licences),
+        ];
+        let archive = archive::tar(&archived, "", release.commit.epoch)?;
+        by_name.insert(format!("{stem}.tar.gz"), gzip(&archive)?);
+        if binary.program.on_nodes {
+            by_name.extend(packages(repo, &release, binary)?);
+        }
+    }
+    Ok(Files {
+        version: release.version,
+        licences: release.licences,
+        by_name,
+    })
+}
+
+fn packages(repo: &Repo, release: &Release, binary: &Binary) -> Result<[(String, Vec<u8>); 2]> {
+    let (program, arch) = (binary.file(), binary.arch);
+    Ok([
+        (
+            deb::name(release, arch),
+            deb::package(repo, release, arch, &program)?,
+        ),
+        (
+            rpm::name(release, arch),
+            rpm::package(repo, release, arch, &program)?,
+        ),
+    ])
+}
+
+/// The Helm chart as `helm package` lays it out.
+fn chart(repo: &Repo, commit: &Commit) -> Result<Vec<u8>> {
+    let root = repo.root.join(CHART);
+    let mut paths = Vec::new();
+    walk(&root, &mut paths)?;
+    paths.sort();
+    let mut files = Vec::new();
+    for path in paths {
+        let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
+        let below = path.strip_prefix(&root)?.display().to_string();
+        files.push(File::new(below, 0o644, bytes));
+    }
+    gzip(&archive::tar(&files, "nodepulse/", commit.epoch)?)
+}
+
+fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            walk(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// One image for all architectures. Besides the program it has the licences, which must accompany it.
+fn images(repo: &Repo, name: &str, binaries: &[Binary], licences: &str) -> Result<layout::Blobs> {
+    let mut layers = Vec::new();
+    for binary in binaries.iter().filter(|binary| binary.program.on_nodes) {
+        let files = [
+            binary.file(),
+            File::new("licenses/LICENSE", 0o644, repo.read("LICENSE")?),
+            File::new("licenses/THIRD-PARTY.txt", 0o644, licences),
+        ];
+        layers.push((binary.arch.as_str(), files));
+    }
+    let images: Vec<Image<'_>> = layers
+        .iter()
+        .map(|(arch, files)| Image { arch, files })
+        .collect();
+    layout::layout(&images, &image::about(repo, name))
+}
+
+/// Writes the files, the image as one of them, and their checksums.
+fn write(out: &Path, files: Files, image: Vec<u8>) -> Result<()> {
+    let Files {
+        version,
+        mut by_name,
+        ..
+    } = files;
+    by_name.insert(format!("nodepulse-{version}.oci.tar"), image);
+    let line = |(name, bytes): (&String, &Vec<u8>)| format!("{}  {name}\n", sha256(bytes));
+    let sums: String = by_name.iter().map(line).collect();
+    by_name.insert("SHA256SUMS".to_owned(), sums.into_bytes());
+    for (name, bytes) in &by_name {
+        let file = out.join(name);
+        fs::write(&file, bytes).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! The files of the packages, which both formats share.
+
+use anyhow::{Context as _, Result, ensure};
+
+use super::Release;
+use crate::archive::{File, gzip};
+use crate::repo::Repo;
+
+/// The unit of `deploy/systemd`, and where it expects the program.
+const UNIT: &str = "deploy/systemd/nodepulse.service";
+const PROGRAM_OF_UNIT: &str = "/usr/local/bin/nodepulse";
+
+/// Kept by the package manager if it was changed.
+pub const CONFIG: &str = "etc/nodepulse/config.yaml";
+
+/// Directories that the formats have in different places.
+pub struct Places {
+    pub zsh: &'static str,
+    pub third_party: &'static str,
+}
+
+/// With a program for nodes, whose name is in the names of its manual pages and completions.
+pub fn files(repo: &Repo, release: &Release, program: &File, places: &Places) -> Result<Vec<File>> {
+    let name = &program.path;
+    let mut files = vec![
+        File::new(format!("usr/bin/{name}"), 0o755, &*program.bytes),
+        text(CONFIG, repo.read("deploy/packages/config.yaml")?),
+        text(
+            "usr/lib/systemd/system/nodepulse.service",
+            unit(&repo.read(UNIT)?)?,
+        ),
+        text(
+            format!("usr/share/bash-completion/completions/{name}"),
+            repo.read(&format!("deploy/completions/{name}.bash"))?,
+        ),
+        text(
+            format!("usr/share/fish/vendor_completions.d/{name}.fish"),
+            repo.read(&format!("deploy/completions/{name}.fish"))?,
+        ),
+        text(
+            format!("{}/_{name}", places.zsh),
+            repo.read(&format!("deploy/completions/_{name}"))?,
+        ),
+        text(
+            format!("usr/share/doc/{name}/examples/node.yaml"),
+            repo.read("deploy/systemd/config.yaml")?,
+        ),
+        File::new(
+            format!("{}/THIRD-PARTY.txt.gz", places.third_party),
+            0o644,
+            gzip(release.licences.as_bytes())?,
+        ),
+    ];
+    files.extend(manual(repo, name)?);
+    Ok(files)
+}
+
+fn text(path: impl Into<String>, text: String) -> File {
+    File::new(path, 0o644, text)
+}
+
+/// All pages of a program, each in its section, which is its suffix.
+fn manual(repo: &Repo, name: &str) -> Result<Vec<File>> {
+    let dir = repo.root.join("deploy/man");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
+        let path = entry?.path();
+        let page = path.file_name().unwrap_or_default().to_string_lossy();
+        let Some((_, section)) = page.rsplit_once('.').filter(|_| page.starts_with(name)) else {
+            continue;
+        };
+        let to = format!("usr/share/man/man{section}/{page}.gz");
+        files.push(File::new(to, 0o644, gzip(&std::fs::read(&path)?)?));
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    ensure!(!files.is_empty(), "no page of {name} in {}", dir.display());
+    Ok(files)
+}
+
+/// The unit without the instructions to install it by hand, for the packages' program.
+fn unit(unit: &str) -> Result<String> {
+    let (_, unit) = unit
+        .split_once("\n\n")
+        .filter(|(head, _)| head.starts_with('#'))
+        .with_context(|| format!("{UNIT} does not begin with a comment"))?;
+    ensure!(
+        unit.contains(PROGRAM_OF_UNIT),
+        "{UNIT} does not start {PROGRAM_OF_UNIT}"
+    );
+    Ok(unit.replace(PROGRAM_OF_UNIT, "/usr/bin/nodepulse"))
+}

@@ -1,0 +1,187 @@
+//! Debian's binary package, as deb(5) describes it: an `ar` archive with two archives of tar.
+
+use anyhow::{Context as _, Result, bail};
+
+use super::contents::{self, Places};
+use super::{DESCRIPTION, HOMEPAGE, MAINTAINER, Release, SUMMARY};
+use crate::archive::{File, directories, gzip, tar_with_directories};
+use crate::image::Arch;
+use crate::repo::Repo;
+
+/// Of the package, for the same version of the program.
+const REVISION: &str = "1";
+
+const SCRIPTS: &[&str] = &["postinst", "prerm", "postrm"];
+
+/// A binary that contains the C library is not what Debian ships, and is what this is for.
+const OVERRIDES: &str = "nodepulse: statically-linked-binary [usr/bin/nodepulse]\n";
+
+/// `~` sorts before everything: a candidate is older than its release.
+pub fn version(release: &Release) -> String {
+    format!("{}-{REVISION}", release.version.replace('-', "~"))
+}
+
+pub fn name(release: &Release, arch: Arch) -> String {
+    format!("nodepulse_{}_{}.deb", version(release), arch.as_str())
+}
+
+pub fn package(repo: &Repo, release: &Release, arch: Arch, program: &File) -> Result<Vec<u8>> {
+    let places = Places {
+        zsh: "usr/share/zsh/vendor-completions",
+        third_party: "usr/share/doc/nodepulse",
+    };
+    let mut files = contents::files(repo, release, program, &places)?;
+    let doc = |name: &str| format!("usr/share/doc/nodepulse/{name}");
+    let changelog = gzip(repo.read("CHANGELOG.md")?.as_bytes())?;
+    let debian = gzip(changelog_of_package(release)?.as_bytes())?;
+    files.extend([
+        File::new(
+            doc("copyright"),
+            0o644,
+            repo.read("deploy/packages/copyright")?,
+        ),
+        File::new(doc("changelog.gz"), 0o644, changelog),
+        File::new(doc("changelog.Debian.gz"), 0o644, debian),
+        File::new("usr/share/lintian/overrides/nodepulse", 0o644, OVERRIDES),
+    ]);
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+
+    let mut control = vec![
+        File::new("control", 0o644, self::control(release, arch, &files)),
+        File::new("conffiles", 0o644, format!("/{}\n", contents::CONFIG)),
+    ];
+    for script in SCRIPTS {
+        let text = repo.read(&format!("deploy/packages/{script}"))?;
+        control.push(File::new(*script, 0o755, text));
+    }
+    let time = release.commit.epoch;
+    let members = [
+        ("debian-binary", b"2.0\n".to_vec()),
+        (
+            "control.tar.gz",
+            gzip(&tar_with_directories(&control, time)?)?,
+        ),
+        ("data.tar.gz", gzip(&tar_with_directories(&files, time)?)?),
+    ];
+    ar(&members, time)
+}
+
+fn control(release: &Release, arch: Arch, files: &[File]) -> String {
+    // As dpkg-gencontrol counts: each file in units of 1 KiB, and each directory as one.
+    let kib = |file: &File| file.bytes.len().div_ceil(1024);
+    let size: usize = files.iter().map(kib).sum::<usize>() + directories(files).len();
+    format!(
+        "Package: nodepulse\nVersion: {}\nArchitecture: {}\nMaintainer: {MAINTAINER}\n\
+         Installed-Size: {size}\nSection: admin\nPriority: optional\nHomepage: {HOMEPAGE}\n\
+         Description: {SUMMARY}\n{}",
+        version(release),
+        arch.as_str(),
+        description(DESCRIPTION)
+    )
+}
+
+/// Every line begins with a space, and an empty one has a dot.
+fn description(text: &str) -> String {
+    let line = |line: &str| match line {
+        "" => " .\n".to_owned(),
+        line => format!(" {line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+/// Debian requires one in this form.
+fn changelog_of_package(release: &Release) -> Result<String> {
+    Ok(format!(
+        "nodepulse ({}) stable; urgency=medium\n\n  \
+         * Release {}: see changelog.gz.\n\n -- {MAINTAINER}  {}\n",
+        version(release),
+        release.version,
+        rfc2822(release.commit.epoch)?
+    ))
+}
+
+/// In UTC.
+fn rfc2822(epoch: u64) -> Result<String> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    const WEEKDAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    let (mut day, second) = (epoch / 86400, epoch % 86400);
+    let weekday = WEEKDAYS.get(usize::try_from(day % 7)?).context("weekday")?;
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
+    for year in 1970.. {
+        for (month, name) in MONTHS.iter().enumerate() {
+            let days = match month {
+                1 if is_leap(year) => 29,
+                1 => 28,
+                3 | 5 | 8 | 10 => 30,
+                _ => 31,
+            };
+            if day < days {
+                let (hour, minute) = (second / 3600, second / 60 % 60);
+                return Ok(format!(
+                    "{weekday}, {:02} {name} {year} {hour:02}:{minute:02}:{:02} +0000",
+                    day + 1,
+                    second % 60
+                ));
+            }
+            day -= days;
+        }
+    }
+    bail!("no date")
+}
+
+/// The common form of `ar`: a line of 60 bytes before each member, and an even length.
+fn ar(members: &[(&str, Vec<u8>)], time: u64) -> Result<Vec<u8>> {
+    let mut archive = b"!<arch>\n".to_vec();
+    for (name, bytes) in members {
+        if name.len() > 16 {
+            bail!("{name} is too long for ar");
+        }
+        let head = format!(
+            "{name:<16}{time:<12}{:<6}{:<6}{:<8}{:<10}`\n",
+            0,
+            0,
+            100_644,
+            bytes.len()
+        );
+        archive.extend(head.as_bytes());
+        archive.extend(bytes);
+        if !bytes.len().is_multiple_of(2) {
+            archive.push(b'\n');
+        }
+    }
+    Ok(archive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_has_a_head_of_sixty_bytes_and_an_even_length() {
+        let archive = ar(&[("debian-binary", b"2.0".to_vec())], 7).unwrap();
+        let expected =
+            "!<arch>\ndebian-binary   7           0     0     100644  3         `\n2.0\n";
+        assert_eq!(String::from_utf8(archive).unwrap(), expected);
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let table = [
+            (0, "Thu, 01 Jan 1970 00:00:00 +0000"),
+            (951_782_400, "Tue, 29 Feb 2000 00:00:00 +0000"),
+            (1_795_398_312, "Mon, 23 Nov 2026 01:45:12 +0000"),
+        ];
+        for (epoch, expected) in table {
+            assert_eq!(rfc2822(epoch).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn an_empty_line_of_the_description_has_a_dot() {
+        assert_eq!(description("a\n\nb"), " a\n .\n b\n");
+    }
+}

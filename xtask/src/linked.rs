@@ -1,0 +1,98 @@
+//! The crates that are linked into a program, with the features that a target resolves to.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+
+use crate::build_ebpf;
+use crate::repo::{Repo, output, toml_strings};
+
+/// A crate of a registry.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Linked {
+    pub name: String,
+    pub version: String,
+    /// SPDX expression.
+    pub licence: String,
+    /// SHA-256 of the archive, in Cargo.lock.
+    pub checksum: String,
+}
+
+/// What is linked into the program of `package`, and into the eBPF object in it. Sorted.
+pub fn linked(repo: &Repo, package: &str, target: &str) -> Result<Vec<Linked>> {
+    let mut trees = tree(repo, package, target)?;
+    trees += &tree(repo, "agent-ebpf", build_ebpf::TARGET)?;
+    let lock = repo.root.join("Cargo.lock");
+    let lock = std::fs::read_to_string(&lock).with_context(|| lock.display().to_string())?;
+    Ok(crates(&trees, &checksums(&lock)))
+}
+
+fn tree(repo: &Repo, package: &str, target: &str) -> Result<String> {
+    let mut tree = repo.cargo();
+    tree.args(["tree", "--package", package, "--target", target]);
+    tree.args(["--edges", "normal,no-proc-macro", "--prefix", "none"]);
+    output(tree.args(["--format", "{p}|{l}"]))
+}
+
+/// From lines such as `bytes v1.12.0|MIT` of `cargo tree`; the workspace's crates, which have a path, are left out.
+fn crates(tree: &str, checksums: &BTreeMap<(String, String), String>) -> Vec<Linked> {
+    let mut found = Vec::new();
+    for line in tree.lines() {
+        // A second mention ends in ` (*)`.
+        let line = line.trim_end_matches(" (*)");
+        let (package, licence) = line.split_once('|').unwrap_or((line, ""));
+        let mut words = package.split(' ');
+        let (name, version) = (words.next(), words.next());
+        let version = version.and_then(|version| version.strip_prefix('v'));
+        let (Some(name), Some(version)) = (name, version) else {
+            continue;
+        };
+        let Some(checksum) = checksums.get(&(name.to_owned(), version.to_owned())) else {
+            continue;
+        };
+        found.push(Linked {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            // The old way to write "or".
+            licence: licence.replace('/', " OR ").replace("  OR  ", " OR "),
+            checksum: checksum.clone(),
+        });
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// By name and version. What comes from a registry has one.
+fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
+    let first = |package: &str, key| toml_strings(package, key).into_iter().next();
+    let packages = lock.split("[[package]]").skip(1);
+    packages
+        .filter_map(|package| {
+            let named = (first(package, "name")?, first(package, "version")?);
+            Some((named, first(package, "checksum")?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linked_crates_are_listed_once_with_their_checksums() {
+        let lock = "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\
+                    source = \"registry\"\nchecksum = \"aa\"\n\n\
+                    [[package]]\nname = \"member\"\nversion = \"0.1.0\"\n\n\
+                    [[package]]\nname = \"not-linked\"\nversion = \"2.0.0\"\nchecksum = \"cc\"\n";
+        let tree = "member v0.1.0 (/work)|Apache-2.0\na v1.0.0|MIT/Apache-2.0\n\
+                    a v1.0.0|MIT/Apache-2.0 (*)\n";
+        let expected = Linked {
+            name: "a".to_owned(),
+            version: "1.0.0".to_owned(),
+            licence: "MIT OR Apache-2.0".to_owned(),
+            checksum: "aa".to_owned(),
+        };
+        assert_eq!(crates(tree, &checksums(lock)), [expected]);
+    }
+}
