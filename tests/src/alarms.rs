@@ -23,6 +23,7 @@ pub mod runner;
 pub(crate) mod site;
 mod stalls;
 pub(crate) mod unwell;
+mod volume_faults;
 mod volumes;
 
 pub use site::Site;

@@ -69,7 +69,7 @@ pub(super) fn in_cgroup(group: &[Finding], of_pod: &str, details: Option<&KillDe
         first.advice_on_node().map(str::to_owned),
         details.map(KillDetails::sentences),
         Some(victims(group)),
-        Some(first.request()),
+        Some(request(group)),
     ];
     sentences(facts)
 }
@@ -114,7 +114,7 @@ pub(super) fn in_pod(
         first.advice(),
         details.map(KillDetails::sentences),
         Some(victims(group)),
-        Some(first.request()),
+        Some(request(group)),
     ];
     sentences(facts)
 }
@@ -171,6 +171,18 @@ fn victims(group: &[Finding]) -> String {
     format!("The processes were {}.", named.join(", "))
 }
 
+fn request(group: &[Finding]) -> String {
+    let itself = |one: &Finding| format!("process {}", one.process());
+    let trigger = group.first().and_then(|first| first.trigger.as_ref());
+    match (trigger, group) {
+        (Some(trigger), [one]) if *trigger == itself(one) => {
+            "It requested more memory itself.".to_owned()
+        }
+        (Some(trigger), _) => format!("More memory was requested by {trigger}."),
+        (None, _) => "Which process requested more memory is not known.".to_owned(),
+    }
+}
+
 /// Without `.0` if it is a whole number of its unit, as limits are written.
 fn size(bytes: Bytes) -> String {
     let text = bytes.to_string();
@@ -200,16 +212,6 @@ impl Finding {
             None => ": how much memory it had is not known".to_owned(),
         };
         format!("Process {}{uid}{memory}.", self.process())
-    }
-
-    fn request(&self) -> String {
-        match &self.trigger {
-            Some(trigger) if *trigger == format!("process {}", self.process()) => {
-                "It requested more memory itself.".to_owned()
-            }
-            Some(trigger) => format!("More memory was requested by {trigger}."),
-            None => "Which process requested more memory is not known.".to_owned(),
-        }
     }
 
     /// What can be done about it, and that no limit of the pod was the cause.

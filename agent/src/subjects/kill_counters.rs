@@ -326,7 +326,11 @@ impl KillCounters {
             // after there was none is.
             self.ledger.begin(&counters);
         }
+        let counted_twice = self.ledger.counted_twice();
         let mut missing = self.ledger.count(&counters, now.boot);
+        if self.ledger.counted_twice() != counted_twice {
+            self.saving.acknowledged();
+        }
         let mut incidents = Vec::new();
         let patience = self.patience;
         let confirmed = self.suspected.take_if(|suspected| {

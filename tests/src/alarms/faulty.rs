@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Control, Expected, Form, Pace, Prepared, Workload, workload};
+use super::{Control, Expected, Form, Pace, Prepared, Workload, volume_faults, workload};
 use crate::provoke::disk::DirectFile;
 use crate::vm::ask::{BAD_BLOCK_OF_NODE, ask};
 use crate::vm::disk;
@@ -22,7 +22,8 @@ const ERRORS: usize = 3;
 /// With nodefs on the disk, which is mounted at `at`.
 pub(crate) fn workloads(at: &Path) -> Vec<Workload> {
     let errors = at.to_owned();
-    vec![
+    let mut all = volume_faults::workloads();
+    all.extend([
         slow("throttled-disk", "slow", "4"),
         // Of ten requests a second, two in flight take 200 ms each.
         slow("delayed-disk", "delay", "1"),
@@ -37,7 +38,8 @@ pub(crate) fn workloads(at: &Path) -> Vec<Workload> {
             },
         ),
         unplugged(),
-    ]
+    ]);
+    all
 }
 
 /// A fault of the disk; ended on drop.

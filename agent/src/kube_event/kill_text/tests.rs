@@ -281,6 +281,16 @@ fn a_name_cannot_imitate_the_text_around_it() {
 }
 
 #[test]
+fn a_victim_of_a_group_that_requested_memory_is_named() {
+    let of_group = |pid| finding(pid, Some("/a"), Some("process 7 (p7)"));
+    let expected =
+        "The processes were 7 (p7), 8 (p8). More memory was requested by process 7 (p7).";
+    for message in messages(&[of_group(7), of_group(8)]) {
+        assert!(message.ends_with(expected), "{message}");
+    }
+}
+
+#[test]
 fn details_follow_the_first_sentence_and_leave_out_the_victims() {
     let (kib, gib) = (Bytes::from_kib, |n: u64| Bytes::from_kib(n << 20));
     let process = |pid, name: &str, mib: u64| ProcessSize {

@@ -61,6 +61,8 @@ pub struct KillLedger {
     entries: BTreeMap<KillOwner, KillEntry>,
     /// When the counters were last asked for.
     asked_at: BootNanos,
+    /// Kills that the kernel has counted twice.
+    counted_twice: u64,
 }
 
 #[derive(Debug, Default)]
@@ -88,7 +90,13 @@ impl KillLedger {
             nested,
             entries: BTreeMap::new(),
             asked_at: BootNanos(0),
+            counted_twice: 0,
         }
+    }
+
+    /// Kills that the kernel has counted twice. Both counts are acknowledged.
+    pub const fn counted_twice(&self) -> u64 {
+        self.counted_twice
     }
 
     /// A record of a kill came, and an Event for it is recorded next. `counted`: the kernel counted it
@@ -174,7 +182,8 @@ impl KillLedger {
             let reported = entry.known() - i128::from(entry.since);
             let surplus = reported - i128::from(counter.kills);
             entry.acknowledged -= surplus.max(0);
-            entry.take_groups(counter.kills, self.asked_at);
+            let twice = entry.take_groups(counter.kills, self.asked_at);
+            self.counted_twice = self.counted_twice.saturating_add(twice);
             entry.paused = entry.paused.filter(|until| now < *until);
         }
         self.missing(counters)
@@ -263,13 +272,15 @@ impl KillLedger {
 
 impl KillEntry {
     /// What the kernel has counted twice is not missing. What it did not count by now it never will.
-    fn take_groups(&mut self, counted: u64, asked_at: BootNanos) {
+    /// Returns how much that is.
+    fn take_groups(&mut self, counted: u64, asked_at: BootNanos) -> u64 {
         let missing = i128::from(counted) - self.known();
-        let twice = missing.clamp(0, i128::from(self.groups));
-        self.acknowledged += twice;
-        let left = self.groups - u64::try_from(twice).unwrap_or(self.groups);
+        let missing = u64::try_from(missing.max(0)).unwrap_or(u64::MAX);
+        let twice = missing.min(self.groups);
+        self.acknowledged += i128::from(twice);
         let ended = self.group_at.is_some_and(|at| at.plus(GROUP) <= asked_at);
-        self.groups = if ended { 0 } else { left };
+        self.groups = if ended { 0 } else { self.groups - twice };
+        twice
     }
 
     fn known(&self) -> i128 {

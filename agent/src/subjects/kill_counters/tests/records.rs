@@ -146,15 +146,17 @@ fn record_of_group(seconds: u64) -> In {
 fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice() {
     const NEW: &[&str] = &["report 1", "incident in aa at 5"];
     const ONE: &[&str] = &["log 1 by number", "report 1 by number, Now"];
-    // What the kernel counts of two processes at the first reading and later, and what is reported.
-    let rows: [(u64, u64, &[&str]); 4] = [
-        (2, 2, &[]),
-        (3, 3, &[]),
+    // What the kernel counts of two processes at the first reading and later, what follows from the next
+    // sample after the first, and what is reported.
+    type Effects = &'static [&'static str];
+    let rows: [(u64, u64, Effects, Effects); 4] = [
+        (2, 2, &["KillCounters"], &[]),
+        (3, 3, &["save 3", "KillCounters"], &[]),
         // Read while the kernel killed them.
-        (2, 3, &[]),
-        (3, 4, ONE),
+        (2, 3, &["KillCounters"], &[]),
+        (3, 4, &["save 3", "KillCounters"], ONE),
     ];
-    for (first, later, reported) in rows {
+    for (first, later, saved, reported) in rows {
         let name = format!("{first}, then {later}");
         let mut counters = counters(KillSource::Program);
         #[rustfmt::skip]
@@ -164,9 +166,10 @@ fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice
             (5, record_of_group(5), NEW, Wanted),
             (5, acknowledged(2), &[], Wanted),
             (5, In::Sampled, &["save 2", "KillCounters"], Asked),
+            (5, In::Saved, &[], Asked),
             (5, In::Counted(Some(counted(first))), &[], Idle),
             (9, In::RecordsLost, &[], Wanted),
-            (9, In::Sampled, &["KillCounters"], Asked),
+            (9, In::Sampled, saved, Asked),
         ];
         play_row(&name, &mut counters, steps);
         let mut effects = counters.on(In::Counted(Some(counted(later))), at(9));
