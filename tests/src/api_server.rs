@@ -7,7 +7,8 @@
 //!
 //! It implements what a node's agent needs: nodes, pods, events, leases and namespaces, with
 //! optimistic locks, strategic merge, watches, the node authorizer and the validation that other
-//! agents have failed. Missing on purpose: JSON patch and server-side apply (415), garbage collection,
+//! agents have failed. The kinds of objects that the chart installs are stored, and decoded into their
+//! types with `fieldValidation=Strict`. Missing on purpose: JSON patch and server-side apply (415), garbage collection,
 //! `managedFields`, admission beyond nodes, and every default that no client of these tests reads.
 
 use std::fmt;
@@ -41,6 +42,7 @@ mod state;
 mod store;
 mod table;
 mod tls;
+mod typed;
 mod validate;
 mod watch;
 mod write;
@@ -51,7 +53,7 @@ pub use record::{Connections, Recorded};
 
 use connection::{Gate, Mode, Wire};
 use listener::{accept, until_ended};
-use resource::Target;
+use resource::{Resource, Target};
 use stamp::ServerClock;
 use state::{Freezing, Inner};
 use tls::Authority;
@@ -241,6 +243,13 @@ impl ApiServer {
             .store
             .get(resource, &(namespace, name))
             .map(|object| Value::clone(object))
+    }
+
+    /// The path at which an object is created; `None` if the server does not serve its kind.
+    pub fn collection(object: &Value) -> Option<String> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let resource = Resource::of_kind(&text(&object["apiVersion"]), &text(&object["kind"]))?;
+        Some(resource.collection(&text(&object["metadata"]["namespace"])))
     }
 
     /// Stores an object as it is, past all checks; what it lacks of metadata is added. Replaces the

@@ -1,7 +1,7 @@
 //! Helm, as `cargo xtask setup` installs it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -38,13 +38,35 @@ impl Helm {
         self.run(&["template", release, "--namespace", "agents"], values)
     }
 
+    /// `helm install` or `helm upgrade` of a release, on a real cluster.
+    pub fn apply(
+        &self,
+        kubeconfig: &Path,
+        arguments: &[&str],
+        values: &Value,
+    ) -> Result<String, String> {
+        let kubeconfig = kubeconfig.display().to_string();
+        let arguments = [arguments, &["--kubeconfig", &kubeconfig]].concat();
+        self.run(&arguments, values)
+    }
+
+    /// Any other command on a real cluster.
+    pub fn on_cluster(&self, kubeconfig: &Path, arguments: &[&str]) -> Result<String, String> {
+        let mut helm = Command::new(&self.program);
+        helm.args(arguments).arg("--kubeconfig").arg(kubeconfig);
+        self.printed(helm.env_remove("KUBECONFIG").output())
+    }
+
     /// `helm lint --strict`.
     pub fn lint(&self, values: &Value) -> Result<String, String> {
         self.run(&["lint", "--strict"], values)
     }
 
     fn run(&self, arguments: &[&str], values: &Value) -> Result<String, String> {
-        let output = self.output(arguments, values);
+        self.printed(self.output(arguments, values))
+    }
+
+    fn printed(&self, output: io::Result<Output>) -> Result<String, String> {
         let output = output.map_err(|err| format!("{}: {err}", self.program.display()))?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         if output.status.success() {

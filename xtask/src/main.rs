@@ -49,7 +49,7 @@ enum Task {
     Test(test::Args),
     /// Print the requirements at the API server, each with the result of its tests
     Acceptance(acceptance::Args),
-    /// Check the rules of the layout: modules, sizes, names, vocabulary
+    /// Check the rules of the layout: modules, sizes, names, vocabulary, links of the documents
     Tidy(tidy::Args),
     /// Run the kernel tests on other kernels, in virtual machines
     Vm(vm::Args),

@@ -1,5 +1,7 @@
 //! Discovery: versions, groups, resources.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::resource::{RESOURCES, Resource, Scope, StatusSubresource};
@@ -18,16 +20,21 @@ pub(super) fn answer(path: &str) -> Option<Value> {
         ["apis"] => Some(json!({
             "kind": "APIGroupList",
             "apiVersion": "v1",
-            "groups": GROUPS.iter().map(|name| group(name)).collect::<Vec<_>>(),
+            "groups": groups().into_iter().map(group).collect::<Vec<_>>(),
         })),
-        ["apis", name] if GROUPS.contains(name) => Some(group(name)),
+        ["apis", name] if groups().contains(name) => Some(group(name)),
         ["api", "v1"] => Some(resources("")),
-        ["apis", name, "v1"] if GROUPS.contains(name) => Some(resources(name)),
+        ["apis", name, "v1"] if groups().contains(name) => Some(resources(name)),
         _ => None,
     }
 }
 
-const GROUPS: [&str; 2] = ["authorization.k8s.io", "coordination.k8s.io"];
+/// The groups of the resources, and that of reviews.
+fn groups() -> BTreeSet<&'static str> {
+    let groups = RESOURCES.iter().map(|resource| resource.group);
+    let named = groups.filter(|group| !group.is_empty());
+    named.chain(["authorization.k8s.io"]).collect()
+}
 
 fn group(name: &str) -> Value {
     let version = json!({"groupVersion": format!("{name}/v1"), "version": "v1"});

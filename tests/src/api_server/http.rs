@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
-use super::answer::{self, Broken, Drip, ServerAnswer, json_answer, plain, refuse, typed, whole};
+use super::answer::{self, Broken, Drip, ServerAnswer, json_answer, plain, refuse, whole};
 use super::auth::{Access, Identity};
 use super::connection::{Control, Mode};
 use super::discovery;
@@ -26,6 +26,7 @@ use super::read::{Form, ReadRequest};
 use super::record::Recorded;
 use super::resource::{Part, Target};
 use super::state::Inner;
+use super::typed;
 use super::watch::WatchStream;
 use super::write::{Deleted, PatchKind, Write};
 
@@ -287,7 +288,11 @@ fn on_target(
         )),
         "watch" => {
             let lines = WatchStream::start(inner, target.resource, selector, form, &query)?;
-            Ok(typed(200, ServerAnswer::Stream(lines), "application/json"))
+            Ok(answer::typed(
+                200,
+                ServerAnswer::Stream(lines),
+                "application/json",
+            ))
         }
         _ => {
             let write = Write {
@@ -314,7 +319,14 @@ fn written(
     write: &Write<'_>,
 ) -> Result<(u16, Value), Failure> {
     let store = &mut inner.state().store;
-    let body = || json_body(&call.seen);
+    let strict = QueryParameters::parse(&call.seen.query).get("fieldValidation") == Some("Strict");
+    let body = || {
+        let body = json_body(&call.seen)?;
+        if strict {
+            typed::strict(write.target.resource, &body)?;
+        }
+        Ok(body)
+    };
     match verb {
         "create" => Ok((201, Value::clone(&*write.create(store, body()?)?))),
         "update" => {
@@ -323,7 +335,8 @@ fn written(
         }
         "patch" => {
             let kind = patch_kind(&call.seen)?;
-            Ok((200, Value::clone(&*write.patch(store, kind, &body()?)?)))
+            let patch = json_body(&call.seen)?;
+            Ok((200, Value::clone(&*write.patch(store, kind, &patch)?)))
         }
         _ => {
             let options = call.seen.body.clone().unwrap_or(Value::Null);

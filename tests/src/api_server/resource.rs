@@ -29,7 +29,7 @@ pub(super) enum StatusSubresource {
 }
 
 /// The resources, all of version `v1`.
-pub(super) static RESOURCES: [Resource; 5] = [
+pub(super) static RESOURCES: [Resource; 20] = [
     Resource {
         group: "",
         plural: "nodes",
@@ -100,7 +100,94 @@ pub(super) static RESOURCES: [Resource; 5] = [
         status: StatusSubresource::Absent,
         fields: &[],
     },
+    in_namespace("", "serviceaccounts", "serviceaccount", "ServiceAccount"),
+    in_namespace("", "configmaps", "configmap", "ConfigMap"),
+    in_namespace("", "services", "service", "Service"),
+    in_namespace("", "resourcequotas", "resourcequota", "ResourceQuota"),
+    in_namespace("apps", "daemonsets", "daemonset", "DaemonSet"),
+    in_namespace("batch", "jobs", "job", "Job"),
+    in_namespace("batch", "cronjobs", "cronjob", "CronJob"),
+    in_namespace(
+        "networking.k8s.io",
+        "networkpolicies",
+        "networkpolicy",
+        "NetworkPolicy",
+    ),
+    of_cluster(RBAC, "clusterroles", "clusterrole", "ClusterRole"),
+    of_cluster(
+        RBAC,
+        "clusterrolebindings",
+        "clusterrolebinding",
+        "ClusterRoleBinding",
+    ),
+    of_cluster(
+        ADMISSION,
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicy",
+        "ValidatingAdmissionPolicy",
+    ),
+    of_cluster(
+        ADMISSION,
+        "validatingadmissionpolicybindings",
+        "validatingadmissionpolicybinding",
+        "ValidatingAdmissionPolicyBinding",
+    ),
+    in_namespace(MONITORING, "podmonitors", "podmonitor", "PodMonitor"),
+    in_namespace(
+        MONITORING,
+        "servicemonitors",
+        "servicemonitor",
+        "ServiceMonitor",
+    ),
+    in_namespace(
+        MONITORING,
+        "prometheusrules",
+        "prometheusrule",
+        "PrometheusRule",
+    ),
 ];
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const MONITORING: &str = "monitoring.coreos.com";
+
+/// Objects that are stored, and of which nothing follows.
+const fn stored(
+    group: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    scope: Scope,
+) -> Resource {
+    Resource {
+        group,
+        plural,
+        singular,
+        short: "",
+        kind,
+        scope,
+        status: StatusSubresource::Absent,
+        fields: &[],
+    }
+}
+
+const fn in_namespace(
+    group: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+) -> Resource {
+    stored(group, plural, singular, kind, Scope::Namespaced)
+}
+
+const fn of_cluster(
+    group: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+) -> Resource {
+    stored(group, plural, singular, kind, Scope::Cluster)
+}
 
 impl Resource {
     /// `apiVersion` of the objects.
@@ -118,6 +205,18 @@ impl Resource {
             self.plural.to_owned()
         } else {
             format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// The path of the collection, in `namespace` if its objects have one.
+    pub(super) fn collection(&self, namespace: &str) -> String {
+        let group = match self.group {
+            "" => "/api/v1".to_owned(),
+            group => format!("/apis/{group}/v1"),
+        };
+        match self.scope {
+            Scope::Cluster => format!("{group}/{}", self.plural),
+            Scope::Namespaced => format!("{group}/namespaces/{namespace}/{}", self.plural),
         }
     }
 

@@ -60,3 +60,28 @@ fn each_alert_is_tested_while_it_fires_and_while_it_does_not() {
         }
     }
 }
+
+#[test]
+fn prometheus_accepts_the_configuration_in_the_recipes() {
+    let Some(promtool) = promtool() else { return };
+    let recipes = include_str!("../../../docs/recipes.md");
+    let (_, recipe) = recipes
+        .split_once("\n## Prometheus without the operator\n")
+        .unwrap();
+    let (_, recipe) = recipe.split_once("```yaml\n").unwrap();
+    let (config, _) = recipe.split_once("```").unwrap();
+    assert!(
+        config.contains("job_name: nodepulse\n"),
+        "as the alerts require"
+    );
+    let discovery = "kubernetes_sd_configs:
+      - role: pod
+        namespaces: {names: [nodepulse]}
+";
+    // The promtool of `cargo xtask setup` is built without discovery.
+    let fixed = config.replace(discovery, "static_configs: [{targets: [a]}]\n");
+    assert_ne!(config, fixed);
+    promtool
+        .check_config(RULES, &fixed)
+        .unwrap_or_else(|why| panic!("{why}"));
+}

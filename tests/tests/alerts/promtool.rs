@@ -24,11 +24,20 @@ impl Promtool {
 
     /// Runs tests, whose rule file is `alerts.yaml`; an error is what promtool printed.
     pub fn test(&self, rules: &str, tests: &str) -> Result<(), String> {
+        self.run(&["test", "rules"], rules, tests)
+    }
+
+    /// Checks a configuration of Prometheus, whose rule file is `alerts.yaml`.
+    pub fn check_config(&self, rules: &str, config: &str) -> Result<(), String> {
+        self.run(&["check", "config"], rules, config)
+    }
+
+    fn run(&self, command: &[&str], rules: &str, file: &str) -> Result<(), String> {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("alerts.yaml"), rules).unwrap();
-        fs::write(dir.path().join("tests.yaml"), tests).unwrap();
+        fs::write(dir.path().join("file.yaml"), file).unwrap();
         let mut promtool = Command::new(&self.0);
-        promtool.args(["test", "rules", "tests.yaml"]);
+        promtool.args(command).arg("file.yaml");
         let done = promtool.current_dir(dir.path()).output().unwrap();
         let printed = [done.stdout, done.stderr].concat();
         let printed = String::from_utf8_lossy(&printed).into_owned();

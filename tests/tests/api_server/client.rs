@@ -105,6 +105,10 @@ impl Client {
             .await
     }
 
+    pub async fn put(&self, path: &str, body: Value) -> Answer {
+        self.call("PUT", path, "application/json", Some(body)).await
+    }
+
     pub async fn patch(&self, path: &str, media: &str, body: Value) -> Answer {
         self.call("PATCH", path, media, Some(body)).await
     }

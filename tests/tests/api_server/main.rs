@@ -2,6 +2,7 @@
 //! real servers have too is in `tests/cluster/answers.rs`.
 
 mod client;
+mod strict;
 
 use std::time::Duration;
 

@@ -3,11 +3,11 @@
 use nodepulse_tests::helm::Helm;
 use serde_json::{Value, json};
 
+mod applied;
 mod documented;
 mod effects;
 mod names;
 mod sets;
-mod typed;
 
 fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()

@@ -3,17 +3,20 @@
 use nodepulse_tests::helm::Helm;
 use serde_json::Value;
 
-use super::{complete, objects, typed, yaml};
+use super::applied::{Applied, stored};
+use super::{complete, objects, yaml};
 
 const ACCEPTED: &str = include_str!("../../fixtures/chart/accepted.yaml");
 const REFUSED: &str = include_str!("../../fixtures/chart/refused.yaml");
 
-#[test]
-fn each_accepted_set_renders_objects_with_fields_of_their_types_only() {
+#[tokio::test(start_paused = true)]
+async fn an_api_server_accepts_each_object_of_each_accepted_set_and_of_its_upgrade() {
     let Some(helm) = Helm::find() else { return };
     let sets = yaml(ACCEPTED);
     let sets = sets.as_object().unwrap();
     assert!(sets.len() >= 30, "{}", sets.len());
+    // All on one server: each set is an upgrade of the one before.
+    let mut cluster = Applied::to_new_server().await;
     for (name, values) in sets {
         let values = complete(values);
         helm.lint(&values)
@@ -22,9 +25,9 @@ fn each_accepted_set_renders_objects_with_fields_of_their_types_only() {
         let all = objects(&text.unwrap_or_else(|why| panic!("{name}: {why}")));
         assert!(all.len() > 5, "{name}: {all:?}");
         for object in all {
-            let back = typed::round_trip(&object);
-            let back = back.unwrap_or_else(|err| panic!("{name}: {object}: {err}"));
-            assert_eq!(back, object, "{name}");
+            let applied = cluster.apply(&object).await;
+            applied.unwrap_or_else(|why| panic!("{name}: {why}"));
+            assert_eq!(stored(&cluster.server, &object), Some(object), "{name}");
         }
     }
 }

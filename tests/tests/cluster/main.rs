@@ -4,7 +4,7 @@
 //! `NODEPULSE_E2E_KUBECONFIG=… cargo xtask test cluster` they all go to the cluster that this
 //! kubeconfig names, as an administrator, who may also impersonate others: what the embedded one
 //! is believed to do, the real one is seen to do. `policy` runs on a real one alone, since the
-//! embedded one has no admission policies.
+//! embedded one has no admission policies; so does `chart`, which Helm installs.
 //!
 //! Others write there too: [`neighbours`] do what a control plane, a kubelet and
 //! node-problem-detector do to a scenario's objects, on both servers. What a scenario expects is
@@ -15,6 +15,7 @@
 
 mod answers;
 mod caller;
+mod chart;
 mod companion;
 mod neighbours;
 mod node;

@@ -58,7 +58,7 @@ pub async fn alone(name: &str, body: impl AsyncFnOnce(&Stage)) {
 }
 
 /// The kubeconfig of an administrator of a real server, if there is one.
-fn real() -> Option<PathBuf> {
+pub fn real() -> Option<PathBuf> {
     std::env::var_os(ADMIN).map(PathBuf::from)
 }
 

@@ -310,3 +310,37 @@ async fn cleanup_of_stale_nodes_refuses_a_time_in_which_agents_may_not_renew() {
     let writes = api.requests_where(|request| request.method != "GET");
     assert!(writes.is_empty(), "{writes:?}");
 }
+
+#[tokio::test]
+async fn with_a_selector_only_nodes_with_its_labels_are_cleaned() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
+    for (name, pool) in [("gpu-1", "gpu"), ("gpu-2", "gpu"), ("cpu-1", "cpu")] {
+        let mut node = node(name, &json!([condition("MemoryLow")]), &json!([]));
+        node["metadata"]["labels"] = json!({"pool": pool, "kubernetes.io/os": "linux"});
+        api.put_object(node);
+    }
+    let selector = "--selector=kubernetes.io/os=linux,pool=gpu";
+    let args = [
+        "cleanup",
+        "--all-nodes",
+        selector,
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    let cleaned = finished(args, "").await;
+    let expected = "gpu-1: 1 conditions and 0 taints removed\n\
+                    gpu-2: 1 conditions and 0 taints removed\n";
+    assert_eq!(
+        (cleaned.code, &*cleaned.stdout),
+        (Some(0), expected),
+        "{cleaned:?}"
+    );
+    let other = api.object("/api/v1/nodes/cpu-1").unwrap();
+    assert_eq!(other["status"]["conditions"][0]["type"], "MemoryLow");
+
+    let alone = ["cleanup", selector, "--kubeconfig", &kubeconfig];
+    let refused = finished(alone, "").await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+}
