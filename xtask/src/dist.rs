@@ -13,7 +13,7 @@ use crate::image::bom::{self, Built};
 use crate::image::layout::{self, Image, sha256};
 use crate::image::{self, Arch};
 use crate::linked::{Linked, linked};
-use crate::repo::{Commit, Repo};
+use crate::repo::{Commit, MUSL_TARGET, Repo};
 use crate::{build_ebpf, run, setup};
 
 mod check;
@@ -81,6 +81,8 @@ pub struct Release {
     commit: Commit,
     /// Of everything that is linked.
     licences: String,
+    /// The configuration file of the packages.
+    config: String,
 }
 
 /// A program for one architecture.
@@ -156,6 +158,16 @@ impl Binary {
         })
     }
 
+    /// The release binary for amd64, if it was built, and otherwise that for development.
+    fn newest(repo: &Repo) -> Result<Self> {
+        let release = repo.target_dir.join(MUSL_TARGET).join("release/nodepulse");
+        let debug = repo.target_dir.join("debug/nodepulse");
+        let file = if release.is_file() { release } else { debug };
+        eprintln!("packages: of {}", file.display());
+        let program = PROGRAMS.first().context("no program")?;
+        Self::read(repo, program, Arch::Amd64, &file)
+    }
+
     /// Named as in the packages.
     fn file(&self) -> File {
         File::new(self.program.name, 0o755, &*self.bytes)
@@ -176,9 +188,21 @@ impl Release {
         Ok(Self {
             licences: licences::text(&format!("nodepulse {version}"), &parts),
             commit: repo.commit(),
+            config: repo.read("deploy/packages/config.yaml")?,
             version,
         })
     }
+}
+
+/// The deb of the binary that exists for amd64, and one of a next version with another configuration file.
+pub fn two_debs(repo: &Repo) -> Result<[Vec<u8>; 2]> {
+    let binary = Binary::newest(repo)?;
+    let mut release = Release::new(repo, std::slice::from_ref(&binary))?;
+    let deb = |release: &Release| deb::package(repo, release, binary.arch, &binary.file());
+    let old = deb(&release)?;
+    release.version += ".upgraded";
+    release.config += "# upgraded\n";
+    Ok([old, deb(&release)?])
 }
 
 /// The result, by file name, and what the image needs of it.

@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use clap::ValueEnum as _;
 use serde_json::{Value, json};
 
+use crate::image::Arch;
 use crate::repo::{Repo, command, output, run, toml_strings};
 use crate::setup;
 
@@ -18,6 +20,7 @@ use mirrors::Mirrors;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     pub name: String,
+    pub arch: Arch,
     suites: Vec<String>,
     /// The meta package.
     package: String,
@@ -33,12 +36,12 @@ pub struct Image {
     pub note: Option<String>,
 }
 
-/// All of xtask/kernels.toml, oldest first.
-pub fn matrix(repo: &Repo) -> Result<Vec<Kernel>> {
-    let file = repo.root.join("xtask/kernels.toml");
-    let text = std::fs::read_to_string(&file)
-        .with_context(|| format!("cannot read {}", file.display()))?;
-    parse(&text).with_context(|| file.display().to_string())
+/// Those of xtask/kernels.toml for this architecture, oldest first.
+pub fn matrix(repo: &Repo, arch: Arch) -> Result<Vec<Kernel>> {
+    const FILE: &str = "xtask/kernels.toml";
+    let mut matrix = parse(&repo.read(FILE)?).context(FILE)?;
+    matrix.retain(|kernel| kernel.arch == arch);
+    Ok(matrix)
 }
 
 fn parse(text: &str) -> Result<Vec<Kernel>> {
@@ -53,8 +56,14 @@ fn parse(text: &str) -> Result<Vec<Kernel>> {
             if suites.is_empty() {
                 bail!("a kernel has no `suites`");
             }
+            let arch = toml_strings(table, "arch").into_iter().next();
+            let arch = match arch {
+                None => Arch::Amd64,
+                Some(name) => Arch::from_str(&name, false).map_err(|err| anyhow!(err))?,
+            };
             Ok(Kernel {
                 name: one("name")?,
+                arch,
                 suites,
                 package: one("package")?,
             })
@@ -90,7 +99,7 @@ impl Kernel {
     }
 
     fn resolve_at(&self, dir: &Path, mirrors: &Mirrors) -> Result<(Apt, Package)> {
-        let apt = Apt::new(&dir.join("apt"), &self.suites, mirrors)?;
+        let apt = Apt::new(&dir.join("apt"), self.arch.as_str(), &self.suites, mirrors)?;
         let meta = apt.show(&self.package)?;
         let image = meta.depends_on("linux-image-");
         let image = image.with_context(|| format!("{} names no image", self.package))?;
@@ -183,13 +192,17 @@ mod tests {
     #[test]
     fn a_matrix_has_one_entry_a_table() {
         let text = "# name = \"no\"\n[[kernel]]\nname = \"1\"\nsuites = [\"a\", \"b\"]\n\
-                    package = \"p\"\n\n[[kernel]]\nname = \"2\"\nsuites = [\"c\"]\npackage = \"q\"\n";
-        let kernel = |name: &str, suites: &[&str], package: &str| Kernel {
+                    package = \"p\"\n\n[[kernel]]\nname = \"2\"\narch = \"arm64\"\nsuites = [\"c\"]\npackage = \"q\"\n";
+        let kernel = |name: &str, arch, suites: &[&str], package: &str| Kernel {
             name: name.to_owned(),
+            arch,
             suites: suites.iter().map(|suite| (*suite).to_owned()).collect(),
             package: package.to_owned(),
         };
-        let expected = [kernel("1", &["a", "b"], "p"), kernel("2", &["c"], "q")];
+        let expected = [
+            kernel("1", Arch::Amd64, &["a", "b"], "p"),
+            kernel("2", Arch::Arm64, &["c"], "q"),
+        ];
         assert_eq!(parse(text).unwrap(), expected);
         let err = parse("[[kernel]]\nname = \"1\"\npackage = \"p\"\n").unwrap_err();
         assert_eq!(err.to_string(), "a kernel has no `suites`");
@@ -198,9 +211,14 @@ mod tests {
     #[test]
     fn the_matrix_of_this_repository_can_be_read() {
         let repo = Repo::find().unwrap();
-        let names: Vec<_> = matrix(&repo).unwrap().into_iter().map(|k| k.name).collect();
-        assert_eq!(names.first().map(String::as_str), Some("5.10"));
-        assert_eq!(names.last().map(String::as_str), Some("newest"));
+        let names = |arch| -> Vec<String> {
+            let matrix = matrix(&repo, arch).unwrap();
+            matrix.into_iter().map(|kernel| kernel.name).collect()
+        };
+        let amd64 = names(Arch::Amd64);
+        assert_eq!(amd64.first().map(String::as_str), Some("5.10"));
+        assert_eq!(amd64.last().map(String::as_str), Some("newest"));
+        assert_eq!(names(Arch::Arm64), ["newest-arm64"]);
     }
 
     #[test]

@@ -127,6 +127,19 @@ pub fn vm(repo: &Repo) -> Result<()> {
     install(repo, [packages(VM_PROGRAMS)])
 }
 
+/// What only the virtual machine with the packages needs.
+pub fn vm_packages(repo: &Repo) -> Result<()> {
+    install(repo, [packages(&[("mmdebstrap", "mmdebstrap")])])
+}
+
+/// What only virtual machines for arm64 need.
+pub fn vm_arm64(repo: &Repo) -> Result<()> {
+    install(
+        repo,
+        [packages(&[(qemu::PROGRAM_ARM64, "qemu-system-arm")])],
+    )
+}
+
 /// What only the full suite of false alarms needs. Without containerd, its workload is skipped.
 pub fn alarms(repo: &Repo) -> Result<()> {
     install(repo, [packages(ALARMS_PROGRAMS)])

@@ -1,14 +1,16 @@
 //! Boots kernels of the matrix in virtual machines and runs the kernel's tests in them. Each machine
 //! gets a kernel, and an initramfs with the tests' PID 1.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::image::Arch;
 use crate::kernels::{self, Image, Kernel};
-use crate::repo::{MUSL_TARGET, Repo, run};
+use crate::repo::{Repo, run};
+use crate::run::cargo_for;
 use crate::{build_ebpf, setup};
 
 mod boots;
@@ -16,12 +18,14 @@ mod console;
 pub mod disks;
 mod features;
 mod initramfs;
+mod packages;
 pub mod qemu;
 mod qmp;
 mod report;
 
-use boots::{ALARMS, BOOTS, Boot, EARLY_WARNING};
+use boots::{ALARMS, ARM64_LIMIT, BOOTS, Boot, EARLY_WARNING, PACKAGES};
 use console::Check;
+use qemu::Machine;
 pub use report::{counts, skips, table};
 
 /// Of the workspace's Cargo.toml.
@@ -34,6 +38,12 @@ pub struct Args {
     /// All kernels, each also with the suite of false alarms; also write docs/kernels.md
     #[arg(long, conflicts_with = "kernels")]
     all: bool,
+    /// Architecture of the kernels; for arm64, also write its part of docs/kernels.md
+    #[arg(long, value_enum, default_value_t = Arch::Amd64, conflicts_with = "all")]
+    arch: Arch,
+    /// Only the deb, on a Debian with systemd; the journal is packages/journal.txt in the target directory
+    #[arg(long, conflicts_with_all = ["all", "arch", "alarms"])]
+    packages: bool,
     /// Only the suite of false alarms
     #[arg(long, conflicts_with = "all")]
     alarms: bool,
@@ -73,15 +83,34 @@ pub struct BootReport {
     took: Duration,
     checks: Vec<Check>,
     note: Option<String>,
+    /// What the machine printed of its journal.
+    journal: String,
+}
+
+impl KernelReport {
+    /// Of its first boot, if it printed one.
+    fn journal(&self) -> Option<&str> {
+        let KernelOutcome::Booted(boots) = &self.outcome else {
+            return None;
+        };
+        let journal = &boots.first()?.journal;
+        (!journal.is_empty()).then_some(journal)
+    }
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
     setup::all(&repo)?;
     setup::vm(&repo)?;
+    if args.packages {
+        let reports = of_packages(&repo)?;
+        println!("\n{}", table(&reports));
+        return Ok(ExitCode::from(u8::from(counts(&reports).failed > 0)));
+    }
     build_ebpf::object(&repo, "")?;
     let choice = match args.kernels.as_slice() {
         _ if args.all => Choice::All,
+        [] if args.arch == Arch::Arm64 => Choice::All,
         [] => Choice::Ends,
         named => Choice::Named(named),
     };
@@ -94,29 +123,76 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         (false, true) => BOOTS.iter().chain([&EARLY_WARNING, &alarms]).collect(),
         (false, false) => BOOTS.iter().collect(),
     };
-    let reports = booted(&repo, &choice, &boots)?;
+    let reports = booted(&repo, args.arch, &choice, &boots)?;
     println!("\n{}", table(&reports));
+    let mut failed = counts(&reports).failed;
     if args.all {
-        report::write(&repo.root.join("docs/kernels.md"), &reports)?;
+        let packages = of_packages(&repo)?;
+        println!("{}", table(&packages));
+        failed += counts(&packages).failed;
+    }
+    let command = match args.arch {
+        Arch::Arm64 if !args.alarms => Some("cargo xtask vm --arch arm64"),
+        _ => args.all.then_some("cargo xtask vm --all"),
+    };
+    if let Some(command) = command {
+        report::write(&repo.root.join("docs/kernels.md"), command, &reports)?;
     }
     let ran = report::booted(&reports) > 0;
     if !ran {
         eprintln!("vm: no kernel could be downloaded");
     }
-    Ok(ExitCode::from(u8::from(
-        !ran || counts(&reports).failed > 0,
-    )))
+    Ok(ExitCode::from(u8::from(!ran || failed > 0)))
 }
 
 /// The boots of each run.
 pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<KernelReport>> {
-    booted(repo, choice, &BOOTS.each_ref())
+    booted(repo, Arch::Amd64, choice, &BOOTS.each_ref())
+}
+
+/// The packages of the binary that exists, in one boot.
+fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
+    setup::vm_packages(repo)?;
+    let kernels = [packages::KERNEL.to_owned()];
+    let archive = packages::archive(repo)?;
+    let boots = [&PACKAGES];
+    let reports = of_archive(
+        repo,
+        Arch::Amd64,
+        &Choice::Named(&kernels),
+        &boots,
+        &archive,
+    )?;
+    let journal = repo.target_dir.join("packages/journal.txt");
+    for text in reports.iter().filter_map(KernelReport::journal) {
+        std::fs::write(&journal, text).with_context(|| journal.display().to_string())?;
+        eprintln!("vm: journal of the packages: {}", journal.display());
+    }
+    Ok(reports)
 }
 
 /// Builds what runs inside, fetches and boots. A kernel that cannot be had is in the reports.
-fn booted(repo: &Repo, choice: &Choice<'_>, boots: &[&Boot]) -> Result<Vec<KernelReport>> {
-    let matrix = kernels::matrix(repo)?;
-    let archive = archive(repo)?;
+fn booted(
+    repo: &Repo,
+    arch: Arch,
+    choice: &Choice<'_>,
+    boots: &[&Boot],
+) -> Result<Vec<KernelReport>> {
+    if arch == Arch::Arm64 {
+        setup::vm_arm64(repo)?;
+    }
+    let archive = archive(repo, arch.target())?;
+    of_archive(repo, arch, choice, boots, &archive)
+}
+
+fn of_archive(
+    repo: &Repo,
+    arch: Arch,
+    choice: &Choice<'_>,
+    boots: &[&Boot],
+    archive: &[u8],
+) -> Result<Vec<KernelReport>> {
+    let matrix = kernels::matrix(repo, arch)?;
     let work = Work::new()?;
     let initramfs = work.0.join("initramfs");
     std::fs::write(&initramfs, archive)
@@ -131,7 +207,13 @@ fn booted(repo: &Repo, choice: &Choice<'_>, boots: &[&Boot]) -> Result<Vec<Kerne
             }
             Ok(image) => {
                 let boots = boots.iter();
-                let ran = boots.map(|boot| ran(&kernel.name, boot, &image, &initramfs, &work.0));
+                let machine = Machine {
+                    arch,
+                    vmlinuz: &image.vmlinuz,
+                    initramfs: &initramfs,
+                    dir: &work.0,
+                };
+                let ran = boots.map(|boot| ran(&kernel.name, boot, &image, &machine));
                 KernelOutcome::Booted(ran.collect::<Result<_>>()?)
             }
         };
@@ -185,20 +267,20 @@ fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Ker
 }
 
 /// Builds PID 1, the program that provokes and the agent, static, and packs them.
-fn archive(repo: &Repo) -> Result<Vec<u8>> {
+fn archive(repo: &Repo, target: &str) -> Result<Vec<u8>> {
     const PROGRAMS: [&str; 3] = ["init", "provoke", "nodepulse"];
     eprintln!(
-        "build: {} for {MUSL_TARGET}, profile {PROFILE}",
+        "build: {} for {target}, profile {PROFILE}",
         PROGRAMS.join(", ")
     );
-    let mut build = repo.cargo();
-    build.args(["build", "--profile", PROFILE, "--target", MUSL_TARGET]);
+    let mut build = cargo_for(repo, "build", target)?;
+    build.args(["--profile", PROFILE]);
     build.args(["--package", "nodepulse-tests", "--package", "nodepulse"]);
     for name in PROGRAMS {
         build.args(["--bin", name]);
     }
     run(&mut build)?;
-    let dir = repo.target_dir.join(MUSL_TARGET).join(PROFILE);
+    let dir = repo.target_dir.join(target).join(PROFILE);
     let mut programs = Vec::new();
     for name in PROGRAMS {
         let file = dir.join(name);
@@ -209,17 +291,15 @@ fn archive(repo: &Repo) -> Result<Vec<u8>> {
     Ok(initramfs::pack(&programs))
 }
 
-fn ran(
-    name: &str,
-    boot: &Boot,
-    image: &Image,
-    initramfs: &Path,
-    work: &Path,
-) -> Result<BootReport> {
+fn ran(name: &str, boot: &Boot, image: &Image, machine: &Machine<'_>) -> Result<BootReport> {
     let plan = boot.plan;
+    let mut boot = boot.clone();
+    if machine.arch == Arch::Arm64 {
+        boot.limit = boot.limit.max(ARM64_LIMIT);
+    }
     eprintln!("\nvm: {name}, {plan}: {}", image.version);
     let start = Instant::now();
-    let (console, why) = qemu::boot(boot, &image.vmlinuz, initramfs, work)?;
+    let (console, why) = qemu::boot(&boot, machine)?;
     let took = start.elapsed();
     if !console.done {
         eprintln!(
@@ -237,6 +317,7 @@ fn ran(
         boot,
         took,
         checks: console.checks(&why),
+        journal: console.journal,
         note: image.note.clone(),
     })
 }
@@ -268,7 +349,7 @@ mod tests {
     #[test]
     fn the_ends_of_the_matrix_are_the_oldest_to_be_had_and_the_newest() {
         let repo = Repo::find().unwrap();
-        let matrix = kernels::matrix(&repo).unwrap();
+        let matrix = kernels::matrix(&repo, Arch::Amd64).unwrap();
         let table: [(&[&str], &[&str], &str); 3] = [
             (&[], &["5.10", "newest"], "all can be had"),
             (

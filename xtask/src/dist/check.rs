@@ -6,9 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::{Binary, PROGRAMS, Release, contents, packages as pack};
-use crate::image::Arch;
-use crate::repo::{MUSL_TARGET, Repo, command, on_path, output};
+use super::{Binary, Release, contents, packages as pack};
+use crate::repo::{Repo, command, on_path, output};
 
 /// Of systemd's security analysis, in tenths: 0 is safe, 100 is not.
 const EXPOSURE: u32 = 41;
@@ -46,13 +45,7 @@ struct Packed {
 
 /// Packs the newest binary that exists, and checks the packages.
 pub fn packages(repo: &Repo) -> Result<Vec<Check>> {
-    let release = repo.target_dir.join(MUSL_TARGET).join("release/nodepulse");
-    let debug = repo.target_dir.join("debug/nodepulse");
-    let file = if release.is_file() { release } else { debug };
-    eprintln!("packages: of {}", file.display());
-    let program = PROGRAMS.first().context("no program")?;
-    let binary = Binary::read(repo, program, Arch::Amd64, &file)?;
-    let packed = Packed::new(repo, &binary)?;
+    let packed = Packed::new(repo, &Binary::newest(repo)?)?;
     type Run = fn(&Packed) -> Result<()>;
     let checks: &[(&'static str, &str, Run)] = &[
         ("packages are reproducible", "true", |packed| {

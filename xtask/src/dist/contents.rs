@@ -24,7 +24,7 @@ pub fn files(repo: &Repo, release: &Release, program: &File, places: &Places) ->
     let name = &program.path;
     let mut files = vec![
         File::new(format!("usr/bin/{name}"), 0o755, &*program.bytes),
-        text(CONFIG, repo.read("deploy/packages/config.yaml")?),
+        text(CONFIG, release.config.as_str()),
         text(
             "usr/lib/systemd/system/nodepulse.service",
             unit(&repo.read(UNIT)?)?,
@@ -55,7 +55,7 @@ pub fn files(repo: &Repo, release: &Release, program: &File, places: &Places) ->
     Ok(files)
 }
 
-fn text(path: impl Into<String>, text: String) -> File {
+fn text(path: impl Into<String>, text: impl Into<Vec<u8>>) -> File {
     File::new(path, 0o644, text)
 }
 

@@ -20,6 +20,8 @@ const FRESH: Duration = Duration::from_secs(24 * 3600);
 
 pub struct Apt {
     dir: PathBuf,
+    /// Of the packages; not of this machine.
+    arch: &'static str,
 }
 
 /// One package, as the index has it.
@@ -34,7 +36,12 @@ pub struct Package {
 
 impl Apt {
     /// With the present content of `suites` on these mirrors.
-    pub fn new(dir: &Path, suites: &[String], mirrors: &Mirrors) -> Result<Self> {
+    pub fn new(
+        dir: &Path,
+        arch: &'static str,
+        suites: &[String],
+        mirrors: &Mirrors,
+    ) -> Result<Self> {
         if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
             bail!("apt-get or dpkg-deb is missing: they download Debian's kernels");
         }
@@ -48,13 +55,14 @@ impl Apt {
         }
         let apt = Self {
             dir: dir.to_owned(),
+            arch,
         };
         apt.update(suites, mirrors)?;
         Ok(apt)
     }
 
     fn update(&self, suites: &[String], mirrors: &Mirrors) -> Result<()> {
-        let sources = mirrors::sources(suites, KEYRING, mirrors);
+        let sources = mirrors::sources(suites, self.arch, KEYRING, mirrors);
         let file = self.dir.join("sources.list");
         let stamp = self.dir.join("updated");
         let same = std::fs::read_to_string(&file).is_ok_and(|text| text == sources);
@@ -107,8 +115,8 @@ impl Apt {
             format!("Dir::State={dir}/state"),
             format!("Dir::Cache={dir}/cache"),
             "Dir::State::status=/dev/null".to_owned(),
-            "APT::Architecture=amd64".to_owned(),
-            "APT::Architectures=amd64".to_owned(),
+            format!("APT::Architecture={}", self.arch),
+            format!("APT::Architectures={}", self.arch),
             "Acquire::Languages=none".to_owned(),
             "Acquire::Retries=2".to_owned(),
             "Acquire::http::Timeout=30".to_owned(),

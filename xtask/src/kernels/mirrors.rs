@@ -34,7 +34,7 @@ pub struct Mirrors {
 }
 
 /// A sources file for `suites`, checked with the keys of `keyring`.
-pub fn sources(suites: &[String], keyring: &str, mirrors: &Mirrors) -> String {
+pub fn sources(suites: &[String], arch: &str, keyring: &str, mirrors: &Mirrors) -> String {
     let line = |suite: &String| {
         let mirror = if suite.ends_with("-security") {
             &mirrors.security
@@ -43,7 +43,7 @@ pub fn sources(suites: &[String], keyring: &str, mirrors: &Mirrors) -> String {
         };
         // `target`: no descriptions for software centres, which are as large as the index.
         format!(
-            "deb [arch=amd64 target=Packages signed-by={keyring}{}] {mirror} {suite} main\n",
+            "deb [arch={arch} target=Packages signed-by={keyring}{}] {mirror} {suite} main\n",
             mirrors.options
         )
     };
@@ -176,16 +176,16 @@ mod tests {
         let expected = "deb [arch=amd64 target=Packages signed-by=/k] http://m sid main\n\
                         deb [arch=amd64 target=Packages signed-by=/k] http://s bookworm-security main\n";
         assert_eq!(
-            sources(&suites, "/k", &mirrors("http://m", "http://s")),
+            sources(&suites, "amd64", "/k", &mirrors("http://m", "http://s")),
             expected
         );
     }
 
     #[test]
     fn indexes_of_the_archive_are_signed_and_may_be_old() {
-        let expected = "deb [arch=amd64 target=Packages signed-by=/k check-valid-until=no] \
+        let expected = "deb [arch=arm64 target=Packages signed-by=/k check-valid-until=no] \
                         http://archive.debian.org/debian-security bullseye-security main\n";
         let suites = ["bullseye-security".to_owned()];
-        assert_eq!(sources(&suites, "/k", &archive()), expected);
+        assert_eq!(sources(&suites, "arm64", "/k", &archive()), expected);
     }
 }

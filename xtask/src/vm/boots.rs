@@ -6,6 +6,9 @@ use std::time::Duration;
 /// A boot takes 10 to 60 s here on a quiet machine.
 const LIMIT: Duration = Duration::from_secs(240);
 
+/// On arm64, whose processor with all extensions takes longer to emulate.
+pub const ARM64_LIMIT: Duration = Duration::from_secs(480);
+
 /// One way to boot a kernel.
 #[derive(Clone)]
 pub struct Boot {
@@ -58,6 +61,18 @@ pub static EARLY_WARNING: Boot = Boot {
     kernel_line: "psi=1",
     machine: &[],
     limit: LIMIT,
+    workloads: String::new(),
+};
+
+/// The packages, on a Debian with systemd as PID 1.
+pub static PACKAGES: Boot = Boot {
+    plan: "packages",
+    // A login on the console would hang it up, and there is no network to wait for.
+    kernel_line: "psi=1 rdinit=/sbin/init systemd.show_status=false \
+                  systemd.mask=serial-getty@ttyS0.service \
+                  systemd.mask=systemd-networkd-wait-online.service",
+    machine: &[],
+    limit: Duration::from_mins(8),
     workloads: String::new(),
 };
 

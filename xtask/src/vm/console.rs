@@ -28,6 +28,8 @@ pub struct Console {
     plan: Vec<String>,
     checks: Vec<Check>,
     pub done: bool,
+    /// Of the machine's service manager.
+    pub journal: String,
     /// The last lines of other programs, for the report of an early end.
     others: Vec<String>,
 }
@@ -65,6 +67,10 @@ impl Console {
             "vm-plan" => self.plan = rest.split_whitespace().map(str::to_owned).collect(),
             "vm-test" => self.checks.push(check(rest)?),
             "vm-done" => self.done = true,
+            "vm-journal" => {
+                self.journal += rest;
+                self.journal.push('\n');
+            }
             "vm-ask" => {}
             _ => return None,
         }

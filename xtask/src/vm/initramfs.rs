@@ -1,6 +1,14 @@
 //! One uncompressed archive in the format that the kernel unpacks at boot: `newc`, described in
 //! `Documentation/driver-api/early-userspace/buffer-format.rst`.
 
+use std::collections::BTreeMap;
+use std::io::{self, Read as _};
+
+use anyhow::{Context as _, Result};
+use tar::EntryType;
+
+use crate::archive::File;
+
 /// Packs programs, of which `init` becomes PID 1, and the console that the kernel opens before it
 /// runs.
 pub fn pack(programs: &[(&str, Vec<u8>)]) -> Vec<u8> {
@@ -17,6 +25,54 @@ pub fn pack(programs: &[(&str, Vec<u8>)]) -> Vec<u8> {
     }
     archive.add("TRAILER!!!", 0, (0, 0), &[]);
     archive.bytes
+}
+
+/// Packs a root directory, given as an archive of tar, and further files. A program that is linked to
+/// another becomes a copy of it.
+pub fn pack_root(root: impl io::Read, files: &[File]) -> Result<Vec<u8>> {
+    const REGULAR: u32 = 0o100_000;
+    const DIRECTORY: u32 = 0o040_000;
+    const SYMLINK: u32 = 0o120_000;
+    let mut archive = Archive::default();
+    let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+    let mut root = tar::Archive::new(root);
+    for entry in root.entries()? {
+        let mut entry = entry?;
+        let path = entry.path()?.display().to_string();
+        let path = path
+            .trim_start_matches("./")
+            .trim_end_matches('/')
+            .to_owned();
+        let mode = entry.header().mode()? & 0o7777;
+        let link = entry.link_name()?.map(|link| link.display().to_string());
+        match entry.header().entry_type() {
+            _ if path.is_empty() || path.starts_with("dev/") => {}
+            EntryType::Directory => archive.add(&path, DIRECTORY | mode, (0, 0), &[]),
+            EntryType::Symlink => {
+                let link = link.unwrap_or_default();
+                archive.add(&path, SYMLINK | 0o777, (0, 0), link.as_bytes());
+            }
+            EntryType::Link => {
+                let to = link.unwrap_or_default();
+                let to = to.trim_start_matches("./");
+                let content = contents.get(to).with_context(|| format!("{path} → {to}"))?;
+                archive.add(&path, REGULAR | mode, (0, 0), content);
+            }
+            EntryType::Regular => {
+                let mut content = Vec::new();
+                entry.read_to_end(&mut content)?;
+                archive.add(&path, REGULAR | mode, (0, 0), &content);
+                contents.insert(path, content);
+            }
+            _ => {}
+        }
+    }
+    archive.add("dev/console", 0o020_600, (5, 1), &[]);
+    for file in files {
+        archive.add(&file.path, REGULAR | file.mode, (0, 0), &file.bytes);
+    }
+    archive.add("TRAILER!!!", 0, (0, 0), &[]);
+    Ok(archive.bytes)
 }
 
 #[derive(Default)]
@@ -95,6 +151,42 @@ mod tests {
                 "TRAILER!!!",
             ]
         );
+    }
+
+    #[test]
+    fn a_root_directory_keeps_its_links_and_has_no_devices_but_the_console() {
+        let mut root = tar::Builder::new(Vec::new());
+        let mut add = |kind, path: &str, link: Option<&str>, content: &[u8]| {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(kind);
+            header.set_mode(0o755);
+            header.set_size(content.len() as u64);
+            if let Some(link) = link {
+                header.set_link_name(link).unwrap();
+            }
+            root.append_data(&mut header, path, content).unwrap();
+        };
+        add(EntryType::Directory, "usr/", None, b"");
+        add(EntryType::Regular, "usr/perl", None, b"perl");
+        add(EntryType::Link, "usr/perl5", Some("./usr/perl"), b"");
+        add(EntryType::Symlink, "bin", Some("usr/bin"), b"");
+        add(EntryType::Directory, "dev/pts/", None, b"");
+        let root = root.into_inner().unwrap();
+        let further = [File::new("etc/a", 0o644, "a")];
+        let bytes = pack_root(&*root, &further).unwrap();
+        let expected = [
+            "usr",
+            "usr/perl",
+            "usr/perl5",
+            "bin",
+            "dev/console",
+            "etc/a",
+        ];
+        let names = names(&bytes);
+        assert_eq!(names[..names.len() - 1], expected);
+        let text = String::from_utf8_lossy(&bytes);
+        assert_eq!(text.matches("usr/perl5\0").count(), 1);
+        assert!(text.contains("usr/bin"), "the target of the link");
     }
 
     /// Reads the archive as the kernel does.

@@ -13,26 +13,32 @@ use anyhow::{Context as _, Result};
 use super::boots::Boot;
 use super::console::Console;
 use super::{disks, qmp};
+use crate::image::Arch;
 use crate::repo::{command, shown};
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
+pub const PROGRAM_ARM64: &str = "qemu-system-aarch64";
 
 /// `mitigations=off`, since emulation is slow enough; `panic=-1` with `-no-reboot` ends the machine
 /// at once.
-const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off";
+const KERNEL_LINE: &str = "quiet loglevel=3 panic=-1 mitigations=off";
+
+/// What a machine is made of.
+pub struct Machine<'a> {
+    pub arch: Arch,
+    pub vmlinuz: &'a Path,
+    pub initramfs: &'a Path,
+    /// Of its disks and its socket.
+    pub dir: &'a Path,
+}
 
 /// Boots it and reads its console until it is off or the time is over; the text is the reason of the end.
-pub fn boot(
-    boot: &Boot,
-    vmlinuz: &Path,
-    initramfs: &Path,
-    dir: &Path,
-) -> Result<(Console, String)> {
-    let socket = dir.join("qmp");
-    let mut qemu = command_line(boot, vmlinuz, initramfs);
+pub fn boot(boot: &Boot, machine: &Machine<'_>) -> Result<(Console, String)> {
+    let socket = machine.dir.join("qmp");
+    let mut qemu = command_line(boot, machine);
     qemu.arg("-qmp")
         .arg(format!("unix:{},server=on,wait=off", socket.display()));
-    qemu.args(disks::options(dir)?);
+    qemu.args(disks::options(machine.dir)?);
     let mut child = RunningMachine::start(&mut qemu)?;
     let lines = lines_of(&mut child.0)?;
     let mut console = Console::default();
@@ -121,10 +127,14 @@ fn lines_of(child: &mut Child) -> Result<Receiver<String>> {
 /// under load a doorbell of a disk is lost, and the disk completes nothing until the next one.
 const CPUS: &str = "1,maxcpus=2";
 
-fn command_line(boot: &Boot, vmlinuz: &Path, initramfs: &Path) -> Command {
+fn command_line(boot: &Boot, machine: &Machine<'_>) -> Command {
     // Of util-linux, which every Debian has.
     let mut qemu = command("setpriv");
-    qemu.args(["--pdeathsig", "KILL", PROGRAM]);
+    let (program, options, console): (_, &[&str], _) = match machine.arch {
+        Arch::Amd64 => (PROGRAM, &[], "ttyS0"),
+        Arch::Arm64 => (PROGRAM_ARM64, &["-machine", "virt"], "ttyAMA0"),
+    };
+    qemu.args(["--pdeathsig", "KILL", program]).args(options);
     qemu.args(["-accel", "tcg", "-cpu", "max", "-smp", CPUS, "-m", "768"])
         .args([
             "-nographic",
@@ -134,12 +144,12 @@ fn command_line(boot: &Boot, vmlinuz: &Path, initramfs: &Path) -> Command {
             "stdio",
         ])
         .arg("-kernel")
-        .arg(vmlinuz)
+        .arg(machine.vmlinuz)
         .arg("-initrd")
-        .arg(initramfs)
+        .arg(machine.initramfs)
         .arg("-append")
         .arg(format!(
-            "{KERNEL_LINE} {} nodepulse.plan={} nodepulse.workloads={}",
+            "console={console} {KERNEL_LINE} {} nodepulse.plan={} nodepulse.workloads={}",
             boot.kernel_line, boot.plan, boot.workloads
         ));
     qemu.args(boot.machine);

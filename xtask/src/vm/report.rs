@@ -11,22 +11,10 @@ use super::{BootReport, KernelOutcome, KernelReport};
 use crate::skips::{NO_IMAGE, Skip};
 use crate::test::Counts;
 
-/// Around the generated part of the page.
-const BEGIN: &str = "<!-- written by `cargo xtask vm --all`: begin -->";
-const END: &str = "<!-- written by `cargo xtask vm --all`: end -->";
-
-/// The page if it does not exist.
-const PAGE: &str = "\
-# Kernels
-
-What works on the tested kernels, in virtual machines without hardware support. `cargo xtask vm` boots the
-oldest and the newest; `cargo xtask vm --all` boots all and generates this table.
-
-Each kernel is booted twice: `full` has cgroup v2, pressure files and two memory nodes; `bare` has
-cgroup v1 and no pressure files. With `--all`, a third boot, `alarms`, runs the suite of false alarms.
-`xtask/src/vm/features.rs` lists the checks of each row; *in part* means that some of them were skipped.
-
-";
+/// Around the part of the page that `command` generates.
+fn marker(command: &str, side: &str) -> String {
+    format!("<!-- written by `{command}`: {side} -->")
+}
 
 /// One boot a block, one check a line.
 pub fn table(reports: &[KernelReport]) -> String {
@@ -126,21 +114,20 @@ const fn word(verdict: CheckVerdict) -> &'static str {
     }
 }
 
-/// Replaces what an earlier run wrote into `file`.
-pub fn write(file: &Path, reports: &[KernelReport]) -> Result<()> {
-    let page = std::fs::read_to_string(file).unwrap_or_else(|_| format!("{PAGE}{BEGIN}\n{END}\n"));
-    let page = replaced(&page, &section(reports))
-        .with_context(|| format!("{} lacks the line `{BEGIN}` or `{END}`", file.display()))?;
-    if let Some(dir) = file.parent() {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-    }
+/// Replaces what an earlier run of `command` wrote into `file`.
+pub fn write(file: &Path, command: &str, reports: &[KernelReport]) -> Result<()> {
+    let page =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let page = replaced(&page, command, &section(reports))
+        .with_context(|| format!("{} lacks the markers of `{command}`", file.display()))?;
     std::fs::write(file, page).with_context(|| format!("cannot write {}", file.display()))
 }
 
-fn replaced(page: &str, section: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{section}\n{END}{after}"))
+fn replaced(page: &str, command: &str, section: &str) -> Option<String> {
+    let (begin, end) = (marker(command, "begin"), marker(command, "end"));
+    let (before, rest) = page.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}\n\n{section}\n{end}{after}"))
 }
 
 /// Kernels across, features down; then why something is not `ok`.
@@ -159,6 +146,10 @@ fn section(reports: &[KernelReport]) -> String {
         text += &row(&feature, &|report| cell(report, &names));
     }
     for Boot { plan, .. } in BOOTS.iter().chain([&ALARMS]) {
+        let has_plan = |report| boots(report).iter().any(|ran| ran.plan == *plan);
+        if !reports.iter().any(has_plan) {
+            continue;
+        }
         text += &row(&format!("boot `{plan}`: PID 1, off"), &|report| {
             let ran = boots(report).iter().find(|ran| ran.plan == *plan);
             let times = |ran: &BootReport| format!("{}, {}", seconds(ran.boot), seconds(ran.took));
@@ -267,6 +258,7 @@ mod tests {
                 check("other", CheckVerdict::Ok, ""),
             ],
             note: None,
+            journal: String::new(),
         };
         let bare = BootReport {
             plan: "bare",
@@ -275,6 +267,7 @@ mod tests {
             took: Duration::from_secs(10),
             checks: vec![check("load", CheckVerdict::Skipped, "no task")],
             note: None,
+            journal: String::new(),
         };
         [
             KernelReport {
@@ -290,21 +283,22 @@ mod tests {
 
     #[test]
     fn the_page_has_a_column_a_kernel_and_keeps_what_people_wrote() {
-        let page = format!("Above.\n\n{BEGIN}\nold\n{END}\n\nBelow.\n");
+        let [begin, end] = ["begin", "end"].map(|side| marker("vm --all", side));
+        let page = format!("Above.\n\n{begin}\nold\n{end}\n\nBelow.\n");
         let expected = format!(
-            "Above.\n\n{BEGIN}\n\n\
+            "Above.\n\n{begin}\n\n\
              | kernel | 5.10 | newest |\n|---|---|---|\n| release | 5.10.0-1 | SKIPPED |\n\
              | probes are attached | in part | - |\n| OOM kill in a cgroup | skipped | - |\n\
              | OOM scope | skipped | - |\n| pid crossing exact | FAILED | - |\n\
              | `other` | ok | - |\n| boot `full`: PID 1, off | 2 s, 20 s | - |\n\
-             | boot `bare`: PID 1, off | 3 s, 10 s | - |\n\
-             | boot `alarms`: PID 1, off | - | - |\n\n\
+             | boot `bare`: PID 1, off | 3 s, 10 s | - |\n\n\
              - 5.10: `oom-nested` skipped: no task\n\
              - 5.10: `pid-crossing` FAILED: left: 1\n\
-             - newest: SKIPPED: the mirror is gone\n\n{END}\n\nBelow.\n"
+             - newest: SKIPPED: the mirror is gone\n\n{end}\n\nBelow.\n"
         );
-        assert_eq!(replaced(&page, &section(&reports())), Some(expected));
-        assert_eq!(replaced("No markers.\n", ""), None);
+        let section = section(&reports());
+        assert_eq!(replaced(&page, "vm --all", &section), Some(expected));
+        assert_eq!(replaced(&page, "vm --arch arm64", &section), None);
     }
 
     #[test]

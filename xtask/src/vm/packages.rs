@@ -1,0 +1,90 @@
+//! Installs, starts, upgrades, removes and purges the deb on a Debian with systemd, in a virtual machine.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
+
+use super::initramfs::pack_root;
+use crate::archive::File;
+use crate::dist;
+use crate::repo::{Repo, command, run};
+use crate::setup;
+
+/// Debian's release of the root directory. The kernel is that of [`KERNEL`].
+const SUITE: &str = "bookworm";
+
+/// In xtask/kernels.toml.
+pub const KERNEL: &str = "6.1";
+
+/// What the scripts need that is not essential.
+const INCLUDE: &str = "systemd,systemd-sysv,init-system-helpers,procps";
+
+/// Files that only people read.
+const EXCLUDE: &[&str] = &[
+    "/usr/share/doc/*",
+    "/usr/share/locale/*",
+    "/usr/share/man/*",
+];
+
+const SCRIPT: &str = include_str!("packages.sh");
+
+const UNIT: &str = "\
+[Unit]
+Description=checks of the packages
+After=multi-user.target
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh /packages/check
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/console
+ExecStopPost=/bin/systemctl --no-block poweroff
+TimeoutStartSec=infinity
+";
+
+/// The initramfs: Debian, the packages, and a service that checks them.
+pub fn archive(repo: &Repo) -> Result<Vec<u8>> {
+    let root = root()?;
+    let root = fs::File::open(&root).with_context(|| root.display().to_string())?;
+    let [old, new] = dist::two_debs(repo)?;
+    let wants = "[Install]\nWantedBy=multi-user.target\n";
+    let files = [
+        File::new("packages/check", 0o755, SCRIPT),
+        File::new("packages/old.deb", 0o644, old),
+        File::new("packages/new.deb", 0o644, new),
+        File::new(
+            "etc/systemd/system/packages.service",
+            0o644,
+            format!("{UNIT}{wants}"),
+        ),
+        // Enables it.
+        File::new(
+            "etc/systemd/system-preset/packages.preset",
+            0o644,
+            "enable packages.service\n",
+        ),
+        // With this, systemd applies presets: it is the first boot.
+        File::new("etc/machine-id", 0o644, "uninitialized\n"),
+        File::new("etc/hostname", 0o644, "packages\n"),
+    ];
+    pack_root(root, &files)
+}
+
+/// Made once; the packages in it are those of that day.
+fn root() -> Result<PathBuf> {
+    let file = setup::cache()?.join(format!("debian-{SUITE}.tar"));
+    if file.is_file() {
+        return Ok(file);
+    }
+    let parts = file.with_extension("part.tar");
+    let mut bootstrap = command("mmdebstrap");
+    bootstrap.args(["--variant=minbase", &format!("--include={INCLUDE}")]);
+    for path in EXCLUDE {
+        bootstrap.arg(format!("--dpkgopt=path-exclude={path}"));
+    }
+    run(bootstrap.arg(SUITE).arg(&parts))?;
+    fs::rename(&parts, &file).with_context(|| file.display().to_string())?;
+    Ok(file)
+}

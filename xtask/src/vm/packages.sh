@@ -1,0 +1,123 @@
+# Runs in the virtual machine, as root, once systemd has started. Each check prints one line.
+set -u
+export DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin
+unit=nodepulse.service
+config=/etc/nodepulse/config.yaml
+
+now() {
+    read -r up _ </proc/uptime
+    echo "${up%.*}${up#*.}0"
+}
+
+# check NAME COMMAND...: the command's last line is the detail.
+check() {
+    name=$1
+    shift
+    start=$(now)
+    if detail=$("$@" 2>&1); then verdict=ok; else verdict=FAILED; fi
+    [ "$verdict" = ok ] || printf '%s\n' "$detail"
+    printf 'vm-test: %s %s %s %s\n' "$name" "$verdict" $(($(now) - start)) \
+        "$(printf '%s' "$detail" | tail -n 1)"
+}
+
+# Prints what is expected and fails, unless both are equal.
+equal() {
+    [ "$1" = "$2" ] || { echo "expected $1, found $2"; return 1; }
+}
+
+state() { systemctl is-active "$unit"; }
+enabled() { systemctl is-enabled "$unit"; }
+pid() { systemctl show --property MainPID --value "$unit"; }
+
+install() {
+    dpkg -i /packages/old.deb &&
+        equal active "$(state)" &&
+        equal enabled "$(enabled)" &&
+        equal notify "$(systemctl show --property Type --value "$unit")" &&
+        nodepulse status >/dev/null &&
+        systemctl show --property StatusText --value "$unit"
+}
+
+reload() {
+    before=$(pid)
+    echo 'evictionHard: {memory.available: 123Mi}' >>"$config"
+    systemctl reload "$unit" &&
+        equal "$before" "$(pid)" &&
+        for _ in 1 2 3 4 5 6 7 8 9 10; do
+            nodepulse explain | grep -q 123 && break
+            sleep 1
+        done
+    nodepulse explain | grep 123 | head -n 1
+}
+
+upgrade() {
+    before=$(pid)
+    dpkg --force-confold -i /packages/new.deb || return 1
+    [ "$before" != "$(pid)" ] || { echo "not restarted"; return 1; }
+    equal active "$(state)" &&
+        grep -q 123Mi "$config" &&
+        grep -q upgraded "$config.dpkg-dist" &&
+        dpkg-query --show nodepulse
+}
+
+policy() {
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+    chmod 755 /usr/sbin/policy-rc.d
+    before=$(pid)
+    dpkg --force-confold -i /packages/new.deb
+    rm /usr/sbin/policy-rc.d
+    equal "$before" "$(pid)" && equal active "$(state)" && echo "not restarted"
+}
+
+disabled() {
+    systemctl disable "$unit" 2>/dev/null
+    dpkg --force-confold -i /packages/new.deb && equal disabled "$(enabled)" && echo "still disabled"
+}
+
+killed() {
+    systemctl start "$unit"
+    before=$(pid)
+    kill -KILL "$before"
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do
+        sleep 1
+        after=$(pid)
+        [ "$after" != 0 ] && [ "$after" != "$before" ] && [ "$(state)" = active ] && break
+    done
+    equal active "$(state)" && [ "$(pid)" != "$before" ] && echo "restarted"
+}
+
+remove() {
+    dpkg -r nodepulse &&
+        equal inactive "$(state)" &&
+        [ ! -e /usr/bin/nodepulse ] && grep 123Mi "$config"
+}
+
+purge() {
+    dpkg -P nodepulse || return 1
+    rm -f "$config.dpkg-dist"
+    left=$(find /etc /run /var/lib /usr -path '*nodepulse*' ! -path '/var/lib/dpkg/info/*' 2>/dev/null)
+    [ -z "$left" ] || { echo "left:" $left; return 1; }
+    equal not-found "$(systemctl show --property LoadState --value "$unit")" && echo "nothing is left"
+}
+
+journal() {
+    journalctl --sync
+    errors=$(journalctl --unit "$unit" --priority err --output cat)
+    [ -z "$errors" ] || { echo "$errors"; return 1; }
+    journalctl --unit "$unit" --output cat | grep -c Started
+}
+
+read -r up _ </proc/uptime
+echo "vm-kernel: $(uname -r) ${up%.*}000"
+echo "vm-plan: install reload upgrade policy disabled killed remove purge journal"
+check install install
+check reload reload
+check upgrade upgrade
+check policy policy
+check disabled disabled
+check killed killed
+check remove remove
+check purge purge
+check journal journal
+journalctl --unit "$unit" --no-pager --output short-monotonic | sed 's/^/vm-journal: /'
+echo vm-done
