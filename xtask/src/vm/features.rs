@@ -92,6 +92,8 @@ pub const FEATURES: &[(&str, &[&str])] = &[
             "alarms/delayed-disk",
             "alarms/hung-disk",
             "alarms/disk-errors",
+            "alarms/throttled-volume",
+            "alarms/volume-errors",
         ],
     ),
     (
