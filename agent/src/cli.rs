@@ -20,6 +20,7 @@ pub mod run;
 pub mod settings;
 pub mod status;
 mod supervision;
+mod terminal;
 mod text;
 pub mod version;
 
@@ -148,6 +149,12 @@ fn is_flag(argument: &str, flag: &str) -> bool {
 fn refuse(reason: &impl Display) -> ExitCode {
     eprintln!("nodepulse: {reason}");
     ExitCode::from(USAGE)
+}
+
+/// Prints one line on standard error, and returns the exit code for a runtime failure.
+fn fail(reason: &impl Display) -> ExitCode {
+    eprintln!("nodepulse: {reason}");
+    ExitCode::FAILURE
 }
 
 #[cfg(test)]

@@ -3,13 +3,12 @@
 //! Programs are attached and detached again, and triggers are set and removed. A missing capability
 //! is reported.
 
-#![expect(clippy::print_stdout, reason = "the output of the command")]
-
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::settings::{Settings, configuration_and_runtime};
+use super::terminal::{Style, print};
 use super::{Output, refuse};
 
 mod cluster;
@@ -48,12 +47,13 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(of_cluster) => items.extend(of_cluster),
         Err(err) => return refuse(&err),
     }
-    match arguments.output {
-        Output::Text => items.iter().for_each(|item| println!("{item}")),
-        Output::Json => println!("{}", report::json(&items)),
-    }
+    let text = match arguments.output {
+        Output::Text => report::text(&items, Style::of_stdout()),
+        Output::Json => format!("{}\n", report::json(&items)),
+    };
+    let printed = print(&text);
     if items.iter().any(|item| item.verdict == Verdict::Missing) {
         return ExitCode::from(MISSING);
     }
-    ExitCode::SUCCESS
+    printed
 }
