@@ -14,6 +14,7 @@ pub mod check;
 pub mod cleanup;
 mod client;
 pub mod config;
+mod explanation;
 pub mod log;
 mod logging;
 pub mod run;

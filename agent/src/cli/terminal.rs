@@ -59,6 +59,11 @@ impl Style {
         self.with_code(text, &format!("1;{code}"))
     }
 
+    /// `text` in bold.
+    pub(super) fn bold(self, text: &str) -> String {
+        self.with_code(text, "1")
+    }
+
     fn with_code(self, text: &str, code: &str) -> String {
         if self.colors {
             format!("\u{1b}[{code}m{text}\u{1b}[0m")
