@@ -150,7 +150,8 @@ async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() 
     }
     let unknown = Process::output(Some(&agent), &["explain", "PidPressure"]).await;
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
-    assert!(unknown.stderr.contains("MemoryPressure"), "{unknown:?}");
+    let meant = "did you mean PIDPressure?";
+    assert!(unknown.stderr.contains(meant), "{unknown:?}");
     let absent = Process::output(Some(&agent), &["explain", "PIDsLow"]).await;
     assert_eq!(absent.code, Some(2), "{absent:?}");
     assert!(

@@ -41,6 +41,14 @@ const VM_PROGRAMS: &[Program] = &[
 /// What only `cargo xtask test alarms --all` needs.
 const ALARMS_PROGRAMS: &[Program] = &[("containerd", "containerd"), ("ctr", "containerd")];
 
+/// What the tests of completions and manual pages run.
+const SHELL_PROGRAMS: &[Program] = &[
+    ("zsh", "zsh"),
+    ("fish", "fish"),
+    ("man", "man-db"),
+    ("mandoc", "mandoc"),
+];
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Only print what is installed; exit 1 if something is missing
@@ -62,7 +70,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let mut complete = true;
     let for_vm = args.vm.then(|| packages(VM_PROGRAMS));
-    let for_tests = [promtool::step()?, helm::step()?];
+    let for_tests = [promtool::step()?, helm::step()?, packages(SHELL_PROGRAMS)];
     for step in steps(&repo)?.into_iter().chain(for_tests).chain(for_vm) {
         complete &= step.present;
         let state = if step.present { "present" } else { "missing" };
@@ -77,10 +85,15 @@ pub fn all(repo: &Repo) -> Result<()> {
 }
 
 /// What `cargo xtask test` needs. Without promtool, tests of the alerts are skipped; without Helm,
-/// those of the chart.
+/// those of the chart; without other shells and `man`, those of completions and manual pages.
 pub fn for_tests(repo: &Repo) -> Result<()> {
     all(repo)?;
-    for (step, tests) in [(promtool::step()?, "alerts"), (helm::step()?, "chart")] {
+    let all = [
+        (promtool::step()?, "alerts"),
+        (helm::step()?, "chart"),
+        (packages(SHELL_PROGRAMS), "completions and manual pages"),
+    ];
+    for (step, tests) in all {
         if let Err(err) = install(repo, [step]) {
             eprintln!("{err:#}; tests of the {tests} will be skipped");
         }

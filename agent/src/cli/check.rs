@@ -10,6 +10,7 @@ use clap::Args;
 use super::settings::{Settings, configuration_and_runtime};
 use super::terminal::{Style, print};
 use super::{Output, refuse};
+use crate::config::{KeySpec, key};
 
 mod cluster;
 mod host;
@@ -20,6 +21,24 @@ use report::Verdict;
 
 /// Exit code if an item is missing that the configured mode requires.
 const MISSING: u8 = 3;
+
+/// Keys whose flags matter here.
+pub const USED: &[&KeySpec] = &[
+    &key::mode.spec,
+    &key::kubeconfig.spec,
+    &key::node_name.spec,
+    &key::register_node.spec,
+    &key::allow_ready_without_runtime.spec,
+    &key::eviction_hard.spec,
+    &key::system_reserved.spec,
+    &key::kube_reserved.spec,
+    &key::reserved_system_cpus.spec,
+    &key::cgroup_root.spec,
+    &key::cgroup_driver.spec,
+    &key::root_directory.spec,
+    &key::kernel_tier.spec,
+    &key::state_directory.spec,
+];
 
 /// Flags of `check`.
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 use tokio::runtime::Builder;
@@ -16,6 +17,9 @@ use crate::api::convert;
 use crate::app::Agent;
 use crate::clock::Clock;
 use crate::config::{Config, Overrides, key};
+use crate::node_status::nodepulse_condition::NodepulseCondition;
+use crate::node_status::setters;
+use crate::reading::Resource;
 use crate::serve;
 
 /// Flags that locate the daemon.
@@ -53,13 +57,27 @@ enum StatusFormat {
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
     /// Type of a condition [default: all].
-    #[arg(value_name = "TYPE")]
+    #[arg(value_name = "TYPE", value_parser = PossibleValuesParser::new(condition_types()))]
     type_: Option<String>,
     #[command(flatten)]
     location: DaemonLocation,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Output,
+}
+
+/// The types that a daemon can have in any mode.
+fn condition_types() -> Vec<&'static str> {
+    let companion = NodepulseCondition::ALL.map(NodepulseCondition::type_);
+    let node = Resource::ALL
+        .into_iter()
+        .filter_map(setters::condition_type);
+    let node = node.filter(|type_| !companion.contains(type_));
+    companion
+        .into_iter()
+        .chain(node)
+        .chain([setters::ready::TYPE])
+        .collect()
 }
 
 impl DaemonLocation {
