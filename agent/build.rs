@@ -1,7 +1,9 @@
-//! Finds the eBPF object that `cargo xtask build-ebpf` wrote, or reports how to build it.
+//! Finds the eBPF object that `cargo xtask build-ebpf` wrote, or reports how to build it; and finds the
+//! commit that is built.
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Path below the target directory, for every profile.
 const OBJECT: &str = "ebpf/bpfel-unknown-none/release/agent-ebpf";
@@ -9,6 +11,7 @@ const OBJECT: &str = "ebpf/bpfel-unknown-none/release/agent-ebpf";
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");
     pack_relocations();
+    println!("cargo::rustc-env=NODEPULSE_COMMIT={}", commit());
     if env::var_os("CARGO_FEATURE_WITHOUT_EBPF").is_some() {
         return Ok(());
     }
@@ -38,6 +41,31 @@ fn main() -> Result<(), String> {
         object.display()
     );
     Ok(())
+}
+
+/// The commit that `version` prints: of the variable `NODEPULSE_COMMIT`, otherwise of this repository.
+/// Empty if there is none, and for development, where each commit would compile everything again.
+fn commit() -> String {
+    const VARIABLE: &str = "NODEPULSE_COMMIT";
+
+    println!("cargo::rerun-if-env-changed={VARIABLE}");
+    if let Some(commit) = env::var_os(VARIABLE) {
+        return commit.into_string().unwrap_or_default();
+    }
+    if env::var_os("PROFILE").is_none_or(|profile| profile != "release") {
+        return String::new();
+    }
+    // Written whenever HEAD changes: by a commit, a checkout, a merge.
+    if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+        println!("cargo::rerun-if-changed={log}");
+    }
+    git(&["rev-parse", "--short=12", "HEAD"]).unwrap_or_default()
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_owned())
 }
 
 /// Packs the 18,000 relative relocations of the static binary: as a table they take 0.4 MiB of file

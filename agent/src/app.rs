@@ -361,7 +361,8 @@ impl App {
         let present = CurrentState {
             node: &self.config.node_name,
             evaluator: self.subjects.signals.evaluator(),
-            stalls: &self.facts.stalls,
+            stalls: &self.subjects.stalls.readings(),
+            kills: self.subjects.oom_incidents(now.boot),
             on_node: self.ledger.on_node(),
             disks: &self.facts.disks,
             disk_details: &self.queries.disk_details(&self.subjects.disks, now.boot),

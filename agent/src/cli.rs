@@ -1,37 +1,44 @@
 //! The command line: the only room that prints.
 
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stderr, reason = "usage errors go to the caller")]
-
 use std::ffi::OsString;
 use std::fmt::Display;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ErrorKind};
-use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 pub mod check;
 pub mod cleanup;
 mod client;
+pub mod completion;
 pub mod config;
+mod explanation;
 pub mod log;
 mod logging;
+pub mod man;
+pub mod page;
+mod position;
 pub mod run;
 pub mod settings;
 pub mod status;
 mod supervision;
+mod terminal;
 mod text;
+mod usage;
 pub mod version;
 
 /// Exit code for invalid usage or configuration.
 pub const USAGE: u8 = 2;
 
-/// Kernel events to node conditions, without polling.
+/// Turn kernel events into node conditions, without polling.
 #[derive(Debug, Parser)]
 #[command(
     name = "nodepulse",
     bin_name = "nodepulse",
-    disable_version_flag = true
+    version = version::VERSION,
+    disable_help_subcommand = true
 )]
 struct Cli {
     #[command(subcommand)]
@@ -44,16 +51,25 @@ enum Command {
     Run(Box<run::Arguments>),
     /// Check what this machine and the API server provide, with a remedy for each fault.
     Check(check::Arguments),
-    /// Print or check the configuration.
-    Config(config::Arguments),
-    /// Remove nodepulse's conditions and taints from this Node, or from all Nodes.
-    Cleanup(cleanup::Arguments),
     /// Print the node status of the running daemon, or compute it if none is running.
     Status(status::StatusArguments),
     /// Print why each condition has its status.
     Explain(status::ExplainArguments),
+    /// Print or check the configuration.
+    Config(config::Arguments),
+    /// Remove nodepulse's conditions and taints from this Node, or from all Nodes.
+    Cleanup(cleanup::Arguments),
+    /// Print a script that completes calls of nodepulse in a shell.
+    Completion(completion::Arguments),
+    /// Print a manual page.
+    Man(man::Arguments),
     /// Print the version.
     Version(version::Arguments),
+    /// Print the help of a command.
+    Help(man::Arguments),
+    /// Print the words that complete a command line.
+    #[command(name = "__complete", hide = true)]
+    Complete(completion::Incomplete),
 }
 
 /// Output format.
@@ -68,86 +84,58 @@ pub enum Output {
 /// Runs the command in `args` and returns the exit code: 0 success or stopped on request, 1 runtime
 /// failure, 2 invalid usage or configuration, 3 `check` found that a required item is missing.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let parsed = command().try_get_matches_from(&args);
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(err) => return report_usage_error(&err),
+        Err(err) => return usage::report(&err, &args),
     };
+    // The daemon does not keep them.
+    drop(args);
     match cli.command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Check(arguments) => check::run(arguments),
-        Command::Config(arguments) => config::run(arguments),
-        Command::Cleanup(arguments) => cleanup::run(arguments),
         Command::Status(arguments) => status::status(arguments),
         Command::Explain(arguments) => status::explain(arguments),
+        Command::Config(arguments) => config::run(arguments),
+        Command::Cleanup(arguments) => cleanup::run(arguments),
+        Command::Completion(arguments) => completion::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments),
         Command::Version(arguments) => version::print(&arguments),
+        Command::Help(arguments) => man::full(&arguments),
+        Command::Complete(arguments) => completion::complete(&arguments),
     }
 }
 
-/// The command line, for completions and manual pages.
+/// The command line. Each command shows the flags that it uses.
 pub fn command() -> clap::Command {
-    Cli::command()
-}
-
-/// Prints help as it is, and any error in one line with an example.
-fn report_usage_error(err: &clap::Error) -> ExitCode {
-    if matches!(
-        err.kind(),
-        ErrorKind::DisplayHelp | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-    ) {
-        let code = if err.kind() == ErrorKind::DisplayHelp {
-            0
-        } else {
-            USAGE
-        };
-        // If help cannot be printed, neither can an error.
-        drop(err.print());
-        return ExitCode::from(code);
-    }
-    let context = |kind| err.get(kind).map(ToString::to_string);
-    let value = context(ContextKind::InvalidValue).filter(|value| !value.is_empty());
-    let flag = context(ContextKind::InvalidArg);
-    let flag = flag.map(|flag| flag.split(' ').next().unwrap_or_default().to_owned());
-    let problem = match (err.kind(), flag) {
-        (ErrorKind::UnknownArgument, Some(flag)) => format!("unknown flag {flag}"),
-        (ErrorKind::InvalidSubcommand, _) => {
-            let command = context(ContextKind::InvalidSubcommand).unwrap_or_default();
-            format!("unknown command {command:?}")
-        }
-        (ErrorKind::ArgumentConflict, Some(flag)) => match context(ContextKind::PriorArg) {
-            Some(other) if !is_flag(&other, &flag) => format!("{flag} conflicts with {other}"),
-            Some(_) | None => format!("{flag} is repeated"),
-        },
-        (ErrorKind::InvalidValue, Some(flag)) if value.is_some() => {
-            let value = value.unwrap_or_default();
-            let valid = context(ContextKind::ValidValue).unwrap_or_default();
-            format!("{flag}: {value:?} is not one of {valid}")
-        }
-        (_, Some(flag)) => format!("{flag} requires a value"),
-        (_, None) => err
-            .to_string()
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned(),
-    };
-    let hint = context(ContextKind::SuggestedArg)
-        .or_else(|| context(ContextKind::SuggestedSubcommand))
-        .or_else(|| context(ContextKind::SuggestedValue));
-    let hint = hint.map_or_else(String::new, |hint| format!(", did you mean {hint}?"));
-    refuse(&format!(
-        "{problem}{hint}; example: nodepulse run --mode node --kubeconfig /etc/kubernetes/kubelet.conf"
-    ))
-}
-
-/// Whether `argument`, such as `--mode <MODE>`, is `flag`.
-fn is_flag(argument: &str, flag: &str) -> bool {
-    argument.split(' ').next() == Some(flag)
+    let command = Cli::command();
+    let names = man::names(&command);
+    command.mut_subcommands(|command| match command.get_name() {
+        "check" => settings::shown(command, check::USED),
+        "cleanup" => settings::shown(command, cleanup::USED),
+        "man" | "help" => command.mut_arg("command", |arg| {
+            arg.value_parser(PossibleValuesParser::new(names.clone()))
+        }),
+        _ => command,
+    })
 }
 
 /// Prints one line on standard error, and returns the exit code for invalid usage.
 fn refuse(reason: &impl Display) -> ExitCode {
-    eprintln!("nodepulse: {reason}");
+    print_error(&format!("nodepulse: {reason}"));
     ExitCode::from(USAGE)
+}
+
+/// Prints one line on standard error, and returns the exit code for a runtime failure.
+fn fail(reason: &impl Display) -> ExitCode {
+    print_error(&format!("nodepulse: {reason}"));
+    ExitCode::FAILURE
+}
+
+/// Prints text on standard error, if anything can be printed there.
+fn print_error(text: &str) {
+    let _unseen = writeln!(io::stderr(), "{text}");
 }
 
 #[cfg(test)]
@@ -173,7 +161,7 @@ mod tests {
                 text.contains(&flag) || text.contains(&flag.replace("config`", "config FILE`"));
             assert!(named, "{flag}");
         }
-        for command in all.get_subcommands() {
+        for command in all.get_subcommands().filter(|of| !of.is_hide_set()) {
             let name = command.get_name();
             let named =
                 text.contains(&format!("| `{name}`")) || text.contains(&format!("| `{name} "));

@@ -44,11 +44,12 @@ pub use choices::{
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use live::ConfigChanges;
+pub(crate) use nearest::similar;
 pub use spec::{
     Flag, Form, Json, KeySpec, KubeletKey, Names, Preset, Reload, Scalar, SignalPreset,
 };
 pub(crate) use table::key;
-pub use table::{KEYS, Overrides, SERVER_KEYS};
+pub use table::{HEADINGS, KEYS, Overrides, SERVER_KEYS};
 
 use error::one_line;
 use keys::Keys;

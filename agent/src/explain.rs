@@ -16,11 +16,12 @@ use crate::pressure::Pressure;
 use crate::pressure::change::{PressureChange, PressureReason};
 use crate::pressure::disks::DiskDetails;
 use crate::pressure::evaluate::Evaluator;
+use crate::pressure::kills::IncidentCounts;
 use crate::pressure::oom::Grounds;
 use crate::pressure::sample::Sample;
-use crate::pressure::stall::StallChange;
-use crate::pressure::threshold::{Strength, Threshold, ThresholdValue};
-use crate::reading::{Ground, Resource, Signal, Stall};
+use crate::pressure::stall::{StallChange, StallReading};
+use crate::pressure::threshold::{Strength, Threshold};
+use crate::reading::{Ground, Resource, Signal};
 use crate::units::Bytes;
 
 mod disks;
@@ -28,11 +29,17 @@ mod disks;
 /// Number of recorded changes of all conditions; the oldest is dropped first.
 const CHANGES: usize = 64;
 
+/// Why a condition of which nothing was known is False.
+const READABLE: &str = "its source can be read, and no threshold is exceeded";
+
+/// Number of recorded samples of each signal.
+const SAMPLES: usize = 4;
+
 /// Recorded samples and changes.
 #[derive(Debug, Default)]
 pub struct Journal {
-    /// The last sample of each signal, with its time.
-    samples: BTreeMap<Signal, (Sample, BootNanos)>,
+    /// The last samples of each signal with their times, the newest first.
+    samples: BTreeMap<Signal, VecDeque<(Sample, BootNanos)>>,
     changes: VecDeque<JournalEntry>,
 }
 
@@ -52,8 +59,10 @@ pub struct CurrentState<'a> {
     pub node: &'a str,
     /// Thresholds and states.
     pub evaluator: &'a Evaluator,
-    /// States of the stalls.
-    pub stalls: &'a BTreeMap<Stall, Pressure>,
+    /// States and last samples of the stalls.
+    pub stalls: &'a [StallReading],
+    /// Recent OOM incidents in pods, if they are counted.
+    pub kills: Option<IncidentCounts>,
     /// The conditions in the last answer of the API server; `None` before the first.
     pub on_node: Option<&'a [Condition]>,
     /// Unhealthy disks, and disks that are not watched.
@@ -74,13 +83,18 @@ impl Journal {
     /// Records samples.
     pub fn record_samples(&mut self, samples: &[Sample], now: BootNanos) {
         for sample in samples {
-            self.samples.insert(sample.signal(), (*sample, now));
+            let samples = self.samples.entry(sample.signal()).or_default();
+            samples.truncate(SAMPLES - 1);
+            samples.push_front((*sample, now));
         }
     }
 
     /// Records a state change of a resource.
     pub fn record_change(&mut self, change: &PressureChange, at: SystemTime) {
-        let why = describe(&change.reason);
+        let why = match (change.from, change.to) {
+            (Pressure::Unknown, Pressure::Normal) => READABLE.to_owned(),
+            _ => describe(&change.reason),
+        };
         self.push(
             Ground::Resource(change.resource),
             (change.from, change.to),
@@ -92,6 +106,7 @@ impl Journal {
     /// Records a state change of a stall.
     pub fn record_stall_change(&mut self, change: &StallChange, at: SystemTime) {
         let why = match change.to {
+            Pressure::Normal if change.from == Pressure::Unknown => READABLE.to_owned(),
             Pressure::Unknown => "the pressure file cannot be read".to_owned(),
             Pressure::Normal => {
                 "the threshold was not exceeded for the transition period".to_owned()
@@ -184,6 +199,20 @@ impl Journal {
             .map(|threshold| self.signal(threshold, current.now.boot))
             .collect();
         insert("signals", Value::Array(signals));
+        let of_condition = current.stalls.iter();
+        let of_condition =
+            of_condition.filter(|reading| grounds.contains(&Ground::Stall(reading.stall)));
+        let stalls: Vec<Value> = of_condition
+            .map(|reading| stall(reading, current.now.boot))
+            .collect();
+        if !stalls.is_empty() {
+            insert("stalls", Value::Array(stalls));
+        }
+        if condition.type_ == NodepulseCondition::FrequentOomKills.type_()
+            && let Some(counts) = current.kills
+        {
+            insert("kills", kills(counts));
+        }
         let causes = grounds.iter().filter_map(|ground| match ground {
             Ground::Resource(resource) => current.evaluator.cause(*resource),
             Ground::Stall(_) => None,
@@ -209,6 +238,8 @@ impl Journal {
             && let Some(end) = earliest_end(&grounds, current)
         {
             insert("endsNotBefore", json!((current.time)(end)));
+            let left = end.duration_since(current.now.wall).unwrap_or_default();
+            insert("endsInSeconds", json!(left.as_secs()));
         }
         Value::Object(explanation)
     }
@@ -221,7 +252,8 @@ impl Journal {
                 Strength::Soft => "soft",
             },
         });
-        let more = match self.samples.get(&threshold.signal) {
+        let mut samples = self.samples.get(&threshold.signal).into_iter().flatten();
+        let more = match samples.next() {
             Some((Sample::Read(reading), at)) => json!({
                 "available": reading.available,
                 "capacity": reading.capacity,
@@ -240,22 +272,64 @@ impl Journal {
             explanation.extend(more);
             let computed = self.computation(threshold);
             explanation.extend(computed.map(|how| ("computed".to_owned(), json!(how))));
+            let before: Vec<Value> = samples.filter_map(|past| earlier(past, now)).collect();
+            if !before.is_empty() {
+                explanation.insert("before".to_owned(), Value::Array(before));
+            }
         }
         explanation
     }
 
-    /// How a threshold with a cap is computed from the capacity.
+    /// How a threshold is computed from the capacity.
     fn computation(&self, threshold: &Threshold) -> Option<String> {
-        match (threshold.value, self.samples.get(&threshold.signal)?) {
-            (ThresholdValue::Capped { .. }, (Sample::Read(reading), _))
-                if threshold.signal.is_in_bytes() =>
-            {
-                let capacity = Bytes::from_bytes(reading.capacity);
-                threshold.value.computation(capacity)
+        let (signal, value) = (threshold.signal, threshold.value);
+        match self.samples.get(&signal)?.front()? {
+            (Sample::Read(reading), _) if signal.is_in_bytes() => {
+                value.computation(Bytes::from_bytes(reading.capacity))
             }
-            _ => None,
+            (Sample::Read(reading), _) => value.computation_of_count(reading.capacity),
+            (Sample::Absent(_) | Sample::Missing(_), _) => None,
         }
     }
+}
+
+/// A sample before the last one.
+fn earlier((sample, at): &(Sample, BootNanos), now: BootNanos) -> Option<Value> {
+    match sample {
+        Sample::Read(reading) => Some(json!({
+            "available": reading.available,
+            "secondsAgo": now.since(*at).as_secs(),
+        })),
+        Sample::Absent(_) | Sample::Missing(_) => None,
+    }
+}
+
+/// The averages of a stall, in percent of the time.
+fn stall(reading: &StallReading, now: BootNanos) -> Value {
+    let percent = |value: f32| (f64::from(value) * 100.0).round() / 100.0;
+    let mut explanation = json!({
+        "of": reading.stall.of.as_str(),
+        "kind": reading.stall.kind.as_str(),
+        "threshold": percent(reading.threshold),
+    });
+    if let (Value::Object(explanation), Some((sample, at))) = (&mut explanation, reading.last) {
+        explanation.extend([
+            ("avg10".to_owned(), json!(percent(sample.avg10))),
+            ("avg60".to_owned(), json!(percent(sample.avg60))),
+            ("secondsAgo".to_owned(), json!(now.since(at).as_secs())),
+        ]);
+    }
+    explanation
+}
+
+fn kills(counts: IncidentCounts) -> Value {
+    json!({
+        "incidents": counts.incidents,
+        "incidentsThreshold": counts.limits.incidents,
+        "pods": counts.pods,
+        "podsThreshold": counts.limits.pods,
+        "windowSeconds": counts.limits.window.as_secs(),
+    })
 }
 
 /// The earliest end of a True condition.
@@ -263,7 +337,10 @@ fn earliest_end(grounds: &[Ground], current: CurrentState<'_>) -> Option<SystemT
     let exceeded = grounds.iter().filter_map(|ground| {
         let pressure = match ground {
             Ground::Resource(resource) => current.evaluator.pressure(*resource),
-            Ground::Stall(stall) => *current.stalls.get(stall)?,
+            Ground::Stall(stall) => {
+                let mut stalls = current.stalls.iter();
+                stalls.find(|reading| reading.stall == *stall)?.pressure
+            }
         };
         match pressure {
             Pressure::UnderPressure { last_exceeded } => Some(last_exceeded),
@@ -361,8 +438,10 @@ pub fn amount(signal: Signal, n: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pressure::kills::FrequentOom;
+    use crate::pressure::stall::StallSample;
     use crate::pressure::{Policy, SlowDisks};
-    use crate::reading::{Reading, StallKind, StallOf};
+    use crate::reading::{Reading, Stall, StallKind, StallOf};
 
     const PERIOD: Duration = Duration::from_mins(5);
 
@@ -417,13 +496,33 @@ mod tests {
             conditions: vec![
                 condition("MemoryPressure", Status::True),
                 condition("Ready", Status::True),
+                condition("MemoryStallPressure", Status::False),
+                condition("FrequentOOMKills", Status::False),
             ],
             ..NodeStatus::default()
+        };
+        let sample = StallSample {
+            avg10: 1.25,
+            avg60: 0.5,
         };
         let current = CurrentState {
             node: "worker-1",
             evaluator: &evaluator,
-            stalls: &BTreeMap::new(),
+            stalls: &[StallReading {
+                stall: Stall::new(StallOf::Node, StallKind::Memory),
+                pressure: Pressure::Normal,
+                threshold: 15.0,
+                last: Some((sample, at(21).boot)),
+            }],
+            kills: Some(IncidentCounts {
+                incidents: 3,
+                pods: 2,
+                limits: FrequentOom {
+                    incidents: 5,
+                    pods: 3,
+                    window: Duration::from_mins(10),
+                },
+            }),
             on_node: None,
             disks: &Disks::default(),
             disk_details: &[],
@@ -433,25 +532,31 @@ mod tests {
             time: seconds,
         };
         let explained = journal.explain(&status, current);
+        let before = json!([
+            { "available": 99, "secondsAgo": 15 },
+            { "available": 500, "secondsAgo": 25 },
+        ]);
         let expected = json!({
             "type": "MemoryPressure", "status": "True", "reason": "Reason", "message": "message",
             "since": "1000",
             "signals": [{
                 "signal": "memory.available", "strength": "hard", "available": 400,
                 "capacity": 1_000, "threshold": 100, "below": false, "secondsAgo": 5,
+                "computed": "10% of 1000", "before": before,
             }, {
                 "signal": "memory.available", "strength": "soft", "available": 400,
                 "capacity": 1_000, "threshold": 50, "below": false, "secondsAgo": 5,
-                "computed": "min(10% of 1000, 50)",
+                "computed": "min(10% of 1000, 50)", "before": before,
             }],
             "because": ["memory.available was 99, below the threshold 100"],
             "changes": [
                 { "at": "1010", "from": "False", "to": "True",
                   "why": "memory.available was 99, below the threshold 100" },
                 { "at": "1000", "from": "Unknown", "to": "False",
-                  "why": "no threshold was exceeded for the whole transition period" },
+                  "why": "its source can be read, and no threshold is exceeded" },
             ],
             "endsNotBefore": "1310",
+            "endsInSeconds": 285,
         });
         assert_eq!(explained["conditions"][0], expected);
         let ready = &explained["conditions"][1];
@@ -462,6 +567,27 @@ mod tests {
             "True is the healthy status"
         );
         assert_eq!(explained["transitionPeriodSeconds"], 300);
+        let stall = json!([{
+            "of": "node", "kind": "memory", "threshold": 15.0, "avg10": 1.25, "avg60": 0.5,
+            "secondsAgo": 4,
+        }]);
+        assert_eq!(explained["conditions"][2]["stalls"], stall);
+        let kills = json!({
+            "incidents": 3, "incidentsThreshold": 5, "pods": 2, "podsThreshold": 3,
+            "windowSeconds": 600,
+        });
+        assert_eq!(explained["conditions"][3]["kills"], kills);
+    }
+
+    #[test]
+    fn recorded_samples_are_bounded() {
+        let mut journal = Journal::default();
+        for second in 0..100 {
+            journal.record_samples(&[memory(500)], at(second).boot);
+        }
+        let samples = &journal.samples[&Signal::MemoryAvailable];
+        assert_eq!(samples.len(), SAMPLES);
+        assert_eq!(samples[0].1, at(99).boot, "the newest");
     }
 
     #[test]

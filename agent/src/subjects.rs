@@ -18,7 +18,7 @@ use crate::kube_event::{Amendment, Draft, Finding};
 use crate::node_status::{Disks, Facts};
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
-use crate::pressure::kills::FrequentOom;
+use crate::pressure::kills::{FrequentOom, IncidentCounts};
 use crate::pressure::memory_growth::Forecast;
 use crate::pressure::pids::PidLevels;
 use crate::pressure::sample::Sample;
@@ -454,6 +454,13 @@ pub struct Subjects {
     memory_limits: MemoryLimits,
     /// What is saved for the next start.
     pub saved: SavedTimes,
+}
+
+impl Subjects {
+    /// Recent OOM incidents in pods, if they are counted.
+    pub fn oom_incidents(&self, now: BootNanos) -> Option<IncidentCounts> {
+        self.frequent_kills.as_ref().map(|kills| kills.counts(now))
+    }
 }
 
 /// Everything that the subjects need at start. With it and the inputs, a run can be replayed.

@@ -137,9 +137,12 @@ async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() 
     let explained = Process::output(Some(&agent), &["explain", "PIDPressure"]).await;
     assert_eq!(explained.code, Some(0), "{explained:?}");
     let first = explained.stdout.lines().next().unwrap();
-    assert_eq!(first, "PIDPressure is True (KubeletHasInsufficientPID)");
+    let expected = "PIDPressure is True (KubeletHasInsufficientPID) since ";
+    assert!(first.starts_with(expected), "{first}");
     for words in [
         "cause: pid.available was",
+        "available (",
+        "below the threshold ",
         "earliest end",
         "Unknown to True",
     ] {
@@ -147,7 +150,14 @@ async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() 
     }
     let unknown = Process::output(Some(&agent), &["explain", "PidPressure"]).await;
     assert_eq!(unknown.code, Some(2), "{unknown:?}");
-    assert!(unknown.stderr.contains("MemoryPressure"), "{unknown:?}");
+    let meant = "did you mean PIDPressure?";
+    assert!(unknown.stderr.contains(meant), "{unknown:?}");
+    let absent = Process::output(Some(&agent), &["explain", "PIDsLow"]).await;
+    assert_eq!(absent.code, Some(2), "{absent:?}");
+    assert!(
+        absent.stderr.contains("it has MemoryPressure"),
+        "{absent:?}"
+    );
     let all = Process::output(Some(&agent), &["explain", "-o", "json"]).await;
     let all: Value = serde_json::from_str(&all.stdout).unwrap();
     assert_eq!(all["node"], "worker-1");

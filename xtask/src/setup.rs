@@ -47,6 +47,14 @@ const PACKAGE_PROGRAMS: &[Program] = &[("rpm", "rpm")];
 /// What only `cargo xtask test alarms --all` needs.
 const ALARMS_PROGRAMS: &[Program] = &[("containerd", "containerd"), ("ctr", "containerd")];
 
+/// What the tests of completions and manual pages run.
+const SHELL_PROGRAMS: &[Program] = &[
+    ("zsh", "zsh"),
+    ("fish", "fish"),
+    ("man", "man-db"),
+    ("mandoc", "mandoc"),
+];
+
 #[derive(clap::Args)]
 pub struct Args {
     /// Only print what is installed; exit 1 if something is missing
@@ -68,7 +76,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     }
     let mut complete = true;
     let for_vm = args.vm.then(|| packages(VM_PROGRAMS));
-    let for_tests = [promtool::step()?, helm::step()?, packages(PACKAGE_PROGRAMS)];
+    let for_tests = [
+        promtool::step()?,
+        helm::step()?,
+        packages(PACKAGE_PROGRAMS),
+        packages(SHELL_PROGRAMS),
+    ];
     for step in steps(&repo)?.into_iter().chain(for_tests).chain(for_vm) {
         complete &= step.present;
         let state = if step.present { "present" } else { "missing" };
@@ -83,13 +96,15 @@ pub fn all(repo: &Repo) -> Result<()> {
 }
 
 /// What `cargo xtask test` needs. Without promtool, tests of the alerts are skipped; without Helm,
-/// those of the chart; without rpm, those of its package.
+/// those of the chart; without rpm, those of its package; without other shells and `man`, those of
+/// completions and manual pages.
 pub fn for_tests(repo: &Repo) -> Result<()> {
     all(repo)?;
     let steps = [
         (promtool::step()?, "alerts"),
         (helm::step()?, "chart"),
         (packages(PACKAGE_PROGRAMS), "rpm package"),
+        (packages(SHELL_PROGRAMS), "completions and manual pages"),
     ];
     for (step, tests) in steps {
         if let Err(err) = install(repo, [step]) {

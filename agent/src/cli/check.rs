@@ -3,14 +3,14 @@
 //! Programs are attached and detached again, and triggers are set and removed. A missing capability
 //! is reported.
 
-#![expect(clippy::print_stdout, reason = "the output of the command")]
-
 use std::process::ExitCode;
 
 use clap::Args;
 
 use super::settings::{Settings, configuration_and_runtime};
+use super::terminal::{Style, print};
 use super::{Output, refuse};
+use crate::config::{KeySpec, key};
 
 mod cluster;
 mod host;
@@ -21,6 +21,24 @@ use report::Verdict;
 
 /// Exit code if an item is missing that the configured mode requires.
 const MISSING: u8 = 3;
+
+/// Keys whose flags matter here.
+pub const USED: &[&KeySpec] = &[
+    &key::mode.spec,
+    &key::kubeconfig.spec,
+    &key::node_name.spec,
+    &key::register_node.spec,
+    &key::allow_ready_without_runtime.spec,
+    &key::eviction_hard.spec,
+    &key::system_reserved.spec,
+    &key::kube_reserved.spec,
+    &key::reserved_system_cpus.spec,
+    &key::cgroup_root.spec,
+    &key::cgroup_driver.spec,
+    &key::root_directory.spec,
+    &key::kernel_tier.spec,
+    &key::state_directory.spec,
+];
 
 /// Flags of `check`.
 #[derive(Debug, Args)]
@@ -48,12 +66,13 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(of_cluster) => items.extend(of_cluster),
         Err(err) => return refuse(&err),
     }
-    match arguments.output {
-        Output::Text => items.iter().for_each(|item| println!("{item}")),
-        Output::Json => println!("{}", report::json(&items)),
-    }
+    let text = match arguments.output {
+        Output::Text => report::text(&items, Style::of_stdout()),
+        Output::Json => format!("{}\n", report::json(&items)),
+    };
+    let printed = print(&text);
     if items.iter().any(|item| item.verdict == Verdict::Missing) {
         return ExitCode::from(MISSING);
     }
-    ExitCode::SUCCESS
+    printed
 }

@@ -18,7 +18,7 @@ use crate::api::companion::{self, Removed};
 use crate::api::node_list::NodeList;
 use crate::api::stale::{StaleRule, is_in_node_mode};
 use crate::api::{ApiError, Client, Disposition, Refusal};
-use crate::config::key;
+use crate::config::{KeySpec, key};
 use crate::escape::escape;
 use crate::node_status::Taint;
 use crate::node_status::nodepulse_condition::NodepulseCondition;
@@ -27,6 +27,13 @@ mod stale;
 
 /// For each request.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Keys whose flags matter here.
+pub const USED: &[&KeySpec] = &[
+    &key::kubeconfig.spec,
+    &key::node_name.spec,
+    &key::state_directory.spec,
+];
 
 /// Flags of `cleanup`.
 #[derive(Debug, Args)]
@@ -40,8 +47,9 @@ pub struct Arguments {
     /// Remove only taints. With --all-nodes: report Nodes that fail, but exit 0.
     #[arg(long, action = ArgAction::SetTrue)]
     taints_only: bool,
-    /// Clean every Node of the cluster whose agent does not exist any more: it has not renewed its
-    /// conditions for this time, although the kubelet is alive. Example: 30m.
+    /// Clean every Node of the cluster whose agent does not exist any more.
+    ///
+    /// It has not renewed its conditions for this time, although the kubelet is alive. Example: 30m.
     #[arg(
         long,
         value_name = "DURATION",
@@ -89,7 +97,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Ok(None) => {
                 return refuse(
                     &"kubeconfig: not set, and this is not a pod with a service account; \
-                      example: --kubeconfig /etc/kubernetes/admin.conf",
+                      example: --kubeconfig ~/.kube/config",
                 );
             }
             Err(err) => return refuse(&err),

@@ -1,13 +1,12 @@
 //! `nodepulse config`: prints and checks the configuration.
 
-#![expect(clippy::print_stdout, reason = "the output of the command")]
-
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 use super::refuse;
 use super::settings::{Settings, configuration, one_of};
+use super::terminal::print;
 use crate::config::{self, key};
 use crate::host::HostRoot;
 use crate::host::meminfo::MeminfoFile;
@@ -55,10 +54,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         },
     };
     match text {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => print(&text),
         Err(err) => refuse(&err),
     }
 }

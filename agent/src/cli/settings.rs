@@ -12,8 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::api::{Client, credentials};
 use crate::config::{
-    self, Config, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Mode, Overrides, Preset, Scalar,
-    key,
+    self, Config, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Mode, Overrides, Scalar, key,
 };
 use crate::escape::escape;
 use crate::file::{self, FileError};
@@ -33,14 +32,17 @@ const MAX_DROP_INS: usize = 256;
 /// Extension of drop-in files.
 const EXTENSION: &str = "yaml";
 
+/// Heading of the flags that name configuration files.
+pub(super) const FILES: &str = "Configuration files";
+
 /// Files of the configuration.
 #[derive(Debug, Args)]
 struct Files {
     /// Configuration file [default: /etc/nodepulse/config.yaml, if it exists].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = FILES)]
     config: Option<PathBuf>,
     /// Kubelet configuration file; its keys apply unless nodepulse's configuration sets them.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = FILES, hide_short_help = true)]
     kubelet_config: Option<PathBuf>,
 }
 
@@ -95,7 +97,10 @@ impl Args for Settings {
 
 /// The flag of a key. Its identifier is the key's name.
 fn flag(spec: &KeySpec) -> Option<Arg> {
-    let arg = Arg::new(spec.name).long(spec.flag_name()).help(help(spec));
+    let arg = Arg::new(spec.name)
+        .long(spec.flag_name())
+        .help_heading(spec.heading)
+        .hide_short_help(!spec.common);
     let arg = match spec.alias {
         Some(alias) => arg.alias(alias),
         None => arg,
@@ -119,14 +124,15 @@ fn flag(spec: &KeySpec) -> Option<Arg> {
     }
 }
 
-/// The help of a flag, with the default of the key.
-fn help(spec: &KeySpec) -> String {
-    let default = match (spec.flag, spec.preset) {
-        (Flag::Value(_), Preset::Text { text, .. } | Preset::Derived(text)) => text.to_owned(),
-        (Flag::Value(_), Preset::List { texts, .. }) => texts.join(","),
-        _ => return spec.help.to_owned(),
-    };
-    format!("{} [default: {default}]", spec.help)
+/// `command` with only those flags of keys shown that it uses. It accepts the others too, so that it can
+/// be called with the flags of `run`.
+pub(super) fn shown(command: Command, used: &[&KeySpec]) -> Command {
+    command.mut_args(|arg| {
+        let id = arg.get_id().as_str();
+        let is = |spec: &&KeySpec| spec.name == id;
+        let hide = KEYS.iter().any(is) && !used.iter().any(is);
+        arg.hide(hide)
+    })
 }
 
 /// A parser for a key with a closed set of values, for help, errors and completion.

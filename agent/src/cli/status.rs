@@ -1,22 +1,25 @@
 //! `nodepulse status` and `nodepulse explain`: the node status of the daemon, and its causes.
 
-#![expect(clippy::print_stderr, reason = "errors go to the caller")]
-
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::client::{self, DaemonError};
 use super::settings::{configuration, one_of};
-use super::{Output, USAGE, text};
+use super::terminal::{Style, print};
+use super::{Output, explanation, fail, refuse, text};
 use crate::api::convert;
 use crate::app::Agent;
 use crate::clock::Clock;
 use crate::config::{Config, Overrides, key};
+use crate::node_status::nodepulse_condition::NodepulseCondition;
+use crate::node_status::setters;
+use crate::reading::Resource;
 use crate::serve;
 
 /// Flags that locate the daemon.
@@ -54,13 +57,27 @@ enum StatusFormat {
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
     /// Type of a condition [default: all].
-    #[arg(value_name = "TYPE")]
+    #[arg(value_name = "TYPE", value_parser = PossibleValuesParser::new(condition_types()))]
     type_: Option<String>,
     #[command(flatten)]
     location: DaemonLocation,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Output,
+}
+
+/// The types that a daemon can have in any mode.
+fn condition_types() -> Vec<&'static str> {
+    let companion = NodepulseCondition::ALL.map(NodepulseCondition::type_);
+    let node = Resource::ALL
+        .into_iter()
+        .filter_map(setters::condition_type);
+    let node = node.filter(|type_| !companion.contains(type_));
+    companion
+        .into_iter()
+        .chain(node)
+        .chain([setters::ready::TYPE])
+        .collect()
 }
 
 impl DaemonLocation {
@@ -81,15 +98,15 @@ pub fn status(arguments: StatusArguments) -> ExitCode {
     };
     let config = match configuration(&overrides) {
         Ok(loaded) => loaded.config,
-        Err(reason) => return refuse(&reason, USAGE),
+        Err(reason) => return refuse(&reason),
     };
     let status = match client::get(&config.state_directory, "/v1/status") {
         Ok(status) => status,
         Err(DaemonError::NotRunning) => match computed(config) {
             Ok(status) => status,
-            Err(err) => return refuse(&err.to_string(), 1),
+            Err(err) => return fail(&err),
         },
-        Err(DaemonError::Failed(reason)) => return refuse(&reason, 1),
+        Err(DaemonError::Failed(reason)) => return fail(&reason),
     };
     print(&match arguments.output {
         StatusFormat::Yaml => text::yaml(&status),
@@ -109,10 +126,10 @@ fn computed(config: Config) -> io::Result<Value> {
 pub fn explain(arguments: ExplainArguments) -> ExitCode {
     let config = match configuration(&arguments.location.overrides()) {
         Ok(loaded) => loaded.config,
-        Err(reason) => return refuse(&reason, USAGE),
+        Err(reason) => return refuse(&reason),
     };
-    let mut explanation = match client::get(&config.state_directory, "/v1/explain") {
-        Ok(explanation) => explanation,
+    let mut answer = match client::get(&config.state_directory, "/v1/explain") {
+        Ok(answer) => answer,
         Err(DaemonError::NotRunning) => {
             let socket = config.state_directory.join(serve::socket::NAME);
             let reason = format!(
@@ -120,48 +137,36 @@ pub fn explain(arguments: ExplainArguments) -> ExitCode {
                  --state-directory",
                 socket.display()
             );
-            return refuse(&reason, 1);
+            return fail(&reason);
         }
-        Err(DaemonError::Failed(reason)) => return refuse(&reason, 1),
+        Err(DaemonError::Failed(reason)) => return fail(&reason),
     };
     if let Some(type_) = arguments.type_
-        && let Err(known) = keep_only(&mut explanation, &type_)
+        && let Err(present) = keep_only(&mut answer, &type_)
     {
-        let type_: String = type_.chars().take(80).collect();
-        let reason = format!("unknown condition {type_:?}; example: nodepulse explain {known}");
-        return refuse(&reason, USAGE);
+        return refuse(&format!(
+            "TYPE: this daemon has no condition {type_}; it has {}",
+            present.join(", ")
+        ));
     }
     print(&match arguments.output {
-        Output::Text => text::explanation(&explanation),
-        Output::Json => format!("{explanation:#}\n"),
+        Output::Text => explanation::text(&answer, Style::of_stdout()),
+        Output::Json => format!("{answer:#}\n"),
     })
 }
 
-/// Removes all other conditions; `Err` is the type of an existing one.
-fn keep_only(explanation: &mut Value, type_: &str) -> Result<(), String> {
-    let Some(Value::Array(conditions)) = explanation.get_mut("conditions") else {
-        return Err("MemoryPressure".to_owned());
+/// Removes all other conditions; `Err` are the types of those that exist.
+fn keep_only(answer: &mut Value, type_: &str) -> Result<(), Vec<String>> {
+    let Some(Value::Array(conditions)) = answer.get_mut("conditions") else {
+        return Err(Vec::new());
     };
     let of = |condition: &Value| condition.get("type").cloned().unwrap_or_default();
     if conditions.iter().any(|condition| of(condition) == type_) {
         conditions.retain(|condition| of(condition) == type_);
         return Ok(());
     }
-    let first = conditions.first().map(of).unwrap_or_default();
-    Err(first.as_str().unwrap_or("MemoryPressure").to_owned())
-}
-
-fn print(text: &str) -> ExitCode {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
-        // The reader has closed the pipe.
-        Err(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(err) => refuse(&format!("cannot print: {err}"), 1),
-    }
-}
-
-fn refuse(reason: &str, code: u8) -> ExitCode {
-    eprintln!("nodepulse: {reason}");
-    ExitCode::from(code)
+    let present = conditions.iter().map(of);
+    Err(present
+        .filter_map(|type_| Some(type_.as_str()?.to_owned()))
+        .collect())
 }

@@ -1,7 +1,5 @@
 //! `nodepulse version`.
 
-#![expect(clippy::print_stdout, reason = "the output of the command")]
-
 use std::process::ExitCode;
 
 use agent_common::ABI_VERSION;
@@ -9,7 +7,7 @@ use clap::Args;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
-use super::Output;
+use super::{Output, terminal};
 use crate::kernel::object;
 
 /// Flags of `version`.
@@ -20,29 +18,49 @@ pub struct Arguments {
     output: Output,
 }
 
+/// The version of the package.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit that was built; empty if it is unknown.
+const COMMIT: &str = env!("NODEPULSE_COMMIT");
+
 /// Prints the version of the agent and of the eBPF object inside it.
 pub fn print(arguments: &Arguments) -> ExitCode {
-    let version = env!("CARGO_PKG_VERSION");
-    let object = object::embedded().map(|object| (object.len(), sha256(object)));
     match arguments.output {
-        Output::Text => {
-            let object = match object {
-                Some((bytes, sha256)) => {
-                    format!("eBPF object of {bytes} bytes, ABI {ABI_VERSION}, sha256 {sha256}")
-                }
-                None => "built without eBPF".to_owned(),
-            };
-            println!("nodepulse {version} ({object})");
-        }
-        Output::Json => {
-            let object = object.map_or(
-                Value::Null,
-                |(bytes, sha256)| json!({ "abi": ABI_VERSION, "bytes": bytes, "sha256": sha256 }),
-            );
-            println!("{}", json!({ "version": version, "ebpfObject": object }));
-        }
+        Output::Text => print_text(),
+        Output::Json => terminal::print(&format!("{}\n", json())),
     }
-    ExitCode::SUCCESS
+}
+
+/// Prints it in one line, also for `--version`.
+pub(super) fn print_text() -> ExitCode {
+    terminal::print(&format!("nodepulse {}\n", text()))
+}
+
+/// Version, commit and eBPF object in one line.
+fn text() -> String {
+    let commit = match COMMIT {
+        "" => "unknown commit".to_owned(),
+        commit => format!("commit {commit}"),
+    };
+    let object = match object::embedded() {
+        Some(object) => format!(
+            "eBPF object of {} bytes, ABI {ABI_VERSION}, sha256 {}",
+            object.len(),
+            sha256(object)
+        ),
+        None => "built without eBPF".to_owned(),
+    };
+    format!("{VERSION} ({commit}, {object})")
+}
+
+fn json() -> Value {
+    let object = object::embedded().map_or(
+        Value::Null,
+        |object| json!({ "abi": ABI_VERSION, "bytes": object.len(), "sha256": sha256(object) }),
+    );
+    let commit = (!COMMIT.is_empty()).then_some(COMMIT);
+    json!({ "version": VERSION, "commit": commit, "ebpfObject": object })
 }
 
 fn sha256(bytes: &[u8]) -> String {

@@ -9,6 +9,15 @@ pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> &'a str {
         .unwrap_or_default()
 }
 
+/// The nearest known name, unless it differs in more than about a third of its letters: then another
+/// one was meant.
+pub fn similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let nearest = nearest(name, known);
+    let letters = nearest.chars().count();
+    let edits = distance(&name.to_lowercase(), &nearest.to_lowercase());
+    (letters > 0 && edits <= letters.div_ceil(3)).then_some(nearest)
+}
+
 /// The Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
@@ -31,6 +40,22 @@ fn distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_differs_much_is_not_similar() {
+        let known = ["--kubeconfig", "--config", "-o"];
+        let rows = [
+            ("--kubeconifg", Some("--kubeconfig")),
+            ("--KUBECONFIG", Some("--kubeconfig")),
+            ("--confg", Some("--config")),
+            ("--verbose", None),
+            ("", None),
+        ];
+        for (name, expected) in rows {
+            assert_eq!(similar(name, &known), expected, "{name:?}");
+        }
+        assert_eq!(similar("a", &[]), None);
+    }
 
     #[test]
     fn distances_count_edits() {

@@ -24,6 +24,10 @@ pub struct KeySpec {
     pub flag: Flag,
     /// Another name of the flag: the kubelet's.
     pub alias: Option<&'static str>,
+    /// Heading of the flag in help; empty without a flag.
+    pub heading: &'static str,
+    /// Whether the short help shows the flag.
+    pub common: bool,
     /// A second environment variable, below the one of [`KeySpec::variable`].
     pub other_variable: Option<&'static str>,
     /// Whether a `KubeletConfiguration` has the key.
@@ -290,6 +294,8 @@ impl<T> Key<T> {
             reload: Reload::Restart,
             flag: Flag::None,
             alias: None,
+            heading: "",
+            common: false,
             other_variable: None,
             kubelet: KubeletKey::No,
             help,
@@ -311,6 +317,8 @@ impl<T> Key<T> {
         example(example: &'static str) example = example;
         flag(value_name: &'static str) flag = Flag::Value(value_name);
         switch() flag = Flag::Switch;
+        heading(heading: &'static str) heading = heading;
+        common() common = true;
         alias(alias: &'static str) alias = Some(alias);
         other_variable(variable: &'static str) other_variable = Some(variable);
         live() reload = Reload::Live;

@@ -49,6 +49,26 @@ const HARD_COMPANION: &[SignalPreset] = &[
     ("pid.available", "10%", EARLIER),
 ];
 
+/// Headings of flags, in the order of help.
+const NODE: &str = "Node and API server";
+const REGISTRATION: &str = "Registration (node mode)";
+const THRESHOLDS: &str = "Thresholds";
+const CAPACITY: &str = "Capacity (node mode)";
+const HOST: &str = "Host";
+const KERNEL: &str = "Kernel and privileges";
+const SERVICE: &str = "Service and logs";
+
+/// All headings of flags.
+pub const HEADINGS: [&str; 7] = [
+    NODE,
+    REGISTRATION,
+    THRESHOLDS,
+    CAPACITY,
+    HOST,
+    KERNEL,
+    SERVICE,
+];
+
 /// What YAML may read a text as.
 const STRING: &[&str] = &["string"];
 const NUMBER: &[&str] = &["string", "number"];
@@ -238,30 +258,30 @@ keys! {
     mode: Mode = one_of()
         .key("mode", "Write conditions alongside a kubelet, or manage the whole Node")
         .default("companion", "safe alongside a kubelet: writes nothing that a kubelet writes")
-        .flag("MODE");
+        .flag("MODE").heading(NODE).common();
     kubeconfig: PathBuf = PATH
         .key("kubeconfig", "Kubeconfig for the API server; without it nothing is sent, except in a pod")
         .details("A pod uses its service account if this is not set.")
-        .example("/etc/nodepulse/kubeconfig").flag("FILE");
+        .example("/etc/nodepulse/kubeconfig").flag("FILE").heading(NODE).common();
     node_name: String = TEXT
         .key("nodeName", "Name of the Node")
         .details("It is converted to lower case, and must be a DNS-1123 subdomain of at most 63 characters.")
         .preset(Preset::Derived("`NODE_NAME`, else the host name"))
-        .example("worker-1").other_variable("NODE_NAME").flag("NAME");
+        .example("worker-1").other_variable("NODE_NAME").flag("NAME").heading(NODE).common();
     node_ip: Vec<std::net::IpAddr> = Type::text(STRING, "one or two addresses", "", checks::node_ips)
         .key("nodeIP", "Addresses of the node: one, or one of each family")
         .details("`0.0.0.0` or `::` alone selects the family.")
         .preset(Preset::Derived("from the host name, else the default route"))
-        .example("192.0.2.10,2001:db8::10").live().flag("IP[,IP]");
+        .example("192.0.2.10,2001:db8::10").live().flag("IP[,IP]").heading(REGISTRATION);
     node_labels: String = Type::text(&["string", "number", "boolean"], "text", "", checks::any)
         .map(LABELS, "nodeLabels", "Labels of a new Node")
         .details("Under `kubernetes.io` and `k8s.io` only those that a node may set on itself.")
-        .example("{example.com/rack: r7}").flag("KEY=VALUE,…");
+        .example("{example.com/rack: r7}").flag("KEY=VALUE,…").heading(REGISTRATION);
     register_with_taints: String = Key::new(
             Form::Taints, checks::any, "registerWithTaints", "Taints of a new Node"
         )
         .example("[{key: dedicated, value: edge, effect: NoSchedule}]").kubelet()
-        .flag("KEY=VALUE:EFFECT,…");
+        .flag("KEY=VALUE:EFFECT,…").heading(REGISTRATION);
     conditions: bool = BOOLEAN
         .map(CONDITIONS, "conditions", "Companion mode: which of nodepulse's conditions are written")
         .details("A condition that is turned off is removed from the Node.")
@@ -284,21 +304,21 @@ keys! {
         .separator('<')
         .preset(Preset::Signals { node: HARD_NODE, companion: HARD_COMPANION })
         .example("{memory.available: 100Mi, nodefs.available: 10%}").live().kubelet()
-        .flag("SIGNAL<VALUE,…");
+        .flag("SIGNAL<VALUE,…").heading(THRESHOLDS);
     eviction_soft: String = THRESHOLD
         .map(SIGNALS, "evictionSoft",
              "Soft eviction thresholds, which reserve nothing; each requires a grace period")
-        .separator('<').example("{memory.available: 10%}").live().kubelet().flag("SIGNAL<VALUE,…");
+        .separator('<').example("{memory.available: 10%}").live().kubelet().flag("SIGNAL<VALUE,…").heading(THRESHOLDS);
     eviction_soft_grace_period: Duration = DURATION
         .map(SIGNALS, "evictionSoftGracePeriod",
              "Grace periods of soft thresholds; they do not delay conditions")
         .details("The key is accepted so that a file can be shared with a kubelet, where it delays evictions.")
-        .example("{memory.available: 1m30s}").live().kubelet().flag("SIGNAL=DURATION,…");
+        .example("{memory.available: 1m30s}").live().kubelet().flag("SIGNAL=DURATION,…").heading(THRESHOLDS);
     eviction_minimum_reclaim: String = RECLAIM
         .map(SIGNALS, "evictionMinimumReclaim",
              "Amount by which a signal must exceed its threshold again")
         .details("Until then, the condition does not become False.")
-        .example("{nodefs.available: 500Mi}").live().kubelet().flag("SIGNAL=VALUE,…");
+        .example("{nodefs.available: 500Mi}").live().kubelet().flag("SIGNAL=VALUE,…").heading(THRESHOLDS);
     merge_default_eviction_settings: bool = BOOLEAN
         .key("mergeDefaultEvictionSettings", "Keep the default of each signal that `evictionHard` omits")
         .default("true", "omitted signals keep their defaults").live().kubelet();
@@ -306,21 +326,21 @@ keys! {
         .key("evictionPressureTransitionPeriod",
              "How long a condition stays True after its threshold is no longer exceeded")
         .details("A restart of the agent does not prolong it.")
-        .default("5m", KUBELET).live().kubelet().flag("DURATION");
+        .default("5m", KUBELET).live().kubelet().flag("DURATION").heading(THRESHOLDS);
     register_node: bool = BOOLEAN
         .key("registerNode", "Create the Node if it does not exist")
-        .default("true", KUBELET).kubelet().flag("BOOL");
+        .default("true", KUBELET).kubelet().flag("BOOL").heading(REGISTRATION);
     provider_id: String = TEXT
         .key("providerID", "`spec.providerID` of a new Node")
-        .example("metal://rack-7/host-3").kubelet().flag("ID");
+        .example("metal://rack-7/host-3").kubelet().flag("ID").heading(REGISTRATION);
     enable_controller_attach_detach: bool = BOOLEAN
         .key("enableControllerAttachDetach", "Let the controller manager attach and detach volumes")
         .details("`false` omits the annotation that it reads.")
-        .default("true", KUBELET).kubelet().flag("BOOL");
+        .default("true", KUBELET).kubelet().flag("BOOL").heading(REGISTRATION);
     node_status_update_frequency: Option<Duration> = PERIOD
         .key("nodeStatusUpdateFrequency", "Interval at which the node status is computed")
         .details("A changed status is then sent; a condition that becomes True is sent at once.")
-        .default("10s", KUBELET).kubelet().flag("DURATION");
+        .default("10s", KUBELET).kubelet().flag("DURATION").heading(REGISTRATION);
     node_status_report_frequency: Option<Duration> = PERIOD
         .key("nodeStatusReportFrequency", "Interval at which an unchanged status is sent")
         .details("If only `nodeStatusUpdateFrequency` is set, its value applies to both.")
@@ -331,10 +351,10 @@ keys! {
         .default("40", KUBELET).kubelet();
     max_pods: Option<u32> = COUNT
         .key("maxPods", "Maximum number of pods (capacity `pods`)")
-        .default("110", KUBELET).live().kubelet().flag("NUMBER");
+        .default("110", KUBELET).live().kubelet().flag("NUMBER").heading(CAPACITY);
     pods_per_core: Option<u32> = COUNT
         .key("podsPerCore", "Maximum number of pods per core; 0 means no limit")
-        .default("0", KUBELET).example("10").live().kubelet().flag("NUMBER");
+        .default("0", KUBELET).example("10").live().kubelet().flag("NUMBER").heading(CAPACITY);
     port: Option<u16> = PORT
         .key("port", "Port in the Node's `daemonEndpoints`; nodepulse does not listen on it")
         .example("10250").live();
@@ -350,29 +370,29 @@ keys! {
         .map(RESERVED, "systemReserved", "Resources reserved for the system, subtracted from allocatable")
         .details("`pid` is accepted without effect. Node mode does not start if more processors or \
                   memory (including `evictionHard`) are reserved than exist.")
-        .example("{cpu: 500m, memory: 1Gi}").live().kubelet().flag("NAME=QUANTITY,…");
+        .example("{cpu: 500m, memory: 1Gi}").live().kubelet().flag("NAME=QUANTITY,…").heading(CAPACITY);
     kube_reserved: Quantity = QUANTITY
         .map(RESERVED, "kubeReserved", "Resources reserved for Kubernetes, subtracted from allocatable")
         .details("They are added to `systemReserved`.")
-        .example("{cpu: 500m, memory: 1Gi}").live().kubelet().flag("NAME=QUANTITY,…");
+        .example("{cpu: 500m, memory: 1Gi}").live().kubelet().flag("NAME=QUANTITY,…").heading(CAPACITY);
     reserved_system_cpus: Option<u64> = Type::text(NUMBER, "list of CPUs", r"^[0-9, -]*$", checks::cpus)
         .key("reservedSystemCPUs", "CPUs reserved for the system and Kubernetes")
         .details("Their number replaces the reservations of `cpu`.")
-        .example("0-3,8").alias("reserved-cpus").live().kubelet().flag("CPUS");
+        .example("0-3,8").alias("reserved-cpus").live().kubelet().flag("CPUS").heading(CAPACITY);
     take_over: bool = BOOLEAN
         .key("takeOver", "Start although a kubelet appears to manage this node")
         .details("Only node mode checks that.")
-        .default("false", "two agents on one Node overwrite each other").switch();
+        .default("false", "two agents on one Node overwrite each other").switch().heading(NODE);
     allow_ready_without_runtime: bool = BOOLEAN
         .key("allowReadyWithoutRuntime", "Report Ready without a container runtime")
         .details("A new Node gets a taint.")
-        .default("false", "containers cannot run without a runtime").live().switch();
+        .default("false", "containers cannot run without a runtime").live().switch().heading(NODE);
     runtime_endpoint: () = Type::text(STRING, "`none`", "^none$", checks::no_runtime)
         .key("runtime.endpoint", "Container runtime; there is no client for one yet")
         .default("none", "nodepulse does not use a container runtime").live();
     cgroup_root: PathBuf = DIRECTORY
         .key("cgroupRoot", "Parent of the pods cgroup")
-        .default("/", KUBELET).kubelet_empty_is_unset().flag("PATH");
+        .default("/", KUBELET).kubelet_empty_is_unset().flag("PATH").heading(HOST);
     cgroup_driver: CgroupDriver = one_of()
         .key("cgroupDriver", "The kubelet's cgroup driver, which names the pods cgroup")
         .details("Its name is `kubepods.slice` or `kubepods`. If unset, the one that contains processes is used until \
@@ -380,18 +400,18 @@ keys! {
                   used; if both exist, the one that contains processes, otherwise `kubepods.slice`, with \
                   one warning.")
         .preset(Preset::Derived("detected"))
-        .example("systemd").kubelet_empty_is_unset().flag("DRIVER");
+        .example("systemd").kubelet_empty_is_unset().flag("DRIVER").heading(HOST);
     enforce_node_allocatable: Enforced = one_of()
         .list("enforceNodeAllocatable", "With `pods`, thresholds apply to the pods cgroup too")
         .details("These are the thresholds of memory and pids; no cgroup is written.")
         .preset(Preset::List { texts: &["pods"], from: KUBELET })
-        .example("[pods]").live().kubelet().flag("NAME,…");
+        .example("[pods]").live().kubelet().flag("NAME,…").heading(THRESHOLDS);
     host_root: PathBuf = DIRECTORY
         .key("hostRoot", "Directory at which the node's `/` is mounted")
         .default("/", "the agent runs on the node itself").example("/host");
     root_directory: PathBuf = DIRECTORY
         .key("rootDirectory", "The kubelet's root directory, on nodefs")
-        .default("/var/lib/kubelet", "the kubelet's --root-dir").flag("DIR");
+        .default("/var/lib/kubelet", "the kubelet's --root-dir").flag("DIR").heading(HOST);
     imagefs_directory: PathBuf = DIRECTORY
         .key("imagefsDirectory", "Directory of the container images; its file system is imagefs")
         .details("If it is on nodefs or does not exist, only the thresholds of nodefs apply.")
@@ -402,7 +422,7 @@ keys! {
     kernel_tier: Tier = one_of()
         .key("kernel.tier", "Source of kernel data: eBPF, kernel log or files")
         .details("`btf` refuses to start without eBPF programs.")
-        .default("auto", "the best tier that the kernel supports").flag("TIER");
+        .default("auto", "the best tier that the kernel supports").flag("TIER").heading(KERNEL).common();
     kernel_probes: ProbeGroup = Type { parse: checks::nearest_of, ..one_of() }
         .list("kernel.probes", "Groups of eBPF programs that may be attached")
         .preset(Preset::List {
@@ -492,14 +512,14 @@ keys! {
         .details("`off` also turns off port 10248.")
         .default("127.0.0.1:20260",
                  "the node itself: metrics are visible to every client of the port")
-        .live().flag("ADDRESS:PORT|off");
+        .live().flag("ADDRESS:PORT|off").heading(SERVICE).common();
     serve_per_pod_metrics: bool = BOOLEAN
         .key("serve.perPodMetrics", "Serve metrics with names of pods: `nodepulse_pod_oom_kills_total`")
         .details("Every client that can reach the port can read them.")
         .default("false", "names of pods are visible to every client of the port").live();
     sandbox: Sandbox = one_of()
         .key("sandbox", "Drop privileges after start-up")
-        .default("auto", "all that the kernel supports, with a warning otherwise").flag("SANDBOX");
+        .default("auto", "all that the kernel supports, with a warning otherwise").flag("SANDBOX").heading(KERNEL);
     state_directory: PathBuf = DIRECTORY
         .key("stateDirectory", "Directory of the state file and the control socket")
         .details("The file `state` (text, one entry a line) is for the next start in the same boot: for \
@@ -508,13 +528,13 @@ keys! {
                   (`exceeded`, nanoseconds since boot, or `never`). Without it, a condition that is True \
                   on the Node is kept for one transition period.")
         .default("/run/nodepulse", "removed at reboot, as the state applies to one boot")
-        .flag("DIR");
+        .flag("DIR").heading(SERVICE);
     log_level: LogLevel = one_of()
         .key("log.level", "Log level")
-        .default("info", "a few lines per hour on an idle node").live().flag("LEVEL");
+        .default("info", "a few lines per hour on an idle node").live().flag("LEVEL").heading(SERVICE).common();
     log_format: LogFormat = one_of()
         .key("log.format", "Log format")
-        .default("text", "readable with `kubectl logs`").example("json").live().flag("FORMAT");
+        .default("text", "readable with `kubectl logs`").example("json").live().flag("FORMAT").heading(SERVICE);
 }
 
 /// Keys of the kubelet's server on port 10250, which nodepulse does not have. They are accepted

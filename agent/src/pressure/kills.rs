@@ -46,6 +46,17 @@ pub struct IncidentWindow<P> {
     kept: KeptTrue,
 }
 
+/// How many incidents are in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IncidentCounts {
+    /// Incidents, up to the limit.
+    pub incidents: usize,
+    /// Different pods, up to the limit.
+    pub pods: usize,
+    /// From when on kills are frequent.
+    pub limits: FrequentOom,
+}
+
 impl<P: PartialEq> IncidentWindow<P> {
     /// Without incidents, and without a source.
     pub const fn new(limits: FrequentOom, transition_period: Duration) -> Self {
@@ -83,6 +94,16 @@ impl<P: PartialEq> IncidentWindow<P> {
     /// How long a window is.
     pub const fn window(&self) -> Duration {
         self.limits.window
+    }
+
+    /// The incidents and pods of the window that ends at `now`, each up to its limit.
+    pub fn counts(&self, now: BootNanos) -> IncidentCounts {
+        let is_recent = |at: BootNanos| now.since(at) <= self.limits.window;
+        IncidentCounts {
+            incidents: self.newest.iter().filter(|at| is_recent(**at)).count(),
+            pods: self.pods.iter().filter(|(_, at)| is_recent(*at)).count(),
+            limits: self.limits,
+        }
     }
 
     /// Records an incident at `at`. They can arrive out of order and late.

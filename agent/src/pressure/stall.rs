@@ -101,6 +101,8 @@ struct StallState {
     source: SourceState,
     /// According to the last sample.
     exceeded: bool,
+    /// The last sample, and when it was read.
+    last: Option<(StallSample, BootNanos)>,
     has_trigger: bool,
     next: NextRead,
 }
@@ -112,10 +114,24 @@ impl StallState {
             kept: KeptTrue::UNREAD,
             source: SourceState::NeverRead,
             exceeded: false,
+            last: None,
             has_trigger,
             next: NextRead::WhenAwake { at: BootNanos(0) },
         }
     }
+}
+
+/// What is known of a stall.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StallReading {
+    /// The stall.
+    pub stall: Stall,
+    /// Whether its condition is in effect.
+    pub pressure: Pressure,
+    /// In percent of the time.
+    pub threshold: f32,
+    /// The last sample, and when it was read.
+    pub last: Option<(StallSample, BootNanos)>,
 }
 
 /// The monitored stalls.
@@ -168,6 +184,16 @@ impl StallBoard {
         let all = self.states.iter();
         all.map(|(stall, state)| (*stall, state.kept.pressure()))
             .collect()
+    }
+
+    /// The last sample of every stall.
+    pub fn readings(&self) -> impl Iterator<Item = StallReading> {
+        self.states.iter().map(|(stall, state)| StallReading {
+            stall: *stall,
+            pressure: state.kept.pressure(),
+            threshold: self.thresholds.of(stall.kind),
+            last: state.last,
+        })
     }
 
     /// The API server had the condition as True when the agent started, which is known since `now`:
@@ -228,6 +254,7 @@ impl StallBoard {
         let threshold = self.thresholds.of(stall.kind);
         let high = |percent: f32| percent >= threshold;
         state.exceeded = sample.is_some_and(|s| high(s.avg60) && (state.exceeded || high(s.avg10)));
+        state.last = sample.map(|sample| (sample, now)).or(state.last);
         state.source = match sample {
             Some(_) => SourceState::Read,
             None => state.source.failed(now),

@@ -173,6 +173,17 @@ impl ThresholdValue {
             }
         }
     }
+
+    /// The same for a capacity in inodes or pids: `10% of 32768`.
+    pub fn computation_of_count(self, capacity: u64) -> Option<String> {
+        match self {
+            Self::Quantity(_) => None,
+            Self::Share(share) => Some(format!("{} of {capacity}", Percent(share))),
+            Self::Capped { share, most } => {
+                Some(format!("min({} of {capacity}, {most})", Percent(share)))
+            }
+        }
+    }
 }
 
 #[expect(

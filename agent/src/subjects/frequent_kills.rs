@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Decision, Effect, FactChange};
 use crate::clock::{BootNanos, Now};
 use crate::pods::PodId;
-use crate::pressure::kills::{FrequentOom, IncidentWindow};
+use crate::pressure::kills::{FrequentOom, IncidentCounts, IncidentWindow};
 use crate::pressure::{Exceeded, Pressure};
 
 /// The frequency of OOM incidents in pods.
@@ -69,6 +69,11 @@ impl FrequentKills {
     /// The next moment at which the condition may become False without an input.
     pub fn due(&self) -> Option<BootNanos> {
         self.window.fall_at()
+    }
+
+    /// The incidents of the window that ends at `now`.
+    pub fn counts(&self, now: BootNanos) -> IncidentCounts {
+        self.window.counts(now)
     }
 
     /// An incident extends the condition; only a change of its status is published.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, DiskInput, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now};
-use crate::pressure::stall::{StallBoard, StallChange, StallSample, StallThresholds};
+use crate::pressure::stall::{StallBoard, StallChange, StallReading, StallSample, StallThresholds};
 use crate::pressure::{Exceeded, Pressure};
 use crate::reading::{Ground, Stall, StallKind, StallOf};
 
@@ -134,6 +134,11 @@ impl StallWatch {
     /// When the threshold of a stall was last exceeded.
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         self.board.exceeded(stall)
+    }
+
+    /// The last sample of every stall.
+    pub fn readings(&self) -> Vec<StallReading> {
+        self.board.readings().collect()
     }
 
     /// A stall can be the first sign of a shortage or of a disk that does not respond. The trigger may

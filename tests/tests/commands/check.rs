@@ -191,14 +191,19 @@ async fn check_prints_one_line_for_each_item_of_the_machine() {
         let lines = check
             .stdout
             .lines()
-            .filter(|line| line[10..].starts_with(name));
+            .filter(|line| line.get(10..).is_some_and(|line| line.starts_with(name)));
         assert!(lines.count() >= 1, "{name}: {check:?}");
     }
     let verdicts = ["ok", "degraded", "missing"];
-    for line in check.stdout.lines() {
+    let (items, summary) = check.stdout.trim_end().rsplit_once("\n\n").unwrap();
+    let counted = summary.split(" missing, ").next().unwrap();
+    assert_eq!(counted, "0", "{summary}");
+    for line in items.lines() {
         let word = line.split_whitespace().next().unwrap();
         assert!(verdicts.contains(&word), "{line:?}");
-        assert_eq!(word != "ok", line.contains("; to do: "), "{line:?}");
+        let no_action = line.contains("no action needed");
+        let has_remedy = line.contains("; to do: ");
+        assert_eq!(word != "ok" && !no_action, has_remedy, "{line:?}");
     }
     assert_eq!(check.code, Some(0), "{check:?}");
 
@@ -230,4 +235,7 @@ async fn check_prints_one_line_for_each_item_of_the_machine() {
         (check.code, &report["verdict"]),
         (Some(3), &json!("missing"))
     );
+    let all = report["items"].as_array().unwrap().iter();
+    let missing = all.filter(|item| item["verdict"] == "missing").count();
+    assert_eq!(report["counts"]["missing"], missing, "{report:#}");
 }

@@ -6,6 +6,10 @@ mod check;
 mod cleanup;
 /// `nodepulse config`.
 mod config;
+/// Shells and viewers of manual pages.
+mod shells;
+/// Help, versions and invalid calls.
+mod usage;
 
 use std::fs;
 use std::path::Path;
@@ -77,7 +81,7 @@ async fn an_invalid_call_is_refused_in_one_line() {
             &["check", "--kubeconfig", &absent],
             ["kubeconfig", "absent", "clusters: ["],
         ),
-        (&["check", "-o", "xml"], ["--output", "xml", "example"]),
+        (&["check", "-o", "xml"], ["--output", "xml", "text, json"]),
         (
             &["config", "validate", "--config", &bad],
             ["maxPods", "many", "maxPods: 110"],
@@ -90,14 +94,14 @@ async fn an_invalid_call_is_refused_in_one_line() {
             &["config", "defaults", "--mode", "both"],
             ["--mode", "both", "companion, node"],
         ),
-        (&["config", "prnt"], ["unknown command", "prnt", "example"]),
+        (&["config", "prnt"], ["unknown command", "prnt", "print"]),
         (
             &["cleanup", "--config", &good],
             ["kubeconfig", "not set", "--kubeconfig"],
         ),
         (
             &["cleanup", "--all-nodes", "--node-name", "a"],
-            ["--all-nodes", "--node-name", "example"],
+            ["--all-nodes", "--node-name", "only one"],
         ),
         (
             &["version", "-o"],

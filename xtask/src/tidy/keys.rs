@@ -35,7 +35,7 @@ const ALLOWED: &[Allowed] = &[
     allowed("agent/src/api/", "providerID", NODE),
     allowed("agent/src/reporting/", "taints", "a step of `run --once`"),
     allowed("agent/src/explain.rs", "conditions", ANSWER),
-    allowed("agent/src/cli/text.rs", "conditions", ANSWER),
+    allowed("agent/src/cli/explanation.rs", "conditions", ANSWER),
     allowed("agent/src/cli/status.rs", "conditions", ANSWER),
     allowed("agent/src/sandbox.rs", "sandbox", "a log message"),
     allowed(

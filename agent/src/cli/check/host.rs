@@ -1,5 +1,6 @@
 //! Cgroups, PSI triggers, reservations, container runtime, clock, and blocked calls.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ pub(super) async fn imagefs(config: &Config) -> Item {
             NAME,
             format!("no separate file system at {images}; the thresholds of nodefs apply"),
         ),
-        Ok(Err(err)) => Item::degraded(NAME, format!("cannot be read: {err}"), &cure),
+        Ok(Err(err)) => Item::degraded(NAME, parted(&err).0, &cure),
         Err(err) => Item::degraded(NAME, format!("cannot be read: {err}"), &cure),
     }
 }
@@ -99,7 +100,7 @@ fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
                 "mount the node's /proc and /sys/fs/cgroup, and set {} to their directory",
                 key::host_root
             );
-            let found = format!("memory.available cannot be read: {err}");
+            let found = format!("memory.available cannot be read: {}", parted(&err).0);
             return Item::missing(NAME, found, cure);
         }
     };
@@ -180,17 +181,20 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
         return vec![Item::ok("pressure stalls (PSI)", found)];
     }
     let absent = pressure_files::absent(config, pods);
-    let useful = pressure_files::useful_triggers(config, &absent);
+    let wanted = pressure_files::useful_triggers(config, &BTreeMap::new());
     let files = pressure_files::files(config, pods);
     let item = |stall: Stall| {
         let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
+        if !wanted.contains(&stall) {
+            return Item::ok(&name, "not watched: its condition is off");
+        }
         if let Some(source) = absent.get(&stall) {
             let found = format!("{}; its condition is omitted", source.why());
             return Item::degraded(&name, found, source.remedy());
         }
         match files.get(&stall) {
-            Some(file) if useful.contains(&stall) => trigger(config, &name, stall, file),
-            Some(_) | None => Item::ok(&name, "not watched: its condition is off"),
+            Some(file) => trigger(config, &name, stall, file),
+            None => Item::ok(&name, "not watched: there is no such file"),
         }
     };
     Stall::ALL.map(item).into()
@@ -200,11 +204,11 @@ fn trigger(config: &Config, name: &str, stall: Stall, file: &HostFile) -> Item {
     let path = file.path().display().to_string();
     match psi::open(file.path(), stall, config.psi.thresholds.of(stall.kind)) {
         Ok(_) => Item::ok(name, format!("trigger on {path}")),
-        Err(err) => Item::degraded(
-            name,
-            format!("no trigger on {path}; the file is read every 10 s instead"),
-            &err.to_string(),
-        ),
+        Err(err) => {
+            let (why, cure) = parted(&err);
+            let found = format!("no trigger on {path}: {why}; it is read every 10 s instead");
+            Item::degraded(name, found, &cure)
+        }
     }
 }
 
@@ -218,10 +222,17 @@ fn container_logs(root: &HostRoot) -> Item {
         Ok(()) => Item::ok(name, format!("no link yet; {later}")),
         Err(err) => Item::degraded(
             name,
-            format!("cannot be read: {err}; {later}"),
+            format!("{}; {later}", parted(&err).0),
             "start the kubelet, and mount this directory read-only into the agent's container",
         ),
     }
+}
+
+/// What an error reports, and the remedy after the first semicolon.
+fn parted(err: &impl std::fmt::Display) -> (String, String) {
+    let text = err.to_string();
+    let (why, cure) = text.split_once("; ").unwrap_or((&text, ""));
+    (why.to_owned(), cure.to_owned())
 }
 
 fn runtime(mode: Mode, runtime: Runtime) -> Item {

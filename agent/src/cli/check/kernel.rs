@@ -11,37 +11,54 @@ use crate::host::HostRoot;
 use crate::kernel::support::Missing;
 use crate::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
 
-/// The use of each capability.
-const CAPABILITIES: [(&[Capability], &str); 5] = [
-    (
-        &[Capability::CAP_BPF, Capability::CAP_SYS_ADMIN],
-        "loads programs",
-    ),
-    (
-        &[Capability::CAP_PERFMON, Capability::CAP_SYS_ADMIN],
-        "attaches them",
-    ),
-    (
-        &[Capability::CAP_DAC_READ_SEARCH],
-        "resolves the cgroup of a kill in one call instead of a walk",
-    ),
-    (
-        &[Capability::CAP_SYS_RESOURCE],
-        "allows shorter PSI trigger windows and locks memory",
-    ),
-    (
-        &[Capability::CAP_SYSLOG],
-        "reads the kernel log if kernel.dmesg_restrict is set and no program reports OOM kills",
-    ),
+/// A capability, or one that includes it, and its use.
+struct Use {
+    any: &'static [Capability],
+    what: &'static str,
+    /// Whether it is of use.
+    when: fn(&Support, Tier) -> bool,
+}
+
+const CAPABILITIES: [Use; 5] = [
+    Use {
+        any: &[Capability::CAP_BPF, Capability::CAP_SYS_ADMIN],
+        what: "loads programs",
+        when: runs_programs,
+    },
+    Use {
+        any: &[Capability::CAP_PERFMON, Capability::CAP_SYS_ADMIN],
+        what: "attaches them",
+        when: runs_programs,
+    },
+    Use {
+        any: &[Capability::CAP_DAC_READ_SEARCH],
+        what: "resolves the cgroup of a kill in one call instead of a walk",
+        when: runs_programs,
+    },
+    Use {
+        any: &[Capability::CAP_SYS_RESOURCE],
+        what: "allows shorter PSI trigger windows and locks memory",
+        when: |_, _| true,
+    },
+    Use {
+        any: &[Capability::CAP_SYSLOG],
+        what: "reads the kernel log if kernel.dmesg_restrict is set",
+        when: |support, tier| tier != Tier::Files && support.kills().is_none(),
+    },
 ];
+
+const fn runs_programs(_: &Support, tier: Tier) -> bool {
+    matches!(tier, Tier::Auto | Tier::Btf)
+}
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let root = HostRoot::new(&config.host_root);
     let release = root.read_string("proc/sys/kernel/osrelease");
     let mut items = vec![kernel(&release.unwrap_or_default()), btf()];
     let tier = config.tier;
-    items.extend(probes(&tried(config), tier));
-    items.push(capabilities());
+    let support = tried(config);
+    items.extend(probes(&support, tier));
+    items.push(capabilities(&support, tier));
     let lockdown = root.read_string("sys/kernel/security/lockdown");
     items.push(lockdown_item(lockdown.as_deref().ok()));
     items
@@ -156,46 +173,56 @@ fn item(probe: Probe, state: &ProbeState, support: &Support, tier: Tier) -> Item
         Probe::DiskComplete => "disk latency is read from /sys/block/*/stat",
         _ => "OOM kills are read from the kernel log or from counters",
     };
-    Item::new(
-        &name,
-        verdict,
-        &format!("not on {attach_point}: {missing}; {instead}"),
-        cure(missing),
-    )
+    let runs = |probe: &Probe| support.attached(*probe);
+    let cure = cure(missing, Probe::ALL.iter().any(runs), verdict);
+    let found = match cure {
+        "" => {
+            format!("not on {attach_point} of this kernel ({missing}), no action needed: {instead}")
+        }
+        _ => format!("not on {attach_point}: {missing}; {instead}"),
+    };
+    Item::new(&name, verdict, &found, cure)
 }
 
-fn cure(missing: &Missing) -> &'static str {
+/// A remedy; empty if what replaces the program is all that this kernel allows. If `others` are
+/// attached, privileges do not lack.
+fn cure(missing: &Missing, others: bool, verdict: Verdict) -> &'static str {
     match missing {
         Missing::Btf { .. } => "boot a kernel with CONFIG_DEBUG_INFO_BTF=y, and mount /sys",
-        Missing::Refused { .. } => {
+        Missing::Refused { .. } if !others => {
             "run as root or with CAP_BPF and CAP_PERFMON, without lockdown=confidentiality"
         }
         Missing::NotBuilt => "install a build with eBPF",
-        Missing::Member { .. } | Missing::Prototype | Missing::TurnedOff => {
-            "none, or boot another kernel"
-        }
+        _ if verdict == Verdict::Missing => "do not require the tier btf, or boot another kernel",
+        Missing::Refused { .. }
+        | Missing::Member { .. }
+        | Missing::Prototype
+        | Missing::TurnedOff => "",
     }
 }
 
-fn capabilities() -> Item {
+fn capabilities(support: &Support, tier: Tier) -> Item {
     const NAME: &str = "capabilities";
 
     let effective = match caps::read(None, CapSet::Effective) {
         Ok(effective) => effective,
         Err(err) => return Item::degraded(NAME, format!("unknown: {err}"), "mount /proc"),
     };
-    let lacking = CAPABILITIES
-        .iter()
-        .filter(|(any, _)| !any.iter().any(|one| effective.contains(one)))
-        .filter_map(|(any, what)| Some(format!("{} {what}", any.first()?)));
-    let lacking: Vec<String> = lacking.collect();
+    let useful = CAPABILITIES.iter().filter(|one| (one.when)(support, tier));
+    let lacking = useful.filter(|one| !one.any.iter().any(|any| effective.contains(any)));
+    let lacking: Vec<(String, &str)> = lacking
+        .filter_map(|one| Some((one.any.first()?.to_string(), one.what)))
+        .collect();
     if lacking.is_empty() {
         return Item::ok(NAME, "all useful ones");
     }
+    let names: Vec<&str> = lacking.iter().map(|(name, _)| name.as_str()).collect();
+    let uses = lacking.iter().map(|(name, what)| format!("{name} {what}"));
+    let uses: Vec<String> = uses.collect();
     Item::degraded(
         NAME,
-        format!("{} of {} are missing", lacking.len(), CAPABILITIES.len()),
-        &format!("grant them: {}", lacking.join(", ")),
+        format!("not granted: {}", names.join(", ")),
+        &format!("grant what is missing: {}", uses.join(", ")),
     )
 }
 
@@ -267,7 +294,9 @@ mod tests {
             "{}",
             all[0]
         );
-        assert!(all[6].cure.contains("CAP_BPF"), "{}", all[6]);
+        for item in all.iter().filter(|item| item.verdict == Degraded) {
+            assert_eq!(item.cure, "", "another program has the privileges: {item}");
+        }
 
         let none = probes(&Support::none(&refused()), Tier::Btf);
         let lacking: Vec<&str> = verdicts(&none)
@@ -283,6 +312,10 @@ mod tests {
             "disk_complete",
         ];
         assert_eq!(lacking, required, "the tier btf requires these");
+        assert!(none[6].cure.contains("CAP_BPF"), "{}", none[6]);
+
+        let btf = probes(&support, Tier::Btf);
+        assert!(btf[6].cure.contains("the tier btf"), "{}", btf[6]);
 
         let off = probes(&Support::none(&Missing::TurnedOff), Tier::Files);
         assert!(off.iter().all(|item| item.verdict == Ok), "{off:?}");

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
+use super::super::terminal::{Color, Style, wrap};
 use crate::escape::escape_to;
 
 /// Maximum characters of one text: a verifier log can be long.
@@ -64,6 +65,7 @@ impl Item {
     }
 }
 
+/// As one line.
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = self.verdict.as_str();
@@ -75,12 +77,96 @@ impl fmt::Display for Item {
     }
 }
 
+/// All items and a summary: one line each in a file, wrapped on a terminal.
+pub(super) fn text(items: &[Item], style: Style) -> String {
+    let mut out = String::new();
+    for item in items {
+        match style.width {
+            None => out.extend([item.to_string().as_str(), "\n"]),
+            Some(width) => wrapped(&mut out, item, style, width),
+        }
+    }
+    out.push('\n');
+    let mut summary = String::new();
+    wrap(
+        &mut summary,
+        &self::summary(items),
+        0,
+        0,
+        style.width.unwrap_or(usize::MAX),
+    );
+    let color = match worst(items) {
+        Verdict::Ok => Color::Green,
+        Verdict::Degraded => Color::Yellow,
+        Verdict::Missing => Color::Red,
+    };
+    out.push_str(&style.paint(color, summary.trim_end()));
+    out.push('\n');
+    out
+}
+
+fn wrapped(out: &mut String, item: &Item, style: Style, width: usize) {
+    /// Where findings begin.
+    const COLUMN: usize = 36;
+    /// The same on a narrow terminal, on a separate line.
+    const NARROW: usize = 10;
+
+    let color = match item.verdict {
+        Verdict::Ok => Color::Green,
+        Verdict::Degraded => Color::Yellow,
+        Verdict::Missing => Color::Red,
+    };
+    let verdict = format!("{:<8}", item.verdict.as_str());
+    out.push_str(&style.paint(color, &verdict));
+    out.push_str("  ");
+    out.push_str(&item.name);
+    let end = NARROW + item.name.chars().count();
+    if width < 2 * COLUMN {
+        out.push('\n');
+        wrap(out, &item.found, 0, NARROW, width);
+    } else if end + 2 > COLUMN {
+        out.push('\n');
+        wrap(out, &item.found, 0, COLUMN, width);
+    } else {
+        wrap(out, &item.found, end, COLUMN, width);
+    }
+    if !item.cure.is_empty() {
+        let indent = if width < 2 * COLUMN { NARROW } else { COLUMN };
+        wrap(out, &format!("To do: {}", item.cure), 0, indent, width);
+    }
+}
+
+fn count(items: &[Item], verdict: Verdict) -> usize {
+    items.iter().filter(|item| item.verdict == verdict).count()
+}
+
+fn worst(items: &[Item]) -> Verdict {
+    let mut worst = [Verdict::Missing, Verdict::Degraded].into_iter();
+    worst
+        .find(|verdict| count(items, *verdict) > 0)
+        .unwrap_or(Verdict::Ok)
+}
+
+/// The numbers, and what they mean.
+fn summary(items: &[Item]) -> String {
+    let (ok, degraded) = (count(items, Verdict::Ok), count(items, Verdict::Degraded));
+    let missing = count(items, Verdict::Missing);
+    let of_degraded = items
+        .iter()
+        .filter(|item| item.verdict == Verdict::Degraded);
+    let with_remedy = of_degraded.filter(|item| !item.cure.is_empty()).count();
+    let meaning = match worst(items) {
+        Verdict::Ok => "nodepulse works here without restrictions",
+        Verdict::Degraded => "nodepulse works here",
+        Verdict::Missing => "nodepulse requires what is missing",
+    };
+    format!(
+        "{missing} missing, {degraded} degraded ({with_remedy} with a remedy), {ok} ok: {meaning}"
+    )
+}
+
 /// All items, and the worst verdict.
 pub(super) fn json(items: &[Item]) -> Value {
-    let worst = [Verdict::Missing, Verdict::Degraded];
-    let worst = worst
-        .into_iter()
-        .find(|verdict| items.iter().any(|item| item.verdict == *verdict));
     let shown = items.iter().map(|item| {
         json!({
             "name": item.name,
@@ -90,7 +176,12 @@ pub(super) fn json(items: &[Item]) -> Value {
         })
     });
     json!({
-        "verdict": worst.unwrap_or(Verdict::Ok).as_str(),
+        "verdict": worst(items).as_str(),
+        "counts": {
+            "missing": count(items, Verdict::Missing),
+            "degraded": count(items, Verdict::Degraded),
+            "ok": count(items, Verdict::Ok),
+        },
         "items": shown.collect::<Vec<Value>>(),
     })
 }
@@ -106,6 +197,81 @@ mod tests {
         assert!(!line.contains(['\n', '\u{1b}', '\u{202e}']), "{line}");
         assert!(line.chars().count() < 3 * LONGEST, "{}", line.len());
         assert!(line.starts_with("degraded  probe x"), "{line}");
+    }
+
+    #[test]
+    fn a_terminal_wraps_items_and_shows_the_remedy_on_a_separate_line() {
+        let items = [
+            Item::ok("kernel", "6.18"),
+            Item::degraded(
+                "a name that does not fit the column",
+                "found",
+                "boot another kernel",
+            ),
+            Item::degraded(
+                "scope",
+                "refused, which needs no action at all on this machine",
+                "",
+            ),
+        ];
+        let style = Style {
+            width: Some(80),
+            ..Style::PLAIN
+        };
+        let expected = "\
+ok        kernel                    6.18
+degraded  a name that does not fit the column
+                                    found
+                                    To do: boot another kernel
+degraded  scope                     refused, which needs no action at all on
+                                    this machine
+
+0 missing, 2 degraded (1 with a remedy), 1 ok: nodepulse works here
+";
+        assert_eq!(text(&items, style), expected);
+        let colors = Style {
+            colors: true,
+            ..style
+        };
+        assert!(text(&items, colors).starts_with("\u{1b}[1;32mok      \u{1b}[0m  kernel"));
+        let longest = |width| {
+            let style = Style {
+                width: Some(width),
+                ..style
+            };
+            text(&items, style)
+                .lines()
+                .map(|line| line.chars().count())
+                .max()
+        };
+        assert!(longest(50).unwrap() <= 50);
+    }
+
+    #[test]
+    fn the_summary_counts_and_judges() {
+        let (ok, cured) = (Item::ok("a", "b"), Item::degraded("a", "b", "c"));
+        let (uncured, missing) = (Item::degraded("a", "b", ""), Item::missing("a", "b", "c"));
+        let rows = [
+            (
+                vec![ok.clone()],
+                "0 missing, 0 degraded (0 with a remedy), 1 ok: nodepulse works here without restrictions",
+            ),
+            (
+                vec![uncured, ok],
+                "0 missing, 1 degraded (0 with a remedy), 1 ok: nodepulse works here",
+            ),
+            (
+                vec![cured.clone()],
+                "0 missing, 1 degraded (1 with a remedy), 0 ok: nodepulse works here",
+            ),
+            (
+                vec![cured, missing],
+                "1 missing, 1 degraded (1 with a remedy), 0 ok: nodepulse requires what is missing",
+            ),
+        ];
+        for (items, expected) in rows {
+            assert_eq!(summary(&items), expected);
+        }
     }
 
     #[test]

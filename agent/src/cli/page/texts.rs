@@ -1,0 +1,371 @@
+//! The parts of manual pages that the command line does not contain.
+
+use super::{Block, Section, section};
+
+/// The texts of the page of one command.
+#[derive(Debug)]
+pub(super) struct Texts {
+    command: &'static str,
+    /// Paragraphs after the first sentence.
+    pub(super) description: &'static [&'static str],
+    exit: &'static [Pair],
+    environment: &'static [&'static [Pair]],
+    files: &'static [Pair],
+    examples: &'static [Pair],
+    /// Commands whose pages to read next; `nodepulse` and `run` are pages of that name.
+    pub(super) see_also: &'static [&'static str],
+}
+
+/// A term and its meaning.
+type Pair = (&'static str, &'static str);
+
+/// The texts of a command.
+pub(super) fn of(command: &str) -> Option<&'static Texts> {
+    ALL.iter().find(|texts| texts.command == command)
+}
+
+impl Texts {
+    /// Exit status, environment, files and examples.
+    pub(super) fn sections(&self) -> Vec<Section> {
+        let entries = |pairs: &[Pair]| -> Vec<Block> {
+            let entry = |(term, text): &Pair| Block::Entry {
+                term: (*term).to_owned(),
+                value: String::new(),
+                text: (*text).to_owned(),
+            };
+            pairs.iter().map(entry).collect()
+        };
+        let environment = self.environment.concat();
+        let all = [
+            ("Exit status", self.exit),
+            ("Environment", environment.as_slice()),
+            ("Files", self.files),
+            ("Examples", self.examples),
+        ];
+        let all = all.into_iter().filter(|(_, pairs)| !pairs.is_empty());
+        all.map(|(heading, pairs)| section(heading, entries(pairs)))
+            .collect()
+    }
+}
+
+const SUCCESS: Pair = ("0", "Success.");
+const USAGE: Pair = ("2", "A flag, a variable or a file is invalid.");
+
+/// Variables of commands that read the whole configuration.
+const SETTINGS: &[Pair] = &[
+    (
+        "NODEPULSE_*",
+        "Each configuration key has a variable: `NODEPULSE_` and the key in capitals, with \
+         an underscore between words. A flag takes precedence over a variable, a variable over \
+         a file.",
+    ),
+    ("NODEPULSE_CONFIG", "The configuration file."),
+    (
+        "NODEPULSE_KUBELET_CONFIG",
+        "The kubelet's configuration file.",
+    ),
+    (
+        "NODE_NAME",
+        "Name of the Node, if `NODEPULSE_NODE_NAME` is not set.",
+    ),
+    (
+        "KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT",
+        "Address of the API server in a pod with a service account.",
+    ),
+];
+
+/// Variables of commands that only find the daemon.
+const LOCATION: &[Pair] = &[
+    ("NODEPULSE_CONFIG", "The configuration file."),
+    (
+        "NODEPULSE_STATE_DIRECTORY",
+        "Directory of the daemon's control socket.",
+    ),
+];
+
+const TERMINAL: &[Pair] = &[
+    ("NO_COLOR", "If it is set, nothing is printed in color."),
+    (
+        "COLUMNS",
+        "Width of lines, if standard output is not a terminal.",
+    ),
+];
+
+const SUPERVISION: &[Pair] = &[(
+    "NOTIFY_SOCKET, WATCHDOG_USEC",
+    "Set by systemd(1): where and how often to report that the daemon runs.",
+)];
+
+const CONFIG_FILE: Pair = (
+    "/etc/nodepulse/config.yaml",
+    "The configuration; it may not exist.",
+);
+const DROP_INS: Pair = (
+    "/etc/nodepulse/conf.d/*.yaml",
+    "Merged over the configuration in alphabetical order.",
+);
+const SOCKET: Pair = (
+    "/run/nodepulse/nodepulse.sock",
+    "The control socket of the daemon, for its user only.",
+);
+const STATE: Pair = (
+    "/run/nodepulse/state",
+    "What the next start in the same boot must know.",
+);
+const BTF: Pair = (
+    "/sys/kernel/btf/vmlinux",
+    "The types of the kernel, which eBPF programs need.",
+);
+
+const ALL: &[Texts] = &[
+    Texts {
+        command: "nodepulse",
+        description: &[
+            "nodepulse turns OOM kills, PID counts, memory, disk space and slow disks into the node \
+             conditions and Events of Kubernetes, without polling. `nodepulse run` is the daemon; the \
+             other commands examine a node or a daemon, or remove what it has written.",
+        ],
+        exit: &[
+            ("0", "Success, or the daemon stopped on request."),
+            ("1", "A failure at run time."),
+            USAGE,
+            ("3", "`check` found that a required item is missing."),
+        ],
+        environment: &[SETTINGS, TERMINAL],
+        files: &[CONFIG_FILE, DROP_INS, SOCKET],
+        examples: &[
+            (
+                "nodepulse check",
+                "Check whether this machine supports nodepulse.",
+            ),
+            (
+                "nodepulse run --dry-run",
+                "Print what would be sent to the API server.",
+            ),
+            (
+                "kubectl exec -n nodepulse ds/nodepulse -- /nodepulse explain",
+                "Ask a running agent why each condition has its status.",
+            ),
+        ],
+        see_also: &[],
+    },
+    Texts {
+        command: "run",
+        description: &[
+            "In companion mode, the default, nodepulse runs alongside a kubelet and writes only \
+             nodepulse's conditions, Events and taints. In node mode it maintains the whole Node and its \
+             Lease on a machine without a kubelet, and refuses to start next to one.",
+            "Without a kubeconfig and outside a cluster, it evaluates, logs and serves metrics, and \
+             opens no connection. SIGTERM and SIGINT stop it; SIGHUP, and a change of its files, make \
+             it read the configuration again. An invalid configuration is then refused, and the last \
+             valid one stays in effect.",
+        ],
+        exit: &[
+            ("0", "Stopped on request, or synchronized once."),
+            ("1", "A failure at run time."),
+            (
+                "2",
+                "A flag, a variable or a file is invalid, or another agent manages this Node. No \
+                 request was sent.",
+            ),
+        ],
+        environment: &[SETTINGS, SUPERVISION],
+        files: &[CONFIG_FILE, DROP_INS, SOCKET, STATE, BTF],
+        examples: &[
+            (
+                "nodepulse run --dry-run --once",
+                "Print the requests of one synchronization, and exit.",
+            ),
+            (
+                "nodepulse run --mode node --kubeconfig /etc/nodepulse/kubeconfig",
+                "Manage the Node of a machine without a kubelet.",
+            ),
+            (
+                "nodepulse run --eviction-hard 'memory.available<1Gi'",
+                "Set `MemoryLow` if less than 1 GiB is available.",
+            ),
+        ],
+        see_also: &["nodepulse", "check", "explain", "config"],
+    },
+    Texts {
+        command: "check",
+        description: &[
+            "Each line is ok, degraded (a fallback is used or a feature is missing) or missing (the \
+             mode requires it), with a remedy if there is one. Each eBPF program is attached and \
+             detached again, each pressure trigger is set and removed, and the API server is asked \
+             about each permission with a SelfSubjectAccessReview. Nothing is written.",
+            "The flags of `run` that do not matter here are accepted too, so that a command line can \
+             be checked as it is.",
+        ],
+        exit: &[
+            ("0", "Nothing that the mode requires is missing."),
+            USAGE,
+            ("3", "A required item is missing."),
+        ],
+        environment: &[SETTINGS, TERMINAL],
+        files: &[CONFIG_FILE, DROP_INS, BTF],
+        examples: &[
+            ("nodepulse check", "Check this machine for companion mode."),
+            (
+                "nodepulse check --mode node -o json | jq '.items[] | select(.verdict != \"ok\")'",
+                "Print what does not work in node mode.",
+            ),
+        ],
+        see_also: &["run", "explain", "config"],
+    },
+    Texts {
+        command: "status",
+        description: &[
+            "The daemon answers over its control socket. If none is running, the status is computed as \
+             the daemon would, and nothing is sent.",
+        ],
+        exit: &[
+            SUCCESS,
+            ("1", "A daemon does not respond correctly."),
+            USAGE,
+        ],
+        environment: &[LOCATION],
+        files: &[CONFIG_FILE, SOCKET],
+        examples: &[(
+            "nodepulse status -o json | jq '.conditions[].type'",
+            "Print the types of all conditions.",
+        )],
+        see_also: &["explain", "run"],
+    },
+    Texts {
+        command: "explain",
+        description: &[
+            "For each condition of the running daemon: its signals, the thresholds and how each was \
+             computed, the last readings, the cause and the last changes, when a condition that is \
+             True can end, and the numbers of each disk.",
+        ],
+        exit: &[
+            SUCCESS,
+            ("1", "No daemon runs, or it does not respond correctly."),
+            USAGE,
+        ],
+        environment: &[LOCATION, TERMINAL],
+        files: &[CONFIG_FILE, SOCKET],
+        examples: &[
+            ("nodepulse explain MemoryLow", "Explain one condition."),
+            (
+                "kubectl exec -n nodepulse ds/nodepulse -- /nodepulse explain",
+                "Ask the agent of a node in a cluster.",
+            ),
+        ],
+        see_also: &["status", "check", "run"],
+    },
+    Texts {
+        command: "config",
+        description: &[
+            "`print` prints the effective configuration as a file, with the source of each value and \
+             how each threshold was computed. `validate` reads the configuration like `run`, also from \
+             standard input (`--config -`). `defaults` prints the default configuration of a mode.",
+        ],
+        exit: &[SUCCESS, ("2", "The configuration or a flag is invalid.")],
+        environment: &[SETTINGS],
+        files: &[CONFIG_FILE, DROP_INS],
+        examples: &[
+            (
+                "nodepulse config defaults --mode node > /etc/nodepulse/config.yaml",
+                "Begin with the defaults.",
+            ),
+            (
+                "nodepulse config validate --config - < config.yaml",
+                "Check a file before it is installed.",
+            ),
+        ],
+        see_also: &["run", "check"],
+    },
+    Texts {
+        command: "cleanup",
+        description: &[
+            "Never removes a Node or a Lease, nor what other programs wrote. It needs the permissions \
+             `get` and `patch` on nodes and `patch` on nodes/status, and `list` on nodes for all Nodes. \
+             It refuses to run while a daemon runs on this machine, which would write them again. \
+             `--all-nodes` skips Nodes in node mode.",
+        ],
+        exit: &[
+            SUCCESS,
+            (
+                "1",
+                "A Node could not be cleaned (with `--all-nodes --taints-only`: the Nodes could not be \
+                 listed), or a daemon runs on this machine.",
+            ),
+            USAGE,
+        ],
+        environment: &[SETTINGS],
+        files: &[CONFIG_FILE, DROP_INS, SOCKET],
+        examples: &[
+            (
+                "nodepulse cleanup --all-nodes --kubeconfig ~/.kube/config",
+                "Remove them in the whole cluster, as the user of a kubeconfig.",
+            ),
+            (
+                "nodepulse cleanup --stale 30m",
+                "Remove what agents that no longer exist have left behind.",
+            ),
+        ],
+        see_also: &["run"],
+    },
+    Texts {
+        command: "completion",
+        description: &[
+            "The script asks nodepulse for the words that can follow: commands, flags, and their \
+             values. So it need not be installed again after an upgrade.",
+        ],
+        exit: &[SUCCESS, USAGE],
+        environment: &[],
+        files: &[],
+        examples: &[
+            (
+                "source <(nodepulse completion bash)",
+                "Complete in this bash.",
+            ),
+            (
+                "nodepulse completion bash > /usr/share/bash-completion/completions/nodepulse",
+                "Complete in each bash.",
+            ),
+            (
+                "nodepulse completion zsh > \"${fpath[1]}/_nodepulse\"",
+                "Complete in each zsh.",
+            ),
+            (
+                "nodepulse completion fish | source",
+                "Complete in this fish.",
+            ),
+        ],
+        see_also: &["nodepulse"],
+    },
+    Texts {
+        command: "man",
+        description: &[
+            "On a terminal, the page is printed as text; otherwise in the language of man(7).",
+        ],
+        exit: &[SUCCESS, USAGE],
+        environment: &[],
+        files: &[],
+        examples: &[
+            (
+                "nodepulse man check",
+                "Read a page where man(1) is not installed.",
+            ),
+            ("nodepulse man run | man -l -", "Read it with man(1)."),
+        ],
+        see_also: &["nodepulse"],
+    },
+    Texts {
+        command: "version",
+        description: &[
+            "With `-o json` also the size, the ABI and the SHA-256 digest of the eBPF object.",
+        ],
+        exit: &[SUCCESS, USAGE],
+        environment: &[],
+        files: &[],
+        examples: &[(
+            "nodepulse version -o json | jq -r .commit",
+            "Print the commit.",
+        )],
+        see_also: &["nodepulse"],
+    },
+];
