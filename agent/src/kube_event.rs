@@ -19,6 +19,7 @@ use crate::clock::Stamp;
 use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
 
+mod annotations;
 mod finding;
 mod incident;
 mod kill_details;
@@ -29,6 +30,7 @@ mod reported_kills;
 mod unidentified_kills;
 mod volume;
 
+pub use annotations::Annotations;
 pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
 pub use incident::{ContainerLabel, EventPlace, Incident, Occurrence, incidents};
 pub use kill_details::KillDetails;
@@ -79,6 +81,8 @@ pub struct Amendment {
     pub id: EventId,
     /// The whole message.
     pub message: String,
+    /// Annotations that are added.
+    pub annotations: Annotations,
 }
 
 /// An Event to be recorded.
@@ -92,6 +96,8 @@ pub struct Draft {
     pub reason: String,
     /// For people. Cut after 1024 bytes.
     pub message: String,
+    /// The same for programs, if there is anything.
+    pub annotations: Annotations,
     /// How many things the message describes: processes that were killed together. If a newer message
     /// replaces this one, the count includes them.
     pub of: u32,
@@ -119,6 +125,7 @@ impl Draft {
             type_: EventType::Normal,
             reason: "Shutdown".to_owned(),
             message: message.to_owned(),
+            annotations: Annotations::new(),
             of: 1,
             times: 1,
             id: None,

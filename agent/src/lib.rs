@@ -20,6 +20,7 @@ pub mod clock;
 pub mod escape;
 mod fd;
 mod file;
+pub mod kill_annotation;
 mod lane;
 mod names;
 mod object_name;

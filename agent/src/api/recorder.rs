@@ -194,7 +194,11 @@ impl Recorder {
 
     /// Starts to add details to an Event, if it is still known.
     fn amend(&mut self, amendment: Amendment) -> Option<Amending> {
-        let Amendment { id, mut message } = amendment;
+        let Amendment {
+            id,
+            mut message,
+            annotations,
+        } = amendment;
         let Amendable {
             namespace,
             key,
@@ -205,7 +209,8 @@ impl Recorder {
         let name = self.correlator.amend(&key, &message)?;
         let place = Endpoint::event(&namespace, &name);
         let (client, jitter) = (self.client.clone(), self.jitter.fork());
-        Some(Box::pin(amendment::patch(client, place, message, jitter)))
+        let patch = amendment::body(&message, &annotations);
+        Some(Box::pin(amendment::patch(client, place, patch, jitter)))
     }
 
     fn queue(&mut self, input: Draft) {

@@ -5,11 +5,11 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, NodeEvents};
-use super::kill_text;
 use super::{
-    Draft, Involved, KillDetails, MemoryLimitReached, RefusedForks, ReportedKills,
+    Annotations, Draft, Involved, KillDetails, MemoryLimitReached, RefusedForks, ReportedKills,
     UnidentifiedKills, VictimOwner, Words,
 };
+use super::{annotations, kill_text};
 use crate::clock::{Now, Stamp};
 use crate::escape::quote;
 use crate::node_status::transition::EventType;
@@ -117,7 +117,11 @@ impl Incident {
             return None;
         }
         let words = kill_text::on_node(kills, node_events)?;
-        Some(self.draft(Involved::Node, words))
+        let mut draft = self.draft(Involved::Node, words);
+        if node_events != NodeEvents::Kubelet {
+            draft.annotations = self.annotations(None);
+        }
+        Some(draft)
     }
 
     /// The Event on the Node if the Pod is unknown.
@@ -140,7 +144,10 @@ impl Incident {
                 reached.words(&format!("Cgroup {}{of_pod}", quote(&reached.cgroup)))
             }
         };
-        self.draft(Involved::Node, words)
+        Draft {
+            annotations: self.annotations(None),
+            ..self.draft(Involved::Node, words)
+        }
     }
 
     /// The Event on the Pod. `container`: in which container, if in one.
@@ -166,11 +173,30 @@ impl Incident {
             uid: pod.uid.to_string(),
             field_path: container.and_then(ContainerLabel::field_path),
         };
-        self.draft(object, words)
+        Draft {
+            annotations: self.annotations(container),
+            ..self.draft(object, words)
+        }
     }
 
-    /// The message of the Event at `place` with details. `None`: there are no details to add.
-    pub fn with_details(&self, place: &EventPlace, details: &KillDetails) -> Option<String> {
+    fn annotations(&self, container: Option<&ContainerLabel>) -> Annotations {
+        match &self.occurrence {
+            Occurrence::Kills(kills) => {
+                annotations::of_kills(kills, container.map(|container| container.called().0))
+            }
+            Occurrence::UnidentifiedKills(_)
+            | Occurrence::RefusedForks(_)
+            | Occurrence::MemoryLimitReached(_) => Annotations::new(),
+        }
+    }
+
+    /// The message of the Event at `place` with details, and the annotations that are added. `None`:
+    /// there are no details to add.
+    pub fn with_details(
+        &self,
+        place: &EventPlace,
+        details: &KillDetails,
+    ) -> Option<(String, Annotations)> {
         let Occurrence::Kills(kills) = &self.occurrence else {
             return None;
         };
@@ -178,15 +204,17 @@ impl Incident {
         if details.is_empty() {
             return None;
         }
+        let added = annotations::of_details(&details);
         let details = Some(&details);
-        Some(match place {
+        let message = match place {
             EventPlace::Node => kill_text::in_cgroup(kills, "", details),
             EventPlace::NodeInstead => kill_text::in_cgroup(kills, &self.of_pod(), details),
             EventPlace::Pod(container) => {
                 let container = container.as_ref().map(ContainerLabel::called);
                 kill_text::in_pod(kills, container, details)
             }
-        })
+        };
+        Some((message, added))
     }
 
     /// For readers who identify cgroups by their paths.
@@ -218,6 +246,7 @@ impl Incident {
             type_: EventType::Warning,
             reason: words.reason.to_owned(),
             message: words.message,
+            annotations: Annotations::new(),
             of: of.max(1),
             times,
             id: None,

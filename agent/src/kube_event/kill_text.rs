@@ -125,7 +125,7 @@ fn sentences<const N: usize>(facts: [Option<String>; N]) -> String {
 }
 
 /// What the kills of a group together mean for their container.
-fn summary(group: &[Finding]) -> Option<Consequence> {
+pub(super) fn summary(group: &[Finding]) -> Option<Consequence> {
     use Consequence::{ChildProcess, MainProcess, WholeContainer};
     let all = || group.iter().map(|one| one.consequence);
     let any = |consequence| all().any(|one| one == Some(consequence));

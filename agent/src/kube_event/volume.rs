@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Draft, Involved, ReportedKills};
+use super::{Annotations, Draft, Involved, ReportedKills};
 use crate::escape::quote_to;
 use crate::node_status::transition::EventType;
 use crate::pods::Pod;
@@ -61,6 +61,7 @@ impl VolumeTrouble<'_> {
                 "Disk {disk} of volume {volume} {what}{separator}{}",
                 self.details
             ),
+            annotations: Annotations::new(),
             of: 1,
             times: 1,
             kills: ReportedKills::default(),

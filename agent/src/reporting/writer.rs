@@ -15,7 +15,7 @@ use crate::api::recorder::EventSink;
 use crate::api::status::{SendRule, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client};
 use crate::clock::{Clock, Now, Stamp};
-use crate::kube_event::{Draft, Involved, ReportedKills};
+use crate::kube_event::{Annotations, Draft, Involved, ReportedKills};
 use crate::node_status::Condition;
 use crate::node_status::ledger::{Began, Computed};
 use crate::node_status::report::{self, ReportSchedule as Schedule};
@@ -241,6 +241,7 @@ fn events(
             type_: edge.type_(),
             reason: edge.reason().to_owned(),
             message: edge.message(node),
+            annotations: Annotations::new(),
             of: 1,
             times: 1,
             id: None,

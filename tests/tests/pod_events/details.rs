@@ -82,7 +82,26 @@ async fn details_are_added_to_the_event_after_it_was_sent() {
             panic!("{messages:?}");
         };
         assert!(writes[0].at - killed <= AT_ONCE, "the Event does not wait");
-        assert_eq!(*bodies[1], json!({ "message": message(&event) }));
+        let users = &bodies[1]["metadata"]["annotations"]["nodepulse.dev/memory-users"];
+        assert_eq!(
+            *bodies[1],
+            json!({
+                "message": message(&event),
+                "metadata": { "annotations": { "nodepulse.dev/memory-users": users } },
+            })
+        );
+        let kill = &bodies[0]["metadata"]["annotations"]["nodepulse.dev/oom-kill"];
+        let kill: Value = serde_json::from_str(kill.as_str().unwrap()).unwrap();
+        let of = if expected.starts_with("In use") {
+            "container"
+        } else {
+            "pods"
+        };
+        assert_eq!(
+            (&kill["limit"], &kill["victim"]),
+            (&json!(of), &json!("stress"))
+        );
+        assert_eq!(kill["processes"], 1);
         let without = details.replace(&format!("{expected} "), "");
         assert_eq!(without, first, "nothing else changes");
         assert_eq!((&event["count"], cart().events(&api).len()), (&1.into(), 1));

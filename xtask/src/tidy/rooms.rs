@@ -54,6 +54,7 @@ const UPPER: &[&str] = &["app", "cli", "os", "queries", "subjects", "telemetry"]
 const ROOMS: &[Room] = &[
     room("escape", Rooms::Only(&[]), IMPURE),
     room("object_name", Rooms::Only(&[]), IMPURE),
+    room("kill_annotation", Rooms::Only(&[]), IMPURE),
     room("units", Rooms::Only(&["clock", "reading"]), IMPURE),
     room("reading", Rooms::Only(&["clock", "units"]), IMPURE),
     room(
@@ -187,6 +188,7 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&[
             "clock",
             "escape",
+            "kill_annotation",
             "node_status",
             "pods",
             "pressure",

@@ -1,6 +1,6 @@
 //! Details that are added to an Event after it was written.
 //!
-//! Only the message is patched, so the patch cannot conflict with one that raises the count: both
+//! Only the message is patched, and annotations are added, so the patch cannot conflict with one that raises the count: both
 //! contain the message with the details, and they may arrive in any order. Nothing waits for it, and
 //! it is dropped if the Event does not exist any more.
 
@@ -14,6 +14,7 @@ use tracing::debug;
 use super::correlate::EventKey;
 use crate::api::backoff::Jitter;
 use crate::api::{ApiError, Client, Endpoint, Refusal};
+use crate::kube_event::Annotations;
 
 /// Capacity of the channel to the recorder.
 pub(super) const ROOM: usize = 16;
@@ -33,9 +34,18 @@ pub(super) struct Amendable {
     pub prefix: String,
 }
 
-/// Patches the message of an Event.
-pub(super) async fn patch(client: Client, place: Endpoint, message: String, mut jitter: Jitter) {
-    let patch = json!({ "message": message }).to_string().into_bytes();
+/// The patch that adds details.
+pub(super) fn body(message: &str, annotations: &Annotations) -> Vec<u8> {
+    let patch = if annotations.is_empty() {
+        json!({ "message": message })
+    } else {
+        json!({ "message": message, "metadata": { "annotations": annotations } })
+    };
+    patch.to_string().into_bytes()
+}
+
+/// Patches an Event.
+pub(super) async fn patch(client: Client, place: Endpoint, patch: Vec<u8>, mut jitter: Jitter) {
     for attempt in 1..=TRIES {
         let Err(err) = client.patch(&place, &patch).await else {
             return;

@@ -2,11 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::correlate::EventWrite;
 use super::{MESSAGE_LIMIT, Reporter};
 use crate::api::convert::time;
+use crate::kill_annotation::MEMORY_USERS;
 use crate::kube_event::Involved;
 
 /// `source.component` and `reportingComponent`.
@@ -15,10 +16,14 @@ const COMPONENT: &str = "nodepulse";
 /// A new Event.
 pub fn event(name: &str, write: &EventWrite, reporter: &Reporter) -> Value {
     let input = &write.pending.newest;
+    let mut metadata = json!({ "name": name, "namespace": namespace(&input.object) });
+    if !input.annotations.is_empty() {
+        add(&mut metadata, "annotations", json!(input.annotations));
+    }
     json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": { "name": name, "namespace": namespace(&input.object) },
+        "metadata": metadata,
         "involvedObject": involved(&input.object, reporter),
         "reason": input.reason,
         "message": cut(&write.message),
@@ -34,12 +39,29 @@ pub fn event(name: &str, write: &EventWrite, reporter: &Reporter) -> Value {
 
 /// The patch that raises the count of an existing Event to `count`.
 pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
-    let patch = json!({
+    let mut patch = json!({
         "count": count,
         "lastTimestamp": time(write.pending.newest.at),
         "message": cut(&write.message),
     });
+    // Those of an unchanged message are stored already. A combined one is about the newest kill,
+    // whose details are not known.
+    let annotations = &write.pending.newest.annotations;
+    if write.is_combined() && !annotations.is_empty() {
+        let all = annotations.iter();
+        let mut all: Map<_, _> = all
+            .map(|(key, value)| (key.clone(), json!(value)))
+            .collect();
+        all.insert(MEMORY_USERS.to_owned(), Value::Null);
+        add(&mut patch, "metadata", json!({ "annotations": all }));
+    }
     patch.to_string().into_bytes()
+}
+
+fn add(object: &mut Value, key: &str, value: Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.insert(key.to_owned(), value);
+    }
 }
 
 /// The namespace of Events about `object`.
@@ -72,8 +94,8 @@ fn involved(object: &Involved, reporter: &Reporter) -> Value {
                 "namespace": namespace, "name": name, "uid": uid,
             });
             // Absent instead of null, which the server would store.
-            if let (Some(path), Some(pod)) = (field_path, pod.as_object_mut()) {
-                pod.insert("fieldPath".to_owned(), json!(path));
+            if let Some(path) = field_path {
+                add(&mut pod, "fieldPath", json!(path));
             }
             pod
         }

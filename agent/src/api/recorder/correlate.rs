@@ -437,7 +437,7 @@ impl Recent {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::kube_event::KillOwner;
+    use crate::kube_event::{Annotations, KillOwner};
 
     pub fn input(reason: &str, message: &str) -> Draft {
         Draft {
@@ -445,6 +445,7 @@ pub(super) mod tests {
             type_: EventType::Warning,
             reason: reason.to_owned(),
             message: message.to_owned(),
+            annotations: Annotations::new(),
             of: 1,
             times: 1,
             id: None,

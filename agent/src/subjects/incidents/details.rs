@@ -159,10 +159,11 @@ impl Details {
         let is_ready = |sent: &Sent| sent.delivered && sent.stamp == *stamp;
         let amended = self.sent.iter().filter(|sent| is_ready(sent));
         let amended = amended.filter_map(|sent| {
-            let message = sent.incident.with_details(&sent.place, found)?;
+            let (message, annotations) = sent.incident.with_details(&sent.place, found)?;
             Some(Amendment {
                 id: sent.id,
                 message,
+                annotations,
             })
         });
         let amended = amended.collect();

@@ -1,6 +1,7 @@
 //! Details that are added to a written Event, also while its count changes and when requests fail.
 
 use super::*;
+use crate::kube_event::Annotations;
 
 const PATCH: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0000";
 const ID: EventId = EventId(7);
@@ -16,6 +17,7 @@ fn with_details(message: &str) -> Amendment {
     Amendment {
         id: ID,
         message: message.to_owned(),
+        annotations: Annotations::new(),
     }
 }
 
@@ -149,4 +151,22 @@ async fn details_of_an_unknown_or_combined_event_are_dropped_and_long_ones_are_c
         assert_eq!(delivered.id.is_some(), n < 9, "{n}");
     }
     drop(started);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_combined_event_has_the_annotations_of_the_newest_kill_without_details() {
+    let server = Scripted::new((0..11).map(|_| accepted()));
+    let mut started = start(&server, 0);
+    for n in 0..11 {
+        started.sink.record(Draft {
+            message: n.to_string(),
+            annotations: [("k".to_owned(), n.to_string())].into(),
+            ..kill()
+        });
+        started.deliveries.recv().await.unwrap();
+    }
+    let annotations = |n: usize| server.body(n)["metadata"]["annotations"].clone();
+    assert_eq!(annotations(0), json!({ "k": "0" }));
+    let newest = json!({ "k": "10", "nodepulse.dev/memory-users": null });
+    assert_eq!(annotations(10), newest);
 }

@@ -1,0 +1,150 @@
+//! The agent's pods: their state, and which version they run.
+
+use std::collections::HashMap;
+
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::objects::{ContainerStatus, Pod};
+use crate::place::Place;
+use crate::screen::safe;
+
+/// The container in the agent's pods.
+const CONTAINER: &str = "nodepulse";
+/// Characters of an image's digest.
+const DIGEST: usize = 12;
+
+/// The agent's pod on one node.
+#[derive(Debug, Clone)]
+pub struct AgentPod {
+    pub namespace: String,
+    pub name: String,
+    pub node: String,
+    /// The tag of its image, or the beginning of the digest.
+    pub version: String,
+    /// `Running`, or why it does not run: `CrashLoopBackOff`.
+    pub state: String,
+    pub is_ready: bool,
+    pub restarts: u64,
+}
+
+impl AgentPod {
+    /// Whether commands can be run in it.
+    pub fn is_running(&self) -> bool {
+        self.state == "Running"
+    }
+
+    /// `Running, not ready, 3 restarts`.
+    pub fn summary(&self) -> String {
+        let ready = if self.is_running() && !self.is_ready {
+            ", not ready"
+        } else {
+            ""
+        };
+        let restarts = match self.restarts {
+            0 => String::new(),
+            1 => ", 1 restart".to_owned(),
+            restarts => format!(", {restarts} restarts"),
+        };
+        format!("{}{ready}{restarts}", self.state)
+    }
+
+    fn of(pod: Pod) -> Option<Self> {
+        let containers = pod.spec.containers.unwrap_or_default();
+        let agent = containers.iter().find(|one| one.name == CONTAINER);
+        let agent = agent.or_else(|| containers.first())?;
+        let statuses = pod.status.container_statuses.unwrap_or_default();
+        let status = statuses.iter().find(|status| status.name == agent.name);
+        let phase = pod.status.phase.unwrap_or_default();
+        Some(Self {
+            node: pod.spec.node_name?,
+            version: version(&agent.image),
+            state: safe(&status.map_or(phase.clone(), |status| state(status, &phase))),
+            is_ready: status.is_some_and(|status| status.ready),
+            restarts: status.map_or(0, |status| status.restart_count),
+            namespace: pod.metadata.namespace.unwrap_or_default(),
+            name: pod.metadata.name,
+        })
+    }
+}
+
+/// The agent's pods by node.
+#[derive(Debug, Default)]
+pub struct AgentPods(HashMap<String, AgentPod>);
+
+impl AgentPods {
+    /// The pods with these labels, on one node or on all.
+    pub async fn list(
+        cluster: &Cluster,
+        labels: &str,
+        node: Option<&str>,
+    ) -> Result<Self, Failure> {
+        let field = node.map(|node| format!("spec.nodeName={node}"));
+        let query = [
+            ("labelSelector", labels),
+            ("fieldSelector", field.as_deref().unwrap_or_default()),
+        ];
+        let place = Place::pods(None)?;
+        let (pods, _) = cluster.list(&place, &query, AgentPod::of).await?;
+        let mut by_node: HashMap<String, AgentPod> = HashMap::with_capacity(pods.len());
+        for pod in pods {
+            // A pod that was replaced can still exist.
+            let is_better = |old: &AgentPod| !old.is_running() && pod.is_running();
+            if by_node.get(&pod.node).is_none_or(is_better) {
+                by_node.insert(pod.node.clone(), pod);
+            }
+        }
+        Ok(Self(by_node))
+    }
+
+    /// The pod on this node.
+    pub fn on(&self, node: &str) -> Option<&AgentPod> {
+        self.0.get(node)
+    }
+}
+
+fn state(status: &ContainerStatus, phase: &str) -> String {
+    let waiting = status.state.waiting.as_ref();
+    let waiting = waiting.map(|waiting| waiting.reason.clone());
+    let ended = status.state.terminated.as_ref();
+    let ended = ended.map(|ended| ended.reason.clone());
+    let state = waiting.or(ended).flatten();
+    state.unwrap_or_else(|| phase.to_owned())
+}
+
+/// `0.1.0` of `registry.example:5000/nodepulse:0.1.0@sha256:…`.
+fn version(image: &str) -> String {
+    let (name, digest) = image
+        .split_once('@')
+        .map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let version = match (last.split_once(':'), digest) {
+        (Some((_, tag)), _) => tag.to_owned(),
+        (None, Some(digest)) => {
+            let digest = digest.rsplit(':').next().unwrap_or(digest);
+            digest.chars().take(DIGEST).collect()
+        }
+        (None, None) => "latest".to_owned(),
+    };
+    safe(&version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_that_of_the_image() {
+        let rows = [
+            ("registry.example:5000/nodepulse:0.1.0", "0.1.0"),
+            ("nodepulse:0.1.0@sha256:abc", "0.1.0"),
+            (
+                "r.example:5000/nodepulse@sha256:0123456789abcdef",
+                "0123456789ab",
+            ),
+            ("r.example:5000/nodepulse", "latest"),
+        ];
+        for (image, expected) in rows {
+            assert_eq!(version(image), expected, "{image}");
+        }
+    }
+}

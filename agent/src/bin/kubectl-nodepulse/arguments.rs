@@ -1,0 +1,214 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+
+use crate::age;
+
+/// Labels of the agent's pods, as the chart sets them.
+const AGENT_SELECTOR: &str = "app.kubernetes.io/name=nodepulse,app.kubernetes.io/component=agent";
+
+const EXAMPLES: &str = "\
+Examples:
+  kubectl nodepulse                        all nodes, those with problems first
+  kubectl nodepulse -l zone=a --watch      changes of some nodes
+  kubectl nodepulse worker-1               one node in full
+  kubectl nodepulse kills -A --since 1h    OOM kills of the last hour
+  kubectl nodepulse why web-0 -n shop      the story of one pod, and what to do
+
+Exit status: 0 success, 1 failure, 2 wrong usage. NO_COLOR turns colors off.";
+
+/// Node conditions, OOM kills and pods, as nodepulse has reported them
+#[derive(Debug, Parser)]
+#[command(
+    bin_name = "kubectl nodepulse",
+    after_help = EXAMPLES,
+    disable_help_subcommand = true
+)]
+struct CommandLine {
+    /// Node to show in full; without it, all nodes
+    node: Option<String>,
+    #[command(flatten)]
+    fleet: FleetOptions,
+    #[command(subcommand)]
+    command: Option<Subcommands>,
+    #[command(flatten)]
+    connection: Connection,
+    /// Labels of the agent's pods
+    #[arg(long, global = true, value_name = "LABELS", default_value = AGENT_SELECTOR,
+          hide_default_value = true)]
+    agent_selector: String,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subcommands {
+    /// OOM kills by pod
+    Kills(KillsOptions),
+    /// The story of one pod
+    Why(WhyOptions),
+}
+
+/// The cluster, and the user.
+#[derive(Debug, Args)]
+pub struct Connection {
+    /// Kubeconfig file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Namespace
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub namespace: Option<String>,
+}
+
+/// Options of the table of nodes.
+#[derive(Debug, Args)]
+pub struct FleetOptions {
+    /// Only nodes with these labels
+    #[arg(short = 'l', long, value_name = "LABELS", conflicts_with = "node")]
+    pub selector: Option<String>,
+    /// Print changes until interrupted
+    #[arg(short, long, conflicts_with_all = ["node", "output"])]
+    pub watch: bool,
+    /// Output format: json
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        hide_possible_values = true,
+        conflicts_with = "node"
+    )]
+    pub output: Option<Format>,
+    #[arg(skip)]
+    pub agents: String,
+}
+
+/// Output for programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    Json,
+}
+
+/// Options of one node.
+#[derive(Debug)]
+pub struct NodeOptions {
+    /// `metadata.name`.
+    pub name: String,
+    /// Labels of the agent's pods.
+    pub agents: String,
+}
+
+/// Options of the table of OOM kills.
+#[derive(Debug, Args)]
+pub struct KillsOptions {
+    /// All namespaces
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// Only kills of the last time, such as 30m or 2h
+    #[arg(long, value_name = "DURATION", value_parser = age::parse_duration)]
+    pub since: Option<Duration>,
+    /// Output format: json
+    #[arg(short, long, value_name = "FORMAT", hide_possible_values = true)]
+    pub output: Option<Format>,
+}
+
+/// Options of one pod.
+#[derive(Debug, Args)]
+pub struct WhyOptions {
+    /// Name of the pod
+    pub pod: String,
+}
+
+/// The arguments.
+#[derive(Debug)]
+pub struct Arguments {
+    pub connection: Connection,
+    pub command: Command,
+}
+
+/// What to print.
+#[derive(Debug)]
+pub enum Command {
+    Fleet(FleetOptions),
+    Node(NodeOptions),
+    Kills(KillsOptions),
+    Why(WhyOptions),
+}
+
+/// Help, or a usage error.
+#[derive(Debug)]
+pub struct Message(clap::Error);
+
+impl Message {
+    /// Prints it. Help exits 0, an error 2.
+    pub fn print(&self) -> ExitCode {
+        if self.0.use_stderr() {
+            let text = self.0.to_string();
+            // clap adds the usage and a tip: the first line names the argument.
+            let line = text.lines().find(|line| !line.trim().is_empty());
+            let line = line.unwrap_or("error: invalid arguments");
+            let line = nodepulse::escape::escape(line.as_bytes());
+            // Nothing can be reported if stderr is closed.
+            drop(writeln!(
+                std::io::stderr(),
+                "{line}; see kubectl nodepulse --help"
+            ));
+            return ExitCode::from(2);
+        }
+        drop(std::io::stdout().write_all(self.0.to_string().as_bytes()));
+        ExitCode::SUCCESS
+    }
+}
+
+impl Arguments {
+    /// Parses a command line.
+    pub fn of(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Message> {
+        let parsed = CommandLine::try_parse_from(arguments).map_err(Message)?;
+        let agents = parsed.agent_selector;
+        let fleet = &parsed.fleet;
+        let is_fleet = parsed.node.is_some()
+            || fleet.selector.is_some()
+            || fleet.output.is_some()
+            || fleet.watch;
+        if parsed.command.is_some() && is_fleet {
+            let why = "a node and options before a command are not used by it";
+            let err = CommandLine::command().error(ErrorKind::ArgumentConflict, why);
+            return Err(Message(err));
+        }
+        let command = match (parsed.command, parsed.node) {
+            (Some(Subcommands::Kills(options)), _) => Command::Kills(options),
+            (Some(Subcommands::Why(options)), _) => Command::Why(options),
+            (None, Some(name)) => Command::Node(NodeOptions { name, agents }),
+            (None, None) => Command::Fleet(FleetOptions {
+                agents,
+                ..parsed.fleet
+            }),
+        };
+        Ok(Self {
+            connection: parsed.connection,
+            command,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_fits_a_screen() {
+        let help = Arguments::of(["kubectl-nodepulse", "--help"].map(Into::into));
+        let help = help.unwrap_err().0.to_string();
+        assert!(help.lines().count() <= 36, "{help}");
+        let long = help.lines().find(|line| line.chars().count() > 80);
+        assert_eq!(long, None);
+        assert!(help.contains("Usage: kubectl nodepulse"), "{help}");
+    }
+}

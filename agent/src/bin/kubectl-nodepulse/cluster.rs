@@ -1,0 +1,320 @@
+//! Requests to the API server. All of them read.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::arguments::Connection;
+use crate::failure::{Failure, chain, one_line};
+use crate::kubeconfig;
+use crate::objects::{Page, Status};
+use crate::place::Place;
+
+/// Objects in a page.
+const PAGE: &str = "500";
+/// Bytes of an answer: a page of 500 Nodes has 5 to 20 MiB.
+const ANSWER: usize = 128 << 20;
+/// Bytes of an error.
+const REFUSAL: usize = 64 << 10;
+/// Bytes of one line of a watch.
+const LINE: usize = 4 << 20;
+/// How long to wait for an answer, or for its next bytes.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often an expired list is started again.
+const RESTARTS: u32 = 3;
+/// How often a request is repeated that the server was too busy to answer.
+const BUSY: u32 = 3;
+/// The longest wait that the server can request.
+const WAIT: u64 = 5;
+
+/// A cluster, as one user.
+pub struct Cluster {
+    client: kube::Client,
+    server: String,
+    /// Of the context, or as given.
+    pub namespace: String,
+    /// The arguments with which kubectl finds the same cluster.
+    pub kubectl: Vec<OsString>,
+}
+
+impl Cluster {
+    /// Reads the kubeconfig. Opens no connection yet.
+    pub async fn connect(connection: &Connection) -> Result<Self, Failure> {
+        let config = kubeconfig::read(connection).await?;
+        let server = one_line(config.cluster_url.to_string().trim_end_matches('/'));
+        let namespace = config.default_namespace.clone();
+        let client = kube::Client::try_from(config)
+            .map_err(|err| Failure::Kubeconfig(format!("kubeconfig: {}", chain(&err))))?;
+        let mut kubectl = Vec::new();
+        if let Some(file) = &connection.kubeconfig {
+            kubectl.extend([OsString::from("--kubeconfig"), file.into()]);
+        }
+        if let Some(context) = &connection.context {
+            kubectl.extend(["--context".into(), context.into()]);
+        }
+        Ok(Self {
+            client,
+            server,
+            namespace,
+            kubectl,
+        })
+    }
+
+    /// One object.
+    pub async fn get<T: DeserializeOwned>(&self, place: &Place) -> Result<T, Failure> {
+        let answer = self.answer("get", place, &[]).await?;
+        let body = self.body("get", place, answer.into_body(), ANSWER).await?;
+        parse("get", place, &body)
+    }
+
+    /// What `row` makes of each object, and the version of the list. Whole objects are dropped with
+    /// their page. A list that expires is read again from its beginning.
+    pub async fn list<T: DeserializeOwned, R>(
+        &self,
+        place: &Place,
+        query: &[(&str, &str)],
+        row: impl Fn(T) -> Option<R>,
+    ) -> Result<(Vec<R>, String), Failure> {
+        let mut rows = Vec::new();
+        let mut from = String::new();
+        let mut restarts = 0_u32;
+        loop {
+            let mut all = query.to_vec();
+            all.extend([("limit", PAGE), ("continue", from.as_str())]);
+            let answer = match self.answer("list", place, &all).await {
+                Ok(answer) => answer,
+                Err(Failure::Expired { .. }) if restarts < RESTARTS => {
+                    restarts = restarts.saturating_add(1);
+                    rows.clear();
+                    from.clear();
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            let body = self.body("list", place, answer.into_body(), ANSWER).await?;
+            let page: Page<T> = parse("list", place, &body)?;
+            drop(body);
+            rows.extend(page.items.into_iter().flatten().filter_map(&row));
+            match page.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) => from = next,
+                None => return Ok((rows, page.metadata.resource_version.unwrap_or_default())),
+            }
+        }
+    }
+
+    /// The changes of a collection after this version.
+    pub async fn watch(
+        &self,
+        place: &Place,
+        query: &[(&str, &str)],
+        version: &str,
+    ) -> Result<Lines, Failure> {
+        let mut all = query.to_vec();
+        all.extend([
+            ("watch", "1"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", "300"),
+            ("resourceVersion", version),
+        ]);
+        let answer = self.answer("watch", place, &all).await?;
+        Ok(Lines {
+            body: answer.into_body(),
+            received: Vec::new(),
+            checked: 0,
+        })
+    }
+
+    async fn answer(
+        &self,
+        verb: &'static str,
+        place: &Place,
+        query: &[(&str, &str)],
+    ) -> Result<Response<Body>, Failure> {
+        let path = place.path(query);
+        let mut busy = 0_u32;
+        loop {
+            let request = Request::get(&path).header("Accept", "application/json");
+            let request = request.body(Body::empty());
+            let request = request.map_err(|err| Failure::Usage(chain(&err)))?;
+            let answer = timeout(PATIENCE, self.client.send(request)).await;
+            let answer = answer.map_err(|_| self.silent())?;
+            let answer = answer.map_err(|err| self.unreachable(&err))?;
+            if answer.status().is_success() {
+                return Ok(answer);
+            }
+            let wait = answer.headers().get("Retry-After");
+            let wait = wait.and_then(|wait| wait.to_str().ok()?.parse::<u64>().ok());
+            match wait {
+                Some(seconds) if busy < BUSY && is_busy(answer.status()) => {
+                    busy = busy.saturating_add(1);
+                    tokio::time::sleep(Duration::from_secs(seconds.min(WAIT))).await;
+                }
+                _ => return Err(self.refusal(verb, place, answer).await),
+            }
+        }
+    }
+
+    async fn refusal(&self, verb: &'static str, place: &Place, answer: Response<Body>) -> Failure {
+        let code = answer.status();
+        let body = self.body(verb, place, answer.into_body(), REFUSAL).await;
+        let body = body.unwrap_or_default();
+        let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+        let message = status.message.unwrap_or_default();
+        match code {
+            StatusCode::UNAUTHORIZED => Failure::Unauthorized {
+                server: self.server.clone(),
+            },
+            StatusCode::FORBIDDEN => Failure::Forbidden {
+                user: user_of(&message),
+                verb,
+                resource: place.resource,
+                group: place.group,
+                place: place.whereabouts(),
+            },
+            StatusCode::NOT_FOUND => Failure::NotFound { what: place.what() },
+            StatusCode::GONE => Failure::Expired {
+                resource: place.resource,
+            },
+            _ => Failure::Refused {
+                verb,
+                resource: place.resource,
+                code: code.as_u16(),
+                message: one_line(&message),
+            },
+        }
+    }
+
+    async fn body(
+        &self,
+        verb: &'static str,
+        place: &Place,
+        mut body: Body,
+        limit: usize,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::new();
+        loop {
+            let chunk = timeout(PATIENCE, next_chunk(&mut body)).await;
+            match chunk.map_err(|_| self.silent())? {
+                Err(err) => return Err(self.unreachable(&err)),
+                Ok(None) => return Ok(bytes),
+                Ok(Some(chunk)) if limit.saturating_sub(bytes.len()) < chunk.len() => {
+                    let why = format!("the answer exceeds {} MiB", limit >> 20);
+                    return Err(garbled(verb, place, why));
+                }
+                Ok(Some(chunk)) => bytes.extend_from_slice(&chunk),
+            }
+        }
+    }
+
+    fn silent(&self) -> Failure {
+        Failure::Unreachable {
+            server: self.server.clone(),
+            why: format!("no answer within {} s", PATIENCE.as_secs()),
+        }
+    }
+
+    fn unreachable(&self, err: &kube::Error) -> Failure {
+        // The cause is more useful than what a library was doing.
+        let why = match err {
+            kube::Error::Service(_) | kube::Error::HyperError(_) => root_cause(err),
+            _ => chain(err),
+        };
+        Failure::Unreachable {
+            server: self.server.clone(),
+            why,
+        }
+    }
+}
+
+fn root_cause(err: &(dyn std::error::Error + 'static)) -> String {
+    let mut root = err;
+    while let Some(cause) = root.source() {
+        root = cause;
+    }
+    one_line(&root.to_string())
+}
+
+/// Whether the server asks to try again.
+fn is_busy(code: StatusCode) -> bool {
+    matches!(
+        code,
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+    )
+}
+
+/// The lines of a watch.
+pub struct Lines {
+    body: Body,
+    received: Vec<u8>,
+    /// How many of the received bytes contain no end of a line.
+    checked: usize,
+}
+
+impl Lines {
+    /// The next line; `None` at the end of the watch, also if it breaks.
+    pub async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let rest = self.received.get(self.checked..)?;
+            if let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+                let end = self.checked.saturating_add(end);
+                let rest = self.received.split_off(end.saturating_add(1));
+                self.checked = 0;
+                return Some(std::mem::replace(&mut self.received, rest));
+            }
+            self.checked = self.received.len();
+            if self.checked > LINE {
+                return None;
+            }
+            let chunk = next_chunk(&mut self.body).await.ok()??;
+            self.received.extend_from_slice(&chunk);
+        }
+    }
+}
+
+async fn next_chunk(body: &mut Body) -> Result<Option<Bytes>, kube::Error> {
+    while let Some(frame) = body.frame().await {
+        // The other kind of frame is trailers.
+        if let Ok(data) = frame?.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+fn parse<'a, T: Deserialize<'a>>(
+    verb: &'static str,
+    place: &Place,
+    body: &'a [u8],
+) -> Result<T, Failure> {
+    let wrong = |err: serde_json::Error| {
+        let why = format!("the answer is not what an API server sends ({err})");
+        garbled(verb, place, one_line(&why))
+    };
+    serde_json::from_slice(body).map_err(wrong)
+}
+
+fn garbled(verb: &'static str, place: &Place, why: String) -> Failure {
+    Failure::Garbled {
+        verb,
+        resource: place.resource,
+        why,
+    }
+}
+
+/// The user that a refusal names: `nodes is forbidden: User "jane" cannot list …`.
+fn user_of(message: &str) -> String {
+    let name = message
+        .split_once("User \"")
+        .and_then(|(_, rest)| rest.split_once('"'));
+    match name {
+        Some((name, _)) => format!("user \"{}\"", one_line(name)),
+        None => "the kubeconfig's user".to_owned(),
+    }
+}

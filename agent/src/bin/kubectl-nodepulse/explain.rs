@@ -1,0 +1,70 @@
+//! The output of `nodepulse explain` in an agent's pod, by `kubectl exec`: kubectl is there, since this is
+//! its plugin, and it knows the protocols of all versions.
+
+use std::io::{self, Read as _};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
+
+use crate::agent_pods::AgentPod;
+use crate::cluster::Cluster;
+use crate::failure::one_line;
+use crate::screen::safe;
+
+/// How long to wait for the output.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Bytes of output.
+const OUTPUT: u64 = 1 << 20;
+
+/// The lines that the agent prints, or why there are none.
+pub async fn lines(cluster: &Cluster, pod: &AgentPod) -> Result<Vec<String>, String> {
+    let mut command = Command::new("kubectl");
+    command
+        .args(&cluster.kubectl)
+        .args(["exec", "--namespace", &pod.namespace, &pod.name])
+        .args(["--container", "nodepulse", "--", "/nodepulse", "explain"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let child = command.spawn().map_err(|err| match err.kind() {
+        io::ErrorKind::NotFound => "kubectl is not in PATH".to_owned(),
+        _ => format!("cannot run kubectl: {err}"),
+    })?;
+    let pid = i32::try_from(child.id()).ok().map(Pid::from_raw);
+    let Ok(finished) = timeout(PATIENCE, spawn_blocking(move || finish(child))).await else {
+        if let Some(pid) = pid {
+            // It may have ended in this moment.
+            let _ended = kill(pid, Signal::SIGKILL);
+        }
+        return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+    };
+    let finished = finished.map_err(|err| one_line(&err.to_string()))?;
+    finished.map_err(|why| one_line(&why))
+}
+
+fn finish(mut child: Child) -> Result<Vec<String>, String> {
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let errors = std::thread::spawn(move || text(stderr));
+    let output = text(stdout);
+    let errors = errors.join().unwrap_or_default();
+    let status = child.wait().map_err(|err| err.to_string())?;
+    if !status.success() {
+        let last = errors.lines().rfind(|line| !line.trim().is_empty());
+        return Err(last.map_or_else(|| status.to_string(), str::to_owned));
+    }
+    Ok(output.lines().map(safe).collect())
+}
+
+/// As much as is read of a stream. The rest is dropped, and its writer ends.
+fn text(stream: Option<impl io::Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        // What was read before an error is printed.
+        drop(stream.take(OUTPUT).read_to_end(&mut bytes));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

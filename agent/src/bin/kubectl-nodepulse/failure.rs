@@ -1,0 +1,116 @@
+//! Why there is no answer: one line each, with what can be done.
+
+use std::io;
+
+use nodepulse::escape::escape;
+
+/// A failure.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// No process reads the output any more.
+    #[error("the output is closed")]
+    BrokenPipe,
+    /// The output cannot be written.
+    #[error("cannot write the output: {0}")]
+    Output(io::Error),
+    /// No thread, or no memory.
+    #[error("cannot start: {0}")]
+    Runtime(io::Error),
+    /// An argument that clap cannot check.
+    #[error("{0}")]
+    Usage(String),
+    /// There is no kubeconfig, or it cannot be used.
+    #[error("{0}")]
+    Kubeconfig(String),
+    /// No answer.
+    #[error("cannot reach the API server {server}: {why}")]
+    Unreachable { server: String, why: String },
+    /// 401.
+    #[error(
+        "the API server {server} rejects the credentials of the kubeconfig (401 Unauthorized): log in again"
+    )]
+    Unauthorized { server: String },
+    /// 403.
+    #[error(
+        "{user} may not {verb} {resource} {place}; grant it with the rule {{apiGroups: [\"{group}\"], \
+         resources: [{resource}], verbs: [{verb}]}} (docs/kubectl.md has a ClusterRole for readers)"
+    )]
+    Forbidden {
+        user: String,
+        verb: &'static str,
+        resource: &'static str,
+        group: &'static str,
+        place: String,
+    },
+    /// 404.
+    #[error("{what} not found")]
+    NotFound { what: String },
+    /// A list or a watch has expired: 410.
+    #[error("the list of {resource} expired repeatedly while it was read: try again")]
+    Expired { resource: &'static str },
+    /// Any other status.
+    #[error("cannot {verb} {resource}: {code} {message}")]
+    Refused {
+        verb: &'static str,
+        resource: &'static str,
+        code: u16,
+        message: String,
+    },
+    /// The answer is not what an API server sends.
+    #[error("cannot {verb} {resource}: {why}")]
+    Garbled {
+        verb: &'static str,
+        resource: &'static str,
+        why: String,
+    },
+}
+
+impl Failure {
+    /// 2 for wrong usage, 1 for the rest.
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::BrokenPipe
+            | Self::Output(_)
+            | Self::Runtime(_)
+            | Self::Kubeconfig(_)
+            | Self::Unreachable { .. }
+            | Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
+            | Self::NotFound { .. }
+            | Self::Expired { .. }
+            | Self::Refused { .. }
+            | Self::Garbled { .. } => 1,
+        }
+    }
+
+    /// Whether the permission is missing, or the resource.
+    pub const fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Forbidden { .. })
+    }
+
+    /// Whether the object does not exist.
+    pub const fn is_not_found(&self) -> bool {
+        matches!(self, Self::NotFound { .. })
+    }
+}
+
+/// An error and its causes in one line, without repetitions.
+pub fn chain(err: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = one_line(&err.to_string());
+    let mut cause = err.source();
+    while let Some(err) = cause {
+        let next = one_line(&err.to_string());
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = err.source();
+    }
+    text
+}
+
+/// External text in one line, escaped.
+pub fn one_line(text: &str) -> String {
+    escape(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}

@@ -1,0 +1,278 @@
+//! OOM kills by pod, from the annotations of their Events.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use nodepulse::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
+use nodepulse::units::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::age::{self, age};
+use crate::arguments::KillsOptions;
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::fleet::print_as_json;
+use crate::objects::Event;
+use crate::place::Place;
+use crate::screen::{Paint, Screen, note, print, safe};
+use crate::table::{Cell, Column, render};
+
+/// Reasons of Events about kills: in pods, and on the Node in both modes.
+const REASONS: [&str; 3] = ["OOMKilled", "OOMKilling", "SystemOOM"];
+
+const COLUMNS: [Column; 8] = [
+    Column {
+        title: "NAMESPACE",
+        least: 8,
+    },
+    Column {
+        title: "POD",
+        least: 10,
+    },
+    Column {
+        title: "CONTAINER",
+        least: 8,
+    },
+    Column {
+        title: "KILLED",
+        least: 0,
+    },
+    Column {
+        title: "LIMIT",
+        least: 0,
+    },
+    Column {
+        title: "COUNT",
+        least: 0,
+    },
+    Column {
+        title: "LARGEST",
+        least: 12,
+    },
+    Column {
+        title: "AGE",
+        least: 0,
+    },
+];
+
+/// One Event about OOM kills.
+#[derive(Debug)]
+pub struct KillEvent {
+    /// Empty if it is on a Node.
+    pub namespace: String,
+    /// The pod, or `node/NAME`.
+    pub object: String,
+    pub count: u64,
+    pub last: Option<Timestamp>,
+    /// From the annotations. Old agents write none: only the container is known.
+    pub kill: OomKill,
+    pub users: Vec<MemoryUser>,
+}
+
+impl KillEvent {
+    /// Of an Event; `None` if it is not about kills.
+    pub fn of(event: &Event) -> Option<Self> {
+        let reason = event.reason.as_deref()?;
+        if !REASONS.contains(&reason) {
+            return None;
+        }
+        let involved = &event.involved_object;
+        let mut kill: OomKill = annotation(event, OOM_KILL).unwrap_or_default();
+        if kill.container.is_none() {
+            kill.container = involved.field_path.as_deref().and_then(container_of);
+        }
+        let is_node = involved.kind == "Node";
+        Some(Self {
+            namespace: if is_node {
+                String::new()
+            } else {
+                involved.namespace.clone().unwrap_or_default()
+            },
+            object: if is_node {
+                format!("node/{}", involved.name)
+            } else {
+                involved.name.clone()
+            },
+            count: event.count.unwrap_or(1),
+            last: age::parse(event.last_time()),
+            kill,
+            users: annotation(event, MEMORY_USERS).unwrap_or_default(),
+        })
+    }
+}
+
+fn annotation<T: DeserializeOwned>(event: &Event, name: &str) -> Option<T> {
+    let text = event.metadata.annotations.as_ref()?.get(name)?;
+    serde_json::from_str(text).ok()
+}
+
+/// `web` of `spec.containers{web}`.
+fn container_of(path: &str) -> Option<String> {
+    let (_, rest) = path.split_once('{')?;
+    Some(rest.strip_suffix('}')?.to_owned())
+}
+
+/// The kills of one container at one limit.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    namespace: Option<String>,
+    pod: Option<String>,
+    node: Option<String>,
+    container: Option<String>,
+    consequence: Option<String>,
+    limit: Option<String>,
+    limit_bytes: Option<u64>,
+    count: u64,
+    /// Of the newest kill with details.
+    memory_users: Vec<MemoryUser>,
+    victim: Option<MemoryUser>,
+    last: Option<Timestamp>,
+}
+
+#[derive(Debug, Serialize)]
+struct List<'a> {
+    items: &'a [Item],
+}
+
+/// Prints the table.
+pub async fn run(
+    cluster: &Cluster,
+    options: &KillsOptions,
+    screen: &Screen,
+) -> Result<(), Failure> {
+    let namespace = (!options.all_namespaces).then_some(cluster.namespace.as_str());
+    let place = Place::events(namespace)?;
+    let now = age::now();
+    let since = options.since.map(|since| since.as_secs());
+    let is_recent = |event: &KillEvent| {
+        let age = event.last.map(|at| age::seconds(at, now));
+        since.is_none_or(|since| age.is_some_and(|age| age <= since))
+    };
+    let mut events = Vec::new();
+    for reason in REASONS {
+        let selector = format!("reason={reason},source=nodepulse");
+        let query = [("fieldSelector", selector.as_str())];
+        let row = |event: Event| KillEvent::of(&event).filter(is_recent);
+        events.extend(cluster.list(&place, &query, row).await?.0);
+    }
+    let items = items(events);
+    if options.output.is_some() {
+        return print_as_json(&List { items: &items });
+    }
+    if items.is_empty() {
+        note(&format!(
+            "no OOM kills {}: an API server keeps Events for an hour by default",
+            place.whereabouts()
+        ));
+        return Ok(());
+    }
+    let rows: Vec<_> = items.iter().map(|item| row(item, now)).collect();
+    if options.all_namespaces {
+        return print(&render(&COLUMNS, &rows, screen));
+    }
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| row.iter().skip(1).cloned().collect())
+        .collect();
+    print(&render(COLUMNS.get(1..).unwrap_or_default(), &rows, screen))
+}
+
+/// Adds up the Events of one container at one limit. The newest first.
+fn items(mut events: Vec<KillEvent>) -> Vec<Item> {
+    events.sort_by_key(|event| event.last);
+    let mut by_place = BTreeMap::new();
+    for event in events {
+        let OomKill {
+            container,
+            consequence,
+            limit,
+            limit_bytes,
+            victim,
+            victim_bytes,
+            ..
+        } = event.kill;
+        let key = (
+            event.namespace.clone(),
+            event.object.clone(),
+            container.clone(),
+            consequence.clone(),
+            limit.clone(),
+        );
+        let node = event.object.strip_prefix("node/").map(str::to_owned);
+        let item = by_place.entry(key).or_insert_with(|| Item {
+            namespace: node.is_none().then_some(event.namespace),
+            pod: node.is_none().then_some(event.object),
+            node,
+            container,
+            consequence,
+            limit,
+            limit_bytes: None,
+            count: 0,
+            memory_users: Vec::new(),
+            victim: None,
+            last: None,
+        });
+        item.count = item.count.saturating_add(event.count);
+        item.last = event.last;
+        item.limit_bytes = limit_bytes.or(item.limit_bytes);
+        if !event.users.is_empty() {
+            item.memory_users = event.users;
+        }
+        if let Some(bytes) = victim_bytes {
+            item.victim = Some(MemoryUser {
+                name: victim,
+                bytes,
+            });
+        }
+    }
+    let mut items: Vec<_> = by_place.into_values().collect();
+    items.sort_by_key(|item| std::cmp::Reverse(item.last));
+    items
+}
+
+fn row(item: &Item, now: Timestamp) -> Vec<Cell> {
+    let or_dash = |text: &Option<String>| safe(text.as_deref().unwrap_or("-"));
+    let object = match &item.node {
+        Some(node) => safe(&format!("node/{node}")),
+        None => or_dash(&item.pod),
+    };
+    let (consequence, paint) = match item.consequence.as_deref() {
+        Some("main_process") => ("main process", Paint::Red),
+        Some("whole_container") => ("container", Paint::Red),
+        Some("child_process") => ("child process", Paint::Yellow),
+        _ => ("unknown", Paint::Dim),
+    };
+    vec![
+        Cell::plain(or_dash(&item.namespace)),
+        Cell::plain(object),
+        Cell::plain(or_dash(&item.container)),
+        Cell::new(consequence, paint),
+        Cell::plain(limit(item.limit.as_deref(), item.limit_bytes)),
+        Cell::plain(item.count.to_string()),
+        Cell::plain(largest(&item.memory_users, item.victim.as_ref())),
+        Cell::plain(age(item.last, now)),
+    ]
+}
+
+/// `container 64.0Mi`.
+pub fn limit(limit: Option<&str>, bytes: Option<u64>) -> String {
+    let limit = match limit {
+        Some("pods") => "all pods",
+        Some(limit) => limit,
+        None => "-",
+    };
+    let bytes = bytes.map(|bytes| format!(" {}", Bytes::from_bytes(bytes)));
+    safe(&format!("{limit}{}", bytes.unwrap_or_default()))
+}
+
+/// `32.0Mi java`: of the victim and those that remained.
+pub fn largest(users: &[MemoryUser], victim: Option<&MemoryUser>) -> String {
+    let all = users.iter().chain(victim);
+    let largest = all.max_by_key(|user| user.bytes);
+    largest.map_or_else(
+        || "-".to_owned(),
+        |user| format!("{} {}", Bytes::from_bytes(user.bytes), safe(&user.name)),
+    )
+}

@@ -1,0 +1,210 @@
+//! One node in full.
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::age::{self, age};
+use crate::agent_pods::{AgentPod, AgentPods};
+use crate::arguments::NodeOptions;
+use crate::cluster::Cluster;
+use crate::explain;
+use crate::failure::Failure;
+use crate::health::{AgentState, NodeHealth, Problem};
+use crate::objects::{Event, Lease, Node, NodeCondition};
+use crate::place::Place;
+use crate::screen::{Paint, Screen, print, safe};
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
+
+/// Events that are shown, the newest.
+const EVENTS: usize = 20;
+
+/// Prints the node.
+pub async fn run(cluster: &Cluster, options: &NodeOptions, screen: &Screen) -> Result<(), Failure> {
+    let name = options.name.as_str();
+    let node: Node = cluster.get(&Place::node(name)?).await?;
+    let now = age::now();
+    let lease = Place::lease(name)?;
+    let (pods, events, lease) = tokio::join!(
+        AgentPods::list(cluster, &options.agents, Some(name)),
+        node_events(cluster, name),
+        cluster.get::<Lease>(&lease),
+    );
+    let mut page = Page {
+        screen,
+        now,
+        text: String::new(),
+    };
+    let kernel = safe(&node.status.node_info.kernel_version);
+    let kubelet = safe(&node.status.node_info.kubelet_version);
+    let conditions = node.status.conditions.clone().unwrap_or_default();
+    let health = NodeHealth::of(node);
+    page.field("Node", &safe(name));
+    page.field("Kubelet", &kubelet);
+    page.field("Kernel", &kernel);
+    page.field("Lease", &renewed(lease, now));
+    let pod = page.agent(&health, pods.as_ref().map(|pods| pods.on(name)));
+    page.conditions(&conditions, &health);
+    page.events(events);
+    print(&page.text)?;
+    page.text.clear();
+    if let Some(pod) = pod.filter(|pod| pod.is_running()) {
+        page.explanation(explain::lines(cluster, pod).await);
+        print(&page.text)?;
+    }
+    Ok(())
+}
+
+/// nodepulse's Events on a Node, the oldest first.
+pub async fn node_events(cluster: &Cluster, node: &str) -> Result<Vec<Event>, Failure> {
+    let selector = format!("involvedObject.kind=Node,involvedObject.name={node},source=nodepulse");
+    let query = [("fieldSelector", selector.as_str())];
+    let place = Place::events(Some("default"))?;
+    let (mut events, _) = cluster.list(&place, &query, Some).await?;
+    sort(&mut events);
+    Ok(events)
+}
+
+/// The oldest first.
+pub fn sort(events: &mut [Event]) {
+    events.sort_by_cached_key(|event| age::parse(event.last_time()));
+}
+
+fn renewed(lease: Result<Lease, Failure>, now: Timestamp) -> String {
+    match lease {
+        Ok(lease) => {
+            let renewed = age::parse(lease.spec.renew_time.as_deref());
+            let holder = lease.spec.holder_identity.unwrap_or_default();
+            format!("renewed {} ago by {}", age(renewed, now), safe(&holder))
+        }
+        Err(Failure::NotFound { .. }) => "none".to_owned(),
+        Err(failure) => format!("unknown: {failure}"),
+    }
+}
+
+/// What is printed.
+struct Page<'a> {
+    screen: &'a Screen,
+    now: Timestamp,
+    text: String,
+}
+
+impl Page<'_> {
+    fn field(&mut self, title: &str, value: &str) {
+        let first = format!("{title}:{:1$}", "", 10_usize.saturating_sub(title.len()));
+        let indent = " ".repeat(first.len());
+        let value = if value.is_empty() { "-" } else { value };
+        self.text
+            .push_str(&self.screen.wrap(value, &first, &indent));
+    }
+
+    fn title(&mut self, title: &str) {
+        self.text.push('\n');
+        self.text.push_str(&self.screen.paint(title, Paint::Bold));
+        self.text.push('\n');
+    }
+
+    fn item(&mut self, text: &str) {
+        self.text.push_str(&self.screen.wrap(text, "    ", "    "));
+    }
+
+    fn agent<'p>(
+        &mut self,
+        health: &NodeHealth,
+        pod: Result<Option<&'p AgentPod>, &Failure>,
+    ) -> Option<&'p AgentPod> {
+        let state = match health.agent(self.now) {
+            AgentState::Reports => String::new(),
+            AgentState::Silent => {
+                let since = age(health.heartbeat, self.now);
+                format!("; it has not reported for {since}")
+            }
+            AgentState::Absent => "; the Node has no conditions of nodepulse".to_owned(),
+        };
+        let (text, pod) = match pod {
+            Ok(Some(pod)) => {
+                let (namespace, name) = (safe(&pod.namespace), safe(&pod.name));
+                let (version, summary) = (&pod.version, pod.summary());
+                let text = format!("pod {namespace}/{name}, version {version}, {summary}{state}");
+                (text, Some(pod))
+            }
+            Ok(None) => match &health.node_mode {
+                Some(version) => (format!("node mode, version {}{state}", safe(version)), None),
+                None => (format!("no pod on this node{state}"), None),
+            },
+            Err(failure) => (format!("unknown: {failure}"), None),
+        };
+        self.field("Agent", &text);
+        pod
+    }
+
+    fn conditions(&mut self, conditions: &[NodeCondition], health: &NodeHealth) {
+        self.title("Conditions");
+        let shown = |one: &&NodeCondition| {
+            NodepulseCondition::parse(&one.type_).is_some()
+                || health
+                    .problems
+                    .iter()
+                    .any(|problem| problem.type_ == one.type_)
+        };
+        for condition in conditions.iter().filter(shown) {
+            let mut problems = health.problems.iter();
+            let problem = problems.rfind(|one| one.type_ == condition.type_);
+            let since = age(
+                age::parse(condition.last_transition_time.as_deref()),
+                self.now,
+            );
+            let reason = safe(condition.reason.as_deref().unwrap_or("-"));
+            let (type_, status) = (safe(&condition.type_), safe(&condition.status));
+            let line = format!("  {type_}={status} ({reason}) for {since}");
+            let paint = problem.map_or(Paint::Plain, Problem::paint);
+            self.text.push_str(&self.screen.paint(&line, paint));
+            self.text.push('\n');
+            let message = condition.message.as_deref();
+            if let Some(message) = message.filter(|message| !message.is_empty()) {
+                self.item(&safe(message));
+            }
+        }
+        if !health.is_reported {
+            self.item("none of nodepulse");
+        }
+    }
+
+    fn events(&mut self, events: Result<Vec<Event>, Failure>) {
+        self.title("Events of nodepulse");
+        let events = match events {
+            Ok(events) => events,
+            Err(failure) => return self.item(&format!("unknown: {failure}")),
+        };
+        if events.is_empty() {
+            self.item("none in the time for which the API server keeps Events");
+        }
+        let skipped = events.len().saturating_sub(EVENTS);
+        for event in events.iter().skip(skipped) {
+            let at = age(age::parse(event.last_time()), self.now);
+            let reason = safe(event.reason.as_deref().unwrap_or("-"));
+            let times = match event.count {
+                Some(count) if count > 1 => format!(", {count} times"),
+                _ => String::new(),
+            };
+            let line = format!("  {reason} {at} ago{times}\n");
+            self.text.push_str(&line);
+            self.item(&safe(event.message.as_deref().unwrap_or_default()));
+        }
+    }
+
+    fn explanation(&mut self, lines: Result<Vec<String>, String>) {
+        self.title("Explanation of the agent");
+        match lines {
+            Ok(lines) => {
+                for line in lines {
+                    let start = line.len().saturating_sub(line.trim_start().len());
+                    let first = format!("  {}", " ".repeat(start));
+                    let indent = format!("{first}  ");
+                    let wrapped = self.screen.wrap(line.trim_start(), &first, &indent);
+                    self.text.push_str(wrapped.trim_end());
+                    self.text.push('\n');
+                }
+            }
+            Err(why) => self.item(&format!("not available: {why}")),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Objects and collections of the API: their paths, and their names in failures.
+
+use crate::failure::{Failure, one_line};
+
+/// One object, or one collection.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Empty for the core group.
+    pub group: &'static str,
+    /// Plural.
+    pub resource: &'static str,
+    /// `None`: all namespaces, or an object without one.
+    pub namespace: Option<String>,
+    /// `None`: the collection.
+    pub name: Option<String>,
+}
+
+impl Place {
+    /// All Nodes.
+    pub const fn nodes() -> Self {
+        Self::core("nodes")
+    }
+
+    /// One Node.
+    pub fn node(name: &str) -> Result<Self, Failure> {
+        Self::nodes().named(name)
+    }
+
+    /// The Pods of a namespace, or all.
+    pub fn pods(namespace: Option<&str>) -> Result<Self, Failure> {
+        Self::core("pods").within(namespace)
+    }
+
+    /// One Pod.
+    pub fn pod(namespace: &str, name: &str) -> Result<Self, Failure> {
+        Self::pods(Some(namespace))?.named(name)
+    }
+
+    /// The Events of a namespace, or all.
+    pub fn events(namespace: Option<&str>) -> Result<Self, Failure> {
+        Self::core("events").within(namespace)
+    }
+
+    /// The Lease of a Node.
+    pub fn lease(node: &str) -> Result<Self, Failure> {
+        let leases = Self {
+            group: "coordination.k8s.io",
+            ..Self::core("leases")
+        };
+        leases.within(Some("kube-node-lease"))?.named(node)
+    }
+
+    const fn core(resource: &'static str) -> Self {
+        Self {
+            group: "",
+            resource,
+            namespace: None,
+            name: None,
+        }
+    }
+
+    fn within(self, namespace: Option<&str>) -> Result<Self, Failure> {
+        let namespace = namespace.map(|namespace| checked("namespace", namespace));
+        Ok(Self {
+            namespace: namespace.transpose()?,
+            ..self
+        })
+    }
+
+    fn named(self, name: &str) -> Result<Self, Failure> {
+        let name = checked(self.resource.trim_end_matches('s'), name)?;
+        Ok(Self {
+            name: Some(name),
+            ..self
+        })
+    }
+
+    /// `/api/v1/nodes`, with a query.
+    pub fn path(&self, query: &[(&str, &str)]) -> String {
+        let mut path = if self.group.is_empty() {
+            "/api/v1".to_owned()
+        } else {
+            format!("/apis/{}/v1", self.group)
+        };
+        if let Some(namespace) = &self.namespace {
+            path.push_str("/namespaces/");
+            path.push_str(namespace);
+        }
+        path.push('/');
+        path.push_str(self.resource);
+        if let Some(name) = &self.name {
+            path.push('/');
+            path.push_str(name);
+        }
+        let query = query.iter().filter(|(_, value)| !value.is_empty());
+        for (n, (key, value)) in query.enumerate() {
+            path.push(if n == 0 { '?' } else { '&' });
+            path.push_str(key);
+            path.push('=');
+            path.push_str(&encoded(value));
+        }
+        path
+    }
+
+    /// For failures.
+    pub fn what(&self) -> String {
+        let kind = self.resource.trim_end_matches('s');
+        match (&self.namespace, &self.name) {
+            (Some(namespace), Some(name)) if self.resource == "pods" => {
+                format!("{kind} {name} in namespace {namespace}")
+            }
+            (_, Some(name)) => format!("{kind} {name}"),
+            (_, None) => self.resource.to_owned(),
+        }
+    }
+
+    /// `in namespace shop`, for failures.
+    pub fn whereabouts(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("in namespace {namespace}"),
+            None => "in the whole cluster".to_owned(),
+        }
+    }
+}
+
+/// A name that cannot change the path of a request.
+fn checked(kind: &str, name: &str) -> Result<String, Failure> {
+    let is_allowed =
+        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let starts = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if starts && name.len() <= 253 && name.chars().all(is_allowed) {
+        return Ok(name.to_owned());
+    }
+    Err(Failure::Usage(format!(
+        "\"{}\" is not the name of a {kind}; names consist of a-z, 0-9, - and .",
+        one_line(name)
+    )))
+}
+
+/// Any text as the value of a query.
+fn encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
+        b => format!("%{b:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        let pod = Place::pod("shop", "cart-0").unwrap();
+        assert_eq!(pod.path(&[]), "/api/v1/namespaces/shop/pods/cart-0");
+        let lease = Place::lease("worker-1").unwrap().path(&[]);
+        assert!(
+            lease.ends_with("v1/namespaces/kube-node-lease/leases/worker-1"),
+            "{lease}"
+        );
+        let query = [("limit", "5"), ("continue", ""), ("labelSelector", "a=b&c")];
+        assert_eq!(
+            Place::nodes().path(&query),
+            "/api/v1/nodes?limit=5&labelSelector=a%3Db%26c"
+        );
+    }
+
+    #[test]
+    fn a_name_that_would_change_the_path_is_wrong_usage() {
+        for name in ["", "../x", "a/b", "a?b", "A", "-a", "a b", "a\u{1b}[2J"] {
+            let failure = Place::node(name).unwrap_err();
+            assert_eq!(failure.exit_status(), 2, "{name:?}");
+            assert!(!failure.to_string().contains('\u{1b}'), "{name:?}");
+        }
+    }
+}

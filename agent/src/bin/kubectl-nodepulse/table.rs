@@ -1,0 +1,198 @@
+//! Tables, as kubectl prints them.
+
+use crate::screen::{Paint, Screen};
+
+/// Between columns.
+const GAP: &str = "   ";
+/// Between columns if the table is too wide.
+const NARROW_GAP: &str = "  ";
+
+/// A column.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    pub title: &'static str,
+    /// To how many characters it may be cut on a narrow terminal. 0: never.
+    pub least: usize,
+}
+
+/// A cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cell {
+    pub text: String,
+    pub paint: Paint,
+}
+
+impl Cell {
+    /// A cell in this color.
+    pub fn new(text: impl Into<String>, paint: Paint) -> Self {
+        Self {
+            text: text.into(),
+            paint,
+        }
+    }
+
+    /// A cell without a color.
+    pub fn plain(text: impl Into<String>) -> Self {
+        Self::new(text, Paint::Plain)
+    }
+}
+
+/// The widths of a table's columns on one screen.
+#[derive(Debug)]
+pub struct Layout {
+    widths: Vec<usize>,
+    gap: &'static str,
+}
+
+impl Layout {
+    /// The widths that these rows need, reduced to those of the screen.
+    pub fn of<'a>(
+        columns: &[Column],
+        rows: impl Iterator<Item = &'a [Cell]>,
+        screen: &Screen,
+    ) -> Self {
+        let mut widths: Vec<usize> = columns.iter().map(|column| column.title.len()).collect();
+        for row in rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.text.chars().count());
+            }
+        }
+        let Some(most) = screen.width else {
+            return Self { widths, gap: GAP };
+        };
+        let total = |widths: &[usize], gap: &str| {
+            let gaps = widths.len().saturating_sub(1).saturating_mul(gap.len());
+            widths
+                .iter()
+                .fold(gaps, |sum, width| sum.saturating_add(*width))
+        };
+        if total(&widths, GAP) <= most {
+            return Self { widths, gap: GAP };
+        }
+        while total(&widths, NARROW_GAP) > most {
+            let cut = widths.iter_mut().zip(columns);
+            let cut = cut.filter(|(width, column)| column.least > 0 && column.least < **width);
+            // The widest is cut first, so that all stay as readable as possible.
+            let Some((width, _)) = cut.max_by_key(|(width, _)| **width) else {
+                break;
+            };
+            *width = width.saturating_sub(1);
+        }
+        Self {
+            widths,
+            gap: NARROW_GAP,
+        }
+    }
+
+    /// The line with the titles.
+    pub fn titles(&self, columns: &[Column], screen: &Screen) -> String {
+        let titles = columns
+            .iter()
+            .map(|column| Cell::new(column.title, Paint::Bold));
+        self.line(&titles.collect::<Vec<_>>(), screen)
+    }
+
+    /// One line.
+    pub fn line(&self, cells: &[Cell], screen: &Screen) -> String {
+        let mut line = String::new();
+        let mut padding = 0;
+        for (n, (cell, width)) in cells.iter().zip(&self.widths).enumerate() {
+            // Not after the last cell, so that no line ends with spaces.
+            line.extend(std::iter::repeat_n(' ', padding));
+            if n > 0 {
+                line.push_str(self.gap);
+            }
+            let text = cut(&cell.text, *width);
+            padding = width.saturating_sub(text.chars().count());
+            line.push_str(&screen.paint(&text, cell.paint));
+        }
+        line.push('\n');
+        line
+    }
+}
+
+/// A whole table.
+pub fn render(columns: &[Column], rows: &[Vec<Cell>], screen: &Screen) -> String {
+    let layout = Layout::of(columns, rows.iter().map(Vec::as_slice), screen);
+    let mut text = layout.titles(columns, screen);
+    for row in rows {
+        text.push_str(&layout.line(row, screen));
+    }
+    text
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut cut: String = text.chars().take(width.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: [Column; 3] = [
+        Column {
+            title: "NODE",
+            least: 8,
+        },
+        Column {
+            title: "REASON",
+            least: 6,
+        },
+        Column {
+            title: "AGE",
+            least: 0,
+        },
+    ];
+
+    fn screen(width: Option<usize>) -> Screen {
+        Screen {
+            width,
+            colors: false,
+        }
+    }
+
+    #[test]
+    fn a_wide_table_is_cut_to_the_screen_and_ages_never_are() {
+        let row = ["n".repeat(60), "r".repeat(30), "119m".to_owned()].map(Cell::plain);
+        let rows = [row.to_vec()];
+        for width in [40, 80, 120] {
+            let text = render(&COLUMNS, &rows, &screen(Some(width)));
+            let longest = text.lines().map(|line| line.chars().count()).max();
+            assert!(longest.is_some_and(|longest| longest <= width), "{text}");
+            assert!(text.ends_with("119m\n"), "{text}");
+        }
+        let text = render(&COLUMNS, &rows, &screen(None));
+        assert!(text.contains(&"n".repeat(60)), "{text}");
+    }
+
+    #[test]
+    fn columns_are_aligned_also_in_color() {
+        let rows = [
+            vec![
+                Cell::new("a", Paint::Red),
+                Cell::plain("b"),
+                Cell::plain("1s"),
+            ],
+            vec![Cell::plain("long"), Cell::plain("b"), Cell::plain("2s")],
+        ];
+        let plain = render(&COLUMNS, &rows, &screen(None));
+        assert_eq!(
+            plain,
+            "NODE   REASON   AGE\na      b        1s\nlong   b        2s\n"
+        );
+        let colored = Screen {
+            width: None,
+            colors: true,
+        };
+        let colored = render(&COLUMNS, &rows, &colored);
+        assert!(
+            colored.contains("\u{1b}[31ma\u{1b}[0m      b"),
+            "{colored:?}"
+        );
+    }
+}

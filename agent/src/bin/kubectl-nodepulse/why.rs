@@ -1,0 +1,117 @@
+//! The story of one pod, in the order of time, and what to do.
+
+mod advice;
+mod timeline;
+
+use crate::age::{self, age};
+use crate::arguments::WhyOptions;
+use crate::cluster::Cluster;
+use crate::failure::Failure;
+use crate::health::NodeHealth;
+use crate::node::{node_events, sort};
+use crate::objects::{Event, Node, Pod};
+use crate::place::Place;
+use crate::screen::{Paint, Screen, print, safe};
+use timeline::Timeline;
+
+/// Prints the story.
+pub async fn run(cluster: &Cluster, options: &WhyOptions, screen: &Screen) -> Result<(), Failure> {
+    let story = Story::read(cluster, &cluster.namespace, &options.pod).await?;
+    print(&story.text(screen))
+}
+
+/// What is known about a pod.
+struct Story {
+    namespace: String,
+    name: String,
+    /// `None`: it does not exist any more.
+    pod: Option<Pod>,
+    /// nodepulse's Events about the pod, the oldest first.
+    events: Vec<Event>,
+    /// `None`: the pod has no node yet.
+    node: Option<Result<NodeHealth, Failure>>,
+    node_events: Vec<Event>,
+}
+
+impl Story {
+    async fn read(cluster: &Cluster, namespace: &str, name: &str) -> Result<Self, Failure> {
+        let place = Place::pod(namespace, name)?;
+        let selector =
+            format!("involvedObject.kind=Pod,involvedObject.name={name},source=nodepulse");
+        let query = [("fieldSelector", selector.as_str())];
+        let events = Place::events(Some(namespace))?;
+        let events = cluster.list(&events, &query, Some);
+        let (pod, events) = tokio::join!(cluster.get::<Pod>(&place), events);
+        let mut events = events?.0;
+        sort(&mut events);
+        let pod = match pod {
+            Err(failure) if failure.is_not_found() && !events.is_empty() => None,
+            pod => Some(pod?),
+        };
+        let node = pod.as_ref().and_then(|pod| pod.spec.node_name.clone());
+        // Of a pod that was deleted, the Events name the node.
+        let node = node.or_else(|| events.last()?.source.host.clone());
+        let place = node.map(|name| Place::node(&name).map(|place| (name, place)));
+        let (node, node_events) = match place {
+            None => (None, Vec::new()),
+            // An Event can contain any text.
+            Some(Err(failure)) => (Some(Err(failure)), Vec::new()),
+            Some(Ok((name, place))) => {
+                let (node, events) =
+                    tokio::join!(cluster.get::<Node>(&place), node_events(cluster, &name));
+                // Without permission, the rest of the story is printed.
+                (Some(node.map(NodeHealth::of)), events.unwrap_or_default())
+            }
+        };
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            pod,
+            events,
+            node,
+            node_events,
+        })
+    }
+
+    fn text(&self, screen: &Screen) -> String {
+        let now = age::now();
+        let mut text = String::new();
+        let head = screen.wrap(&self.head(), "", "  ");
+        text.push_str(&screen.paint(head.trim_end(), Paint::Bold));
+        text.push_str("\n\n");
+        for entry in Timeline::of(self).entries() {
+            let at = format!("{:>7}  ", age(entry.at, now));
+            let indent = " ".repeat(at.len());
+            let lines = screen.wrap(&entry.text, &at, &indent);
+            text.push_str(&screen.paint(lines.trim_end(), entry.paint));
+            text.push('\n');
+        }
+        text.push('\n');
+        text.push_str(&screen.paint("What to do", Paint::Bold));
+        text.push('\n');
+        for advice in advice::of(self) {
+            text.push_str(&screen.wrap(&advice, "  - ", "    "));
+        }
+        text
+    }
+
+    fn head(&self) -> String {
+        let name = format!("Pod {}/{}", safe(&self.namespace), safe(&self.name));
+        let node = match &self.node {
+            Some(Ok(node)) => format!(" on node {}", safe(&node.name)),
+            Some(Err(failure)) => format!(" (its node is unknown: {failure})"),
+            None => " (without a node)".to_owned(),
+        };
+        let state = match &self.pod {
+            None => ": deleted".to_owned(),
+            Some(pod) if pod.metadata.deletion_timestamp.is_some() => ": Terminating".to_owned(),
+            Some(pod) => {
+                let phase = pod.status.phase.as_deref().unwrap_or("-");
+                let reason = pod.status.reason.as_deref();
+                let reason = reason.map(|reason| format!(" ({})", safe(reason)));
+                format!(": {}{}", safe(phase), reason.unwrap_or_default())
+            }
+        };
+        format!("{name}{node}{state}")
+    }
+}

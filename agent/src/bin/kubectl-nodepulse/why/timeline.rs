@@ -1,0 +1,153 @@
+//! What happened to a pod, by time.
+
+use k8s_openapi::jiff::Timestamp;
+
+use super::Story;
+use crate::age;
+use crate::health::NodeHealth;
+use crate::kills::KillEvent;
+use crate::objects::{ContainerStatus, Event, Pod, Terminated};
+use crate::screen::{Paint, safe};
+
+/// Something that happened.
+pub struct Entry {
+    pub at: Option<Timestamp>,
+    pub text: String,
+    pub paint: Paint,
+}
+
+/// Everything that happened.
+pub struct Timeline(Vec<Entry>);
+
+impl Timeline {
+    /// Of a pod.
+    pub fn of(story: &Story) -> Self {
+        let mut all = Self(Vec::new());
+        let created = story.pod.as_ref();
+        let created = created.and_then(|pod| pod.metadata.creation_timestamp.as_deref());
+        let created = age::parse(created);
+        if let Some(pod) = &story.pod {
+            all.pod(pod, created);
+        }
+        for event in &story.events {
+            all.event(event);
+        }
+        if let Some(Ok(node)) = &story.node {
+            all.node(node);
+        }
+        // What happened before there was a pod did not happen to it.
+        let is_since = |event: &&Event| age::parse(event.last_time()) >= created;
+        for event in story.node_events.iter().filter(is_since) {
+            let reason = safe(event.reason.as_deref().unwrap_or("-"));
+            let message = safe(event.message.as_deref().unwrap_or_default());
+            let at = event.last_time();
+            all.add(at, format!("node: {reason}: {message}"), Paint::Plain);
+        }
+        all
+    }
+
+    /// The oldest first.
+    pub fn entries(mut self) -> Vec<Entry> {
+        self.0.sort_by_key(|entry| entry.at);
+        self.0
+    }
+
+    fn add(&mut self, at: Option<&str>, text: String, paint: Paint) {
+        let at = age::parse(at);
+        self.0.push(Entry { at, text, paint });
+    }
+
+    fn pod(&mut self, pod: &Pod, created: Option<Timestamp>) {
+        self.0.push(Entry {
+            at: created,
+            text: "the pod was created".to_owned(),
+            paint: Paint::Dim,
+        });
+        if let Some(message) = pod.status.message.as_deref() {
+            let text = format!("the pod's status: {}", safe(message));
+            self.add(pod.status.start_time.as_deref(), text, Paint::Yellow);
+        }
+        let init = pod.status.init_container_statuses.iter().flatten();
+        let containers = pod.status.container_statuses.iter().flatten();
+        for status in init.chain(containers) {
+            self.container(status);
+        }
+    }
+
+    fn container(&mut self, status: &ContainerStatus) {
+        let name = safe(&status.name);
+        let both = [&status.last_state, &status.state];
+        for ended in both
+            .into_iter()
+            .filter_map(|state| state.terminated.as_ref())
+        {
+            let started = format!("container {name} started");
+            self.add(ended.started_at.as_deref(), started, Paint::Dim);
+            let text = format!("container {name} ended: {}", how(ended));
+            let paint = if ended.exit_code == 0 {
+                Paint::Plain
+            } else {
+                Paint::Red
+            };
+            self.add(ended.finished_at.as_deref(), text, paint);
+        }
+        if let Some(running) = &status.state.running {
+            let restarts = match status.restart_count {
+                0 => String::new(),
+                1 => " (1 restart)".to_owned(),
+                count => format!(" ({count} restarts)"),
+            };
+            let text = format!("container {name} started, and runs{restarts}");
+            self.add(running.started_at.as_deref(), text, Paint::Dim);
+        }
+        if let Some(waiting) = &status.state.waiting {
+            let reason = safe(waiting.reason.as_deref().unwrap_or("unknown"));
+            let restarts = status.restart_count;
+            let text = format!("container {name} waits: {reason} ({restarts} restarts)");
+            self.0.push(Entry {
+                at: Some(age::now()),
+                text,
+                paint: Paint::Yellow,
+            });
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        let reason = safe(event.reason.as_deref().unwrap_or("-"));
+        let message = safe(event.message.as_deref().unwrap_or_default());
+        let times = match event.count {
+            Some(count) if count > 1 => {
+                let first = age::parse(event.first_timestamp.as_deref());
+                format!(", {count} times since {}", age::age(first, age::now()))
+            }
+            _ => String::new(),
+        };
+        let paint = match KillEvent::of(event) {
+            Some(_) => Paint::Red,
+            None => Paint::Yellow,
+        };
+        let at = event.last_time();
+        self.add(at, format!("{reason}{times}: {message}"), paint);
+    }
+
+    fn node(&mut self, node: &NodeHealth) {
+        for problem in &node.problems {
+            let (title, reason) = (problem.title(), safe(&problem.reason));
+            let message = safe(&problem.message);
+            self.0.push(Entry {
+                at: problem.since,
+                text: format!("node: {title} since then ({reason}): {message}"),
+                paint: problem.paint(),
+            });
+        }
+    }
+}
+
+/// `OOMKilled, exit code 137`.
+fn how(ended: &Terminated) -> String {
+    let reason = safe(ended.reason.as_deref().unwrap_or("no reason"));
+    let signal = ended.signal.filter(|signal| *signal != 0);
+    let signal = signal.map(|signal| format!(", signal {signal}"));
+    let code = ended.exit_code;
+    format!("{reason}, exit code {code}{}", signal.unwrap_or_default())
+}

@@ -1,0 +1,76 @@
+//! The annotations of an Event about OOM kills: see [`kill_annotation`](crate::kill_annotation).
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::kill_text;
+use super::{Finding, KillDetails};
+use crate::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
+use crate::reading::oom::{Consequence, LimitOwner};
+use crate::units::Bytes;
+
+/// `metadata.annotations`.
+pub type Annotations = BTreeMap<String, String>;
+
+/// Of kills with one cause. `container`: in which, if in one.
+pub(super) fn of_kills(kills: &[Finding], container: Option<&str>) -> Annotations {
+    let Some(first) = kills.first() else {
+        return Annotations::new();
+    };
+    let limiting = first.scope.as_ref().memcg();
+    let usage = limiting.filter(|_| !first.is_global());
+    let usage = usage.and_then(|limiting| limiting.usage);
+    let resident = first.resident.map(|kinds| {
+        let sum = kinds.into_iter().map(Bytes::get);
+        sum.fold(0, u64::saturating_add)
+    });
+    let kill = OomKill {
+        container: container.map(str::to_owned),
+        consequence: kill_text::summary(kills).map(|of| Consequence::as_str(of).to_owned()),
+        limit: limit(first).map(str::to_owned),
+        limit_bytes: usage.map(|(_, limit)| limit.get()),
+        used_bytes: usage.map(|(used, _)| used.get()),
+        processes: u64::try_from(kills.len()).unwrap_or(u64::MAX),
+        victim: first.comm.clone(),
+        victim_bytes: resident,
+    };
+    annotation(OOM_KILL, &kill)
+}
+
+/// Of details that were read after the kill.
+pub(super) fn of_details(details: &KillDetails) -> Annotations {
+    let user = |name: &str, bytes: Bytes| MemoryUser {
+        name: name.to_owned(),
+        bytes: bytes.get(),
+    };
+    let processes = details.processes.largest.iter();
+    let processes = processes.map(|process| user(&process.comm, process.resident));
+    let pods = details.pods.iter();
+    let pods = pods.map(|(name, memory)| user(name, memory.used));
+    let users: Vec<MemoryUser> = processes.chain(pods).collect();
+    if users.is_empty() {
+        return Annotations::new();
+    }
+    annotation(MEMORY_USERS, &users)
+}
+
+fn annotation(name: &str, value: &impl Serialize) -> Annotations {
+    let text = serde_json::to_string(value).ok();
+    text.into_iter()
+        .map(|text| (name.to_owned(), text))
+        .collect()
+}
+
+fn limit(kill: &Finding) -> Option<&'static str> {
+    if kill.is_global() {
+        return Some("node");
+    }
+    let limiting = kill.scope.as_ref().memcg()?;
+    Some(match limiting.owner {
+        LimitOwner::Container => "container",
+        LimitOwner::Pod => "pod",
+        LimitOwner::PodsCgroup => "pods",
+        LimitOwner::Other => "cgroup",
+    })
+}

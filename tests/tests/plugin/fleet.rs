@@ -1,0 +1,181 @@
+//! `kubectl nodepulse`.
+
+use nodepulse_tests::api_server::{Effect, Fault, Recorded};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::time::timeout;
+
+use super::*;
+
+#[tokio::test]
+async fn nodes_with_problems_come_first_with_reason_age_version_and_heartbeat() {
+    let cluster = Cluster::reported().await;
+    cluster.api.put_object(agent_pod("worker-1", &running()));
+    cluster.api.put_object(made_up::node("a-bare"));
+    cluster.api.put_object(node("a-calm", "PIDsLow", "False"));
+    let text = cluster.run(&[]).await.good();
+    let first = text.lines().nth(1).unwrap_or_default();
+    assert!(first.starts_with("a-bare"), "{text}");
+    assert_eq!(row(&text, "a-bare")[1..3], ["no", "agent"]);
+    let worker = row(&text, "worker-1");
+    assert_eq!(worker[1..3], ["PIDsLow", "LowPIDs"], "{text}");
+    assert_eq!(worker[4], "0.1.0", "{text}");
+    for age in [worker[3], worker[5]] {
+        let seconds = age.trim_end_matches('s').parse::<u64>();
+        assert!(seconds.is_ok_and(|seconds| seconds < 60), "{text}");
+    }
+    let last = text.lines().last().unwrap_or_default();
+    assert!(last.starts_with("a-calm"), "the others follow: {text}");
+    assert_eq!(row(&text, "a-calm")[1..5], ["-", "-", "-", "-"]);
+}
+
+#[tokio::test]
+async fn an_agent_that_fails_or_is_silent_is_a_problem_and_unknown_is_not_true() {
+    let cluster = Cluster::new().await;
+    let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+    cluster.api.put_object(node("broken", "PIDsLow", "False"));
+    cluster.api.put_object(agent_pod("broken", &waiting));
+    let mut silent = node("silent", "PIDsLow", "False");
+    silent["status"]["conditions"][0]["lastHeartbeatTime"] = json!(ago(20 * 60));
+    cluster.api.put_object(silent);
+    cluster
+        .api
+        .put_object(node("unknown", "DiskFailing", "Unknown"));
+    let mut mode = node("edge", "DiskFailing", "False");
+    mode["status"]["nodeInfo"] = json!({ "kubeletVersion": "v1.33.0+nodepulse.0.2.0" });
+    mode["status"]["conditions"][4]["status"] = json!("Unknown");
+    cluster.api.put_object(mode);
+    let text = cluster.run(&[]).await.good();
+    assert_eq!(row(&text, "broken")[1..3], ["agent", "CrashLoopBackOff"]);
+    assert_eq!(row(&text, "silent")[1..3], ["agent", "silent"]);
+    assert_eq!(row(&text, "unknown")[1], "DiskFailing=Unknown");
+    let edge = row(&text, "edge");
+    assert_eq!((edge[1], edge[4]), ("Ready=Unknown", "0.2.0"), "{text}");
+}
+
+#[tokio::test]
+async fn json_has_what_the_table_has_and_a_selector_selects() {
+    let cluster = Cluster::reported().await;
+    cluster.api.put_object(made_up::node("other"));
+    let host = "kubernetes.io/hostname=worker-1";
+    let text = cluster.run(&["-o", "json", "-l", host]).await.good();
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let [item] = json["items"].as_array().unwrap().as_slice() else {
+        panic!("{text}");
+    };
+    assert_eq!(item["node"], "worker-1");
+    assert_eq!(item["notWell"][0]["type"], "PIDsLow");
+    assert!(item["notWell"][0]["message"].is_string());
+    assert!(item["heartbeat"].is_string());
+}
+
+/// As many as do not fit into a page.
+fn put_many(cluster: &Cluster, nodes: usize) {
+    for n in 0..nodes {
+        cluster
+            .api
+            .put_object(node(&format!("node-{n:04}"), "PIDsLow", "False"));
+    }
+}
+
+#[tokio::test]
+async fn a_large_fleet_is_read_in_pages_and_a_list_that_expires_is_read_again() {
+    let cluster = Cluster::new().await;
+    put_many(&cluster, 1_200);
+    let pages = |cluster: &Cluster| {
+        let pages = cluster
+            .api
+            .requests_where(|request| request.path.starts_with(NODES));
+        assert!(pages.iter().all(|page| page.query.contains("limit=500")));
+        pages.len()
+    };
+    let text = cluster.run(&[]).await.good();
+    assert_eq!((text.lines().count(), pages(&cluster)), (1_201, 3));
+
+    let second =
+        |request: &Recorded| request.path.starts_with(NODES) && request.query.contains("continue=");
+    let expired = Fault::when(second, Effect::Status(410));
+    cluster.api.faults().push(expired);
+    let text = cluster.run(&[]).await.good();
+    assert_eq!((text.lines().count(), pages(&cluster)), (1_201, 8));
+}
+
+#[tokio::test]
+async fn a_watch_prints_what_changes_and_survives_an_expired_version() {
+    let cluster = Cluster::new().await;
+    cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
+    let kubeconfig = cluster.kubeconfig();
+    let mut child = command(&["--watch"], &kubeconfig, &[]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut next = async || {
+        let line = timeout(SOON, lines.next_line()).await;
+        line.expect("a line").unwrap().unwrap_or_default()
+    };
+    assert!(next().await.starts_with("NODE"));
+    assert!(next().await.starts_with("worker-1"));
+    let watching = async |count: usize| {
+        let is_watch = |request: &Recorded| request.query.contains("watch=1");
+        let open = |api: &ApiServer| {
+            let watches = api.requests_where(is_watch).len();
+            (watches >= count).then_some(())
+        };
+        cluster.api.wait_for(SOON, "a watch", open).await;
+    };
+    watching(1).await;
+    // A heartbeat is no change.
+    cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
+    cluster.api.put_object(node("worker-1", "PIDsLow", "True"));
+    let line = next().await;
+    assert_eq!(row(&line, "worker-1")[1], "PIDsLow");
+    cluster.api.expire_watches();
+    cluster.api.put_object(made_up::node("worker-2"));
+    let line = next().await;
+    assert_eq!(row(&line, "worker-2")[1..3], ["no", "agent"]);
+    watching(2).await;
+    cluster.api.delete_object("/api/v1/nodes/worker-2");
+    assert_eq!(row(&next().await, "worker-2")[1], "deleted");
+}
+
+#[tokio::test]
+async fn the_table_fits_the_terminal() {
+    let cluster = Cluster::new().await;
+    let name = "ip-10-20-30-40.eu-central-1.compute.internal.example";
+    let mut long = node(name, "PodsMemoryStallPressure", "True");
+    long["status"]["conditions"][0]["reason"] = json!("AReasonThatIsLongerThanAnyOther");
+    cluster.api.put_object(long);
+    for (columns, width) in [("80", 80), ("120", 120)] {
+        let text = run(&[], &cluster.kubeconfig(), &[("COLUMNS", columns)]).await;
+        let text = text.good();
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert!(longest.is_some_and(|longest| longest <= width), "{text}");
+        assert!(text.contains('…'), "{text}");
+    }
+    let text = cluster.run(&[]).await.good();
+    assert!(text.contains(name), "nothing is cut in a pipe: {text}");
+}
+
+#[tokio::test]
+async fn colors_are_for_terminals_and_never_if_no_color_is_set() {
+    let cluster = Cluster::new().await;
+    cluster.api.put_object(node("worker-1", "PIDsLow", "True"));
+    let kubeconfig = cluster.kubeconfig();
+    let on_terminal = async |no_color: Option<&str>| {
+        let mut script = Command::new("script");
+        let line = format!("{} 2>&1", plugin().display());
+        script
+            .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+            .env_remove("NO_COLOR")
+            .env("TERM", "xterm")
+            .env("KUBECONFIG", &kubeconfig)
+            .stdin(Stdio::null());
+        if let Some(value) = no_color {
+            script.env("NO_COLOR", value);
+        }
+        let output = timeout(SOON, script.output()).await;
+        String::from_utf8(output.unwrap().unwrap().stdout).unwrap()
+    };
+    let red = "\u{1b}[31mPIDsLow\u{1b}[0m";
+    assert!(on_terminal(None).await.contains(red));
+    let plain = on_terminal(Some("1")).await;
+    assert!(plain.contains("PIDsLow") && !plain.contains('\u{1b}'));
+    assert!(!cluster.run(&[]).await.good().contains('\u{1b}'));
+}

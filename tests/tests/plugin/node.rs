@@ -1,0 +1,108 @@
+//! `kubectl nodepulse NODE`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use nodepulse_tests::process::Process;
+
+use super::*;
+
+#[tokio::test]
+async fn a_node_is_shown_with_messages_events_and_agent() {
+    let cluster = Cluster::reported().await;
+    let text = cluster.run(&["worker-1"]).await.good();
+    assert!(text.contains("Agent:     no pod on this node\n"), "{text}");
+    assert!(text.contains("  PIDsLow=True (LowPIDs) for "), "{text}");
+    assert!(text.contains("pid.available"), "the message: {text}");
+    assert!(
+        text.contains("  MemoryLow=False (MemoryAvailable)"),
+        "{text}"
+    );
+    assert!(text.contains("Events of nodepulse\n  LowPIDs "), "{text}");
+    assert!(!text.contains("MemoryPressure"), "the kubelet's: {text}");
+    assert!(!text.contains("Explanation"), "{text}");
+}
+
+/// A `kubectl` that runs the command of `kubectl exec` on this machine, for the daemon with this state
+/// directory.
+fn local_kubectl(dir: &Path, state: &Path) -> String {
+    let agent = program();
+    let script = format!(
+        "#!/bin/sh\nprintf '%s ' \"$@\" > {}/called\n\
+         while [ \"$1\" != /nodepulse ]; do shift; done\nshift\n\
+         NODEPULSE_STATE_DIRECTORY={} exec {} \"$@\"\n",
+        dir.display(),
+        state.display(),
+        agent.display()
+    );
+    let path = dir.join("kubectl");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:/usr/bin:/bin", dir.display())
+}
+
+#[tokio::test]
+async fn the_agents_explanation_is_read_in_its_pod() {
+    let cluster = Cluster::new().await;
+    cluster.api.put_object(made_up::node("worker-1"));
+    cluster.api.put_object(agent_pod("worker-1", &running()));
+    let kubeconfig = cluster.kubeconfig();
+    let file = kubeconfig.display().to_string();
+    let daemon = Process::start([
+        "run",
+        "--mode=companion",
+        "--node-name=worker-1",
+        "--kernel-tier=files",
+        "--kubeconfig",
+        &file,
+    ]);
+    let is_reported = |api: &ApiServer| {
+        let node = api.object("/api/v1/nodes/worker-1")?;
+        node.to_string().contains("PIDsLow").then_some(())
+    };
+    cluster
+        .api
+        .wait_for(SOON, "the first status", is_reported)
+        .await;
+    let path = local_kubectl(cluster.dir.path(), daemon.state());
+    let args = ["worker-1", "--kubeconfig", &file];
+    let text = run(&args, &kubeconfig, &[("PATH", &path)]).await.good();
+    assert!(
+        text.contains("version 0.1.0, Running, 2 restarts"),
+        "{text}"
+    );
+    let (_, explained) = text.split_once("Explanation of the agent\n").unwrap();
+    assert!(explained.contains("PIDsLow is "), "{text}");
+    let called = fs::read_to_string(cluster.dir.path().join("called")).unwrap();
+    let expected = format!(
+        "--kubeconfig {file} exec --namespace nodepulse nodepulse-worker-1 --container nodepulse -- \
+         /nodepulse explain "
+    );
+    assert_eq!(called, expected);
+}
+
+#[tokio::test]
+async fn without_permission_to_run_commands_the_rest_is_shown() {
+    let cluster = Cluster::reported().await;
+    cluster.api.put_object(agent_pod("worker-1", &running()));
+    let kubectl = cluster.dir.path().join("kubectl");
+    let script =
+        "#!/bin/sh\necho 'Error from server (Forbidden): \x1b[2J pods is forbidden' >&2\nexit 1\n";
+    fs::write(&kubectl, script).unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/bin:/usr/bin", cluster.dir.path().display());
+    let printed = run(&["worker-1"], &cluster.kubeconfig(), &[("PATH", &path)]).await;
+    let text = printed.good();
+    let why = "not available: Error from server (Forbidden): \\u{1b}[2J pods is forbidden";
+    assert!(
+        text.contains(why) && text.contains("PIDsLow=True"),
+        "{text}"
+    );
+
+    let absent = run(&["worker-1"], &cluster.kubeconfig(), &[("PATH", "/absent")]).await;
+    assert!(
+        absent
+            .good()
+            .contains("not available: kubectl is not in PATH")
+    );
+}

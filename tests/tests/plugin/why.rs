@@ -1,0 +1,107 @@
+//! `kubectl nodepulse why`.
+
+use super::*;
+
+const CART: &str = "/api/v1/namespaces/shop/pods/cart-0";
+
+/// The pod, as a kubelet reports it after its container was killed.
+fn restarted(cluster: &Cluster, reason: &str) {
+    let mut pod = cluster.api.object(CART).unwrap();
+    pod["metadata"]["creationTimestamp"] = json!(ago(9000));
+    pod["status"]["containerStatuses"] = json!([{
+        "name": "web", "ready": false, "restartCount": 3,
+        "state": { "waiting": { "reason": "CrashLoopBackOff" } },
+        "lastState": { "terminated": {
+            "exitCode": 137, "reason": reason, "startedAt": ago(8000), "finishedAt": ago(5),
+        } },
+    }]);
+    cluster.api.put_object(pod);
+}
+
+/// The places of these words, which follow each other.
+fn in_order(text: &str, words: &[&str]) {
+    let mut rest = text;
+    for word in words {
+        let Some((_, after)) = rest.split_once(word) else {
+            panic!("{word:?} does not follow in:\n{text}");
+        };
+        rest = after;
+    }
+}
+
+#[tokio::test]
+async fn the_story_is_in_the_order_of_time_and_ends_with_what_to_do() {
+    let cluster = Cluster::reported().await;
+    restarted(&cluster, "OOMKilled");
+    let text = cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
+    in_order(
+        &text,
+        &[
+            "Pod shop/cart-0 on node worker-1: Running",
+            "the pod was created",
+            "container web started",
+            "OOMKilled: ",
+            "node: PIDsLow since then (LowPIDs)",
+            "container web ended: OOMKilled, exit code 137",
+            "container web waits: CrashLoopBackOff (3 restarts)",
+            "What to do",
+            "container web reached its memory limit",
+            "resources.limits.memory",
+            "java",
+            "container web continued to run",
+            "kubectl nodepulse worker-1",
+        ],
+    );
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+}
+
+#[tokio::test]
+async fn a_kill_without_an_event_and_another_exit_are_distinguished() {
+    let cluster = Cluster::reported().await;
+    for event in cluster.api.list(SHOP_EVENTS) {
+        let name = event["metadata"]["name"].as_str().unwrap();
+        cluster.api.delete_object(&format!("{SHOP_EVENTS}/{name}"));
+    }
+    restarted(&cluster, "OOMKilled");
+    let text = cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
+    assert!(text.contains("no Event of nodepulse"), "{text}");
+    restarted(&cluster, "Error");
+    let text = cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
+    assert!(
+        text.contains("kubectl logs cart-0 --namespace shop"),
+        "{text}"
+    );
+    assert!(!text.contains("no Event of nodepulse"), "{text}");
+}
+
+#[tokio::test]
+async fn a_deleted_pod_is_explained_by_its_events() {
+    let cluster = Cluster::reported().await;
+    cluster.api.delete_object(CART);
+    let text = cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
+    in_order(
+        &text,
+        &[
+            "on node worker-1: deleted",
+            "OOMKilled: ",
+            "What to do",
+            "resources.limits.memory",
+        ],
+    );
+    let absent = cluster.run(&["why", "other", "-n", "shop"]).await.failed(1);
+    assert_eq!(absent, "error: pod other in namespace shop not found\n");
+}
+
+#[tokio::test]
+async fn a_pod_without_problems_has_nothing_to_do() {
+    let cluster = Cluster::new().await;
+    cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
+    Pod::new("shop", "cart-0", UID)
+        .container("web", ID)
+        .put(&cluster.api);
+    let text = cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
+    assert!(
+        text.contains("  - nothing: nodepulse has not reported"),
+        "{text}"
+    );
+}
