@@ -9,6 +9,7 @@ pub mod confine;
 pub mod file_watch;
 pub mod kmsg;
 pub mod limit_watch;
+pub mod mapped;
 pub mod ntp;
 pub mod psi;
 pub mod uevent;

@@ -55,6 +55,9 @@ enum WriteMode {
     Print,
 }
 
+/// After this time, the code of the start is not executed any more.
+const START: Duration = Duration::from_secs(10);
+
 /// Runs the agent until SIGTERM or SIGINT.
 pub fn run(arguments: Arguments) -> ExitCode {
     let options = RunOptions {
@@ -208,7 +211,19 @@ async fn on_runtime(agent: Agent, reload: Reload) -> ExitCode {
         api_server = agent.has_client(),
         "started"
     );
-    match Box::pin(agent.run(shutdown)).await {
+    let agent = agent.run(shutdown);
+    let settled = async {
+        tokio::time::sleep(START).await;
+        memory::settle();
+        std::future::pending().await
+    };
+    let ended = Box::pin(async {
+        tokio::select! {
+            ended = agent => ended,
+            never = settled => never,
+        }
+    });
+    match ended.await {
         Ok(()) => ExitCode::SUCCESS,
         Err(err @ (AppError::Ports(_) | AppError::OtherHolder(_))) => refuse(&err),
         Err(err) => failed(&err),

@@ -62,8 +62,11 @@ pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
     node.view()
         .becomes("MemoryPressure", "True", PATIENCE)
         .await;
+
+    let settled = "memory after the start locked=true";
+    node.agent.wait_for_line(settled, PATIENCE).await;
     node.stop().await;
-    Ok("pressure by forks and by a kill, none by sysrq".to_owned())
+    Ok("pressure by forks and by a kill, none by sysrq; locked in memory".to_owned())
 }
 
 /// One memory node is full, and the machine is not.
