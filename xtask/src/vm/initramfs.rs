@@ -7,7 +7,7 @@ use std::io::{self, Read as _};
 use anyhow::{Context as _, Result};
 use tar::EntryType;
 
-use crate::archive::File;
+use crate::archive::{File, directories};
 
 /// Packs programs, of which `init` becomes PID 1, and the console that the kernel opens before it
 /// runs.
@@ -68,6 +68,10 @@ pub fn pack_root(root: impl io::Read, files: &[File]) -> Result<Vec<u8>> {
         }
     }
     archive.add("dev/console", 0o020_600, (5, 1), &[]);
+    // The kernel makes no directory that is not in the archive, and ignores one that exists.
+    for directory in directories(files).iter().filter(|path| !path.is_empty()) {
+        archive.add(directory, DIRECTORY | 0o755, (0, 0), &[]);
+    }
     for file in files {
         archive.add(&file.path, REGULAR | file.mode, (0, 0), &file.bytes);
     }
@@ -180,6 +184,7 @@ mod tests {
             "usr/perl5",
             "bin",
             "dev/console",
+            "etc",
             "etc/a",
         ];
         let names = names(&bytes);
