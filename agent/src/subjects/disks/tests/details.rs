@@ -62,3 +62,17 @@ fn details_have_the_state_of_each_disk_and_the_users_of_the_slow_one() {
     let later = run.watch.details(counts, at(81));
     assert_eq!((later[0].recent_errors, later[0].slow), (0, None));
 }
+
+#[test]
+fn the_limit_of_a_disk_is_the_configured_one_if_none_is_computed() {
+    let limit = Duration::from_millis(7);
+    let mut settings = settings();
+    let fixed = SlowLimit::Fixed(limit);
+    settings.devices.insert("sda".to_owned(), fixed);
+    let mut run = with_probe();
+    run.on(2, DiskInput::Configured(settings));
+    run.on(2, DiskInput::Listed(Some(vec![disk("sda", 0)])));
+    let details = run.watch.details(|_| None, at(3));
+    let computed = details[0].limit.computed.is_some();
+    assert_eq!((details[0].limit.limit, computed), (limit, false));
+}
