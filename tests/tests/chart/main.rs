@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 mod documented;
 mod effects;
+mod fields;
 mod names;
 mod sets;
 mod typed;
