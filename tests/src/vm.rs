@@ -318,7 +318,7 @@ impl Check {
             Self::DiskJudged => judged::classes(loaded, watched(&disk("fast")?)?),
             Self::DiskFew => judged::few(loaded, watched(&disk("slow")?)?).await,
             Self::DiskSilence => judged::silence(loaded, watched(&disk("fast")?)?).await,
-            Self::DiskPassthrough => unwell::passthrough(loaded, watched(&disk("fast")?)?),
+            Self::DiskPassthrough => unwell::passthrough(loaded, watched(&disk("fast")?)?).await,
             Self::DiskThrottled => {
                 let (slow, fast) = (disk("slow")?, disk("fast")?);
                 disks::throttled(loaded, watched(&slow)?, watched(&fast)?).await

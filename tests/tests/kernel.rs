@@ -14,6 +14,7 @@ use nodepulse::reading::StallKind;
 use nodepulse::record::{DiskAction, Via};
 use nodepulse::units::DeviceNumber;
 use nodepulse_tests::eventually;
+use nodepulse_tests::loaded::judged::Passthrough;
 use nodepulse_tests::loaded::{Loaded, disks, flood, judged, kills, pids, programs, psi};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::disk::{
@@ -233,6 +234,26 @@ fn requests_that_a_task_waits_for_are_judged() {
         println!("{}", judged::classes(&mut loaded, watched)?);
         println!("{}", judged::few(&mut loaded, watched).await?);
         println!("{}", judged::silence(&mut loaded, watched).await?);
+        Ok(loaded)
+    });
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn commands_that_programs_send_to_a_disk_are_not_counted() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (name, major, minor) = disk_of(dir).expect("a target directory on a disk");
+    let Some(commands) = Passthrough::of(&name) else {
+        return skip("no disk that takes commands of programs", name);
+    };
+    with_probes(|mut loaded| async move {
+        let file = DirectFile::create(dir)?;
+        let disk = (name.as_str(), DeviceNumber { major, minor });
+        let summary = judged::passthrough(&mut loaded, &file, disk, commands).await;
+        println!("{name}: {}", summary?);
         Ok(loaded)
     });
 }

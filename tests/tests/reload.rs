@@ -236,6 +236,17 @@ async fn a_refused_configuration_is_reported_by_readyz_until_a_valid_one_is_read
     let node = Node::named("worker-1").host(crowded()).start(&api);
     View::of(&api, "worker-1").settled(SOON).await;
     assert_eq!(node.get("/readyz").await.code, Some(200));
+    let gauges = async || {
+        let read = node.scrape().await;
+        let value = |name: &str| {
+            let name = format!("nodepulse_config_last_reload_{name}");
+            read.value(&name, &[]).unwrap()
+        };
+        (value("successful"), value("success_timestamp_seconds"))
+    };
+    let (successful, read_at) = gauges().await;
+    assert_eq!(successful, 1.0);
+    pass(Duration::from_secs(5)).await;
 
     node.reload(|now| now.eviction_hard = text("pid.available<lots"))
         .await;
@@ -246,12 +257,13 @@ async fn a_refused_configuration_is_reported_by_readyz_until_a_valid_one_is_read
         assert!(refused.body.contains(words), "{refused:?}");
     }
     assert_eq!(node.get("/livez").await.code, Some(200), "no restart");
-    let read = node.scrape().await;
-    let gauge = "nodepulse_config_last_reload_successful";
-    assert_eq!(read.value(gauge, &[]), Some(0.0));
+    assert_eq!(gauges().await, (0.0, read_at));
 
     node.reload(|now| now.eviction_hard = text("pid.available<95%"))
         .await;
     reloads(&node, "applied", 1.0).await;
     assert_eq!(node.get("/readyz").await.code, Some(200));
+    let (successful, read_again) = gauges().await;
+    assert_eq!(successful, 1.0);
+    assert!(read_again >= read_at + 5.0, "{read_at} {read_again}");
 }

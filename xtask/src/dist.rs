@@ -35,11 +35,18 @@ struct Program {
 }
 
 /// Each is also an archive. There is one program for nodes.
-const PROGRAMS: &[Program] = &[Program {
-    name: "nodepulse",
-    package: "nodepulse",
-    on_nodes: true,
-}];
+const PROGRAMS: &[Program] = &[
+    Program {
+        name: "nodepulse",
+        package: "nodepulse",
+        on_nodes: true,
+    },
+    Program {
+        name: "kubectl-nodepulse",
+        package: "nodepulse",
+        on_nodes: false,
+    },
+];
 
 const MAINTAINER: &str = "nodepulse maintainers <maintainers@nodepulse.dev>";
 const HOMEPAGE: &str = "https://nodepulse.dev";

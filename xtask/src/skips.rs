@@ -49,6 +49,10 @@ const ACCEPTED: &[(&str, &str)] = &[
         "The disk below the temporary directory has no discard, or its file system does not send it.",
     ),
     (
+        "no disk that takes commands of programs",
+        "The target directory is on neither a virtio nor an NVMe disk; the VMs have NVMe disks.",
+    ),
+    (
         "no further address",
         "All interfaces but loopback lack an address of the family.",
     ),

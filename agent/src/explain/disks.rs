@@ -268,4 +268,45 @@ mod tests {
         assert_eq!(slow[1][0], "no slow windows");
         assert_eq!(explain(Resource::Memory, &disks), None);
     }
+
+    #[test]
+    fn errors_are_numbers_and_three_of_them_can_be_more() {
+        let failing = |recent_errors| {
+            let disk = DiskDetails {
+                recent_errors,
+                ..slow_disk()
+            };
+            explain(Resource::DiskFailing, &[disk]).unwrap().remove(0)
+        };
+        let errors = failing(2);
+        assert_eq!(errors["inFlightSeconds"], 1.2);
+        assert_eq!(errors["errorsLastMinute"], 2);
+        assert_eq!(errors["errorsSinceWatched"], 7);
+        let rows = [
+            (2, "2 errors in the last minute, 7 since it is watched"),
+            (
+                3,
+                "3 or more errors in the last minute, 7 since it is watched",
+            ),
+        ];
+        for (recent, expected) in rows {
+            assert_eq!(failing(recent)["lines"][1], expected);
+        }
+    }
+
+    #[test]
+    fn a_disk_that_no_cgroup_uses_or_waits_for_has_no_line_about_them() {
+        let none = IoWait {
+            others: OthersStall::NoPsi,
+            ..IoWait::default()
+        };
+        let unused = DiskDetails {
+            io_wait: Some((none, ms(5000))),
+            ..slow_disk()
+        };
+        let explained = explain(Resource::DiskIo, &[unused]).unwrap().remove(0);
+        let lines = explained["lines"].as_array().unwrap();
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert_eq!(explained["ioWait"]["secondsAgo"], 5);
+    }
 }

@@ -375,6 +375,24 @@ mod tests {
     }
 
     #[test]
+    fn it_is_exceeded_now_or_was_at_some_time_or_never() {
+        let sample = |percent| {
+            Some(StallSample {
+                avg10: percent,
+                avg60: percent,
+            })
+        };
+        let mut board = board(true);
+        assert_eq!(board.exceeded(IO), Exceeded::Never);
+        board.apply_sample(IO, sample(50.0), at(1));
+        assert_eq!(board.exceeded(IO), Exceeded::Now);
+        board.apply_sample(IO, sample(1.0), at(11));
+        assert_eq!(board.exceeded(IO), Exceeded::At(at(1)));
+        let other = Stall::new(StallOf::Pods, StallKind::Io);
+        assert_eq!(board.exceeded(other), Exceeded::Never, "not monitored");
+    }
+
+    #[test]
     fn each_resource_has_its_threshold() {
         let rows = [
             (StallKind::Memory, 15.0, true),

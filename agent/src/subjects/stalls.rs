@@ -284,6 +284,10 @@ mod tests {
         let fired = on(&mut watch, 3, StallInput::Reported(MEMORY));
         let memory = pass_on(Input::Signal(SignalInput::MemoryMayBeShort));
         assert_eq!(fired.last(), Some(&memory));
+        let pods = Stall::new(StallOf::Pods, StallKind::Io);
+        let fired = on(&mut watch, 3, StallInput::Reported(pods));
+        let storage = pass_on(Input::Signal(SignalInput::StorageRequested));
+        assert_eq!(fired, [storage], "no disk of the node is suspected");
         on(&mut watch, 3, sampled(50.0));
         let again = at(3).plus(READ_INTERVAL);
         assert_eq!(watch.due(), Some(again));

@@ -1,18 +1,23 @@
 //! Which requests are judged, and when a window is slow.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_common::DiskEntry;
 use agent_common::settings::{CLASS_JUDGED, CLASS_WRITE, REQUEST_CLASSES, WINDOW_EXTENSION};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use nodepulse::clock::Clock;
+use nodepulse::host::{HostRoot, block};
+use nodepulse::units::DeviceNumber;
 
 use super::Loaded;
-use super::disks::{Disk, window_of};
+use super::disks::{Disk, completed, window_of};
+use crate::eventually;
 use crate::provoke::disk::DirectFile;
+use crate::provoke::ioctl::nvme_read;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
@@ -194,4 +199,82 @@ pub async fn silence(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> 
     let ago = Clock::kernel().now().boot.since(window.at);
     assert!(ago >= silence, "{ago:?}");
     Ok(format!("reported after {} ms", ago.as_millis()))
+}
+
+/// Commands that a program sends to a disk as they are, in the queue of its reads and writes, are
+/// neither, though they transfer data.
+pub async fn passthrough(
+    loaded: &mut Loaded,
+    file: &DirectFile,
+    (name, device): (&str, DeviceNumber),
+    commands: Passthrough,
+) -> io::Result<String> {
+    const SENT: u64 = 500;
+    let counted = |loaded: &Loaded| {
+        let entry = loaded.kernel.disk(device);
+        entry.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    };
+    let reads = || {
+        let found = block::counters(&HostRoot::new("/"), name).map_err(io::Error::other)?;
+        let found = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        found.map(|found| found.reads)
+    };
+    let before = reads()?;
+    let watch = DiskEntry::new(HOUR_NS, HOUR_NS);
+    loaded.kernel.watch_disk(device, watch)?;
+    // Who used the disk just before it was watched is remembered for a moment.
+    eventually("first request", || {
+        file.write(1).expect("the disk takes it");
+        match counted(loaded) {
+            Ok(entry) if completed(&entry) > 0 => Ok(()),
+            none_yet => Err(none_yet.map(|entry| completed(&entry))),
+        }
+    })
+    .await;
+    (0..SENT).try_for_each(|_| commands.send(name))?;
+    let entry = counted(loaded)?;
+    let seen = entry.completed[READ] + entry.completed[READ | CLASS_JUDGED];
+    // Other programs may read from the disk; the kernel does not count commands.
+    let others = reads()? - before;
+    assert!(seen <= others, "{seen} reads, {others} by the kernel");
+    assert_eq!(entry.errors, 0);
+    Ok(format!(
+        "{SENT} commands sent, {seen} reads counted, {others} by the kernel"
+    ))
+}
+
+/// A command that is passed through to a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passthrough {
+    /// The file `serial` of a virtio disk: the kernel asks the disk each time that it is read.
+    VirtioSerial,
+    /// A read by `NVME_IOCTL_IO_CMD`.
+    NvmeRead,
+}
+
+impl Passthrough {
+    /// What a disk takes. `None`: neither.
+    pub fn of(name: &str) -> Option<Self> {
+        if name.starts_with("nvme") {
+            return Some(Self::NvmeRead);
+        }
+        Self::serial(name).is_file().then_some(Self::VirtioSerial)
+    }
+
+    fn serial(name: &str) -> PathBuf {
+        Path::new("/sys/block").join(name).join("serial")
+    }
+
+    fn send(self, name: &str) -> io::Result<()> {
+        match self {
+            Self::VirtioSerial => fs::read(Self::serial(name)).map(drop),
+            Self::NvmeRead => {
+                let disk = File::open(Path::new("/dev").join(name))?;
+                match nvme_read(&disk, 0)? {
+                    0 => Ok(()),
+                    status => Err(io::Error::other(format!("status {status:#x}"))),
+                }
+            }
+        }
+    }
 }

@@ -21,9 +21,10 @@ use super::{Check, disk, watched};
 use crate::eventually;
 use crate::loaded::Loaded;
 use crate::loaded::disks::{self, Disk};
-use crate::loaded::psi;
+use crate::loaded::{judged, psi};
 use crate::provoke::Provoke;
 use crate::provoke::disk::DirectFile;
+use crate::provoke::ioctl::nvme_read;
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
@@ -103,21 +104,20 @@ pub(super) fn bad_block(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<Strin
     Ok(format!("errno {error:?}, {errors} failed requests"))
 }
 
-/// The controller of the disk is asked about it, as SMART tools do: that is no read or write, however
-/// long it takes.
-pub(super) fn passthrough(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
-    const ASKED: u32 = 5;
-    let watch = DiskEntry::new(1, MILLISECOND_NS);
-    loaded.kernel.watch_disk(disk.device, watch)?;
-    let controller = Path::new("/sys/block")
-        .join(name(disk.node)?)
-        .join("device");
-    let rescan = controller.join("rescan_controller");
-    (0..ASKED).try_for_each(|_| fs::write(&rescan, "1"))?;
-    let entry = entry(loaded, disk)?;
-    assert_eq!((disks::completed(&entry), entry.slow), (0, 0));
-    assert_eq!(entry.errors, 0);
-    Ok(format!("rescanned {ASKED} times, no request counted"))
+/// Commands that programs send to the disk are no reads, and no errors of the disk if they fail.
+pub(super) async fn passthrough(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
+    const FAILED: u32 = 5;
+    let file = DirectFile::device(disk.node)?;
+    let which = (name(disk.node)?, disk.device);
+    let nvme = judged::Passthrough::NvmeRead;
+    let sent = judged::passthrough(loaded, &file, which, nvme).await?;
+    let node = fs::File::open(disk.node)?;
+    for _ in 0..FAILED {
+        // A block far beyond the end of the disk.
+        assert_ne!(nvme_read(&node, 1 << 40)?, 0);
+    }
+    assert_eq!(entry(loaded, disk)?.errors, 0);
+    Ok(format!("{sent}; {FAILED} failed"))
 }
 
 /// It is created on request, can be written to, and is removed.

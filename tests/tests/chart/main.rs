@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 mod applied;
 mod documented;
 mod effects;
+mod fields;
 mod names;
 mod sets;
 

@@ -10,7 +10,7 @@ use super::*;
 
 const OTHER_POD: &str = "kubepods/besteffort/pod00000000-0000-4000-8000-00000000000b";
 
-/// A container with two processes, and a second pod.
+/// A container with five processes, the victim being the largest, and a second pod.
 fn host_with_processes() -> Arc<MadeUpHost> {
     let host = host();
     let cgroup = |name: &str| format!("sys/fs/cgroup/{name}");
@@ -23,12 +23,14 @@ fn host_with_processes() -> Arc<MadeUpHost> {
     }
     host.write(
         &cgroup(&format!("{CONTAINER}/cgroup.procs")),
-        "4321\n77\n78\n",
+        "4321\n77\n78\n79\n80\n",
     );
     for (pid, comm, pages) in [
-        (4321, "stress", 100),
+        (4321, "stress", 16_384),
         (77, "java\u{1b}[2J", 8192),
         (78, "sh", 256),
+        (79, "sort", 128),
+        (80, "sleep", 1),
     ] {
         host.write(
             &format!("proc/{pid}/statm"),
@@ -56,7 +58,7 @@ async fn details_are_added_to_the_event_after_it_was_sent() {
             Limit::Of(CONTAINER),
             "In use after the kill: 40.0Mi anonymous memory (heaps and stacks), 2.0Mi file cache, 1.0Mi shared memory (such as \
              an emptyDir of medium Memory), 1.0Mi kernel memory, 0 socket buffers. The largest other \
-             processes: 77 (\"java\\u{1b}[2J\") with 32.0Mi, 78 (sh) with 1.0Mi.",
+             processes: 77 (\"java\\u{1b}[2J\") with 32.0Mi, 78 (sh) with 1.0Mi, 79 (sort) with 512.0Ki.",
         ),
         (
             Limit::Of(PODS),

@@ -230,6 +230,9 @@ mod tests {
         let (named, compared, is_partial) = largest(&dir, 1);
         assert_eq!((compared, is_partial), (MOST_COMPARED, true));
         assert!(named[0].starts_with("1000 "), "{named:?}");
+        dir.write("cg/pod/cgroup.procs", list[..1000].join("\n"));
+        let (_, compared, is_partial) = largest(&dir, 1);
+        assert_eq!((compared, is_partial), (1000, false), "exactly so many");
     }
 
     #[test]

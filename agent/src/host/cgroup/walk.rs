@@ -199,6 +199,18 @@ mod tests {
     }
 
     #[test]
+    fn a_path_that_is_too_long_is_not_stored() {
+        let dir = Scratch::new();
+        let name = "d".repeat(LONGEST_PATH / 2 - 1);
+        dir.mkdir(&format!("{name}/{name}/d"));
+        let mut map = InodeMap::default();
+        let longer = id(&dir, &format!("{name}/{name}/d"));
+        assert_eq!(map.resolve(&hierarchy(&dir), longer).unwrap(), None);
+        let longest = id(&dir, &format!("{name}/{name}"));
+        assert!(map.known(longest).is_some(), "{LONGEST_PATH} bytes");
+    }
+
+    #[test]
     fn a_missing_hierarchy_is_an_error() {
         let dir = Scratch::new();
         let missing = Hierarchy {

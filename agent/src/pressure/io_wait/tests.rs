@@ -169,6 +169,16 @@ fn the_three_largest_users_and_the_three_longest_waiters_are_named() {
 }
 
 #[test]
+fn a_cgroup_that_does_not_wait_is_no_waiter() {
+    let wait = wait(&[
+        Row(1, "/kubepods/pod1", None, Some(0.0)),
+        Row(2, "/kubepods/pod2", None, Some(0.1)),
+    ]);
+    let waiters: Vec<_> = wait.waiters.iter().map(|of| of.consumer.clone()).collect();
+    assert_eq!(waiters, [pod(2)]);
+}
+
+#[test]
 fn what_came_or_went_between_the_snapshots_is_not_a_user() {
     let (mut before, mut after) = snapshots(
         &[

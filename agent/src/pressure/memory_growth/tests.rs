@@ -389,3 +389,20 @@ fn after_a_long_time_without_a_hit_pauses_are_short_again() {
     let step = container.sample(5000, anonymous(50 * MIB, LIMIT, 5000));
     assert_eq!(step, NextStep::Sample(INTERVAL));
 }
+
+#[test]
+fn the_largest_size_is_forgotten_after_two_hours() {
+    //  at s, the memory falls from a peak for good; then a leak to less than that peak
+    for (pause, reports) in [(HOUR / 2, 0), (3 * HOUR, 1)] {
+        let mut container = Container::new();
+        for second in [0, 10, 20] {
+            container.sample(second, anonymous(500 * MIB, LIMIT, second + 1));
+        }
+        for second in (30..pause).step_by(60) {
+            container.sample(second, anonymous(100 * MIB, LIMIT, second + 1));
+        }
+        let leak = |second| line(470.0, 12.0)(second - pause).min(490.0);
+        let container = container.run(pause, pause + 120, leak);
+        assert_eq!(container.reports.len(), reports, "{pause}");
+    }
+}

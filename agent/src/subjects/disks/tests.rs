@@ -11,6 +11,7 @@ use crate::units::latency::Buckets;
 mod auto_limits;
 mod details;
 mod listing;
+mod reasons;
 mod sampling;
 mod unread;
 

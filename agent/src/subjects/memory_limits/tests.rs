@@ -117,6 +117,9 @@ fn a_reload_turns_it_on_and_off() {
     let late = read(vec![(1, Some(vec![cgroup(1, POD, 500, 3)]))]);
     assert_eq!(limits.on(late, at(3)), []);
     assert_eq!(limits.due(), None);
+    assert_eq!(short(&limits.on(In::Configured(true), at(4))), ["list"]);
+    let pods = In::Pods(vec![(CgroupId(1), POD.to_owned())]);
+    assert_eq!(short(&limits.on(pods, at(4))), ["watch 1"], "again");
 
     let mut limits = MemoryLimits::new(false, Announced::No);
     assert_eq!(
@@ -278,4 +281,111 @@ fn a_container_that_restarts_is_a_new_one() {
         "the memory of the first does not count"
     );
     assert_eq!(limits.pods[&CgroupId(1)].growth.len(), 1);
+}
+
+#[test]
+fn after_a_long_calm_pauses_are_short_again_and_only_then() {
+    //  until the limit is reached again, in seconds, and the pause after that
+    for (calm, pause) in [(1, 40), (299, 40), (300, 10)] {
+        let mut limits = on();
+        let path = "/kubepods/burstable/podaa/c";
+        let answer = |hits| read(vec![(1, Some(vec![cgroup(11, path, 50, hits)]))]);
+        limits.on(In::Reached(CgroupId(1)), at(3));
+        limits.on(answer(1), at(3));
+        for (second, hits) in [(13, 2), (33, 2)] {
+            limits.on(
+                In::Tick {
+                    soon: at(second).boot,
+                },
+                at(second),
+            );
+            limits.on(answer(hits), at(second));
+        }
+        assert_eq!(limits.due(), None, "not reached again: watched");
+        let second = 33 + calm;
+        limits.on(In::Reached(CgroupId(1)), at(second));
+        limits.on(answer(3), at(second));
+        assert_eq!(limits.due(), Some(at(second + pause).boot), "{calm} s");
+    }
+}
+
+#[test]
+fn the_cgroup_that_is_reached_first_decides_when_the_pod_is_read() {
+    let mut limits = on();
+    limits.on(In::Reached(CgroupId(1)), at(0));
+    let both = |hits, leaking| {
+        let [calm, leak] = ["/kubepods/burstable/podaa/c", "/kubepods/burstable/podaa/d"];
+        let found = vec![cgroup(11, calm, 50, hits), cgroup(12, leak, leaking, hits)];
+        read(vec![(1, Some(found))])
+    };
+    for n in 0..3 {
+        let second = 10 * n;
+        limits.on(both(n + 1, 400 + n), at(second));
+        assert_eq!(limits.due(), Some(at(second + 10).boot), "{n}");
+        limits.on(
+            In::Tick {
+                soon: at(second + 10).boot,
+            },
+            at(second + 10),
+        );
+    }
+}
+
+#[test]
+fn a_pod_and_its_container_are_reported_once_also_if_one_of_them_is_the_first() {
+    let container = "/kubepods/burstable/podaa/c";
+    for first in [POD, container] {
+        let mut limits = on();
+        limits.on(In::Reached(CgroupId(1)), at(0));
+        let id = if first == POD { 1 } else { 11 };
+        let mut all = Vec::new();
+        for n in 0..16 {
+            let second = n * 10;
+            limits.on(
+                In::Tick {
+                    soon: at(second).boot,
+                },
+                at(second),
+            );
+            // The other one is sampled from the third sample on.
+            let mut found = vec![cgroup(id, first, 462 + 2 * n, n + 1)];
+            if 2 < n {
+                let (id, other) = if first == POD {
+                    (11, container)
+                } else {
+                    (1, POD)
+                };
+                found.push(cgroup(id, other, 462 + 2 * n, n + 1));
+            }
+            all.extend(short(&limits.on(read(vec![(1, Some(found))]), at(second))));
+        }
+        assert_eq!(all, [format!("log {first}"), "event in aa".to_owned()]);
+    }
+}
+
+#[test]
+fn the_report_has_its_time_and_an_escaped_path_in_the_log() {
+    let path = "/kubepods/burstable/podaa/c\u{1b}[2J";
+    let mut limits = on();
+    limits.on(In::Reached(CgroupId(1)), at(0));
+    let reported = (0..12).find_map(|n| {
+        let now = at(n * 10);
+        limits.on(In::Tick { soon: now.boot }, now);
+        let found = cgroup(11, path, 470 + 2 * n, n + 1);
+        let effects = limits.on(read(vec![(1, Some(vec![found]))]), now);
+        (!effects.is_empty()).then_some((effects, now.wall))
+    });
+    let (effects, when) = reported.unwrap();
+    let [
+        Effect::Log(Decision::MemoryLimitReached { cgroup, .. }),
+        Effect::Input(input),
+    ] = &effects[..]
+    else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(cgroup, "/kubepods/burstable/podaa/c\\u{1b}[2J");
+    let Input::Incident(IncidentInput::Happened(incidents)) = &**input else {
+        panic!("{input:?}");
+    };
+    assert_eq!(incidents[0].at, when);
 }

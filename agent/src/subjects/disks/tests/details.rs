@@ -94,3 +94,17 @@ fn users_are_those_of_the_disk_that_was_read_while_another_one_is_queried() {
     run.on(35, io_wait(1.0));
     assert_eq!(known(&run), [false, true]);
 }
+
+#[test]
+fn the_limit_of_a_disk_is_the_configured_one_if_none_is_computed() {
+    let limit = Duration::from_millis(7);
+    let mut settings = settings();
+    let fixed = SlowLimit::Fixed(limit);
+    settings.devices.insert("sda".to_owned(), fixed);
+    let mut run = with_probe();
+    run.on(2, DiskInput::Configured(settings));
+    run.on(2, DiskInput::Listed(Some(vec![disk("sda", 0)])));
+    let details = run.watch.details(|_| None, at(3));
+    let computed = details[0].limit.computed.is_some();
+    assert_eq!((details[0].limit.limit, computed), (limit, false));
+}
