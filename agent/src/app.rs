@@ -269,8 +269,7 @@ impl App {
         self.telemetry.metering.record_report(&report);
         self.notify_ready();
         self.service.record_report(&report);
-        if let Some(conditions) = report.seen() {
-            let seen = NodeEventInput::node_seen(conditions);
+        if let Some(seen) = report.seen().map(NodeEventInput::node_seen) {
             self.feed(Input::NodeEvents(seen), now);
         }
         if let Report::Synced { node, .. } = &report {

@@ -80,9 +80,8 @@ mod tests {
                     Some(rss) if is_code => {
                         kib += rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap();
                     }
-                    Some(_) => {}
                     None if line.contains('-') => is_code = code(line).is_some(),
-                    None => {}
+                    Some(_) | None => {}
                 }
             }
             kib

@@ -49,7 +49,7 @@ pub const STAGES: &[Stage] = &[
         done(setup::for_tests(repo))
     }),
     stage("fmt", 30, &["setup"], fmt),
-    stage("tidy", 30, &[], |_| tidy()),
+    stage("tidy", 60, &[], |_| tidy()),
     stage("build-ebpf", 60, &["setup"], |repo| {
         done(build_ebpf::object(repo, "").map(drop))
     }),

@@ -158,14 +158,15 @@ pub fn product_literals(text: &str) -> Vec<Literal<'_>> {
     while let Some(next) = text[at..].chars().next() {
         let len = opaque_len(&text[at..], previous);
         let piece = &text[at..at + len];
-        let line = line_of(text, at);
         if !piece.starts_with(['/', '\''])
             && let (Some(first), Some(last)) = (piece.find('"'), piece.rfind('"'))
             && first < last
-            && !tests.iter().any(|test| test.contains(&line))
         {
-            let text = &piece[first + 1..last];
-            found.push(Literal { line, text });
+            let line = line_of(text, at);
+            if !tests.iter().any(|test| test.contains(&line)) {
+                let text = &piece[first + 1..last];
+                found.push(Literal { line, text });
+            }
         }
         previous = if len == 0 { next } else { ' ' };
         at += len.max(next.len_utf8());
