@@ -129,11 +129,14 @@ async fn the_agent_starts_although_the_root_file_system_and_the_disks_do_not_res
         let labels = [("device", "sda"), ("state", "slow")];
         read.value("nodepulse_disk_unhealthy", &labels)
     };
+    let machine = || view.node().unwrap()["status"]["nodeInfo"]["machineID"].clone();
     assert_eq!(view.status("DiskIOPressure"), "Unknown");
     assert_eq!(watched().await, None);
+    assert_eq!(machine(), "");
 
     drop(hung);
     pass_anyway(Duration::from_secs(30)).await;
+    assert_ne!(machine(), "", "read again");
     assert_eq!(watched().await, Some(0.0), "listed again");
     pass_anyway(Duration::from_secs(30)).await;
     assert_eq!(view.status("DiskIOPressure"), "False");

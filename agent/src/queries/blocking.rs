@@ -264,21 +264,26 @@ async fn run_lane(
     mut questions: mpsc::Receiver<Question>,
     answer: mpsc::Sender<Answer>,
 ) {
-    // A reload is requested only once; after a timeout it is repeated when the lane is free.
-    let mut pending = false;
+    // What is asked only once is repeated after a timeout, when the lane is free.
+    let mut repeated = None;
     loop {
         let question = tokio::select! {
             question = questions.recv() => match question {
                 Some(question) => question,
                 None => return,
             },
-            () = lane.free(), if pending => Question::Configuration,
+            () = lane.free(), if repeated.is_some() => match repeated.take() {
+                Some(question) => question,
+                None => continue,
+            },
         };
         let unanswered = Answer::missing(&question);
-        let is_configuration = matches!(question, Question::Configuration);
+        let once = question.asked_once();
         let responder = responder.clone();
         let found = lane.run(LIMIT, move || responder.answer(question)).await;
-        pending = is_configuration && found.is_err();
+        if once.is_some() {
+            repeated = once.filter(|_| found.is_err());
+        }
         let found = found.unwrap_or_else(|err| {
             let (purpose, err) = (lane.purpose().as_str(), &err as &dyn std::error::Error);
             debug!(purpose, err, "request not answered");
@@ -439,6 +444,17 @@ impl Responder {
                 debug!(err = &err as &dyn std::error::Error, "kills not counted");
                 None
             }
+        }
+    }
+}
+
+impl Question {
+    /// The same question, if no later event asks it again.
+    const fn asked_once(&self) -> Option<Self> {
+        match self {
+            Self::Machine => Some(Self::Machine),
+            Self::Configuration => Some(Self::Configuration),
+            _ => None,
         }
     }
 }
