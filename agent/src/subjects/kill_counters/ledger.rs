@@ -246,6 +246,12 @@ impl KillLedger {
         self.entries.values().any(|entry| entry.paused.is_some())
     }
 
+    /// Whether the kernel may still count kills of a group that this reading did not have.
+    pub fn expects_groups(&self) -> bool {
+        let is_open = |entry: &KillEntry| entry.groups > 0 && !entry.groups_ended(self.asked_at);
+        self.entries.values().any(is_open)
+    }
+
     /// Those of pods that are gone are forgotten once nothing of them is pending.
     fn found(&mut self, counters: &Counters) {
         for (owner, counter) in counters {
@@ -278,9 +284,17 @@ impl KillEntry {
         let missing = u64::try_from(missing.max(0)).unwrap_or(u64::MAX);
         let twice = missing.min(self.groups);
         self.acknowledged += i128::from(twice);
-        let ended = self.group_at.is_some_and(|at| at.plus(GROUP) <= asked_at);
-        self.groups = if ended { 0 } else { self.groups - twice };
+        self.groups = if self.groups_ended(asked_at) {
+            0
+        } else {
+            self.groups - twice
+        };
         twice
+    }
+
+    /// Whether counters that were asked for at this time have all kills of its groups.
+    fn groups_ended(&self, asked_at: BootNanos) -> bool {
+        self.group_at.is_some_and(|at| at.plus(GROUP) <= asked_at)
     }
 
     fn known(&self) -> i128 {
