@@ -9,6 +9,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args};
 
 use super::client;
@@ -42,7 +43,13 @@ pub struct Arguments {
     #[arg(long, action = ArgAction::SetTrue, conflicts_with = key::node_name.spec.name)]
     all_nodes: bool,
     /// With --all-nodes: only Nodes with these labels. Example: kubernetes.io/os=linux,pool=gpu.
-    #[arg(long, value_name = "LABELS", requires = "all_nodes")]
+    #[arg(
+        long,
+        value_name = "LABELS",
+        requires = "all_nodes",
+        // Empty, it would select every Node.
+        value_parser = NonEmptyStringValueParser::new(),
+    )]
     selector: Option<String>,
     /// Remove only taints. With --all-nodes: report Nodes that fail, but exit 0.
     #[arg(long, action = ArgAction::SetTrue)]
