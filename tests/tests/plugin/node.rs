@@ -11,7 +11,10 @@ use super::*;
 async fn a_node_is_shown_with_messages_events_and_agent() {
     let cluster = Cluster::reported().await;
     let text = cluster.run(&["worker-1"]).await.good();
-    assert!(text.contains("Agent:     no pod on this node\n"), "{text}");
+    assert!(
+        text.contains("Agent:     no pod in the agents' namespace on this node\n"),
+        "{text}"
+    );
     assert!(text.contains("  PIDsLow=True (LowPIDs) for "), "{text}");
     assert!(text.contains("pid.available"), "the message: {text}");
     assert!(

@@ -41,7 +41,7 @@ async fn the_story_is_in_the_order_of_time_and_ends_with_what_to_do() {
             "the pod was created",
             "container web started",
             "OOMKilled: ",
-            "node: PIDsLow since then (LowPIDs)",
+            "node: PIDsLow began (LowPIDs)",
             "container web ended: OOMKilled, exit code 137",
             "container web waits: CrashLoopBackOff (3 restarts)",
             "What to do",

@@ -72,7 +72,8 @@ impl AgentPod {
 pub struct AgentPods(HashMap<String, AgentPod>);
 
 impl AgentPods {
-    /// The pods with these labels, on one node or on all.
+    /// The pods with these labels in the agents' namespace, on one node or on all. In other namespaces,
+    /// any tenant's pod could have the labels.
     pub async fn list(
         cluster: &Cluster,
         labels: &str,
@@ -83,7 +84,7 @@ impl AgentPods {
             ("labelSelector", labels),
             ("fieldSelector", field.as_deref().unwrap_or_default()),
         ];
-        let place = Place::pods(None)?;
+        let place = Place::pods(Some(&cluster.agent_namespace))?;
         let (pods, _) = cluster.list(&place, &query, AgentPod::of).await?;
         let mut by_node: HashMap<String, AgentPod> = HashMap::with_capacity(pods.len());
         for pod in pods {

@@ -66,6 +66,9 @@ pub struct Connection {
     /// Namespace
     #[arg(short, long, global = true, value_name = "NAME")]
     pub namespace: Option<String>,
+    /// Namespace of the agents
+    #[arg(long, global = true, value_name = "NAME", default_value = "nodepulse")]
+    pub agent_namespace: String,
 }
 
 /// Options of the table of nodes.

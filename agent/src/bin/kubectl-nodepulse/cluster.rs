@@ -27,6 +27,8 @@ const REFUSAL: usize = 64 << 10;
 const LINE: usize = 4 << 20;
 /// How long to wait for an answer, or for its next bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a watch may be without any byte: longer than the server keeps it open.
+const WATCH_LIMIT: Duration = Duration::from_secs(330);
 /// How often an expired list is started again.
 const RESTARTS: u32 = 3;
 /// How often a request is repeated that the server was too busy to answer.
@@ -40,6 +42,8 @@ pub struct Cluster {
     server: String,
     /// Of the context, or as given.
     pub namespace: String,
+    /// Of the agents' pods.
+    pub agent_namespace: String,
     /// The arguments with which kubectl finds the same cluster.
     pub kubectl: Vec<OsString>,
 }
@@ -63,6 +67,7 @@ impl Cluster {
             client,
             server,
             namespace,
+            agent_namespace: connection.agent_namespace.clone(),
             kubectl,
         })
     }
@@ -272,7 +277,9 @@ impl Lines {
             if self.checked > LINE {
                 return None;
             }
-            let chunk = next_chunk(&mut self.body).await.ok()??;
+            // Also if the connection broke and nothing closed it.
+            let chunk = timeout(WATCH_LIMIT, next_chunk(&mut self.body)).await;
+            let chunk = chunk.ok()?.ok()??;
             self.received.extend_from_slice(&chunk);
         }
     }

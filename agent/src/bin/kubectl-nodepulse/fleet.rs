@@ -216,12 +216,30 @@ fn item<'a>(node: &'a NodeHealth, pods: &'a AgentPods, now: Timestamp) -> Item<'
     }
 }
 
-/// Prints a value for programs. JSON escapes control characters.
+/// Prints a value for programs. Characters that control a terminal are escaped.
 pub fn print_as_json(value: &impl Serialize) -> Result<(), Failure> {
     let mut text =
         serde_json::to_string_pretty(value).map_err(|err| Failure::Output(err.into()))?;
     text.push('\n');
-    print(&text)
+    print(&escaped_json(&text))
+}
+
+/// JSON itself permits U+007F to U+009F and marks that turn the reading direction. They occur only in
+/// strings.
+fn escaped_json(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        let is_layout = c == '\n' || c.is_ascii_graphic() || c == ' ';
+        if is_layout || (c.is_alphanumeric() && !c.is_ascii()) {
+            escaped.push(c);
+        } else {
+            let mut units = [0_u16; 2];
+            for unit in c.encode_utf16(&mut units) {
+                escaped.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    escaped
 }
 
 /// The nodes as they were printed last.
@@ -246,8 +264,9 @@ impl Watched {
         loop {
             match cluster.watch(&place, &query, &self.version).await {
                 Ok(mut lines) => {
-                    if self.apply_all(&mut lines, screen).await? == Ended::Normally {
-                        tokio::time::sleep(PAUSE).await;
+                    let ended = self.apply_all(&mut lines, screen).await?;
+                    tokio::time::sleep(PAUSE).await;
+                    if ended == Ended::Normally {
                         continue;
                     }
                 }

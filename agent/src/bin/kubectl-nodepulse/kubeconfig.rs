@@ -23,9 +23,10 @@ pub async fn read(connection: &Connection) -> Result<kube::Config, Failure> {
         None => in_cluster(connection)?,
     };
     if let Some(proxy) = &config.proxy_url {
+        // Not the whole URL, which can contain a password.
         return Err(Failure::Kubeconfig(format!(
             "a proxy ({}) is set in the kubeconfig or in HTTPS_PROXY, and proxies are not supported",
-            one_line(&proxy.to_string())
+            one_line(proxy.host().unwrap_or_default())
         )));
     }
     if let Some(namespace) = &connection.namespace {

@@ -48,7 +48,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         .build()
         .map_err(Failure::Runtime)?;
     let screen = Screen::of_stdout();
-    runtime.block_on(async {
+    let done = runtime.block_on(async {
         let cluster = Cluster::connect(&arguments.connection).await?;
         match &arguments.command {
             Command::Fleet(options) => fleet::run(&cluster, options, &screen).await,
@@ -56,5 +56,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Command::Kills(options) => kills::run(&cluster, options, &screen).await,
             Command::Why(options) => why::run(&cluster, options, &screen).await,
         }
-    })
+    });
+    // What kubectl started may have its output open.
+    runtime.shutdown_background();
+    done
 }

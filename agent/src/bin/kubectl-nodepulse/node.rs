@@ -73,6 +73,9 @@ fn renewed(lease: Result<Lease, Failure>, now: Timestamp) -> String {
         Ok(lease) => {
             let renewed = age::parse(lease.spec.renew_time.as_deref());
             let holder = lease.spec.holder_identity.unwrap_or_default();
+            if renewed.is_none() {
+                return "never renewed".to_owned();
+            }
             format!("renewed {} ago by {}", age(renewed, now), safe(&holder))
         }
         Err(Failure::NotFound { .. }) => "none".to_owned(),
@@ -113,10 +116,13 @@ impl Page<'_> {
     ) -> Option<&'p AgentPod> {
         let state = match health.agent(self.now) {
             AgentState::Reports => String::new(),
-            AgentState::Silent => {
-                let since = age(health.heartbeat, self.now);
-                format!("; it has not reported for {since}")
-            }
+            AgentState::Silent => match health.heartbeat {
+                Some(_) => format!(
+                    "; it has not reported for {}",
+                    age(health.heartbeat, self.now)
+                ),
+                None => "; it has never reported".to_owned(),
+            },
             AgentState::Absent => "; the Node has no conditions of nodepulse".to_owned(),
         };
         let (text, pod) = match pod {
@@ -128,7 +134,10 @@ impl Page<'_> {
             }
             Ok(None) => match &health.node_mode {
                 Some(version) => (format!("node mode, version {}{state}", safe(version)), None),
-                None => (format!("no pod on this node{state}"), None),
+                None => (
+                    format!("no pod in the agents' namespace on this node{state}"),
+                    None,
+                ),
             },
             Err(failure) => (format!("unknown: {failure}"), None),
         };
@@ -164,7 +173,7 @@ impl Page<'_> {
             }
         }
         if !health.is_reported {
-            self.item("none of nodepulse");
+            self.item("nodepulse has written no condition");
         }
     }
 

@@ -20,7 +20,7 @@ pub fn of(story: &Story) -> Vec<String> {
         let advice = event.reason.as_deref().and_then(of_reason);
         all.extend(advice.map(str::to_owned));
     }
-    all.extend(of_containers(story, !kills.is_empty()));
+    all.extend(of_containers(story, &kills));
     all.extend(of_node(story));
     let mut seen = std::collections::BTreeSet::new();
     all.retain(|advice| seen.insert(advice.clone()));
@@ -102,22 +102,27 @@ fn of_reason(reason: &str) -> Option<&'static str> {
     })
 }
 
-fn of_containers(story: &Story, is_reported: bool) -> Vec<String> {
+fn of_containers(story: &Story, kills: &[KillEvent]) -> Vec<String> {
     let Some(pod) = &story.pod else {
         return Vec::new();
     };
     let init = pod.status.init_container_statuses.iter().flatten();
     let all = init.chain(pod.status.container_statuses.iter().flatten());
-    all.filter_map(|status| of_container(story, status, is_reported))
+    let is_reported = |name: &str| {
+        let of_kills = kills.iter().map(|kill| kill.kill.container.as_deref());
+        // Of an Event without annotations, the container is not known.
+        of_kills
+            .into_iter()
+            .any(|of| of.is_none_or(|of| of == name))
+    };
+    all.filter_map(|status| of_container(story, status, is_reported(&status.name)))
         .collect()
 }
 
 fn of_container(story: &Story, status: &ContainerStatus, is_reported: bool) -> Option<String> {
-    let both = [&status.state, &status.last_state];
-    let mut ended = both
-        .into_iter()
-        .filter_map(|state| state.terminated.as_ref());
-    let ended = ended.next()?;
+    let now = status.state.terminated.as_ref();
+    let ended = now.or(status.last_state.terminated.as_ref())?;
+    let previous = if now.is_none() { " --previous" } else { "" };
     let name = safe(&status.name);
     match ended.reason.as_deref() {
         Some("OOMKilled") if is_reported => None,
@@ -125,10 +130,11 @@ fn of_container(story: &Story, status: &ContainerStatus, is_reported: bool) -> O
             "the kubelet reports that container {name} was OOM-killed, and there is no Event of nodepulse \
              about it: the API server keeps Events for an hour by default, and the node needs an agent"
         )),
-        _ if ended.exit_code == 0 => None,
+        // The kill can be why it ended.
+        _ if ended.exit_code == 0 || is_reported => None,
         _ => Some(format!(
             "container {name} ended with exit code {}, not because of memory: kubectl logs {} --namespace {} \
-             --container {name} --previous",
+             --container {name}{previous}",
             ended.exit_code,
             safe(&story.name),
             safe(&story.namespace)

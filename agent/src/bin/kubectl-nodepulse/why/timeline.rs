@@ -136,7 +136,7 @@ impl Timeline {
             let message = safe(&problem.message);
             self.0.push(Entry {
                 at: problem.since,
-                text: format!("node: {title} since then ({reason}): {message}"),
+                text: format!("node: {title} began ({reason}): {message}"),
                 paint: problem.paint(),
             });
         }
