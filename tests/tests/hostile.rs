@@ -167,7 +167,7 @@ async fn a_real_kill_in_a_cgroup_of_any_name_is_one_short_line() {
         let event = api.wait_for(SOON, "the event", |api| about(api, pid)).await;
         let message = is_harmless(&event);
         println!("{message}");
-        assert!(message.contains("(\\u{1b}[31m\\nroot:\\xff"), "{message}");
+        assert!(message.contains("(\"\\u{1b}[31m\\nroot:\\xff"), "{message}");
         let line = agent.wait_for_line(&format!("victim={pid} "), SOON).await;
         assert!(line.contains("root:"), "{line}");
     }

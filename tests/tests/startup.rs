@@ -40,7 +40,7 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
         (
             "an unknown flag",
             vec!["--nod-name", "worker-1"],
-            ["--nod-name", "example", "--kubeconfig"],
+            ["--nod-name", "did you mean", "--node-name"],
         ),
         (
             "a malformed threshold",

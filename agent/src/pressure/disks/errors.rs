@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::clock::BootNanos;
 
-/// A disk with this many errors within [`PERIOD`] is failing. A single one may be a bad sector that
+/// A disk with this many errors within a minute is failing. A single one may be a bad sector that
 /// the disk replaces.
 pub const ERRORS: usize = 3;
 
