@@ -352,7 +352,7 @@ impl KillCounters {
             }
             Patience::SecondReading => {}
         }
-        if self.suspected.is_some() || self.ledger.is_paused() {
+        if self.suspected.is_some() || self.ledger.is_paused() || self.ledger.expects_groups() {
             self.reading.want();
         }
         let mut effects = log_reported(&incidents);
