@@ -32,7 +32,7 @@ async fn the_version_is_printed_in_one_line() {
 
 #[tokio::test]
 async fn a_typo_is_answered_with_what_was_probably_meant() {
-    let rows: [(&[&str], &str); 20] = [
+    let rows: [(&[&str], &str); 21] = [
         (
             &["run", "--kubeconifg", "x"],
             "unknown flag --kubeconifg; did you mean --kubeconfig?",
@@ -106,6 +106,10 @@ async fn a_typo_is_answered_with_what_was_probably_meant() {
         (
             &["status", "now"],
             "unexpected argument \"now\"; `nodepulse status --help` lists the flags",
+        ),
+        (
+            &["cleanup", "--all-nodes", "--selector", ""],
+            "--selector requires a value; example: --selector LABELS",
         ),
         (
             &["check", "-o"],

@@ -348,3 +348,18 @@ enum Ended {
     /// The list must be read again.
     Expired,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::escaped_json;
+
+    #[test]
+    fn json_contains_no_character_that_controls_a_terminal() {
+        let hostile = ["a\u{9b}2J\u{202e}b\u{1b}\n\u{e9}\u{1f600}"];
+        let escaped = escaped_json(&serde_json::to_string(&hostile).unwrap());
+        let expected = r#"["a\u009b2J\u202eb\u001b\né\ud83d\ude00"]"#;
+        assert_eq!(escaped, expected);
+        let read: Vec<String> = serde_json::from_str(&escaped).unwrap();
+        assert_eq!(read, hostile);
+    }
+}
