@@ -12,18 +12,16 @@ use tracing::{debug, warn};
 use super::read_config::ReadConfig;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{self, oom};
 use crate::host::{HostRoot, container_logs, machine, volumes};
 use crate::lane::{Lane, Lanes, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
-use crate::pods::{self, LinkSearch, classify};
+use crate::pods::LinkSearch;
 use crate::pressure::io_wait::IoWait;
 use crate::reading::{Machine, Resource};
 use crate::state::State;
 use crate::subjects::VolumeInput;
 use crate::subjects::incidents::{DetailsOf, DetailsRead, LinksRead};
-use crate::subjects::kill_counters::{CgroupKills, CountedKills};
 use crate::subjects::{
     DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, Saved, SignalInput,
     StateInput, StorageSample,
@@ -31,6 +29,7 @@ use crate::subjects::{
 use crate::tasks::Tasks;
 use crate::units::{CgroupId, DeviceNumber};
 
+mod counted_kills;
 mod disk_files;
 mod io_wait;
 mod kill_details;
@@ -348,13 +347,15 @@ impl Responder {
             Question::LimitedMemory(of) => {
                 Input::MemoryLimit(limited_memory::read(&self.root, &self.pods, of))
             }
-            Question::Kills => Input::KillCounter(KillCounterInput::Counted(self.kills())),
+            Question::Kills => {
+                Input::KillCounter(KillCounterInput::Counted(counted_kills::read(&self.pods)))
+            }
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
                     Some(base) => saved::load(&self.state_directory, base),
                     None => Previous::Unknown,
                 },
-                counted: self.kills(),
+                counted: counted_kills::read(&self.pods),
             }),
             Question::Save(saved) => {
                 if let Some(base) = &self.base {
@@ -405,44 +406,6 @@ impl Responder {
                     "links to container logs not read"
                 );
                 LinksRead::Unavailable
-            }
-        }
-    }
-
-    /// Of the pods cgroup and of each pod.
-    fn kills(&self) -> Option<CountedKills> {
-        let all = self.pods.path();
-        let of = |path: &str| {
-            let is = |path: &str| classify(path, all);
-            let counts = |path: &&str| {
-                matches!(
-                    is(path),
-                    pods::CgroupKind::Pods | pods::CgroupKind::Pod { .. }
-                )
-            };
-            let mut above =
-                cgroup::ancestors(path).take_while(|path| is(path) != pods::CgroupKind::Other);
-            above.find(counts).map(str::to_owned)
-        };
-        let found = oom::kills_below(&self.pods.layout()?.memory, all, of);
-        let counted = |cgroups| CountedKills {
-            pods: all.to_owned(),
-            cgroups,
-        };
-        match found {
-            Ok(found) => {
-                let found = found.into_iter();
-                let found = found.map(|(id, cgroup, kills)| CgroupKills { id, cgroup, kills });
-                let cgroups: Vec<CgroupKills> = found.collect();
-                // Without the counter of the pods cgroup the total is unknown.
-                let of_all = |one: &CgroupKills| one.cgroup == all;
-                cgroups.iter().any(of_all).then_some(counted(cgroups))
-            }
-            // No pods yet.
-            Err(err) if err.is_absent() => Some(counted(Vec::new())),
-            Err(err) => {
-                debug!(err = &err as &dyn std::error::Error, "kills not counted");
-                None
             }
         }
     }

@@ -1,6 +1,7 @@
 //! All nodes as a table.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
@@ -235,7 +236,8 @@ fn escaped_json(text: &str) -> String {
         } else {
             let mut units = [0_u16; 2];
             for unit in c.encode_utf16(&mut units) {
-                escaped.push_str(&format!("\\u{unit:04x}"));
+                // Writing to a string cannot fail.
+                let _written = write!(escaped, "\\u{unit:04x}");
             }
         }
     }

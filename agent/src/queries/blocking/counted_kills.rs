@@ -1,0 +1,40 @@
+//! The kernel's counters of OOM kills.
+
+use tracing::debug;
+
+use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::{self, oom};
+use crate::pods::{CgroupKind, classify};
+use crate::subjects::kill_counters::{CgroupKills, CountedKills};
+
+/// Reads the counters of the pods cgroup and of each pod. `None`: the total is unknown.
+pub(super) fn read(pods: &PodsPath) -> Option<CountedKills> {
+    let all = pods.path();
+    let of = |path: &str| {
+        let is = |path: &str| classify(path, all);
+        let counts = |path: &&str| matches!(is(path), CgroupKind::Pods | CgroupKind::Pod { .. });
+        let mut above = cgroup::ancestors(path).take_while(|path| is(path) != CgroupKind::Other);
+        above.find(counts).map(str::to_owned)
+    };
+    let found = oom::kills_below(&pods.layout()?.memory, all, of);
+    let counted = |cgroups| CountedKills {
+        pods: all.to_owned(),
+        cgroups,
+    };
+    match found {
+        Ok(found) => {
+            let found = found.into_iter();
+            let found = found.map(|(id, cgroup, kills)| CgroupKills { id, cgroup, kills });
+            let cgroups: Vec<CgroupKills> = found.collect();
+            // Without the counter of the pods cgroup the total is unknown.
+            let of_all = |one: &CgroupKills| one.cgroup == all;
+            cgroups.iter().any(of_all).then_some(counted(cgroups))
+        }
+        // No pods yet.
+        Err(err) if err.is_absent() => Some(counted(Vec::new())),
+        Err(err) => {
+            debug!(err = &err as &dyn std::error::Error, "kills not counted");
+            None
+        }
+    }
+}
