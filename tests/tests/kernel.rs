@@ -6,9 +6,10 @@
 
 use std::future::Future;
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 
+use nodepulse::host::{HostRoot, pod_volumes};
 use nodepulse::kernel::{KillHook, ProbeState, Support, Wanted, loader, object};
 use nodepulse::reading::StallKind;
 use nodepulse::record::{DiskAction, Via};
@@ -344,6 +345,38 @@ fn the_counters_of_a_disk_move_with_what_is_written() {
     let (name, ..) = disk_of(dir).expect("a target directory on a disk");
     let file = DirectFile::create(dir).unwrap();
     println!("{}", disks::counters(&name, &file).unwrap());
+}
+
+#[cfg_attr(feature = "kernel", test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+fn a_block_volume_is_on_the_disk_below_its_device() {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (_, major, minor) = disk_of(dir).expect("a target directory on a disk");
+    let volume = Loop::new(dir, 1 << 20).unwrap();
+    let kubelet = tempfile::tempdir_in(dir).unwrap();
+    let (pod, volumes) = ("4e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f", "kubernetes.io~csi");
+    let links = kubelet.path().join("pods").join(pod).join("volumeDevices");
+    let links = links.join(volumes);
+    std::fs::create_dir_all(&links).unwrap();
+    symlink(&volume.node, links.join("pvc-1")).unwrap();
+    symlink(dir, links.join("no-device")).unwrap();
+    let on = |device| {
+        let found = pod_volumes::on_disk(&HostRoot::new("/"), kubelet.path(), device).unwrap();
+        let named = found.into_iter().map(|of| (of.pod, of.volume));
+        named.collect::<Vec<_>>()
+    };
+    let expected = [(pod.to_owned(), "pvc-1".to_owned())];
+    assert_eq!(on(DeviceNumber { major, minor }), expected);
+    let (major, minor) = disk_of_node(&volume.node).unwrap();
+    let none: [(String, String); 0] = [];
+    assert_eq!(
+        on(DeviceNumber { major, minor }),
+        none,
+        "a loop device is no disk"
+    );
 }
 
 #[cfg_attr(feature = "kernel", test)]
