@@ -61,7 +61,7 @@ impl Queries {
             Query::JudgedLatency(disks) => {
                 Input::Disk(DiskInput::LatencyRead(self.probes.judged_latency(&disks)))
             }
-            Query::IoWait(disks) => return self.ask(Question::IoWait(disks)),
+            Query::IoWait(disk) => return self.ask(Question::IoWait(disk)),
             Query::LargestPods(of) => return self.ask(Question::LargestPods(of)),
             Query::VolumesOnDisk(disk) => return self.ask(Question::VolumesOnDisk(disk)),
             Query::Storage => return self.ask(Question::Storage),

@@ -176,9 +176,9 @@ pub enum Effect {
 pub enum Query {
     /// About disks, later.
     Disk(DiskQuery),
-    /// Which pods and cgroups use these disks, and which wait for them, a second later:
+    /// Which pods and cgroups use this disk, and which wait for it, a second later:
     /// [`DiskInput::IoWaitRead`].
-    IoWait(Vec<DeviceNumber>),
+    IoWait(DeviceNumber),
     /// The pods that use this disk, later: [`VolumeInput::Read`].
     VolumesOnDisk(DeviceNumber),
     /// The judged requests of these disks, by the completion probe: [`DiskInput::LatencyRead`].

@@ -114,6 +114,7 @@ struct MonitoredDisk {
     role: DiskRole,
     limit: Duration,
     slowness: Slowness,
+    others: OthersWait,
     progress: Progress,
     errors: Errors,
     /// Since when tasks wait for I/O, if no sample was taken since.
@@ -129,7 +130,6 @@ struct MonitoredDisk {
 pub struct DiskBoard {
     rules: DiskRules,
     measured: LatencySource,
-    others: OthersWait,
     disks: BTreeMap<DeviceNumber, MonitoredDisk>,
     sample_at: Option<BootNanos>,
     /// The last moment at which a disk of the node that was removed since was unhealthy.
@@ -143,7 +143,6 @@ impl DiskBoard {
         Self {
             rules,
             measured,
-            others: OthersWait::default(),
             disks: BTreeMap::new(),
             sample_at: None,
             removed_unhealthy_at: None,
@@ -170,6 +169,7 @@ impl DiskBoard {
             role,
             limit,
             slowness: Slowness::default(),
+            others: OthersWait::default(),
             progress: Progress::default(),
             errors: Errors::default(),
             waiting: None,
@@ -274,23 +274,28 @@ impl DiskBoard {
         self.change(device, now, |disk| disk.errors.add(at))
     }
 
-    /// Tasks other than the main user of the disks wait for I/O for this share of the time, in
-    /// percent; `None`: there is no PSI. Returns the disks whose state changed.
-    pub fn io_wait(&mut self, percent: Option<f32>, now: BootNanos) -> Vec<(DeviceNumber, Health)> {
-        self.others = OthersWait::Read { percent, at: now };
-        let devices: Vec<_> = self.disks.keys().copied().collect();
-        let update = |device| Some((device, self.change(device, now, |_| {})?));
-        devices.into_iter().filter_map(update).collect()
+    /// Tasks other than the main user of a disk wait for I/O for this share of the time, in percent;
+    /// `None`: there is no PSI. Returns the new state if it changed.
+    pub fn io_wait(
+        &mut self,
+        device: DeviceNumber,
+        percent: Option<f32>,
+        now: BootNanos,
+    ) -> Option<Health> {
+        let others = OthersWait::Read { percent, at: now };
+        self.change(device, now, |disk| disk.others = others)
     }
 
-    /// The disks for which it has to be known if other tasks wait for I/O.
-    pub fn needs_io_wait(&self, now: BootNanos) -> Vec<DeviceNumber> {
+    /// A disk for which it has to be known if other tasks wait for I/O: of several, the one for which it
+    /// was read longest ago.
+    pub fn needs_io_wait(&self, now: BootNanos) -> Option<DeviceNumber> {
         let disks = self.disks.iter();
         let need = disks.filter(|(_, disk)| {
             let slowness = &disk.slowness;
-            slowness.needs_io_wait(&self.rules, self.others, now)
+            slowness.needs_io_wait(&self.rules, disk.others, now)
         });
-        need.map(|(device, _)| *device).collect()
+        let longest_ago = need.min_by_key(|(_, disk)| disk.others.read_at());
+        longest_ago.map(|(device, _)| *device)
     }
 
     /// Tasks wait for I/O since about `since`: all disks have to be sampled.
@@ -362,11 +367,11 @@ impl DiskBoard {
         now: BootNanos,
         change: impl FnOnce(&mut MonitoredDisk),
     ) -> Option<Health> {
-        let (rules, others) = (self.rules, self.others);
+        let rules = self.rules;
         let disk = self.disks.get_mut(&device)?;
         let before = disk.state();
         change(disk);
-        disk.slowness.update(&rules, others, now);
+        disk.slowness.update(&rules, disk.others, now);
         disk.errors.update(now);
         let (after, health) = (disk.state(), disk.health());
         if before != after || health != Health::Healthy {

@@ -66,8 +66,8 @@ pub enum Question {
     },
     /// A query of the subject `disks`.
     Disk(DiskQuery),
-    /// Read which pods and cgroups use these disks, and which wait for them.
-    IoWait(Vec<DeviceNumber>),
+    /// Read which pods and cgroups use a disk, and which wait for it.
+    IoWait(DeviceNumber),
     /// Read the pods that use a disk by a volume.
     VolumesOnDisk(DeviceNumber),
     /// Read the pods that use most of a resource.
@@ -189,7 +189,7 @@ impl Blocking {
     pub fn ask(&mut self, question: Question) {
         let lane = match question {
             Question::Resolve { name } => return self.resolve(name),
-            Question::IoWait(disks) => return self.read_io_wait(disks),
+            Question::IoWait(disk) => return self.read_io_wait(disk),
             Question::Configuration => &self.configuration,
             // Reads directories on nodefs or the root file system.
             Question::Machine | Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
@@ -217,10 +217,10 @@ impl Blocking {
         }
     }
 
-    fn read_io_wait(&self, disks: Vec<DeviceNumber>) {
+    fn read_io_wait(&self, disk: DeviceNumber) {
         let (reader, answer) = (self.io_wait.clone(), self.answer.clone());
         tokio::spawn(async move {
-            let read = Input::Disk(DiskInput::IoWaitRead(reader.read(disks).await));
+            let read = Input::Disk(DiskInput::IoWaitRead(reader.read(disk).await));
             if answer.send(Answer::Subject(read)).await.is_err() {
                 debug!("the loop ended before the cgroups' I/O was read");
             }

@@ -116,6 +116,14 @@ impl OthersWait {
     /// It is read again after this time.
     const VALID: Duration = Duration::from_secs(5);
 
+    /// When it was read, if it was.
+    pub(super) const fn read_at(self) -> Option<BootNanos> {
+        match self {
+            Self::Unread => None,
+            Self::Read { at, .. } => Some(at),
+        }
+    }
+
     fn is_valid(self, now: BootNanos) -> bool {
         matches!(self, Self::Read { at, .. } if now.since(at) < Self::VALID)
     }

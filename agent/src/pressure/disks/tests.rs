@@ -42,7 +42,7 @@ fn window(seconds: u64) -> Window {
 fn a_disk_can_be_slow_failing_and_stalled_at_once_and_the_worst_is_its_health() {
     let mut board = board(LatencySource::Program);
     assert_eq!(board.sample_at(), None, "healthy disks are not sampled");
-    board.io_wait(None, at(29));
+    board.io_wait(SDA, None, at(29));
     let slow = {
         let ended = EndedWindow {
             window: window(15),

@@ -38,21 +38,21 @@ pub(super) struct IoWaitReader {
 }
 
 impl IoWaitReader {
-    /// Of the disks in `disks`. If the host does not answer within [`LIMIT`], only the node's wait is
+    /// Of one disk. If the host does not answer within [`LIMIT`], only the node's wait is
     /// known.
-    pub(super) async fn read(self, disks: Vec<DeviceNumber>) -> IoWait {
-        match self.read_cgroups(disks).await {
+    pub(super) async fn read(self, disk: DeviceNumber) -> IoWait {
+        match self.read_cgroups(disk).await {
             Some(read) => read,
             // One file that waits for no disk.
             None => IoWait::without_cgroups(self.node()),
         }
     }
 
-    async fn read_cgroups(&self, disks: Vec<DeviceNumber>) -> Option<IoWait> {
+    async fn read_cgroups(&self, disk: DeviceNumber) -> Option<IoWait> {
         let first = Instant::now();
         let (levels, before) = self
             .call(move |reader| {
-                let levels = block::stack::above(&reader.root, &disks);
+                let levels = block::stack::above(&reader.root, &[disk]);
                 let snapshot = reader.snapshot(&levels);
                 (levels, snapshot)
             })
@@ -236,7 +236,7 @@ mod tests {
             write(&dir, EVIL, 900, "97.00");
             std::fs::remove_dir_all(dir.path().join(CGROUPS).join(EVIL)).unwrap();
         };
-        let (wait, ()) = tokio::join!(reader.read(vec![SDA]), meanwhile);
+        let (wait, ()) = tokio::join!(reader.read(SDA), meanwhile);
         let expected = "used most by pod with id 11111111-1f4b-4a62-9b0e-0f7c0f5d8a11 (210 MB/s written), \
                         pod with id 22222222-1f4b-4a62-9b0e-0f7c0f5d8a11 (1.0 MB/s written); \
                         waiting most: pod with id 11111111-1f4b-4a62-9b0e-0f7c0f5d8a11 (90% of the time), \
@@ -258,7 +258,7 @@ mod tests {
         let mut layout = Layout::detect(&dir.root()).unwrap();
         layout.memory.version = Version::V1;
         reader.pods = PodsPath::new(Some(layout), &["/kubepods".into()]);
-        let wait = reader.read(vec![SDA]).await;
+        let wait = reader.read(SDA).await;
         let expected = IoWait {
             others: OthersStall::Share(StallShare::from_percent(66.0)),
             ..IoWait::default()
@@ -303,7 +303,7 @@ mod tests {
         // A thread that runs keeps the paused clock from advancing.
         tokio::time::advance(LIMIT).await;
         let node = Some(StallShare::from_percent(66.0));
-        let others = reader.read(vec![SDA]).await.others;
+        let others = reader.read(SDA).await.others;
         assert_eq!(others, OthersStall::Unread { node });
         assert!(hanging.await.unwrap().is_err());
         drop(release);

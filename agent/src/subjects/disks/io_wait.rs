@@ -1,5 +1,7 @@
 //! Whether other tasks than the main user of a disk wait for I/O, which decides whether it is slow.
 
+use std::collections::BTreeMap;
+
 use super::DiskWatch;
 use crate::clock::BootNanos;
 use crate::pressure::io_wait::{IoWait, OthersStall};
@@ -12,10 +14,11 @@ const REPEATED: u32 = 2;
 /// The reads of who waits for I/O.
 #[derive(Debug, Default)]
 pub(super) struct IoWaitReads {
-    /// The disks of the query that is not answered yet.
-    queried: Option<Vec<DeviceNumber>>,
-    /// The last answer, of which disks, and when.
-    last: Option<(IoWait, Vec<DeviceNumber>, BootNanos)>,
+    /// The disk of the query that is not answered yet. One is read at a time: its main user, whose tasks
+    /// do not count as waiting, is not that of another disk.
+    queried: Option<DeviceNumber>,
+    /// The last answer about each disk, and when it came.
+    last: BTreeMap<DeviceNumber, (IoWait, BootNanos)>,
     /// Reads in a row that failed.
     failed: u32,
 }
@@ -23,8 +26,11 @@ pub(super) struct IoWaitReads {
 impl IoWaitReads {
     /// Who used a disk and who waited when that was read last, and when that was.
     pub(super) fn at(&self, device: DeviceNumber) -> Option<(&IoWait, BootNanos)> {
-        let (read, devices, at) = self.last.as_ref()?;
-        devices.contains(&device).then_some((read, *at))
+        self.last.get(&device).map(|(read, at)| (read, *at))
+    }
+
+    pub(super) fn forget(&mut self, device: DeviceNumber) {
+        self.last.remove(&device);
     }
 
     /// What an answer decides: the share of time in percent, or `None` without PSI.
@@ -52,18 +58,22 @@ struct Undecided;
 impl DiskWatch {
     /// Queries who waits for I/O if that decides whether a disk is slow.
     pub(super) fn query_io_wait(&mut self, now: BootNanos) -> Option<Effect> {
-        let devices = self.board.needs_io_wait(now);
-        if devices.is_empty() || self.io_wait.queried.is_some() {
+        if self.io_wait.queried.is_some() {
             return None;
         }
-        self.io_wait.queried = Some(devices.clone());
-        Some(Effect::Query(Query::IoWait(devices)))
+        self.io_wait.queried = self.board.needs_io_wait(now);
+        let query = self.io_wait.queried.map(Query::IoWait);
+        query.map(Effect::Query)
     }
 
     pub(super) fn io_wait_read(&mut self, io_wait: IoWait, now: BootNanos) -> Vec<Effect> {
-        let devices = self.io_wait.queried.take().unwrap_or_default();
+        let Some(device) = self.io_wait.queried.take() else {
+            return Vec::new();
+        };
         let others = io_wait.others;
-        self.io_wait.last = Some((io_wait, devices, now));
+        if self.board.name(device).is_some() {
+            self.io_wait.last.insert(device, (io_wait, now));
+        }
         let Ok(percent) = self.io_wait.decide(others) else {
             // Otherwise it is read again after the next slow window.
             let again = self.io_wait.failed < REPEATED;
@@ -71,12 +81,13 @@ impl DiskWatch {
             return again.into_iter().collect();
         };
         let mut effects = Vec::new();
-        for (device, health) in self.board.io_wait(percent, now) {
+        if let Some(health) = self.board.io_wait(device, percent, now) {
             effects.extend(self.health_changed(device, Some(health), now));
         }
         if !effects.is_empty() {
             effects.extend(self.publish(self.slow_stamp));
         }
+        effects.extend(self.query_io_wait(now));
         effects
     }
 }

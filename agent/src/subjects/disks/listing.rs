@@ -255,6 +255,7 @@ impl DiskWatch {
         effects: &mut Vec<Effect>,
     ) {
         self.auto_limits.forget(device);
+        self.io_wait.forget(device);
         let name = self.board.name(device).unwrap_or_default().to_owned();
         effects.push(log(DiskDecision::Unwatched {
             device,

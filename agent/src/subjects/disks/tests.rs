@@ -360,8 +360,7 @@ fn with_probe() -> Run {
 
 /// Whether it was queried whose tasks wait.
 fn asks_for_stalls(effects: &[Effect]) -> bool {
-    let devices = vec![number(0)];
-    effects.contains(&Effect::Query(Query::IoWait(devices)))
+    effects.contains(&Effect::Query(Query::IoWait(number(0))))
 }
 
 /// What is known of the reason for the state of a disk.

@@ -1,7 +1,9 @@
 //! What is known of each disk.
 
 use super::*;
+use crate::pods::Consumer;
 use crate::pressure::disks::DiskCounts;
+use crate::pressure::io_wait::IoWaiter;
 
 #[test]
 fn details_have_the_state_of_each_disk_and_the_users_of_the_slow_one() {
@@ -86,13 +88,55 @@ fn users_are_those_of_the_disk_that_was_read_while_another_one_is_queried() {
             totals: totals(second),
             stamp: stamp(second),
         };
-        let query = Effect::Query(Query::IoWait(vec![number(16)]));
+        let query = Effect::Query(Query::IoWait(number(16)));
         queried |= run.on(second, window).contains(&query);
     }
     assert!(queried);
     assert_eq!(known(&run), [true, false], "not answered yet");
     run.on(35, io_wait(1.0));
-    assert_eq!(known(&run), [false, true]);
+    assert_eq!(known(&run), [true, true]);
+}
+
+#[test]
+fn what_was_read_of_one_disk_decides_nothing_about_another() {
+    let found = Some(vec![disk("sda", 0), disk("sdb", 16)]);
+    let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, found);
+    let query = |n| Effect::Query(Query::IoWait(number(n)));
+    let mut queries = Vec::new();
+    for second in 1..=16 {
+        for n in [0, 16] {
+            let window = DiskInput::Confirmed {
+                device: number(n),
+                valid: true,
+                window: WINDOW,
+                totals: totals(second),
+                stamp: stamp(second),
+            };
+            queries.extend(run.on(second, window));
+        }
+    }
+    queries.retain(|effect| [query(0), query(16)].contains(effect));
+    assert_eq!(queries, [query(0)], "one at a time");
+    let user = |name: &str, percent| {
+        let consumer = Consumer::System(name.to_owned());
+        let share = StallShare::from_percent(percent);
+        DiskInput::IoWaitRead(IoWait {
+            waiters: vec![IoWaiter { consumer, share }],
+            others: OthersStall::Share(share),
+            ..IoWait::default()
+        })
+    };
+    let effects = run.on(17, user("/of-sda", 20.0));
+    assert_eq!(slow(&effects), Some(vec!["sda".to_owned()]));
+    assert!(effects.contains(&query(16)), "the next one: {effects:?}");
+    let effects = run.on(18, user("/of-sdb", 9.0));
+    assert_eq!(slow(&effects), None, "{effects:?}");
+    let details = run.watch.details(|_| None, at(18));
+    for (disk, expected) in details.iter().zip(["of-sda", "of-sdb"]) {
+        let (read, _) = disk.io_wait.as_ref().unwrap();
+        let text = read.to_string();
+        assert!(text.contains(expected), "{}: {text}", disk.name);
+    }
 }
 
 #[test]
