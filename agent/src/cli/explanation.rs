@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::terminal::{Color, Style, wrap};
+use crate::escape::quote;
 use crate::explain::amount;
 use crate::node_status::setters::ready;
 use crate::reading::Signal;
@@ -65,7 +66,8 @@ impl Page {
         for why in strings(condition, "because") {
             self.line(2, &format!("cause: {why}"));
         }
-        for disk in strings(condition, "unwatched") {
+        for disk in list(condition, "unwatched") {
+            let disk = quote(disk.as_str().unwrap_or_default());
             let why = "is not watched: its I/O statistics are off (queue/iostats)";
             self.line(2, &format!("{disk} {why}"));
         }
@@ -200,7 +202,8 @@ impl Page {
             Some("volume") => " (volumes of pods)",
             Some(_) | None => "",
         };
-        let [name, health] = ["name", "health"].map(|key| field(disk, key));
+        let name = quote(disk.get("name").and_then(Value::as_str).unwrap_or_default());
+        let health = field(disk, "health");
         self.line(2, &format!("disk {name}{of}: {health}"));
         for what in strings(disk, "lines") {
             self.line(4, &what);
@@ -297,7 +300,7 @@ mod tests {
             "unwatched": ["sda\n"],
             "disks": [
                 { "name": "vda", "role": "node", "health": "slow", "lines": ["late", "a\u{7}b"] },
-                { "name": "vdb", "role": "volume", "health": "healthy", "lines": [] },
+                { "name": "v: healthy", "role": "volume", "health": "healthy", "lines": [] },
             ],
             "onNode": { "status": "False", "reason": "R", "message": "m", "since": "t4" },
             "changes": [{ "at": "t1", "from": "False", "to": "True", "why": "w" }],
@@ -324,11 +327,11 @@ MemoryPressure is True (Low) since t0
     threshold 40%: starts if both averages reach it, ends if avg60 is below
   OOM incidents in the last 600 s: 3 of 5, in 2 of 3 different pods
   cause: it was low, which is a sentence that is longer than a line can be
-  sda is not watched: its I/O statistics are off (queue/iostats)
+  sda\\n is not watched: its I/O statistics are off (queue/iostats)
   disk vda: slow
     late
     ab
-  disk vdb (volumes of pods): healthy
+  disk \"v: healthy\" (volumes of pods): healthy
   earliest end t2, in 285 s; extended while the threshold is exceeded
   t1 False to True: w
 

@@ -50,6 +50,7 @@ fn latency(disk: &DiskDetails) -> Explained {
             "leastSeconds": fixed.as_secs_f64(),
             "percentileSeconds": auto.percentile.map(|usual| usual.as_secs_f64()),
             "requests": auto.requests,
+            "hours": auto.hours,
         });
         numbers.insert("limitComputed".to_owned(), computed);
     }
@@ -183,6 +184,7 @@ mod tests {
                         limit: ms(48),
                         percentile: Some(ms(12)),
                         requests: 90_000,
+                        hours: 24,
                     },
                 )),
             },
@@ -209,7 +211,7 @@ mod tests {
         let expected = json!([{
             "name": "vda", "role": "node", "health": "slow",
             "limitSeconds": 0.048,
-            "limitComputed": { "leastSeconds": 0.02, "percentileSeconds": 0.012, "requests": 90_000 },
+            "limitComputed": { "leastSeconds": 0.02, "percentileSeconds": 0.012, "requests": 90_000, "hours": 24 },
             "slowWindows": {
                 "judged": 40, "slow": 34, "medianSeconds": 0.064, "largestSeconds": 0.21,
                 "bytesPerSecond": 12_000_000, "seconds": 15.0, "withinSeconds": 15.4,
@@ -226,8 +228,8 @@ mod tests {
             "lines": [
                 "34 of 40 latency-sensitive requests took 48 ms or longer in the last 15 s (median 64 ms, \
                  largest 210 ms), 12 MB/s",
-                "limit 48 ms (auto: 4 × 12 ms, the 99.9th percentile of 90000 latency-sensitive requests in \
-                 the last day, at least 20 ms and at most 200 ms)",
+                "limit 48 ms (auto: 4 × 12 ms, the 99.9th percentile of 90000 latency-sensitive requests, \
+                 counted once an hour for the last 24 h, at least 20 ms and at most 200 ms)",
                 "1000 latency-sensitive requests since it is watched, median 0.4 ms",
                 "used most by pod shop/writer (11 MB/s written); waiting most: pod shop/database (62% of the \
                  time) (5 s ago)",

@@ -20,7 +20,7 @@ pub(super) const FACTOR: u32 = 4;
 pub(super) const MAX_FACTOR: u32 = 10;
 
 /// With fewer requests, the percentile depends on a handful of them, and the fixed limit applies.
-const MIN_REQUESTS: u64 = 5_000;
+pub(super) const MIN_REQUESTS: u64 = 5_000;
 
 /// Of 1,000 requests, those up to the percentile.
 const PER_MILLE: u64 = 999;
@@ -32,8 +32,10 @@ pub struct AutoLimit {
     pub limit: Duration,
     /// The 99.9th percentile; `None`: there are too few requests.
     pub percentile: Option<Duration>,
-    /// Judged requests in the last day.
+    /// Judged requests in the last day, when they were counted last.
     pub requests: u64,
+    /// How many hours they were counted for, up to 24. 0: not yet.
+    pub hours: usize,
 }
 
 /// The judged requests of the last day.
@@ -80,6 +82,7 @@ impl LatencyDay {
             limit,
             percentile,
             requests,
+            hours: self.hours.len(),
         }
     }
 
@@ -154,7 +157,8 @@ mod tests {
     fn the_computation_is_part_of_the_limit() {
         let day = after(&[hour(8, 20, 10_000), hour(0, 0, 50)]);
         let limit = day.limit(FIXED);
-        assert_eq!(limit.requests, 10_050);
+        assert_eq!((limit.requests, limit.hours), (10_050, 2));
+        assert_eq!(LatencyDay::default().limit(FIXED).hours, 0);
         assert!(
             limit
                 .percentile

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::auto_limit::{AutoLimit, FACTOR, MAX_FACTOR};
+use super::auto_limit::{AutoLimit, FACTOR, MAX_FACTOR, MIN_REQUESTS};
 use super::{Health, SlowRequests};
 use crate::pressure::io_wait::IoWait;
 use crate::reading::DiskRole;
@@ -52,7 +52,7 @@ pub struct DiskDetails {
 }
 
 impl fmt::Display for DiskLimit {
-    /// `80 ms (4 × 20 ms, the 99.9th percentile of 120345 requests in the last day; 20 ms to 200 ms)`.
+    /// `80 ms (auto: 4 × 20 ms, the 99.9th percentile of 120345 latency-sensitive requests, …)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Millis(self.limit))?;
         let Some((fixed, auto)) = self.computed else {
@@ -61,6 +61,7 @@ impl fmt::Display for DiskLimit {
         let AutoLimit {
             percentile,
             requests,
+            hours,
             ..
         } = auto;
         let largest = Millis(fixed.saturating_mul(MAX_FACTOR));
@@ -68,14 +69,18 @@ impl fmt::Display for DiskLimit {
         match percentile {
             Some(usual) => write!(
                 f,
-                " (auto: {FACTOR} × {}, the 99.9th percentile of {requests} latency-sensitive requests in the \
-                 last day, at least {fixed} and at most {largest})",
+                " (auto: {FACTOR} × {}, the 99.9th percentile of {requests} latency-sensitive requests, counted \
+                 once an hour for the last {hours} h, at least {fixed} and at most {largest})",
                 Millis(usual)
+            ),
+            None if hours == 0 => f.write_str(
+                " (auto: the least limit until the latency-sensitive requests are first counted, which \
+                 happens once an hour)",
             ),
             None => write!(
                 f,
-                " (auto: the least limit, because there were only {requests} latency-sensitive requests in \
-                 the last day)"
+                " (auto: the least limit, because only {requests} latency-sensitive requests, of {MIN_REQUESTS} \
+                 that are required, were counted once an hour for the last {hours} h)"
             ),
         }
     }
@@ -88,12 +93,13 @@ mod tests {
     #[test]
     fn a_limit_is_shown_with_how_it_was_computed() {
         let ms = Duration::from_millis;
-        let auto = |percentile, requests| {
+        let auto = |percentile, requests, hours| {
             let limit = ms(0);
             let auto = AutoLimit {
                 limit,
                 percentile,
                 requests,
+                hours,
             };
             Some((ms(20), auto))
         };
@@ -102,15 +108,21 @@ mod tests {
             (30, None, "30 ms (configured)"),
             (
                 20,
-                auto(None, 400),
-                "20 ms (auto: the least limit, because there were only 400 latency-sensitive requests in the \
-                 last day)",
+                auto(None, 0, 0),
+                "20 ms (auto: the least limit until the latency-sensitive requests are first counted, which \
+                 happens once an hour)",
+            ),
+            (
+                20,
+                auto(None, 400, 3),
+                "20 ms (auto: the least limit, because only 400 latency-sensitive requests, of 5000 that are \
+                 required, were counted once an hour for the last 3 h)",
             ),
             (
                 49,
-                auto(Some(usual), 120_345),
-                "49 ms (auto: 4 × 12 ms, the 99.9th percentile of 120345 latency-sensitive requests in the \
-                 last day, at least 20 ms and at most 200 ms)",
+                auto(Some(usual), 120_345, 24),
+                "49 ms (auto: 4 × 12 ms, the 99.9th percentile of 120345 latency-sensitive requests, counted \
+                 once an hour for the last 24 h, at least 20 ms and at most 200 ms)",
             ),
         ];
         for (limit, computed, expected) in rows {

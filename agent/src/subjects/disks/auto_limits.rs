@@ -110,6 +110,7 @@ impl AutoLimits {
             limit,
             percentile,
             requests,
+            ..
         } = auto;
         disk.limit = limit;
         Some(ComputedLimit {
