@@ -24,6 +24,7 @@ mod finding;
 mod incident;
 mod kill_details;
 mod kill_text;
+mod kills;
 mod memory_limit;
 mod refused_forks;
 mod reported_kills;
@@ -34,6 +35,7 @@ pub use annotations::Annotations;
 pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
 pub use incident::{ContainerLabel, EventPlace, Incident, Occurrence, incidents};
 pub use kill_details::KillDetails;
+pub use kills::{GROUP, Kills};
 pub use memory_limit::MemoryLimitReached;
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
@@ -70,7 +72,7 @@ impl Involved {
     }
 }
 
-/// Identifies an Event to which details can be added.
+/// Identifies an Event to which something can be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EventId(pub u64);
 
@@ -103,8 +105,12 @@ pub struct Draft {
     pub of: u32,
     /// The number of observations: the first value of its `count`.
     pub times: u32,
-    /// Set if details may be added to it later.
+    /// Set if something may be added to it later.
     pub id: Option<EventId>,
+    /// Set if this is a later version of that Event: it replaces the message, adds annotations, and has
+    /// only the `kills` that the Event did not report yet, `of` being their number. If the Event is not
+    /// known any more, those become a separate Event.
+    pub version_of: Option<EventId>,
     /// The kills that it reports, if any. `EventSink::kill_outcomes` has what became of them.
     pub kills: ReportedKills,
     /// When it happened: the kernel's time if the kernel recorded one.
@@ -129,6 +135,7 @@ impl Draft {
             of: 1,
             times: 1,
             id: None,
+            version_of: None,
             kills: ReportedKills::default(),
             at,
             stamp: None,

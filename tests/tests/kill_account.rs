@@ -1,10 +1,11 @@
 //! Events report every kill that the kernel counts in the pods, whatever happens to the agent,
 //! to its records and to the API server.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent_common::DropReason;
+use agent_common::{DropReason, OomKill};
 use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::record::ScopeSource::Exact;
 use nodepulse_tests::SOON;
@@ -22,6 +23,9 @@ const UIDS: [&str; 3] = [
     "00000000-0000-4000-8000-00000000000c",
 ];
 
+/// Part of the id of each container.
+const ID: &str = "3b";
+
 /// A host whose kernel counts, an API server, and pods that both know.
 struct World {
     api: Arc<ApiServer>,
@@ -38,7 +42,7 @@ impl World {
         };
         for n in 0..UIDS.len() {
             pod(n).put(&world.api);
-            world.host.container(&cgroup(n));
+            world.host.container(&cgroup(n)).container(&container(n));
         }
         world
     }
@@ -80,6 +84,25 @@ impl World {
         pass(Duration::from_millis(20)).await;
     }
 
+    /// A container is killed as a whole. The kernel counts and records one process after the other.
+    async fn kill_group(&mut self, node: &Running, pod: usize, processes: u32) {
+        let container = container(pod);
+        let dir = self.host.path().join("sys/fs/cgroup").join(&container);
+        let id = dir.metadata().unwrap().ino();
+        for pid in 1..=processes {
+            self.count(pod, 1);
+            let kill = Kill {
+                victim: ("stress", pid),
+                cgroup: &container,
+                limit: Limit::Of(&container),
+                source: Exact,
+            };
+            let group = |record: &mut OomKill| (record.trigger_tgid, record.cg_group) = (1, id);
+            node.kernel().oom_kill_with(kill, group).await;
+            pass(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Kills that Events report, and kills that the kernel counted, by pod; Events on the Node are
     /// those of none.
     fn account(&self) -> ([u64; 3], [u64; 3], u64) {
@@ -98,11 +121,16 @@ impl World {
 }
 
 fn pod(n: usize) -> Pod {
-    Pod::new("shop", &format!("cart-{n}"), UIDS[n])
+    Pod::new("shop", &format!("cart-{n}"), UIDS[n]).container("web", &ID.repeat(32))
 }
 
 fn cgroup(pod: usize) -> String {
     format!("kubepods/burstable/pod{}", UIDS[pod])
+}
+
+/// The cgroup of its container.
+fn container(pod: usize) -> String {
+    format!("{}/{}", cgroup(pod), ID.repeat(32))
 }
 
 #[tokio::test(start_paused = true)]
@@ -244,5 +272,56 @@ async fn kills_whose_events_are_rejected_are_not_reported_forever() {
     pass(Duration::from_mins(1)).await;
     let (reported, ..) = world.account();
     assert_eq!(reported, [0; 3], "what the server refused is final");
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_kill_is_one_event_with_the_number_of_processes() {
+    let mut world = World::new();
+    let messages = |world: &World, pod_number: usize| -> Vec<String> {
+        let events = pod(pod_number).events(&world.api).into_iter();
+        let text = |event: Value| event["message"].as_str().unwrap().to_owned();
+        events.map(text).collect()
+    };
+    let node = world.start().await;
+    let killed = world.api.now();
+    world.kill_group(&node, 0, 1).await;
+    let first = messages(&world, 0);
+    assert_eq!(first.len(), 1, "at once: {killed:?}");
+    pass(Duration::from_secs(5)).await;
+
+    world.kill_group(&node, 1, 30).await;
+    pass(Duration::from_secs(5)).await;
+    world.assert_all_reported("the API server answers");
+    let all = messages(&world, 1);
+    assert!(
+        all.len() == 1 && all[0].contains("(30 processes together)"),
+        "{all:?}"
+    );
+    let writes = world
+        .api
+        .requests_where(|of| of.path.contains("/namespaces/shop/events"));
+    assert!(writes.len() <= 6, "{}", writes.len());
+
+    node.lose();
+    world.kill_group(&node, 2, 4).await;
+    pass(Duration::from_mins(2)).await;
+    node.reach();
+    pass(Duration::from_mins(2)).await;
+    world.assert_all_reported("after an outage");
+    let all = messages(&world, 2);
+    assert!(
+        all.len() == 1 && all[0].contains("(4 processes together)"),
+        "{all:?}"
+    );
+
+    // The agent ends before it has reported the second process.
+    world.kill_group(&node, 0, 2).await;
+    // The first is saved, and the second is not due.
+    pass(Duration::from_millis(150)).await;
+    node.kill();
+    let node = world.start().await;
+    pass(Duration::from_mins(1)).await;
+    world.assert_all_reported("killed in between");
     node.stop().await.unwrap();
 }

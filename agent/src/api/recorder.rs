@@ -25,6 +25,7 @@ mod correlate;
 mod delivery;
 mod lru;
 mod sink;
+mod version;
 
 use amendment::Amendable;
 use correlate::{Backlog, Correlator, CreatedEvent, EventWrite, Overflow, PendingEvent};
@@ -32,6 +33,7 @@ use delivery::{Delivery, Written};
 use lru::Lru;
 pub use sink::{EventCounts, EventSink};
 use sink::{EventTally, add};
+use version::Update;
 
 /// Capacity of the channel to the recorder.
 const ROOM: usize = 1000;
@@ -248,6 +250,14 @@ impl Recorder {
             return None;
         }
         while let Some(pending) = self.backlog.pop() {
+            let pending = match self.update(pending) {
+                Update::Write(write) => {
+                    self.paced = self.paced.map(|_| now.plus(PACE));
+                    return Some(*write);
+                }
+                Update::Done => continue,
+                Update::Separate(pending) => *pending,
+            };
             let times = pending.times;
             let write = self.correlator.admit(pending, now);
             let (forgotten, kills) = self.correlator.take_lost();
@@ -306,11 +316,27 @@ impl Recorder {
                     matches!(err.refusal(), Some(Refusal::Forbidden | Refusal::NotFound));
                 // The namespace of a deleted pod may be deleted too. The Event on the Node does not
                 // depend on it.
-                if let Some(instead) = rejected.then(|| write.pending.clone().of_node()).flatten() {
+                if let Some(mut instead) =
+                    rejected.then(|| write.pending.clone().of_node()).flatten()
+                {
+                    if write.is_update() {
+                        add(&self.tally.recorded, instead.times);
+                    }
+                    let later = instead
+                        .newest
+                        .id
+                        .and_then(|id| self.backlog.take_version(id));
+                    if let Some(later) = later {
+                        instead.update(later);
+                    }
                     self.push(instead);
                     return;
                 }
                 let kills = std::mem::take(&mut write.pending.kills);
+                if write.is_update() && kills.is_empty() {
+                    debug!(err = err.as_dyn(), "an event was not updated");
+                    return;
+                }
                 match err.refusal() {
                     Some(_) => add(&self.tally.lost_refused, times),
                     None => add(&self.tally.lost_unreachable, times),

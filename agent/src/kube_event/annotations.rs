@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::kill_text;
-use super::{Finding, KillDetails};
+use super::{Finding, KillDetails, Kills};
 use crate::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
 use crate::reading::oom::{Consequence, LimitOwner};
 use crate::units::Bytes;
@@ -14,7 +13,7 @@ use crate::units::Bytes;
 pub type Annotations = BTreeMap<String, String>;
 
 /// Of kills with one cause. `container`: in which, if in one.
-pub(super) fn of_kills(kills: &[Finding], container: Option<&str>) -> Annotations {
+pub(super) fn of_kills(kills: &Kills, container: Option<&str>) -> Annotations {
     let Some(first) = kills.first() else {
         return Annotations::new();
     };
@@ -27,11 +26,13 @@ pub(super) fn of_kills(kills: &[Finding], container: Option<&str>) -> Annotation
     });
     let kill = OomKill {
         container: container.map(str::to_owned),
-        consequence: kill_text::summary(kills).map(|of| Consequence::as_str(of).to_owned()),
+        consequence: kills
+            .consequence()
+            .map(|of| Consequence::as_str(of).to_owned()),
         limit: limit(first).map(str::to_owned),
         limit_bytes: usage.map(|(_, limit)| limit.get()),
         used_bytes: usage.map(|(used, _)| used.get()),
-        processes: u64::try_from(kills.len()).unwrap_or(u64::MAX),
+        processes: kills.count(),
         victim: first.comm.clone(),
         victim_bytes: resident,
     };

@@ -108,14 +108,22 @@ impl Finding {
         self.scope.as_ref().memcg()?.path.as_deref()
     }
 
-    /// Whether both kills have one cause, as far as is known.
+    /// Whether the kernel killed the whole container of the victim.
+    pub fn is_of_group(&self) -> bool {
+        self.consequence == Some(Consequence::WholeContainer)
+    }
+
+    /// Whether both kills have one cause, as far as is known. A container that was killed as a whole has
+    /// nothing left that could be killed again for the same process.
     pub fn has_the_cause_of(&self, other: &Self) -> bool {
-        !self.is_global()
-            && !other.is_global()
-            && self.limiting().is_some()
-            && self.trigger.is_some()
-            && self.limiting() == other.limiting()
-            && self.trigger == other.trigger
-            && self.owner == other.owner
+        let one_group = self.is_of_group() && other.is_of_group();
+        let one_limit = || {
+            !self.is_global()
+                && !other.is_global()
+                && self.limiting().is_some()
+                && self.trigger.is_some()
+                && self.limiting() == other.limiting()
+        };
+        self.owner == other.owner && self.trigger == other.trigger && (one_group || one_limit())
     }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, NodeEvents};
 use super::{
-    Annotations, Draft, Involved, KillDetails, MemoryLimitReached, RefusedForks, ReportedKills,
-    UnidentifiedKills, VictimOwner, Words,
+    Annotations, Draft, Involved, KillDetails, Kills, MemoryLimitReached, RefusedForks,
+    ReportedKills, UnidentifiedKills, VictimOwner, Words,
 };
 use super::{annotations, kill_text};
 use crate::clock::{Now, Stamp};
@@ -57,8 +57,8 @@ pub struct Incident {
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Occurrence {
-    /// OOM kills with one cause; at least one.
-    Kills(Vec<Finding>),
+    /// OOM kills with one cause.
+    Kills(Kills),
     /// OOM kills that were only counted.
     UnidentifiedKills(UnidentifiedKills),
     /// Forks that a limit refused.
@@ -91,7 +91,7 @@ pub fn incidents(findings: Vec<Finding>, now: Now) -> Vec<Incident> {
             at: now.wall_at(first.stamp.kernel),
             stamp: Some(first.stamp),
             kills: reported(&group),
-            occurrence: Occurrence::Kills(group),
+            occurrence: Occurrence::Kills(group.into()),
         })
     };
     groups.into_iter().filter_map(incident).collect()
@@ -200,21 +200,66 @@ impl Incident {
         let Occurrence::Kills(kills) = &self.occurrence else {
             return None;
         };
-        let details = details.clone().without(kills);
+        let details = details.clone().without(&kills.findings);
         if details.is_empty() {
             return None;
         }
         let added = annotations::of_details(&details);
-        let details = Some(&details);
-        let message = match place {
+        Some((self.message(kills, place, Some(&details)), added))
+    }
+
+    /// The message and the annotations of the Event at `place`, with details if there are any. `None`:
+    /// it is not about kills.
+    pub fn described(
+        &self,
+        place: &EventPlace,
+        details: Option<&KillDetails>,
+    ) -> Option<(String, Annotations)> {
+        if let Some((message, mut added)) = details.and_then(|all| self.with_details(place, all)) {
+            added.extend(self.annotations(place.container()));
+            return Some((message, added));
+        }
+        let Occurrence::Kills(kills) = &self.occurrence else {
+            return None;
+        };
+        let annotations = self.annotations(place.container());
+        Some((self.message(kills, place, None), annotations))
+    }
+
+    fn message(&self, kills: &Kills, place: &EventPlace, details: Option<&KillDetails>) -> String {
+        match place {
             EventPlace::Node => kill_text::in_cgroup(kills, "", details),
             EventPlace::NodeInstead => kill_text::in_cgroup(kills, &self.of_pod(), details),
             EventPlace::Pod(container) => {
                 let container = container.as_ref().map(ContainerLabel::called);
                 kill_text::in_pod(kills, container, details)
             }
-        };
-        Some((message, added))
+        }
+    }
+
+    /// The kills, if the kernel killed a whole container.
+    pub fn group(&self) -> Option<&Kills> {
+        match &self.occurrence {
+            Occurrence::Kills(kills) if kills.first().is_some_and(Finding::is_of_group) => {
+                Some(kills)
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether `later` is about other processes of the container that the kernel killed as a whole.
+    pub fn is_group_of(&self, later: &Self) -> bool {
+        let first = self.group().and_then(Kills::first);
+        let later = later.group().and_then(Kills::first);
+        let both = first.zip(later);
+        both.is_some_and(|(first, later)| first.has_the_cause_of(later))
+    }
+
+    /// Adds other processes of the group. Which kills the next Event reports does not change.
+    pub fn add_to_group(&mut self, later: &Self) {
+        if let (Occurrence::Kills(kills), Some(later)) = (&mut self.occurrence, later.group()) {
+            kills.add(later);
+        }
     }
 
     /// For readers who identify cgroups by their paths.
@@ -226,7 +271,7 @@ impl Incident {
     /// Processes that were killed and that no Event was recorded for before.
     pub fn new_kills(&self) -> u64 {
         match &self.occurrence {
-            Occurrence::Kills(kills) => u64::try_from(kills.len()).unwrap_or(u64::MAX),
+            Occurrence::Kills(kills) => kills.count(),
             Occurrence::UnidentifiedKills(counted) => counted.kills.saturating_sub(counted.again),
             Occurrence::RefusedForks(_) | Occurrence::MemoryLimitReached(_) => 0,
         }
@@ -234,7 +279,7 @@ impl Incident {
 
     fn draft(&self, object: Involved, words: Words) -> Draft {
         let (of, times) = match &self.occurrence {
-            Occurrence::Kills(kills) => (u32::try_from(kills.len()).unwrap_or(u32::MAX), 1),
+            Occurrence::Kills(kills) => (u32::try_from(kills.count()).unwrap_or(u32::MAX), 1),
             Occurrence::UnidentifiedKills(counted) => {
                 let kills = u32::try_from(counted.kills).unwrap_or(u32::MAX);
                 (kills, kills.max(1))
@@ -250,9 +295,19 @@ impl Incident {
             of: of.max(1),
             times,
             id: None,
+            version_of: None,
             kills: self.kills.clone(),
             at: self.at,
             stamp: self.stamp,
+        }
+    }
+}
+
+impl EventPlace {
+    const fn container(&self) -> Option<&ContainerLabel> {
+        match self {
+            Self::Pod(container) => container.as_ref(),
+            Self::Node | Self::NodeInstead => None,
         }
     }
 }

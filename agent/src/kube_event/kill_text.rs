@@ -1,7 +1,7 @@
 //! The wording of Events about OOM kills: one sentence for each fact, the most important first. A reader
 //! is to learn what failed, why, and what caused it, without access to the node.
 
-use super::{Finding, KillDetails, Limiting, NodeEvents, VictimOwner, Words};
+use super::{Finding, KillDetails, Kills, Limiting, NodeEvents, VictimOwner, Words};
 use crate::escape::quoted;
 use crate::pods::{Container, ContainerList};
 use crate::pressure::oom::{Doubt, KillVerdict};
@@ -25,27 +25,28 @@ const NODE_IS_SHORT: &str = "Raise the requests of pods that use more memory tha
 const NO_LIMIT: &str = "memory ran out at a limit that is not known";
 
 /// Reason and message of the Event on the Node. `None`: another program records it.
-pub(super) fn on_node(group: &[Finding], node_events: NodeEvents) -> Option<Words> {
+pub(super) fn on_node(kills: &Kills, node_events: NodeEvents) -> Option<Words> {
     let unsure = |first: &Finding| !first.is_global() && first.owner == VictimOwner::UnknownPod;
     let reason = match node_events {
-        _ if group.first().is_some_and(unsure) => IN_POD,
+        _ if kills.first().is_some_and(unsure) => IN_POD,
         NodeEvents::Off => return None,
         NodeEvents::Companion => "OOMKilling",
         NodeEvents::Kubelet => "SystemOOM",
     };
-    let message = match (node_events, group) {
-        (NodeEvents::Kubelet, [one]) if one.is_global() => format!(
+    let message = match (node_events, kills.first()) {
+        // Of a group, a kubelet names the first too.
+        (NodeEvents::Kubelet, Some(first)) if first.is_global() => format!(
             "System OOM encountered, victim process: {}, pid: {}",
-            one.comm, one.victim
+            first.comm, first.victim
         ),
-        _ => in_cgroup(group, "", None),
+        _ => in_cgroup(kills, "", None),
     };
     Some(Words { reason, message })
 }
 
 /// For readers who identify cgroups by their paths; `of_pod` follows the path of the victim's.
-pub(super) fn in_cgroup(group: &[Finding], of_pod: &str, details: Option<&KillDetails>) -> String {
-    let Some(first) = group.first() else {
+pub(super) fn in_cgroup(kills: &Kills, of_pod: &str, details: Option<&KillDetails>) -> String {
+    let Some(first) = kills.first() else {
         return String::new();
     };
     let cgroup = first.cgroup.as_deref();
@@ -54,54 +55,54 @@ pub(super) fn in_cgroup(group: &[Finding], of_pod: &str, details: Option<&KillDe
         |cgroup| format!("cgroup {}", quoted(cgroup)),
     );
     let limit = first.limit(|limiting| limiting.by_path(first.cgroup.as_deref()));
-    let killed = match group {
-        [one] => format!("Process {} in {cgroup}{of_pod} was killed", one.process()),
-        many => format!(
+    let killed = match kills.only() {
+        Some(one) => format!("Process {} in {cgroup}{of_pod} was killed", one.process()),
+        None => format!(
             "The kernel killed {} processes together in {cgroup}{of_pod}",
-            many.len()
+            kills.count()
         ),
     };
     let facts = [
         Some(format!(
             "{killed} because {limit}{}.",
-            consequence(group, None)
+            consequence(kills, None)
         )),
         first.advice_on_node().map(str::to_owned),
         details.map(KillDetails::sentences),
-        Some(victims(group)),
-        Some(request(group)),
+        Some(victims(kills)),
+        Some(request(kills)),
     ];
     sentences(facts)
 }
 
 /// For readers who identify pods. `container`: in which, as it is called, if in one.
 pub(super) fn in_pod(
-    group: &[Finding],
+    kills: &Kills,
     container: Option<(&str, Option<&Container>)>,
     details: Option<&KillDetails>,
 ) -> String {
-    let Some(first) = group.first() else {
+    let Some(first) = kills.first() else {
         return String::new();
     };
     let (called, specified) = container.unzip();
     let specified = specified.flatten();
-    let whole = !matches!(summary(group), None | Some(Consequence::ChildProcess));
-    let killed = match (called, group) {
-        (Some(called), [_]) if whole => format!("Container {called} was killed"),
-        (Some(called), many) if whole => {
+    let whole = !matches!(kills.consequence(), None | Some(Consequence::ChildProcess));
+    let killed = match (called, kills.only()) {
+        (Some(called), Some(_)) if whole => format!("Container {called} was killed"),
+        (Some(called), None) if whole => {
             format!(
                 "Container {called} was killed ({} processes together)",
-                many.len()
+                kills.count()
             )
         }
-        (Some(called), [_]) => format!("A process in container {called} was killed"),
-        (None, [_]) => "A process in the pod was killed".to_owned(),
-        (called, many) => {
+        (Some(called), Some(_)) => format!("A process in container {called} was killed"),
+        (None, Some(_)) => "A process in the pod was killed".to_owned(),
+        (called, None) => {
             let called =
                 called.map_or("the pod".to_owned(), |called| format!("container {called}"));
             format!(
                 "The kernel killed {} processes together in {called}",
-                many.len()
+                kills.count()
             )
         }
     };
@@ -109,12 +110,12 @@ pub(super) fn in_pod(
     let facts = [
         Some(format!(
             "{killed} because {limit}{}.",
-            consequence(group, specified)
+            consequence(kills, specified)
         )),
         first.advice(),
         details.map(KillDetails::sentences),
-        Some(victims(group)),
-        Some(request(group)),
+        Some(victims(kills)),
+        Some(request(kills)),
     ];
     sentences(facts)
 }
@@ -124,30 +125,14 @@ fn sentences<const N: usize>(facts: [Option<String>; N]) -> String {
     facts.collect::<Vec<_>>().join(" ")
 }
 
-/// What the kills of a group together mean for their container.
-pub(super) fn summary(group: &[Finding]) -> Option<Consequence> {
-    use Consequence::{ChildProcess, MainProcess, WholeContainer};
-    let all = || group.iter().map(|one| one.consequence);
-    let any = |consequence| all().any(|one| one == Some(consequence));
-    if any(WholeContainer) {
-        Some(WholeContainer)
-    } else if any(MainProcess) {
-        Some(MainProcess)
-    } else if !group.is_empty() && all().all(|one| one == Some(ChildProcess)) {
-        Some(ChildProcess)
-    } else {
-        None
-    }
-}
-
-fn consequence(group: &[Finding], container: Option<&Container>) -> String {
+fn consequence(kills: &Kills, container: Option<&Container>) -> String {
     let ended = match container.and_then(|container| container.list) {
         Some(ContainerList::Ephemeral) => "so the container has ended",
         Some(ContainerList::Containers | ContainerList::Init) | None => {
             "so the container restarts unless the pod's restartPolicy is Never"
         }
     };
-    match summary(group) {
+    match kills.consequence() {
         None => String::new(),
         Some(Consequence::MainProcess) => format!("; its main process died, {ended}"),
         Some(Consequence::ChildProcess) => {
@@ -159,23 +144,24 @@ fn consequence(group: &[Finding], container: Option<&Container>) -> String {
     }
 }
 
-fn victims(group: &[Finding]) -> String {
-    if let [one] = group {
+fn victims(kills: &Kills) -> String {
+    if let Some(one) = kills.only() {
         return one.described();
     }
-    let named = group.iter().take(NAMED);
+    let named = kills.findings.iter().take(NAMED);
     let mut named: Vec<_> = named.map(Finding::process).collect();
-    if group.len() > NAMED {
-        named.push(format!("and {} more", group.len() - NAMED));
+    let all = usize::try_from(kills.count()).unwrap_or(usize::MAX);
+    if all > named.len() {
+        named.push(format!("and {} more", all - named.len()));
     }
     format!("The processes were {}.", named.join(", "))
 }
 
-fn request(group: &[Finding]) -> String {
+fn request(kills: &Kills) -> String {
     let itself = |one: &Finding| format!("process {}", one.process());
-    let trigger = group.first().and_then(|first| first.trigger.as_ref());
-    match (trigger, group) {
-        (Some(trigger), [one]) if *trigger == itself(one) => {
+    let trigger = kills.first().and_then(|first| first.trigger.as_ref());
+    match (trigger, kills.only()) {
+        (Some(trigger), Some(one)) if *trigger == itself(one) => {
             "It requested more memory itself.".to_owned()
         }
         (Some(trigger), _) => format!("More memory was requested by {trigger}."),

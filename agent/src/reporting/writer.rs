@@ -245,6 +245,7 @@ fn events(
             of: 1,
             times: 1,
             id: None,
+            version_of: None,
             kills: ReportedKills::default(),
             at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
             stamp,

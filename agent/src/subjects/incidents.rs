@@ -19,6 +19,7 @@ use crate::kube_event::{
 use crate::pods::{Containers, Pod, PodChange, PodId, PodIndex, PodRef};
 
 mod details;
+mod groups;
 mod links;
 mod pod_watch;
 #[cfg(test)]
@@ -26,6 +27,7 @@ mod tests;
 
 use details::Details;
 pub use details::{DetailsOf, DetailsRead};
+use groups::Groups;
 pub use links::LinksRead;
 use links::{LinkWait, Links};
 
@@ -149,6 +151,7 @@ pub struct Incidents {
     waiting: VecDeque<Waiting>,
     links: Links,
     details: Details,
+    groups: Groups,
     /// Kills that were reported before the watch reported their pod, by its uid.
     uncounted: BTreeMap<Box<str>, u64>,
     /// By uid of the pod.
@@ -171,6 +174,7 @@ impl Incidents {
             waiting: VecDeque::new(),
             links: Links::default(),
             details: Details::default(),
+            groups: Groups::default(),
             uncounted: BTreeMap::new(),
             reads: BTreeMap::new(),
             warned: false,
@@ -195,9 +199,11 @@ impl Incidents {
                 for waiting in std::mem::take(&mut self.waiting) {
                     self.report_as_known(&waiting, now.boot);
                 }
+                self.report_groups(BootNanos(u64::MAX));
             }
         }
         self.read_links(now.boot);
+        self.report_groups(now.boot);
         std::mem::take(&mut self.effects)
     }
 
@@ -210,14 +216,19 @@ impl Incidents {
     pub fn due(&self) -> Option<BootNanos> {
         let link = |waiting: &Waiting| self.links.due(waiting.link);
         let due = |waiting| link(waiting).map_or(waiting.until(), |at| at.min(waiting.until()));
-        self.waiting.iter().map(due).min()
+        let waiting = self.waiting.iter().map(due).min();
+        [waiting, self.groups.due()].into_iter().flatten().min()
     }
 
     fn happened(&mut self, incidents: Vec<Incident>, now: BootNanos) {
         for incident in incidents {
             match self.reporting {
                 EventRecording::LogOnly => self.unwanted.add_all(incident.kills),
-                EventRecording::Events => self.report(incident, now),
+                EventRecording::Events => {
+                    if let Some(incident) = self.add_to_group(incident, now) {
+                        self.report(incident, now);
+                    }
+                }
             }
         }
         let acknowledged = std::mem::take(&mut self.unwanted);
@@ -429,6 +440,7 @@ impl Incidents {
         let (draft, place) = match target {
             Target::Pod(pod, container) => {
                 self.count_kills(incident, &pod);
+                self.set_pod_of_group(incident, &pod);
                 let draft = incident.on_pod(&pod, container.as_ref());
                 (draft, EventPlace::Pod(container))
             }

@@ -33,7 +33,7 @@ pub fn event(name: &str, write: &EventWrite, reporter: &Reporter) -> Value {
         "reportingInstance": reporter.node,
         "firstTimestamp": time(write.pending.first),
         "lastTimestamp": time(input.at),
-        "count": write.count,
+        "count": write.count.max(1),
     })
 }
 
@@ -47,6 +47,13 @@ pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
     // Those of an unchanged message are stored already. A combined one is about the newest kill,
     // whose details are not known.
     let annotations = &write.pending.newest.annotations;
+    if write.is_update() && !annotations.is_empty() {
+        add(
+            &mut patch,
+            "metadata",
+            json!({ "annotations": annotations }),
+        );
+    }
     if write.is_combined() && !annotations.is_empty() {
         let all = annotations.iter();
         let mut all: Map<_, _> = all

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use super::lru::Lru;
 use crate::clock::BootNanos;
-use crate::kube_event::{Draft, Involved, ReportedKills};
+use crate::kube_event::{Draft, EventId, Involved, ReportedKills};
 use crate::node_status::transition::EventType;
 
 /// Number of distinct messages of one kind within [`SIMILAR_WINDOW`] before they become one Event.
@@ -69,11 +69,35 @@ impl PendingEvent {
         self.prefix = format!("Pod {namespace}/{name}: ");
         self.newest.message.insert_str(0, &self.prefix);
         self.newest.object = Involved::Node;
-        Some(self)
+        self.separate()
+    }
+
+    /// Whether it is the Event with this id, or a later version of it.
+    fn is_version_of(&self, id: EventId) -> bool {
+        self.newest.id == Some(id) || self.newest.version_of == Some(id)
+    }
+
+    /// Replaces its text by that of a later version.
+    pub fn update(&mut self, later: Self) {
+        let message = later.newest.message;
+        self.newest.message = format!("{}{message}", self.prefix);
+        self.newest.annotations.extend(later.newest.annotations);
+        self.newest.at = later.newest.at;
+        self.of = self.of.saturating_add(later.of);
+        self.kills.add_all(later.kills);
+    }
+
+    /// Makes a separate Event of what a later version adds. `None`: nothing.
+    pub fn separate(mut self) -> Option<Self> {
+        if self.newest.version_of.take().is_some() {
+            self.times = 1;
+        }
+        (self.of > 0).then_some(self)
     }
 
     /// Adds an older, similar one.
     fn add_older(&mut self, older: Self) {
+        self.newest.version_of = None;
         self.times = self.times.saturating_add(older.times);
         self.of = self.of.saturating_add(older.of);
         self.first = self.first.min(older.first);
@@ -115,9 +139,16 @@ impl Backlog {
         }
     }
 
-    /// Adds the newest. If there is no room, two similar ones of any object become one: so one
-    /// object with many does not displace those of others.
+    /// Adds the newest, to an earlier version of it if that waits. If there is no room, two similar ones
+    /// of any object become one: so one object with many does not displace those of others.
     pub fn push(&mut self, pending: PendingEvent) -> Overflow {
+        if let Some(id) = pending.newest.version_of {
+            let mut waiting = self.waiting.iter_mut().rev();
+            if let Some(earlier) = waiting.find(|waiting| waiting.is_version_of(id)) {
+                earlier.update(pending);
+                return Overflow::None;
+            }
+        }
         self.waiting.push_back(pending);
         if self.waiting.len() <= self.room {
             return Overflow::None;
@@ -151,6 +182,13 @@ impl Backlog {
             }
         }
         oldest
+    }
+
+    /// Removes the later version of an Event.
+    pub fn take_version(&mut self, id: EventId) -> Option<PendingEvent> {
+        let mut waiting = self.waiting.iter();
+        let at = waiting.position(|waiting| waiting.newest.version_of == Some(id))?;
+        self.waiting.remove(at)
     }
 
     /// Number of waiting observations.
@@ -194,7 +232,7 @@ pub struct EventWrite {
     /// The message to write.
     pub message: String,
     /// What it adds to the count: for an unchanged message the number of observations, for a
-    /// message that is replaced by the next the number of incidents.
+    /// message that is replaced by the next the number of incidents, for a later version none.
     pub count: u32,
     /// The Event whose count is raised, if there is one.
     pub known: Option<CreatedEvent>,
@@ -204,6 +242,11 @@ impl EventWrite {
     /// Whether the next similar Event replaces its message.
     pub const fn is_combined(&self) -> bool {
         self.key.message.is_none()
+    }
+
+    /// Whether it is a later version of an Event.
+    pub const fn is_update(&self) -> bool {
+        self.pending.newest.version_of.is_some()
     }
 }
 
@@ -273,6 +316,38 @@ impl Correlator {
         if let Some(recent) = subject.reasons.get_mut(&reason) {
             recent.delayed = Some(pending);
         }
+        None
+    }
+
+    /// The write of a later version of a written Event, which no limit delays: the Event did not contain
+    /// everything yet. `None`: the Event is not known any more.
+    pub fn update(
+        &mut self,
+        key: &EventKey,
+        prefix: &str,
+        later: &PendingEvent,
+    ) -> Option<EventWrite> {
+        let message = format!("{prefix}{}", later.newest.message);
+        self.amend(key, &message)?;
+        let mut pending = later.clone();
+        pending.newest.object = key.object.clone();
+        Some(EventWrite {
+            key: key.clone(),
+            count: 0,
+            pending,
+            message,
+            known: self.known.get(key).cloned(),
+        })
+    }
+
+    /// Updates an observation that the rate limit delays. Returns the later version if there is none.
+    pub fn update_delayed(&mut self, id: EventId, later: PendingEvent) -> Option<PendingEvent> {
+        let reasons = self.subjects.values_mut();
+        let mut delayed = reasons.filter_map(|subject| subject.delayed(id));
+        let Some(earlier) = delayed.next() else {
+            return Some(later);
+        };
+        earlier.update(later);
         None
     }
 
@@ -401,6 +476,12 @@ impl ObjectState {
         self.reasons.values().any(|recent| recent.delayed.is_some())
     }
 
+    fn delayed(&mut self, id: EventId) -> Option<&mut PendingEvent> {
+        let delayed = self.reasons.values_mut();
+        let mut delayed = delayed.filter_map(|recent| recent.delayed.as_mut());
+        delayed.find(|delayed| delayed.is_version_of(id))
+    }
+
     fn take_delayed(&mut self) -> Option<PendingEvent> {
         self.reasons
             .values_mut()
@@ -449,6 +530,7 @@ pub(super) mod tests {
             of: 1,
             times: 1,
             id: None,
+            version_of: None,
             kills: ReportedKills::default(),
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
             stamp: None,

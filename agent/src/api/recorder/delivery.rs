@@ -150,7 +150,7 @@ impl Delivery {
         let (name, event) = &self.fresh;
         let known = CreatedEvent {
             name: name.clone(),
-            count: times,
+            count: times.max(1),
             details: None,
         };
         let place = Endpoint::new_event(&self.namespace, name);

@@ -434,3 +434,4 @@ async fn a_flood_during_an_outage_is_folded_within_the_limit_and_adds_up() {
 }
 
 mod amendment;
+mod versions;

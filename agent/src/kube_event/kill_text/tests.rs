@@ -59,6 +59,10 @@ fn kills_of_one_cause_are_one_event_and_each_is_accounted_for() {
         scope: OomScope::Global,
         ..finding(9, None, x)
     };
+    let whole = |pid, limiting, trigger| Finding {
+        consequence: Some(Consequence::WholeContainer),
+        ..finding(pid, limiting, trigger)
+    };
     #[rustfmt::skip]
     let rows = [
         ("a group", vec![finding(1, a, x), finding(2, a, x), finding(3, a, x)], 1),
@@ -67,6 +71,8 @@ fn kills_of_one_cause_are_one_event_and_each_is_accounted_for() {
         ("no limit known", vec![finding(1, None, x), finding(2, None, x)], 2),
         ("no trigger known", vec![finding(1, a, None), finding(2, a, None)], 2),
         ("the machine's", vec![global.clone(), global], 2),
+        ("a container as a whole", vec![whole(1, a, x), whole(2, b, x), whole(3, None, x)], 1),
+        ("two containers as a whole", vec![whole(1, a, x), whole(2, a, y)], 2),
         ("nothing", vec![], 0),
     ];
     for (name, findings, expected) in rows {
@@ -77,6 +83,29 @@ fn kills_of_one_cause_are_one_event_and_each_is_accounted_for() {
             let known = all.contains(&format!("p{}", finding.victim));
             assert!(known, "{name}: {} is missing in {all}", finding.victim);
         }
+    }
+}
+
+#[test]
+fn of_a_large_group_all_are_counted_and_the_first_are_stored_and_named() {
+    let part = |pids: std::ops::Range<u32>| {
+        let all = pids.map(|pid| finding(pid, Some("/a"), None));
+        Kills::from(all.collect::<Vec<_>>())
+    };
+    let mut kills = part(0..1);
+    assert_eq!((kills.only().is_some(), kills.count()), (true, 1));
+    kills.add(&part(1..200));
+    assert_eq!((kills.findings.len(), kills.further), (200, 0));
+    kills.add(&part(200..1000));
+    assert_eq!((kills.findings.len(), kills.count()), (256, 1000));
+    assert!(kills.only().is_none());
+    let message = in_pod(&kills, None, None);
+    for part in [
+        "The kernel killed 1000 processes together in the pod",
+        "The processes were 0 (p0), 1 (p1), ",
+        ", 11 (p11), and 988 more.",
+    ] {
+        assert!(message.contains(part), "{part}: {message}");
     }
 }
 
@@ -194,7 +223,7 @@ fn the_message_contains_what_happens_to_the_container() {
             "The kernel killed 2 processes together in container web because the container reached its memory limit of 64Mi (64Mi in use).".to_owned()),
     ];
     for (group, container, expected) in rows {
-        let message = in_pod(&group, Some(("web", Some(container))), None);
+        let message = in_pod(&group.into(), Some(("web", Some(container))), None);
         let rest = message
             .strip_prefix(&expected)
             .unwrap_or_else(|| panic!("{expected}: {message}"));
@@ -227,7 +256,7 @@ fn the_victim_and_the_process_that_requested_memory_are_described() {
         ),
     ];
     for (finding, expected) in rows {
-        let message = in_pod(&[finding], None, None);
+        let message = in_pod(&vec![finding].into(), None, None);
         assert!(message.ends_with(&expected), "{expected}: {message}");
         assert!(
             message.starts_with("A process in the pod was killed because cgroup /a reached"),
@@ -246,13 +275,13 @@ fn a_name_cannot_imitate_the_text_around_it() {
     };
     let itself = "process 7 (\"a) with 9Gi, (b\")";
     let one = hostile(7, Some(itself));
-    let message = in_cgroup(std::slice::from_ref(&one), "", None);
+    let message = in_cgroup(&vec![one.clone()].into(), "", None);
     let expected = "Process 7 (\"a) with 9Gi, (b\") in cgroup \"/x y\" was killed because cgroup \"/a, b\" \
                     reached its memory limit. Process 7 (\"a) with 9Gi, (b\"): how much memory it had is not \
                     known. It requested more memory itself.";
     assert_eq!(message, expected);
     let two = [one.clone(), hostile(8, None)];
-    let message = in_pod(&two, None, None);
+    let message = in_pod(&two.to_vec().into(), None, None);
     let victims = "The processes were 7 (\"a) with 9Gi, (b\"), 8 (\"a) with 9Gi, (b\").";
     assert!(message.contains(victims), "{message}");
 
@@ -275,7 +304,7 @@ fn a_name_cannot_imitate_the_text_around_it() {
         scope: OomScope::Global,
         ..one
     };
-    let words = on_node(&[global], NodeEvents::Kubelet).unwrap();
+    let words = on_node(&vec![global].into(), NodeEvents::Kubelet).unwrap();
     let expected = "System OOM encountered, victim process: a) with 9Gi, (b, pid: 7";
     assert_eq!(words.message, expected);
 }
@@ -328,8 +357,9 @@ fn details_follow_the_first_sentence_and_leave_out_the_victims() {
             ("db/pg-0".to_owned(), pod(QosClass::Burstable, 5, 1)),
         ],
     };
-    let group = [finding(7, Some("/a"), None)];
-    let message = in_pod(&group, None, Some(&details.clone().without(&group)));
+    let group = Kills::from(vec![finding(7, Some("/a"), None)]);
+    let details = details.without(&group.findings);
+    let message = in_pod(&group, None, Some(&details));
     let expected = "A process in the pod was killed because cgroup /a reached its memory limit. In use \
                     after the kill: 2.0Mi anonymous memory (heaps and stacks), 1.0Mi file cache, 512.0Ki shared memory (such as \
                     an emptyDir of medium Memory), 4.0Ki kernel memory. The largest other processes of \
@@ -392,7 +422,7 @@ fn an_event_on_the_node_has_the_words_of_the_mode_or_is_left_to_another_program(
         (&some_pods, Off, Some(("OOMKilled", "cgroup /a reached its memory limit"))),
     ];
     for (finding, events, expected) in rows {
-        let words = on_node(std::slice::from_ref(finding), events);
+        let words = on_node(&vec![finding.clone()].into(), events);
         let Some((reason, part)) = expected else {
             assert_eq!(words, None, "{finding:?}");
             continue;

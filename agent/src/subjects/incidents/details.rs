@@ -102,8 +102,7 @@ impl Details {
         if self.is_too_soon(stamp, now) {
             return None;
         }
-        self.last_id += 1;
-        let id = EventId(self.last_id);
+        let id = self.next_id();
         if self.sent.len() == MAX_SENT {
             self.sent.pop_front();
         }
@@ -116,6 +115,20 @@ impl Details {
             delivered: false,
         });
         Some(id)
+    }
+
+    /// An id that no Event has.
+    pub const fn next_id(&mut self) -> EventId {
+        self.last_id += 1;
+        EventId(self.last_id)
+    }
+
+    /// More processes of a group were killed.
+    pub fn add_to_group(&mut self, later: &Incident) {
+        let of_group = |sent: &&mut Sent| sent.incident.is_group_of(later);
+        for sent in self.sent.iter_mut().filter(of_group) {
+            sent.incident.add_to_group(later);
+        }
     }
 
     /// The API server has the Event. Returns what to read, if it is the first of its incident.
@@ -146,8 +159,8 @@ impl Details {
         }
     }
 
-    /// The Events of the incident that was read last, with their new messages.
-    pub fn take_amendments(&mut self) -> Vec<Amendment> {
+    /// The Events of the incident that was read last, with what was read.
+    fn take_ready(&mut self) -> Vec<(Sent, KillDetails)> {
         let Some(Read {
             stamp,
             found: Some(found),
@@ -156,19 +169,14 @@ impl Details {
         else {
             return Vec::new();
         };
-        let is_ready = |sent: &Sent| sent.delivered && sent.stamp == *stamp;
-        let amended = self.sent.iter().filter(|sent| is_ready(sent));
-        let amended = amended.filter_map(|sent| {
-            let (message, annotations) = sent.incident.with_details(&sent.place, found)?;
-            Some(Amendment {
-                id: sent.id,
-                message,
-                annotations,
-            })
-        });
-        let amended = amended.collect();
-        self.sent.retain(|sent| !is_ready(sent));
-        amended
+        let sent = std::mem::take(&mut self.sent).into_iter();
+        let (ready, others) = sent.partition(|sent| sent.delivered && sent.stamp == *stamp);
+        self.sent = others;
+        let ready: VecDeque<Sent> = ready;
+        ready
+            .into_iter()
+            .map(|sent| (sent, found.clone()))
+            .collect()
     }
 
     fn is_too_soon(&self, stamp: Stamp, now: BootNanos) -> bool {
@@ -186,10 +194,16 @@ impl Incidents {
         place: EventPlace,
         now: BootNanos,
     ) {
-        if place != EventPlace::Node || self.node_events != NodeEvents::Kubelet {
-            draft.id = self.details.register(incident, place, now);
+        if !self.keeps_words(&place) {
+            draft.id = self.details.register(incident, place.clone(), now);
         }
+        draft.id = self.record_of_group(&draft, incident, place).or(draft.id);
         self.effects.push(Effect::Event(draft));
+    }
+
+    /// Whether the message of an Event is a kubelet's.
+    pub(super) fn keeps_words(&self, place: &EventPlace) -> bool {
+        *place == EventPlace::Node && self.node_events == NodeEvents::Kubelet
     }
 
     /// The API server has an Event.
@@ -215,8 +229,20 @@ impl Incidents {
     }
 
     fn amend(&mut self) {
-        let amendments = self.details.take_amendments().into_iter();
-        self.effects.extend(amendments.map(Effect::Amend));
+        for (sent, found) in self.details.take_ready() {
+            if let Some(versions) = self.groups.detailed(sent.id, &found) {
+                self.effects.extend(versions.into_iter().map(Effect::Event));
+                continue;
+            }
+            let described = sent.incident.with_details(&sent.place, &found);
+            self.effects.extend(described.map(|(message, annotations)| {
+                Effect::Amend(Amendment {
+                    id: sent.id,
+                    message,
+                    annotations,
+                })
+            }));
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::units::Pid;
 use IncidentInput as In;
 
 mod details;
+mod groups;
 mod links;
 
 fn at(ms: u64) -> Now {
@@ -75,7 +76,7 @@ fn global(uid: Option<&str>) -> Incident {
     };
     Incident {
         pod,
-        occurrence: Occurrence::Kills(vec![finding]),
+        occurrence: Occurrence::Kills(vec![finding].into()),
         ..counted
     }
 }

@@ -4,9 +4,8 @@
 use std::collections::VecDeque;
 
 use super::super::Input;
-use super::ledger::GROUP;
 use crate::clock::BootNanos;
-use crate::kube_event::{Finding, Incident, Occurrence, Period};
+use crate::kube_event::{Finding, GROUP, Incident, Occurrence, Period};
 use crate::pods::PodId;
 
 /// Causes that are remembered; more than groups are ever killed at the same time.
@@ -26,11 +25,11 @@ impl RecentCauses {
     pub(super) fn new_in_pods(&mut self, incidents: &[Incident]) -> Vec<Input> {
         let one = |incident| {
             let (pod, kills) = in_pod(incident)?;
-            let Occurrence::Kills(findings) = kills else {
+            let Occurrence::Kills(kills) = kills else {
                 return None;
             };
-            let first = findings.first()?;
-            let is_new = self.is_new(first, findings);
+            let first = kills.first()?;
+            let is_new = self.is_new(first, &kills.findings);
             let at = first.stamp.kernel;
             is_new.then_some(Input::OomIncident { pod, at })
         };

@@ -1,9 +1,7 @@
 //! Containers that the kernel kills as a whole (`memory.oom.group`).
 
-use super::ledger::GROUP;
 use crate::clock::BootNanos;
-use crate::kube_event::{Finding, KillOwner};
-use crate::reading::oom::Consequence;
+use crate::kube_event::{Finding, GROUP, KillOwner};
 
 /// The last group kill.
 #[derive(Debug, Default)]
@@ -20,7 +18,7 @@ impl GroupKills {
 
     fn begins<'a>(&mut self, finding: &'a Finding) -> Option<(&'a KillOwner, BootNanos)> {
         let owner = finding.counter.as_ref()?;
-        if finding.consequence != Some(Consequence::WholeContainer) {
+        if !finding.is_of_group() {
             return None;
         }
         let (cgroup, at) = (&finding.cgroup, finding.stamp.kernel);

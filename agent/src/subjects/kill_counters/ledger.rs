@@ -19,17 +19,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::clock::BootNanos;
-use crate::kube_event::{KillOwner, ReportedKills};
+use crate::kube_event::{GROUP, KillOwner, ReportedKills};
 use crate::pods::{CgroupKind, classify};
 use crate::units::CgroupId;
 
 /// Kills whose Event was dropped are not reported again for this time: what refused it, a full queue
 /// or a server that fails, needs time more than it needs another Event.
 pub const PAUSE: Duration = Duration::from_mins(5);
-
-/// Longest time in which the kernel kills the processes of one group: kills with one cause that are less
-/// than this apart are one incident.
-pub const GROUP: Duration = Duration::from_secs(1);
 
 /// What the kernel has counted for one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

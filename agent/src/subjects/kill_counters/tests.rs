@@ -114,7 +114,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
 
 fn reported(incidents: &[Incident]) -> String {
     let all = incidents.iter().map(|incident| match &incident.occurrence {
-        Occurrence::Kills(kills) => format!("report {}", kills.len()),
+        Occurrence::Kills(kills) => format!("report {}", kills.count()),
         Occurrence::UnidentifiedKills(counted) => {
             format!("report {} by number, {:?}", counted.kills, counted.period)
         }

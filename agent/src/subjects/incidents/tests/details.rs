@@ -13,7 +13,7 @@ const SHORT_OF_MEMORY: KillVerdict = KillVerdict::NodePressure {
 };
 
 /// A kill in pod `aa` at this time, at the limit of `owner`.
-fn limited(ms: u64, owner: LimitOwner) -> Incident {
+pub(super) fn limited(ms: u64, owner: LimitOwner) -> Incident {
     let mut incident = global(Some("aa"));
     let stamp = Stamp {
         kernel: at(ms).boot,
@@ -21,8 +21,8 @@ fn limited(ms: u64, owner: LimitOwner) -> Incident {
     };
     incident.stamp = Some(stamp);
     if let Occurrence::Kills(kills) = &mut incident.occurrence {
-        kills[0].stamp = stamp;
-        kills[0].scope = OomScope::Memcg(Limiting {
+        kills.findings[0].stamp = stamp;
+        kills.findings[0].scope = OomScope::Memcg(Limiting {
             owner,
             path: Some("/kubepods/podaa/c".to_owned()),
             tied: None,
@@ -33,11 +33,11 @@ fn limited(ms: u64, owner: LimitOwner) -> Incident {
 }
 
 /// The same because the node was out of memory.
-fn node_out_of_memory(ms: u64) -> Incident {
+pub(super) fn node_out_of_memory(ms: u64) -> Incident {
     let mut incident = limited(ms, LimitOwner::Container);
     if let Occurrence::Kills(kills) = &mut incident.occurrence {
-        kills[0].scope = OomScope::Global;
-        kills[0].verdict = SHORT_OF_MEMORY;
+        kills.findings[0].scope = OomScope::Global;
+        kills.findings[0].verdict = SHORT_OF_MEMORY;
     }
     incident
 }
@@ -51,7 +51,7 @@ fn ids(effects: &[Effect]) -> Vec<Option<EventId>> {
     effects.iter().filter_map(id).collect()
 }
 
-fn queries(effects: &[Effect]) -> Vec<DetailsOf> {
+pub(super) fn queries(effects: &[Effect]) -> Vec<DetailsOf> {
     let of = |effect: &Effect| match effect {
         Effect::Query(Query::KillDetails(of)) => Some(of.clone()),
         _ => None,
@@ -59,7 +59,7 @@ fn queries(effects: &[Effect]) -> Vec<DetailsOf> {
     effects.iter().filter_map(of).collect()
 }
 
-fn amendments(effects: Vec<Effect>) -> Vec<Amendment> {
+pub(super) fn amendments(effects: Vec<Effect>) -> Vec<Amendment> {
     let amendment = |effect| match effect {
         Effect::Amend(amendment) => Some(amendment),
         _ => None,
@@ -67,7 +67,7 @@ fn amendments(effects: Vec<Effect>) -> Vec<Amendment> {
     effects.into_iter().filter_map(amendment).collect()
 }
 
-fn found() -> In {
+pub(super) fn found() -> In {
     let process = ProcessSize {
         pid: Pid(9),
         comm: "java".to_owned(),
@@ -92,7 +92,7 @@ fn found() -> In {
     })
 }
 
-fn started(node_events: NodeEvents) -> Incidents {
+pub(super) fn started(node_events: NodeEvents) -> Incidents {
     let mut incidents = Incidents::new(node_events);
     incidents.on(In::ReportingStarted, at(0));
     incidents.on(present("aa"), at(0));
@@ -223,11 +223,11 @@ fn a_kill_without_a_known_limit_gets_no_details() {
     // Global, but not confirmed.
     let mut doubtful = node_out_of_memory(100);
     if let Occurrence::Kills(kills) = &mut doubtful.occurrence {
-        kills[0].verdict = KillVerdict::EventOnly { why: Doubt::Sysrq };
+        kills.findings[0].verdict = KillVerdict::EventOnly { why: Doubt::Sysrq };
     }
     let mut removed = limited(100, LimitOwner::Container);
     if let Occurrence::Kills(kills) = &mut removed.occurrence
-        && let OomScope::Memcg(limiting) = &mut kills[0].scope
+        && let OomScope::Memcg(limiting) = &mut kills.findings[0].scope
     {
         limiting.path = Some("id:9".to_owned());
     }

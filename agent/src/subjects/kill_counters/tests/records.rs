@@ -165,7 +165,7 @@ fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice
         let steps: Vec<Step> = vec![
             (1, recalled(PreviousAgent::Unknown, 0), &[], Idle),
             (5, record_of_group(5), NEW, Wanted),
-            (5, record_of_group(5), NEW, Wanted),
+            (5, record_of_group(5), &["report 1"], Wanted),
             (5, acknowledged(2), &[], Wanted),
             (5, In::Sampled, &["save 2", "KillCounters"], Asked),
             (5, In::Saved, &[], Asked),

@@ -1,0 +1,268 @@
+//! Later versions of an Event, which report kills that the Event did not contain: while it waits, is
+//! delayed, was written, or was lost.
+
+use super::*;
+use crate::kube_event::{KillOwner, ReportedKills};
+
+const POST_POD: &str = "POST /api/v1/namespaces/shop/events";
+const PATCH: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0000";
+const PATCH_OF_NODE: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0001";
+const ID: EventId = EventId(7);
+
+fn kill(message: &str) -> Draft {
+    Draft {
+        id: Some(ID),
+        kills: ReportedKills::of(KillOwner::Pods, 1),
+        annotations: [("k".to_owned(), message.to_owned())].into(),
+        ..input("OOMKilled", message)
+    }
+}
+
+/// A version that reports one more kill.
+fn version(message: &str) -> Draft {
+    Draft {
+        id: None,
+        version_of: Some(ID),
+        times: 0,
+        ..kill(message)
+    }
+}
+
+fn in_pod(draft: Draft) -> Draft {
+    Draft {
+        object: Involved::Pod {
+            namespace: "shop".to_owned(),
+            name: "cart".to_owned(),
+            uid: "u".to_owned(),
+            field_path: None,
+        },
+        ..draft
+    }
+}
+
+fn kills(kills: ReportedKills) -> u64 {
+    kills.into_iter().map(|(_, kills)| kills).sum()
+}
+
+/// Ends the recorder. Each of `expected` kills is acknowledged, and the counts add up.
+async fn end(started: Started, expected: u64, name: &str) {
+    let sink = started.sink.clone();
+    let task = started.task;
+    drop(started.sink);
+    sink.leave();
+    task.await.unwrap();
+    let outcomes = sink.kill_outcomes();
+    assert_eq!(kills(outcomes.acknowledged), expected, "{name}");
+    assert!(outcomes.dropped.is_empty(), "{name}");
+    let counts = sink.counts();
+    assert_eq!(
+        (counts.pending(), counts.lost()),
+        (0, 0),
+        "{name}: {counts:?}"
+    );
+    assert_eq!(counts.delivered, counts.recorded, "{name}: {counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_written_event_is_patched_and_its_count_stays() {
+    //  answers to the version, requests for it
+    let rows: [(&str, Vec<Reply>, usize); 3] = [
+        ("accepted", vec![accepted()], 1),
+        ("lost answer", vec![Reply::Cut, accepted()], 2),
+        ("error", vec![refusal(500, ""), accepted()], 2),
+    ];
+    for (name, replies, requests) in rows {
+        let server = Scripted::new([accepted()].into_iter().chain(replies).chain([accepted()]));
+        let mut started = start(&server, 0);
+        started.sink.record(kill("one"));
+        started.deliveries.recv().await.unwrap();
+        started.sink.record(version("two"));
+        let delivered = started.deliveries.recv().await.unwrap();
+        assert_eq!((delivered.id, delivered.times), (None, 0), "{name}");
+        assert_eq!(server.lines()[1..], vec![PATCH; requests], "{name}");
+        let expected = json!({
+            "count": 1, "lastTimestamp": "2023-11-14T22:13:20Z", "message": "two",
+            "metadata": { "annotations": { "k": "two" } },
+        });
+        assert_eq!(server.body(requests), expected, "{name}");
+        // Details keep what the version reports, and so does a raised count.
+        started.sink.record(kill("one"));
+        started.deliveries.recv().await.unwrap();
+        assert_eq!(server.body(requests + 1)["message"], "two", "{name}");
+        assert_eq!(server.body(requests + 1)["count"], 2, "{name}");
+        end(started, 3, name).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_waits_is_written_once_with_everything() {
+    let server = Scripted::new(
+        [Reply::Cut, Reply::Cut]
+            .into_iter()
+            .chain((0..9).map(|_| accepted())),
+    );
+    let started = start(&server, 0);
+    // The first one is on its way during the outage.
+    started.sink.record(input("Starting", "m"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    started.sink.record(kill("one"));
+    for message in ["two", "three"] {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        started.sink.record(version(message));
+    }
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(server.lines(), vec![EVENTS; 4]);
+    assert_eq!(
+        (&server.body(3)["message"], &server.body(3)["count"]),
+        (&json!("three"), &json!(1))
+    );
+    assert_eq!(
+        server.body(3)["metadata"]["annotations"],
+        json!({ "k": "three" })
+    );
+    end(started, 3, "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_on_its_way_during_an_outage_is_patched_afterwards() {
+    let server = Scripted::new(
+        [Reply::Cut, Reply::Cut]
+            .into_iter()
+            .chain((0..9).map(|_| accepted())),
+    );
+    let started = start(&server, 0);
+    started.sink.record(kill("one"));
+    for message in ["two", "three"] {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        started.sink.record(version(message));
+    }
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert_eq!(server.lines(), [EVENTS, EVENTS, EVENTS, PATCH]);
+    assert_eq!(server.body(2)["message"], "one");
+    assert_eq!(
+        (&server.body(3)["message"], &server.body(3)["count"]),
+        (&json!("three"), &json!(1))
+    );
+    end(started, 3, "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_rate_limit_delays_has_everything_when_it_is_written() {
+    let server = Scripted::new(std::iter::repeat_n(accepted(), 40));
+    let mut started = start(&server, 0);
+    for _ in 0..25 {
+        started.sink.record(input("SystemOOM", "m"));
+        started.deliveries.recv().await.unwrap();
+    }
+    started.sink.record(kill("one"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    started.sink.record(version("two"));
+    let delivered = started.deliveries.recv().await.unwrap();
+    assert_eq!((delivered.message.as_str(), delivered.times), ("two", 1));
+    assert_eq!(
+        (&server.body(25)["message"], &server.body(25)["count"]),
+        (&json!("two"), &json!(1))
+    );
+    end(started, 2, "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_event_that_is_not_known_the_later_kills_are_a_separate_event() {
+    let server = Scripted::new(std::iter::repeat_n(accepted(), 40));
+    let mut started = start(&server, 0);
+    started.sink.record(version("two"));
+    let delivered = started.deliveries.recv().await.unwrap();
+    assert_eq!((delivered.message.as_str(), delivered.times), ("two", 1));
+    assert_eq!(server.body(0)["count"], 1);
+    // One that reports no more kills is not needed.
+    started.sink.record(Draft {
+        of: 0,
+        kills: ReportedKills::default(),
+        ..version("with details")
+    });
+    // A combined one counts processes.
+    for n in 0..8 {
+        started.sink.record(input("OOMKilled", &n.to_string()));
+        started.deliveries.recv().await.unwrap();
+    }
+    started.sink.record(kill("one of a group"));
+    assert_eq!(
+        started.deliveries.recv().await.unwrap().id,
+        None,
+        "combined"
+    );
+    assert_eq!(server.body(9)["count"], 1);
+    started.sink.record(version("two of a group"));
+    started.deliveries.recv().await.unwrap();
+    assert_eq!(
+        server.body(10)["message"],
+        "(combined from similar events): two of a group"
+    );
+    assert_eq!(server.body(10)["count"], 2);
+    assert_eq!(server.lines().len(), 11);
+    end(started, 3, "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_event_is_created_again_with_everything() {
+    let server = Scripted::new([accepted(), refusal(404, "NotFound"), accepted(), accepted()]);
+    let mut started = start(&server, 0);
+    started.sink.record(kill("one"));
+    started.deliveries.recv().await.unwrap();
+    started.sink.record(version("two"));
+    started.deliveries.recv().await.unwrap();
+    assert_eq!(server.lines(), [EVENTS, PATCH, EVENTS]);
+    assert_eq!(
+        (&server.body(2)["message"], &server.body(2)["count"]),
+        (&json!("two"), &json!(1))
+    );
+    end(started, 2, "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_the_pods_namespace_rejects_is_on_the_node_with_everything() {
+    let rejected = || refusal(404, "NotFound");
+    let server = Scripted::new([rejected(), accepted(), accepted()]);
+    let started = start(&server, 0);
+    started.sink.record(in_pod(kill("one")));
+    started.sink.record(in_pod(version("two")));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    started.sink.record(in_pod(version("three")));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.lines(), [POST_POD, EVENTS, PATCH_OF_NODE]);
+    assert_eq!(server.body(1)["message"], "Pod shop/cart: two");
+    assert_eq!(server.body(2)["message"], "Pod shop/cart: three");
+    end(started, 3, "").await;
+
+    // The namespace is deleted in between.
+    let server = Scripted::new([accepted(), rejected(), rejected(), accepted()]);
+    let mut started = start(&server, 0);
+    started.sink.record(in_pod(kill("one")));
+    started.deliveries.recv().await.unwrap();
+    started.sink.record(in_pod(version("two")));
+    started.deliveries.recv().await.unwrap();
+    assert_eq!(server.lines().len(), 4);
+    assert_eq!(server.lines()[3], EVENTS);
+    assert_eq!(server.body(3)["message"], "Pod shop/cart: two");
+    end(started, 2, "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn details_that_follow_a_version_are_written_last() {
+    let server = Scripted::new([accepted(), accepted(), accepted()]);
+    let mut started = start(&server, 0);
+    started.sink.record(kill("one"));
+    started.deliveries.recv().await.unwrap();
+    started.sink.record(version("two"));
+    started.sink.record(Draft {
+        of: 0,
+        kills: ReportedKills::default(),
+        ..version("two with details")
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(
+        server.body(server.lines().len() - 1)["message"],
+        "two with details"
+    );
+    end(started, 2, "").await;
+}

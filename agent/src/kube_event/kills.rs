@@ -1,0 +1,86 @@
+//! OOM kills with one cause.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Finding;
+use crate::reading::oom::Consequence;
+
+/// Longest time in which the kernel kills the processes of one group: kills with one cause that are less
+/// than this apart are one incident.
+pub const GROUP: Duration = Duration::from_secs(1);
+
+/// Findings that are stored of one incident. A container can have thousands of processes.
+const STORED: usize = 256;
+
+/// OOM kills with one cause.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Kills {
+    /// The first of them; at least one.
+    pub findings: Vec<Finding>,
+    /// How many more there were.
+    pub further: u64,
+}
+
+impl From<Vec<Finding>> for Kills {
+    fn from(findings: Vec<Finding>) -> Self {
+        let mut kills = Self {
+            findings,
+            further: 0,
+        };
+        kills.limit();
+        kills
+    }
+}
+
+impl Kills {
+    /// How many processes were killed.
+    pub fn count(&self) -> u64 {
+        let stored = u64::try_from(self.findings.len()).unwrap_or(u64::MAX);
+        stored.saturating_add(self.further)
+    }
+
+    /// The first kill.
+    pub fn first(&self) -> Option<&Finding> {
+        self.findings.first()
+    }
+
+    /// The kill, if it is the only one.
+    pub fn only(&self) -> Option<&Finding> {
+        match &self.findings[..] {
+            [one] if self.further == 0 => Some(one),
+            _ => None,
+        }
+    }
+
+    /// Adds kills with the same cause.
+    pub fn add(&mut self, later: &Self) {
+        self.findings.extend_from_slice(&later.findings);
+        self.further = self.further.saturating_add(later.further);
+        self.limit();
+    }
+
+    fn limit(&mut self) {
+        let count = self.count();
+        self.findings.truncate(STORED);
+        self.further = 0;
+        self.further = count - self.count();
+    }
+
+    /// What they mean together for their container.
+    pub(super) fn consequence(&self) -> Option<Consequence> {
+        use Consequence::{ChildProcess, MainProcess, WholeContainer};
+        let all = || self.findings.iter().map(|one| one.consequence);
+        let any = |consequence| all().any(|one| one == Some(consequence));
+        if any(WholeContainer) {
+            Some(WholeContainer)
+        } else if any(MainProcess) {
+            Some(MainProcess)
+        } else if !self.findings.is_empty() && all().all(|one| one == Some(ChildProcess)) {
+            Some(ChildProcess)
+        } else {
+            None
+        }
+    }
+}

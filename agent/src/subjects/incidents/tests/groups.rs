@@ -1,0 +1,261 @@
+//! Containers that are killed as a whole: one Event for all processes, whenever their records arrive.
+
+use super::details::{amendments, found, limited, node_out_of_memory, queries, started};
+use super::*;
+use crate::reading::oom::{Consequence, LimitOwner};
+
+const BY: &str = "process 9 (eater)";
+
+/// A process of a container that is killed as a whole.
+fn of_group(ms: u64, pid: u32) -> Incident {
+    as_group(limited(ms, LimitOwner::Container), pid)
+}
+
+fn as_group(mut incident: Incident, pid: u32) -> Incident {
+    if let Occurrence::Kills(kills) = &mut incident.occurrence {
+        let finding = &mut kills.findings[0];
+        finding.victim = Pid(pid);
+        finding.consequence = Some(Consequence::WholeContainer);
+        finding.trigger = Some(BY.to_owned());
+    }
+    incident
+}
+
+/// The same with something else in its finding.
+fn but(mut incident: Incident, change: impl FnOnce(&mut Finding)) -> Incident {
+    if let Occurrence::Kills(kills) = &mut incident.occurrence {
+        change(&mut kills.findings[0]);
+    }
+    incident
+}
+
+fn drafts(effects: Vec<Effect>) -> Vec<Draft> {
+    let draft = |effect| match effect {
+        Effect::Event(draft) => Some(draft),
+        _ => None,
+    };
+    effects.into_iter().filter_map(draft).collect()
+}
+
+/// How many kills the pod's counter includes.
+fn kills(drafts: &[Draft]) -> u64 {
+    let all = drafts.iter().flat_map(|draft| draft.kills.clone());
+    all.map(|(_, kills)| kills).sum()
+}
+
+/// Processes in the first sentence.
+fn processes(draft: &Draft) -> u64 {
+    let text = |(_, rest): (&str, &str)| rest.split(' ').next()?.parse().ok();
+    let many = draft.message.split_once("The kernel killed ");
+    let many = many.or_else(|| draft.message.split_once("was killed ("));
+    many.and_then(text).unwrap_or(1)
+}
+
+#[test]
+fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
+    let mut incidents = started(NodeEvents::Off);
+    let first = drafts(incidents.on(happened(of_group(100, 1)), at(100)));
+    let [
+        Draft {
+            id: Some(id),
+            version_of: None,
+            times: 1,
+            of: 1,
+            ..
+        },
+    ] = first[..]
+    else {
+        panic!("{first:?}");
+    };
+    let later = incidents.on(happened(of_group(101, 2)), at(101));
+    assert_eq!(
+        short(&later),
+        ["1 in pod-aa"],
+        "the metric counts it at once"
+    );
+    assert_eq!(incidents.due(), Some(at(351).boot));
+    assert_eq!(queries(&incidents.on(In::Delivered(id), at(103))).len(), 1);
+
+    let effects = incidents.on(found(), at(110));
+    assert_eq!(amendments(effects.clone()), []);
+    let versions = drafts(effects);
+    let [version] = &versions[..] else {
+        panic!("{versions:?}");
+    };
+    let expected = (Some(id), None, 0, 1, None);
+    let got = (
+        version.version_of,
+        version.id,
+        version.times,
+        version.of,
+        version.stamp,
+    );
+    assert_eq!(got, expected);
+    assert_eq!((kills(&first), kills(&versions)), (1, 1));
+    for part in [
+        "(2 processes",
+        "2 processes together",
+        "9 (java) with 40.0Ki",
+    ] {
+        let message = version.message.replace("The kernel killed ", "(");
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    let kill = &version.annotations["nodepulse.dev/oom-kill"];
+    assert!(kill.contains(r#""processes":2"#), "{kill}");
+    assert!(
+        version
+            .annotations
+            .contains_key("nodepulse.dev/memory-users")
+    );
+    assert_eq!(incidents.due(), None);
+
+    // One more, after the details were added.
+    assert_eq!(
+        drafts(incidents.on(happened(of_group(900, 3)), at(900))),
+        []
+    );
+    assert_eq!(drafts(incidents.on(In::Due, at(1149))), []);
+    let versions = drafts(incidents.on(In::Due, at(1150)));
+    assert_eq!((versions.len(), kills(&versions)), (1, 1));
+    assert_eq!(
+        (versions[0].version_of, processes(&versions[0])),
+        (Some(id), 3)
+    );
+    assert!(versions[0].message.contains("9 (java)"), "{versions:?}");
+}
+
+#[test]
+fn without_details_later_processes_follow_together() {
+    let mut incidents = started(NodeEvents::Off);
+    let first = drafts(incidents.on(happened(of_group(0, 1)), at(0)));
+    let mut all = first.clone();
+    for n in 1..=40 {
+        let ms = u64::from(n) * 20;
+        all.extend(drafts(incidents.on(happened(of_group(ms, n + 1)), at(ms))));
+        all.extend(drafts(incidents.on(In::Due, at(ms))));
+    }
+    all.extend(drafts(incidents.on(In::Stopping, at(801))));
+    assert_eq!(kills(&all), 41);
+    let versions: Vec<_> = all.iter().map(processes).collect();
+    assert_eq!(versions, [1, 15, 29, 41]);
+    assert!(
+        all[1..].iter().all(|of| of.version_of == first[0].id),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn an_event_that_waits_for_a_name_has_the_later_processes_at_once() {
+    let mut incidents = started(NodeEvents::Off);
+    let mut of_unknown = |pid| {
+        let incident = of_group(u64::from(pid), pid);
+        let pod = PodRef {
+            pod: PodId::Uid("bb".to_owned()),
+            container: None,
+        };
+        let owner = VictimOwner::Pod(pod.clone());
+        let incident = Incident {
+            pod: Some(pod),
+            ..but(incident, |finding| finding.owner = owner)
+        };
+        short(&incidents.on(happened(incident), at(u64::from(pid))))
+    };
+    for pid in 1..=3 {
+        assert_eq!(of_unknown(pid), [""; 0]);
+    }
+    incidents.on(present("bb"), at(5));
+    let effects = incidents.on(In::Due, at(5));
+    assert_eq!(short(&effects), ["3 in pod-bb", "on pod-bb -"]);
+    let events = drafts(effects);
+    assert_eq!((processes(&events[0]), kills(&events)), (3, 3));
+    assert_eq!(incidents.due(), None);
+}
+
+#[test]
+fn another_kill_is_another_event() {
+    let proxy = VictimOwner::Pod(PodRef {
+        pod: PodId::Uid("aa".to_owned()),
+        container: Some("proxy".to_owned()),
+    });
+    let rows: [(&str, Incident, usize); 6] = [
+        ("of the same group", of_group(1098, 2), 0),
+        ("a second later", of_group(1100, 2), 1),
+        (
+            "for another process",
+            but(of_group(101, 2), |of| {
+                of.trigger = Some("process 8 (b)".to_owned())
+            }),
+            1,
+        ),
+        (
+            "in another container",
+            but(of_group(101, 2), |of| of.owner = proxy),
+            1,
+        ),
+        (
+            "of one process",
+            but(of_group(101, 2), |of| {
+                of.consequence = Some(Consequence::ChildProcess)
+            }),
+            1,
+        ),
+        (
+            "at a limit that was not found",
+            but(of_group(101, 2), |of| of.scope = OomScope::Unknown),
+            0,
+        ),
+    ];
+    for (name, later, expected) in rows {
+        let mut incidents = started(NodeEvents::Off);
+        incidents.on(happened(of_group(100, 1)), at(100));
+        let events = drafts(incidents.on(happened(later), at(1100)));
+        let new = events.iter().filter(|event| event.version_of.is_none());
+        assert_eq!(new.count(), expected, "{name}: {events:?}");
+    }
+}
+
+#[test]
+fn both_events_about_a_group_have_all_processes_but_the_kubelets_words_stay() {
+    for (node_events, on_node) in [(NodeEvents::Companion, 2), (NodeEvents::Kubelet, 1)] {
+        let mut incidents = started(node_events);
+        let [one, two] = [1, 2].map(|pid| as_group(node_out_of_memory(100), pid));
+        let mut events = drafts(incidents.on(happened(one), at(100)));
+        let ids: Vec<_> = events.iter().map(|event| event.id).collect();
+        assert!(
+            ids.iter().all(Option::is_some),
+            "{node_events:?}: {events:?}"
+        );
+        assert_eq!(drafts(incidents.on(happened(two), at(101))), []);
+        let versions = drafts(incidents.on(In::Due, at(351)));
+        let of: Vec<_> = versions.iter().map(|version| version.version_of).collect();
+        assert_eq!(of, ids, "{node_events:?}");
+        let reported: Vec<_> = versions.iter().map(processes).collect();
+        assert_eq!(reported, [on_node, 2], "{node_events:?}");
+        // Each kill is reported by one Event.
+        let by_event: Vec<_> = versions
+            .iter()
+            .map(|one| kills(std::slice::from_ref(one)))
+            .collect();
+        assert_eq!(by_event, [1, 0], "{node_events:?}");
+        events.extend(versions);
+        assert_eq!(kills(&events), 2, "{node_events:?}");
+    }
+}
+
+#[test]
+fn of_many_groups_at_once_every_kill_is_reported() {
+    let mut incidents = started(NodeEvents::Off);
+    let mut events = Vec::new();
+    for n in 0..200_u32 {
+        let ms = u64::from(n) * 10;
+        // A different one each time, and each for several times.
+        let trigger = format!("process {} (b)", n / 3 % 20);
+        let incident = but(of_group(ms, n), |of| of.trigger = Some(trigger));
+        events.extend(drafts(incidents.on(happened(incident), at(ms))));
+        events.extend(drafts(incidents.on(In::Due, at(ms))));
+    }
+    events.extend(drafts(incidents.on(In::Stopping, at(2000))));
+    assert_eq!(kills(&events), 200);
+    let of: u32 = events.iter().map(|event| event.of).sum();
+    assert_eq!(of, 200);
+}
