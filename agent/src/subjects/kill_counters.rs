@@ -295,8 +295,8 @@ impl KillCounters {
         match previous {
             PreviousAgent::Acknowledged(kills) => {
                 self.ledger.resume(&counters, kills);
-                let missing = self.ledger.count(&counters, now);
-                self.suspect(missing, Period::WhileDown, now);
+                let compared = self.ledger.count(&counters, now);
+                self.suspect(compared.missing, Period::WhileDown, now);
             }
             // Without the counts of then it is not known which kills are new.
             PreviousAgent::Unknown | PreviousAgent::Uncounted => self.ledger.begin(&counters),
@@ -326,9 +326,9 @@ impl KillCounters {
             // after there was none is.
             self.ledger.begin(&counters);
         }
-        let counted_twice = self.ledger.counted_twice();
-        let mut missing = self.ledger.count(&counters, now.boot);
-        if self.ledger.counted_twice() != counted_twice {
+        let compared = self.ledger.count(&counters, now.boot);
+        let mut missing = compared.missing;
+        if compared.counted_twice > 0 {
             self.saving.acknowledged();
         }
         let mut incidents = Vec::new();

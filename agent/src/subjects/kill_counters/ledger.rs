@@ -57,8 +57,15 @@ pub struct KillLedger {
     entries: BTreeMap<KillOwner, KillEntry>,
     /// When the counters were last asked for.
     asked_at: BootNanos,
-    /// Kills that the kernel has counted twice.
-    counted_twice: u64,
+}
+
+/// What follows from the counters.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// Kills that are missing.
+    pub missing: ByOwner,
+    /// Kills that the kernel has counted twice. Both counts are acknowledged.
+    pub counted_twice: u64,
 }
 
 #[derive(Debug, Default)]
@@ -86,13 +93,7 @@ impl KillLedger {
             nested,
             entries: BTreeMap::new(),
             asked_at: BootNanos(0),
-            counted_twice: 0,
         }
-    }
-
-    /// Kills that the kernel has counted twice. Both counts are acknowledged.
-    pub const fn counted_twice(&self) -> u64 {
-        self.counted_twice
     }
 
     /// A record of a kill came, and an Event for it is recorded next. `counted`: the kernel counted it
@@ -166,9 +167,10 @@ impl KillLedger {
         }
     }
 
-    /// Takes in what was counted since it was asked for. Gives what is missing.
-    pub fn count(&mut self, counters: &Counters, now: BootNanos) -> ByOwner {
+    /// Takes in what was counted since it was asked for.
+    pub fn count(&mut self, counters: &Counters, now: BootNanos) -> Comparison {
         self.found(counters);
+        let mut counted_twice = 0_u64;
         for (owner, counter) in counters {
             let Some(entry) = self.entries.get_mut(owner) else {
                 continue;
@@ -179,10 +181,13 @@ impl KillLedger {
             let surplus = reported - i128::from(counter.kills);
             entry.acknowledged -= surplus.max(0);
             let twice = entry.take_groups(counter.kills, self.asked_at);
-            self.counted_twice = self.counted_twice.saturating_add(twice);
+            counted_twice = counted_twice.saturating_add(twice);
             entry.paused = entry.paused.filter(|until| now < *until);
         }
-        self.missing(counters)
+        Comparison {
+            missing: self.missing(counters),
+            counted_twice,
+        }
     }
 
     fn missing(&self, counters: &Counters) -> ByOwner {

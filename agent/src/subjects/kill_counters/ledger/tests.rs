@@ -67,7 +67,7 @@ fn play(name: &str, nested: bool, steps: &[Step], acknowledged: Saved) {
             Acknowledged(pod, kills) => ledger.acknowledge(of(pod, kills)),
             Dropped(pod, kills, seconds) => ledger.drop(of(pod, kills), at(seconds)),
             Count(seconds, counts, expected) => {
-                let missing = ledger.count(&counters(counts), at(seconds));
+                let missing = ledger.count(&counters(counts), at(seconds)).missing;
                 let expected = expected.iter().map(|(name, kills)| (owner(name), *kills));
                 assert_eq!(missing, expected.collect(), "{name}: step {n}, {step:?}");
             }
