@@ -109,11 +109,11 @@ pub fn combinations() -> Vec<Combination> {
     all
 }
 
-/// Kills a process for each combination that is possible here. Panics if an Event is wrong.
-pub async fn all(site: Site<'_>) -> Vec<Row> {
+/// Kills a process for each of these combinations that is possible here. Panics if an Event is wrong.
+pub async fn of(site: Site<'_>, combinations: &[Combination]) -> Vec<Row> {
     let mut stage = Stage::set(site).await;
     let mut rows = Vec::new();
-    for combination in combinations() {
+    for &combination in combinations {
         let found = match combination.impossible(site, stage.is_version_2()) {
             Some(why) => Err(why),
             None => Ok(stage.kill(combination).await),
@@ -134,7 +134,7 @@ impl Combination {
     }
 
     /// A name for its pod.
-    fn name(self) -> String {
+    pub fn name(self) -> String {
         format!("{}-{}-{}", self.qos, self.outcome, self.limit)
     }
 }

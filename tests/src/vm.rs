@@ -32,6 +32,7 @@ pub mod ask;
 pub mod capabilities;
 mod daemon;
 mod early_warning;
+pub mod kill_events;
 mod ladder;
 mod loopback;
 mod unwell;
@@ -80,6 +81,8 @@ enum Check {
     TierFiles,
     DaemonCpuset,
     DaemonBare,
+    KillEvents,
+    GroupKill,
     EarlyWarning,
 }
 
@@ -115,7 +118,7 @@ fn no_memory_cgroups() -> bool {
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 39] = [
+    const ALL: [Self; 41] = [
         Self::Load,
         Self::OomNested,
         Self::OomCgroupRemoved,
@@ -155,6 +158,8 @@ impl Check {
         Self::TierKmsg,
         Self::TierFiles,
         Self::DaemonCpuset,
+        Self::KillEvents,
+        Self::GroupKill,
     ];
 
     /// The checks without pressure files, on cgroup v1.
@@ -223,6 +228,8 @@ impl Check {
             Self::TierFiles => "tier-files",
             Self::DaemonCpuset => "daemon-cpuset",
             Self::DaemonBare => "daemon-bare",
+            Self::KillEvents => "kill-events",
+            Self::GroupKill => "group-kill",
             Self::EarlyWarning => "early-warning",
         }
     }
@@ -281,6 +288,8 @@ impl Check {
             Self::TierFiles => Some(logged::by_counters(provoke).await),
             Self::DaemonCpuset => Some(daemon::cpuset(provoke).await),
             Self::DaemonBare => Some(daemon::bare(provoke).await),
+            Self::KillEvents => Some(kill_events::several(provoke).await),
+            Self::GroupKill => Some(kill_events::group(provoke).await),
             Self::EarlyWarning => Some(early_warning::warned(provoke, &disk("fast")?).await),
             _ => None,
         };
@@ -362,9 +371,7 @@ pub fn run(plan: &str) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    std::panic::set_hook(Box::new(|info| {
-        *PANICKED.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.to_string());
-    }));
+    note_panics();
     let lab = Arc::new(Lab {
         provoke: Provoke::next_to_this_program()?,
         loaded: tokio::sync::Mutex::new(None),
@@ -374,22 +381,32 @@ pub fn run(plan: &str) -> io::Result<()> {
     println!("vm-plan: {}", names.join(" "));
     runtime.block_on(async {
         for check in plan.iter().copied() {
-            let start = now();
-            let done = tokio::spawn(check.run(Arc::clone(&lab))).await;
-            let (verdict, detail) = match done {
-                Ok(Ok(Found::Good(detail))) => ("ok", detail),
-                Ok(Ok(Found::Skipped(why))) => ("skipped", why),
-                Ok(Err(err)) => ("FAILED", err.to_string()),
-                Err(err) => ("FAILED", panic_of(err)),
-            };
-            let took = now().since(start).as_millis();
-            println!("{}", line(check.name(), verdict, took, &detail));
+            print_result(check.name(), check.run(Arc::clone(&lab))).await;
         }
     });
     // A child that was not killed is left behind.
     runtime.shutdown_background();
     println!("vm-done");
     Ok(())
+}
+
+/// Keeps the place of a panic for the result of its check.
+fn note_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        *PANICKED.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.to_string());
+    }));
+}
+
+async fn print_result(name: &str, check: impl Future<Output = io::Result<Found>> + Send + 'static) {
+    let start = now();
+    let (verdict, detail) = match tokio::spawn(check).await {
+        Ok(Ok(Found::Good(detail))) => ("ok", detail),
+        Ok(Ok(Found::Skipped(why))) => ("skipped", why),
+        Ok(Err(err)) => ("FAILED", err.to_string()),
+        Err(err) => ("FAILED", panic_of(err)),
+    };
+    let took = now().since(start).as_millis();
+    println!("{}", line(name, verdict, took, &detail));
 }
 
 /// One line for any detail, because the console is read line by line.

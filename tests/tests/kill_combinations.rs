@@ -3,7 +3,7 @@
 //! Always compiled; run with the feature `kernel`, as root.
 
 use nodepulse_tests::SOON;
-use nodepulse_tests::kill_combinations::{self, LimitOf, Outcome, Site};
+use nodepulse_tests::kill_combinations::{self, LimitOf, Outcome, Site, combinations};
 use nodepulse_tests::process::program;
 use nodepulse_tests::provoke::Provoke;
 
@@ -20,7 +20,7 @@ async fn the_event_of_every_kind_of_kill_is_right_from_the_first_word_to_the_las
         is_virtual: false,
         patience: SOON,
     };
-    let rows = kill_combinations::all(site).await;
+    let rows = kill_combinations::of(site, &combinations()).await;
     for row in &rows {
         println!("{row}");
     }

@@ -23,7 +23,7 @@ pub mod qemu;
 mod qmp;
 mod report;
 
-use boots::{ALARMS, ARM64_LIMIT, BOOTS, Boot, EARLY_WARNING, PACKAGES};
+use boots::{ALARMS, ARM64_LIMIT, BOOTS, Boot, EARLY_WARNING, KILLS, PACKAGES};
 use console::Check;
 use qemu::Machine;
 pub use report::{counts, skips, table};
@@ -35,7 +35,8 @@ const PROFILE: &str = "vm";
 pub struct Args {
     /// Kernels of xtask/kernels.toml; by default, the oldest that can be downloaded, and the newest
     kernels: Vec<String>,
-    /// All kernels, each also with the suite of false alarms; also write docs/kernels.md
+    /// All kernels, each also with kills of every kind and the suite of false alarms; also write
+    /// docs/kernels.md
     #[arg(long, conflicts_with = "kernels")]
     all: bool,
     /// Architecture of the kernels; for arm64, also write its part of docs/kernels.md
@@ -47,6 +48,9 @@ pub struct Args {
     /// Only the suite of false alarms
     #[arg(long, conflicts_with = "all")]
     alarms: bool,
+    /// Only kills of every kind: consequence, limit and QoS class
+    #[arg(long, conflicts_with_all = ["all", "alarms", "packages"])]
+    kills: bool,
     /// Of the suite, only the workloads whose names contain one of these
     #[arg(long, requires = "alarms", value_name = "NAME,...")]
     workloads: Option<String>,
@@ -118,10 +122,15 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         workloads: args.workloads.clone().unwrap_or_default(),
         ..ALARMS.clone()
     };
-    let boots: Vec<&Boot> = match (args.alarms, args.all) {
-        (true, _) => vec![&alarms],
-        (false, true) => BOOTS.iter().chain([&EARLY_WARNING, &alarms]).collect(),
-        (false, false) => BOOTS.iter().collect(),
+    let boots: Vec<&Boot> = if args.alarms {
+        vec![&alarms]
+    } else if args.kills {
+        vec![&KILLS]
+    } else if args.all {
+        let further = [&EARLY_WARNING, &KILLS, &alarms];
+        BOOTS.iter().chain(further).collect()
+    } else {
+        BOOTS.iter().collect()
     };
     let reports = booted(&repo, args.arch, &choice, &boots)?;
     println!("\n{}", table(&reports));
@@ -132,7 +141,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         failed += counts(&packages).failed;
     }
     let command = match args.arch {
-        Arch::Arm64 if !args.alarms => Some("cargo xtask vm --arch arm64"),
+        Arch::Arm64 if !args.alarms && !args.kills => Some("cargo xtask vm --arch arm64"),
         _ => args.all.then_some("cargo xtask vm --all"),
     };
     if let Some(command) = command {

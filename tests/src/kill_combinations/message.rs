@@ -15,6 +15,8 @@ pub struct Facts<'a> {
     pub proxy: u32,
     /// The process of the container that was there before.
     pub helper: u32,
+    /// It and the other processes of its container that allocate nothing more.
+    pub group: Vec<u32>,
     /// Kills that the kernel has counted in the container.
     pub kills: u64,
     pub neighbours: &'a [Neighbour],
@@ -28,6 +30,8 @@ struct Reader<'a> {
 
 /// Pages that are counted in several places, or late.
 const SLACK: u64 = 4 * MIB;
+/// Victims that a message names at most.
+const NAMED: usize = 12;
 /// The program of a process itself.
 const PROGRAM: u64 = 12 * MIB;
 
@@ -45,8 +49,11 @@ impl Facts<'_> {
             LimitOf::Container | LimitOf::Pod => self.of_cgroup(&mut reader),
             LimitOf::AllPods | LimitOf::Node => self.of_pods(&mut reader),
         }
-        self.victims(&mut reader);
-        reader.text("It requested more memory itself.");
+        if self.combination.outcome == Outcome::WholeContainer {
+            self.killed_together(&mut reader);
+        } else {
+            self.victim(&mut reader);
+        }
         assert_eq!(reader.rest, "", "{message}");
     }
 
@@ -199,21 +206,36 @@ impl Facts<'_> {
         reader.text(". ");
     }
 
-    fn victims(&self, reader: &mut Reader<'_>) {
-        if self.combination.outcome == Outcome::WholeContainer && self.kills > 1 {
-            reader.text("The processes were ");
-            let named: Vec<u32> = (0..self.kills)
-                .map(|n| {
-                    reader.text(if n == 0 { "" } else { ", " });
-                    let pid = reader.number();
-                    reader.text(" (provoke)");
-                    pid
-                })
-                .collect();
-            reader.text(". ");
-            assert!(named.contains(&self.helper), "{}", reader.whole);
-            return;
+    /// The processes of the group, which all died by one decision of the kernel.
+    fn killed_together(&self, reader: &mut Reader<'_>) {
+        // Those that live until they are killed, and the one that requests more.
+        let all = self.group.len() + 1;
+        assert_eq!(self.kills.try_into(), Ok(all), "{}", reader.whole);
+        reader.text("The processes were ");
+        let mut named = Vec::new();
+        while named.len() < NAMED {
+            reader.text(if named.is_empty() { "" } else { ", " });
+            named.push(reader.number());
+            reader.text(" (provoke)");
         }
+        let more = all - NAMED;
+        reader.text(&format!(
+            ", and {more} more. More memory was requested by process "
+        ));
+        let trigger = reader.number();
+        reader.text(" (provoke).");
+        let others = named.iter().filter(|pid| !self.group.contains(pid));
+        assert!(
+            others.copied().all(|pid| pid == trigger),
+            "{}",
+            reader.whole
+        );
+        named.sort_unstable();
+        named.dedup();
+        assert_eq!(named.len(), NAMED, "{}", reader.whole);
+    }
+
+    fn victim(&self, reader: &mut Reader<'_>) {
         reader.text("Process ");
         let pid = reader.number();
         assert!(
@@ -233,7 +255,7 @@ impl Facts<'_> {
         reader.size(0..=PROGRAM);
         reader.text(" of file cache and ");
         reader.size(0..=MIB);
-        reader.text(" of shared memory. ");
+        reader.text(" of shared memory. It requested more memory itself.");
     }
 }
 

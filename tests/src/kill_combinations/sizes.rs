@@ -19,6 +19,9 @@ pub const HELPER: u64 = 2 * MIB;
 /// The allocation of the process of the other container of the pod.
 pub const PROXY: u64 = 10 * MIB;
 
+/// Further processes of a container that is killed as a group: with the others, more than a message names.
+pub const GROUP: usize = 14;
+
 /// A pod that uses memory while another is killed.
 #[derive(Debug, Clone)]
 pub struct Neighbour {

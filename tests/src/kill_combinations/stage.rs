@@ -5,7 +5,9 @@ use std::fs;
 use serde_json::Value;
 
 use super::message::Facts;
-use super::sizes::{CONTAINER, HELPER, LEFT, MORE, Neighbour, POD, PROXY, available, neighbours};
+use super::sizes::{
+    CONTAINER, GROUP, HELPER, LEFT, MORE, Neighbour, POD, PROXY, available, neighbours,
+};
 use super::{Combination, LimitOf, Outcome, Qos, Site};
 use crate::api_server::ApiServer;
 use crate::pod::Pod;
@@ -43,6 +45,8 @@ struct Subject {
     web: String,
     helper: Crowd,
     proxy: Crowd,
+    /// Further processes of a container that is killed as a group.
+    group: Vec<Crowd>,
 }
 
 impl<'a> Stage<'a> {
@@ -61,6 +65,9 @@ impl<'a> Stage<'a> {
         };
         if site.is_virtual {
             fs::write("/proc/sys/vm/overcommit_memory", "1").expect("memory is not reserved");
+            // A huge page could be most of what a process is to allocate.
+            let huge_pages = "/sys/kernel/mm/transparent_hugepage/enabled";
+            fs::write(huge_pages, "never").expect("no huge pages");
         }
         for neighbour in stage.neighbours.clone() {
             let (dir, ids) = stage.new_pod(neighbour.qos, neighbour.name);
@@ -92,11 +99,14 @@ impl<'a> Stage<'a> {
         let event = self.event(&subject).await;
         let message = event["message"].as_str().expect("a message").to_owned();
         let kills = self.tree.kills(&subject.web).expect("a count of kills");
+        let group = subject.group.iter().map(Crowd::id);
+        let group = group.chain([subject.helper.id()]).collect();
         Facts {
             combination,
             all_pods,
             proxy: subject.proxy.id(),
             helper: subject.helper.id(),
+            group,
             kills,
             neighbours: &self.neighbours,
         }
@@ -107,18 +117,25 @@ impl<'a> Stage<'a> {
         message
     }
 
-    /// The only Event of the pod, with its details.
+    /// The only Event of the pod, with its details and with all processes of a group.
     async fn event(&self, subject: &Subject) -> Value {
-        let detailed = |event: &Value| {
-            let message = event["message"].as_str().unwrap_or_default();
-            ["In use after the kill: ", "The pods that use most memory "]
-                .iter()
-                .any(|part| message.contains(part))
+        // With the helper, and the process that requests more.
+        let number = match subject.group.len() {
+            0 => String::new(),
+            others => format!(" ({} processes together)", others + 2),
         };
-        let what = format!("an Event with details about {}", subject.pod.path());
-        let found = |api: &ApiServer| subject.pod.events(api).into_iter().find(detailed);
-        let event = self.api.wait_for(self.site.patience, &what, found).await;
-        assert_eq!(subject.pod.events(&self.api).len(), 1, "{event}");
+        let complete = |event: &Value| {
+            let message = event["message"].as_str().unwrap_or_default();
+            let details = ["In use after the kill: ", "The pods that use most memory "];
+            message.contains(&number) && details.iter().any(|part| message.contains(part))
+        };
+        let found = |api: &ApiServer| subject.pod.events(api).into_iter().find(complete);
+        let patience = self.site.patience;
+        let event = self.api.wait_for(patience * 2, "a complete Event", found);
+        let event = tokio::time::timeout(patience, event).await;
+        let all = subject.pod.events(&self.api);
+        let event = event.unwrap_or_else(|_| panic!("no Event{number} with details: {all:?}"));
+        assert_eq!(all.len(), 1, "{all:?}");
         assert_eq!(
             (&event["type"], &event["reason"], &event["count"]),
             (&"Warning".into(), &"OOMKilled".into(), &1.into()),
@@ -152,10 +169,13 @@ impl<'a> Stage<'a> {
         let pod = Pod::new("shop", &name, uid);
         let [web, proxy] = ids.map(|id| format!("{dir}/{id}"));
         let score = self.score(combination.qos);
+        let mut group = Vec::new();
         if combination.outcome == Outcome::WholeContainer {
             self.tree.kill_together(&web).expect("a group");
+            group.extend((0..GROUP).map(|_| self.allocate(&web, score, 0)));
         }
         Subject {
+            group,
             helper: self.allocate(&web, score, HELPER),
             proxy: self.allocate(&proxy, score, PROXY),
             pod,

@@ -12,7 +12,7 @@ pub const ARM64_LIMIT: Duration = Duration::from_secs(480);
 /// One way to boot a kernel.
 #[derive(Clone)]
 pub struct Boot {
-    /// The plan of PID 1, in `nodepulse.plan=`: see `tests/src/vm/plan.rs`.
+    /// The plan of PID 1, in `nodepulse.plan=`: see `tests/src/vm.rs`.
     pub plan: &'static str,
     /// More of the kernel's command line.
     pub kernel_line: &'static str,
@@ -61,6 +61,15 @@ pub static EARLY_WARNING: Boot = Boot {
     kernel_line: "psi=1",
     machine: &[],
     limit: LIMIT,
+    workloads: String::new(),
+};
+
+/// Kills of every kind, for runs with all kernels.
+pub static KILLS: Boot = Boot {
+    plan: "kills",
+    kernel_line: "psi=1",
+    machine: &[],
+    limit: Duration::from_mins(10),
     workloads: String::new(),
 };
 

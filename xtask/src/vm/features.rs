@@ -1,7 +1,8 @@
 //! The checks behind each row of docs/kernels.md.
 
 /// A row of the page, and the names of its checks; those of the plan `bare` begin with `bare/`. A
-/// check that is not listed here has a separate row.
+/// check that is not listed here has a separate row. A name that ends with a slash is that of all checks
+/// of a plan.
 pub const FEATURES: &[(&str, &[&str])] = &[
     ("probes are attached", &["load", "bare/load"]),
     (
@@ -9,6 +10,10 @@ pub const FEATURES: &[(&str, &[&str])] = &[
         &["oom-nested", "oom-cgroup-gone", "oom-group"],
     ),
     ("OOM kill of the node", &["oom-global"]),
+    (
+        "Event of each kind of kill",
+        &["kill-events", "group-kill", "kills/"],
+    ),
     ("a storm of kills", &["oom-storm"]),
     (
         "OOM scope",

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
-use super::boots::{ALARMS, BOOTS, Boot};
+use super::boots::{ALARMS, BOOTS, Boot, KILLS};
 use super::console::{Check, CheckVerdict};
 use super::features::FEATURES;
 use super::{BootReport, KernelOutcome, KernelReport};
@@ -145,7 +145,7 @@ fn section(reports: &[KernelReport]) -> String {
     for (feature, names) in rows(reports) {
         text += &row(&feature, &|report| cell(report, &names));
     }
-    for Boot { plan, .. } in BOOTS.iter().chain([&ALARMS]) {
+    for Boot { plan, .. } in BOOTS.iter().chain([&KILLS, &ALARMS]) {
         let has_plan = |report| boots(report).iter().any(|ran| ran.plan == *plan);
         if !reports.iter().any(has_plan) {
             continue;
@@ -169,20 +169,25 @@ fn rows(reports: &[KernelReport]) -> Vec<(String, Vec<String>)> {
     }
     let mut rows = Vec::new();
     for (feature, names) in FEATURES {
-        let names = names.iter().map(|name| (*name).to_owned());
-        let names: Vec<_> = names.filter(|name| there.contains(name)).collect();
+        let names = there.iter().filter(|name| is_listed(names, name));
+        let names: Vec<_> = names.cloned().collect();
         if !names.is_empty() {
             rows.push(((*feature).to_owned(), names));
         }
     }
-    let listed = |name: &String| {
-        FEATURES
-            .iter()
-            .any(|(_, names)| names.contains(&name.as_str()))
-    };
-    let others = there.into_iter().filter(|name| !listed(name));
+    let is_feature = |name: &String| FEATURES.iter().any(|(_, names)| is_listed(names, name));
+    let others = there.into_iter().filter(|name| !is_feature(name));
     rows.extend(others.map(|name| (format!("`{name}`"), vec![name])));
     rows
+}
+
+/// Whether `name` is one of `names`, of which those with a slash at the end are of a whole plan.
+fn is_listed(names: &[&str], name: &str) -> bool {
+    let is = |listed: &&str| match listed.strip_suffix('/') {
+        Some(plan) => name.split_once('/').is_some_and(|(of, _)| of == plan),
+        None => name == *listed,
+    };
+    names.iter().any(is)
 }
 
 fn seconds(time: std::time::Duration) -> String {
@@ -260,6 +265,18 @@ mod tests {
             note: None,
             journal: String::new(),
         };
+        let kills = BootReport {
+            plan: "kills",
+            release: "5.10.0-1".to_owned(),
+            boot: Duration::from_secs(2),
+            took: Duration::from_secs(90),
+            checks: vec![
+                check("guaranteed-main-pod", CheckVerdict::Ok, "killed"),
+                check("guaranteed-main-node", CheckVerdict::Ok, "killed"),
+            ],
+            note: None,
+            journal: String::new(),
+        };
         let bare = BootReport {
             plan: "bare",
             release: "5.10.0-1".to_owned(),
@@ -272,7 +289,7 @@ mod tests {
         [
             KernelReport {
                 kernel: "5.10".to_owned(),
-                outcome: KernelOutcome::Booted(vec![ran, bare]),
+                outcome: KernelOutcome::Booted(vec![ran, bare, kills]),
             },
             KernelReport {
                 kernel: "newest".to_owned(),
@@ -289,9 +306,11 @@ mod tests {
             "Above.\n\n{begin}\n\n\
              | kernel | 5.10 | newest |\n|---|---|---|\n| release | 5.10.0-1 | SKIPPED |\n\
              | probes are attached | in part | - |\n| OOM kill in a cgroup | skipped | - |\n\
+             | Event of each kind of kill | ok | - |\n\
              | OOM scope | skipped | - |\n| pid crossing exact | FAILED | - |\n\
              | `other` | ok | - |\n| boot `full`: PID 1, off | 2 s, 20 s | - |\n\
-             | boot `bare`: PID 1, off | 3 s, 10 s | - |\n\n\
+             | boot `bare`: PID 1, off | 3 s, 10 s | - |\n\
+             | boot `kills`: PID 1, off | 2 s, 90 s | - |\n\n\
              - 5.10: `oom-nested` skipped: no task\n\
              - 5.10: `pid-crossing` FAILED: left: 1\n\
              - newest: SKIPPED: the mirror is gone\n\n{end}\n\nBelow.\n"
@@ -304,7 +323,7 @@ mod tests {
     #[test]
     fn checks_are_counted_as_tests_and_a_missing_kernel_as_one_skipped() {
         let counts = counts(&reports());
-        assert_eq!((counts.passed, counts.failed, counts.skipped), (2, 1, 4));
+        assert_eq!((counts.passed, counts.failed, counts.skipped), (4, 1, 4));
     }
 
     #[test]

@@ -1,0 +1,77 @@
+//! Real kills of every kind on cgroup v2, each by the Event that arrives at the API server.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Found, loopback, note_panics, print_result};
+use crate::kill_combinations::{self, Combination, LimitOf, Outcome, Qos, Site, combinations};
+use crate::provoke::Provoke;
+
+/// The program in the initramfs.
+const PROGRAM: &str = "/nodepulse";
+/// Everything is slow under emulation.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Each limit, each class, and both consequences of a single kill.
+const SEVERAL: [Combination; 4] = [
+    combination(LimitOf::Container, Outcome::ChildProcess, Qos::Burstable),
+    combination(LimitOf::Pod, Outcome::MainProcess, Qos::Guaranteed),
+    combination(LimitOf::AllPods, Outcome::ChildProcess, Qos::BestEffort),
+    combination(LimitOf::Node, Outcome::MainProcess, Qos::Burstable),
+];
+
+/// As the kubelet sets it up: the processes of a container are killed together.
+const GROUP: Combination = combination(LimitOf::Container, Outcome::WholeContainer, Qos::Burstable);
+
+const fn combination(limit: LimitOf, outcome: Outcome, qos: Qos) -> Combination {
+    Combination {
+        limit,
+        outcome,
+        qos,
+    }
+}
+
+/// All combinations, one check each. Prints the results as the other checks do.
+pub fn run() -> io::Result<()> {
+    let provoke = Provoke::next_to_this_program()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    note_panics();
+    let all = combinations();
+    let names: Vec<String> = all.iter().map(|combination| combination.name()).collect();
+    println!("vm-plan: {}", names.join(" "));
+    runtime.block_on(async {
+        for (name, combination) in names.iter().zip(all) {
+            let provoke = provoke.clone();
+            let check = async move { found(&provoke, &[combination]).await.map(Found::Good) };
+            print_result(name, check).await;
+        }
+    });
+    runtime.shutdown_background();
+    println!("vm-done");
+    Ok(())
+}
+
+pub(super) async fn several(provoke: &Provoke) -> io::Result<String> {
+    found(provoke, &SEVERAL).await
+}
+
+pub(super) async fn group(provoke: &Provoke) -> io::Result<String> {
+    found(provoke, &[GROUP]).await
+}
+
+/// The messages of the Events.
+async fn found(provoke: &Provoke, combinations: &[Combination]) -> io::Result<String> {
+    loopback::up()?;
+    let site = Site {
+        program: Path::new(PROGRAM),
+        provoke,
+        is_virtual: true,
+        patience: PATIENCE,
+    };
+    let rows = kill_combinations::of(site, combinations).await;
+    let messages: Result<Vec<_>, _> = rows.into_iter().map(|row| row.found).collect();
+    Ok(messages.map_err(io::Error::other)?.join(" | "))
+}
