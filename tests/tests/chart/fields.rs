@@ -25,6 +25,8 @@ fn placement() -> Value {
         "imagePullSecrets": [{"name": "registry"}],
         "nodeSelector": {"kubernetes.io/os": "linux", "pool": "gpu"},
         "tolerations": [{"key": "pool", "operator": "Exists"}],
+        "hostNetwork": true,
+        "dnsPolicy": "Default",
         "resources": {"requests": {"cpu": "7m", "memory": "9Mi"}, "limits": {"memory": "99Mi"}},
     })
 }
@@ -51,7 +53,13 @@ fn values_of_pods_are_in_the_agents_and_in_every_job() {
         let object = objects.iter().find(is);
         let pod = object.unwrap_or_else(|| panic!("no {kind} {name}"));
         let pod = pod.pointer(pointer).unwrap();
-        for key in ["imagePullSecrets", "nodeSelector", "tolerations"] {
+        for key in [
+            "imagePullSecrets",
+            "nodeSelector",
+            "tolerations",
+            "hostNetwork",
+            "dnsPolicy",
+        ] {
             assert_eq!(pod[key], values[key], "{kind} {name} {key}");
         }
         let container = &pod["containers"][0];

@@ -6,12 +6,7 @@ serviceAccountName: {{ include "nodepulse.serviceAccount" $root }}
 priorityClassName: {{ $values.priorityClassName }}
 # The node's PID limits and number of tasks are only visible in its PID namespace.
 hostPID: true
-{{- if $values.hostNetwork }}
-hostNetwork: true
-{{- end }}
-{{- if or $values.dnsPolicy $values.hostNetwork }}
-dnsPolicy: {{ $values.dnsPolicy | default "ClusterFirstWithHostNet" }}
-{{- end }}
+{{- include "nodepulse.podNetwork" $root }}
 enableServiceLinks: false
 terminationGracePeriodSeconds: 10
 nodeSelector:

@@ -55,6 +55,7 @@ serviceAccountName: {{ .account }}
 {{- else -}}
 automountServiceAccountToken: false
 {{- end }}
+{{- include "nodepulse.podNetwork" .root }}
 restartPolicy: Never
 enableServiceLinks: false
 nodeSelector:

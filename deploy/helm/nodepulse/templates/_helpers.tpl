@@ -64,3 +64,13 @@ config.yaml: |
   kind: NodepulseConfiguration
   {{- toYaml .Values.config | nindent 2 }}
 {{- end }}
+
+{{- /* The network of the agents' pods and of the Jobs'. */ -}}
+{{- define "nodepulse.podNetwork" }}
+{{- if .Values.hostNetwork }}
+hostNetwork: true
+{{- end }}
+{{- if or .Values.dnsPolicy .Values.hostNetwork }}
+dnsPolicy: {{ .Values.dnsPolicy | default "ClusterFirstWithHostNet" }}
+{{- end }}
+{{- end }}
