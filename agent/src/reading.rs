@@ -362,7 +362,7 @@ impl Disk {
 pub struct Machine {
     /// `/etc/machine-id`, else `/var/lib/dbus/machine-id`, trimmed; empty without either.
     pub machine_id: String,
-    /// `/sys/class/dmi/id/product_uuid` or a similar file; empty on failure.
+    /// `/sys/class/dmi/id/product_uuid` or a similar file, else `/etc/machine-id`; empty without any.
     pub system_uuid: String,
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,

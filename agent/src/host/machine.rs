@@ -29,12 +29,12 @@ pub fn read(root: &HostRoot) -> Result<Machine, HostError> {
     })
 }
 
-/// The first is readable only by root; the next two are for ARM and POWER.
+/// The first is readable only by root; the next two are for ARM and POWER. Without firmware's, a kubelet
+/// reports the machine ID.
 const SYSTEM_UUID: &[&str] = &[
     "sys/class/dmi/id/product_uuid",
     "proc/device-tree/system-id",
     "proc/device-tree/vm,uuid",
-    #[cfg(target_arch = "s390x")]
     "etc/machine-id",
 ];
 
@@ -204,6 +204,19 @@ mod tests {
             huge_pages: vec![pool(2048, 8), pool(1_048_576, 0)],
         };
         assert_eq!(read(&dir.root()).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_system_uuid_is_the_firmwares_or_the_machine_id() {
+        let id = ("etc/machine-id", "machine\n");
+        let firmware = ("sys/class/dmi/id/product_uuid", "firmware\n");
+        for (files, expected) in [
+            (&[id, firmware][..], "firmware"),
+            (&[id][..], "machine"),
+            (&[][..], ""),
+        ] {
+            assert_eq!(first(&node(files).root(), SYSTEM_UUID), expected);
+        }
     }
 
     #[test]
