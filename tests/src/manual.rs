@@ -42,6 +42,7 @@ pub fn files(root: &Path) -> io::Result<Vec<(String, String)>> {
     let table = chart::document(&read(chart::PATH)?, &read(chart::VALUES)?)?;
     files.push((chart::PATH.to_owned(), table));
     files.push((schema::PATH.to_owned(), schema::file()));
+    files.push((schema::RESTART.to_owned(), schema::restart()));
     let values = read(schema::VALUES)?;
     files.push((schema::VALUES.to_owned(), schema::values(&values)?));
     Ok(files)

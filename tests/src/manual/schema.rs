@@ -17,6 +17,9 @@ pub const PATH: &str = "deploy/helm/nodepulse/config.schema.json";
 /// The schema of the chart's values; `config` in it is the same without the head.
 pub const VALUES: &str = "deploy/helm/nodepulse/values.schema.json";
 
+/// The keys whose change replaces the chart's pods, one in each line.
+pub const RESTART: &str = "deploy/helm/nodepulse/files/restart-keys.txt";
+
 /// The place in [`VALUES`].
 const CONFIG: (&str, &str) = ("\n    \"config\": ", ",\n    \"serve\": {");
 
@@ -42,6 +45,13 @@ pub fn values(text: &str) -> io::Result<String> {
     schema["required"] = json!(["mode"]);
     let schema = format!("{schema:#}").replace('\n', "\n    ");
     replaced(text, CONFIG.0, &schema, CONFIG.1)
+}
+
+/// [`RESTART`]. In the chart, `mode` cannot change.
+pub fn restart() -> String {
+    let keys = KEYS.iter();
+    let keys = keys.filter(|spec| spec.reload == Reload::Restart && spec.name != "mode");
+    keys.map(|spec| format!("{}\n", spec.name)).collect()
 }
 
 /// An object with every key, and those that are accepted without effect.

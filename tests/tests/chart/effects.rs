@@ -1,5 +1,7 @@
 //! What each value changes.
 
+use std::collections::BTreeSet;
+
 use nodepulse_tests::helm::Helm;
 use serde_json::{Value, json};
 
@@ -312,6 +314,33 @@ fn values_are_rendered_in_their_fields() {
     );
     let account = &of(&rendered, "ServiceAccount")["metadata"]["namespace"];
     assert_eq!(*account, "agents");
+}
+
+/// A running agent logs that it needs a restart, and continues without the new value.
+#[test]
+fn the_pods_are_replaced_if_a_key_changes_that_an_agent_does_not_apply() {
+    let Some(helm) = Helm::find() else { return };
+    let template = |config: &Value| {
+        let rendered = render(&helm, &json!({"config": config}));
+        of(&rendered, "DaemonSet")["spec"]["template"]["metadata"]["annotations"].clone()
+    };
+    let default = template(&json!({}));
+    assert_eq!(default, Value::Null);
+    let live = json!({"evictionHard": {"memory.available": "1Gi"}, "diskIO": {"slowFor": "20s"}});
+    assert_eq!(template(&live), default);
+    let restart = [
+        json!({"taints": {"MemoryLow": "NoSchedule"}}),
+        json!({"taints": {"MemoryLow": "NoExecute"}}),
+        json!({"psi": {"enabled": false}}),
+        json!({"cgroupRoot": "/pods"}),
+    ];
+    let annotations: BTreeSet<String> = restart.iter().map(|c| template(c).to_string()).collect();
+    assert_eq!(annotations.len(), restart.len(), "{annotations:?}");
+    assert!(
+        annotations
+            .iter()
+            .all(|one| one.contains("nodepulse.dev/restart-config"))
+    );
 }
 
 #[test]

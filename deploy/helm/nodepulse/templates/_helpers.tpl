@@ -74,3 +74,14 @@ hostNetwork: true
 dnsPolicy: {{ .Values.dnsPolicy | default "ClusterFirstWithHostNet" }}
 {{- end }}
 {{- end }}
+
+{{- /* The keys of the configuration whose change needs a restart, as `key=value` in JSON. */ -}}
+{{- define "nodepulse.restartConfig" -}}
+{{- range $key := .Files.Lines "files/restart-keys.txt" -}}
+{{- $value := $.Values.config -}}
+{{- range $part := splitList "." $key -}}
+{{- if kindIs "map" $value -}}{{- $value = get $value $part -}}{{- else -}}{{- $value = "" -}}{{- end -}}
+{{- end -}}
+{{- if ne (toJson $value) "\"\"" -}}{{ $key }}={{ toJson $value }};{{- end -}}
+{{- end -}}
+{{- end }}
