@@ -61,6 +61,10 @@ const ACCEPTED: &[(&str, &str)] = &[
         "`cleanup --all-nodes` must not change Nodes of a real cluster that others use.",
     ),
     (
+        "no values for a real node",
+        "NODEPULSE_E2E_VALUES names no values with which the chart's pods can run on the cluster.",
+    ),
+    (
         "the kernel log is not restricted",
         "kernel.dmesg_restrict is 0, so every process may read the log.",
     ),

@@ -43,7 +43,7 @@ async fn kubelets_node(admin: &Caller, name: &str) -> Value {
     admin.make(NODES, &node).await
 }
 
-fn nodepulse_conditions(node: &Value) -> usize {
+pub fn nodepulse_conditions(node: &Value) -> usize {
     let conditions = array(&node["status"]["conditions"]).into_iter();
     conditions
         .filter(|c| NodepulseCondition::parse(text(c, "type")).is_some())
