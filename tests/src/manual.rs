@@ -1,12 +1,11 @@
 //! Files that are generated from the command line, the table of configuration keys and the metrics:
 //! manual pages, the references of the keys and of the metrics, the JSON Schema of the keys, and the
-//! values of the chart; and the completions that the agent prints.
+//! values of the chart.
 
 use std::io;
 use std::path::Path;
 
-use nodepulse::cli::completion::Shell;
-use nodepulse::cli::page::pages;
+use nodepulse::cli::page::{Page, pages};
 
 mod chart;
 mod metrics;
@@ -15,25 +14,14 @@ mod schema;
 
 /// Every file, by its path in the repository at `root`. Some are generated only in part.
 pub fn files(root: &Path) -> io::Result<Vec<(String, String)>> {
-    let completions = [
-        (Shell::Bash, "nodepulse.bash"),
-        (Shell::Zsh, "_nodepulse"),
-        (Shell::Fish, "nodepulse.fish"),
-    ];
-    let completion = |(shell, name): (Shell, &str)| {
-        (
-            format!("deploy/completions/{name}"),
-            shell.script().to_owned(),
-        )
-    };
-    let mut files: Vec<(String, String)> = completions.map(completion).into();
     let mut command = nodepulse::cli::command();
     command.build();
     let pages = pages(&command).into_iter();
-    files.extend(pages.map(|page| {
+    let page = |page: Page| {
         let path = format!("deploy/man/{}.{}", page.name, page.section);
         (path, page.roff())
-    }));
+    };
+    let mut files: Vec<(String, String)> = pages.map(page).collect();
     let read = |path: &str| std::fs::read_to_string(root.join(path));
     let document = read(reference::PATH)?;
     files.push((reference::PATH.to_owned(), reference::document(&document)?));

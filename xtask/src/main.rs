@@ -63,7 +63,7 @@ enum Task {
     Image(image::Args),
     /// Build what a release consists of: image, packages, archives, chart, licences, checksums
     Dist(dist::Args),
-    /// Generate completions, manual pages, the references of configuration and metrics, and the JSON Schema
+    /// Generate manual pages, the references of configuration and metrics, and the JSON Schema
     Manual(manual::Args),
     /// Record the results of kubectl's strategic merge for the golden cases
     Golden(golden::Args),

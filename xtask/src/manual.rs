@@ -1,4 +1,4 @@
-//! Writes completions, manual pages, the reference of the configuration keys and their JSON Schema;
+//! Writes manual pages, the reference of the configuration keys and their JSON Schema;
 //! a test fails if they are outdated.
 
 use std::process::ExitCode;

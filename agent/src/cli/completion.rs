@@ -37,9 +37,9 @@ impl Shell {
     /// The script that completes calls of nodepulse.
     pub const fn script(self) -> &'static str {
         match self {
-            Self::Bash => include_str!("shells/nodepulse.bash"),
-            Self::Zsh => include_str!("shells/_nodepulse"),
-            Self::Fish => include_str!("shells/nodepulse.fish"),
+            Self::Bash => include_str!("../../../deploy/completions/nodepulse.bash"),
+            Self::Zsh => include_str!("../../../deploy/completions/_nodepulse"),
+            Self::Fish => include_str!("../../../deploy/completions/nodepulse.fish"),
         }
     }
 }
