@@ -47,8 +47,7 @@ impl Declarations {
         help: &'static str,
         metric: M,
     ) -> M {
-        self.describe(format!("{PREFIX}_{name}"), &metric, &[], help);
-        self.nodepulse.register(name, help, metric.clone());
+        self.described(name, help, &[], metric.clone());
         metric
     }
 
@@ -58,21 +57,31 @@ impl Declarations {
         help: &'static str,
         metric: M,
     ) -> M {
-        self.described_in_seconds(name, help, &[], metric)
+        self.described_in_seconds(name, help, &[], metric.clone());
+        metric
     }
 
-    fn described_in_seconds<M: Metric + Clone>(
+    fn described(
         &mut self,
         name: &str,
         help: &'static str,
         labels: &[&'static str],
-        metric: M,
-    ) -> M {
+        metric: impl Metric,
+    ) {
+        self.describe(format!("{PREFIX}_{name}"), &metric, labels, help);
+        self.nodepulse.register(name, help, metric);
+    }
+
+    fn described_in_seconds(
+        &mut self,
+        name: &str,
+        help: &'static str,
+        labels: &[&'static str],
+        metric: impl Metric,
+    ) {
         self.describe(format!("{PREFIX}_{name}_seconds"), &metric, labels, help);
-        let unit = Unit::Seconds;
         self.nodepulse
-            .register_with_unit(name, help, unit, metric.clone());
-        metric
+            .register_with_unit(name, help, Unit::Seconds, metric);
     }
 
     pub(super) fn labelled<M: FamilyMetric, const N: usize>(
@@ -82,9 +91,7 @@ impl Declarations {
         keys: [&'static str; N],
     ) -> Labelled<M, N> {
         let labelled = Labelled::new(keys);
-        let family = labelled.family();
-        self.describe(format!("{PREFIX}_{name}"), &family, &keys, help);
-        self.nodepulse.register(name, help, family);
+        self.described(name, help, &keys, labelled.family());
         labelled
     }
 
@@ -105,9 +112,7 @@ impl Declarations {
         help: &'static str,
         label: (&'static str, &'static str),
     ) {
-        let info = Info::new([label]);
-        self.describe(format!("{PREFIX}_{name}"), &info, &[label.0], help);
-        self.nodepulse.register(name, help, info);
+        self.described(name, help, &[label.0], Info::new([label]));
     }
 
     /// Declares a metric that is encoded without the registry.
