@@ -75,13 +75,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut complete = true;
+    let for_tests = test_steps()?.into_iter().map(|(step, _)| step);
     let for_vm = args.vm.then(|| packages(VM_PROGRAMS));
-    let for_tests = [
-        promtool::step()?,
-        helm::step()?,
-        packages(PACKAGE_PROGRAMS),
-        packages(SHELL_PROGRAMS),
-    ];
     for step in steps(&repo)?.into_iter().chain(for_tests).chain(for_vm) {
         complete &= step.present;
         let state = if step.present { "present" } else { "missing" };
@@ -95,18 +90,10 @@ pub fn all(repo: &Repo) -> Result<()> {
     install(repo, steps(repo)?)
 }
 
-/// What `cargo xtask test` needs. Without promtool, tests of the alerts are skipped; without Helm,
-/// those of the chart; without rpm, those of its package; without other shells and `man`, those of
-/// completions and manual pages.
+/// What `cargo xtask test` needs.
 pub fn for_tests(repo: &Repo) -> Result<()> {
     all(repo)?;
-    let steps = [
-        (promtool::step()?, "alerts"),
-        (helm::step()?, "chart"),
-        (packages(PACKAGE_PROGRAMS), "rpm package"),
-        (packages(SHELL_PROGRAMS), "completions and manual pages"),
-    ];
-    for (step, tests) in steps {
+    for (step, tests) in test_steps()? {
         if let Err(err) = install(repo, [step]) {
             eprintln!("{err:#}; tests of the {tests} will be skipped");
         }
@@ -196,6 +183,16 @@ enum Install {
     BpfLinker,
     Promtool,
     Helm,
+}
+
+/// What only tests need, and which of them are skipped without it.
+fn test_steps() -> Result<[(Step, &'static str); 4]> {
+    Ok([
+        (promtool::step()?, "alerts"),
+        (helm::step()?, "chart"),
+        (packages(PACKAGE_PROGRAMS), "rpm package"),
+        (packages(SHELL_PROGRAMS), "completions and manual pages"),
+    ])
 }
 
 /// In the order in which they depend on each other.
