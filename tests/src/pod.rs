@@ -4,6 +4,16 @@ use serde_json::{Value, json};
 
 use crate::api_server::ApiServer;
 
+/// The `uid` of a pod.
+pub const UID: &str = "6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+/// The id of its container.
+pub const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
+/// Its cgroup.
+pub const POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
+/// The container's cgroup.
+pub const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
+     3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
+
 /// One pod with its containers.
 #[derive(Debug, Clone)]
 pub struct Pod {

@@ -15,7 +15,7 @@ use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::node::{COMPANION, Kill, Limit, Node, Running, in_memory, pass};
 use nodepulse_tests::openmetrics::Exposition;
-use nodepulse_tests::pod::Pod;
+use nodepulse_tests::pod::{CONTAINER, POD, Pod};
 use nodepulse_tests::view::{EVENTS, View};
 
 const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
@@ -184,20 +184,15 @@ async fn the_kernels_counters_are_reported_unchanged() {
 #[tokio::test(start_paused = true)]
 async fn a_kill_is_counted_by_the_limit_that_was_reached() {
     let host = MadeUpHost::calm();
-    let (pod, container) = (
-        "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11",
-        "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
-         3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c",
-    );
-    for cgroup in [pod, container, "system.slice/db.service"] {
+    for cgroup in [POD, CONTAINER, "system.slice/db.service"] {
         host.oom(cgroup, 0, 0);
     }
     let node = Node::named("worker-1").host(host).start(&in_memory());
     let rows = [
         ("global", Limit::Machine),
         ("pods", Limit::Of(PODS)),
-        ("pod", Limit::Of(pod)),
-        ("container", Limit::Of(container)),
+        ("pod", Limit::Of(POD)),
+        ("container", Limit::Of(CONTAINER)),
         ("other", Limit::Of("system.slice/db.service")),
     ];
     for (scope, limit) in rows {

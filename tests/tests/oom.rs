@@ -7,11 +7,9 @@ use nodepulse::record::ScopeSource::{self, Exact, Inferred};
 use nodepulse_tests::SOON;
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost, PODS};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
+use nodepulse_tests::pod::{CONTAINER, POD};
 use nodepulse_tests::view::View;
 
-const POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
-const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
-     3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
 /// Of 16 GiB: below 5 %, and above the threshold of 100 MiB.
 const SHORT: &str = "15700Mi";
 const PLENTY: &str = "4Gi";

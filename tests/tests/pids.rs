@@ -13,14 +13,13 @@ use nodepulse::clock::Clock;
 use nodepulse::os::cgroup_watch::{self, WatchedTree};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::pod::{POD, UID};
 use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::view::View;
 use tokio::sync::mpsc;
 
-const POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
-const UID: &str = "6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
 /// On version 1 it is compared at a sample, which comes every 10 s at the latest, after 10 s.
 const COMPARED: Duration = Duration::from_secs(40);
 

@@ -21,7 +21,7 @@ use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::MISHAPS;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, in_memory, pass};
-use nodepulse_tests::pod::Pod;
+use nodepulse_tests::pod::{ID, Pod, UID};
 use nodepulse_tests::view::{LEASES, NODES};
 use serde_json::json;
 
@@ -46,9 +46,6 @@ const TOTAL: usize = 2000;
 const THREADS: usize = 2;
 
 const TIME: Duration = Duration::from_mins(10);
-
-const UID: &str = "6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
-const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
 
 /// Which line of the table a request belongs to.
 fn kind(request: &Recorded) -> &'static str {

@@ -36,6 +36,7 @@ use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::node::{
     COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, Running, in_memory,
 };
+use nodepulse_tests::pod::CONTAINER;
 use nodepulse_tests::view::{EVENTS, LEASES, View};
 use serde_json::{Value, json};
 
@@ -46,8 +47,6 @@ const TRANSITION: Duration = Duration::from_mins(5);
 const NODE: &str = "/api/v1/nodes/worker-1";
 const WATCHED: &str = "/api/v1/pods";
 const STATUS: &str = "/api/v1/nodes/worker-1/status";
-const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
-     3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
 /// Of three pods.
 const KILLED_PODS: [&str; 3] = [
     "kubepods/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11",

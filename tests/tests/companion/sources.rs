@@ -7,6 +7,7 @@ use std::time::Duration;
 use nodepulse::reading::{StallKind, StallOf};
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
 use nodepulse_tests::node::{Node, pass};
+use nodepulse_tests::pod::POD;
 use serde_json::json;
 
 use crate::{
@@ -74,9 +75,6 @@ fn each_kill_is_frequent(node: Node) -> Node {
 
 /// How many of all pods were killed.
 const COUNTERS: &str = "sys/fs/cgroup/kubepods/memory.events";
-
-/// The pod of [`CONTAINER`].
-const POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
 
 /// So many kills in one container, according to the counters.
 fn counted(host: &MadeUpHost, kills: u64) {

@@ -27,17 +27,13 @@ use nodepulse_tests::api_server::{ApiServer, Identity};
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::made_up;
 use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, in_memory, pass};
-use nodepulse_tests::pod::Pod;
+use nodepulse_tests::pod::{CONTAINER, ID, Pod, UID};
 use nodepulse_tests::process::program;
 use nodepulse_tests::view::{EVENTS, View};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-const UID: &str = "6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
-const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
-const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
-     3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
 const NODES: &str = "/api/v1/nodes";
 const SHOP_EVENTS: &str = "/api/v1/namespaces/shop/events";
 

@@ -23,15 +23,10 @@ use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Kill, Limit, Node, Running, pass};
-use nodepulse_tests::pod::Pod;
+use nodepulse_tests::pod::{CONTAINER, ID, POD, Pod, UID};
 use nodepulse_tests::view::{EVENTS, View};
 use serde_json::Value;
 
-const UID: &str = "6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
-const POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
-const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
-const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
-     3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
 const OTHER_ID: &str = "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c";
 const HASH: &str = "a9f3c1d20b8e4f5a96d7c8b1e2f30415";
 const WATCHED: &str = "/api/v1/pods";
