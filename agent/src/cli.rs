@@ -24,7 +24,7 @@ pub mod run;
 pub mod settings;
 pub mod status;
 mod supervision;
-mod terminal;
+pub mod terminal;
 mod text;
 mod usage;
 pub mod version;

@@ -24,7 +24,7 @@ mod allocation;
 mod checks;
 mod choices;
 mod companion;
-mod duration;
+pub mod duration;
 mod effective;
 mod error;
 mod eviction;

@@ -87,6 +87,11 @@ pub fn escape_to(text: impl AsRef<[u8]>, limit: usize) -> String {
     out
 }
 
+/// A text of several lines, such as an error of a parser, in one line. Nothing is escaped.
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Line separators and the marks of Unicode's bidirectional algorithm, with which a name can be
 /// used to imitate another.
 fn turns_direction(c: char) -> bool {

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::{ApiError, Connector, transport};
 use crate::clock::Clock;
+use crate::escape::one_line;
 
 mod bearer;
 mod files;
@@ -234,11 +235,6 @@ async fn kubeconfig(path: &Path) -> Result<(kube::Config, Option<TokenFile>), Ap
         )));
     }
     Ok((config, token))
-}
-
-/// Errors of YAML parsers have several lines.
-fn one_line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

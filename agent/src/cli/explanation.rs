@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::terminal::{Color, Style, wrap};
+use super::terminal::{Paint, Style, wrap};
 use crate::escape::quote;
 use crate::explain::amount;
 use crate::node_status::setters::ready;
@@ -16,7 +16,7 @@ pub(super) fn text(answer: &Value, style: Style) -> String {
     let mut page = Page {
         out: String::new(),
         style,
-        width: style.width.unwrap_or(WIDTH),
+        width: style.prose().unwrap_or(WIDTH),
     };
     let blocked: Vec<String> = strings(answer, "blockedCalls").collect();
     if !blocked.is_empty() {
@@ -90,11 +90,14 @@ impl Page {
             "False"
         };
         let color = match status.as_str() {
-            "Unknown" => Color::Yellow,
-            status if status == healthy => Color::Green,
-            _ => Color::Red,
+            "Unknown" => Paint::Yellow,
+            status if status == healthy => Paint::Green,
+            _ => Paint::Red,
         };
-        let (type_, status) = (self.style.bold(&type_), self.style.paint(color, &status));
+        let (type_, status) = (
+            self.style.paint(Paint::Bold, &type_),
+            self.style.paint(color, &status),
+        );
         // Not wrapped: colors have no width.
         let line = format!("{type_} is {status} ({reason}) since {since}\n");
         self.out.push_str(&line);

@@ -7,87 +7,102 @@ use rustix::termios::tcgetwinsize;
 
 use super::settings::variable;
 
-/// Width if there is no terminal.
+/// Columns of a terminal that does not report them.
 const USUAL: usize = 80;
-/// Narrower and wider terminals are treated like these.
-const WIDTHS: (usize, usize) = (40, 120);
+/// Sentences are not wrapped to narrower or wider lines.
+const PROSE: (usize, usize) = (40, 120);
 
-/// A color of text.
+/// How a text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Color {
+pub enum Paint {
+    /// As it is.
+    Plain,
+    /// Bold: a title.
+    Bold,
+    /// Dim: less important.
+    Dim,
+    /// Bold and red: a problem.
     Red,
+    /// Bold and yellow: something to check.
     Yellow,
+    /// Bold and green: as it should be.
     Green,
+}
+
+impl Paint {
+    /// The parameters of the terminal's control sequence. `None`: no sequence.
+    const fn code(self) -> Option<&'static str> {
+        match self {
+            Self::Plain => None,
+            Self::Bold => Some("1"),
+            Self::Dim => Some("2"),
+            Self::Red => Some("1;31"),
+            Self::Yellow => Some("1;33"),
+            Self::Green => Some("1;32"),
+        }
+    }
 }
 
 /// How to print on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Style {
-    /// Maximum width of a line; `None` if no terminal wraps it.
-    pub(super) width: Option<usize>,
+pub struct Style {
+    /// Columns of the terminal; `None` if there is none, which can wrap a line.
+    pub width: Option<usize>,
     /// Whether to print in color.
-    pub(super) colors: bool,
+    pub colors: bool,
 }
 
 impl Style {
     /// Of a file or a pipe.
-    pub(super) const PLAIN: Self = Self {
+    pub const PLAIN: Self = Self {
         width: None,
         colors: false,
     };
 
-    /// Of this process. Colors are for terminals, unless `NO_COLOR` is set.
-    pub(super) fn of_stdout() -> Self {
+    /// Of this process. `COLUMNS` overrides the width of a terminal; colors are for terminals, unless
+    /// `NO_COLOR` is set, or `TERM` is `dumb` or absent.
+    pub fn of_stdout() -> Self {
         if !io::stdout().is_terminal() {
             return Self::PLAIN;
         }
         let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
         let is_dumb = variable("TERM").is_none_or(|term| term == "dumb");
         Self {
-            width: Some(width()),
+            width: Some(columns().unwrap_or(USUAL)),
             colors: !is_set("NO_COLOR") && !is_dumb,
         }
     }
 
-    /// `text` in bold and in `color`.
-    pub(super) fn paint(self, color: Color, text: &str) -> String {
-        let code = match color {
-            Color::Red => 31,
-            Color::Yellow => 33,
-            Color::Green => 32,
-        };
-        self.with_code(text, &format!("1;{code}"))
+    /// The width to which sentences are wrapped; `None` without a terminal.
+    pub fn prose(self) -> Option<usize> {
+        let (least, most) = PROSE;
+        self.width.map(|width| width.clamp(least, most))
     }
 
-    /// `text` in bold.
-    pub(super) fn bold(self, text: &str) -> String {
-        self.with_code(text, "1")
-    }
-
-    fn with_code(self, text: &str, code: &str) -> String {
-        if self.colors {
-            format!("\u{1b}[{code}m{text}\u{1b}[0m")
-        } else {
-            text.to_owned()
+    /// `text`, shown like this.
+    pub fn paint(self, paint: Paint, text: &str) -> String {
+        match paint.code() {
+            Some(code) if self.colors => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            Some(_) | None => text.to_owned(),
         }
     }
 }
 
-/// The width of the terminal on standard output, or the usual one.
+fn columns() -> Option<usize> {
+    let set = variable("COLUMNS").and_then(|columns| columns.parse().ok());
+    let of_terminal = || Some(usize::from(tcgetwinsize(io::stdout()).ok()?.ws_col));
+    let columns = set.filter(|columns| *columns > 0).or_else(of_terminal);
+    columns.filter(|columns| *columns > 0)
+}
+
+/// The width of sentences on standard output, or the usual one.
 pub(super) fn width() -> usize {
-    let of_variable = || variable("COLUMNS")?.parse::<usize>().ok();
-    let of_terminal = || {
-        let size = tcgetwinsize(io::stdout()).ok()?;
-        (size.ws_col > 0).then_some(usize::from(size.ws_col))
-    };
-    let (least, most) = WIDTHS;
-    let width = of_terminal().or_else(of_variable).unwrap_or(USUAL);
-    width.clamp(least, most)
+    Style::of_stdout().prose().unwrap_or(USUAL)
 }
 
 /// Appends `text`, whose lines begin with `indent` spaces and, as far as its words allow, end before
 /// `width`. The first line continues one that has `column` characters already.
-pub(super) fn wrap(out: &mut String, text: &str, column: usize, indent: usize, width: usize) {
+pub fn wrap(out: &mut String, text: &str, column: usize, indent: usize, width: usize) {
     let mut at = column;
     let mut is_first = true;
     for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -110,10 +125,16 @@ pub(super) fn wrap(out: &mut String, text: &str, column: usize, indent: usize, w
     out.push('\n');
 }
 
+/// Writes `text` to standard output.
+pub fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
 /// Prints `text` on standard output.
 pub(super) fn print(text: &str) -> ExitCode {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match write(text) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader has closed the pipe.
         Err(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -143,11 +164,24 @@ mod tests {
 
     #[test]
     fn only_a_style_with_colors_prints_them() {
-        assert_eq!(Style::PLAIN.paint(Color::Red, "missing"), "missing");
+        assert_eq!(Style::PLAIN.paint(Paint::Red, "missing"), "missing");
         let style = Style {
             width: None,
             colors: true,
         };
-        assert_eq!(style.paint(Color::Red, "x"), "\u{1b}[1;31mx\u{1b}[0m");
+        assert_eq!(style.paint(Paint::Red, "x"), "\u{1b}[1;31mx\u{1b}[0m");
+        assert_eq!(style.paint(Paint::Plain, "x"), "x");
+    }
+
+    #[test]
+    fn sentences_are_neither_narrow_nor_wide() {
+        let rows = [(None, None), (Some(10), Some(40)), (Some(300), Some(120))];
+        for (width, expected) in rows {
+            let style = Style {
+                width,
+                colors: false,
+            };
+            assert_eq!(style.prose(), expected);
+        }
     }
 }

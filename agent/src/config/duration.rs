@@ -14,8 +14,8 @@ const UNITS: [(&str, u128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Parses a Go duration that is not negative.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
+/// Parses a Go duration that is not negative. The error is the rest of a sentence about `text`.
+pub fn parse(text: &str) -> Result<Duration, String> {
     let negative = text.starts_with('-');
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {

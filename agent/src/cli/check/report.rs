@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::super::terminal::{Color, Style, wrap};
+use super::super::terminal::{Paint, Style, wrap};
 use crate::escape::escape_to;
 
 /// Maximum characters of one text: a verifier log can be long.
@@ -27,6 +27,14 @@ impl Verdict {
             Self::Ok => "ok",
             Self::Degraded => "degraded",
             Self::Missing => "missing",
+        }
+    }
+
+    const fn paint(self) -> Paint {
+        match self {
+            Self::Ok => Paint::Green,
+            Self::Degraded => Paint::Yellow,
+            Self::Missing => Paint::Red,
         }
     }
 }
@@ -81,7 +89,7 @@ impl fmt::Display for Item {
 pub(super) fn text(items: &[Item], style: Style) -> String {
     let mut out = String::new();
     for item in items {
-        match style.width {
+        match style.prose() {
             None => out.extend([item.to_string().as_str(), "\n"]),
             Some(width) => wrapped(&mut out, item, style, width),
         }
@@ -93,14 +101,9 @@ pub(super) fn text(items: &[Item], style: Style) -> String {
         &self::summary(items),
         0,
         0,
-        style.width.unwrap_or(usize::MAX),
+        style.prose().unwrap_or(usize::MAX),
     );
-    let color = match worst(items) {
-        Verdict::Ok => Color::Green,
-        Verdict::Degraded => Color::Yellow,
-        Verdict::Missing => Color::Red,
-    };
-    out.push_str(&style.paint(color, summary.trim_end()));
+    out.push_str(&style.paint(worst(items).paint(), summary.trim_end()));
     out.push('\n');
     out
 }
@@ -111,13 +114,8 @@ fn wrapped(out: &mut String, item: &Item, style: Style, width: usize) {
     /// The same on a narrow terminal, on a separate line.
     const NARROW: usize = 10;
 
-    let color = match item.verdict {
-        Verdict::Ok => Color::Green,
-        Verdict::Degraded => Color::Yellow,
-        Verdict::Missing => Color::Red,
-    };
     let verdict = format!("{:<8}", item.verdict.as_str());
-    out.push_str(&style.paint(color, &verdict));
+    out.push_str(&style.paint(item.verdict.paint(), &verdict));
     out.push_str("  ");
     out.push_str(&item.name);
     let end = NARROW + item.name.chars().count();

@@ -87,7 +87,7 @@ const TERMINAL: &[Pair] = &[
     ("NO_COLOR", "If it is set, nothing is printed in color."),
     (
         "COLUMNS",
-        "Width of lines, if standard output is not a terminal.",
+        "Columns of the terminal, which override those that it reports.",
     ),
 ];
 
