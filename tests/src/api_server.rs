@@ -33,6 +33,7 @@ mod faults;
 mod http;
 mod listener;
 mod merge;
+mod pod_proxy;
 mod query;
 mod read;
 mod record;

@@ -85,6 +85,7 @@ impl Access<'_> {
         match self.target.part {
             Part::Object => self.target.resource.plural.to_owned(),
             Part::Status => format!("{}/status", self.target.resource.plural),
+            Part::Proxy => format!("{}/proxy", self.target.resource.plural),
         }
     }
 

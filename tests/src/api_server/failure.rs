@@ -153,6 +153,10 @@ impl Failure {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
 
+    pub(super) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(503, "ServiceUnavailable", message)
+    }
+
     /// The answer that a fault plan asks for, worded as the API server words it.
     pub(super) fn scripted(code: u16, retry_after: Option<u32>) -> Self {
         let (reason, message) = match code {

@@ -21,6 +21,7 @@ use super::connection::{Control, Mode};
 use super::discovery;
 use super::failure::Failure;
 use super::faults::Effect;
+use super::pod_proxy;
 use super::query::{QueryParameters, Selector};
 use super::read::{Form, ReadRequest};
 use super::record::Recorded;
@@ -106,8 +107,13 @@ async fn handle(
         .to_owned();
     let index = inner.record(seen.clone());
     let effects = inner.faults.take(&seen);
-    let answer = || match identity {
-        Ok(identity) => answer(&inner, &Call { identity, seen }),
+    let call = identity.map(|identity| Call { identity, seen });
+    let served = match &call {
+        Ok(call) => pod_proxy::answer(&inner, &call.identity, &call.seen).await,
+        Err(_) => None,
+    };
+    let answer = || match call {
+        Ok(call) => served.unwrap_or_else(|| answer(&inner, &call)),
         Err(failure) => refuse(&failure),
     };
     let response = suffer(&inner, &control, effects, answer).await;

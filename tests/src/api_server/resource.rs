@@ -246,11 +246,12 @@ pub(super) struct Target {
     pub(super) part: Part,
 }
 
-/// The whole object, or its `/status`.
+/// The whole object, its `/status`, or what a pod serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Object,
     Status,
+    Proxy,
 }
 
 impl Target {

@@ -315,7 +315,7 @@ fn separate(part: Part, old: &Value, object: &mut Value, kind: &str) {
     match (part, kind) {
         (Part::Status, _) => keep(object, old, "spec"),
         (Part::Object, "Node" | "Pod" | "Namespace") => keep(object, old, "status"),
-        (Part::Object, _) => {}
+        (Part::Object | Part::Proxy, _) => {}
     }
 }
 

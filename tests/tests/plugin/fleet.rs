@@ -1,7 +1,9 @@
 //! `kubectl nodepulse`.
 
 use nodepulse_tests::api_server::{Effect, Fault, Recorded};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use nodepulse_tests::process::Process;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader, Lines};
+use tokio::process::{Child, ChildStdout};
 use tokio::time::timeout;
 
 use super::*;
@@ -99,21 +101,28 @@ async fn a_large_fleet_is_read_in_pages_and_a_list_that_expires_is_read_again() 
     assert_eq!((text.lines().count(), pages(&cluster)), (1_201, 8));
 }
 
+/// The program with `--watch`, and what it prints.
+fn watch(kubeconfig: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut child = command(&["--watch"], kubeconfig, &[]).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
+
+async fn next(lines: &mut Lines<BufReader<impl AsyncRead + Unpin>>) -> String {
+    let line = timeout(SOON, lines.next_line()).await;
+    line.expect("a line").unwrap().unwrap_or_default()
+}
+
 #[tokio::test]
 async fn a_watch_prints_what_changes_and_survives_an_expired_version() {
     let cluster = Cluster::new().await;
     cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
-    let kubeconfig = cluster.kubeconfig();
-    let mut child = command(&["--watch"], &kubeconfig, &[]).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = async || {
-        let line = timeout(SOON, lines.next_line()).await;
-        line.expect("a line").unwrap().unwrap_or_default()
-    };
-    assert!(next().await.starts_with("NODE"));
-    assert!(next().await.starts_with("worker-1"));
+    let (_child, mut lines) = watch(&cluster.kubeconfig());
+    assert!(next(&mut lines).await.starts_with("NODE"));
+    assert!(next(&mut lines).await.starts_with("worker-1"));
     let watching = async |count: usize| {
-        let is_watch = |request: &Recorded| request.query.contains("watch=1");
+        let is_watch =
+            |request: &Recorded| request.path == NODES && request.query.contains("watch=1");
         let open = |api: &ApiServer| {
             let watches = api.requests_where(is_watch).len();
             (watches >= count).then_some(())
@@ -124,15 +133,134 @@ async fn a_watch_prints_what_changes_and_survives_an_expired_version() {
     // A heartbeat is no change.
     cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
     cluster.api.put_object(node("worker-1", "PIDsLow", "True"));
-    let line = next().await;
+    let line = next(&mut lines).await;
     assert_eq!(row(&line, "worker-1")[1], "PIDsLow");
     cluster.api.expire_watches();
     cluster.api.put_object(made_up::node("worker-2"));
-    let line = next().await;
+    let line = next(&mut lines).await;
     assert_eq!(row(&line, "worker-2")[1..3], ["no", "agent"]);
     watching(2).await;
     cluster.api.delete_object("/api/v1/nodes/worker-2");
-    assert_eq!(row(&next().await, "worker-2")[1], "deleted");
+    assert_eq!(row(&next(&mut lines).await, "worker-2")[1], "deleted");
+}
+
+#[tokio::test]
+async fn a_watch_shows_agents_that_fail_are_replaced_or_may_not_be_watched() {
+    let cluster = Cluster::new().await;
+    cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
+    cluster.api.put_object(agent_pod("worker-1", &running()));
+    let (_child, mut lines) = watch(&cluster.kubeconfig());
+    assert!(next(&mut lines).await.starts_with("NODE"));
+    assert_eq!(
+        row(&next(&mut lines).await, "worker-1")[1..5],
+        ["-", "-", "-", "0.1.0"]
+    );
+    let pods = "/api/v1/namespaces/nodepulse/pods";
+    let open = |api: &ApiServer| {
+        let of_pods =
+            |request: &Recorded| request.path == pods && request.query.contains("watch=1");
+        (!api.requests_where(of_pods).is_empty()).then_some(())
+    };
+    cluster.api.wait_for(SOON, "a watch of pods", open).await;
+    let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+    cluster.api.put_object(agent_pod("worker-1", &waiting));
+    assert_eq!(
+        row(&next(&mut lines).await, "worker-1")[1..3],
+        ["agent", "CrashLoopBackOff"]
+    );
+    // The pod that replaces it runs before the first is deleted.
+    let mut replacement = agent_pod("worker-1", &running());
+    replacement["metadata"]["name"] = json!("nodepulse-new");
+    replacement["spec"]["containers"][0]["image"] = json!("registry.example/nodepulse:0.2.0");
+    cluster.api.put_object(replacement);
+    let line = next(&mut lines).await;
+    assert_eq!(row(&line, "worker-1")[1..5], ["-", "-", "-", "0.2.0"]);
+    cluster
+        .api
+        .delete_object(&format!("{pods}/nodepulse-worker-1"));
+    cluster.api.delete_object(&format!("{pods}/nodepulse-new"));
+    // The first deletion changes no row.
+    assert_eq!(row(&next(&mut lines).await, "worker-1")[4], "-");
+
+    let permissions = [("list", "nodes"), ("watch", "nodes"), ("list", "pods")];
+    let reader = cluster.kubeconfig_of("reader", &permissions);
+    let (mut child, _lines) = watch(&reader);
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = next(&mut notes).await;
+    let note =
+        "note: changes of the agents' pods are not shown: user \"reader\" may not watch pods";
+    assert!(line.starts_with(note), "{line}");
+}
+
+/// An agent that serves, and its port.
+async fn serving_agent() -> (Process, u16) {
+    let agent = Process::start([
+        "run",
+        "--mode=companion",
+        "--kernel-tier=files",
+        "--serve-address=127.0.0.1:0",
+    ]);
+    let line = agent.wait_for_line("serving address=", SOON).await;
+    let (_, port) = line.split_once("127.0.0.1:").unwrap();
+    let end = port.find(|c: char| !c.is_ascii_digit());
+    let port = port[..end.unwrap_or(port.len())].parse().unwrap();
+    (agent, port)
+}
+
+/// A pod whose agent serves at this port of this machine.
+fn serving_pod(node: &str, port: u16) -> Value {
+    let mut pod = agent_pod(node, &running());
+    pod["status"]["podIP"] = json!("127.0.0.1");
+    pod["spec"]["containers"][0]["ports"] = json!([{ "name": "metrics", "containerPort": port }]);
+    pod
+}
+
+#[tokio::test]
+async fn the_tier_is_asked_of_each_agent_if_the_user_may() {
+    let cluster = Cluster::new().await;
+    let (agent, port) = serving_agent().await;
+    for name in ["worker-1", "worker-2", "worker-3"] {
+        cluster.api.put_object(node(name, "PIDsLow", "False"));
+    }
+    cluster.api.put_object(serving_pod("worker-1", port));
+    cluster.api.put_object(agent_pod("worker-2", &running()));
+    let printed = run(&["-o", "wide"], &cluster.kubeconfig(), &[]).await;
+    assert_eq!(printed.code, Some(0));
+    let text = &printed.stdout;
+    assert_eq!(row(text, "NODE")[4..6], ["TIER", "VERSION"]);
+    assert_eq!(row(text, "worker-1")[4..6], ["files", "0.1.0"], "{text}");
+    assert_eq!(row(text, "worker-2")[4..6], ["-", "0.1.0"], "{text}");
+    let note = "note: the tier of 1 agents is unknown; of one of them: pod nodepulse-worker-2 \
+                does not report its tier: it serves no metrics";
+    assert!(printed.stderr.starts_with(note), "{}", printed.stderr);
+    assert!(!cluster.run(&[]).await.good().contains("TIER"));
+    let text = cluster.run(&["worker-1"]).await.good();
+    assert!(
+        text.contains("Tier:      files (files only, no eBPF programs)\n"),
+        "{text}"
+    );
+
+    let permissions = [("list", "nodes"), ("get", "nodes"), ("list", "pods")];
+    let reader = cluster.kubeconfig_of("reader", &permissions);
+    let printed = run(&["-o", "wide"], &reader, &[]).await;
+    assert_eq!(row(&printed.stdout, "worker-1")[4..6], ["-", "0.1.0"]);
+    let note = "note: tiers are unknown: user \"reader\" may not get pods/proxy in namespace \
+                nodepulse; grant it with the rule";
+    assert!(printed.stderr.starts_with(note), "{}", printed.stderr);
+    assert_eq!(printed.stderr.lines().count(), 1, "{}", printed.stderr);
+    let text = run(&["worker-1"], &reader, &[]).await.good();
+    assert!(
+        text.contains("Tier:      unknown: user \"reader\""),
+        "{text}"
+    );
+
+    agent.kill();
+    agent.ends(SOON).await;
+    let text = cluster.run(&["worker-1"]).await.good();
+    assert!(
+        text.contains("Tier:      unknown: cannot get pods/proxy: 503"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -143,8 +271,8 @@ async fn the_table_fits_the_terminal() {
     long["status"]["conditions"][0]["reason"] = json!("AReasonThatIsLongerThanAnyOther");
     cluster.api.put_object(long);
     for (columns, width) in [("80", 80), ("120", 120)] {
-        let text = run(&[], &cluster.kubeconfig(), &[("COLUMNS", columns)]).await;
-        let text = text.good();
+        let variables = [("COLUMNS", columns), ("NO_COLOR", "1")];
+        let text = on_terminal(&cluster.kubeconfig(), &variables).await;
         let longest = text.lines().map(|line| line.chars().count()).max();
         assert!(longest.is_some_and(|longest| longest <= width), "{text}");
         assert!(text.contains('…'), "{text}");
@@ -153,29 +281,31 @@ async fn the_table_fits_the_terminal() {
     assert!(text.contains(name), "nothing is cut in a pipe: {text}");
 }
 
+/// The table on a terminal.
+async fn on_terminal(kubeconfig: &Path, variables: &[(&str, &str)]) -> String {
+    let mut script = Command::new("script");
+    let line = format!("{} 2>&1", plugin().display());
+    script
+        .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .env("KUBECONFIG", kubeconfig)
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null());
+    let output = timeout(SOON, script.output()).await;
+    String::from_utf8(output.unwrap().unwrap().stdout).unwrap()
+}
+
 #[tokio::test]
 async fn colors_are_for_terminals_and_never_if_no_color_is_set() {
     let cluster = Cluster::new().await;
     cluster.api.put_object(node("worker-1", "PIDsLow", "True"));
     let kubeconfig = cluster.kubeconfig();
-    let on_terminal = async |no_color: Option<&str>| {
-        let mut script = Command::new("script");
-        let line = format!("{} 2>&1", plugin().display());
-        script
-            .args(["--quiet", "--return", "--command", &line, "/dev/null"])
-            .env_remove("NO_COLOR")
-            .env("TERM", "xterm")
-            .env("KUBECONFIG", &kubeconfig)
-            .stdin(Stdio::null());
-        if let Some(value) = no_color {
-            script.env("NO_COLOR", value);
-        }
-        let output = timeout(SOON, script.output()).await;
-        String::from_utf8(output.unwrap().unwrap().stdout).unwrap()
-    };
-    let red = "\u{1b}[31mPIDsLow\u{1b}[0m";
-    assert!(on_terminal(None).await.contains(red));
-    let plain = on_terminal(Some("1")).await;
-    assert!(plain.contains("PIDsLow") && !plain.contains('\u{1b}'));
+    let red = "\u{1b}[1;31mPIDsLow\u{1b}[0m";
+    assert!(on_terminal(&kubeconfig, &[]).await.contains(red));
+    for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let plain = on_terminal(&kubeconfig, &[(name, value)]).await;
+        assert!(plain.contains("PIDsLow") && !plain.contains('\u{1b}'));
+    }
     assert!(!cluster.run(&[]).await.good().contains('\u{1b}'));
 }

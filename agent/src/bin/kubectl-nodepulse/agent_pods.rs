@@ -10,6 +10,8 @@ use crate::screen::safe;
 
 /// The container in the agent's pods.
 const CONTAINER: &str = "nodepulse";
+/// Its port with metrics.
+const PORT: &str = "metrics";
 /// Characters of an image's digest.
 const DIGEST: usize = 12;
 
@@ -25,6 +27,8 @@ pub struct AgentPod {
     pub state: String,
     pub is_ready: bool,
     pub restarts: u64,
+    /// Where it serves metrics. `None`: nowhere.
+    pub port: Option<u16>,
 }
 
 impl AgentPod {
@@ -52,6 +56,8 @@ impl AgentPod {
         let containers = pod.spec.containers.unwrap_or_default();
         let agent = containers.iter().find(|one| one.name == CONTAINER);
         let agent = agent.or_else(|| containers.first())?;
+        let mut ports = agent.ports.iter().flatten();
+        let port = ports.find(|port| port.name.as_deref() == Some(PORT));
         let statuses = pod.status.container_statuses.unwrap_or_default();
         let status = statuses.iter().find(|status| status.name == agent.name);
         let phase = pod.status.phase.unwrap_or_default();
@@ -61,45 +67,78 @@ impl AgentPod {
             state: safe(&status.map_or(phase.clone(), |status| state(status, &phase))),
             is_ready: status.is_some_and(|status| status.ready),
             restarts: status.map_or(0, |status| status.restart_count),
+            port: port.map(|port| port.container_port),
             namespace: pod.metadata.namespace.unwrap_or_default(),
             name: pod.metadata.name,
         })
     }
 }
 
-/// The agent's pods by node.
+/// The agent's pods by node. A pod that was replaced can still exist.
 #[derive(Debug, Default)]
-pub struct AgentPods(HashMap<String, AgentPod>);
+pub struct AgentPods(HashMap<String, Vec<AgentPod>>);
 
 impl AgentPods {
-    /// The pods with these labels in the agents' namespace, on one node or on all. In other namespaces,
-    /// any tenant's pod could have the labels.
+    /// The pods with these labels in the agents' namespace, on one node or on all, and the version of
+    /// the list. In other namespaces, any tenant's pod could have the labels.
     pub async fn list(
         cluster: &Cluster,
         labels: &str,
         node: Option<&str>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<(Self, String), Failure> {
         let field = node.map(|node| format!("spec.nodeName={node}"));
         let query = [
             ("labelSelector", labels),
             ("fieldSelector", field.as_deref().unwrap_or_default()),
         ];
-        let place = Place::pods(Some(&cluster.agent_namespace))?;
-        let (pods, _) = cluster.list(&place, &query, AgentPod::of).await?;
-        let mut by_node: HashMap<String, AgentPod> = HashMap::with_capacity(pods.len());
-        for pod in pods {
-            // A pod that was replaced can still exist.
-            let is_better = |old: &AgentPod| !old.is_running() && pod.is_running();
-            if by_node.get(&pod.node).is_none_or(is_better) {
-                by_node.insert(pod.node.clone(), pod);
-            }
+        let place = Self::place(cluster)?;
+        let (list, version) = cluster.list(&place, &query, AgentPod::of).await?;
+        let mut pods = Self(HashMap::with_capacity(list.len()));
+        for pod in list {
+            pods.insert(pod);
         }
-        Ok(Self(by_node))
+        Ok((pods, version))
     }
 
-    /// The pod on this node.
+    /// The collection.
+    pub fn place(cluster: &Cluster) -> Result<Place, Failure> {
+        Place::pods(Some(&cluster.agent_namespace))
+    }
+
+    /// Adds or replaces a pod. Returns its node; `None`: it has none yet.
+    pub fn put(&mut self, pod: Pod) -> Option<String> {
+        let pod = AgentPod::of(pod)?;
+        let node = pod.node.clone();
+        self.insert(pod);
+        Some(node)
+    }
+
+    /// Removes a pod. Returns its node.
+    pub fn remove(&mut self, pod: &Pod) -> Option<String> {
+        let node = pod.spec.node_name.clone()?;
+        let pods = self.0.get_mut(&node)?;
+        pods.retain(|one| one.name != pod.metadata.name);
+        if pods.is_empty() {
+            self.0.remove(&node);
+        }
+        Some(node)
+    }
+
+    /// The pod on this node: the one that runs, if there are several.
     pub fn on(&self, node: &str) -> Option<&AgentPod> {
-        self.0.get(node)
+        let pods = self.0.get(node)?;
+        pods.iter().find(|pod| pod.is_running()).or(pods.first())
+    }
+
+    /// One pod for each node.
+    pub fn each(&self) -> impl Iterator<Item = &AgentPod> {
+        self.0.keys().filter_map(|node| self.on(node))
+    }
+
+    fn insert(&mut self, pod: AgentPod) {
+        let pods = self.0.entry(pod.node.clone()).or_default();
+        pods.retain(|one| one.name != pod.name);
+        pods.push(pod);
     }
 }
 

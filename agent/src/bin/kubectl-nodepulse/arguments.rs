@@ -18,6 +18,7 @@ const EXAMPLES: &str = "\
 Examples:
   kubectl nodepulse                        all nodes, those with problems first
   kubectl nodepulse -l zone=a --watch      changes of some nodes
+  kubectl nodepulse -o wide                with the source of kernel data (tier)
   kubectl nodepulse worker-1               one node in full
   kubectl nodepulse kills -A --since 1h    OOM kills of the last hour
   kubectl nodepulse why web-0 -n shop      the story of one pod, and what to do
@@ -80,7 +81,7 @@ pub struct FleetOptions {
     /// Print changes until interrupted
     #[arg(short, long, conflicts_with_all = ["node", "output"])]
     pub watch: bool,
-    /// Output format: json
+    /// Output format: json, or wide with each agent's tier
     #[arg(
         short,
         long,
@@ -88,9 +89,23 @@ pub struct FleetOptions {
         hide_possible_values = true,
         conflicts_with = "node"
     )]
-    pub output: Option<Format>,
+    pub output: Option<FleetFormat>,
     #[arg(skip)]
     pub agents: String,
+}
+
+impl FleetOptions {
+    /// Empty: all nodes.
+    pub fn selector(&self) -> &str {
+        self.selector.as_deref().unwrap_or_default()
+    }
+}
+
+/// Other forms of the table of nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FleetFormat {
+    Json,
+    Wide,
 }
 
 /// Output for programs.

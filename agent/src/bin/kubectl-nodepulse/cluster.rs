@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::arguments::Connection;
 use crate::failure::{Failure, chain, one_line};
@@ -25,6 +25,8 @@ const ANSWER: usize = 128 << 20;
 const REFUSAL: usize = 64 << 10;
 /// Bytes of one line of a watch.
 const LINE: usize = 4 << 20;
+/// Bytes of a page of metrics that are read.
+const METRICS: usize = 64 << 10;
 /// How long to wait for an answer, or for its next bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a watch may be without any byte: longer than the server keeps it open.
@@ -129,11 +131,24 @@ impl Cluster {
             ("resourceVersion", version),
         ]);
         let answer = self.answer("watch", place, &all).await?;
-        Ok(Lines {
-            body: answer.into_body(),
-            received: Vec::new(),
-            checked: 0,
-        })
+        Ok(Lines::of(answer.into_body(), LINE))
+    }
+
+    /// The first line that begins so of what a pod serves. The rest is not read.
+    pub async fn served_line(&self, place: &Place, start: &str) -> Result<Option<String>, Failure> {
+        let answer = self.answer("get", place, &[]).await?;
+        let mut lines = Lines::of(answer.into_body(), METRICS);
+        let mut left = METRICS;
+        while let Some(line) = lines.next().await {
+            if line.starts_with(start.as_bytes()) {
+                return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+            }
+            match left.checked_sub(line.len()) {
+                Some(rest) => left = rest,
+                None => break,
+            }
+        }
+        Ok(None)
     }
 
     async fn answer(
@@ -254,16 +269,31 @@ fn is_busy(code: StatusCode) -> bool {
     )
 }
 
-/// The lines of a watch.
+/// The lines of a watch, or of a page.
 pub struct Lines {
     body: Body,
+    /// Bytes of one line.
+    limit: usize,
     received: Vec<u8>,
     /// How many of the received bytes contain no end of a line.
     checked: usize,
+    /// When it ends unless something is received.
+    end: Instant,
 }
 
 impl Lines {
-    /// The next line; `None` at the end of the watch, also if it breaks.
+    fn of(body: Body, limit: usize) -> Self {
+        Self {
+            body,
+            limit,
+            received: Vec::new(),
+            checked: 0,
+            end: Instant::now() + WATCH_LIMIT,
+        }
+    }
+
+    /// The next line; `None` at the end, also if the connection breaks. A call that is dropped loses
+    /// nothing.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let rest = self.received.get(self.checked..)?;
@@ -274,12 +304,13 @@ impl Lines {
                 return Some(std::mem::replace(&mut self.received, rest));
             }
             self.checked = self.received.len();
-            if self.checked > LINE {
+            if self.checked > self.limit {
                 return None;
             }
             // Also if the connection broke and nothing closed it.
-            let chunk = timeout(WATCH_LIMIT, next_chunk(&mut self.body)).await;
+            let chunk = timeout_at(self.end, next_chunk(&mut self.body)).await;
             let chunk = chunk.ok()?.ok()??;
+            self.end = Instant::now() + WATCH_LIMIT;
             self.received.extend_from_slice(&chunk);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nodepulse::escape::escape;
+use nodepulse::escape::{self, escape};
 
 /// A failure.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,9 @@ pub enum Failure {
         code: u16,
         message: String,
     },
+    /// A pod does not report its tier.
+    #[error("pod {pod} does not report its tier: {why}")]
+    NoTier { pod: String, why: String },
     /// The answer is not what an API server sends.
     #[error("cannot {verb} {resource}: {why}")]
     Garbled {
@@ -80,6 +83,7 @@ impl Failure {
             | Self::NotFound { .. }
             | Self::Expired { .. }
             | Self::Refused { .. }
+            | Self::NoTier { .. }
             | Self::Garbled { .. } => 1,
         }
     }
@@ -112,5 +116,5 @@ pub fn chain(err: &(dyn std::error::Error + 'static)) -> String {
 
 /// External text in one line, escaped.
 pub fn one_line(text: &str) -> String {
-    escape(text.split_whitespace().collect::<Vec<_>>().join(" "))
+    escape(escape::one_line(text))
 }

@@ -1,13 +1,14 @@
 //! What a Node's conditions mean.
 
 use k8s_openapi::jiff::Timestamp;
+use nodepulse::cli::terminal::Paint;
 use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use serde::Serialize;
 
 use crate::age;
 use crate::agent_pods::AgentPod;
 use crate::objects::{Node, NodeCondition};
-use crate::screen::{Paint, safe};
+use crate::screen::safe;
 
 /// A Node whose conditions were not written for this long has no agent any more: three times the
 /// interval of `nodeStatusReportFrequency`.

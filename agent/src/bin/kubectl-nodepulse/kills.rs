@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
+use nodepulse::cli::terminal::{Paint, Style};
 use nodepulse::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
 use nodepulse::units::Bytes;
 use serde::Serialize;
@@ -15,7 +16,7 @@ use crate::failure::Failure;
 use crate::fleet::print_as_json;
 use crate::objects::Event;
 use crate::place::Place;
-use crate::screen::{Paint, Screen, note, print, safe};
+use crate::screen::{note, print, safe};
 use crate::table::{Cell, Column, render};
 
 /// Reasons of Events about kills: in pods, and on the Node in both modes.
@@ -137,11 +138,7 @@ struct List<'a> {
 }
 
 /// Prints the table.
-pub async fn run(
-    cluster: &Cluster,
-    options: &KillsOptions,
-    screen: &Screen,
-) -> Result<(), Failure> {
+pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Result<(), Failure> {
     let namespace = (!options.all_namespaces).then_some(cluster.namespace.as_str());
     let place = Place::events(namespace)?;
     let now = age::now();
@@ -170,13 +167,13 @@ pub async fn run(
     }
     let rows: Vec<_> = items.iter().map(|item| row(item, now)).collect();
     if options.all_namespaces {
-        return print(&render(&COLUMNS, &rows, screen));
+        return print(&render(&COLUMNS, &rows, style));
     }
     let rows: Vec<_> = rows
         .iter()
         .map(|row| row.iter().skip(1).cloned().collect())
         .collect();
-    print(&render(COLUMNS.get(1..).unwrap_or_default(), &rows, screen))
+    print(&render(COLUMNS.get(1..).unwrap_or_default(), &rows, style))
 }
 
 /// Adds up the Events of one container at one limit. The newest first.

@@ -18,14 +18,16 @@ mod objects;
 mod place;
 mod screen;
 mod table;
+mod tier;
 mod why;
 
 use std::process::ExitCode;
 
+use nodepulse::cli::terminal::Style;
+
 use arguments::{Arguments, Command};
 use cluster::Cluster;
 use failure::Failure;
-use screen::Screen;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::of(std::env::args_os()) {
@@ -47,14 +49,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(Failure::Runtime)?;
-    let screen = Screen::of_stdout();
+    let style = Style::of_stdout();
     let done = runtime.block_on(async {
         let cluster = Cluster::connect(&arguments.connection).await?;
         match &arguments.command {
-            Command::Fleet(options) => fleet::run(&cluster, options, &screen).await,
-            Command::Node(options) => node::run(&cluster, options, &screen).await,
-            Command::Kills(options) => kills::run(&cluster, options, &screen).await,
-            Command::Why(options) => why::run(&cluster, options, &screen).await,
+            Command::Fleet(options) => fleet::run(&cluster, options, style).await,
+            Command::Node(options) => node::run(&cluster, options, style).await,
+            Command::Kills(options) => kills::run(&cluster, options, style).await,
+            Command::Why(options) => why::run(&cluster, options, style).await,
         }
     });
     // What kubectl started may have its output open.

@@ -1,6 +1,8 @@
 //! One node in full.
 
 use k8s_openapi::jiff::Timestamp;
+use nodepulse::cli::terminal::{Paint, Style};
+use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 
 use crate::age::{self, age};
 use crate::agent_pods::{AgentPod, AgentPods};
@@ -11,14 +13,14 @@ use crate::failure::Failure;
 use crate::health::{AgentState, NodeHealth, Problem};
 use crate::objects::{Event, Lease, Node, NodeCondition};
 use crate::place::Place;
-use crate::screen::{Paint, Screen, print, safe};
-use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
+use crate::screen::{print, safe, wrapped};
+use crate::tier::Tier;
 
 /// Events that are shown, the newest.
 const EVENTS: usize = 20;
 
 /// Prints the node.
-pub async fn run(cluster: &Cluster, options: &NodeOptions, screen: &Screen) -> Result<(), Failure> {
+pub async fn run(cluster: &Cluster, options: &NodeOptions, style: Style) -> Result<(), Failure> {
     let name = options.name.as_str();
     let node: Node = cluster.get(&Place::node(name)?).await?;
     let now = age::now();
@@ -29,7 +31,7 @@ pub async fn run(cluster: &Cluster, options: &NodeOptions, screen: &Screen) -> R
         cluster.get::<Lease>(&lease),
     );
     let mut page = Page {
-        screen,
+        style,
         now,
         text: String::new(),
     };
@@ -41,7 +43,15 @@ pub async fn run(cluster: &Cluster, options: &NodeOptions, screen: &Screen) -> R
     page.field("Kubelet", &kubelet);
     page.field("Kernel", &kernel);
     page.field("Lease", &renewed(lease, now));
-    let pod = page.agent(&health, pods.as_ref().map(|pods| pods.on(name)));
+    let pod = page.agent(&health, pods.as_ref().map(|(pods, _)| pods.on(name)));
+    if let Some(pod) = pod {
+        let tier = Tier::of_pod(cluster, pod).await;
+        let tier = tier.map(|tier| format!("{} ({})", tier.as_str(), tier.meaning()));
+        page.field(
+            "Tier",
+            &tier.unwrap_or_else(|failure| format!("unknown: {failure}")),
+        );
+    }
     page.conditions(&conditions, &health);
     page.events(events);
     print(&page.text)?;
@@ -84,29 +94,28 @@ fn renewed(lease: Result<Lease, Failure>, now: Timestamp) -> String {
 }
 
 /// What is printed.
-struct Page<'a> {
-    screen: &'a Screen,
+struct Page {
+    style: Style,
     now: Timestamp,
     text: String,
 }
 
-impl Page<'_> {
+impl Page {
     fn field(&mut self, title: &str, value: &str) {
         let first = format!("{title}:{:1$}", "", 10_usize.saturating_sub(title.len()));
-        let indent = " ".repeat(first.len());
         let value = if value.is_empty() { "-" } else { value };
         self.text
-            .push_str(&self.screen.wrap(value, &first, &indent));
+            .push_str(&wrapped(self.style, value, &first, first.len()));
     }
 
     fn title(&mut self, title: &str) {
         self.text.push('\n');
-        self.text.push_str(&self.screen.paint(title, Paint::Bold));
+        self.text.push_str(&self.style.paint(Paint::Bold, title));
         self.text.push('\n');
     }
 
     fn item(&mut self, text: &str) {
-        self.text.push_str(&self.screen.wrap(text, "    ", "    "));
+        self.text.push_str(&wrapped(self.style, text, "    ", 4));
     }
 
     fn agent<'p>(
@@ -165,7 +174,7 @@ impl Page<'_> {
             let (type_, status) = (safe(&condition.type_), safe(&condition.status));
             let line = format!("  {type_}={status} ({reason}) for {since}");
             let paint = problem.map_or(Paint::Plain, Problem::paint);
-            self.text.push_str(&self.screen.paint(&line, paint));
+            self.text.push_str(&self.style.paint(paint, &line));
             self.text.push('\n');
             let message = condition.message.as_deref();
             if let Some(message) = message.filter(|message| !message.is_empty()) {
@@ -207,8 +216,8 @@ impl Page<'_> {
                 for line in lines {
                     let start = line.len().saturating_sub(line.trim_start().len());
                     let first = format!("  {}", " ".repeat(start));
-                    let indent = format!("{first}  ");
-                    let wrapped = self.screen.wrap(line.trim_start(), &first, &indent);
+                    let indent = first.len() + 2;
+                    let wrapped = wrapped(self.style, line.trim_start(), &first, indent);
                     self.text.push_str(wrapped.trim_end());
                     self.text.push('\n');
                 }

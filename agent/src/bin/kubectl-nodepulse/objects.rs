@@ -72,6 +72,14 @@ pub struct PodSpec {
 pub struct Container {
     pub name: String,
     pub image: String,
+    pub ports: Option<Vec<ContainerPort>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerPort {
+    pub name: Option<String>,
+    pub container_port: u16,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -7,12 +7,14 @@ use crate::failure::{Failure, one_line};
 pub struct Place {
     /// Empty for the core group.
     pub group: &'static str,
-    /// Plural.
+    /// Plural, and the subresource after a slash.
     pub resource: &'static str,
     /// `None`: all namespaces, or an object without one.
     pub namespace: Option<String>,
     /// `None`: the collection.
     pub name: Option<String>,
+    /// A port of a pod, and a path that it serves.
+    served: Option<(u16, &'static str)>,
 }
 
 impl Place {
@@ -36,6 +38,20 @@ impl Place {
         Self::pods(Some(namespace))?.named(name)
     }
 
+    /// What a pod serves on a port at this path, by way of the API server.
+    pub fn served(
+        namespace: &str,
+        pod: &str,
+        port: u16,
+        path: &'static str,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            resource: "pods/proxy",
+            served: Some((port, path)),
+            ..Self::pod(namespace, pod)?
+        })
+    }
+
     /// The Events of a namespace, or all.
     pub fn events(namespace: Option<&str>) -> Result<Self, Failure> {
         Self::core("events").within(namespace)
@@ -56,6 +72,7 @@ impl Place {
             resource,
             namespace: None,
             name: None,
+            served: None,
         }
     }
 
@@ -68,11 +85,21 @@ impl Place {
     }
 
     fn named(self, name: &str) -> Result<Self, Failure> {
-        let name = checked(self.resource.trim_end_matches('s'), name)?;
+        let name = checked(self.kind(), name)?;
         Ok(Self {
             name: Some(name),
             ..self
         })
+    }
+
+    /// `nodes` of `nodes`, and `pods` of `pods/proxy`.
+    fn plural(&self) -> &'static str {
+        let (plural, _) = self.resource.split_once('/').unwrap_or((self.resource, ""));
+        plural
+    }
+
+    fn kind(&self) -> &'static str {
+        self.plural().trim_end_matches('s')
     }
 
     /// `/api/v1/nodes`, with a query.
@@ -87,10 +114,13 @@ impl Place {
             path.push_str(namespace);
         }
         path.push('/');
-        path.push_str(self.resource);
+        path.push_str(self.plural());
         if let Some(name) = &self.name {
             path.push('/');
             path.push_str(name);
+        }
+        if let Some((port, served)) = self.served {
+            path.push_str(&format!(":{port}/proxy{served}"));
         }
         let query = query.iter().filter(|(_, value)| !value.is_empty());
         for (n, (key, value)) in query.enumerate() {
@@ -104,9 +134,9 @@ impl Place {
 
     /// For failures.
     pub fn what(&self) -> String {
-        let kind = self.resource.trim_end_matches('s');
+        let kind = self.kind();
         match (&self.namespace, &self.name) {
-            (Some(namespace), Some(name)) if self.resource == "pods" => {
+            (Some(namespace), Some(name)) if self.plural() == "pods" => {
                 format!("{kind} {name} in namespace {namespace}")
             }
             (_, Some(name)) => format!("{kind} {name}"),
@@ -159,6 +189,12 @@ mod tests {
             lease.ends_with("v1/namespaces/kube-node-lease/leases/worker-1"),
             "{lease}"
         );
+        let served = Place::served("np", "agent-x", 20260, "/metrics").unwrap();
+        assert_eq!(
+            served.path(&[]),
+            "/api/v1/namespaces/np/pods/agent-x:20260/proxy/metrics"
+        );
+        assert_eq!(served.what(), "pod agent-x in namespace np");
         let query = [("limit", "5"), ("continue", ""), ("labelSelector", "a=b&c")];
         assert_eq!(
             Place::nodes().path(&query),

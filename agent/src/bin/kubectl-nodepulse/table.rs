@@ -1,6 +1,6 @@
 //! Tables, as kubectl prints them.
 
-use crate::screen::{Paint, Screen};
+use nodepulse::cli::terminal::{Paint, Style};
 
 /// Between columns.
 const GAP: &str = "   ";
@@ -49,7 +49,7 @@ impl Layout {
     pub fn of<'a>(
         columns: &[Column],
         rows: impl Iterator<Item = &'a [Cell]>,
-        screen: &Screen,
+        style: Style,
     ) -> Self {
         let mut widths: Vec<usize> = columns.iter().map(|column| column.title.len()).collect();
         for row in rows {
@@ -57,7 +57,7 @@ impl Layout {
                 *width = (*width).max(cell.text.chars().count());
             }
         }
-        let Some(most) = screen.width else {
+        let Some(most) = style.width else {
             return Self { widths, gap: GAP };
         };
         let total = |widths: &[usize], gap: &str| {
@@ -85,15 +85,15 @@ impl Layout {
     }
 
     /// The line with the titles.
-    pub fn titles(&self, columns: &[Column], screen: &Screen) -> String {
+    pub fn titles(&self, columns: &[Column], style: Style) -> String {
         let titles = columns
             .iter()
             .map(|column| Cell::new(column.title, Paint::Bold));
-        self.line(&titles.collect::<Vec<_>>(), screen)
+        self.line(&titles.collect::<Vec<_>>(), style)
     }
 
     /// One line.
-    pub fn line(&self, cells: &[Cell], screen: &Screen) -> String {
+    pub fn line(&self, cells: &[Cell], style: Style) -> String {
         let mut line = String::new();
         let mut padding = 0;
         for (n, (cell, width)) in cells.iter().zip(&self.widths).enumerate() {
@@ -104,7 +104,7 @@ impl Layout {
             }
             let text = cut(&cell.text, *width);
             padding = width.saturating_sub(text.chars().count());
-            line.push_str(&screen.paint(&text, cell.paint));
+            line.push_str(&style.paint(cell.paint, &text));
         }
         line.push('\n');
         line
@@ -112,11 +112,11 @@ impl Layout {
 }
 
 /// A whole table.
-pub fn render(columns: &[Column], rows: &[Vec<Cell>], screen: &Screen) -> String {
-    let layout = Layout::of(columns, rows.iter().map(Vec::as_slice), screen);
-    let mut text = layout.titles(columns, screen);
+pub fn render(columns: &[Column], rows: &[Vec<Cell>], style: Style) -> String {
+    let layout = Layout::of(columns, rows.iter().map(Vec::as_slice), style);
+    let mut text = layout.titles(columns, style);
     for row in rows {
-        text.push_str(&layout.line(row, screen));
+        text.push_str(&layout.line(row, style));
     }
     text
 }
@@ -149,8 +149,8 @@ mod tests {
         },
     ];
 
-    fn screen(width: Option<usize>) -> Screen {
-        Screen {
+    fn of_width(width: Option<usize>) -> Style {
+        Style {
             width,
             colors: false,
         }
@@ -161,12 +161,12 @@ mod tests {
         let row = ["n".repeat(60), "r".repeat(30), "119m".to_owned()].map(Cell::plain);
         let rows = [row.to_vec()];
         for width in [40, 80, 120] {
-            let text = render(&COLUMNS, &rows, &screen(Some(width)));
+            let text = render(&COLUMNS, &rows, of_width(Some(width)));
             let longest = text.lines().map(|line| line.chars().count()).max();
             assert!(longest.is_some_and(|longest| longest <= width), "{text}");
             assert!(text.ends_with("119m\n"), "{text}");
         }
-        let text = render(&COLUMNS, &rows, &screen(None));
+        let text = render(&COLUMNS, &rows, of_width(None));
         assert!(text.contains(&"n".repeat(60)), "{text}");
     }
 
@@ -180,18 +180,18 @@ mod tests {
             ],
             vec![Cell::plain("long"), Cell::plain("b"), Cell::plain("2s")],
         ];
-        let plain = render(&COLUMNS, &rows, &screen(None));
+        let plain = render(&COLUMNS, &rows, of_width(None));
         assert_eq!(
             plain,
             "NODE   REASON   AGE\na      b        1s\nlong   b        2s\n"
         );
-        let colored = Screen {
+        let colored = Style {
             width: None,
             colors: true,
         };
-        let colored = render(&COLUMNS, &rows, &colored);
+        let colored = render(&COLUMNS, &rows, colored);
         assert!(
-            colored.contains("\u{1b}[31ma\u{1b}[0m      b"),
+            colored.contains("\u{1b}[1;31ma\u{1b}[0m      b"),
             "{colored:?}"
         );
     }

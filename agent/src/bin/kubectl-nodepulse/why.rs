@@ -3,6 +3,8 @@
 mod advice;
 mod timeline;
 
+use nodepulse::cli::terminal::{Paint, Style};
+
 use crate::age::{self, age};
 use crate::arguments::WhyOptions;
 use crate::cluster::Cluster;
@@ -11,13 +13,13 @@ use crate::health::NodeHealth;
 use crate::node::{node_events, sort};
 use crate::objects::{Event, Node, Pod};
 use crate::place::Place;
-use crate::screen::{Paint, Screen, print, safe};
+use crate::screen::{print, safe, wrapped};
 use timeline::Timeline;
 
 /// Prints the story.
-pub async fn run(cluster: &Cluster, options: &WhyOptions, screen: &Screen) -> Result<(), Failure> {
+pub async fn run(cluster: &Cluster, options: &WhyOptions, style: Style) -> Result<(), Failure> {
     let story = Story::read(cluster, &cluster.namespace, &options.pod).await?;
-    print(&story.text(screen))
+    print(&story.text(style))
 }
 
 /// What is known about a pod.
@@ -73,24 +75,23 @@ impl Story {
         })
     }
 
-    fn text(&self, screen: &Screen) -> String {
+    fn text(&self, style: Style) -> String {
         let now = age::now();
         let mut text = String::new();
-        let head = screen.wrap(&self.head(), "", "  ");
-        text.push_str(&screen.paint(head.trim_end(), Paint::Bold));
+        let head = wrapped(style, &self.head(), "", 0);
+        text.push_str(&style.paint(Paint::Bold, head.trim_end()));
         text.push_str("\n\n");
         for entry in Timeline::of(self).entries() {
             let at = format!("{:>7}  ", age(entry.at, now));
-            let indent = " ".repeat(at.len());
-            let lines = screen.wrap(&entry.text, &at, &indent);
-            text.push_str(&screen.paint(lines.trim_end(), entry.paint));
+            let lines = wrapped(style, &entry.text, &at, at.len());
+            text.push_str(&style.paint(entry.paint, lines.trim_end()));
             text.push('\n');
         }
         text.push('\n');
-        text.push_str(&screen.paint("What to do", Paint::Bold));
+        text.push_str(&style.paint(Paint::Bold, "What to do"));
         text.push('\n');
         for advice in advice::of(self) {
-            text.push_str(&screen.wrap(&advice, "  - ", "    "));
+            text.push_str(&wrapped(style, &advice, "  - ", 4));
         }
         text
     }

@@ -1,13 +1,14 @@
 //! What happened to a pod, by time.
 
 use k8s_openapi::jiff::Timestamp;
+use nodepulse::cli::terminal::Paint;
 
 use super::Story;
 use crate::age;
 use crate::health::NodeHealth;
 use crate::kills::KillEvent;
 use crate::objects::{ContainerStatus, Event, Pod, Terminated};
-use crate::screen::{Paint, safe};
+use crate::screen::safe;
 
 /// Something that happened.
 pub struct Entry {

@@ -1,0 +1,328 @@
+//! `--watch`: the nodes whose rows change. What is kept of a node or a pod is what a row needs.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use nodepulse::cli::terminal::{Paint, Style};
+use serde::de::DeserializeOwned;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::{Read, Table, version};
+use crate::age;
+use crate::agent_pods::AgentPods;
+use crate::arguments::FleetOptions;
+use crate::cluster::{Cluster, Lines};
+use crate::failure::Failure;
+use crate::health::{NodeHealth, Problem};
+use crate::objects::{Metadata, Node, Pod, Status, WatchLine};
+use crate::place::Place;
+use crate::screen::{note, print, safe};
+use crate::table::{Cell, Layout};
+
+/// Between two watches.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often it is checked which agents have become silent: nothing reports that.
+const RECHECK: Duration = Duration::from_secs(30);
+
+/// Prints each node whose row changes. Ends only with a failure, or if the output is closed.
+pub async fn follow(
+    cluster: &Cluster,
+    options: &FleetOptions,
+    read: Read,
+    layout: Layout,
+    style: Style,
+) -> Result<(), Failure> {
+    let mut watched = Watched {
+        nodes: BTreeMap::new(),
+        pods: AgentPods::default(),
+        layout,
+        style,
+    };
+    let mut watches = watched.replace(cluster, options, read, Output::Quiet)?;
+    let mut recheck = interval(RECHECK);
+    recheck.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let (nodes, pods) = &mut watches;
+        let followed = async {
+            nodes.open(cluster).await?;
+            if let Some(watch) = pods {
+                match watch.open(cluster).await {
+                    Err(failure) if failure.is_forbidden() => {
+                        note(&format!(
+                            "note: changes of the agents' pods are not shown: {failure}"
+                        ));
+                        *pods = None;
+                    }
+                    opened => opened?,
+                }
+            }
+            tokio::select! {
+                change = nodes.next::<Node>() => watched.node(change?).await,
+                change = next(pods) => watched.pod(change?).await,
+                _ = recheck.tick() => watched.print_all(),
+            }
+        };
+        match followed.await {
+            Err(Failure::Expired { .. }) => {
+                sleep(PAUSE).await;
+                let read = Read::all(cluster, options).await?;
+                watches = watched.replace(cluster, options, read, Output::Printed)?;
+            }
+            followed => followed?,
+        }
+    }
+}
+
+/// Waits for ever without a watch.
+async fn next(watch: &mut Option<Watch>) -> Result<Change<Pod>, Failure> {
+    match watch {
+        Some(watch) => watch.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The changes of a collection.
+struct Watch {
+    place: Place,
+    labels: String,
+    /// Of the last change.
+    version: String,
+    /// `None`: to be opened.
+    lines: Option<Lines>,
+}
+
+/// What a watch reports.
+enum Change<T> {
+    /// It exists.
+    Is(T),
+    /// It does not exist any more.
+    Deleted(T),
+    /// Nothing but the version.
+    None,
+    /// The watch has ended, and is to be opened again.
+    Ended,
+}
+
+impl Watch {
+    fn new(place: Place, labels: &str, version: String) -> Self {
+        Self {
+            place,
+            labels: labels.to_owned(),
+            version,
+            lines: None,
+        }
+    }
+
+    /// Opens it unless it is open.
+    async fn open(&mut self, cluster: &Cluster) -> Result<(), Failure> {
+        if self.lines.is_none() {
+            let query = [("labelSelector", self.labels.as_str())];
+            let lines = cluster.watch(&self.place, &query, &self.version).await?;
+            self.lines = Some(lines);
+        }
+        Ok(())
+    }
+
+    /// A call that is dropped loses nothing.
+    async fn next<T: DeserializeOwned + HasMetadata>(&mut self) -> Result<Change<T>, Failure> {
+        let line = match &mut self.lines {
+            Some(lines) => lines.next().await,
+            None => None,
+        };
+        let Some(line) = line else {
+            self.lines = None;
+            return Ok(Change::Ended);
+        };
+        let expired = Failure::Expired {
+            resource: self.place.resource,
+        };
+        let Ok(event) = serde_json::from_slice::<WatchLine<T>>(&line) else {
+            return Err(expired);
+        };
+        if !matches!(
+            event.type_.as_str(),
+            "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK"
+        ) {
+            let status = serde_json::from_slice::<WatchLine<Status>>(&line);
+            let code = status.ok().and_then(|line| line.object.code);
+            note(&format!(
+                "note: the watch of {} ended ({}): reading all nodes again",
+                self.place.resource,
+                code.unwrap_or_default()
+            ));
+            return Err(expired);
+        }
+        if let Some(version) = &event.object.metadata().resource_version {
+            self.version.clone_from(version);
+        }
+        Ok(match event.type_.as_str() {
+            "DELETED" => Change::Deleted(event.object),
+            "BOOKMARK" => Change::None,
+            _ => Change::Is(event.object),
+        })
+    }
+}
+
+/// An object with `metadata`.
+trait HasMetadata {
+    fn metadata(&self) -> &Metadata;
+}
+
+impl HasMetadata for Node {
+    fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+}
+
+impl HasMetadata for Pod {
+    fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+}
+
+/// Whether rows are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Output {
+    Printed,
+    /// They are on the screen already.
+    Quiet,
+}
+
+/// A node, and what its rows were when they were printed last, except for times.
+struct Shown {
+    health: NodeHealth,
+    printed: Option<Printed>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Printed {
+    problems: Vec<Problem>,
+    agent: Option<String>,
+    version: String,
+}
+
+/// The nodes and their agents.
+struct Watched {
+    nodes: BTreeMap<String, Shown>,
+    pods: AgentPods,
+    layout: Layout,
+    style: Style,
+}
+
+impl Watched {
+    /// The nodes and pods of new lists, and the watches that continue them.
+    fn replace(
+        &mut self,
+        cluster: &Cluster,
+        options: &FleetOptions,
+        read: Read,
+        output: Output,
+    ) -> Result<(Watch, Option<Watch>), Failure> {
+        let nodes = Watch::new(Place::nodes(), options.selector(), read.version);
+        let pods = match read.pods {
+            None => None,
+            Some((pods, version)) => {
+                self.pods = pods;
+                let place = AgentPods::place(cluster)?;
+                Some(Watch::new(place, &options.agents, version))
+            }
+        };
+        let present: HashSet<String> = read.nodes.iter().map(|node| node.name.clone()).collect();
+        let names = self.nodes.keys().filter(|name| !present.contains(*name));
+        for name in names.cloned().collect::<Vec<_>>() {
+            self.deleted(&name)?;
+        }
+        for health in read.nodes {
+            let name = health.name.clone();
+            self.put(health);
+            self.show(&name, output)?;
+        }
+        Ok((nodes, pods))
+    }
+
+    async fn node(&mut self, change: Change<Node>) -> Result<(), Failure> {
+        match change {
+            Change::Is(node) => {
+                let name = node.metadata.name.clone();
+                self.put(NodeHealth::of(node));
+                self.show(&name, Output::Printed)
+            }
+            Change::Deleted(node) => self.deleted(&node.metadata.name),
+            Change::None => Ok(()),
+            Change::Ended => {
+                sleep(PAUSE).await;
+                Ok(())
+            }
+        }
+    }
+
+    async fn pod(&mut self, change: Change<Pod>) -> Result<(), Failure> {
+        let node = match change {
+            Change::Is(pod) => self.pods.put(pod),
+            Change::Deleted(pod) => self.pods.remove(&pod),
+            Change::None => None,
+            Change::Ended => {
+                sleep(PAUSE).await;
+                None
+            }
+        };
+        node.map_or(Ok(()), |node| self.show(&node, Output::Printed))
+    }
+
+    fn put(&mut self, health: NodeHealth) {
+        match self.nodes.get_mut(&health.name) {
+            Some(shown) => shown.health = health,
+            None => {
+                let name = health.name.clone();
+                let shown = Shown {
+                    health,
+                    printed: None,
+                };
+                self.nodes.insert(name, shown);
+            }
+        }
+    }
+
+    fn print_all(&mut self) -> Result<(), Failure> {
+        let names: Vec<String> = self.nodes.keys().cloned().collect();
+        let mut names = names.iter();
+        names.try_for_each(|name| self.show(name, Output::Printed))
+    }
+
+    /// Prints the rows of a node if they have changed.
+    fn show(&mut self, name: &str, output: Output) -> Result<(), Failure> {
+        // A pod can run on a node that is not selected.
+        let Some(shown) = self.nodes.get_mut(name) else {
+            return Ok(());
+        };
+        let (pod, now) = (self.pods.on(name), age::now());
+        let printed = Printed {
+            problems: shown.health.problems.clone(),
+            agent: shown.health.agent_problem(pod, now),
+            version: version(&shown.health, pod),
+        };
+        if shown.printed.as_ref() == Some(&printed) {
+            return Ok(());
+        }
+        shown.printed = Some(printed);
+        if output == Output::Quiet {
+            return Ok(());
+        }
+        let table = Table {
+            pods: &self.pods,
+            tiers: None,
+            now,
+        };
+        let rows = table.rows(&shown.health);
+        let lines = rows.iter().map(|row| self.layout.line(row, self.style));
+        print(&lines.collect::<String>())
+    }
+
+    fn deleted(&mut self, name: &str) -> Result<(), Failure> {
+        if self.nodes.remove(name).is_none() {
+            return Ok(());
+        }
+        let row = [Cell::plain(safe(name)), Cell::new("deleted", Paint::Yellow)];
+        print(&self.layout.line(&row, self.style))
+    }
+}
