@@ -7,6 +7,8 @@ mod fleet;
 mod kills;
 /// One node.
 mod node;
+/// Proxies between the plugin and the API server.
+mod proxy;
 /// What fails, and how it is reported.
 mod refused;
 /// One pod.

@@ -16,6 +16,7 @@ use crate::failure::{Failure, chain, one_line};
 use crate::kubeconfig;
 use crate::objects::{Page, Status};
 use crate::place::Place;
+use crate::proxy;
 
 /// Objects in a page.
 const PAGE: &str = "500";
@@ -53,11 +54,19 @@ pub struct Cluster {
 impl Cluster {
     /// Reads the kubeconfig. Opens no connection yet.
     pub async fn connect(connection: &Connection) -> Result<Self, Failure> {
-        let config = kubeconfig::read(connection).await?;
-        let server = one_line(config.cluster_url.to_string().trim_end_matches('/'));
+        let (config, proxy) = kubeconfig::read(connection).await?;
+        let mut server = one_line(config.cluster_url.to_string().trim_end_matches('/'));
         let namespace = config.default_namespace.clone();
-        let client = kube::Client::try_from(config)
-            .map_err(|err| Failure::Kubeconfig(format!("kubeconfig: {}", chain(&err))))?;
+        let client = match &proxy {
+            Some(proxy) => {
+                let url = one_line(proxy.uri().to_string().trim_end_matches('/'));
+                server = format!("{server} through the proxy {url}");
+                proxy::client(&config, proxy)
+            }
+            None => kube::Client::try_from(config),
+        };
+        let client =
+            client.map_err(|err| Failure::Kubeconfig(format!("kubeconfig: {}", chain(&err))))?;
         let mut kubectl = Vec::new();
         if let Some(file) = &connection.kubeconfig {
             kubectl.extend([OsString::from("--kubeconfig"), file.into()]);

@@ -22,6 +22,9 @@ pub enum Failure {
     /// There is no kubeconfig, or it cannot be used.
     #[error("{0}")]
     Kubeconfig(String),
+    /// A proxy is set that cannot be used.
+    #[error("{0}")]
+    Proxy(String),
     /// No answer.
     #[error("cannot reach the API server {server}: {why}")]
     Unreachable { server: String, why: String },
@@ -77,6 +80,7 @@ impl Failure {
             | Self::Output(_)
             | Self::Runtime(_)
             | Self::Kubeconfig(_)
+            | Self::Proxy(_)
             | Self::Unreachable { .. }
             | Self::Unauthorized { .. }
             | Self::Forbidden { .. }

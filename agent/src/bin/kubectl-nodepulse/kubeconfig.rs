@@ -5,10 +5,13 @@ use std::env::{split_paths, var_os};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use http::Uri;
+use hyper_util::client::proxy::matcher::Intercept;
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
 
 use crate::arguments::Connection;
 use crate::failure::{Failure, chain, one_line};
+use crate::proxy;
 
 /// To open a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -16,26 +19,21 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// Contexts that a failure names.
 const NAMED: usize = 8;
 
-/// The configuration of a client.
-pub async fn read(connection: &Connection) -> Result<kube::Config, Failure> {
-    let mut config = match files(connection.kubeconfig.as_deref())? {
+/// The configuration of a client, and the proxy that it has to use.
+pub async fn read(connection: &Connection) -> Result<(kube::Config, Option<Intercept>), Failure> {
+    let (mut config, proxy) = match files(connection.kubeconfig.as_deref())? {
         Some(kubeconfig) => of_context(kubeconfig, connection.context.as_deref()).await?,
         None => in_cluster(connection)?,
     };
-    if let Some(proxy) = &config.proxy_url {
-        // Not the whole URL, which can contain a password.
-        return Err(Failure::Kubeconfig(format!(
-            "a proxy ({}) is set in the kubeconfig or in HTTPS_PROXY, and proxies are not supported",
-            one_line(proxy.host().unwrap_or_default())
-        )));
-    }
+    // The library applies NO_PROXY to the address of the proxy.
+    config.proxy_url = None;
     if let Some(namespace) = &connection.namespace {
         config.default_namespace.clone_from(namespace);
     }
     config.connect_timeout = Some(CONNECT);
     // A failure is reported at once.
     config.default_retry = false;
-    Ok(config)
+    Ok((config, proxy))
 }
 
 /// The kubeconfig of all files. `None`: there is no file.
@@ -95,7 +93,7 @@ fn unusable(path: &Path, why: &str) -> Failure {
 async fn of_context(
     kubeconfig: Kubeconfig,
     context: Option<&str>,
-) -> Result<kube::Config, Failure> {
+) -> Result<(kube::Config, Option<Intercept>), Failure> {
     let contexts = kubeconfig.contexts.iter();
     let contexts: Vec<String> = contexts.map(|context| one_line(&context.name)).collect();
     let known = match contexts.len() {
@@ -108,7 +106,8 @@ async fn of_context(
             format!("the kubeconfig has {}", named.join(", "))
         }
     };
-    match context.or(kubeconfig.current_context.as_deref()) {
+    let used = context.or(kubeconfig.current_context.as_deref());
+    match used {
         None | Some("") => {
             let why = format!("no current context: choose one with --context ({known})");
             return Err(Failure::Kubeconfig(why));
@@ -119,6 +118,8 @@ async fn of_context(
         }
         Some(_) => {}
     }
+    // First, because the library reads the variables of proxies, too.
+    let proxy = proxy_of(&kubeconfig, used.unwrap_or_default())?;
     let options = KubeConfigOptions {
         context: context.map(str::to_owned),
         ..KubeConfigOptions::default()
@@ -131,13 +132,30 @@ async fn of_context(
         let why = format!("kubeconfig: server is {url}, which does not start with https://");
         return Err(Failure::Kubeconfig(why));
     }
-    Ok(config)
+    Ok((config, proxy))
 }
 
-fn in_cluster(connection: &Connection) -> Result<kube::Config, Failure> {
+fn proxy_of(kubeconfig: &Kubeconfig, context: &str) -> Result<Option<Intercept>, Failure> {
+    let mut contexts = kubeconfig.contexts.iter();
+    let context = contexts.find(|one| one.name == context);
+    let cluster = context.and_then(|context| Some(context.context.as_ref()?.cluster.as_str()));
+    let mut clusters = kubeconfig.clusters.iter();
+    let cluster = clusters.find(|one| Some(one.name.as_str()) == cluster);
+    let cluster: Option<&Cluster> = cluster.and_then(|cluster| cluster.cluster.as_ref());
+    let server = cluster.and_then(|cluster| cluster.server.as_deref()?.parse::<Uri>().ok());
+    match (cluster, server) {
+        (Some(cluster), Some(server)) => proxy::of(cluster.proxy_url.as_deref(), &server),
+        // Reported when the file is used.
+        _ => Ok(None),
+    }
+}
+
+fn in_cluster(connection: &Connection) -> Result<(kube::Config, Option<Intercept>), Failure> {
     if connection.context.is_none() && var_os("KUBERNETES_SERVICE_HOST").is_some() {
-        return kube::Config::incluster()
-            .map_err(|err| Failure::Kubeconfig(format!("service account: {}", chain(&err))));
+        let config = kube::Config::incluster()
+            .map_err(|err| Failure::Kubeconfig(format!("service account: {}", chain(&err))))?;
+        let proxy = proxy::of(None, &config.cluster_url)?;
+        return Ok((config, proxy));
     }
     Err(Failure::Kubeconfig(
         "no kubeconfig: set KUBECONFIG or --kubeconfig, or create ~/.kube/config".to_owned(),

@@ -16,6 +16,7 @@ mod kubeconfig;
 mod node;
 mod objects;
 mod place;
+mod proxy;
 mod screen;
 mod table;
 mod tier;

@@ -1,0 +1,167 @@
+//! The proxy to the API server, which kubectl would use: `proxy-url` of the cluster in the kubeconfig, or
+//! else `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`. Only HTTP proxies are supported, by CONNECT.
+
+use std::env::var_os;
+use std::net::IpAddr;
+
+use http::Uri;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::TokioExecutor;
+use kube::client::ConfigExt as _;
+use tower::{BoxError, Layer as _, ServiceExt as _};
+
+use crate::failure::{Failure, one_line};
+
+/// A proxy, and what requires it.
+struct Setting {
+    /// For failures.
+    name: &'static str,
+    url: String,
+}
+
+/// The proxy to this server. `None`: the connection is direct.
+pub fn of(proxy_url: Option<&str>, server: &Uri) -> Result<Option<Intercept>, Failure> {
+    let Some(Setting { name, url }) = setting(proxy_url, server) else {
+        return Ok(None);
+    };
+    let proxy = Matcher::builder().all(url).build().intercept(server);
+    let Some(proxy) = proxy else {
+        return Err(Failure::Proxy(format!(
+            "{name} is not the URL of a proxy, such as http://proxy.example:3128"
+        )));
+    };
+    // Not the whole URL, which can contain a password.
+    match proxy.uri().scheme_str() {
+        Some("http") => Ok(Some(proxy)),
+        scheme => {
+            let direct = if name == PROXY_URL {
+                "remove the key".to_owned()
+            } else {
+                let host = one_line(server.host().unwrap_or_default());
+                format!("add {host} to NO_PROXY")
+            };
+            Err(Failure::Proxy(format!(
+                "{name} is the URL of a proxy of the scheme {}, and only http is supported: set such \
+                 a proxy, or {direct}",
+                one_line(scheme.unwrap_or("-")),
+            )))
+        }
+    }
+}
+
+/// The key of a kubeconfig.
+const PROXY_URL: &str = "proxy-url of the kubeconfig";
+
+/// The kubeconfig applies to every server, variables to those that `NO_PROXY` does not contain.
+fn setting(proxy_url: Option<&str>, server: &Uri) -> Option<Setting> {
+    if let Some(url) = proxy_url.filter(|url| !url.is_empty()) {
+        return Some(Setting {
+            name: PROXY_URL,
+            url: url.to_owned(),
+        });
+    }
+    let names = match server.scheme_str() {
+        Some("http") => ["HTTP_PROXY", "http_proxy"],
+        _ => ["HTTPS_PROXY", "https_proxy"],
+    };
+    let mut set = names.into_iter();
+    let (name, url) = set.find_map(|name| Some((name, variable(name)?)))?;
+    let host = server.host().unwrap_or_default();
+    let no_proxy = variable("NO_PROXY").or_else(|| variable("no_proxy"));
+    if is_this_machine(host) || is_exempt(no_proxy.as_deref().unwrap_or_default(), server) {
+        return None;
+    }
+    Some(Setting { name, url })
+}
+
+fn variable(name: &str) -> Option<String> {
+    let value = var_os(name).filter(|value| !value.is_empty())?;
+    Some(value.to_string_lossy().into_owned())
+}
+
+/// As in Go, variables do not apply to it.
+fn is_this_machine(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let address: Option<IpAddr> = address.parse().ok();
+    host == "localhost" || address.is_some_and(|address| address.is_loopback())
+}
+
+/// Whether `NO_PROXY` contains the server.
+fn is_exempt(no_proxy: &str, server: &Uri) -> bool {
+    // Any proxy will do: the question is whether there is one.
+    let matcher = Matcher::builder().all("http://proxy").no(no_proxy).build();
+    no_proxy.split(',').any(|entry| entry.trim() == "*") || matcher.intercept(server).is_none()
+}
+
+/// A client that reaches the server through this proxy.
+pub fn client(config: &kube::Config, proxy: &Intercept) -> Result<kube::Client, kube::Error> {
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_connect_timeout(config.connect_timeout);
+    let mut tunnel = Tunnel::new(proxy.uri().clone(), http);
+    if let Some(credentials) = proxy.basic_auth() {
+        tunnel = tunnel.with_auth(credentials.clone());
+    }
+    let https = config.rustls_https_connector_with_connector(tunnel)?;
+    let client = legacy::Client::builder(TokioExecutor::new()).build(https);
+    let service = config.extra_headers_layer()?.layer(client);
+    let namespace = config.default_namespace.as_str();
+    let base = config.base_uri_layer();
+    Ok(match config.auth_layer()? {
+        Some(auth) => kube::Client::new(
+            base.layer(auth.layer(service.map_err(BoxError::from))),
+            namespace,
+        ),
+        None => kube::Client::new(base.layer(service), namespace),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_proxy_contains_names_domains_addresses_and_networks() {
+        let rows = [
+            ("", "https://api.example:6443", false),
+            ("api.example", "https://api.example:6443", true),
+            (".example, other", "https://api.example:6443", true),
+            ("example", "https://api.example:6443", true),
+            ("ample", "https://api.example:6443", false),
+            ("10.0.0.0/8", "https://10.1.2.3", true),
+            ("10.0.0.0/8,", "https://11.1.2.3", false),
+            ("*", "https://10.1.2.3", true),
+        ];
+        for (no_proxy, server, expected) in rows {
+            let server = Uri::from_static(server);
+            assert_eq!(
+                is_exempt(no_proxy, &server),
+                expected,
+                "{no_proxy} {server}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_cannot_be_used_is_named_without_its_password() {
+        let server = Uri::from_static("https://api.example:6443");
+        for url in [
+            "socks5://u:secret@p:1080",
+            "https://u:secret@p:3128",
+            "ftp://u:secret@p",
+            "::",
+        ] {
+            let failure = of(Some(url), &server).unwrap_err().to_string();
+            assert!(
+                failure.starts_with("proxy-url of the kubeconfig is "),
+                "{failure}"
+            );
+            assert!(!failure.contains("secret"), "{failure}");
+        }
+        let proxy = of(Some("proxy.example:3128"), &server).unwrap().unwrap();
+        assert_eq!(proxy.uri(), "http://proxy.example:3128/");
+    }
+}
