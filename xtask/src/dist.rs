@@ -48,7 +48,7 @@ const PROGRAMS: &[Program] = &[
     },
 ];
 
-const MAINTAINER: &str = "nodepulse maintainers <maintainers@nodepulse.dev>";
+const MAINTAINER: &str = "nodepulse maintainers";
 const HOMEPAGE: &str = "https://nodepulse.dev";
 const SUMMARY: &str = "Kubernetes node agent that learns from the kernel, by eBPF";
 const DESCRIPTION: &str = "\

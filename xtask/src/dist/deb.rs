@@ -93,7 +93,7 @@ fn description(text: &str) -> String {
 fn changelog_of_package(release: &Release) -> Result<String> {
     Ok(format!(
         "nodepulse ({}) stable; urgency=medium\n\n  \
-         * Release {}: see changelog.gz.\n\n -- {MAINTAINER}  {}\n",
+         * Release {}: see changelog.gz.\n\n -- {MAINTAINER} <>  {}\n",
         version(release),
         release.version,
         rfc2822(release.commit.epoch)?
