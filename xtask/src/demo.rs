@@ -65,3 +65,56 @@ fn build(repo: &Repo) -> Result<()> {
     }
     repo::run(&mut build)
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::{Cli, Task, repo};
+
+    /// The commands in the fenced blocks of a document, without their comments.
+    fn commands(document: &str) -> Vec<&str> {
+        let blocks = document.split("```sh\n").skip(1);
+        let blocks = blocks.filter_map(|rest| rest.split("```").next());
+        let lines = blocks.flat_map(str::lines);
+        let commands = lines.map(|line| line.split(" #").next().unwrap_or(line).trim());
+        commands.filter(|command| !command.is_empty()).collect()
+    }
+
+    /// `None`: another program.
+    fn task(command: &str) -> Option<Result<Task, clap::Error>> {
+        let words = command.strip_prefix("cargo xtask ")?.split_whitespace();
+        let parsed = Cli::try_parse_from(["cargo xtask"].into_iter().chain(words));
+        Some(parsed.map(|cli| cli.task))
+    }
+
+    /// `tests/tests/newcomer.rs` runs it, as this command does.
+    #[test]
+    fn the_first_command_of_the_readme_is_the_demo() {
+        let readme = std::fs::read_to_string(repo::root().join("README.md")).unwrap();
+        let first_screen = readme.split("\n## ").next().unwrap();
+        let commands = commands(first_screen);
+        assert!(commands.len() <= 3, "{commands:?}");
+        assert!(matches!(task(commands[0]), Some(Ok(Task::Demo(_)))));
+    }
+
+    #[test]
+    fn commands_of_the_documents_exist() {
+        let root = repo::root();
+        let mut paths = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+        let docs = std::fs::read_dir(root.join("docs")).unwrap();
+        paths.extend(docs.map(|entry| entry.unwrap().path()));
+        paths.retain(|path| path.extension().is_some_and(|end| end == "md"));
+        let mut checked = 0;
+        for path in paths {
+            let document = std::fs::read_to_string(&path).unwrap();
+            for command in commands(&document) {
+                if let Some(Err(err)) = task(command) {
+                    panic!("{}: {command}: {err}", path.display());
+                }
+                checked += usize::from(command.starts_with("cargo xtask "));
+            }
+        }
+        assert!(checked >= 10, "{checked}");
+    }
+}
