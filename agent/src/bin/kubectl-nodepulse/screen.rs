@@ -12,10 +12,11 @@ const TEXT_CHARS: usize = 2048;
 
 /// A text after `first`, in lines that fit. All but the first begin with `indent` spaces.
 pub fn wrapped(style: Style, text: &str, first: &str, indent: usize) -> String {
-    let mut out = first.to_owned();
     let width = style.prose().unwrap_or(usize::MAX);
-    terminal::wrap(&mut out, text, first.chars().count(), indent, width);
-    out
+    let mut lines = String::new();
+    terminal::wrap(&mut lines, text, first.chars().count(), indent, width);
+    // The first line may begin before the others.
+    format!("{first}{}", lines.trim_start_matches(' '))
 }
 
 /// External text that is safe to print in one line: control characters are escaped. A backslash is not,
@@ -41,4 +42,25 @@ pub fn print_error(failure: &Failure) {
 pub fn note(line: &str) {
     // Nothing can be reported if stderr is closed.
     drop(writeln!(io::stderr(), "{line}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_may_begin_before_the_others() {
+        let style = Style {
+            width: Some(40),
+            colors: false,
+        };
+        let text = "word ".repeat(12);
+        let expected = format!(
+            "- {}\n    {}\n",
+            "word ".repeat(7).trim(),
+            "word ".repeat(5).trim()
+        );
+        assert_eq!(wrapped(style, &text, "- ", 4), expected);
+        assert_eq!(wrapped(Style::PLAIN, "a", "- ", 4), "- a\n");
+    }
 }

@@ -42,6 +42,8 @@ impl Cell {
 pub struct Layout {
     widths: Vec<usize>,
     gap: &'static str,
+    /// Whether longer texts are cut. Otherwise they move the cells after them.
+    is_cut: bool,
 }
 
 impl Layout {
@@ -57,8 +59,13 @@ impl Layout {
                 *width = (*width).max(cell.text.chars().count());
             }
         }
+        let whole = |widths| Self {
+            widths,
+            gap: GAP,
+            is_cut: false,
+        };
         let Some(most) = style.width else {
-            return Self { widths, gap: GAP };
+            return whole(widths);
         };
         let total = |widths: &[usize], gap: &str| {
             let gaps = widths.len().saturating_sub(1).saturating_mul(gap.len());
@@ -67,7 +74,7 @@ impl Layout {
                 .fold(gaps, |sum, width| sum.saturating_add(*width))
         };
         if total(&widths, GAP) <= most {
-            return Self { widths, gap: GAP };
+            return whole(widths);
         }
         while total(&widths, NARROW_GAP) > most {
             let cut = widths.iter_mut().zip(columns);
@@ -81,6 +88,7 @@ impl Layout {
         Self {
             widths,
             gap: NARROW_GAP,
+            is_cut: true,
         }
     }
 
@@ -102,7 +110,11 @@ impl Layout {
             if n > 0 {
                 line.push_str(self.gap);
             }
-            let text = cut(&cell.text, *width);
+            let text = if self.is_cut {
+                cut(&cell.text, *width)
+            } else {
+                cell.text.clone()
+            };
             padding = width.saturating_sub(text.chars().count());
             line.push_str(&style.paint(cell.paint, &text));
         }
@@ -168,6 +180,10 @@ mod tests {
         }
         let text = render(&COLUMNS, &rows, of_width(None));
         assert!(text.contains(&"n".repeat(60)), "{text}");
+        // A row that is printed later, with --watch.
+        let layout = Layout::of(&COLUMNS, std::iter::empty(), of_width(Some(80)));
+        let later = layout.line(&rows[0], of_width(Some(80)));
+        assert!(later.contains(&"n".repeat(60)), "{later}");
     }
 
     #[test]
