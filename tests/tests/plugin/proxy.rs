@@ -36,7 +36,7 @@ async fn proxy(server: String) -> (String, mpsc::UnboundedReceiver<String>) {
 }
 
 impl Cluster {
-    /// The kubeconfig with this line in its cluster, and this server in place of its own.
+    /// The kubeconfig with this line in its cluster, and another address of the server.
     fn kubeconfig_with(&self, name: &str, line: &str, server: &str) -> PathBuf {
         let text = fs::read_to_string(self.kubeconfig()).unwrap();
         let url = self.api.url();
@@ -69,6 +69,9 @@ async fn the_proxy_of_the_kubeconfig_and_of_the_environment_is_used() {
         "{head}"
     );
     assert!(head.contains("amFuZTpwQHNz"), "{head}");
+
+    // Of other requests of that call, which has ended.
+    while requests.try_recv().is_ok() {}
 
     let name = "\n    tls-server-name: localhost";
     let remote = cluster.kubeconfig_with("remote", name, "https://api.example:6443");

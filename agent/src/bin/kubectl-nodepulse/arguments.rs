@@ -81,7 +81,7 @@ pub struct FleetOptions {
     /// Print changes until interrupted
     #[arg(short, long, conflicts_with_all = ["node", "output"])]
     pub watch: bool,
-    /// Output format: json, or wide with each agent's tier
+    /// Output format: json, or wide (with tiers)
     #[arg(
         short,
         long,

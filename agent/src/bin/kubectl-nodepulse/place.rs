@@ -120,7 +120,7 @@ impl Place {
             path.push_str(name);
         }
         if let Some((port, served)) = self.served {
-            path.push_str(&format!(":{port}/proxy{served}"));
+            path.extend([":", &port.to_string(), "/proxy", served]);
         }
         let query = query.iter().filter(|(_, value)| !value.is_empty());
         for (n, (key, value)) in query.enumerate() {

@@ -94,7 +94,7 @@ impl Tier {
 pub struct Tiers(HashMap<String, Tier>);
 
 impl Tiers {
-    /// Asks the agents that run, some at a time. What is not known is noted on standard error.
+    /// Asks the agents that run, some at a time. What is not known is reported on standard error.
     pub async fn of(cluster: &Cluster, pods: &AgentPods) -> Self {
         let mut tiers = HashMap::new();
         let (mut failed, mut first) = (0_usize, None);

@@ -38,11 +38,11 @@ pub async fn follow(
         layout,
         style,
     };
-    let mut watches = watched.replace(cluster, options, read, Output::Quiet)?;
+    let mut open = watched.replace(cluster, options, read, Output::Quiet)?;
     let mut recheck = interval(RECHECK);
     recheck.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let (nodes, pods) = &mut watches;
+        let (nodes, pods) = &mut open;
         let followed = async {
             nodes.open(cluster).await?;
             if let Some(watch) = pods {
@@ -66,7 +66,7 @@ pub async fn follow(
             Err(Failure::Expired { .. }) => {
                 sleep(PAUSE).await;
                 let read = Read::all(cluster, options).await?;
-                watches = watched.replace(cluster, options, read, Output::Printed)?;
+                open = watched.replace(cluster, options, read, Output::Printed)?;
             }
             followed => followed?,
         }
@@ -270,17 +270,10 @@ impl Watched {
     }
 
     fn put(&mut self, health: NodeHealth) {
-        match self.nodes.get_mut(&health.name) {
-            Some(shown) => shown.health = health,
-            None => {
-                let name = health.name.clone();
-                let shown = Shown {
-                    health,
-                    printed: None,
-                };
-                self.nodes.insert(name, shown);
-            }
-        }
+        let printed = self.nodes.remove(&health.name);
+        let printed = printed.and_then(|shown| shown.printed);
+        self.nodes
+            .insert(health.name.clone(), Shown { health, printed });
     }
 
     fn print_all(&mut self) -> Result<(), Failure> {
