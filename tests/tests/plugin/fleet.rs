@@ -224,7 +224,10 @@ async fn the_tier_is_asked_of_each_agent_if_the_user_may() {
     }
     cluster.api.put_object(serving_pod("worker-1", port));
     cluster.api.put_object(agent_pod("worker-2", &running()));
-    let printed = run(&["-o", "wide"], &cluster.kubeconfig(), &[]).await;
+    let kubeconfig = cluster.kubeconfig();
+    // It would be run for `explain`.
+    let no_kubectl = [("PATH", "/absent")];
+    let printed = run(&["-o", "wide"], &kubeconfig, &[]).await;
     assert_eq!(printed.code, Some(0));
     let text = &printed.stdout;
     assert_eq!(row(text, "NODE")[4..6], ["TIER", "VERSION"]);
@@ -234,7 +237,7 @@ async fn the_tier_is_asked_of_each_agent_if_the_user_may() {
                 does not report its tier: it serves no metrics";
     assert!(printed.stderr.starts_with(note), "{}", printed.stderr);
     assert!(!cluster.run(&[]).await.good().contains("TIER"));
-    let text = cluster.run(&["worker-1"]).await.good();
+    let text = run(&["worker-1"], &kubeconfig, &no_kubectl).await.good();
     assert!(
         text.contains("Tier:      files (files only, no eBPF programs)\n"),
         "{text}"
@@ -248,7 +251,7 @@ async fn the_tier_is_asked_of_each_agent_if_the_user_may() {
                 nodepulse; grant it with the rule";
     assert!(printed.stderr.starts_with(note), "{}", printed.stderr);
     assert_eq!(printed.stderr.lines().count(), 1, "{}", printed.stderr);
-    let text = run(&["worker-1"], &reader, &[]).await.good();
+    let text = run(&["worker-1"], &reader, &no_kubectl).await.good();
     assert!(
         text.contains("Tier:      unknown: user \"reader\""),
         "{text}"
@@ -256,7 +259,7 @@ async fn the_tier_is_asked_of_each_agent_if_the_user_may() {
 
     agent.kill();
     agent.ends(SOON).await;
-    let text = cluster.run(&["worker-1"]).await.good();
+    let text = run(&["worker-1"], &kubeconfig, &no_kubectl).await.good();
     assert!(
         text.contains("Tier:      unknown: cannot get pods/proxy: 503"),
         "{text}"
