@@ -16,6 +16,7 @@ mod cluster;
 mod host;
 mod kernel;
 mod report;
+mod without_kubelet;
 
 use report::Verdict;
 
@@ -28,6 +29,7 @@ pub const USED: &[&KeySpec] = &[
     &key::kubeconfig.spec,
     &key::node_name.spec,
     &key::register_node.spec,
+    &key::register_with_taints.spec,
     &key::allow_ready_without_runtime.spec,
     &key::eviction_hard.spec,
     &key::system_reserved.spec,
@@ -59,6 +61,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let mut items = kernel::items(&config);
     items.extend(host::items(&config));
     items.push(runtime.block_on(host::imagefs(&config)));
+    items.extend(without_kubelet::items(&config));
     let of_cluster = runtime.block_on(cluster::items(&config));
     // A file system that does not answer must not delay the output.
     runtime.shutdown_background();
