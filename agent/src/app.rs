@@ -275,6 +275,9 @@ impl App {
         if let Report::Synced { node, .. } = &report {
             self.ledger.record_on_node(node);
         }
+        if let Report::ApiServer { release, .. } = &report {
+            self.facts.api_server = *release;
+        }
         if let Report::Registered { stored, .. } = &report {
             self.ledger.record_stored(stored);
             let conditions = stored.conditions.iter();

@@ -158,8 +158,8 @@ pub struct Config {
     pub frequent_oom: FrequentOom,
     /// `oom.earlyWarning`: whether a container that will soon be killed at its limit has an Event.
     pub early_warning: bool,
-    /// `v<kubernetesVersion>+nodepulse.<version>`.
-    pub kubelet_version: String,
+    /// `kubernetesVersion`, with a leading `v`.
+    pub kubernetes_version: Option<String>,
     /// `allowReadyWithoutRuntime`.
     pub runtime: Runtime,
     /// `kernel.tier`.

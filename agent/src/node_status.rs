@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use self::nodepulse_condition::NodepulseCondition;
+use self::release::Release;
 use self::setters::go_runtime;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,7 @@ use crate::units::quantity::Quantity;
 pub mod capacity;
 pub mod ledger;
 pub mod nodepulse_condition;
+pub mod release;
 pub mod report;
 pub mod setters;
 pub mod stamp;
@@ -307,8 +309,10 @@ pub struct Facts {
     pub volumes: Option<Vec<String>>,
     /// `maxPods`, `podsPerCore` and the reservations.
     pub allocation: Allocation,
-    /// `kubeletVersion`, a semantic version with a leading `v`.
-    pub kubelet_version: String,
+    /// `kubernetesVersion`, a semantic version with a leading `v`; `None`: as the API server permits.
+    pub kubernetes_version: Option<String>,
+    /// The release of the API server; `None` while it is unknown.
+    pub api_server: Option<Release>,
     /// The state of the container runtime.
     pub runtime: Runtime,
     /// `daemonEndpoints.kubeletEndpoint.Port`.

@@ -22,6 +22,7 @@ use crate::clock::{BootNanos, Clock, Stamp};
 use crate::config::Config;
 use crate::kube_event::{Amendment, Draft, KillOutcomes};
 use crate::node_status::ledger::{Computed, Update};
+use crate::node_status::release::Release;
 use crate::node_status::{Condition, StoredNode};
 use crate::reading::{Ground, Resource};
 use crate::tasks::Tasks;
@@ -81,6 +82,13 @@ struct SyncRequest {
 pub enum Report {
     /// Another agent renews the Node's Lease. Nothing was written.
     OtherHolder(LeaseHolder),
+    /// The API server's release, before the Node is registered; `None` if it has no known form.
+    ApiServer {
+        /// From its version.
+        release: Option<Release>,
+        /// Sent when the status has been computed again.
+        acknowledged: oneshot::Sender<()>,
+    },
     /// The Node exists. Nothing is sent before the loop has acknowledged that.
     Registered {
         /// As stored.
@@ -121,6 +129,7 @@ impl Report {
             } => Some(node),
             Self::Synced { .. }
             | Self::OtherHolder(_)
+            | Self::ApiServer { .. }
             | Self::Tainted(_)
             | Self::Lease(_)
             | Self::Event(_) => None,
@@ -291,13 +300,12 @@ impl Reporting {
     /// Applies the result of a request.
     pub fn apply_report(&mut self, report: Report, now: BootNanos) {
         match report {
+            Report::ApiServer { acknowledged, .. } => acknowledge(acknowledged),
             Report::Registered {
                 stored,
                 acknowledged,
             } => {
-                if acknowledged.send(()).is_err() {
-                    debug!("the status writer has ended");
-                }
+                acknowledge(acknowledged);
                 self.renewals.registered(stored.uid.clone(), now);
             }
             // The loop ends with it.
@@ -413,5 +421,12 @@ pub async fn next(reporting: Option<&mut Reporting>) -> Report {
         Some(report) => report,
         // Without a sender all tasks have ended, which is reported separately.
         None => std::future::pending().await,
+    }
+}
+
+/// Lets the task that sent a report continue.
+fn acknowledge(task: oneshot::Sender<()>) {
+    if task.send(()).is_err() {
+        debug!("the status writer has ended");
     }
 }

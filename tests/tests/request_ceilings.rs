@@ -27,7 +27,8 @@ use serde_json::json;
 
 /// At most so many requests of each kind in ten minutes, whatever the server answers: the table in
 /// OVERHEAD.md.
-const CEILINGS: [(&str, usize); 9] = [
+const CEILINGS: [(&str, usize); 10] = [
+    ("reads of the version", 110),
     ("creates of the Node", 110),
     ("reads of the Node", 450),
     ("status patches", 400),
@@ -56,6 +57,7 @@ fn kind(request: &Recorded) -> &'static str {
         _ if path.ends_with("/events") || path.contains("/events/") => "Events",
         "GET" if path == NODES && watches => "watches of the Node",
         "GET" if path == "/api/v1/pods" && watches => "watches of pods",
+        "GET" if path == "/version" => "reads of the version",
         "GET" if path.contains("/pods/") => "reads of pods",
         "GET" if path.starts_with(NODES) => "reads of the Node",
         "POST" if path == NODES => "creates of the Node",
@@ -108,6 +110,7 @@ fn cases(mode: Mode, effect: &Effect) -> Vec<Case> {
     let kinds: &[(Option<&'static str>, &'static str)] = match mode {
         Mode::Node => &[
             (None, "*"),
+            (Some("reads of the version"), "*"),
             (Some("creates of the Node"), "*"),
             (Some("reads of the Node"), "*"),
             (Some("status patches"), "*"),

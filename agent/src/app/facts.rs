@@ -31,7 +31,8 @@ pub(super) fn gather(
         ephemeral_storage: None,
         volumes: None,
         allocation: config.allocation.clone(),
-        kubelet_version: config.kubelet_version.clone(),
+        kubernetes_version: config.kubernetes_version.clone(),
+        api_server: None,
         runtime: config.runtime,
         kubelet_port: config.kubelet_port,
         shutdown: Shutdown::NotAnnounced,
@@ -54,7 +55,9 @@ pub(super) fn gather(
 pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.node_ips.clone_from(&config.node_ips);
     facts.allocation = config.allocation.clone();
-    facts.kubelet_version.clone_from(&config.kubelet_version);
+    facts
+        .kubernetes_version
+        .clone_from(&config.kubernetes_version);
     facts.runtime = config.runtime;
     facts.kubelet_port = config.kubelet_port;
     facts.companion.checks.clone_from(&config.conditions);

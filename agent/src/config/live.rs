@@ -64,7 +64,7 @@ fields! {
         disk_io_slow_for, disk_io_min_stall, disk_io_stalled_after
     ],
     kubelet_port: [port],
-    kubelet_version: [kubernetes_version],
+    kubernetes_version: [kubernetes_version],
     runtime: [allow_ready_without_runtime, runtime_endpoint],
     conditions: [conditions],
     oom_node_events: [oom_node_events],

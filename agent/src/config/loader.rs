@@ -83,7 +83,7 @@ impl Loader<'_> {
             oom_node_events: keys.value(&key::oom_node_events)?,
             early_warning: keys.value(&key::oom_early_warning)?,
             frequent_oom: self.frequent_oom()?,
-            kubelet_version: self.kubelet_version()?,
+            kubernetes_version: self.0.value(&key::kubernetes_version)?,
             runtime: self.runtime()?,
             tier: keys.value(&key::kernel_tier)?,
             probes: keys.list(&key::kernel_probes)?.into_iter().collect(),
@@ -256,11 +256,6 @@ impl Loader<'_> {
         } else {
             Runtime::Missing
         })
-    }
-
-    fn kubelet_version(&self) -> Result<String, ConfigError> {
-        let level = self.0.value(&key::kubernetes_version)?;
-        Ok(format!("{level}+nodepulse.{}", env!("CARGO_PKG_VERSION")))
     }
 
     fn per_pod_metrics(&self) -> Result<PerPodMetrics, ConfigError> {

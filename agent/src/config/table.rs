@@ -363,9 +363,11 @@ keys! {
         .details("Sets `attachable-volumes-csi-…` of capacity and allocatable; current schedulers read \
                   the `CSINode` instead.")
         .example("{disk.csi.example.com: 16}").live();
-    kubernetes_version: String = Type::text(STRING, "version", r"^v?[0-9]+\.[0-9]+\.[0-9]+$", checks::version)
+    kubernetes_version: Option<String> = Type::text(STRING, "version", r"^v?[0-9]+\.[0-9]+\.[0-9]+$", checks::version)
         .key("kubernetesVersion", "First part of `kubeletVersion`")
-        .default("v1.33.0", "the release whose node status behaviour nodepulse implements").live();
+        .details("If it is not set: v1.36.0, or the release of an older API server, because a kubelet \
+                  may not be newer than that.")
+        .example("v1.35.0").live();
     system_reserved: Quantity = QUANTITY
         .map(RESERVED, "systemReserved", "Resources reserved for the system, subtracted from allocatable")
         .details("`pid` is accepted without effect. Node mode does not start if more processors or \

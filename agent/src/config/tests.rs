@@ -150,11 +150,7 @@ fn without_settings_the_defaults_apply() {
     assert_eq!(config.psi, stalls);
     assert_eq!(config.oom_node_events, OomNodeEvents::Auto);
     assert_eq!(config.per_pod_metrics, PerPodMetrics::Off);
-    let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(
-        config.kubelet_version,
-        format!("v1.33.0+nodepulse.{version}")
-    );
+    assert_eq!(config.kubernetes_version, None);
     assert_eq!(config.tier, Tier::Auto);
     assert_eq!(config.probes.len(), 4);
     assert!(file("kernel: {probes: []}").probes.is_empty());
@@ -306,7 +302,7 @@ fn every_key_of_the_file_is_parsed() {
         stalled_after: Duration::from_secs(2),
     };
     assert_eq!(config.disk_io, disk_io);
-    assert!(config.kubelet_version.starts_with("v1.34.2+nodepulse."));
+    assert_eq!(config.kubernetes_version.as_deref(), Some("v1.34.2"));
     assert_eq!(config.tier, Tier::Files);
     assert_eq!(config.probes, [ProbeGroup::Oom, ProbeGroup::Disks].into());
     assert_eq!(config.event_queue, 50);

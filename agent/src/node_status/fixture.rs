@@ -116,7 +116,8 @@ pub fn facts() -> Facts {
             memory_threshold: Some(ThresholdValue::Quantity(100 << 20)),
             nodefs_threshold: None,
         },
-        kubelet_version: "v1.36.1+nodepulse.0.1.0".to_owned(),
+        kubernetes_version: Some("v1.36.1".to_owned()),
+        api_server: None,
         runtime: Runtime::NotNeeded,
         kubelet_port: None,
         pressures: Resource::ALL

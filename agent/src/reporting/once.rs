@@ -63,6 +63,7 @@ impl Once {
             // There is no Lease before the Node exists; the next cycle creates it.
             Report::Lease(Ok(Cycle::NoNode))
             | Report::OtherHolder(_)
+            | Report::ApiServer { .. }
             | Report::Registered { .. }
             | Report::Event(_) => {}
             Report::Tainted(TaintOutcome { failed, .. }) => {

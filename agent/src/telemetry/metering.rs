@@ -349,7 +349,8 @@ impl Metering {
                 }
             }
             Report::Tainted(tainted) => self.tainted(tainted),
-            Report::Registered { .. }
+            Report::ApiServer { .. }
+            | Report::Registered { .. }
             | Report::OtherHolder(_)
             | Report::Synced {
                 outcome: Err(_), ..

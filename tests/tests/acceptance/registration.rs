@@ -76,6 +76,9 @@ async fn a001_one_node_is_created_by_its_name() {
     assert_eq!(lines(&view.creates()), "POST 201");
     let body = view.creates()[0].body.clone().unwrap();
     assert_eq!(body["metadata"]["name"], "worker-1");
+    // The server's release, which is older than the newest that nodepulse reports.
+    let version = concat!("v1.33.0+nodepulse.", env!("CARGO_PKG_VERSION"));
+    assert_eq!(body["status"]["nodeInfo"]["kubeletVersion"], version);
 }
 
 /// The new Node has the labels of host name, system and architecture in Go's names, stable and beta.

@@ -414,7 +414,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ("nodeIP: '1.1.1.1,::1,2.2.2.2'", &["more than two"]),
     (
         "kubernetesVersion: '1.33'",
-        &["kubernetesVersion", r#""1.33""#, "v1.33.0"],
+        &["kubernetesVersion", r#""1.33""#, "v1.35.0"],
     ),
     ("kubernetesVersion: v1.33.0+x", &["three numbers"]),
     (

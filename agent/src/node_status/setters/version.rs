@@ -1,7 +1,8 @@
 //! `nodeInfo`: versions of kernel, operating system and agent.
 
 use super::{Context, SetterError};
-use crate::node_status::{NodeStatus, Runtime};
+use crate::node_status::release::Release;
+use crate::node_status::{Facts, NodeStatus, Runtime};
 
 /// Writes the versions.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
@@ -10,11 +11,24 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     info.kernel_version
         .clone_from(&facts.machine.kernel_version);
     info.os_image.clone_from(&facts.machine.os_image);
-    info.kubelet_version.clone_from(&facts.kubelet_version);
+    info.kubelet_version = kubelet_version(facts);
     info.container_runtime_version = match facts.runtime {
         Runtime::Missing | Runtime::NotNeeded => String::new(),
     };
     Ok(())
+}
+
+/// Build metadata marks the Node as nodepulse's.
+fn kubelet_version(facts: &Facts) -> String {
+    const NODEPULSE: &str = env!("CARGO_PKG_VERSION");
+
+    match &facts.kubernetes_version {
+        Some(configured) => format!("{configured}+nodepulse.{NODEPULSE}"),
+        None => format!(
+            "{}+nodepulse.{NODEPULSE}",
+            Release::reported_to(facts.api_server)
+        ),
+    }
 }
 
 #[cfg(test)]
