@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_duration_is_longer_than_0_and_has_a_unit() {
-        assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse_duration("1h30m"), Ok(Duration::from_mins(90)));
         for wrong in ["", "1", "1d", "-1h", "0s"] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }

@@ -183,7 +183,7 @@ fn another_kill_is_another_event() {
         (
             "for another process",
             but(of_group(101, 2), |of| {
-                of.trigger = Some("process 8 (b)".to_owned())
+                of.trigger = Some("process 8 (b)".to_owned());
             }),
             1,
         ),
@@ -195,7 +195,7 @@ fn another_kill_is_another_event() {
         (
             "of one process",
             but(of_group(101, 2), |of| {
-                of.consequence = Some(Consequence::ChildProcess)
+                of.consequence = Some(Consequence::ChildProcess);
             }),
             1,
         ),
