@@ -64,7 +64,8 @@ impl Once {
             Report::Lease(Ok(Cycle::NoNode))
             | Report::OtherHolder(_)
             | Report::Registered { .. }
-            | Report::Event(_) => {}
+            | Report::Event(_)
+            | Report::Certificate(_) => {}
             Report::Tainted(TaintOutcome { failed, .. }) => {
                 self.taints = match failed {
                     None => Progress::Done,
