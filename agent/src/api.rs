@@ -37,6 +37,7 @@ pub mod presence;
 pub mod recorder;
 pub mod register;
 mod renewal;
+pub mod signing_requests;
 pub mod stale;
 pub mod status;
 pub mod taints;
@@ -77,6 +78,8 @@ struct Shared {
     dry_run: Option<DryRun>,
     /// The task that sees a failure first replaces the connection; all tasks read the newest value.
     current: watch::Sender<Generation>,
+    /// Whether there are credentials. Until then, no request is sent.
+    available: watch::Sender<bool>,
 }
 
 impl fmt::Debug for Client {
@@ -115,6 +118,7 @@ impl Client {
             deadline,
             dry_run: None,
             current: watch::Sender::new(first),
+            available: watch::Sender::new(true),
         })))
     }
 
@@ -137,13 +141,39 @@ impl Client {
             deadline,
             dry_run: Some(DryRun::new(reads, log)),
             current: watch::Sender::new(shared.current.borrow().clone()),
+            available: watch::Sender::new(true),
         })))
     }
 
+    /// A client for credentials that do not exist yet: requests wait until [`Client::use_stored`] has
+    /// read them from `source`. Must be called in a runtime.
+    pub fn awaiting(
+        source: credentials::CredentialSource<'_>,
+        deadline: Duration,
+    ) -> Result<Self, ApiError> {
+        let (nowhere, silent) = no_server();
+        let access = Credentials::fixed(nowhere, silent);
+        let client = Self::with(access, Some(Renewal::of(source)), deadline)?;
+        client.0.available.send_replace(false);
+        Ok(client)
+    }
+
+    /// Makes requests wait until [`Client::use_stored`] is called, for a simulation.
+    #[must_use]
+    pub fn without_credentials(self) -> Self {
+        self.0.available.send_replace(false);
+        self
+    }
+
+    /// Waits until there are credentials.
+    pub(super) async fn available(&self) {
+        let mut available = self.0.available.subscribe();
+        // The sender lives as long as the client.
+        drop(available.wait_for(|available| *available).await);
+    }
+
     fn without_a_cluster(deadline: Duration) -> Result<Self, ApiError> {
-        let nowhere = kube::Config::new(http::Uri::from_static("http://nowhere.invalid"));
-        // A connection that never opens, so nothing is retried.
-        let silent = transport::in_memory(std::future::pending::<std::io::Result<DuplexStream>>);
+        let (nowhere, silent) = no_server();
         Self::new(nowhere, silent, deadline)
     }
 
@@ -266,6 +296,7 @@ impl Client {
         endpoint: &Endpoint,
         payload: Payload<'_>,
     ) -> Result<Value, ApiError> {
+        self.available().await;
         if self.access().is_expiring() {
             self.renew_ahead();
         }
@@ -368,6 +399,13 @@ impl Client {
             }
         });
     }
+}
+
+/// A server whose connection never opens, so that nothing is retried.
+fn no_server() -> (kube::Config, Connector) {
+    let nowhere = kube::Config::new(http::Uri::from_static("http://nowhere.invalid"));
+    let silent = transport::in_memory(std::future::pending::<std::io::Result<DuplexStream>>);
+    (nowhere, silent)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

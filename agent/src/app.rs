@@ -31,7 +31,7 @@ use crate::subjects::{
     Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, StateInput, records,
 };
 use crate::tasks::Tasks;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{self, Telemetry};
 
 mod builder;
 mod error;
@@ -44,8 +44,8 @@ mod start;
 mod wakeup;
 
 pub use crate::queries::read_config::ReadConfig;
-pub use builder::{Agent, KernelSource, RunMode};
-pub use error::AppError;
+pub use builder::{Agent, CertificateSetup, KernelSource, RunMode};
+pub use error::{AppError, CertificateEnd};
 pub use reload::{Reloads, SetLogging};
 
 use error::{no_kubelet, ring_ended};
@@ -88,6 +88,9 @@ impl App {
             if let Some(outcome) = self.once_outcome() {
                 return outcome;
             }
+            self.reporting
+                .as_ref()
+                .map_or(Ok(()), Reporting::certificate)?;
             let due = self.due();
             let wakeup = tokio::select! {
                 // Kernel events last: a flood of them must delay neither the lease nor reports.
@@ -260,7 +263,7 @@ impl App {
             self.sync(Why::Tick, now);
         }
         if let Some(reporting) = &mut self.reporting {
-            reporting.on_time(now.boot);
+            reporting.on_time(now);
         }
     }
 
@@ -290,7 +293,7 @@ impl App {
         }
         self.publish(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.apply_report(report, now.boot);
+            reporting.apply_report(report, now);
         }
         // The machine may shut down once no status write is in progress.
         let syncing = self.reporting.as_ref().is_some_and(Reporting::is_syncing);
@@ -342,7 +345,7 @@ impl App {
             return;
         };
         if reporting.publish(self.ledger.computed()) {
-            log_failed(&self.ledger);
+            telemetry::log_failed(&self.ledger);
         }
         reporting.changed(&update, now.boot);
     }
@@ -382,6 +385,7 @@ impl App {
         let metering = &self.telemetry.metering;
         if let Some(reporting) = &self.reporting {
             metering.events(&reporting.events());
+            metering.certificate(reporting.certificate_expires());
         }
         let disks = &self.subjects.disks;
         let figures = self.queries.probes.figures(disks.devices());
@@ -429,7 +433,7 @@ impl App {
         self.telemetry.metering.record_config(refused, now);
         let result = reload::logged(read).map_or("refused", |new| {
             let changes = reload::apply(self, *new, now);
-            reload::log_changes(&changes)
+            telemetry::log_changes(&changes)
         });
         self.telemetry.metering.record_reload(result);
         let again = self.service.reloaded();
@@ -480,12 +484,5 @@ impl Agent {
         let mut inputs = KernelInputs::none(agent.kernel.support());
         let app = start::app(agent, Persistence::None, &mut inputs).await;
         app.ledger.status(clock.now())
-    }
-}
-
-fn log_failed(ledger: &Ledger) {
-    for (setter, err) in ledger.failed() {
-        let err = err as &dyn std::error::Error;
-        debug!(setter, err, "setter failed");
     }
 }

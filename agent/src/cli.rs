@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
+mod certificate;
 pub mod check;
 pub mod cleanup;
 mod client;

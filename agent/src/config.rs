@@ -88,6 +88,17 @@ pub struct DiskIo {
     pub stalled_after: Duration,
 }
 
+/// How node mode requests its client certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateConfig {
+    /// `bootstrapKubeconfig`: who may request the first one.
+    pub bootstrap: PathBuf,
+    /// `kubeconfig`, which is written if it is missing.
+    pub kubeconfig: PathBuf,
+    /// `certDir`: where it is stored.
+    pub directory: PathBuf,
+}
+
 /// `psi`: pressure stall information.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PsiConfig {
@@ -106,6 +117,8 @@ pub struct Config {
     pub node_name: String,
     /// `kubeconfig`. `None`: in-cluster credentials, or no API server.
     pub kubeconfig: Option<PathBuf>,
+    /// How the client certificate is requested; `None`: it is not.
+    pub certificate: Option<CertificateConfig>,
     /// `hostRoot`: the directory at which the node's `/` is mounted.
     pub host_root: PathBuf,
     /// `rootDirectory` on the node; its file system is nodefs.

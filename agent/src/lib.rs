@@ -37,9 +37,13 @@ pub mod host;
 
 pub mod state;
 
+pub mod certificate_store;
+
 pub mod logind;
 
 // Pure rooms that decide.
+pub mod client_certificate;
+
 pub mod record;
 
 pub mod pods;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -18,7 +18,8 @@ use crate::api::recorder::{Delivered, EventCounts, EventSink};
 use crate::api::status::Sent;
 use crate::api::taints::TaintOutcome;
 use crate::api::{ApiError, Client, Disposition};
-use crate::clock::{BootNanos, Clock, Stamp};
+use crate::client_certificate::life;
+use crate::clock::{BootNanos, Clock, Now, Stamp};
 use crate::config::Config;
 use crate::kube_event::{Amendment, Draft, KillOutcomes};
 use crate::node_status::ledger::{Computed, Update};
@@ -27,6 +28,7 @@ use crate::node_status::{Condition, StoredNode};
 use crate::reading::{Ground, Resource};
 use crate::tasks::Tasks;
 
+pub mod certificate;
 mod companion;
 mod event_details;
 mod node_writer;
@@ -36,6 +38,7 @@ mod start;
 mod syncs;
 mod writer;
 
+use certificate::{CertificateEnd, CertificateKeeper, CertificateSetup};
 use event_details::{DetailsReader, EventDetails};
 use renewals::Renewals;
 use start::log_event;
@@ -115,6 +118,8 @@ pub enum Report {
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
     Event(Delivered),
+    /// An operation on the node's certificate has ended, or its file may have changed.
+    Certificate(life::Input),
 }
 
 impl Report {
@@ -132,7 +137,8 @@ impl Report {
             | Self::ApiServer { .. }
             | Self::Tainted(_)
             | Self::Lease(_)
-            | Self::Event(_) => None,
+            | Self::Event(_)
+            | Self::Certificate(_) => None,
         }
     }
 }
@@ -152,11 +158,22 @@ struct Channels {
     reports: mpsc::Sender<Report>,
 }
 
+/// The client of the API server, and how its certificate is requested, if it is.
+#[derive(Debug)]
+pub struct ApiAccess {
+    /// The client.
+    pub client: Client,
+    /// `None` if its credentials are given.
+    pub certificate: Option<CertificateSetup>,
+}
+
 /// The loop's side.
 pub struct Reporting {
     computed: watch::Sender<Arc<Computed>>,
     syncs: Syncs,
     renewals: Renewals,
+    /// `None` if the agent does not request its certificate.
+    certificate: Option<CertificateKeeper>,
     reports: mpsc::Receiver<Report>,
     events: EventSink,
     details: EventDetails,
@@ -176,11 +193,15 @@ impl Reporting {
     #[must_use]
     pub fn start(
         config: &Config,
-        client: Client,
+        access: ApiAccess,
         clock: Clock,
         computed: Arc<Computed>,
         tasks: &mut Tasks,
     ) -> Self {
+        let ApiAccess {
+            client,
+            certificate,
+        } = access;
         let now = clock.now().boot;
         let (computed, computed_seen) = watch::channel(computed);
         let (syncs, sync_requests) = mpsc::channel(1);
@@ -194,12 +215,17 @@ impl Reporting {
             leases: lease_requests,
             reports: send_reports,
         };
+        let certificate = certificate.map(|setup| {
+            let reports = channels.reports.clone();
+            CertificateKeeper::start(setup, client.clone(), clock, reports, tasks)
+        });
         let jitter = client.jitter();
         let (events, recorder) = start::start(config, client, clock, channels, tasks);
         Self {
             computed,
             syncs: Syncs::new(syncs),
             renewals: Renewals::new(config, leases, now),
+            certificate,
             reports,
             events,
             details,
@@ -223,7 +249,8 @@ impl Reporting {
     /// The next moment at which a request is due.
     pub fn due(&self) -> BootNanos {
         let (syncs, renewals) = (&self.syncs, &self.renewals);
-        let due = [syncs.due(), syncs.urgent_due(), renewals.due()];
+        let certificate = self.certificate.as_ref().and_then(CertificateKeeper::due);
+        let due = [syncs.due(), syncs.urgent_due(), renewals.due(), certificate];
         due.into_iter().flatten().min().unwrap_or(NEVER)
     }
 
@@ -233,9 +260,23 @@ impl Reporting {
     }
 
     /// Requests what is due except the regular sync.
-    pub fn on_time(&mut self, now: BootNanos) {
-        self.renewals.on_time(now);
-        self.syncs.send_urgent(now);
+    pub fn on_time(&mut self, now: Now) {
+        self.renewals.on_time(now.boot);
+        self.syncs.send_urgent(now.boot);
+        if let Some(certificate) = &mut self.certificate {
+            certificate.on(life::Input::Time, now);
+        }
+    }
+
+    /// When the certificate expires that the agent has requested.
+    pub fn certificate_expires(&self) -> Option<SystemTime> {
+        self.certificate.as_ref()?.expires()
+    }
+
+    /// An error if the agent has to end: it has no valid certificate, and cannot request one.
+    pub fn certificate(&self) -> Result<(), CertificateEnd> {
+        let end = self.certificate.as_ref().and_then(CertificateKeeper::end);
+        end.map_or(Ok(()), Err)
     }
 
     /// Sets the cause of a change of `resource`. The oldest cause that was not reported yet counts.
@@ -298,9 +339,15 @@ impl Reporting {
     }
 
     /// Applies the result of a request.
-    pub fn apply_report(&mut self, report: Report, now: BootNanos) {
+    pub fn apply_report(&mut self, report: Report, at: Now) {
+        let now = at.boot;
         match report {
             Report::ApiServer { acknowledged, .. } => acknowledge(acknowledged),
+            Report::Certificate(input) => {
+                if let Some(certificate) = &mut self.certificate {
+                    certificate.on(input, at);
+                }
+            }
             Report::Registered {
                 stored,
                 acknowledged,
@@ -387,11 +434,12 @@ impl Reporting {
             renewals,
             reports,
             details,
+            certificate,
             ..
         } = self;
         // The status writer records Events too, and may wait for an answer.
         events.leave();
-        drop((syncs, renewals, reports, details));
+        drop((syncs, renewals, reports, details, certificate));
         let recorded = async {
             while !recorder.is_finished() {
                 tasks.ended().await;

@@ -2,10 +2,12 @@
 
 #![forbid(unsafe_code)]
 
-use tracing::warn;
+use tracing::{debug, info, warn};
 
 use crate::clock::Now;
+use crate::config::ConfigChanges;
 use crate::explain::Journal;
+use crate::node_status::ledger::Ledger;
 use crate::pressure::Policy;
 use crate::record::{Received, Record};
 use crate::subjects::{Decision, StallDecision};
@@ -56,5 +58,30 @@ impl Telemetry {
             decision => self.metering.record_decision(decision),
         }
         decisions::log(decision);
+    }
+}
+
+/// Logs the setters of the status that failed.
+pub fn log_failed(ledger: &Ledger) {
+    for (setter, err) in ledger.failed() {
+        let err = err as &dyn std::error::Error;
+        debug!(setter, err, "setter failed");
+    }
+}
+
+/// Logs what a reload changed. Returns its result for metrics.
+pub fn log_changes(changes: &ConfigChanges) -> &'static str {
+    let ConfigChanges {
+        applied,
+        pending_restart,
+    } = changes;
+    info!(changed = %applied.join(", "), "configuration read again");
+    if !pending_restart.is_empty() {
+        warn!(keys = %pending_restart.join(","), "needs restart");
+        "needs_restart"
+    } else if applied.is_empty() {
+        "unchanged"
+    } else {
+        "applied"
     }
 }

@@ -14,7 +14,7 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -38,6 +38,7 @@ mod query;
 mod read;
 mod record;
 mod resource;
+mod signer;
 mod stamp;
 mod state;
 mod store;
@@ -51,6 +52,7 @@ mod write;
 pub use auth::{Grant, Identity};
 pub use faults::{Effect, Fault, Faults};
 pub use record::{Connections, Recorded};
+pub use signer::Issue;
 
 use connection::{Gate, Mode, Wire};
 use listener::{accept, until_ended};
@@ -63,6 +65,8 @@ use tls::Authority;
 pub struct ApiServer {
     inner: Arc<Inner>,
     listening: Option<Listening>,
+    /// Signs certificates without a listener.
+    signer: OnceLock<Authority>,
 }
 
 struct Listening {
@@ -103,6 +107,7 @@ impl ApiServer {
         Ok(Self {
             inner,
             listening: Some(listening),
+            signer: OnceLock::new(),
         })
     }
 
@@ -116,6 +121,7 @@ impl ApiServer {
         Self {
             inner: Inner::new(clock),
             listening: None,
+            signer: OnceLock::new(),
         }
     }
 

@@ -8,14 +8,12 @@ use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-use nodepulse::api::Client;
 use nodepulse::api::backoff::Jitter;
-use nodepulse::api::transport;
 use nodepulse::app::{Agent, AppError, KernelSource, ReadConfig, Reloads, RunMode};
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
@@ -40,8 +38,12 @@ use crate::openmetrics::Exposition;
 use crate::tape::Tape;
 
 mod kernel;
+mod network;
 
 pub use kernel::{Kernel, Kill, Limit};
+pub use network::BOOTSTRAP;
+
+use network::{Network, awaiting};
 
 /// How long the machine had been up when the API server was started.
 const UPTIME: Duration = Duration::from_hours(1);
@@ -80,6 +82,7 @@ pub struct Node {
     notify: Notify,
     alarms_fail_after: Option<Duration>,
     recorder: Option<Box<dyn RunRecorder>>,
+    certificates: Option<PathBuf>,
 }
 
 impl Node {
@@ -112,6 +115,7 @@ impl Node {
             notify: Notify::default(),
             alarms_fail_after: None,
             recorder: None,
+            certificates: None,
         }
     }
 
@@ -228,6 +232,14 @@ impl Node {
         self
     }
 
+    /// Without credentials unless there are any in `directory`: they are requested as [`BOOTSTRAP`],
+    /// which must be permitted. Connections are those of the node anyway.
+    #[must_use]
+    pub fn requests_certificate(mut self, directory: &Path) -> Self {
+        self.certificates = Some(directory.to_owned());
+        self
+    }
+
     /// With everything that passes through its subjects on this tape.
     #[must_use]
     pub fn recorded_on(mut self, tape: &Tape) -> Self {
@@ -254,6 +266,7 @@ impl Node {
             notify,
             alarms_fail_after,
             recorder,
+            certificates,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
         let state = host.path().join("run/nodepulse");
@@ -261,17 +274,17 @@ impl Node {
         let config = load(&overrides, file.as_deref()).unwrap_or_else(|err| panic!("{err}"));
         let (settings, reload, reloads) = reloads(overrides, file);
         let clock = clock(api, alarms_fail_after);
-        let network = Arc::new(Network {
-            api: Arc::clone(api),
-            identity: user.map_or_else(
-                || Identity::node(&config.node_name),
-                |user| Identity::user(&user),
-            ),
-            reachable: AtomicBool::new(reachable),
-            dials: Mutex::default(),
-            panic: AtomicBool::new(false),
-        });
-        let client = (!alone).then(|| client(&network, config.lease_duration / 4));
+        let identity = user.map_or_else(
+            || Identity::node(&config.node_name),
+            |user| Identity::user(&user),
+        );
+        let network = Network::new(api, identity, reachable);
+        let (files_changed, changes) = mpsc::channel(1);
+        let deadline = config.lease_duration / 4;
+        let client = (!alone).then(|| network.client(deadline));
+        let certificate = certificates
+            .map(|directory| network.certificate(&directory, &config.node_name, clock, changes));
+        let client = client.map(|client| awaiting(client, certificate.as_ref()));
         let (send, records) = mpsc::channel(RECORDS);
         let (counted, counters) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
@@ -282,6 +295,7 @@ impl Node {
             .kernel(kernel)
             .kernel_log(log)
             .client(client)
+            .certificate(certificate)
             .jitter(jitter)
             .sites(vec![Site {
                 listener: Listener::InMemory(visitors),
@@ -310,6 +324,7 @@ impl Node {
             counted,
             visits,
             network,
+            files_changed,
             stop,
             run: tokio::spawn(agent.run(shutdown)),
         }
@@ -357,39 +372,6 @@ const VISITS: usize = 64;
 /// Bytes on their way over one of them.
 const PIPE: usize = 4096;
 
-/// The way to the API server.
-struct Network {
-    api: Arc<ApiServer>,
-    identity: Identity,
-    reachable: AtomicBool,
-    dials: Mutex<Vec<Duration>>,
-    /// The next task that opens a connection panics.
-    panic: AtomicBool,
-}
-
-impl Network {
-    fn dial(&self) -> io::Result<DuplexStream> {
-        assert!(
-            !self.panic.swap(false, Ordering::Relaxed),
-            "a task panics, as the test wants it"
-        );
-        let mut dials = self.dials.lock().unwrap_or_else(PoisonError::into_inner);
-        dials.push(self.api.now());
-        if self.reachable.load(Ordering::Relaxed) {
-            Ok(self.api.dial_as(self.identity.clone()))
-        } else {
-            Err(io::ErrorKind::ConnectionRefused.into())
-        }
-    }
-}
-
-fn client(network: &Arc<Network>, deadline: Duration) -> Client {
-    let network = Arc::clone(network);
-    let connector = transport::in_memory(move || std::future::ready(network.dial()));
-    let server = kube::Config::new("http://in-memory".parse().expect("an address"));
-    Client::new(server, connector, deadline).expect("a client without credentials")
-}
-
 /// An agent that runs.
 pub struct Running {
     settings: Settings,
@@ -400,6 +382,7 @@ pub struct Running {
     counted: watch::Sender<ProbeCounters>,
     visits: mpsc::Sender<DuplexStream>,
     network: Arc<Network>,
+    files_changed: mpsc::Sender<()>,
     stop: oneshot::Sender<()>,
     run: JoinHandle<Result<(), AppError>>,
 }
@@ -449,6 +432,11 @@ impl Running {
         self.reload.send(()).await.expect("the agent runs");
     }
 
+    /// The files of its certificate may have changed.
+    pub async fn certificate_changed(&self) {
+        self.files_changed.send(()).await.expect("the agent runs");
+    }
+
     /// Sends a message of logind.
     pub async fn send_from_logind(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
@@ -469,6 +457,11 @@ impl Running {
     pub fn dials(&self) -> Vec<Duration> {
         let dials = &self.network.dials;
         dials.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the run has stopped by itself.
+    pub fn is_ended(&self) -> bool {
+        self.run.is_finished()
     }
 
     /// Waits until the run stops by itself, and returns its result.

@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::escape::one_line;
 
 mod bearer;
+pub mod bootstrap;
 mod files;
 mod plugin;
 

@@ -61,6 +61,23 @@ impl Endpoint {
         }
     }
 
+    /// The collection of certificate signing requests, to create `name` in it.
+    pub fn new_signing_request(name: &str) -> Self {
+        Self {
+            object: format!("certificate signing request {name}"),
+            resource: "certificatesigningrequests",
+            path: SIGNING_REQUESTS.to_owned(),
+        }
+    }
+
+    /// A certificate signing request.
+    pub fn signing_request(name: &str) -> Self {
+        Self {
+            path: format!("{SIGNING_REQUESTS}/{name}"),
+            ..Self::new_signing_request(name)
+        }
+    }
+
     /// The review of nodepulse's own permissions.
     pub fn access_review() -> Self {
         Self {
@@ -145,6 +162,7 @@ fn encoded(text: &str) -> String {
 
 /// The namespace of node Leases.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
+const SIGNING_REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const LEASES: &str = "/apis/coordination.k8s.io/v1";
 
 #[cfg(test)]

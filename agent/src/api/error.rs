@@ -15,7 +15,7 @@ use tower::BoxError;
 use super::body::{self, Limit};
 
 /// Maximum length of a server's message that is kept: it is logged.
-const MESSAGE_LIMIT: usize = 512;
+pub(super) const MESSAGE_LIMIT: usize = 512;
 
 /// Maximum wait that a server can request. Every caller waits less: at most a deadline.
 const LONGEST_WAIT: u64 = 3600;

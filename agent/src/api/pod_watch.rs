@@ -68,6 +68,7 @@ struct Pods {
 
 impl Pods {
     async fn run(&mut self, client: &Client) {
+        client.available().await;
         let mut generations = client.generations();
         let mut warned = false;
         loop {

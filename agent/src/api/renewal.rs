@@ -79,6 +79,20 @@ impl Renewal {
         credentials::access(source, &self.running).await
     }
 
+    /// Reads the credentials again; logs why if they cannot be used.
+    async fn read_again(&self, done: &mut Option<Instant>) -> Option<Credentials> {
+        let read = Arc::clone(&self.read);
+        let read = self.lane.run(LIMIT, move || read()).await;
+        *done = Some(Instant::now());
+        let err: &dyn std::error::Error = match &read {
+            Ok(Ok(_)) => return read.ok()?.ok(),
+            Ok(Err(err)) => err.as_dyn(),
+            Err(err) => err,
+        };
+        warn!(err, "cannot read the credentials again");
+        None
+    }
+
     /// Reads with a function.
     pub(super) fn with(
         read: impl Fn() -> Result<Credentials, ApiError> + Send + Sync + 'static,
@@ -119,22 +133,8 @@ impl Client {
         if done.is_some_and(|done| done.elapsed() < PAUSE) {
             return false;
         }
-        let read = Arc::clone(&renewal.read);
-        let read = renewal.lane.run(LIMIT, move || read()).await;
-        *done = Some(Instant::now());
-        let access = match read {
-            Ok(Ok(access)) => access,
-            Ok(Err(err)) => {
-                warn!(err = err.as_dyn(), "cannot read the credentials again");
-                return false;
-            }
-            Err(err) => {
-                warn!(
-                    err = &err as &dyn std::error::Error,
-                    "cannot read the credentials again"
-                );
-                return false;
-            }
+        let Some(access) = renewal.read_again(&mut done).await else {
+            return false;
         };
         let changed = {
             let mut known = lock(&self.0.access);
@@ -147,6 +147,22 @@ impl Client {
             self.replace_connection(number);
         }
         changed
+    }
+
+    /// Reads the credentials again now, because they were replaced, and uses them for a new connection.
+    /// Requests that waited for credentials are sent. Returns whether they can be used.
+    pub async fn use_stored(&self) -> bool {
+        if let Some(renewal) = &self.0.renewal {
+            let mut done = renewal.done.lock().await;
+            let Some(access) = renewal.read_again(&mut done).await else {
+                return false;
+            };
+            *lock(&self.0.access) = access;
+        }
+        let number = self.0.current.borrow().number();
+        self.replace_connection(number);
+        self.0.available.send_replace(true);
+        true
     }
 
     /// The same in the background, while requests use the current credentials, which expire soon:

@@ -23,6 +23,8 @@ use crate::record::Received;
 use crate::serve::{Site, socket::Socket};
 use crate::subjects::recording::RunRecorder;
 
+pub use crate::reporting::certificate::CertificateSetup;
+
 /// Where kernel events come from.
 #[derive(Debug)]
 pub enum KernelSource {
@@ -74,6 +76,7 @@ pub struct Agent {
     pub(super) kernel_log: Option<File>,
     pub(super) triggers: Vec<Trigger>,
     pub(super) client: Option<Client>,
+    pub(super) certificate: Option<CertificateSetup>,
     pub(super) setters: Setters,
     pub(super) jitter: Jitter,
     pub(super) sites: Option<Vec<Site>>,
@@ -94,6 +97,7 @@ impl Agent {
             kernel_log: None,
             triggers: Vec::new(),
             client: None,
+            certificate: None,
             setters: match config.mode {
                 Mode::Companion => COMPANION,
                 Mode::Node => SETTERS,
@@ -135,6 +139,12 @@ impl Agent {
     /// The API server. Default: none; the status is evaluated and logged.
     pub fn client(mut self, client: impl Into<Option<Client>>) -> Self {
         self.client = client.into();
+        self
+    }
+
+    /// How the certificate of the client is requested, in node mode. Default: it is not.
+    pub fn certificate(mut self, setup: impl Into<Option<CertificateSetup>>) -> Self {
+        self.certificate = setup.into();
         self
     }
 

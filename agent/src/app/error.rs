@@ -10,6 +10,8 @@ use crate::api::holder::LeaseHolder;
 use crate::config::{Config, Mode};
 use crate::host::{HostRoot, listeners};
 
+pub use crate::reporting::certificate::CertificateEnd;
+
 /// Why the agent stopped by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
@@ -40,6 +42,9 @@ pub enum AppError {
     /// A write of `--once` failed.
     #[error("the {0} could not be written to the API server; see the log for the reason")]
     NotWritten(&'static str),
+    /// There is no valid certificate for the API server.
+    #[error(transparent)]
+    Certificate(#[from] CertificateEnd),
     /// A task of the agent ended.
     #[error("the {0} task ended early")]
     EndedEarly(&'static str),

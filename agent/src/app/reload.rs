@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use tokio::sync::mpsc;
-use tracing::{error, info, warn};
+use tracing::error;
 
 use super::App;
 use super::facts::record_omitted;
@@ -155,21 +155,4 @@ fn serve_at(address: Option<SocketAddr>, telemetry: &mut Telemetry) -> bool {
         return false;
     }
     telemetry.metering.serve_at(address)
-}
-
-/// Logs what a reload changed. Returns its result for metrics.
-pub(super) fn log_changes(changes: &ConfigChanges) -> &'static str {
-    let ConfigChanges {
-        applied,
-        pending_restart,
-    } = changes;
-    info!(changed = %applied.join(", "), "configuration read again");
-    if !pending_restart.is_empty() {
-        warn!(keys = %pending_restart.join(","), "needs restart");
-        "needs_restart"
-    } else if applied.is_empty() {
-        "unchanged"
-    } else {
-        "applied"
-    }
 }

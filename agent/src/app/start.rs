@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::kernel_inputs::KernelInputs;
 use super::reload::Reloading;
 use super::service::Service;
-use super::{Agent, App, RunMode, facts, log_failed};
+use super::{Agent, App, RunMode, facts};
 use crate::api::Client;
 use crate::config::Config;
 use crate::lane::Lanes;
@@ -24,15 +24,15 @@ use crate::queries::probes::Probes;
 use crate::queries::signals::SignalReader;
 use crate::reading::{AbsentSource, Stall, StallKind, StallOf};
 use crate::reporting::once::Once;
-use crate::reporting::{Reporting, Why};
+use crate::reporting::{ApiAccess, Reporting, Why};
 use crate::serve::{Listener, Pages, Site};
 use crate::subjects::recording::RecordedSubjects;
 use crate::subjects::{
     DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, Setup, SignalSetup, StallSetup,
 };
 use crate::tasks::Tasks;
-use crate::telemetry::Telemetry;
 use crate::telemetry::metering::{self, Metering};
+use crate::telemetry::{self, Telemetry};
 
 /// Whether state survives a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,8 +44,13 @@ pub(super) enum Persistence {
 }
 
 /// The state of a running agent, of which the first status is known, and being sent.
-pub(super) async fn app(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> App {
+pub(super) async fn app(
+    mut agent: Agent,
+    persistence: Persistence,
+    inputs: &mut KernelInputs,
+) -> App {
     let (clock, setters) = (agent.clock, agent.setters);
+    let certificate = agent.certificate.take();
     let once = agent.run_mode == RunMode::Once;
     let client = agent.client.clone();
     if let Some(client) = &client {
@@ -56,13 +61,17 @@ pub(super) async fn app(agent: Agent, persistence: Persistence, inputs: &mut Ker
     let now = clock.now();
     // The first evaluation is not a transition.
     app.ledger = Ledger::new(setters, &app.facts, now);
-    log_failed(&app.ledger);
+    telemetry::log_failed(&app.ledger);
     app.telemetry.metering.evaluated(client.is_some());
     let conditions = app.ledger.conditions();
     app.telemetry.metering.conditions(conditions, &[]);
     app.reporting = client.map(|client| {
         let computed = app.ledger.computed();
-        Reporting::start(&app.config, client, clock, computed, &mut app.tasks)
+        let access = ApiAccess {
+            client,
+            certificate,
+        };
+        Reporting::start(&app.config, access, clock, computed, &mut app.tasks)
     });
     if app.reporting.is_some() {
         app.feed(Input::Incident(IncidentInput::ReportingStarted), now);

@@ -27,6 +27,8 @@ const MISSING: u8 = 3;
 pub const USED: &[&KeySpec] = &[
     &key::mode.spec,
     &key::kubeconfig.spec,
+    &key::bootstrap_kubeconfig.spec,
+    &key::cert_dir.spec,
     &key::node_name.spec,
     &key::register_node.spec,
     &key::register_with_taints.spec,

@@ -13,9 +13,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
 use super::settings::{self, Settings, configuration};
-use super::{log, logging, refuse, supervision};
+use super::{certificate, log, logging, refuse, supervision};
 use crate::api::Client;
-use crate::app::{Agent, AppError, KernelSource, ReadConfig, Reloads, RunMode, SetLogging};
+use crate::app::{
+    Agent, AppError, CertificateSetup, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
+};
 use crate::clock::Clock;
 use crate::config::{
     Config, IgnoredKeys, LoadedConfig, Mode, Overrides, ProbeGroup, Sandbox, Tier, key,
@@ -145,7 +147,7 @@ impl Prepared {
             .map_err(|err| failed(&err))?;
         let notify = supervision::notify(options.run_mode).map_err(|why| refuse(&why))?;
         let client = runtime.block_on(client(&config, options.write_mode));
-        let client = client.map_err(|why| refuse(&why))?;
+        let (client, certificate) = client.map_err(|why| refuse(&why))?;
         let (claim, control) = match options.write_mode {
             WriteMode::Print => (None, None),
             WriteMode::Send => {
@@ -171,6 +173,7 @@ impl Prepared {
             .kernel(kernel)
             .kernel_log(kmsg)
             .client(client)
+            .certificate(certificate)
             .control(control)
             .notify(notify)
             .run_mode(options.run_mode)
@@ -341,14 +344,19 @@ fn kernel_log(config: &Config, kernel: &KernelSource) -> Option<File> {
 }
 
 /// The client of the API server, or one that prints the requests. Opens no connection.
-async fn client(config: &Config, write_mode: WriteMode) -> Result<Option<Client>, String> {
+async fn client(
+    config: &Config,
+    write_mode: WriteMode,
+) -> Result<(Option<Client>, Option<CertificateSetup>), String> {
     let deadline = config.lease_duration / 4;
-    let client = settings::client(config, deadline).await?;
     match write_mode {
-        WriteMode::Send => Ok(client),
+        WriteMode::Send => certificate::client(config, deadline).await,
         WriteMode::Print => {
+            let client = settings::client(config, deadline).await?;
             let client = Client::dry_run(client, deadline, Box::new(supervision::print));
-            client.map(Some).map_err(|err| err.to_string())
+            client
+                .map(|client| (Some(client), None))
+                .map_err(|err| err.to_string())
         }
     }
 }

@@ -77,6 +77,7 @@ fields! {
     mode: [mode],
     node_name: [node_name],
     kubeconfig: [kubeconfig],
+    certificate: [bootstrap_kubeconfig, cert_dir],
     host_root: [host_root],
     root_directory: [root_directory],
     imagefs_directory: [imagefs_directory],

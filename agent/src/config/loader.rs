@@ -13,7 +13,7 @@ use super::keys::Keys;
 use super::layers::Setting;
 use super::spec::{Key, KeySpec};
 use super::table::key;
-use super::{Config, DiskIo, PerPodMetrics, PsiConfig};
+use super::{CertificateConfig, Config, DiskIo, PerPodMetrics, PsiConfig};
 use super::{allocation, checks, companion, eviction, labels};
 use crate::node_status::{AttachDetach, Runtime, Taint};
 use crate::pressure::kills::FrequentOom;
@@ -49,6 +49,7 @@ impl Loader<'_> {
         Ok(Config {
             mode,
             node_name,
+            certificate: self.certificate(mode, kubeconfig.as_ref())?,
             kubeconfig,
             host_root,
             root_directory,
@@ -94,6 +95,37 @@ impl Loader<'_> {
             log_level: keys.value(&key::log_level)?,
             log_format: keys.value(&key::log_format)?,
         })
+    }
+
+    /// Companion mode has the credentials of its service account.
+    fn certificate(
+        &self,
+        mode: Mode,
+        kubeconfig: Option<&PathBuf>,
+    ) -> Result<Option<CertificateConfig>, ConfigError> {
+        const BOOTSTRAP: &KeySpec = &key::bootstrap_kubeconfig.spec;
+
+        let directory = self.0.value(&key::cert_dir)?;
+        let bootstrap = self.0.optional(&key::bootstrap_kubeconfig)?;
+        let Some(bootstrap) = bootstrap.filter(|_| mode == Mode::Node) else {
+            return Ok(None);
+        };
+        let kubeconfig = match (kubeconfig, self.0.layers.setting(BOOTSTRAP)) {
+            (Some(kubeconfig), _) => kubeconfig.clone(),
+            (None, Some(setting)) => setting.parsed(|_| {
+                Err(format!(
+                    "requires {kubeconfig}, the file that is written for the requested certificate; \
+                     example: {kubeconfig}: /var/lib/nodepulse/kubeconfig",
+                    kubeconfig = key::kubeconfig.spec.name
+                ))
+            })?,
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(CertificateConfig {
+            bootstrap,
+            kubeconfig,
+            directory,
+        }))
     }
 
     /// The host name if no layer sets it.

@@ -263,6 +263,20 @@ keys! {
         .key("kubeconfig", "Kubeconfig for the API server; without it nothing is sent, except in a pod")
         .details("A pod uses its service account if this is not set.")
         .example("/etc/nodepulse/kubeconfig").flag("FILE").heading(NODE).common();
+    bootstrap_kubeconfig: PathBuf = PATH
+        .key("bootstrapKubeconfig",
+             "Node mode: kubeconfig with which the node's first client certificate is requested")
+        .details("If the file `kubeconfig` is missing or invalid, it is written, with the server of this \
+                  file and the certificate in `certDir`. The certificate is requested if there is none that \
+                  is valid, and replaced at a random point between 70% and 90% of its life. See \
+                  [security.md](security.md#client-certificate-in-node-mode).")
+        .example("/etc/nodepulse/bootstrap-kubeconfig").flag("FILE").heading(REGISTRATION);
+    cert_dir: PathBuf = DIRECTORY
+        .key("certDir", "Node mode: directory of the requested client certificate and its key")
+        .details("The files have the names and the form of a kubelet's: `kubelet-client-current.pem` is a \
+                  link to the newest. It is created if it is missing. Used only with `bootstrapKubeconfig`.")
+        .default("/var/lib/nodepulse/pki", "kept across reboots, and no directory of a kubelet")
+        .flag("DIR").heading(REGISTRATION);
     node_name: String = TEXT
         .key("nodeName", "Name of the Node")
         .details("It is converted to lower case, and must be a DNS-1123 subdomain of at most 63 characters.")

@@ -52,6 +52,7 @@ pub struct ApiMetrics {
     pub requests: Labelled<Counter, 3>,
     pub events: Labelled<Counter, 1>,
     pub queue_depth: Gauge,
+    pub client_certificate_expiration: Labelled<Gauge<f64, AtomicU64>, 0>,
 }
 
 /// Metrics of the process.
@@ -184,6 +185,11 @@ impl ApiMetrics {
                 "api_queue_depth",
                 "Events in the queue to the API server",
                 Gauge::default(),
+            ),
+            client_certificate_expiration: to.labelled_in_seconds(
+                "client_certificate_expiration",
+                "Time at which the client certificate expires that the agent requested, since the epoch",
+                [],
             ),
         }
     }

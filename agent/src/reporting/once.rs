@@ -65,7 +65,8 @@ impl Once {
             | Report::OtherHolder(_)
             | Report::ApiServer { .. }
             | Report::Registered { .. }
-            | Report::Event(_) => {}
+            | Report::Event(_)
+            | Report::Certificate(_) => {}
             Report::Tainted(TaintOutcome { failed, .. }) => {
                 self.taints = match failed {
                     None => Progress::Done,

@@ -36,6 +36,9 @@ pub(super) fn restrict(profile: &Profile) -> Result<String, RulesetError> {
     for directory in &profile.directories {
         rules = allow(rules, directory, in_directories)?;
     }
+    if let Some(directory) = &profile.certificates {
+        rules = allow(rules, directory, in_directories | AccessFs::MakeSym)?;
+    }
     for file in &profile.files {
         rules = allow(rules, file, AccessFs::ReadFile | AccessFs::WriteFile)?;
     }

@@ -32,6 +32,8 @@ pub struct Profile {
     pub plugin: Plugin,
     /// Directories in which files and sockets may be created, written and removed.
     pub directories: Vec<PathBuf>,
+    /// The directory of the client certificate, in which links may be created as well.
+    pub certificates: Option<PathBuf>,
     /// Files that may be opened for writing.
     pub files: Vec<PathBuf>,
 }
@@ -62,6 +64,7 @@ impl Profile {
         Self {
             plugin,
             directories,
+            certificates: config.certificate.as_ref().map(|one| one.directory.clone()),
             files,
         }
     }

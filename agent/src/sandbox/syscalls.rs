@@ -43,6 +43,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_renameat2,
     libc::SYS_statfs,
     libc::SYS_statx,
+    libc::SYS_symlinkat,
     libc::SYS_umask,
     libc::SYS_unlinkat,
     // Waiting.
@@ -135,6 +136,7 @@ const ALLOWED_HERE: &[i64] = &[
     libc::SYS_renameat,
     libc::SYS_rmdir,
     libc::SYS_stat,
+    libc::SYS_symlink,
     libc::SYS_time,
     libc::SYS_unlink,
 ];

@@ -106,6 +106,7 @@ mod tests {
         let profile = |plugin| Profile {
             plugin,
             directories: Vec::new(),
+            certificates: None,
             files: Vec::new(),
         };
         let (checks, permitted) = run(&profile(Plugin::None));

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::time::UNIX_EPOCH;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, watch};
 use tracing::info;
@@ -349,7 +349,9 @@ impl Metering {
                 }
             }
             Report::Tainted(tainted) => self.tainted(tainted),
-            Report::ApiServer { .. }
+            // The expiry of a certificate is read for a scrape.
+            Report::Certificate(_)
+            | Report::ApiServer { .. }
             | Report::Registered { .. }
             | Report::OtherHolder(_)
             | Report::Synced {
@@ -403,6 +405,14 @@ impl Metering {
         ];
         for (result, count) in results {
             api.events.of([result]).set_total(count);
+        }
+    }
+
+    /// Sets the expiry of the certificate that the agent has requested.
+    pub fn certificate(&self, expires: Option<SystemTime>) {
+        let gauge = &self.metrics.api.client_certificate_expiration;
+        if let Some(since_epoch) = expires.and_then(|at| at.duration_since(UNIX_EPOCH).ok()) {
+            gauge.of::<Label>([]).set(since_epoch.as_secs_f64());
         }
     }
 

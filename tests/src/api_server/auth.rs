@@ -162,6 +162,9 @@ impl Access<'_> {
                 let permitted = name == node || name.is_empty() && self.verb == "create";
                 permitted && !reads_many && namespace == "kube-node-lease"
             }
+            ("certificatesigningrequests", Part::Object) => {
+                reads_many || matches!(self.verb, "create" | "get")
+            }
             ("events", _) => matches!(self.verb, "create" | "update" | "patch"),
             ("pods", Part::Object) if reads_many => {
                 self.selector.only("spec.nodeName") == Some(node)

@@ -29,7 +29,7 @@ pub(super) enum StatusSubresource {
 }
 
 /// The resources, all of version `v1`.
-pub(super) static RESOURCES: [Resource; 20] = [
+pub(super) static RESOURCES: [Resource; 21] = [
     Resource {
         group: "",
         plural: "nodes",
@@ -99,6 +99,16 @@ pub(super) static RESOURCES: [Resource; 20] = [
         scope: Scope::Namespaced,
         status: StatusSubresource::Absent,
         fields: &[],
+    },
+    Resource {
+        group: "certificates.k8s.io",
+        plural: "certificatesigningrequests",
+        singular: "certificatesigningrequest",
+        short: "csr",
+        kind: "CertificateSigningRequest",
+        scope: Scope::Cluster,
+        status: StatusSubresource::Present,
+        fields: &["spec.signerName"],
     },
     in_namespace("", "serviceaccounts", "serviceaccount", "ServiceAccount"),
     in_namespace("", "configmaps", "configmap", "ConfigMap"),

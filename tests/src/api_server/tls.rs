@@ -7,8 +7,8 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -16,6 +16,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 
 use super::auth::Identity;
+use super::signer::Issue;
 
 /// A CA, and the acceptor that shows its certificate and trusts its clients.
 pub(super) struct Authority {
@@ -53,12 +54,7 @@ impl Authority {
 
     pub(super) fn issue(&self, identity: &Identity) -> IssuedCertificate {
         let mut params = CertificateParams::default();
-        // The group that everyone gets is not in the certificate.
-        let groups = identity
-            .groups
-            .iter()
-            .filter(|group| *group != "system:authenticated");
-        params.distinguished_name = name(&identity.user, &groups.collect::<Vec<_>>());
+        params.distinguished_name = distinguished_name(identity);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let key = KeyPair::generate().expect("a P-256 key");
         let certificate = params
@@ -70,6 +66,35 @@ impl Authority {
             key_pem: key.serialize_pem(),
         }
     }
+}
+
+impl Authority {
+    /// Signs a request in PEM, after a check of its signature. Returns the certificate and its PEM.
+    pub(super) fn sign(&self, request: &str, issue: &Issue) -> (CertificateDer<'static>, String) {
+        let mut csr = CertificateSigningRequestParams::from_pem(request).expect("a signed request");
+        let epoch = date_time_ymd(1970, 1, 1);
+        csr.params.not_before = epoch + issue.from;
+        csr.params.not_after = epoch + issue.from + issue.life;
+        csr.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if let Some(identity) = &issue.identity {
+            csr.params.distinguished_name = distinguished_name(identity);
+        }
+        let certificate = if issue.other_key {
+            let key = KeyPair::generate().expect("a P-256 key");
+            csr.params.signed_by(&key, &self.ca)
+        } else {
+            csr.signed_by(&self.ca)
+        };
+        let certificate = certificate.expect("a client certificate");
+        (certificate.der().clone(), certificate.pem())
+    }
+}
+
+/// The group that everyone gets is not in the certificate.
+fn distinguished_name(identity: &Identity) -> DistinguishedName {
+    let groups = identity.groups.iter();
+    let groups = groups.filter(|group| *group != "system:authenticated");
+    name(&identity.user, &groups.collect::<Vec<_>>())
 }
 
 fn name(common: &str, organizations: &[&String]) -> DistinguishedName {

@@ -5,6 +5,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Event, Namespace, Node, Pod, ResourceQuota, Service, ServiceAccount,
@@ -41,6 +42,7 @@ pub(super) fn strict(resource: &Resource, object: &Value) -> Result<(), Failure>
 /// the Prometheus operator.
 fn round_trip(kind: &str, object: &Value) -> Option<serde_json::Result<Value>> {
     Some(match kind {
+        "CertificateSigningRequest" => of::<CertificateSigningRequest>(object),
         "ClusterRole" => of::<ClusterRole>(object),
         "ClusterRoleBinding" => of::<ClusterRoleBinding>(object),
         "ConfigMap" => of::<ConfigMap>(object),

@@ -15,6 +15,7 @@
 
 mod answers;
 mod caller;
+mod certificate;
 mod chart;
 mod companion;
 mod kubelet;

@@ -15,7 +15,7 @@ use super::stage::{Stage, scenario};
 const LEASE: &str = "nodeLeaseDurationSeconds: 8\n";
 
 /// Whether the agent's conditions are on it. Other writers add more.
-fn is_kept(node: &Value) -> bool {
+pub fn is_kept(node: &Value) -> bool {
     let types = [
         "MemoryPressure",
         "DiskPressure",

@@ -16,6 +16,8 @@ use super::caller::{Caller, LEASES, MERGE, NODES, array, text, until};
 use super::neighbours::Neighbours;
 use super::shipped::{collection, grant, shipped};
 
+mod bootstrap;
+
 const ADMIN: &str = "NODEPULSE_E2E_KUBECONFIG";
 pub const NAMESPACE: &str = "nodepulse";
 pub const PODS: &str = "/api/v1/namespaces/nodepulse/pods";
@@ -337,6 +339,11 @@ impl Stage {
         }
     }
 
+    /// A path in the directory of the scenario.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
     /// The administrator's kubeconfig with other credentials, or with a user to impersonate.
     fn kubeconfig(&self, name: &str, user: &Value) -> PathBuf {
         let read = std::fs::read_to_string(&self.admin_file).unwrap();
@@ -423,9 +430,13 @@ impl Stage {
 
 /// Waits until a real server has taken note of the roles that these credentials have.
 async fn may_patch(file: &Path, subresource: &str) {
+    let asked = json!({"verb": "patch", "resource": "nodes", "subresource": subresource});
+    may(file, &asked).await;
+}
+
+async fn may(file: &Path, asked: &Value) {
     let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let caller = Caller::from_file(file).await;
-    let asked = json!({"verb": "patch", "resource": "nodes", "subresource": subresource});
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
         "spec": {"resourceAttributes": asked},

@@ -92,6 +92,11 @@ const ROOMS: &[Room] = &[
         &["aya", "kube"],
     ),
     room(
+        "certificate_store",
+        Rooms::Only(&["client_certificate", "file"]),
+        &["aya", "kube", "tokio", "tracing"],
+    ),
+    room(
         "logind",
         Rooms::Only(&["clock", "reading", "units"]),
         &["aya", "kube"],
@@ -147,6 +152,7 @@ const ROOMS: &[Room] = &[
         &["aya", "kube"],
     ),
     // Pure.
+    room("client_certificate", Rooms::Only(&["clock"]), IMPURE),
     room(
         "record",
         Rooms::Only(&["clock", "reading", "units"]),

@@ -7,9 +7,14 @@ use futures_util::future::join_all;
 use super::super::settings;
 use super::report::{Item, Verdict};
 use crate::api::access::{ResourceAttributes, allowed, version};
+use crate::api::convert::time;
+use crate::api::credentials::bootstrap::{self, KubeconfigState};
 use crate::api::endpoint::LEASE_NAMESPACE;
 use crate::api::{ApiError, Client, Refusal};
+use crate::certificate_store::{CURRENT, CertificateStore};
+use crate::clock::Clock;
 use crate::config::{Config, Mode};
+use crate::reporting::certificate::describe;
 
 /// For each request. All permissions are requested at once, so a silent server costs two of these.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -18,6 +23,14 @@ const NAME: &str = "API server";
 
 /// `Err` if the credentials cannot be used at all, which `run` would refuse too.
 pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
+    let certificate = certificate(config);
+    // Without one, the API server cannot be asked.
+    let missing = certificate
+        .as_ref()
+        .filter(|item| item.verdict != Verdict::Ok);
+    if let Some(missing) = missing {
+        return Ok(vec![missing.clone()]);
+    }
     let Some(client) = settings::client(config, DEADLINE).await? else {
         let found = "not configured: conditions are evaluated and logged, but not sent";
         return Ok(vec![Item::ok(NAME, found)]);
@@ -27,6 +40,7 @@ pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
     let is_reachable = reached.verdict == Verdict::Ok;
     let permissions = permissions(config);
     let mut items = vec![reached];
+    items.extend(certificate);
     if is_reachable {
         let answers = permissions.iter().map(|one| permission(&client, one));
         items.extend(join_all(answers).await);
@@ -37,6 +51,29 @@ pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
         items.extend(permissions.iter().map(unknown));
     }
     Ok(items)
+}
+
+/// The client certificate that node mode requests, if it does.
+fn certificate(config: &Config) -> Option<Item> {
+    const NAME: &str = "client certificate";
+
+    let certificate = config.certificate.as_ref()?;
+    let pair = certificate.directory.join(CURRENT);
+    match bootstrap::state(&certificate.kubeconfig, &pair) {
+        // Its own credentials are checked by the API server.
+        KubeconfigState::Other => return None,
+        KubeconfigState::Missing | KubeconfigState::Invalid(_) | KubeconfigState::Requested => {}
+    }
+    let now = Clock::kernel().now().wall;
+    let store = CertificateStore::existing(&certificate.directory, &config.node_name);
+    Some(match store.current(now) {
+        Ok(found) => Item::ok(NAME, format!("valid until {}", time(found.not_after))),
+        Err(problem) => Item::degraded(
+            NAME,
+            describe(&problem, now),
+            "start nodepulse, which requests one; check kubectl get csr",
+        ),
+    })
 }
 
 fn reached(version: Result<Option<String>, ApiError>) -> Item {
@@ -195,6 +232,12 @@ fn permissions(config: &Config) -> Vec<Permission> {
                 let name = if verb == "create" { "" } else { node };
                 let one = Permission::new(verb, "leases").named(name);
                 all.push(one.inside("coordination.k8s.io", LEASE_NAMESPACE));
+            }
+            if config.certificate.is_some() {
+                for verb in ["create", "get"] {
+                    let one = Permission::new(verb, "certificatesigningrequests");
+                    all.push(one.inside("certificates.k8s.io", ""));
+                }
             }
             all.push(Permission::new("create", "events").inside("", "default"));
             let patch = Permission::new("patch", "events").inside("", "default");

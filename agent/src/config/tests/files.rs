@@ -400,7 +400,7 @@ fn every_key_has_a_flag_form() {
         }
         .load();
         // Any text is a valid path or identifier.
-        if ["kubeconfig", "providerID"].contains(&spec.name) {
+        if ["kubeconfig", "bootstrapKubeconfig", "providerID"].contains(&spec.name) {
             assert!(refused.is_ok(), "{}", spec.name);
         } else {
             check_refused(spec.name, refused, &[&format!("--{}", spec.flag_name())]);

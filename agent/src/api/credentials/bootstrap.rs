@@ -1,0 +1,204 @@
+//! The kubeconfig of a node whose certificate the agent requests: written from the bootstrap
+//! kubeconfig, with the server of that and the pair of files in `certDir`.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use kube::config::{Kubeconfig, NamedAuthInfo};
+use serde_json::json;
+
+use super::{files, one_line};
+use crate::config::key;
+use crate::file::{self, FileError};
+
+/// What a kubeconfig contains.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KubeconfigState {
+    /// The file does not exist.
+    Missing,
+    /// It cannot be used: why.
+    Invalid(String),
+    /// Its user has the requested certificate.
+    Requested,
+    /// Its user has other credentials.
+    Other,
+}
+
+/// Reads the kubeconfig at `path`. `pair` is the path of the requested certificate with its key.
+pub fn state(path: &Path, pair: &Path) -> KubeconfigState {
+    let text = match file::text(path) {
+        Ok(text) => text,
+        Err(FileError::Io(err)) if err.kind() == io::ErrorKind::NotFound => {
+            return KubeconfigState::Missing;
+        }
+        Err(err) => return KubeconfigState::Invalid(err.to_string()),
+    };
+    let kubeconfig = match Kubeconfig::from_yaml(&text) {
+        Ok(kubeconfig) => kubeconfig,
+        Err(err) => return KubeconfigState::Invalid(one_line(&err.to_string())),
+    };
+    let Some(user) = user(&kubeconfig) else {
+        return KubeconfigState::Invalid("its current context has no user".to_owned());
+    };
+    let certificate = user.auth_info.as_ref();
+    let certificate = certificate.and_then(|user| user.client_certificate.as_deref());
+    let dir = path.parent().unwrap_or(Path::new(""));
+    if certificate.is_some_and(|certificate| dir.join(certificate) == pair) {
+        KubeconfigState::Requested
+    } else {
+        KubeconfigState::Other
+    }
+}
+
+fn user(kubeconfig: &Kubeconfig) -> Option<&NamedAuthInfo> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let mut contexts = kubeconfig.contexts.iter();
+    let context = contexts.find(|context| context.name == *current)?;
+    let user = context.context.as_ref()?.user.as_ref()?;
+    kubeconfig
+        .auth_infos
+        .iter()
+        .find(|named| named.name == *user)
+}
+
+/// Writes the kubeconfig at `path`. `Err` is a message of one line.
+pub fn write(path: &Path, bootstrap: &Path, pair: &Path) -> Result<(), String> {
+    let shown = bootstrap.display();
+    let invalid = |why: &str| format!("{}: {shown}: {}", key::bootstrap_kubeconfig, one_line(why));
+    let read = files::kubeconfig(bootstrap).map_err(|why| invalid(&why))?;
+    let kubeconfig = read.kubeconfig;
+    let current = kubeconfig.current_context.as_ref();
+    let mut contexts = kubeconfig.contexts.iter();
+    let context = contexts.find(|context| Some(&context.name) == current);
+    let context = context.and_then(|context| context.context.as_ref());
+    let mut clusters = kubeconfig.clusters.iter();
+    let cluster =
+        context.and_then(|context| clusters.find(|cluster| cluster.name == context.cluster));
+    let Some(cluster) = cluster.and_then(|cluster| cluster.cluster.as_ref()) else {
+        return Err(invalid("its current context has no cluster"));
+    };
+    // JSON is YAML.
+    let text = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "node",
+        "contexts": [{"name": "node", "context": {"cluster": "cluster", "user": "node"}}],
+        "clusters": [{"name": "cluster", "cluster": cluster}],
+        "users": [{"name": "node", "user": {"client-certificate": pair, "client-key": pair}}],
+    });
+    replace(path, &format!("{text:#}\n")).map_err(|err| {
+        format!(
+            "cannot write kubeconfig {} ({err}); set a path in a directory that nodepulse can write; \
+             example: kubeconfig: /var/lib/nodepulse/kubeconfig",
+            path.display()
+        )
+    })
+}
+
+/// A reader sees the old file or the whole new one.
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    match fs::remove_file(&new) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+        Ok(()) | Err(_) => {}
+    }
+    let mut options = OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    const BOOTSTRAP: &str = "apiVersion: v1
+kind: Config
+current-context: b
+contexts: [{name: b, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: \"https://10.0.0.1:6443\", certificate-authority: ca.crt}}]
+users: [{name: u, user: {token: abcdef.0123456789abcdef}}]
+";
+
+    #[test]
+    fn the_written_kubeconfig_has_the_server_and_the_pair_but_not_the_token() {
+        let dir = Scratch::new();
+        dir.write("bootstrap", BOOTSTRAP);
+        dir.write("ca.crt", "an authority");
+        let at = |name: &str| dir.path().join(name);
+        let (path, pair) = (at("kubeconfig"), at("pki/kubelet-client-current.pem"));
+        assert_eq!(state(&path, &pair), KubeconfigState::Missing);
+        write(&path, &at("bootstrap"), &pair).unwrap();
+        assert_eq!(state(&path, &pair), KubeconfigState::Requested);
+        assert_eq!(state(&path, &at("another.pem")), KubeconfigState::Other);
+        assert_eq!(state(&at("bootstrap"), &pair), KubeconfigState::Other);
+        let text = file::text(&path).unwrap();
+        assert!(!text.contains("abcdef"), "{text}");
+        // In base 64, because the written file may be in another directory.
+        assert!(text.contains("YW4gYXV0aG9yaXR5"), "{text}");
+        let mode = std::os::unix::fs::PermissionsExt::mode;
+        assert_eq!(
+            mode(&fs::metadata(&path).unwrap().permissions()) & 0o777,
+            0o600
+        );
+
+        for (text, why) in [
+            ("", "no user"),
+            ("a: [", "one line"),
+            ("contexts: 7", "sequence"),
+        ] {
+            dir.write("kubeconfig", text);
+            let state = state(&path, &pair);
+            let KubeconfigState::Invalid(message) = &state else {
+                panic!("{text:?}: {state:?}");
+            };
+            assert!(!message.contains('\n'), "{why}: {message}");
+        }
+        // The invalid one is replaced.
+        write(&path, &at("bootstrap"), &pair).unwrap();
+        assert_eq!(state(&path, &pair), KubeconfigState::Requested);
+    }
+
+    #[test]
+    fn a_bootstrap_kubeconfig_that_cannot_be_used_is_named() {
+        let dir = Scratch::new();
+        dir.write("ca.crt", "an authority");
+        let at = |name: &str| dir.path().join(name);
+        let rows = [
+            (
+                "context",
+                BOOTSTRAP.replace("current-context: b", "current-context: x"),
+                "no cluster",
+            ),
+            (
+                "authority",
+                BOOTSTRAP.replace("ca.crt", "none.crt"),
+                "No such file",
+            ),
+            ("yaml", "a: [".to_owned(), "bootstrapKubeconfig"),
+        ];
+        for (name, text, expected) in rows {
+            dir.write(name, &text);
+            let err = write(&at("kubeconfig"), &at(name), &at("pair")).unwrap_err();
+            assert!(err.contains(expected) && err.contains(name), "{err}");
+            assert!(!err.contains('\n'), "{err}");
+        }
+        dir.write("good", BOOTSTRAP);
+        let err = write(&at("none/kubeconfig"), &at("good"), &at("pair")).unwrap_err();
+        assert!(
+            err.contains("cannot write kubeconfig") && err.contains("example"),
+            "{err}"
+        );
+    }
+}

@@ -1,0 +1,250 @@
+//! EDGE: the directory with the node's key and certificate, in the file layout of a kubelet.
+//!
+//! ```text
+//! kubelet-client-2026-01-31-12-00-00.pem   certificate and key, mode 0600
+//! kubelet-client-current.pem               link to the newest
+//! kubelet-client.key.tmp                   key of a request that has no certificate yet
+//! ```
+//!
+//! Keys are never logged, and are never in a file that others can read. Calls here can wait for a disk.
+
+#![forbid(unsafe_code)]
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use k8s_openapi::jiff::Timestamp;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use zeroize::Zeroizing;
+
+use crate::client_certificate::{Certificate, Problem, check, x509};
+use crate::file::{self, FileError, Links};
+
+mod key;
+pub mod pem;
+
+pub use key::PendingKey;
+
+/// The link to the newest pair.
+pub const CURRENT: &str = "kubelet-client-current.pem";
+/// The key of a request that has no certificate yet.
+const PENDING_KEY: &str = "kubelet-client.key.tmp";
+/// The name of a new file or link until it is complete.
+const NEW: &str = "kubelet-client.new";
+/// Around the date in the name of a pair.
+const PAIR: [&str; 2] = ["kubelet-client-", ".pem"];
+/// Pairs that are kept: the current one and the one before.
+const KEPT: usize = 2;
+/// Certificates in one answer: that of the node, and its authorities.
+const MAX_CERTIFICATES: usize = 16;
+/// A pair has less than 4 KiB, and 10 certificates of authorities 20 KiB.
+const LIMIT: u64 = 64 << 10;
+/// Permissions of other users.
+const OTHERS: u32 = 0o077;
+
+/// The directory, for one node.
+#[derive(Debug, Clone)]
+pub struct CertificateStore {
+    directory: PathBuf,
+    node: String,
+}
+
+impl CertificateStore {
+    /// Creates `directory`, with access only for nodepulse's user, if it is missing.
+    pub fn open(directory: &Path, node: &str) -> io::Result<Self> {
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700).recursive(true).create(directory)?;
+        Ok(Self::existing(directory, node))
+    }
+
+    /// The same without creating it, for reading only.
+    pub fn existing(directory: &Path, node: &str) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            node: node.to_owned(),
+        }
+    }
+
+    /// The node whose certificate it is.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The path of the current pair, for a kubeconfig.
+    pub fn current_path(&self) -> PathBuf {
+        self.directory.join(CURRENT)
+    }
+
+    /// The current pair.
+    pub fn current(&self, now: SystemTime) -> Result<Certificate, Problem> {
+        let text = private_file(&self.current_path(), Links::Followed)?;
+        self.checked(&text, now)
+    }
+
+    /// The key of a request that has no certificate yet, which is created if there is none.
+    pub fn pending_key(&self) -> io::Result<PendingKey> {
+        let path = self.directory.join(PENDING_KEY);
+        let known = private_file(&path, Links::Refused).ok();
+        if let Some(key) = known.and_then(|pem| PendingKey::from_pem(&pem)) {
+            return Ok(key);
+        }
+        let key = PendingKey::generate()?;
+        self.write(PENDING_KEY, key.pem().as_bytes())?;
+        Ok(key)
+    }
+
+    /// Removes the key of a request that has no certificate yet.
+    pub fn discard_key(&self) -> io::Result<()> {
+        removed(fs::remove_file(self.directory.join(PENDING_KEY)))
+    }
+
+    /// Stores certificates in PEM, the first of which is the node's, with the key that it is for, and
+    /// makes them the current pair. A reader sees the old pair or the new one.
+    pub fn store(
+        &self,
+        certificates: &[u8],
+        key: &PendingKey,
+        now: SystemTime,
+    ) -> Result<Certificate, StoreError> {
+        let malformed = || Problem::Malformed("a certificate in PEM");
+        let mut text = Zeroizing::new(String::new());
+        for certificate in CertificateDer::pem_slice_iter(certificates).take(MAX_CERTIFICATES) {
+            let certificate = certificate.map_err(|_| malformed())?;
+            pem::encode(&mut text, "CERTIFICATE", &certificate);
+        }
+        text.push_str(&key.pem());
+        let checked = self.checked(text.as_bytes(), now)?;
+        let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
+        let seconds = i64::try_from(seconds.unwrap_or_default().as_secs()).unwrap_or_default();
+        let date = Timestamp::from_second(seconds).unwrap_or_default();
+        let date = date.strftime("%Y-%m-%d-%H-%M-%S").to_string();
+        let name = PAIR.join(&date);
+        self.write(&name, text.as_bytes())?;
+        let new = self.directory.join(NEW);
+        removed(fs::remove_file(&new))?;
+        symlink(&name, &new)?;
+        fs::rename(&new, self.current_path())?;
+        self.discard_key()?;
+        self.remove_old(&name)?;
+        Ok(checked)
+    }
+
+    /// Checks a certificate with its key, both in PEM.
+    fn checked(&self, text: &[u8], now: SystemTime) -> Result<Certificate, Problem> {
+        let malformed = |_| Problem::Malformed("a certificate in PEM");
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+        let all = all.map_err(malformed)?;
+        let Some(first) = all.first().map(|first| first.to_vec()) else {
+            return Err(Problem::Malformed("a certificate in PEM"));
+        };
+        let key = PrivateKeyDer::from_pem_slice(text);
+        let key = key.map_err(|_| Problem::Malformed("a private key in PEM"))?;
+        CertifiedKey::from_der(all, key, &default_provider()).map_err(|err| match err {
+            rustls::Error::InconsistentKeys(_) => Problem::OtherKey,
+            _ => Problem::Malformed("a certificate with a key that can be used"),
+        })?;
+        let fields = x509::parse(&first).ok_or(Problem::Malformed("an X.509 certificate"))?;
+        let mut hasher = DefaultHasher::new();
+        first.hash(&mut hasher);
+        check(&fields, hasher.finish(), &self.node, now)
+    }
+
+    /// Writes a file that others cannot read. A reader sees the old file or the whole new one.
+    fn write(&self, name: &str, text: &[u8]) -> io::Result<()> {
+        let new = self.directory.join(NEW);
+        removed(fs::remove_file(&new))?;
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&new)?;
+        file.write_all(text)?;
+        // After a power failure, the name must not refer to an empty file.
+        file.sync_all()?;
+        fs::rename(&new, self.directory.join(name))
+    }
+
+    /// Removes all pairs but the newest, so that a short life fills no disk. `newest` is kept, whatever
+    /// the clock shows.
+    fn remove_old(&self, newest: &str) -> io::Result<()> {
+        let mut pairs = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            let [before, after] = PAIR;
+            let date = name
+                .strip_prefix(before)
+                .and_then(|name| name.strip_suffix(after));
+            let is_date = |date: &str| date.bytes().all(|c| c.is_ascii_digit() || c == b'-');
+            if date.is_some_and(is_date) && name != newest {
+                pairs.push(name);
+            }
+        }
+        pairs.sort();
+        for name in pairs.iter().rev().skip(KEPT - 1) {
+            removed(fs::remove_file(self.directory.join(name)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a pair is not stored.
+#[derive(Debug)]
+pub enum StoreError {
+    /// It cannot be used.
+    Unusable(Problem),
+    /// It cannot be written.
+    Io(io::Error),
+}
+
+impl From<Problem> for StoreError {
+    fn from(problem: Problem) -> Self {
+        Self::Unusable(problem)
+    }
+}
+
+impl From<io::Error> for StoreError {
+    fn from(err: io::Error) -> Self {
+        Self::Io(err)
+    }
+}
+
+/// The content of a file that contains a key.
+fn private_file(path: &Path, links: Links) -> Result<Zeroizing<Vec<u8>>, Problem> {
+    let unreadable = |err: FileError| match err {
+        FileError::Io(err) if err.kind() == io::ErrorKind::NotFound => Problem::Missing,
+        err => Problem::Unreadable(err.to_string()),
+    };
+    let found = match links {
+        Links::Followed => fs::metadata(path),
+        Links::Refused => fs::symlink_metadata(path),
+    };
+    let found = found.map_err(|err| unreadable(err.into()))?;
+    if found.uid() != 0 && found.uid() != nix::unistd::geteuid().as_raw() {
+        return Err(Problem::Owner(found.uid()));
+    }
+    if found.mode() & OTHERS != 0 {
+        return Err(Problem::ReadableByOthers(found.mode() & 0o7777));
+    }
+    let mut text = Zeroizing::new(Vec::new());
+    file::read_into(path, LIMIT, links, &mut text).map_err(unreadable)?;
+    Ok(text)
+}
+
+/// A file that does not exist is removed.
+fn removed(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests;

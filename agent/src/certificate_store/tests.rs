@@ -1,0 +1,96 @@
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use super::*;
+use crate::client_certificate::signing_request;
+use crate::host::scratch::Scratch;
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+fn now() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_hours(490_896)
+}
+
+#[test]
+fn a_pending_key_survives_a_restart_and_its_request_has_the_same_name() {
+    let dir = Scratch::new();
+    let directory = dir.path().join("pki");
+    let store = CertificateStore::open(&directory, "worker-1").unwrap();
+    assert_eq!(mode(&directory), 0o700);
+    let key = store.pending_key().unwrap();
+    assert_eq!(mode(&directory.join(PENDING_KEY)), 0o600);
+    let again = CertificateStore::open(&directory, "worker-1").unwrap();
+    let again = again.pending_key().unwrap();
+    assert_eq!(key.point(), again.point());
+    let name = key.request_name("worker-1");
+    assert_eq!(name, again.request_name("worker-1"));
+    assert_ne!(name, again.request_name("worker-2"));
+    assert_eq!(name.len(), "node-csr-".len() + 64);
+    let request = key.signing_request("worker-1").unwrap();
+    let der = pem_rfc7468(&request);
+    assert!(signing_request::is_for(&der, "worker-1", key.point()));
+    assert!(!format!("{key:?}").contains("der"), "{key:?}");
+
+    store.discard_key().unwrap();
+    store.discard_key().unwrap();
+    assert_ne!(store.pending_key().unwrap().point(), key.point());
+}
+
+fn pem_rfc7468(text: &str) -> Vec<u8> {
+    use rustls::pki_types::CertificateSigningRequestDer;
+    let request = CertificateSigningRequestDer::from_pem_slice(text.as_bytes());
+    request.unwrap().to_vec()
+}
+
+#[test]
+fn a_key_file_that_others_can_read_is_not_used() {
+    let dir = Scratch::new();
+    let store = CertificateStore::open(dir.path(), "worker-1").unwrap();
+    let path = dir.path().join(PENDING_KEY);
+    let key = store.pending_key().unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let other = store.pending_key().unwrap();
+    assert_ne!(key.point(), other.point());
+    assert_eq!(mode(&path), 0o600);
+
+    dir.write(CURRENT, "");
+    fs::set_permissions(store.current_path(), fs::Permissions::from_mode(0o604)).unwrap();
+    let found = store.current(now());
+    assert_eq!(found, Err(Problem::ReadableByOthers(0o604)));
+}
+
+#[test]
+fn what_is_no_pair_is_not_used() {
+    let dir = Scratch::new();
+    let store = CertificateStore::open(dir.path(), "worker-1").unwrap();
+    assert_eq!(store.current(now()), Err(Problem::Missing));
+    let key = store.pending_key().unwrap().pem();
+    let certificate = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+    let no_certificate = Problem::Malformed("a certificate in PEM");
+    let rows = [
+        (String::new(), no_certificate.clone()),
+        (key.to_string(), no_certificate),
+        (
+            certificate.to_owned(),
+            Problem::Malformed("a private key in PEM"),
+        ),
+        (
+            format!("{certificate}{}", *key),
+            Problem::Malformed("a certificate with a key that can be used"),
+        ),
+    ];
+    for (text, expected) in rows {
+        store.write("pair", text.as_bytes()).unwrap();
+        fs::rename(dir.path().join("pair"), store.current_path()).unwrap();
+        assert_eq!(store.current(now()), Err(expected), "{text}");
+    }
+    let key = store.pending_key().unwrap();
+    let stored = store.store(b"garbage", &key, now());
+    assert!(matches!(stored, Err(StoreError::Unusable(_))), "{stored:?}");
+    store.write("large", &vec![b'x'; 70 << 10]).unwrap();
+    fs::rename(dir.path().join("large"), store.current_path()).unwrap();
+    let found = store.current(now());
+    assert!(matches!(found, Err(Problem::Unreadable(_))), "{found:?}");
+}

@@ -1,0 +1,108 @@
+//! Prepares the client certificate of node mode, before privileges are dropped: the directory, the
+//! kubeconfig that refers to it, and the client that may request the first one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tracing::{debug, info, warn};
+
+use super::settings;
+use crate::api::Client;
+use crate::api::credentials::CredentialSource;
+use crate::api::credentials::bootstrap::{self, KubeconfigState};
+use crate::app::CertificateSetup;
+use crate::certificate_store::{CURRENT, CertificateStore};
+use crate::client_certificate::Problem;
+use crate::clock::Clock;
+use crate::config::{CertificateConfig, Config, key};
+use crate::os::file_watch::{self, WatchedFiles};
+use crate::reporting::certificate::describe;
+
+/// The client of the API server, and how its certificate is requested, if it is. `deadline` applies
+/// to each request. Opens no connection. `Err` is a message of one line. Must be called in a runtime.
+pub(super) async fn client(
+    config: &Config,
+    deadline: Duration,
+) -> Result<(Option<Client>, Option<CertificateSetup>), String> {
+    let Some(certificate) = &config.certificate else {
+        return Ok((settings::client(config, deadline).await?, None));
+    };
+    let store = open(certificate, &config.node_name)?;
+    if !refers(certificate, &store)? {
+        info!(
+            kubeconfig = %certificate.kubeconfig.display(),
+            "the kubeconfig has other credentials; no client certificate is requested"
+        );
+        return Ok((settings::client(config, deadline).await?, None));
+    }
+    let now = Clock::kernel().now().wall;
+    let found = store.current(now);
+    let from = CredentialSource::Kubeconfig;
+    let text = |err: crate::api::ApiError| err.to_string();
+    let (client, bootstrap) = if let Err(problem) = &found {
+        if *problem != Problem::Missing {
+            warn!(
+                problem = describe(problem, now),
+                "the stored client certificate is not used"
+            );
+        }
+        let bootstrap = Client::from_credentials(from(&certificate.bootstrap), deadline).await;
+        let bootstrap = bootstrap.map_err(|err| format!("{}: {err}", key::bootstrap_kubeconfig))?;
+        let client = Client::awaiting(from(&certificate.kubeconfig), deadline).map_err(text)?;
+        (client, Some(bootstrap))
+    } else {
+        let client = Client::from_credentials(from(&certificate.kubeconfig), deadline).await;
+        (client.map_err(text)?, None)
+    };
+    let setup = CertificateSetup {
+        changes: watch(&certificate.directory),
+        store,
+        found,
+        bootstrap,
+    };
+    Ok((Some(client), Some(setup)))
+}
+
+fn open(certificate: &CertificateConfig, node: &str) -> Result<CertificateStore, String> {
+    let directory = &certificate.directory;
+    CertificateStore::open(directory, node).map_err(|err| {
+        let (key, shown) = (&key::cert_dir, directory.display());
+        format!("{key}: cannot create {shown} ({err}); example: {key}: /var/lib/nodepulse/pki")
+    })
+}
+
+/// Whether the kubeconfig refers to the requested certificate. Writes it if it is missing or invalid.
+fn refers(certificate: &CertificateConfig, store: &CertificateStore) -> Result<bool, String> {
+    let (path, pair) = (&certificate.kubeconfig, store.current_path());
+    match bootstrap::state(path, &pair) {
+        KubeconfigState::Requested => return Ok(true),
+        KubeconfigState::Other => return Ok(false),
+        KubeconfigState::Missing => {}
+        KubeconfigState::Invalid(why) => {
+            let path = path.display();
+            warn!(%path, why, "the kubeconfig is invalid, and is written again");
+        }
+    }
+    bootstrap::write(path, &certificate.bootstrap, &pair)?;
+    info!(path = %path.display(), "kubeconfig written");
+    Ok(true)
+}
+
+/// Receives a message for each change of the current certificate.
+fn watch(directory: &Path) -> mpsc::Receiver<()> {
+    let (sender, changes) = mpsc::channel(1);
+    let files = WatchedFiles {
+        file: directory.join(CURRENT),
+        // There are none.
+        drop_ins: directory.join(".d"),
+        extension: "d",
+    };
+    tokio::spawn(async move {
+        if let Err(err) = file_watch::read(files, sender).await {
+            let err = &err as &dyn std::error::Error;
+            debug!(err, "cannot watch the client certificate");
+        }
+    });
+    changes
+}

@@ -1,0 +1,123 @@
+//! Requests for certificates, and what the approver and the signer of a controller manager make of them.
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::tls::Authority;
+use super::{ApiServer, Identity};
+
+const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+
+/// The certificate for a request.
+#[derive(Debug, Clone)]
+pub struct Issue {
+    /// The start of its validity, as in [`ApiServer::wall`].
+    pub from: Duration,
+    /// How long it is valid.
+    pub life: Duration,
+    /// Another user than the one in the request.
+    pub identity: Option<Identity>,
+    /// For another key than that of the request.
+    pub other_key: bool,
+}
+
+impl Issue {
+    /// For as long as this, from now on.
+    pub fn now(api: &ApiServer, life: Duration) -> Self {
+        Self {
+            // Certificates have no fractions of a second.
+            from: Duration::from_secs(api.wall().as_secs()),
+            life,
+            identity: None,
+            other_key: false,
+        }
+    }
+}
+
+impl ApiServer {
+    /// The requests for certificates, the oldest first.
+    pub fn signing_requests(&self) -> Vec<Value> {
+        let mut requests = self.list(PATH);
+        let version = |request: &Value| {
+            let version = request["metadata"]["uid"].as_str().unwrap_or_default();
+            version.to_owned()
+        };
+        requests.sort_by_key(version);
+        requests
+    }
+
+    /// The requests that are neither approved nor denied.
+    pub fn pending_requests(&self) -> Vec<Value> {
+        let mut requests = self.signing_requests();
+        requests.retain(|request| request["status"]["conditions"].is_null());
+        requests
+    }
+
+    /// Denies a request.
+    pub fn deny(&self, request: &Value, message: &str) {
+        self.decide(request, "Denied", message, None);
+    }
+
+    /// Approves a request without signing it.
+    pub fn approve(&self, request: &Value) {
+        self.decide(request, "Approved", "by a test", None);
+    }
+
+    /// Approves a request and signs it.
+    ///
+    /// # Panics
+    ///
+    /// If the request is not signed with its key.
+    pub fn issue(&self, request: &Value, issue: &Issue) {
+        let pem = request["spec"]["request"].as_str().unwrap_or_default();
+        let pem = STANDARD.decode(pem).expect("a request in base 64");
+        let pem = String::from_utf8(pem).expect("a request in PEM");
+        let (der, certificate) = self.authority().sign(&pem, issue);
+        let user = request["spec"]["username"].as_str().unwrap_or_default();
+        let node = format!("{user} of a request");
+        let requested = issue.identity.clone().or_else(|| requested_by(&pem));
+        let identity = requested.unwrap_or_else(|| Identity::user(&node));
+        self.inner
+            .state()
+            .certificates
+            .insert(der.to_vec(), identity);
+        let certificate = STANDARD.encode(certificate);
+        self.decide(request, "Approved", "by a test", Some(certificate));
+    }
+
+    fn decide(&self, request: &Value, type_: &str, message: &str, certificate: Option<String>) {
+        let condition =
+            json!({"type": type_, "status": "True", "reason": "Test", "message": message});
+        let mut request = request.clone();
+        // Absent in a list.
+        request["apiVersion"] = json!("certificates.k8s.io/v1");
+        request["kind"] = json!("CertificateSigningRequest");
+        request["status"] = json!({"conditions": [condition]});
+        if let Some(certificate) = certificate {
+            request["status"]["certificate"] = json!(certificate);
+        }
+        self.put_object(request);
+    }
+
+    fn authority(&self) -> &Authority {
+        match &self.listening {
+            Some(listening) => &listening.authority,
+            None => self.signer.get_or_init(Authority::new),
+        }
+    }
+}
+
+/// The node in the subject of a request.
+fn requested_by(pem: &str) -> Option<Identity> {
+    let request = rcgen::CertificateSigningRequestParams::from_pem(pem).ok()?;
+    let name = request.params.distinguished_name;
+    let common = name.get(&rcgen::DnType::CommonName)?;
+    let rcgen::DnValue::Utf8String(common) = common else {
+        return None;
+    };
+    let node = common.strip_prefix("system:node:")?;
+    Some(Identity::node(node))
+}

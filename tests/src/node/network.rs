@@ -1,0 +1,93 @@
+//! The way of a simulated agent to the API server, and its credentials.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nodepulse::api::{Client, transport};
+use nodepulse::app::CertificateSetup;
+use nodepulse::certificate_store::CertificateStore;
+use nodepulse::clock::Clock;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+
+use crate::api_server::{ApiServer, Identity};
+
+/// The user of a bootstrap token.
+pub const BOOTSTRAP: &str = "system:bootstrap:abcdef";
+
+/// Of a request with that token.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The way to the API server.
+pub(super) struct Network {
+    pub(super) api: Arc<ApiServer>,
+    identity: Identity,
+    pub(super) reachable: AtomicBool,
+    pub(super) dials: Mutex<Vec<Duration>>,
+    /// The next task that opens a connection panics.
+    pub(super) panic: AtomicBool,
+}
+
+impl Network {
+    pub(super) fn new(api: &Arc<ApiServer>, identity: Identity, reachable: bool) -> Arc<Self> {
+        Arc::new(Self {
+            api: Arc::clone(api),
+            identity,
+            reachable: AtomicBool::new(reachable),
+            dials: Mutex::default(),
+            panic: AtomicBool::new(false),
+        })
+    }
+
+    fn dial(&self) -> io::Result<DuplexStream> {
+        assert!(
+            !self.panic.swap(false, Ordering::Relaxed),
+            "a task panics, as the test wants it"
+        );
+        let mut dials = self.dials.lock().unwrap_or_else(PoisonError::into_inner);
+        dials.push(self.api.now());
+        if self.reachable.load(Ordering::Relaxed) {
+            Ok(self.api.dial_as(self.identity.clone()))
+        } else {
+            Err(io::ErrorKind::ConnectionRefused.into())
+        }
+    }
+
+    pub(super) fn client(self: &Arc<Self>, deadline: Duration) -> Client {
+        let network = Arc::clone(self);
+        let connector = transport::in_memory(move || std::future::ready(network.dial()));
+        let server = kube::Config::new("http://in-memory".parse().expect("an address"));
+        Client::new(server, connector, deadline).expect("a client without credentials")
+    }
+
+    /// The certificate in `directory`, which is requested as [`BOOTSTRAP`] if there is none.
+    pub(super) fn certificate(
+        &self,
+        directory: &Path,
+        node: &str,
+        clock: Clock,
+        changes: mpsc::Receiver<()>,
+    ) -> CertificateSetup {
+        let store = CertificateStore::open(directory, node).expect("a directory");
+        let found = store.current(clock.now().wall);
+        let bootstrap = Self::new(&self.api, Identity::user(BOOTSTRAP), true);
+        CertificateSetup {
+            bootstrap: found.is_err().then(|| bootstrap.client(DEADLINE)),
+            found,
+            store,
+            changes,
+        }
+    }
+}
+
+/// The client of an agent that has this certificate, or waits for the first one.
+pub(super) fn awaiting(client: Client, certificate: Option<&CertificateSetup>) -> Client {
+    if certificate.is_some_and(|one| one.found.is_err()) {
+        client.without_credentials()
+    } else {
+        client
+    }
+}

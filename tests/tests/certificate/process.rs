@@ -1,0 +1,155 @@
+//! The real program over TLS: the certificates that were issued are those that it shows.
+
+use nodepulse_tests::SOON;
+use nodepulse_tests::api_server::Identity;
+use nodepulse_tests::process::{Process, finished, node_mode};
+use tempfile::{TempDir, tempdir};
+
+use super::*;
+
+/// Renewed every second.
+const CONFIG: &str = "apiVersion: nodepulse.dev/v1alpha1
+kind: NodepulseConfiguration
+nodeLeaseDurationSeconds: 4
+kernel: {tier: files}
+";
+/// From the issue of a certificate to its replacement, and some more.
+const REPLACED: Duration = Duration::from_mins(1);
+
+/// The arguments of an agent that requests its certificate.
+fn arguments(dir: &TempDir) -> Vec<String> {
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(dir.path().join("config.yaml"), CONFIG).unwrap();
+    node_mode(&[
+        "--bootstrap-kubeconfig",
+        &at("bootstrap"),
+        "--kubeconfig",
+        &at("kubeconfig"),
+        "--cert-dir",
+        &at("pki"),
+        "--config",
+        &at("config.yaml"),
+    ])
+}
+
+async fn token(dir: &TempDir) -> ApiServer {
+    let api = ApiServer::start().await;
+    api.token_kubeconfig(&dir.path().join("bootstrap"), "abcdef.0123456789abcdef");
+    api.allow_token("abcdef.0123456789abcdef", Identity::user(BOOTSTRAP));
+    let resource = "certificatesigningrequests";
+    api.grant_all(BOOTSTRAP, &[("create", resource), ("get", resource)]);
+    api
+}
+
+/// Waits for a renewal of the Lease over a connection that was opened after `before`.
+async fn renewed_after(api: &ApiServer, before: u64) {
+    let view = View::of(api, "worker-1");
+    let renewed = |_: &ApiServer| {
+        let renewals = view.renewals().into_iter();
+        let mut later = renewals.filter(|put| before < put.connection && put.status == Some(200));
+        later
+            .next()
+            .map(|put| assert_eq!(put.identity, "system:node:worker-1"))
+    };
+    api.wait_for(REPLACED, "a renewal with the new certificate", renewed)
+        .await;
+}
+
+#[tokio::test]
+async fn issued_certificates_are_used_one_after_the_other() {
+    let dir = tempdir().unwrap();
+    let api = token(&dir).await;
+    let agent = Process::start(arguments(&dir));
+    let request = next_request_within(&api, REPLACED).await;
+    api.issue(&request, &Issue::now(&api, Duration::from_secs(20)));
+    View::of(&api, "worker-1").settled(REPLACED).await;
+    assert_eq!(mode(&dir.path().join("kubeconfig")), 0o600);
+    for life in [Duration::from_secs(20), HOUR] {
+        let request = next_request_within(&api, REPLACED).await;
+        assert_eq!(request["spec"]["username"], "system:node:worker-1");
+        let before = api.connections().opened;
+        api.issue(&request, &Issue::now(&api, life));
+        renewed_after(&api, before).await;
+    }
+    let lines = agent.lines_with("PRIVATE KEY");
+    assert_eq!(lines, [""; 0]);
+    agent.terminate();
+    let ended = agent.ends(SOON).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let pki = dir.path().join("pki");
+    assert_eq!(
+        names(&pki).len(),
+        3,
+        "two pairs and a link: {:?}",
+        names(&pki)
+    );
+
+    // The next start needs no other one, and no bootstrap kubeconfig.
+    fs::remove_file(dir.path().join("bootstrap")).unwrap();
+    let requests = api.signing_requests().len();
+    let before = api.connections().opened;
+    let agent = Process::start(arguments(&dir));
+    renewed_after(&api, before).await;
+    assert_eq!(api.signing_requests().len(), requests);
+    agent.terminate();
+    agent.ends(SOON).await;
+}
+
+#[tokio::test]
+async fn a_setting_that_cannot_work_ends_the_start_with_one_line() {
+    let dir = tempdir().unwrap();
+    let _api = token(&dir).await;
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(dir.path().join("file"), "").unwrap();
+    let (bootstrap, kubeconfig) = (at("bootstrap"), at("kubeconfig"));
+    let (absent, in_file) = (at("absent"), at("file/pki"));
+    let rows: [(&[&str], &str); 4] = [
+        (
+            &["--bootstrap-kubeconfig", &bootstrap],
+            "requires kubeconfig",
+        ),
+        (
+            &[
+                "--bootstrap-kubeconfig",
+                &absent,
+                "--kubeconfig",
+                &kubeconfig,
+            ],
+            "bootstrapKubeconfig",
+        ),
+        (
+            &[
+                "--bootstrap-kubeconfig",
+                &bootstrap,
+                "--kubeconfig",
+                &kubeconfig,
+                "--cert-dir",
+                &in_file,
+            ],
+            "certDir: cannot create",
+        ),
+        (
+            &[
+                "--bootstrap-kubeconfig",
+                &bootstrap,
+                "--kubeconfig",
+                &kubeconfig,
+                "--cert-dir",
+                "pki",
+            ],
+            "certDir",
+        ),
+    ];
+    for (further, expected) in rows {
+        let mut all = node_mode(further);
+        if !all.contains(&"--cert-dir".to_owned()) {
+            all.extend(["--cert-dir".to_owned(), at("pki")]);
+        }
+        let output = finished(&all, "").await;
+        assert_eq!(output.code, Some(2), "{further:?}: {output:?}");
+        let [line] = output.stderr.as_slice() else {
+            panic!("{further:?}: {output:?}");
+        };
+        assert!(line.contains(expected), "{further:?}: {line}");
+    }
+}
