@@ -46,13 +46,13 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["all", "arch", "alarms"])]
     packages: bool,
     /// Only the suite of false alarms
-    #[arg(long, conflicts_with = "all")]
+    #[arg(long, conflicts_with = "all", group = "suite")]
     alarms: bool,
     /// Only kills of every kind: consequence, limit and QoS class
-    #[arg(long, conflicts_with_all = ["all", "alarms", "packages"])]
+    #[arg(long, conflicts_with_all = ["all", "packages"], group = "suite")]
     kills: bool,
-    /// Of the suite, only the workloads whose names contain one of these
-    #[arg(long, requires = "alarms", value_name = "NAME,...")]
+    /// Of these, only the workloads or kills whose names contain one of these
+    #[arg(long, requires = "suite", value_name = "NAME,...")]
     workloads: Option<String>,
 }
 
@@ -118,16 +118,16 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         [] => Choice::Ends,
         named => Choice::Named(named),
     };
-    let alarms = Boot {
+    let [alarms, kills] = [&ALARMS, &KILLS].map(|boot| Boot {
         workloads: args.workloads.clone().unwrap_or_default(),
-        ..ALARMS.clone()
-    };
+        ..boot.clone()
+    });
     let boots: Vec<&Boot> = if args.alarms {
         vec![&alarms]
     } else if args.kills {
-        vec![&KILLS]
+        vec![&kills]
     } else if args.all {
-        let further = [&EARLY_WARNING, &KILLS, &alarms];
+        let further = [&EARLY_WARNING, &kills, &alarms];
         BOOTS.iter().chain(further).collect()
     } else {
         BOOTS.iter().collect()

@@ -81,7 +81,7 @@ fn checks() -> io::Result<()> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     println!("vm-kernel: {} {}", release.trim(), uptime()?.as_millis());
     match plan {
-        "kills" => vm::kill_events::run(),
+        "kills" => vm::kill_events::run(value(WORKLOADS).unwrap_or_default()),
         "alarms" => vm::alarms::run(value(WORKLOADS).unwrap_or_default()),
         plan => vm::run(plan),
     }

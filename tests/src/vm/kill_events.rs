@@ -32,14 +32,16 @@ const fn combination(limit: LimitOf, outcome: Outcome, qos: Qos) -> Combination 
     }
 }
 
-/// All combinations, one check each. Prints the results as the other checks do.
-pub fn run() -> io::Result<()> {
+/// The combinations whose names contain one of `parts`, which are separated by commas, one check each. Prints
+/// the results as the other checks do.
+pub fn run(parts: &str) -> io::Result<()> {
     let provoke = Provoke::next_to_this_program()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     note_panics();
-    let all = combinations();
+    let mut all = combinations();
+    all.retain(|one| parts.split(',').any(|part| one.name().contains(part)));
     let names: Vec<String> = all.iter().map(|combination| combination.name()).collect();
     println!("vm-plan: {}", names.join(" "));
     runtime.block_on(async {

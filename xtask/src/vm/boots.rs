@@ -20,8 +20,8 @@ pub struct Boot {
     pub machine: &'static [&'static str],
     /// When it is ended.
     pub limit: Duration,
-    /// Of the plan `alarms`: only the workloads whose names contain one of these, separated by commas;
-    /// in `nodepulse.workloads=`.
+    /// Of the plans `alarms` and `kills`: only the workloads or kills whose names contain one of these,
+    /// separated by commas; in `nodepulse.workloads=`.
     pub workloads: String,
 }
 
@@ -69,7 +69,7 @@ pub static KILLS: Boot = Boot {
     plan: "kills",
     kernel_line: "psi=1",
     machine: &[],
-    limit: Duration::from_mins(10),
+    limit: Duration::from_mins(20),
     workloads: String::new(),
 };
 
