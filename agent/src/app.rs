@@ -20,7 +20,7 @@ use crate::explain::CurrentState;
 use crate::kube_event::Draft;
 use crate::logind::PowerMessage;
 use crate::node_status::ledger::Ledger;
-use crate::node_status::{Facts, NodeStatus, Status};
+use crate::node_status::{Facts, NodeStatus};
 use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
 use crate::record::Received;
@@ -88,9 +88,7 @@ impl App {
             if let Some(outcome) = self.once_outcome() {
                 return outcome;
             }
-            self.reporting
-                .as_ref()
-                .map_or(Ok(()), Reporting::certificate)?;
+            reporting::certificate(self.reporting.as_ref())?;
             let due = self.due();
             let wakeup = tokio::select! {
                 // Kernel events last: a flood of them must delay neither the lease nor reports.
@@ -283,10 +281,8 @@ impl App {
         }
         if let Report::Registered { stored, .. } = &report {
             self.ledger.record_stored(stored);
-            let conditions = stored.conditions.iter();
-            let is_true = conditions.filter(|condition| condition.status == Status::True);
-            let types = is_true.map(|condition| condition.type_.clone()).collect();
-            self.feed(Input::State(StateInput::TrueOnNode(types)), now);
+            let on_node = StateInput::TrueOnNode(stored.true_conditions());
+            self.feed(Input::State(on_node), now);
         }
         if let Report::Event(Delivered { id: Some(id), .. }) = &report {
             self.feed(Input::Incident(IncidentInput::Delivered(*id)), now);
@@ -387,12 +383,8 @@ impl App {
             metering.events(&reporting.events());
             metering.certificate(reporting.certificate_expires());
         }
-        let disks = &self.subjects.disks;
-        let figures = self.queries.probes.figures(disks.devices());
-        let named = figures.disks.iter();
-        let named = named.filter_map(|(device, latency)| Some((disks.name(*device)?, latency)));
-        let named: Vec<_> = named.collect();
-        metering.text(&figures, &named, now)
+        let figures = self.queries.probes.figures(self.subjects.disks.devices());
+        metering.text(&figures, &self.subjects.disks.named(&figures.disks), now)
     }
 
     /// Notifies the service manager once the agent is ready.

@@ -216,6 +216,12 @@ impl StoredNode {
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.conditions.iter().find(|c| c.type_ == type_)
     }
+
+    /// The types of the stored conditions that are True.
+    pub fn true_conditions(&self) -> Vec<String> {
+        let is_true = self.conditions.iter().filter(|c| c.status == Status::True);
+        is_true.map(|c| c.type_.clone()).collect()
+    }
 }
 
 /// What a new Node is created with, in addition to its status.

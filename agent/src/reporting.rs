@@ -273,12 +273,6 @@ impl Reporting {
         self.certificate.as_ref()?.expires()
     }
 
-    /// An error if the agent has to end: it has no valid certificate, and cannot request one.
-    pub fn certificate(&self) -> Result<(), CertificateEnd> {
-        let end = self.certificate.as_ref().and_then(CertificateKeeper::end);
-        end.map_or(Ok(()), Err)
-    }
-
     /// Sets the cause of a change of `resource`. The oldest cause that was not reported yet counts.
     pub fn caused_by(&mut self, resource: Resource, stamp: Stamp) {
         self.syncs.caused_by(resource, stamp);
@@ -470,6 +464,12 @@ pub async fn next(reporting: Option<&mut Reporting>) -> Report {
         // Without a sender all tasks have ended, which is reported separately.
         None => std::future::pending().await,
     }
+}
+
+/// An error if the agent has to end: it has no valid certificate, and cannot request one.
+pub fn certificate(reporting: Option<&Reporting>) -> Result<(), CertificateEnd> {
+    let keeper = reporting.and_then(|reporting| reporting.certificate.as_ref());
+    keeper.and_then(CertificateKeeper::end).map_or(Ok(()), Err)
 }
 
 /// Lets the task that sent a report continue.

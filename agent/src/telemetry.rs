@@ -5,8 +5,9 @@
 use tracing::{debug, info, warn};
 
 use crate::clock::Now;
-use crate::config::ConfigChanges;
+use crate::config::{ConfigChanges, Mode};
 use crate::explain::Journal;
+use crate::node_status::Facts;
 use crate::node_status::ledger::Ledger;
 use crate::pressure::Policy;
 use crate::record::{Received, Record};
@@ -31,6 +32,13 @@ impl Telemetry {
         Self {
             metering,
             journal: Journal::default(),
+        }
+    }
+
+    /// Logs the conditions that companion mode omits, and sets their metric.
+    pub fn record_omitted(&mut self, mode: Mode, facts: &Facts) {
+        if mode == Mode::Companion {
+            self.metering.omitted(facts.companion.omitted());
         }
     }
 

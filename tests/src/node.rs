@@ -274,11 +274,7 @@ impl Node {
         let config = load(&overrides, file.as_deref()).unwrap_or_else(|err| panic!("{err}"));
         let (settings, reload, reloads) = reloads(overrides, file);
         let clock = clock(api, alarms_fail_after);
-        let identity = user.map_or_else(
-            || Identity::node(&config.node_name),
-            |user| Identity::user(&user),
-        );
-        let network = Network::new(api, identity, reachable);
+        let network = Network::new(api, identity(user, &config.node_name), reachable);
         let (files_changed, changes) = mpsc::channel(1);
         let deadline = config.lease_duration / 4;
         let client = (!alone).then(|| network.client(deadline));
@@ -329,6 +325,10 @@ impl Node {
             run: tokio::spawn(agent.run(shutdown)),
         }
     }
+}
+
+fn identity(user: Option<String>, node: &str) -> Identity {
+    user.map_or_else(|| Identity::node(node), |user| Identity::user(&user))
 }
 
 fn clock(api: &ApiServer, alarms_fail_after: Option<Duration>) -> Clock {

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use tracing::warn;
 
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::host::addresses;
 use crate::node_status::{CompanionFacts, Disks, Facts, Shutdown};
 use crate::queries::signals::SignalReader;
 use crate::reading::{AbsentSource, Stall};
-use crate::telemetry::Telemetry;
 
 /// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
 /// of the status.
@@ -55,18 +54,10 @@ pub(super) fn gather(
 pub(super) fn configure(facts: &mut Facts, config: &Config) {
     facts.node_ips.clone_from(&config.node_ips);
     facts.allocation = config.allocation.clone();
-    facts
-        .kubernetes_version
-        .clone_from(&config.kubernetes_version);
+    let version = &config.kubernetes_version;
+    facts.kubernetes_version.clone_from(version);
     facts.runtime = config.runtime;
     facts.kubelet_port = config.kubelet_port;
     facts.companion.checks.clone_from(&config.conditions);
     facts.companion.frequent_oom = config.frequent_oom;
-}
-
-/// Logs the conditions that companion mode omits, and sets their metric.
-pub(super) fn record_omitted(telemetry: &mut Telemetry, mode: Mode, facts: &Facts) {
-    if mode == Mode::Companion {
-        telemetry.metering.omitted(facts.companion.omitted());
-    }
 }

@@ -7,7 +7,6 @@ use tokio::sync::mpsc;
 use tracing::error;
 
 use super::App;
-use super::facts::record_omitted;
 use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel, key};
 use crate::queries::pressure_files;
@@ -124,7 +123,7 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
     let config = &app.config;
     super::facts::configure(&mut app.facts, config);
     app.telemetry.metering.set_per_pod(config.per_pod_metrics);
-    record_omitted(&mut app.telemetry, config.mode, &app.facts);
+    app.telemetry.record_omitted(config.mode, &app.facts);
     if let Some(reloading) = &app.service.reloading {
         (reloading.logging)(config.log_level, config.log_format);
     }

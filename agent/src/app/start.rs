@@ -139,7 +139,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         stalls,
     };
     let mut telemetry = Telemetry::new(metering);
-    facts::record_omitted(&mut telemetry, config.mode, &facts);
+    telemetry.record_omitted(config.mode, &facts);
     App {
         clock,
         subjects: RecordedSubjects::new(&setup, agent.run_recorder),

@@ -265,7 +265,7 @@ pub(super) fn reservation(text: &str) -> Result<Quantity, String> {
 }
 
 /// `v1.33.0` or `1.33.0`; returned with the `v`.
-pub(super) fn version(text: &str) -> Result<Option<String>, String> {
+pub(super) fn version(text: &str) -> Result<String, String> {
     let numbers = text.strip_prefix('v').unwrap_or(text);
     let is_number = |part: &str| {
         let short = !part.is_empty() && part.len() <= 9;
@@ -274,7 +274,7 @@ pub(super) fn version(text: &str) -> Result<Option<String>, String> {
     };
     let parts: Vec<&str> = numbers.split('.').collect();
     if parts.len() == 3 && parts.iter().all(|part| is_number(part)) {
-        Ok(Some(format!("v{numbers}")))
+        Ok(format!("v{numbers}"))
     } else {
         Err("is not a version of three numbers".to_owned())
     }

@@ -84,7 +84,7 @@ impl Loader<'_> {
             oom_node_events: keys.value(&key::oom_node_events)?,
             early_warning: keys.value(&key::oom_early_warning)?,
             frequent_oom: self.frequent_oom()?,
-            kubernetes_version: self.0.value(&key::kubernetes_version)?,
+            kubernetes_version: keys.optional(&key::kubernetes_version)?,
             runtime: self.runtime()?,
             tier: keys.value(&key::kernel_tier)?,
             probes: keys.list(&key::kernel_probes)?.into_iter().collect(),

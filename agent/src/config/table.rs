@@ -377,10 +377,10 @@ keys! {
         .details("Sets `attachable-volumes-csi-…` of capacity and allocatable; current schedulers read \
                   the `CSINode` instead.")
         .example("{disk.csi.example.com: 16}").live();
-    kubernetes_version: Option<String> = Type::text(STRING, "version", r"^v?[0-9]+\.[0-9]+\.[0-9]+$", checks::version)
+    kubernetes_version: String = Type::text(STRING, "version", r"^v?[0-9]+\.[0-9]+\.[0-9]+$", checks::version)
         .key("kubernetesVersion", "First part of `kubeletVersion`")
-        .details("If it is not set: v1.36.0, or the release of an older API server, because a kubelet \
-                  may not be newer than that.")
+        .details("A kubelet may not be newer than the API server.")
+        .preset(Preset::Derived("v1.36.0, or the release of an older API server"))
         .example("v1.35.0").live();
     system_reserved: Quantity = QUANTITY
         .map(RESERVED, "systemReserved", "Resources reserved for the system, subtracted from allocatable")

@@ -1,6 +1,6 @@
 //! The Kubernetes release in `kubeletVersion`.
 //!
-//! A kubelet may not be newer than its API server, so that an older server is told its release.
+//! A kubelet may not be newer than its API server, so the release of an older server is reported.
 //! <https://kubernetes.io/releases/version-skew-policy/#kubelet>
 
 use std::fmt;

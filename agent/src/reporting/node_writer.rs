@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot, watch};
-use tracing::{debug, warn};
+use tokio::sync::{mpsc, watch};
+use tracing::warn;
 
 use super::writer::{LoopEnded, Synced, Writer, log_unknown};
 use super::{Report, SyncRequest, Wait};
-use crate::api::access;
 use crate::api::holder::{self, LeaseHolder};
 use crate::api::node_watch::{self, NodeEvent};
 use crate::api::register::{DeviceCheckpoint, Registered, Registrar};
 use crate::api::status::Sent;
 use crate::api::{ApiError, Disposition};
 use crate::clock::{Now, Stamp};
-use crate::node_status::release::Release;
 use crate::node_status::report;
 use crate::node_status::transition::{Edge, edges, schedulable_edge};
 use crate::node_status::{Registration, StoredNode};
@@ -127,12 +125,9 @@ impl NodeWriter {
     async fn know_node(&mut self) -> Result<(), LoopEnded> {
         let mut registrar = Registrar::default();
         let mut logged = false;
-        let mut release_known = false;
         let transitions = loop {
             tokio::time::sleep(registrar.next_delay()).await;
-            if !release_known {
-                release_known = self.read_release().await?;
-            }
+            self.writer.read_release().await?;
             match self.try_to_know(&mut registrar).await {
                 Ok(Known::Registered(transitions)) => break transitions,
                 Ok(Known::OtherHolder(holder)) => {
@@ -148,28 +143,6 @@ impl NodeWriter {
         self.writer.record(vec![Edge::Started], started, &uncaused);
         self.writer.record(transitions, now, &uncaused);
         self.writer.report_found().await
-    }
-
-    /// Reads the API server's release, which limits the one that the status reports. If the server
-    /// does not answer, the requests that follow fail too, and it must be read again: returns false.
-    async fn read_release(&self) -> Result<bool, LoopEnded> {
-        let release = match access::version(&self.writer.link.client).await {
-            Ok(version) => version.as_deref().and_then(Release::parse),
-            Err(err) if err.disposition() == Disposition::GiveUp => {
-                let err = &err as &dyn std::error::Error;
-                debug!(err, "cannot read the version of the API server");
-                None
-            }
-            Err(_) => return Ok(false),
-        };
-        let (acknowledged, seen) = oneshot::channel();
-        let report = Report::ApiServer {
-            release,
-            acknowledged,
-        };
-        self.writer.send(report).await?;
-        seen.await.map_err(|_| LoopEnded)?;
-        Ok(true)
     }
 
     async fn try_to_know(&mut self, registrar: &mut Registrar) -> Result<Known, ApiError> {
@@ -237,7 +210,8 @@ impl RegisteredNode {
                     node: self.writer.on_node(),
                     next: Wait::Short,
                 };
-                if self.writer.send(report).await.is_err() {
+                let sent = self.writer.send(report).await;
+                if sent.is_err() || self.writer.read_release().await.is_err() {
                     return;
                 }
             }

@@ -79,6 +79,7 @@ pub(super) fn start(
         schedule: Schedule::new(config.status_report_frequency),
         unrecorded: Vec::new(),
         sent: Arc::default(),
+        release_known: false,
     };
     match config.mode {
         Mode::Companion => {

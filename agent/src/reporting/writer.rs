@@ -10,6 +10,7 @@ use tracing::{debug, warn};
 
 use super::Report;
 use super::event_details::{DetailsReader, Wanted, with_details};
+use crate::api::access;
 use crate::api::backoff::Jitter;
 use crate::api::recorder::EventSink;
 use crate::api::status::{SendRule, Sent, StatusWriter, SyncOutcome};
@@ -18,6 +19,7 @@ use crate::clock::{Clock, Now, Stamp};
 use crate::kube_event::{Annotations, Draft, Involved, ReportedKills};
 use crate::node_status::Condition;
 use crate::node_status::ledger::{Began, Computed};
+use crate::node_status::release::Release;
 use crate::node_status::report::{self, ReportSchedule as Schedule};
 use crate::node_status::transition::{Edge, edges, unsent};
 use crate::reading::{Ground, Resource};
@@ -48,6 +50,8 @@ pub(super) struct Writer {
     /// How often each condition had become True in the last status that was sent or compared. A change that
     /// failed to reach the API server is not recorded.
     pub(super) sent: Arc<Began>,
+    /// The API server's release was read.
+    pub(super) release_known: bool,
 }
 
 /// More than there are conditions.
@@ -210,6 +214,30 @@ impl Writer {
         let stored = Box::new(self.status.stored().unwrap_or_default());
         self.send(Report::Registered {
             stored,
+            acknowledged,
+        })
+        .await?;
+        seen.await.map_err(|_| LoopEnded)
+    }
+
+    /// Reads the API server's release until it answers; the status reports no newer one.
+    pub(super) async fn read_release(&mut self) -> Result<(), LoopEnded> {
+        if self.release_known {
+            return Ok(());
+        }
+        let version = match access::version(&self.link.client).await {
+            Ok(version) => version,
+            Err(err) => {
+                let err = &err as &dyn std::error::Error;
+                debug!(err, "cannot read the version of the API server");
+                return Ok(());
+            }
+        };
+        self.release_known = true;
+        let release = version.as_deref().and_then(Release::parse);
+        let (acknowledged, seen) = oneshot::channel();
+        self.send(Report::ApiServer {
+            release,
             acknowledged,
         })
         .await?;

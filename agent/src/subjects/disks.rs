@@ -310,10 +310,11 @@ impl DiskWatch {
         all.into_iter().flatten().min()
     }
 
-    /// Name of a watched disk.
+    /// `of` by name, of the watched disks.
     #[must_use]
-    pub fn name(&self, device: DeviceNumber) -> Option<&str> {
-        self.board.name(device)
+    pub fn named<'a, T>(&'a self, of: &'a [(DeviceNumber, T)]) -> Vec<(&'a str, &'a T)> {
+        let name = |(device, of): &'a (DeviceNumber, T)| Some((self.board.name(*device)?, of));
+        of.iter().filter_map(name).collect()
     }
 
     /// Every watched disk.
