@@ -81,8 +81,6 @@ enum Check {
     TierFiles,
     DaemonCpuset,
     DaemonBare,
-    KillEvents,
-    GroupKill,
     EarlyWarning,
 }
 
@@ -118,7 +116,7 @@ fn no_memory_cgroups() -> bool {
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
-    const ALL: [Self; 41] = [
+    const ALL: [Self; 39] = [
         Self::Load,
         Self::OomNested,
         Self::OomCgroupRemoved,
@@ -158,8 +156,6 @@ impl Check {
         Self::TierKmsg,
         Self::TierFiles,
         Self::DaemonCpuset,
-        Self::KillEvents,
-        Self::GroupKill,
     ];
 
     /// The checks without pressure files, on cgroup v1.
@@ -228,8 +224,6 @@ impl Check {
             Self::TierFiles => "tier-files",
             Self::DaemonCpuset => "daemon-cpuset",
             Self::DaemonBare => "daemon-bare",
-            Self::KillEvents => "kill-events",
-            Self::GroupKill => "group-kill",
             Self::EarlyWarning => "early-warning",
         }
     }
@@ -288,8 +282,6 @@ impl Check {
             Self::TierFiles => Some(logged::by_counters(provoke).await),
             Self::DaemonCpuset => Some(daemon::cpuset(provoke).await),
             Self::DaemonBare => Some(daemon::bare(provoke).await),
-            Self::KillEvents => Some(kill_events::several(provoke).await),
-            Self::GroupKill => Some(kill_events::group(provoke).await),
             Self::EarlyWarning => Some(early_warning::warned(provoke, &disk("fast")?).await),
             _ => None,
         };

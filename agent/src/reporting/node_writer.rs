@@ -127,7 +127,10 @@ impl NodeWriter {
         let mut logged = false;
         let transitions = loop {
             tokio::time::sleep(registrar.next_delay()).await;
-            self.writer.read_release().await?;
+            if let Some(err) = self.writer.read_release().await? {
+                log_unknown(&err, &mut logged);
+                continue;
+            }
             match self.try_to_know(&mut registrar).await {
                 Ok(Known::Registered(transitions)) => break transitions,
                 Ok(Known::OtherHolder(holder)) => {

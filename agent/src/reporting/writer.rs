@@ -220,17 +220,19 @@ impl Writer {
         seen.await.map_err(|_| LoopEnded)
     }
 
-    /// Reads the API server's release until it answers; the status reports no newer one.
-    pub(super) async fn read_release(&mut self) -> Result<(), LoopEnded> {
+    /// Reads the API server's release until it is known; the status reports no newer one. Returns the
+    /// error if the server cannot be reached.
+    pub(super) async fn read_release(&mut self) -> Result<Option<ApiError>, LoopEnded> {
         if self.release_known {
-            return Ok(());
+            return Ok(None);
         }
         let version = match access::version(&self.link.client).await {
             Ok(version) => version,
+            Err(err @ ApiError::Unreachable { .. }) => return Ok(Some(err)),
             Err(err) => {
                 let err = &err as &dyn std::error::Error;
                 debug!(err, "cannot read the version of the API server");
-                return Ok(());
+                return Ok(None);
             }
         };
         self.release_known = true;
@@ -241,7 +243,8 @@ impl Writer {
             acknowledged,
         })
         .await?;
-        seen.await.map_err(|_| LoopEnded)
+        seen.await.map_err(|_| LoopEnded)?;
+        Ok(None)
     }
 
     pub(super) async fn send(&self, report: Report) -> Result<(), LoopEnded> {

@@ -5,32 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::{Found, loopback, note_panics, print_result};
-use crate::kill_combinations::{self, Combination, LimitOf, Outcome, Qos, Site, combinations};
+use crate::kill_combinations::{self, Combination, Site, combinations};
 use crate::provoke::Provoke;
 
 /// The program in the initramfs.
 const PROGRAM: &str = "/nodepulse";
 /// Everything is slow under emulation.
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Each limit, each class, and both consequences of a single kill.
-const SEVERAL: [Combination; 4] = [
-    combination(LimitOf::Container, Outcome::ChildProcess, Qos::Burstable),
-    combination(LimitOf::Pod, Outcome::MainProcess, Qos::Guaranteed),
-    combination(LimitOf::AllPods, Outcome::ChildProcess, Qos::BestEffort),
-    combination(LimitOf::Node, Outcome::MainProcess, Qos::Burstable),
-];
-
-/// As the kubelet sets it up: the processes of a container are killed together.
-const GROUP: Combination = combination(LimitOf::Container, Outcome::WholeContainer, Qos::Burstable);
-
-const fn combination(limit: LimitOf, outcome: Outcome, qos: Qos) -> Combination {
-    Combination {
-        limit,
-        outcome,
-        qos,
-    }
-}
 
 /// The combinations whose names contain one of `parts`, which are separated by commas, one check each. Prints
 /// the results as the other checks do.
@@ -54,14 +35,6 @@ pub fn run(parts: &str) -> io::Result<()> {
     runtime.shutdown_background();
     println!("vm-done");
     Ok(())
-}
-
-pub(super) async fn several(provoke: &Provoke) -> io::Result<String> {
-    found(provoke, &SEVERAL).await
-}
-
-pub(super) async fn group(provoke: &Provoke) -> io::Result<String> {
-    found(provoke, &[GROUP]).await
 }
 
 /// The messages of the Events.

@@ -10,10 +10,7 @@ pub const FEATURES: &[(&str, &[&str])] = &[
         &["oom-nested", "oom-cgroup-gone", "oom-group"],
     ),
     ("OOM kill of the node", &["oom-global"]),
-    (
-        "Event of each kind of kill",
-        &["kill-events", "group-kill", "kills/"],
-    ),
+    ("Event of each kind of kill", &["kills/"]),
     ("a storm of kills", &["oom-storm"]),
     (
         "OOM scope",
