@@ -132,9 +132,13 @@ fn cases(mode: Mode, effect: &Effect) -> Vec<Case> {
     let case = |(kind, method): &(Option<&'static str>, &'static str)| Case {
         mode,
         from: match kind {
-            None | Some("creates of the Node" | "watches of the Node" | "watches of pods") => {
-                From::TheStart
-            }
+            None
+            | Some(
+                "reads of the version"
+                | "creates of the Node"
+                | "watches of the Node"
+                | "watches of pods",
+            ) => From::TheStart,
             Some(_) => From::OneMinute,
         },
         kind: *kind,
