@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::mount::{MsFlags, mount};
 
 use super::{Expected, Form, Pace, Prepared, Workload, workload};
+use crate::flapping::resource::available_memory;
 use crate::provoke::disk::{DirectFile, Mounted};
 use crate::provoke::tasks;
 
@@ -60,7 +61,7 @@ fn memory_leak() -> Workload {
         culprit: Some("writer"),
     };
     workload("memory-leak", Form::Short, expected, |_| {
-        let available = meminfo("MemAvailable:")?;
+        let available = available_memory()?;
         let spare = SPARE_MEMORY.min(available / 8);
         let threshold = (available - spare) / MIB;
         let settings = format!("evictionHard: {{memory.available: {threshold}Mi}}\n");
