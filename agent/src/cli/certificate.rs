@@ -94,9 +94,7 @@ fn watch(directory: &Path) -> mpsc::Receiver<()> {
     let (sender, changes) = mpsc::channel(1);
     let files = WatchedFiles {
         file: directory.join(CURRENT),
-        // There are none.
-        drop_ins: directory.join(".d"),
-        extension: "d",
+        drop_ins: None,
     };
     tokio::spawn(async move {
         if let Err(err) = file_watch::read(files, sender).await {

@@ -18,7 +18,7 @@ use crate::escape::escape;
 use crate::file::{self, FileError};
 use crate::host::{HostRoot, machine};
 use crate::node_status::capacity;
-use crate::os::file_watch::WatchedFiles;
+use crate::os::file_watch::{DropIns, WatchedFiles};
 
 /// Set in a pod with a service account: the address of the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
@@ -199,8 +199,10 @@ pub(super) fn excessive_reservations(config: &Config) -> Option<String> {
 pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
     Some(WatchedFiles {
         file: config::file(overrides, &variable),
-        drop_ins: config::drop_in_directory(overrides, &variable)?,
-        extension: EXTENSION,
+        drop_ins: Some(DropIns {
+            directory: config::drop_in_directory(overrides, &variable)?,
+            extension: EXTENSION,
+        }),
     })
 }
 

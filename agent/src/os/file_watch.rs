@@ -31,9 +31,16 @@ const MADE: AddWatchFlags = AddWatchFlags::IN_CREATE;
 pub struct WatchedFiles {
     /// One file; its directory must exist.
     pub file: PathBuf,
-    /// A directory next to it, which may be missing.
-    pub drop_ins: PathBuf,
-    /// Extension of the files in it: `yaml`.
+    /// Files in a directory next to it; `None`: only that file.
+    pub drop_ins: Option<DropIns>,
+}
+
+/// The files of one extension in a directory.
+#[derive(Debug, Clone)]
+pub struct DropIns {
+    /// It may be missing.
+    pub directory: PathBuf,
+    /// `yaml`.
     pub extension: &'static str,
 }
 
@@ -50,7 +57,9 @@ pub async fn read(files: WatchedFiles, changed: mpsc::Sender<()>) -> io::Result<
     let mut watch = fd::watch(inotify, Interest::READABLE)?;
     loop {
         // Repeated, because the directory may have been replaced. Watching it twice has no effect.
-        let _absent: nix::Result<_> = watch.get_ref().0.add_watch(&files.drop_ins, WRITTEN);
+        if let Some(drop_ins) = &files.drop_ins {
+            let _absent: nix::Result<_> = watch.get_ref().0.add_watch(&drop_ins.directory, WRITTEN);
+        }
         let mut ready = watch.readable_mut().await?;
         match ready.get_inner().0.read_events() {
             Ok(events) => {
@@ -75,11 +84,14 @@ fn matters(event: &InotifyEvent, files: &WatchedFiles) -> bool {
     let Some(name) = event.name.as_deref() else {
         return false;
     };
-    if files.drop_ins.file_name() == Some(name) {
+    let drop_ins = files.drop_ins.as_ref();
+    if drop_ins.is_some_and(|drop_ins| drop_ins.directory.file_name() == Some(name)) {
         return true;
     }
     let is_file = files.file.file_name() == Some(name) || name == OsStr::new(MOUNTED);
-    let is_drop_in = Path::new(name).extension() == Some(OsStr::new(files.extension));
+    let extension = Path::new(name).extension();
+    let is_drop_in =
+        drop_ins.is_some_and(|drop_ins| extension == Some(OsStr::new(drop_ins.extension)));
     (is_file || is_drop_in) && event.mask.intersects(WRITTEN)
 }
 
@@ -97,8 +109,10 @@ mod tests {
         let at = |name: &str| dir.join(name);
         let files = WatchedFiles {
             file: at("config.yaml"),
-            drop_ins: at("conf.d"),
-            extension: "yaml",
+            drop_ins: Some(DropIns {
+                directory: at("conf.d"),
+                extension: "yaml",
+            }),
         };
         let inotify = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
         inotify.add_watch(&dir, WRITTEN | MADE).unwrap();
