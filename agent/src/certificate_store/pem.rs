@@ -1,9 +1,10 @@
 //! PEM, as text: base 64 between a first and a last line.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use zeroize::Zeroizing;
 
 const LINE: usize = 64;
-const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Appends `der` to `text`, with this label.
 pub fn encode(text: &mut Zeroizing<String>, label: &str, der: &[u8]) {
@@ -14,21 +15,13 @@ pub fn encode(text: &mut Zeroizing<String>, label: &str, der: &[u8]) {
     text.push_str("-----\n");
     // 48 bytes are 64 digits.
     for line in der.chunks(LINE / 4 * 3) {
-        for three in line.chunks(3) {
-            let bytes = [0, 1, 2].map(|at| three.get(at).copied().unwrap_or_default());
-            let bits = bytes
-                .iter()
-                .fold(0, |bits, byte| bits << 8 | u32::from(*byte));
-            for (at, shift) in [18, 12, 6, 0].into_iter().enumerate() {
-                let digit = usize::try_from(bits >> shift & 0x3f).unwrap_or_default();
-                let digit = DIGITS.get(digit).copied().unwrap_or_default();
-                text.push(if at <= three.len() {
-                    char::from(digit)
-                } else {
-                    '='
-                });
-            }
-        }
+        let mut digits = Zeroizing::new([0; LINE]);
+        // They fit, and are ASCII.
+        let len = STANDARD
+            .encode_slice(line, &mut *digits)
+            .unwrap_or_default();
+        let digits = digits.get(..len).unwrap_or_default();
+        text.push_str(str::from_utf8(digits).unwrap_or_default());
         text.push('\n');
     }
     text.push_str("-----END ");
