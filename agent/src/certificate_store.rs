@@ -10,10 +10,10 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, symlink};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -102,7 +102,7 @@ impl CertificateStore {
 
     /// Removes the key of a request that has no certificate yet.
     pub fn discard_key(&self) -> io::Result<()> {
-        removed(fs::remove_file(self.directory.join(PENDING_KEY)))
+        file::remove(&self.directory.join(PENDING_KEY))
     }
 
     /// Stores certificates in PEM, the first of which is the node's, with the key that it is for, and
@@ -128,7 +128,7 @@ impl CertificateStore {
         let name = PAIR.join(&date);
         self.write(&name, text.as_bytes())?;
         let new = self.directory.join(NEW);
-        removed(fs::remove_file(&new))?;
+        file::remove(&new)?;
         symlink(&name, &new)?;
         fs::rename(&new, self.current_path())?;
         self.discard_key()?;
@@ -159,16 +159,8 @@ impl CertificateStore {
     /// Writes a file that others cannot read. A reader sees the old file or the whole new one.
     fn write(&self, name: &str, text: &[u8]) -> io::Result<()> {
         let new = self.directory.join(NEW);
-        removed(fs::remove_file(&new))?;
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.write_all(text)?;
         // After a power failure, the name must not refer to an empty file.
-        file.sync_all()?;
+        file::write_private(&new, text)?.sync_all()?;
         fs::rename(&new, self.directory.join(name))
     }
 
@@ -189,7 +181,7 @@ impl CertificateStore {
         }
         pairs.sort();
         for name in pairs.iter().rev().skip(KEPT - 1) {
-            removed(fs::remove_file(self.directory.join(name)))?;
+            file::remove(&self.directory.join(name))?;
         }
         Ok(())
     }
@@ -236,14 +228,6 @@ fn private_file(path: &Path, links: Links) -> Result<Zeroizing<Vec<u8>>, Problem
     let mut text = Zeroizing::new(Vec::new());
     file::read_into(path, LIMIT, links, &mut text).map_err(unreadable)?;
     Ok(text)
-}
-
-/// A file that does not exist is removed.
-fn removed(result: io::Result<()>) -> io::Result<()> {
-    match result {
-        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! EDGE: complete reads of external files: only regular files, only up to a limit, and without
-//! waiting for a writer.
+//! waiting for a writer; and new files that others cannot read.
 //!
 //! A FIFO blocks its reader until another process writes, a device never ends, and a file of a
 //! gigabyte needs a gigabyte of memory. None of them is a configuration, a token or a counter.
 
 #![forbid(unsafe_code)]
 
-use std::fs::{File, FileType, OpenOptions};
-use std::io::{self, Read as _};
+use std::fs::{self, File, FileType, OpenOptions};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -92,6 +92,24 @@ pub fn up_to(from: impl io::Read, limit: u64, buf: &mut Vec<u8>) -> Result<(), F
     }
 }
 
+/// Writes a file that others cannot read, to be renamed when it is complete. One that an earlier try has
+/// left is removed.
+pub fn write_private(new: &Path, bytes: &[u8]) -> io::Result<File> {
+    remove(new)?;
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(new)?;
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+/// Removes a file, if it exists.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
+        result => result,
+    }
+}
+
 fn open(path: &Path, limit: u64, links: Links) -> Result<(File, u64), FileError> {
     // With O_NONBLOCK a FIFO opens at once, even without a writer.
     let flags = match links {
@@ -130,7 +148,6 @@ fn kind(kind: FileType) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::symlink;
 
     use nix::sys::stat::Mode;

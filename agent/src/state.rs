@@ -8,9 +8,8 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::clock::BootNanos;
@@ -101,16 +100,7 @@ impl State {
             Ok(()) | Err(_) => {}
         }
         let new = directory.join(NEW);
-        match fs::remove_file(&new) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err.into()),
-            Ok(()) | Err(_) => {}
-        }
-        let mut file: File = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)?;
-        file.write_all(self.text().as_bytes())?;
+        file::write_private(&new, self.text().as_bytes())?;
         fs::rename(&new, directory.join(NAME))?;
         Ok(())
     }

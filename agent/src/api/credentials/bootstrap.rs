@@ -3,9 +3,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use kube::config::{Kubeconfig, NamedAuthInfo};
@@ -55,14 +54,9 @@ pub fn state(path: &Path, pair: &Path) -> KubeconfigState {
 }
 
 fn user(kubeconfig: &Kubeconfig) -> Option<&NamedAuthInfo> {
-    let current = kubeconfig.current_context.as_ref()?;
-    let mut contexts = kubeconfig.contexts.iter();
-    let context = contexts.find(|context| context.name == *current)?;
-    let user = context.context.as_ref()?.user.as_ref()?;
-    kubeconfig
-        .auth_infos
-        .iter()
-        .find(|named| named.name == *user)
+    let user = files::current_context(kubeconfig)?.user.as_ref()?;
+    let mut users = kubeconfig.auth_infos.iter();
+    users.find(|named| named.name == *user)
 }
 
 /// Writes the kubeconfig at `path`. `Err` is a message of one line.
@@ -71,10 +65,7 @@ pub fn write(path: &Path, bootstrap: &Path, pair: &Path) -> Result<(), String> {
     let invalid = |why: &str| format!("{}: {shown}: {}", key::bootstrap_kubeconfig, one_line(why));
     let read = files::kubeconfig(bootstrap).map_err(|why| invalid(&why))?;
     let kubeconfig = read.kubeconfig;
-    let current = kubeconfig.current_context.as_ref();
-    let mut contexts = kubeconfig.contexts.iter();
-    let context = contexts.find(|context| Some(&context.name) == current);
-    let context = context.and_then(|context| context.context.as_ref());
+    let context = files::current_context(&kubeconfig);
     let mut clusters = kubeconfig.clusters.iter();
     let cluster =
         context.and_then(|context| clusters.find(|cluster| cluster.name == context.cluster));
@@ -103,19 +94,9 @@ pub fn write(path: &Path, bootstrap: &Path, pair: &Path) -> Result<(), String> {
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    match fs::remove_file(&new) {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
-        Ok(()) | Err(_) => {}
-    }
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)
+    let new = Path::new(&new);
+    file::write_private(new, text.as_bytes())?.sync_all()?;
+    fs::rename(new, path)
 }
 
 #[cfg(test)]

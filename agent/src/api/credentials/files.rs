@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::ByteString;
-use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
 use serde_json::{Map, Value, json};
 
 use crate::file;
@@ -41,12 +41,7 @@ pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|err| err.to_string())?;
     let dir = path.parent().unwrap_or(Path::new(""));
-    let current = kubeconfig.current_context.clone();
-    let context = kubeconfig
-        .contexts
-        .iter()
-        .find(|named| Some(&named.name) == current.as_ref())
-        .and_then(|named| named.context.clone());
+    let context = current_context(&kubeconfig).cloned();
     let mut token = None;
     if let Some(context) = context {
         let mut clusters = kubeconfig.clusters.iter_mut();
@@ -87,6 +82,16 @@ pub(super) fn service_account(dir: &Path, host: &str, port: &str) -> Result<Inli
         kubeconfig: serde_json::from_value(kubeconfig).map_err(|err| err.to_string())?,
         token: Some(token),
     })
+}
+
+/// The context that applies, if the kubeconfig has it.
+pub(super) fn current_context(kubeconfig: &Kubeconfig) -> Option<&Context> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let mut contexts = kubeconfig.contexts.iter();
+    contexts
+        .find(|named| named.name == *current)?
+        .context
+        .as_ref()
 }
 
 /// The token in a file.
