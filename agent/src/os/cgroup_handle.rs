@@ -41,10 +41,9 @@ impl CgroupMount {
         if ![CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC].contains(&kind) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Ok(Self {
-            mount: mount.to_owned(),
-            dir,
-        })
+        // The kernel prints paths without symbolic links.
+        let mount = fs::canonicalize(mount)?;
+        Ok(Self { mount, dir })
     }
 
     /// The path of cgroup `id` below the mount, with a leading `/`. Fails with `ESTALE` if the
@@ -76,5 +75,24 @@ impl CgroupMount {
             .strip_prefix(&self.mount)
             .map_err(|_| io::ErrorKind::NotFound)?;
         Ok(format!("/{}", below.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::host::scratch::Scratch;
+
+    #[test]
+    fn a_mount_behind_a_symbolic_link_has_its_path_without_the_link() {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mut mounts = mounts.lines().filter(|line| line.contains(" - cgroup"));
+        let mount = mounts.find_map(|line| line.split(' ').nth(4)).unwrap();
+        let dir = Scratch::new();
+        let link = dir.path().join("cgroup");
+        symlink(mount, &link).unwrap();
+        assert_eq!(CgroupMount::open(&link).unwrap().mount, Path::new(mount));
     }
 }
