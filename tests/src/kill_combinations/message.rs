@@ -258,7 +258,17 @@ impl Facts<'_> {
         reader.size(0..=PROGRAM);
         reader.text(" of file cache and ");
         reader.size(0..=MIB);
-        reader.text(" of shared memory. It requested more memory itself.");
+        reader.text(" of shared memory. ");
+        if self.combination.limit == LimitOf::Node && reader.rest.starts_with("More ") {
+            // Any process may be the first to need memory when there is none.
+            reader.text("More memory was requested by process ");
+            reader.number();
+            reader.text(" (");
+            let end = reader.rest.find(").").expect("a name");
+            reader.rest = &reader.rest[end + 2..];
+        } else {
+            reader.text("It requested more memory itself.");
+        }
     }
 }
 
