@@ -42,7 +42,7 @@ pub struct Args {
     /// Architecture of the kernels; for arm64, also write its part of docs/kernels.md
     #[arg(long, value_enum, default_value_t = Arch::Amd64, conflicts_with = "all")]
     arch: Arch,
-    /// Only the deb, on a Debian with systemd; the journal is packages/journal.txt in the target directory
+    /// Only the deb on a Debian with systemd and logind; the journal is packages/journal.txt in the target directory
     #[arg(long, conflicts_with_all = ["all", "arch", "alarms"])]
     packages: bool,
     /// Only the suite of false alarms
@@ -162,8 +162,10 @@ pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<KernelReport>> {
 /// The packages of the binary that exists, in one boot.
 fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
     setup::vm_packages(repo)?;
+    build_ebpf::object(repo, "")?;
     let kernels = [packages::KERNEL.to_owned()];
-    let archive = packages::archive(repo)?;
+    let programs = programs(repo, Arch::Amd64.target(), packages::PROGRAMS)?;
+    let archive = packages::archive(repo, programs)?;
     let boots = [&PACKAGES];
     let reports = of_archive(
         repo,
@@ -275,29 +277,37 @@ fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Ker
     ends
 }
 
-/// Builds PID 1, the program that provokes and the agent, static, and packs them.
+/// PID 1, the program that provokes and the agent.
 fn archive(repo: &Repo, target: &str) -> Result<Vec<u8>> {
-    const PROGRAMS: [&str; 3] = ["init", "provoke", "nodepulse"];
+    let programs = programs(repo, target, ["init", "provoke", "nodepulse"])?;
+    Ok(initramfs::pack(&programs))
+}
+
+/// Builds programs, static.
+fn programs<const N: usize>(
+    repo: &Repo,
+    target: &str,
+    names: [&'static str; N],
+) -> Result<Vec<(&'static str, Vec<u8>)>> {
     eprintln!(
         "build: {} for {target}, profile {PROFILE}",
-        PROGRAMS.join(", ")
+        names.join(", ")
     );
     let mut build = cargo_for(repo, "build", target)?;
     build.args(["--profile", PROFILE]);
     build.args(["--package", "nodepulse-tests", "--package", "nodepulse"]);
-    for name in PROGRAMS {
+    for name in names {
         build.args(["--bin", name]);
     }
     run(&mut build)?;
     let dir = repo.target_dir.join(target).join(PROFILE);
-    let mut programs = Vec::new();
-    for name in PROGRAMS {
+    let read = |name| {
         let file = dir.join(name);
         let program =
             std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        programs.push((name, program));
-    }
-    Ok(initramfs::pack(&programs))
+        Ok((name, program))
+    };
+    names.into_iter().map(read).collect()
 }
 
 fn ran(name: &str, boot: &Boot, image: &Image, machine: &Machine<'_>) -> Result<BootReport> {

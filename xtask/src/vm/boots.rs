@@ -81,7 +81,7 @@ pub static PACKAGES: Boot = Boot {
                   systemd.mask=serial-getty@ttyS0.service \
                   systemd.mask=systemd-networkd-wait-online.service",
     machine: &[],
-    limit: Duration::from_mins(8),
+    limit: Duration::from_mins(15),
     workloads: String::new(),
 };
 

@@ -1,4 +1,5 @@
-//! Installs, starts, upgrades, removes and purges the deb on a Debian with systemd, in a virtual machine.
+//! Installs, starts, upgrades, removes and purges the deb on a Debian with systemd, in a virtual machine; then
+//! runs it in node mode until logind shuts the machine down.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,7 +19,10 @@ const SUITE: &str = "bookworm";
 pub const KERNEL: &str = "6.1";
 
 /// What the scripts need that is not essential.
-const INCLUDE: &str = "systemd,systemd-sysv,init-system-helpers,procps";
+const INCLUDE: &str = "systemd,systemd-sysv,init-system-helpers,procps,dbus";
+
+/// The API server of the tests, and the program that reads the Node from it.
+pub const PROGRAMS: [&str; 2] = ["testapi", "kubectl-nodepulse"];
 
 /// Files that only people read.
 const EXCLUDE: &[&str] = &[
@@ -44,13 +48,16 @@ ExecStopPost=/bin/systemctl --no-block poweroff
 TimeoutStartSec=infinity
 ";
 
-/// The initramfs: Debian, the packages, and a service that checks them.
-pub fn archive(repo: &Repo) -> Result<Vec<u8>> {
+/// Time for the checks between the announcement of the shutdown and the shutdown. The default is 5 s.
+const LOGIND: &str = "[Login]\nInhibitDelayMaxSec=60\n";
+
+/// The initramfs: Debian, the packages, [`PROGRAMS`], and a service that checks the packages.
+pub fn archive(repo: &Repo, programs: Vec<(&'static str, Vec<u8>)>) -> Result<Vec<u8>> {
     let root = root()?;
     let root = fs::File::open(&root).with_context(|| root.display().to_string())?;
     let [old, new] = dist::two_debs(repo)?;
     let wants = "[Install]\nWantedBy=multi-user.target\n";
-    let files = [
+    let mut files = vec![
         File::new("packages/check", 0o755, SCRIPT),
         File::new("packages/old.deb", 0o644, old),
         File::new("packages/new.deb", 0o644, new),
@@ -68,13 +75,16 @@ pub fn archive(repo: &Repo) -> Result<Vec<u8>> {
         // With this, systemd applies presets: it is the first boot.
         File::new("etc/machine-id", 0o644, "uninitialized\n"),
         File::new("etc/hostname", 0o644, "packages\n"),
+        File::new("etc/systemd/logind.conf.d/delay.conf", 0o644, LOGIND),
     ];
+    let programs = programs.into_iter();
+    files.extend(programs.map(|(name, bytes)| File::new(format!("packages/{name}"), 0o755, bytes)));
     pack_root(root, &files)
 }
 
 /// Made once; the packages in it are those of that day.
 fn root() -> Result<PathBuf> {
-    let file = setup::cache()?.join(format!("debian-{SUITE}.tar"));
+    let file = setup::cache()?.join(format!("debian-{SUITE}-dbus.tar"));
     if file.is_file() {
         return Ok(file);
     }

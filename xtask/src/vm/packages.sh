@@ -107,9 +107,65 @@ journal() {
     journalctl --unit "$unit" --output cat | grep -c Started
 }
 
+# Runs a command until it succeeds, and prints after how many milliseconds that was.
+until_ok() {
+    since=$(now)
+    until "$@"; do
+        [ $(($(now) - since)) -lt 60000 ] || { echo "not within a minute: $*"; return 1; }
+        sleep 0.1
+    done
+    echo "$(($(now) - since)) ms"
+}
+
+of_node() { /packages/kubectl-nodepulse --kubeconfig /run/api/kubeconfig "$@" 2>&1; }
+# Ready is printed only if it is not True.
+is_ready() { page=$(of_node packages) && echo "$page" | grep -q renewed && ! echo "$page" | grep -q ' Ready='; }
+is_shutting_down() { of_node packages | grep -A 1 ' Ready=False' | grep -q 'node is shutting down'; }
+locks() { systemd-inhibit --list --no-legend --no-pager; }
+is_delayed_by() { locks | grep -q "^$1 .*shutdown.* delay"; }
+is_not_delayed_by() { ! is_delayed_by "$1"; }
+
+node() {
+    mkdir -p /run/api /etc/nodepulse
+    systemd-run --quiet --unit testapi /packages/testapi --dir /run/api --node packages &&
+        until_ok test -s /run/api/kubeconfig-packages || return 1
+    cp /run/api/kubeconfig-packages /etc/nodepulse/kubeconfig
+    dpkg --force-confold -i /packages/new.deb || return 1
+    cat >"$config" <<EOF
+apiVersion: nodepulse.dev/v1alpha1
+kind: NodepulseConfiguration
+mode: node
+kubeconfig: /etc/nodepulse/kubeconfig
+nodeName: packages
+nodeIP: 127.0.0.1
+allowReadyWithoutRuntime: true
+EOF
+    systemctl start dbus systemd-logind && systemctl restart "$unit" && until_ok is_ready || { of_node packages; return 1; }
+}
+
+lock() {
+    until_ok is_delayed_by nodepulse && locks | grep '^nodepulse '
+}
+
+# The lock ended with logind, and the agent takes another.
+logind() {
+    before=$(pid)
+    systemctl restart systemd-logind && until_ok is_delayed_by nodepulse && equal "$before" "$(pid)" &&
+        locks | grep '^nodepulse '
+}
+
+# The checks delay the shutdown themselves, until they have seen what the agent does.
+shutdown() {
+    systemd-inhibit --what=shutdown --mode=delay --who=checks sleep infinity &
+    until_ok is_delayed_by checks && systemctl poweroff || return 1
+    false=$(until_ok is_shutting_down) || { of_node packages; return 1; }
+    released=$(until_ok is_not_delayed_by nodepulse) || { locks; return 1; }
+    is_delayed_by checks && echo "Ready was False after $false, the lock released $released later"
+}
+
 read -r up _ </proc/uptime
 echo "vm-kernel: $(uname -r) ${up%.*}000"
-echo "vm-plan: install reload upgrade policy disabled killed remove purge journal"
+echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node lock logind shutdown"
 check install install
 check reload reload
 check upgrade upgrade
@@ -119,5 +175,9 @@ check killed killed
 check remove remove
 check purge purge
 check journal journal
+check node node
+check lock lock
+check logind logind
+check shutdown shutdown
 journalctl --unit "$unit" --no-pager --output short-monotonic | sed 's/^/vm-journal: /'
 echo vm-done
