@@ -32,6 +32,7 @@ pub async fn watch(client: Client, name: String, version: String, events: mpsc::
         path: "/api/v1/nodes",
         fields: format!("metadata.name%3D{name}"),
         accept: "application/json",
+        bookmarks: true,
     };
     let mut node = WatchedNode {
         name,
@@ -96,7 +97,9 @@ impl WatchedNode {
             let event = match watch.next().await {
                 Ok(event) => event,
                 Err(WatchEnd::Regular) => return Some(version),
-                Err(WatchEnd::Expired | WatchEnd::Refused | WatchEnd::Broken) => return None,
+                Err(
+                    WatchEnd::Expired | WatchEnd::Refused | WatchEnd::Failed | WatchEnd::Broken,
+                ) => return None,
             };
             self.pace.received();
             version = event.version;

@@ -50,6 +50,9 @@ pub struct WatchTarget {
     pub fields: String,
     /// The requested form of objects.
     pub accept: &'static str,
+    /// Whether bookmarks are requested, one a minute. Without them the server forgets a version
+    /// without events, which costs a read before the next watch.
+    pub bookmarks: bool,
 }
 
 /// The type of a watch event.
@@ -85,6 +88,8 @@ pub enum WatchEnd {
     Expired,
     /// The client may not watch this.
     Refused,
+    /// The server cannot serve the watch as requested, or had another internal error.
+    Failed,
     /// Any other reason: a watch may continue from its version.
     Broken,
 }
@@ -159,8 +164,7 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Opens a watch at version `from`, for `timeout`. With bookmarks, one a minute: otherwise the
-    /// server would forget a version without events, which costs a read before the next watch.
+    /// Opens a watch at version `from`, for `timeout`.
     pub async fn open(
         generation: &Generation,
         subject: &WatchTarget,
@@ -230,9 +234,14 @@ fn request(
     from: &str,
     timeout: Duration,
 ) -> Result<http::Request<Body>, http::Error> {
-    let WatchTarget { path, fields, .. } = subject;
+    let WatchTarget {
+        path,
+        fields,
+        bookmarks,
+        ..
+    } = subject;
     let uri = format!(
-        "{path}?watch=true&allowWatchBookmarks=true&fieldSelector={fields}\
+        "{path}?watch=true&allowWatchBookmarks={bookmarks}&fieldSelector={fields}\
          &resourceVersion={from}&timeoutSeconds={}",
         timeout.as_secs()
     );
@@ -256,6 +265,7 @@ impl WatchEnd {
             Self::Regular => "regular",
             Self::Expired => "expired",
             Self::Refused => "refused",
+            Self::Failed => "failed",
             Self::Broken => "broken",
         }
     }
@@ -266,6 +276,7 @@ impl WatchEnd {
             Refusal::Expired => Self::Expired,
             // The server does not know the version: it was restored from a backup.
             _ if matches!(code, 400 | 504) => Self::Expired,
+            _ if code == 500 => Self::Failed,
             _ => Self::Broken,
         }
     }
@@ -365,6 +376,11 @@ mod tests {
                 "forbidden",
                 json!({ "type": "ERROR", "object": { "code": 403 } }),
                 Err(WatchEnd::Refused),
+            ),
+            (
+                "without support of the storage",
+                json!({ "type": "ERROR", "object": { "code": 500 } }),
+                Err(WatchEnd::Failed),
             ),
             (
                 "a large code",

@@ -44,6 +44,7 @@ pub async fn watch(client: Client, node: String, changes: mpsc::Sender<PodChange
             path: "/api/v1/pods",
             fields: format!("spec.nodeName%3D{node}"),
             accept: ACCEPT,
+            bookmarks: true,
         },
         version: None,
         confirmed: false,
@@ -79,8 +80,11 @@ impl Pods {
                 // The old connection is dead: it will deliver nothing more.
                 _ = generations.changed() => WatchEnd::Broken,
             };
+            // Since Kubernetes 1.32, a server with an etcd before 3.4.31 or 3.5.13 cannot combine a
+            // list with bookmarks. Without them, each watch lists the pods.
+            self.subject.bookmarks = end != WatchEnd::Failed || !self.subject.bookmarks;
             match end {
-                WatchEnd::Regular | WatchEnd::Broken => {}
+                WatchEnd::Regular | WatchEnd::Failed | WatchEnd::Broken => {}
                 WatchEnd::Expired => self.version = None,
                 WatchEnd::Refused => {
                     self.refused(&mut warned).await;

@@ -155,6 +155,13 @@ pub(super) fn bookmark() -> Response<ServerAnswer> {
     whole(200, Bytes::from(format!("{bookmark}\n")))
 }
 
+/// A watch that the server cannot serve as requested.
+pub(super) fn error_event() -> Response<ServerAnswer> {
+    let status = Failure::internal("a required storage feature is disabled").status();
+    let error = json!({"type": "ERROR", "object": status});
+    whole(200, Bytes::from(format!("{error}\n")))
+}
+
 /// Maps of one member each: 140 KB that take 15 MB once they are parsed.
 pub(super) fn many_members() -> Response<ServerAnswer> {
     const MEMBERS: usize = 20_000;

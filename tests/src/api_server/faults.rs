@@ -29,6 +29,8 @@ pub enum Effect {
     Empty,
     /// 200 with one bookmark: a watch that brings something, and is over at once.
     Bookmark,
+    /// 200 with an error event of code 500: a watch that the server cannot serve as requested.
+    ErrorEvent,
     /// The request is carried out, and its answer comes one byte a second.
     Drip,
     /// No answer; the connection stays.

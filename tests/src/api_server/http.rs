@@ -142,6 +142,7 @@ async fn suffer(
             Effect::LargeHeaders => return answer::large_headers(),
             Effect::Empty => return whole(200, Bytes::new()),
             Effect::Bookmark => return answer::bookmark(),
+            Effect::ErrorEvent => return answer::error_event(),
             Effect::Drip => return dripping(answer()).await,
             Effect::Hang => return pending().await,
             Effect::HangAfterwards => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nodepulse_tests::SOON;
-use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
+use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
 use nodepulse_tests::pod::Pod;
 
@@ -94,6 +94,40 @@ async fn the_watch_is_reopened_whatever_ends_it() {
         );
         node.stop().await.unwrap();
     }
+}
+
+/// With an old etcd, a server refuses a list and its continuation with bookmarks in one request.
+#[tokio::test(start_paused = true)]
+async fn pods_are_known_although_the_server_cannot_combine_a_list_with_bookmarks() {
+    let api = in_memory();
+    let (before, later) = (
+        cart(),
+        Pod::new("shop", "cart-1", "00000000-0000-4000-8000-00000000000b"),
+    );
+    before.put(&api);
+    let combined = |r: &Recorded| {
+        let has = |part: &str| r.query.split('&').any(|one| one == part);
+        r.path == WATCHED && has("resourceVersion=0") && has("allowWatchBookmarks=true")
+    };
+    let refused = Fault::when(combined, Effect::ErrorEvent);
+    api.faults().push(refused.always());
+    let node = started(&api, Node::named("worker-1").host(host())).await;
+    later.put(&api);
+    pass(Duration::from_hours(1)).await;
+    for pod in [&before, &later] {
+        let cgroup = format!("kubepods/pod{}", pod_uid(&api, pod));
+        let kill = Kill {
+            cgroup: &cgroup,
+            ..kill(5, Limit::Of(&cgroup))
+        };
+        let killed = api.now();
+        node.kernel().oom_kill(kill).await;
+        let (_, late) = reported(&api, pod, 1, killed).await;
+        assert!(late <= AT_ONCE, "{late:?} late");
+    }
+    let watches = api.requests_where(|r| r.path == WATCHED).len();
+    assert!((12..=26).contains(&watches), "{watches} watches in an hour");
+    node.stop().await.unwrap();
 }
 
 fn pod_uid(api: &ApiServer, pod: &Pod) -> String {
