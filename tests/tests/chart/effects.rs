@@ -190,6 +190,43 @@ fn the_cleanup_jobs_write_to_the_nodes_of_their_release() {
     assert_eq!(args(none), ["--all-nodes", "--taints-only"]);
 }
 
+/// There may be no node that the release selects: its pool is empty.
+#[test]
+fn a_job_needs_a_node_that_can_run_the_image_and_prefers_those_of_its_release() {
+    let Some(helm) = Helm::find() else { return };
+    let placements = |selector: Value| {
+        let rendered = render(&helm, &json!({"nodeSelector": selector}));
+        let jobs = rendered.iter().filter(|o| o["kind"] == "Job");
+        let pods = jobs.map(|job| &job["spec"]["template"]["spec"]);
+        let placement = |pod: &Value| (pod["nodeSelector"].clone(), pod["affinity"].clone());
+        let placements: Vec<_> = pods.map(placement).collect();
+        assert_eq!(placements.len(), 3);
+        assert!(placements.iter().all(|one| *one == placements[0]));
+        assert_eq!(
+            agent_pod(&rendered)["nodeSelector"]
+                .as_object()
+                .unwrap()
+                .len(),
+            1 + selector.as_object().unwrap().len()
+        );
+        placements[0].clone()
+    };
+    let linux = json!({"kubernetes.io/os": "linux"});
+    assert_eq!(placements(json!({})), (linux.clone(), Value::Null));
+    let (needed, preferred) = placements(json!({"pool": "gpu", "example.com/zone": "1"}));
+    assert_eq!(needed, linux);
+    let preferred =
+        &preferred["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0];
+    let label = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
+    assert_eq!(
+        preferred["preference"]["matchExpressions"],
+        json!([label("example.com/zone", "1"), label("pool", "gpu")])
+    );
+    let (needed, preferred) = placements(json!({"kubernetes.io/arch": "arm64"}));
+    assert_eq!(needed["kubernetes.io/arch"], "arm64");
+    assert_eq!(preferred, Value::Null);
+}
+
 /// It reads the new configuration, not the installed one, and needs no privileges.
 #[test]
 fn the_validation_reads_the_new_configuration_before_the_agents() {

@@ -55,7 +55,6 @@ fn values_of_pods_are_in_the_agents_and_in_every_job() {
         let pod = pod.pointer(pointer).unwrap();
         for key in [
             "imagePullSecrets",
-            "nodeSelector",
             "tolerations",
             "hostNetwork",
             "dnsPolicy",

@@ -18,21 +18,56 @@ use super::stage::{RUN, Stage, alone, real};
 
 const VALUES: &str = "NODEPULSE_E2E_VALUES";
 const RELEASE: &str = "kubelet";
+/// Of a release that selects no node.
+const EMPTY: &str = "empty";
 /// Hooks and pods are over when these commands are.
 const FLAGS: &[&str] = &["--wait", "--timeout", "4m"];
 
 #[tokio::test]
 #[ignore = "no real API server: the pods run on a node with a kubelet"]
 async fn the_charts_pods_run_on_a_real_kubelet_and_leave_nothing() {
+    let Some(values) = values() else { return };
+    alone(RELEASE, async |stage| installed(stage, values).await).await;
+}
+
+#[tokio::test]
+#[ignore = "no real API server: the hooks run on a node with a kubelet"]
+async fn the_hooks_of_a_release_without_nodes_run_on_another_node() {
+    let Some(values) = values() else { return };
+    alone(EMPTY, async |stage| without_nodes(stage, values).await).await;
+}
+
+/// `None`, and the test counts as skipped, if there are none.
+fn values() -> Option<Value> {
     let Some(file) = std::env::var_os(VALUES) else {
-        return skip(
+        skip(
             "no values for a real node",
             format!("{VALUES} names no file of the chart's values"),
         );
+        return None;
     };
     let read = std::fs::read_to_string(Path::new(&file)).unwrap();
-    let values: Value = serde_saphyr::from_str(&read).unwrap();
-    alone(RELEASE, async |stage| installed(stage, values).await).await;
+    Some(serde_saphyr::from_str(&read).unwrap())
+}
+
+async fn without_nodes(stage: &Stage, mut values: Value) {
+    let config = values["config"].take();
+    values["nodeSelector"] = json!({"example.com/nodepulse-e2e": "none"});
+    let Some(releases) = Releases::new(EMPTY, values, FLAGS) else {
+        return;
+    };
+    let whole = async {
+        releases.run("install", EMPTY, &config).unwrap();
+        let paths = releases.paths(EMPTY);
+        let uninstall = ["uninstall", &name(EMPTY), "--wait", "--timeout", "4m"];
+        releases.ask(&uninstall).unwrap();
+        are_gone(&stage.admin, &paths).await;
+    };
+    let ended = std::panic::AssertUnwindSafe(whole).catch_unwind().await;
+    releases.remove(&[EMPTY], &stage.admin).await;
+    if let Err(panic) = ended {
+        std::panic::resume_unwind(panic);
+    }
 }
 
 async fn installed(stage: &Stage, mut values: Value) {

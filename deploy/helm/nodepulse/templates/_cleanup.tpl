@@ -47,6 +47,25 @@ spec:
       {{- include "nodepulse.jobPod" . | nindent 6 }}
 {{- end }}
 
+{{- /* Where a Job runs: on any node that can run the image, if possible on one that `nodeSelector` selects.
+       There may be none, for example in a pool that an autoscaler has emptied. */ -}}
+{{- define "nodepulse.jobPlacement" -}}
+{{- $labels := .Values.nodeSelector -}}
+nodeSelector:
+  {{- pick $labels "kubernetes.io/os" "kubernetes.io/arch" | toYaml | nindent 2 }}
+{{- with omit $labels "kubernetes.io/os" "kubernetes.io/arch" }}
+affinity:
+  nodeAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        preference:
+          matchExpressions:
+            {{- range $key, $value := . }}
+            - {key: {{ $key | quote }}, operator: In, values: [{{ $value | quote }}]}
+            {{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* With the configuration `config`, if there is one. Without `account`, without a token. */ -}}
 {{- define "nodepulse.jobPod" -}}
 {{- $values := .root.Values -}}
@@ -58,8 +77,7 @@ automountServiceAccountToken: false
 {{- include "nodepulse.podNetwork" .root }}
 restartPolicy: Never
 enableServiceLinks: false
-nodeSelector:
-  {{- toYaml $values.nodeSelector | nindent 2 }}
+{{ include "nodepulse.jobPlacement" .root }}
 # The Job must run even if every node is tainted.
 tolerations:
   {{- toYaml $values.tolerations | nindent 2 }}
