@@ -10,7 +10,7 @@ use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::process::Process;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::sync::RwLock;
+use tokio::sync::{OnceCell, RwLock};
 
 use super::caller::{Caller, LEASES, MERGE, NODES, array, text, until};
 use super::neighbours::Neighbours;
@@ -33,6 +33,7 @@ pub struct Stage {
     neighbours: Neighbours,
     name: String,
     dir: TempDir,
+    installed: OnceCell<()>,
 }
 
 /// What all names of this run begin with. The cluster may be another run's too.
@@ -85,12 +86,20 @@ impl Stage {
             double,
             name,
             dir,
+            installed: OnceCell::new(),
         };
         stage.host.pid_max(10_000);
-        for object in shipped() {
-            stage.install(&object).await;
-        }
         stage
+    }
+
+    /// Installs what is shipped. A node in node mode needs none of it, not even the namespace.
+    async fn install_shipped(&self) {
+        let install = async || {
+            for object in shipped() {
+                self.install(&object).await;
+            }
+        };
+        self.installed.get_or_init(install).await;
     }
 
     async fn play(mut self, body: impl AsyncFnOnce(&Stage)) {
@@ -259,6 +268,7 @@ impl Stage {
     /// A pod on the Node, which no kubelet has reported; returns its uid. As a DaemonSet's, it is
     /// not evicted from its node.
     pub async fn pod(&self, name: &str) -> String {
+        self.install_shipped().await;
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {"name": name},
@@ -299,6 +309,7 @@ impl Stage {
 
     /// A kubeconfig of a companion, whose token is in a file next to it.
     pub async fn companion_file(&self) -> PathBuf {
+        self.install_shipped().await;
         let token = self.token_file();
         std::fs::write(&token, self.token(0).await).unwrap();
         let file = self.kubeconfig("companion", &json!({"tokenFile": token}));
@@ -312,6 +323,7 @@ impl Stage {
 
     /// A kubeconfig of the cleanup Job's account.
     pub async fn cleanup_file(&self) -> PathBuf {
+        self.install_shipped().await;
         let account = "nodepulse-cleanup";
         let token = if let Some(server) = &self.double {
             let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
