@@ -6,9 +6,7 @@ use serde_json::Value;
 use super::caller::{Caller, text, until};
 use super::node::is_kept;
 use super::running::stop;
-use super::stage::{Stage, scenario};
-
-const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+use super::stage::{REQUESTS, Stage, scenario};
 
 #[tokio::test]
 async fn a_node_requests_its_certificate_and_uses_it() {
@@ -61,6 +59,4 @@ async fn requested(stage: &Stage) {
     };
     assert_eq!(count(stage.admin.items(REQUESTS).await), 1);
     stop(agent).await;
-    let name = text(&request["metadata"], "name");
-    stage.admin.delete(&format!("{REQUESTS}/{name}")).await;
 }

@@ -18,6 +18,8 @@ use super::shipped::{collection, grant, shipped};
 
 mod bootstrap;
 
+pub use bootstrap::REQUESTS;
+
 const ADMIN: &str = "NODEPULSE_E2E_KUBECONFIG";
 pub const NAMESPACE: &str = "nodepulse";
 pub const PODS: &str = "/api/v1/namespaces/nodepulse/pods";
@@ -147,7 +149,7 @@ impl Stage {
         let [of_nodes, of_pods] = &events;
         let places = [PODS, LEASES, NODES, of_nodes, of_pods, bindings, roles];
         let places = &places[..if self.double.is_some() { 5 } else { 7 }];
-        let mut found = 0;
+        let mut found = self.clear_requests().await;
         for place in places {
             for object in self.admin.items(place).await {
                 let name = text(&object["metadata"], "name");

@@ -6,8 +6,11 @@ use std::time::Duration;
 use nodepulse_tests::api_server::{Identity, Issue};
 use serde_json::{Value, json};
 
+use super::super::caller::text;
 use super::super::shipped::collection;
 use super::{Stage, may};
+
+pub const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
 impl Stage {
     /// The user of [`Stage::bootstrap_file`].
@@ -50,6 +53,21 @@ impl Stage {
         )
         .await;
         file
+    }
+
+    /// Deletes the requests of the Node, whose names are chosen by the agent. Returns their number.
+    pub(super) async fn clear_requests(&self) -> usize {
+        let ours = [self.bootstrap_user(), format!("system:node:{}", self.name)];
+        let mut requests = self.admin.items(REQUESTS).await;
+        requests.retain(|request| {
+            ours.iter()
+                .any(|user| request["spec"]["username"] == **user)
+        });
+        for request in &requests {
+            let name = text(&request["metadata"], "name");
+            self.admin.delete(&format!("{REQUESTS}/{name}")).await;
+        }
+        requests.len()
     }
 
     /// Approves and signs a request on the embedded server; a real one does it itself.
