@@ -39,7 +39,8 @@ mod spec;
 mod table;
 
 pub use choices::{
-    Effect, LogFormat, LogLevel, Mode, OomNodeEvents, ProbeGroup, Sandbox, SlowLimit, Tier,
+    Effect, LogFormat, LogLevel, Mode, OomNodeEvents, ProbeGroup, RuntimeEndpoint, Sandbox,
+    SlowLimit, Tier,
 };
 pub use effective::Effective;
 pub use error::ConfigError;
@@ -175,6 +176,10 @@ pub struct Config {
     pub kubernetes_version: Option<String>,
     /// `allowReadyWithoutRuntime`.
     pub runtime: Runtime,
+    /// `runtime.endpoint`. Only node mode uses it.
+    pub runtime_endpoint: RuntimeEndpoint,
+    /// `nodeStatusMaxImages`; `None`: no limit.
+    pub max_images: Option<usize>,
     /// `kernel.tier`.
     pub tier: Tier,
     /// `kernel.probes`.
@@ -223,6 +228,23 @@ pub struct IgnoredKeys {
 }
 
 impl Config {
+    /// The sockets of the container runtime, in the order in which they are tried. Empty if the agent
+    /// uses no runtime.
+    pub fn runtime_sockets(&self) -> Vec<PathBuf> {
+        let below_host_root = |socket: PathBuf| {
+            let relative = socket.strip_prefix("/").unwrap_or(&socket);
+            self.host_root.join(relative)
+        };
+        match self.mode {
+            Mode::Node => {
+                let sockets = self.runtime_endpoint.sockets().into_iter();
+                sockets.map(below_host_root).collect()
+            }
+            // The kubelet uses the runtime.
+            Mode::Companion => Vec::new(),
+        }
+    }
+
     /// [`load`], returning only the checked configuration.
     pub fn load(
         overrides: &Overrides,

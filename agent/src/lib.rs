@@ -41,6 +41,8 @@ pub mod certificate_store;
 
 pub mod logind;
 
+pub mod cri;
+
 // Pure rooms that decide.
 pub mod client_certificate;
 

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use self::nodepulse_condition::NodepulseCondition;
@@ -20,11 +21,13 @@ use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
+use crate::reading::container_runtime::{NodeImage, RuntimeHandler, RuntimeStatus, RuntimeVersion};
 use crate::reading::{AbsentSource, Machine, Network, NodeFilesystem, Resource, Signal, Stall};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
 pub mod capacity;
+pub mod images;
 pub mod ledger;
 pub mod nodepulse_condition;
 pub mod release;
@@ -115,8 +118,9 @@ pub struct NodeInfo {
     pub kernel_version: String,
     /// `osImage`.
     pub os_image: String,
-    /// `containerRuntimeVersion`; empty without a runtime.
-    pub container_runtime_version: String,
+    /// `containerRuntimeVersion`; empty without a runtime. `None`: the runtime has not answered yet, so
+    /// the stored version stays.
+    pub container_runtime_version: Option<String>,
     /// `kubeletVersion`.
     pub kubelet_version: String,
     /// `operatingSystem`: `linux`.
@@ -147,6 +151,12 @@ pub struct NodeStatus {
     pub conditions: Vec<Condition>,
     /// `volumesInUse`, sorted.
     pub volumes_in_use: Option<Vec<String>>,
+    /// `images`, the largest first.
+    pub images: Option<Arc<Vec<NodeImage>>>,
+    /// `runtimeHandlers`, by name.
+    pub runtime_handlers: Option<Vec<RuntimeHandler>>,
+    /// `features.supplementalGroupsPolicy`.
+    pub supplemental_groups_policy: Option<bool>,
     /// Types of the conditions whose stored reason and message stay while their status does:
     /// [`SameStatus::KeepsText`]. Empty once the conditions have times.
     pub kept_texts: BTreeSet<String>,
@@ -319,8 +329,10 @@ pub struct Facts {
     pub kubernetes_version: Option<String>,
     /// The release of the API server; `None` while it is unknown.
     pub api_server: Option<Release>,
-    /// The state of the container runtime.
+    /// Whether Ready requires a container runtime.
     pub runtime: Runtime,
+    /// What is known of the container runtime; `None` if none is configured.
+    pub container_runtime: Option<ContainerRuntime>,
     /// `daemonEndpoints.kubeletEndpoint.Port`.
     pub kubelet_port: Option<u16>,
     /// The state of every resource.
@@ -375,20 +387,49 @@ impl CompanionFacts {
     }
 }
 
-/// Whether containers can run here.
+/// Whether the node must be able to run containers to be Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
-    /// None is configured, so Ready is False.
-    Missing,
-    /// None is configured, and `--allow-ready-without-runtime` is set.
+    /// Without a container runtime that is ready, Ready is False.
+    Required,
+    /// `--allow-ready-without-runtime` is set.
     NotNeeded,
+}
+
+/// What is known of the container runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ContainerRuntime {
+    /// Whether it answers.
+    pub checked: RuntimeCheck,
+    /// Its last answer, which may be old.
+    pub status: Option<RuntimeStatus>,
+    /// Its name, and its version while it answers. `None` before its first answer.
+    pub version: Option<RuntimeVersion>,
+    /// Its handlers as of the last answer by which it was ready.
+    pub handlers: Option<Vec<RuntimeHandler>>,
+    /// What it implements as of the same answer.
+    pub supplemental_groups_policy: Option<bool>,
+    /// The reported images. `None` before they were listed.
+    pub images: Option<Arc<Vec<NodeImage>>>,
+}
+
+/// Whether the container runtime answers and is ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum RuntimeCheck {
+    /// It has not been ready yet.
+    #[default]
+    Never,
+    /// It was ready within the last 30 seconds.
+    Recently,
+    /// It was ready before that.
+    Stale,
 }
 
 impl Runtime {
     /// The taint of a new Node that keeps pods off a Ready node that cannot run them.
     pub fn taint(self) -> Option<Taint> {
         match self {
-            Self::Missing => None,
+            Self::Required => None,
             Self::NotNeeded => Some(Taint {
                 key: concat!(domain!(), "/no-runtime").to_owned(),
                 value: String::new(),
@@ -506,7 +547,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_ready_without_a_runtime_is_created_with_a_taint() {
-        assert_eq!(Runtime::Missing.taint(), None);
+        assert_eq!(Runtime::Required.taint(), None);
         let taint = Runtime::NotNeeded.taint().unwrap();
         assert_eq!(
             (

@@ -63,6 +63,8 @@ impl Queries {
             }
             Query::IoWait(disk) => return self.ask(Question::IoWait(disk)),
             Query::LargestPods(of) => return self.ask(Question::LargestPods(of)),
+            Query::RuntimeStatus => return self.ask(Question::RuntimeStatus),
+            Query::RuntimeImages => return self.ask(Question::RuntimeImages),
             Query::VolumesOnDisk(disk) => return self.ask(Question::VolumesOnDisk(disk)),
             Query::Storage => return self.ask(Question::Storage),
             Query::KillCounters => return self.ask(Question::Kills),

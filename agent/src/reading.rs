@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, DeviceNumber};
 
+pub mod container_runtime;
 pub mod memory_limit;
 pub mod memory_use;
 pub mod oom;

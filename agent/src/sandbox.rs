@@ -62,7 +62,7 @@ pub fn enter(profile: &Profile, map_lookup: impl Fn() -> bool) -> SandboxReport 
         "kept"
     });
     // Last, because it refuses the system calls of the other steps.
-    if let Err(err) = syscalls::restrict(profile.plugin) {
+    if let Err(err) = syscalls::restrict(profile.plugin, profile.unix_sockets()) {
         fault("seccomp", &err);
     }
     let (checks, permitted) = verify::run(profile);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::{BootNanos, Stamp};
 use crate::config::{DiskIo, Mode, OomNodeEvents};
 use crate::kube_event::{Amendment, Draft, Finding};
-use crate::node_status::{Disks, Facts};
+use crate::node_status::{ContainerRuntime, Disks, Facts};
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
 use crate::pressure::kills::{FrequentOom, IncidentCounts};
@@ -27,6 +27,7 @@ use crate::reading::{Ground, Resource, Signal, Stall};
 use crate::record::Side;
 use crate::units::{Bytes, CgroupId, DeviceNumber};
 
+pub mod container_runtime;
 pub mod disks;
 mod dispatch;
 pub mod frequent_kills;
@@ -45,6 +46,9 @@ pub mod signals;
 pub mod stalls;
 pub mod volumes;
 
+pub use container_runtime::{
+    RuntimeAnswer, RuntimeDecision, RuntimeInput, RuntimeList, RuntimeUse, RuntimeWatch,
+};
 pub use disks::{
     DiskDecision, DiskInput, DiskProbe, DiskQuery, DiskSetup, DiskWatch, IoTrigger, Unwatched,
     WatchedDisk,
@@ -112,6 +116,8 @@ pub enum Input {
     Pid(PidInput),
     /// To the disks of the node.
     Disk(DiskInput),
+    /// To the container runtime.
+    Runtime(RuntimeInput),
     /// To tasks that wait for memory or disks.
     Stall(StallInput),
     /// To the examination of OOM kills.
@@ -176,6 +182,10 @@ pub enum Effect {
 pub enum Query {
     /// About disks, later.
     Disk(DiskQuery),
+    /// The state of the container runtime, later: [`RuntimeInput::Checked`].
+    RuntimeStatus,
+    /// Its images, later: [`RuntimeInput::Listed`].
+    RuntimeImages,
     /// Which pods and cgroups use this disk, and which wait for it, a second later:
     /// [`DiskInput::IoWaitRead`].
     IoWait(DeviceNumber),
@@ -252,6 +262,8 @@ pub enum FactChange {
         /// The volumes in use.
         volumes: Option<Vec<String>>,
     },
+    /// What is known of the container runtime.
+    ContainerRuntime(Box<ContainerRuntime>),
     /// Whether processes of pods are OOM-killed often.
     FrequentKills(Pressure),
     /// Path of the pods cgroup.
@@ -279,6 +291,7 @@ impl FactChange {
                     facts.volumes = volumes;
                 }
             }
+            Self::ContainerRuntime(runtime) => facts.container_runtime = Some(*runtime),
             Self::FrequentKills(pressure) => facts.companion.kills = pressure,
             Self::PodsCgroup(path) => facts.companion.pods_cgroup = path,
         }
@@ -320,6 +333,8 @@ pub enum Decision {
     },
     /// About a disk.
     Disk(DiskDecision),
+    /// About the container runtime.
+    Runtime(RuntimeDecision),
     /// About a stall.
     Stall(StallDecision),
     /// A process was OOM-killed.
@@ -434,6 +449,8 @@ pub struct Subjects {
     pub pids: PidWatch,
     /// The disks of the node.
     pub disks: DiskWatch,
+    /// The container runtime.
+    pub runtime: RuntimeWatch,
     /// Tasks that wait for memory or disks.
     pub stalls: StallWatch,
     /// The examination of OOM kills.
@@ -476,6 +493,8 @@ pub struct Setup {
     pub disks: DiskSetup,
     /// How stalls are watched.
     pub stalls: StallSetup,
+    /// Whether a container runtime is queried.
+    pub runtime: RuntimeUse,
 }
 
 /// What the subjects need to know of the node.

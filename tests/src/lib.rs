@@ -20,7 +20,9 @@
 
 pub mod alarms;
 pub mod api_server;
+pub mod containerd;
 pub mod cost;
+pub mod cri_server;
 pub mod days;
 pub mod demo;
 pub mod flapping;

@@ -1,5 +1,6 @@
 //! A Node and Pods of the usual size, and a Lease, as an API server stores them.
 
+use nodepulse::cri::messages::Image;
 use serde_json::{Value, json};
 
 /// Images on a Node: as many as a kubelet reports.
@@ -116,4 +117,18 @@ pub fn lease(manager: &str, time: &str) -> Value {
             "renewTime": time,
         },
     })
+}
+
+/// An image as a container runtime lists it, with a digest and a tag.
+pub fn image(number: u64) -> Image {
+    let name = format!(
+        "registry.example.com/team-{}/service-{number:03}",
+        number % 7
+    );
+    Image {
+        id: format!("sha256:{number:064x}"),
+        repo_tags: vec![format!("{name}:v1.{number}")],
+        repo_digests: vec![format!("{name}@sha256:{:064x}", number * 31)],
+        size: (number + 1) << 20,
+    }
 }

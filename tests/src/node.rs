@@ -17,6 +17,7 @@ use nodepulse::api::backoff::Jitter;
 use nodepulse::app::{Agent, AppError, KernelSource, ReadConfig, Reloads, RunMode};
 use nodepulse::clock::{BootNanos, Clock, Now};
 use nodepulse::config::{Config, Overrides};
+use nodepulse::cri::Connector;
 use nodepulse::kernel::Support;
 use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::kernel::support::Missing;
@@ -32,6 +33,7 @@ use tokio::time::timeout;
 
 use crate::SOON;
 use crate::api_server::{ApiServer, Identity};
+use crate::cri_server::CriServer;
 use crate::host_root::MadeUpHost;
 use crate::http1::{self, Answer};
 use crate::openmetrics::Exposition;
@@ -71,6 +73,7 @@ pub struct Node {
     host: Arc<MadeUpHost>,
     overrides: Overrides,
     jitter: Jitter,
+    runtime: Option<Connector>,
     setters: Option<Setters>,
     reachable: bool,
     support: Option<Support>,
@@ -99,11 +102,13 @@ impl Node {
                 node_ip: text("0.0.0.0"),
                 eviction_hard: text(NO_DISK_SPACE),
                 allow_ready_without_runtime: text("true"),
+                runtime_endpoint: text("none"),
                 // One slow window is enough.
                 disk_io_slow_for: text("1s"),
                 ..Overrides::default()
             },
             jitter: Jitter::NONE,
+            runtime: None,
             setters: None,
             reachable: true,
             support: None,
@@ -197,6 +202,16 @@ impl Node {
         self
     }
 
+    /// With this container runtime, which Ready requires.
+    #[must_use]
+    pub fn runtime(mut self, runtime: &CriServer) -> Self {
+        self.runtime = Some(runtime.connector());
+        self.config(|overrides| {
+            overrides.allow_ready_without_runtime = Some("false".to_owned());
+            overrides.runtime_endpoint = Some("auto".to_owned());
+        })
+    }
+
     /// With settings as on the command line.
     #[must_use]
     pub fn config(mut self, change: impl FnOnce(&mut Overrides)) -> Self {
@@ -255,6 +270,7 @@ impl Node {
             host,
             mut overrides,
             jitter,
+            runtime,
             setters,
             reachable,
             support,
@@ -277,10 +293,9 @@ impl Node {
         let network = Network::new(api, identity(user, &config.node_name), reachable);
         let (files_changed, changes) = mpsc::channel(1);
         let deadline = config.lease_duration / 4;
-        let client = (!alone).then(|| network.client(deadline));
         let certificate = certificates
             .map(|directory| network.certificate(&directory, &config.node_name, clock, changes));
-        let client = client.map(|client| awaiting(client, certificate.as_ref()));
+        let client = (!alone).then(|| awaiting(network.client(deadline), certificate.as_ref()));
         let (send, records) = mpsc::channel(RECORDS);
         let (counted, counters) = watch::channel(ProbeCounters::default());
         let (visits, visitors) = mpsc::channel(VISITS);
@@ -302,6 +317,9 @@ impl Node {
             .run_mode(run_mode)
             .logind(messages)
             .run_recorder(recorder);
+        if let Some(runtime) = runtime {
+            agent = agent.runtime_connector(runtime);
+        }
         if let Some(setters) = setters {
             agent = agent.setters(setters);
         }

@@ -262,12 +262,23 @@ impl Process {
 
     /// Waits for a line of stderr that contains `words`.
     pub async fn wait_for_line(&self, words: &str, deadline: Duration) -> String {
+        self.wait_for_line_again(words, 1, deadline).await
+    }
+
+    /// Waits for so many such lines; returns the last.
+    pub async fn wait_for_line_again(
+        &self,
+        words: &str,
+        times: usize,
+        deadline: Duration,
+    ) -> String {
         let mut changed = self.lines.changed.subscribe();
         let search = async {
             loop {
                 changed.mark_unchanged();
                 let lines = self.lines.so_far();
-                if let Some(line) = lines.iter().find(|line| line.contains(words)) {
+                let mut found = lines.iter().filter(|line| line.contains(words));
+                if let Some(line) = found.nth(times - 1) {
                     return line.clone();
                 }
                 if changed.changed().await.is_err() {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use nix::sys::statvfs::statvfs;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::cri_server::CriServer;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::hung_files::HungDirectory;
 use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Node, Running, in_memory, pass};
@@ -239,4 +240,40 @@ async fn images_that_do_not_respond_make_the_condition_unknown() {
     hung.answers();
     node.becomes("False", SAMPLED * 2).await;
     node.node.stop().await.unwrap();
+}
+
+/// In node mode the runtime names the directory, unless it is configured.
+#[cfg_attr(feature = "kernel", tokio::test(start_paused = true))]
+async fn the_runtime_names_the_file_system_of_the_images() {
+    //  imagefsDirectory, whether the runtime's directory counts
+    for (configured, counts) in [(None, true), (Some("/var/lib"), false)] {
+        let host = Arc::new(MadeUpHost::calm());
+        let (images, usual) = (host.path().join("data/images"), host.path().join(IMAGES));
+        fs::create_dir_all(&images).unwrap();
+        fs::create_dir_all(&usual).unwrap();
+        let _mounted = Mounted::tmpfs(&images, "size=16m").unwrap();
+        // The usual directory is no one's.
+        let _usual = Mounted::tmpfs(&usual, "size=16m").unwrap();
+        fill(&usual, 1);
+        let runtime = CriServer::ready();
+        runtime.imagefs("/data/images");
+        let api = in_memory();
+        let node = Node::named("worker-1").host(host).runtime(&runtime);
+        let node = node.config(|overrides| {
+            overrides.imagefs_directory = configured.map(str::to_owned);
+        });
+        let node = node.start(&api);
+        let view = View::of(&api, "worker-1");
+        view.becomes("Ready", "True", SOON).await;
+        assert_eq!(
+            view.status("DiskPressure"),
+            "False",
+            "from the first report on"
+        );
+        fill(&images, 10);
+        pass(SAMPLED * 2).await;
+        let expected = if counts { "True" } else { "False" };
+        assert_eq!(view.status("DiskPressure"), expected, "{configured:?}");
+        node.stop().await.unwrap();
+    }
 }

@@ -144,7 +144,7 @@ impl Bench {
     fn measure(&self, run: &Run, during: Duration) -> Result<Figures> {
         let api = Api::start(&self.testapi, &self.dir, run)?;
         let log = self.dir.join(format!("{}-{}.log", run.mode, run.pods));
-        let mut running = RunningAgent::start(&self.agent, run, &api.kubeconfig, &log)?;
+        let mut running = RunningAgent::start(&self.agent, run, &api.kubeconfig, &self.dir, &log)?;
         running.idle(SETTLE)?;
         let first = Sample::take(running.child.id())?;
         let before = api.requests().len();
@@ -176,10 +176,18 @@ struct RunningAgent {
 }
 
 impl RunningAgent {
-    fn start(agent: &Path, run: &Run, kubeconfig: &Path, log: &Path) -> Result<Self> {
+    fn start(agent: &Path, run: &Run, kubeconfig: &Path, dir: &Path, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-        let child = Command::new(agent)
-            .args(run.arguments())
+        let mut command = Command::new(agent);
+        command.args(run.arguments());
+        if !run.is_alongside_a_kubelet() {
+            let socket = std::path::absolute(api::runtime_socket(dir))?;
+            command.env(
+                "NODEPULSE_RUNTIME_ENDPOINT",
+                format!("unix://{}", socket.display()),
+            );
+        }
+        let child = command
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .arg("--state-directory")

@@ -14,6 +14,7 @@ use crate::node_status::{
     Address, Condition, LABEL_ARCH, LABEL_OS, NodeInfo, NodeStatus, Registration, Status,
     StoredNode, Taint,
 };
+use crate::reading::container_runtime::{NodeImage, RuntimeHandler};
 use crate::units::quantity::Quantity;
 
 /// The object that a new Node is created with.
@@ -191,8 +192,51 @@ fn apply_status(stored: &mut Map<String, Value>, status: &NodeStatus) {
         Some(volumes) => drop(stored.insert("volumesInUse".to_owned(), json!(volumes))),
         None => {}
     }
+    match &status.images {
+        Some(images) if images.is_empty() => drop(stored.remove("images")),
+        Some(images) => {
+            let list = images.iter().map(image).collect();
+            stored.insert("images".to_owned(), list);
+        }
+        None => {}
+    }
+    match &status.runtime_handlers {
+        Some(handlers) if handlers.is_empty() => drop(stored.remove("runtimeHandlers")),
+        Some(handlers) => {
+            let list = handlers.iter().map(runtime_handler).collect();
+            stored.insert("runtimeHandlers".to_owned(), list);
+        }
+        None => {}
+    }
+    if let Some(supported) = status.supplemental_groups_policy {
+        let features = json!({ "supplementalGroupsPolicy": supported });
+        stored.insert("features".to_owned(), features);
+    }
     apply_conditions(stored, &status.conditions);
 }
+
+/// One entry of `images`. The API has signed sizes.
+fn image(image: &NodeImage) -> Value {
+    let size = i64::try_from(image.size).unwrap_or(i64::MAX);
+    if image.names.is_empty() {
+        json!({ "sizeBytes": size })
+    } else {
+        json!({ "names": image.names, "sizeBytes": size })
+    }
+}
+
+/// One entry of `runtimeHandlers`.
+fn runtime_handler(handler: &RuntimeHandler) -> Value {
+    json!({
+        "name": handler.name,
+        "features": {
+            "recursiveReadOnlyMounts": handler.recursive_read_only_mounts,
+            "userNamespaces": handler.user_namespaces,
+        },
+    })
+}
+
+const RUNTIME_VERSION: &str = "containerRuntimeVersion";
 
 fn apply_node_info(stored: &mut Map<String, Value>, info: &NodeInfo) {
     let texts = [
@@ -201,7 +245,6 @@ fn apply_node_info(stored: &mut Map<String, Value>, info: &NodeInfo) {
         ("bootID", &info.boot_id),
         ("kernelVersion", &info.kernel_version),
         ("osImage", &info.os_image),
-        ("containerRuntimeVersion", &info.container_runtime_version),
         ("kubeletVersion", &info.kubelet_version),
         // There is no information about a kube-proxy; kubelets clear what older ones wrote.
         ("kubeProxyVersion", ""),
@@ -210,6 +253,11 @@ fn apply_node_info(stored: &mut Map<String, Value>, info: &NodeInfo) {
     ];
     for (key, text) in texts {
         stored.insert(key.to_owned(), json!(text));
+    }
+    match &info.container_runtime_version {
+        Some(version) => drop(stored.insert(RUNTIME_VERSION.to_owned(), json!(version))),
+        // The API requires the field.
+        None => drop(stored.entry(RUNTIME_VERSION).or_insert_with(|| json!(""))),
     }
     match info.swap_capacity {
         Some(capacity) => stored.insert("swap".to_owned(), json!({ "capacity": capacity })),

@@ -9,6 +9,7 @@ use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::clock::Clock;
 use crate::config::{Config, Mode};
+use crate::cri::Connector;
 use crate::host::cgroup::pods::PodsPath;
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::support::Missing;
@@ -77,6 +78,7 @@ pub struct Agent {
     pub(super) triggers: Vec<Trigger>,
     pub(super) client: Option<Client>,
     pub(super) certificate: Option<CertificateSetup>,
+    pub(super) runtime_connector: Connector,
     pub(super) setters: Setters,
     pub(super) jitter: Jitter,
     pub(super) sites: Option<Vec<Site>>,
@@ -98,6 +100,7 @@ impl Agent {
             triggers: Vec::new(),
             client: None,
             certificate: None,
+            runtime_connector: Connector::unix(),
             setters: match config.mode {
                 Mode::Companion => COMPANION,
                 Mode::Node => SETTERS,
@@ -145,6 +148,12 @@ impl Agent {
     /// How the certificate of the client is requested, in node mode. Default: it is not.
     pub fn certificate(mut self, setup: impl Into<Option<CertificateSetup>>) -> Self {
         self.certificate = setup.into();
+        self
+    }
+
+    /// How the sockets of the container runtime are opened. Default: as UNIX sockets.
+    pub fn runtime_connector(mut self, connector: Connector) -> Self {
+        self.runtime_connector = connector;
         self
     }
 

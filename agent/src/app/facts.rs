@@ -6,7 +6,7 @@ use tracing::warn;
 
 use crate::config::Config;
 use crate::host::addresses;
-use crate::node_status::{CompanionFacts, Disks, Facts, Shutdown};
+use crate::node_status::{CompanionFacts, ContainerRuntime, Disks, Facts, Shutdown};
 use crate::queries::signals::SignalReader;
 use crate::reading::{AbsentSource, Stall};
 
@@ -33,6 +33,7 @@ pub(super) fn gather(
         kubernetes_version: config.kubernetes_version.clone(),
         api_server: None,
         runtime: config.runtime,
+        container_runtime: (!config.runtime_sockets().is_empty()).then(ContainerRuntime::default),
         kubelet_port: config.kubelet_port,
         shutdown: Shutdown::NotAnnounced,
         pressures: BTreeMap::new(),

@@ -11,11 +11,13 @@ use crate::config::Config;
 use crate::lane::Lanes;
 use crate::logind::power::Power;
 use crate::names::Names;
+use crate::node_status::Runtime;
 use crate::node_status::ledger::Ledger;
 use crate::notify::heartbeat::Heartbeat;
 use crate::os::limit_watch::LimitWatch;
 use crate::queries::Queries;
-use crate::queries::blocking::{Blocking, Initial, Question, Responder, saved};
+use crate::queries::blocking::nodefs::Directories;
+use crate::queries::blocking::{Blocking, Initial, Question, Responder, RuntimeClient, saved};
 use crate::queries::cgroups::Cgroups;
 use crate::queries::memory_limits::LimitWatches;
 use crate::queries::pod_updates::PodUpdates;
@@ -28,7 +30,8 @@ use crate::reporting::{ApiAccess, Reporting, Why};
 use crate::serve::{Listener, Pages, Site};
 use crate::subjects::recording::RecordedSubjects;
 use crate::subjects::{
-    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, Setup, SignalSetup, StallSetup,
+    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, RuntimeUse, Setup, SignalSetup,
+    StallSetup,
 };
 use crate::tasks::Tasks;
 use crate::telemetry::metering::{self, Metering};
@@ -113,7 +116,9 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
     let read = agent.reloads.as_ref().map(|reloads| reloads.read.clone());
     let mut tasks = Tasks::default();
     let absent = pressure_files::absent(&config, &agent.pods);
-    let responder = Responder::new(&config, agent.pods.clone(), base, read);
+    let directories = Directories::new(&config);
+    let runtime = RuntimeClient::new(&config, agent.runtime_connector, &directories);
+    let responder = Responder::new(&config, directories, agent.pods.clone(), base, read);
     let queries = Queries {
         signals: SignalReader::new(&config, agent.pods.clone()),
         probes: Probes::start(
@@ -124,7 +129,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         cgroups: Cgroups::new(agent.pods.clone()),
         memory_limits: LimitWatches::new(&agent.pods, LimitWatch::new(inputs.later.take(), clock)),
         pressure_files: PressureFiles::new(&config, agent.pods),
-        blocking: Blocking::start(&responder, &lanes, &mut tasks),
+        blocking: Blocking::start(&responder, runtime, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
     let triggers = &inputs.stalls;
@@ -137,6 +142,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         signals: signal_setup(&config, &queries),
         disks: disk_setup(&config, &queries, triggers),
         stalls,
+        runtime: runtime_use(&config),
     };
     let mut telemetry = Telemetry::new(metering);
     telemetry.record_omitted(config.mode, &facts);
@@ -164,6 +170,14 @@ fn lanes(client: Option<&Client>) -> Lanes {
     let of_client = client.and_then(Client::lane).into_iter();
     let shared: Vec<_> = of_client.chain([Names::system().lane()]).collect();
     Lanes::new(&shared)
+}
+
+fn runtime_use(config: &Config) -> RuntimeUse {
+    match config.runtime {
+        _ if config.runtime_sockets().is_empty() => RuntimeUse::Unused,
+        Runtime::Required => RuntimeUse::Required,
+        Runtime::NotNeeded => RuntimeUse::Optional,
+    }
 }
 
 fn signal_setup(config: &Config, queries: &Queries) -> SignalSetup {
@@ -220,6 +234,9 @@ async fn initial_evaluation(app: &mut App) {
         let name = app.config.node_name.clone();
         blocking.ask(Question::Resolve { name });
         awaited.insert(Initial::Addresses);
+    }
+    if app.subjects.runtime.is_used() {
+        awaited.insert(Initial::Runtime);
     }
     app.feed(Input::Starting, app.clock.now());
     while !awaited.is_empty() {

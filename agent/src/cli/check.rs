@@ -33,6 +33,7 @@ pub const USED: &[&KeySpec] = &[
     &key::register_node.spec,
     &key::register_with_taints.spec,
     &key::allow_ready_without_runtime.spec,
+    &key::runtime_endpoint.spec,
     &key::eviction_hard.spec,
     &key::system_reserved.spec,
     &key::kube_reserved.spec,
@@ -62,7 +63,9 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let mut items = kernel::items(&config);
     items.extend(host::items(&config));
-    items.push(runtime.block_on(host::imagefs(&config)));
+    let (item, imagefs) = runtime.block_on(host::container_runtime(&config));
+    items.push(item);
+    items.push(runtime.block_on(host::imagefs(&config, imagefs)));
     items.extend(without_kubelet::items(&config));
     let of_cluster = runtime.block_on(cluster::items(&config));
     // A file system that does not answer must not delay the output.

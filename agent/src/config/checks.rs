@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Component, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-use super::choices::{SlowLimit, names};
+use super::choices::{RuntimeEndpoint, SlowLimit, names};
 use super::duration;
 use super::nearest::nearest;
 use crate::units::quantity::Quantity;
@@ -34,11 +34,35 @@ fn is_not_one_of(valid: &[impl AsRef<str>]) -> String {
     format!("is not one of {}", names.join(", "))
 }
 
-/// Only `none`, because nodepulse does not use a container runtime.
-pub(super) fn no_runtime(text: &str) -> Result<(), String> {
+/// `auto`, `none`, or the path of a UNIX socket after `unix://`, as the kubelet has it.
+pub(super) fn runtime_endpoint(text: &str) -> Result<RuntimeEndpoint, String> {
     match text {
-        "none" => Ok(()),
-        _ => Err(is_not_one_of(&["none"])),
+        "auto" => Ok(RuntimeEndpoint::Auto),
+        "none" => Ok(RuntimeEndpoint::None),
+        _ => {
+            let path = text.strip_prefix("unix://").map(Path::new);
+            let socket = path.filter(|path| path.is_absolute() && path.file_name().is_some());
+            let socket = socket.ok_or("is not auto, none, or unix:// and an absolute path")?;
+            let length = socket.as_os_str().len();
+            if length > MAX_SOCKET_PATH {
+                return Err(format!(
+                    "has a path of {length} bytes; a UNIX socket has at most {MAX_SOCKET_PATH}"
+                ));
+            }
+            Ok(RuntimeEndpoint::Socket(socket.to_owned()))
+        }
+    }
+}
+
+/// `sun_path` in `include/uapi/linux/un.h`, without the final zero.
+const MAX_SOCKET_PATH: usize = 107;
+
+/// How many images are reported; `None` for -1: all of them.
+pub(super) fn max_images(text: &str) -> Result<Option<usize>, String> {
+    match text.parse::<i32>() {
+        Ok(-1) => Ok(None),
+        Ok(number) if number >= 0 => Ok(usize::try_from(number).ok()),
+        Ok(_) | Err(_) => Err(format!("is not an integer from -1 to {MAX_COUNT}")),
     }
 }
 

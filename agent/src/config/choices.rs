@@ -1,5 +1,6 @@
 //! Closed sets of values, named as in the file.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -50,6 +51,31 @@ pub enum Sandbox {
     Off,
     /// Completely, required.
     Require,
+}
+
+/// Where the container runtime listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuntimeEndpoint {
+    /// At the first usual socket that answers.
+    Auto,
+    /// There is no container runtime.
+    None,
+    /// At this socket of the node.
+    Socket(PathBuf),
+}
+
+/// The usual sockets of containerd and CRI-O, in the order in which they are tried.
+const RUNTIME_SOCKETS: [&str; 2] = ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
+
+impl RuntimeEndpoint {
+    /// The sockets to try, on the node. Empty without a runtime.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        match self {
+            Self::Auto => RUNTIME_SOCKETS.map(PathBuf::from).into(),
+            Self::None => Vec::new(),
+            Self::Socket(path) => vec![path.clone()],
+        }
+    }
 }
 
 /// Minimum level of log messages.

@@ -86,6 +86,8 @@ impl Loader<'_> {
             frequent_oom: self.frequent_oom()?,
             kubernetes_version: keys.optional(&key::kubernetes_version)?,
             runtime: self.runtime()?,
+            runtime_endpoint: keys.value(&key::runtime_endpoint)?,
+            max_images: keys.value(&key::node_status_max_images)?,
             tier: keys.value(&key::kernel_tier)?,
             probes: keys.list(&key::kernel_probes)?.into_iter().collect(),
             event_queue: keys.value(&key::events_queue)?,
@@ -282,11 +284,10 @@ impl Loader<'_> {
     }
 
     fn runtime(&self) -> Result<Runtime, ConfigError> {
-        self.0.value(&key::runtime_endpoint)?;
         Ok(if self.0.value(&key::allow_ready_without_runtime)? {
             Runtime::NotNeeded
         } else {
-            Runtime::Missing
+            Runtime::Required
         })
     }
 

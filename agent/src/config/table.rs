@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 
 use super::choices::{
-    CgroupDriver, Enforced, LogFormat, LogLevel, Mode, OomNodeEvents, ProbeGroup, Sandbox,
-    SlowLimit, Tier, values,
+    CgroupDriver, Enforced, LogFormat, LogLevel, Mode, OomNodeEvents, ProbeGroup, RuntimeEndpoint,
+    Sandbox, SlowLimit, Tier, values,
 };
 use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
 use super::{checks, duration};
@@ -403,9 +403,19 @@ keys! {
         .key("allowReadyWithoutRuntime", "Report Ready without a container runtime")
         .details("A new Node gets a taint.")
         .default("false", "containers cannot run without a runtime").live().switch().heading(NODE);
-    runtime_endpoint: () = Type::text(STRING, "`none`", "^none$", checks::no_runtime)
-        .key("runtime.endpoint", "Container runtime; there is no client for one yet")
-        .default("none", "nodepulse does not use a container runtime").live();
+    runtime_endpoint: RuntimeEndpoint =
+        Type::text(STRING, "`auto`, `none`, or `unix://` and a path", "^(auto|none|unix:///.+)$",
+                   checks::runtime_endpoint)
+        .key("runtime.endpoint", "Socket of the container runtime (CRI v1); only node mode uses it")
+        .details("`auto` tries `/run/containerd/containerd.sock` and `/run/crio/crio.sock` in this order. \
+                  Without a runtime (`none`), `Ready` is False.")
+        .default("auto", "the usual sockets of containerd and CRI-O")
+        .example("unix:///run/containerd/containerd.sock").flag("ENDPOINT").heading(NODE);
+    node_status_max_images: Option<usize> =
+        Type::text(NUMBER, "whole number or -1", "^(-1|[0-9]+)$", checks::max_images)
+        .key("nodeStatusMaxImages", "Maximum number of images in the node status")
+        .details("The largest are reported. -1 means 10,000, more than a Node has room for.")
+        .default("50", KUBELET).kubelet();
     cgroup_root: PathBuf = DIRECTORY
         .key("cgroupRoot", "Parent of the pods cgroup")
         .default("/", KUBELET).kubelet_empty_is_unset().flag("PATH").heading(HOST);
@@ -432,7 +442,8 @@ keys! {
         .key("imagefsDirectory", "Directory of the container images; its file system is imagefs")
         .details("If it is on nodefs or does not exist, only the thresholds of nodefs apply.")
         .preset(Preset::Derived(
-            "the first of `/var/lib/containerd` and `/var/lib/containers/storage` that is not on nodefs"
+            "the one that the container runtime reports, in node mode; otherwise the first of \
+             `/var/lib/containerd` and `/var/lib/containers/storage` that is not on nodefs"
         ))
         .example("/var/lib/rancher/k3s/agent/containerd");
     kernel_tier: Tier = one_of()

@@ -119,6 +119,7 @@ pub fn facts() -> Facts {
         kubernetes_version: Some("v1.36.1".to_owned()),
         api_server: None,
         runtime: Runtime::NotNeeded,
+        container_runtime: None,
         kubelet_port: None,
         pressures: Resource::ALL
             .into_iter()

@@ -20,6 +20,7 @@ use crate::reading::{Resource, Signal};
 use crate::units::quantity::Quantity;
 
 pub mod address;
+pub mod container_runtime;
 pub mod disk_failing;
 pub mod disk_io;
 pub mod endpoints;
@@ -159,7 +160,10 @@ pub const SETTERS: Setters = &[
     ("MachineInfo", machine::set),
     ("VersionInfo", version::set),
     ("DaemonEndpoints", endpoints::set),
+    ("Images", container_runtime::images),
     ("GoRuntime", go_runtime::set),
+    ("RuntimeHandlers", container_runtime::handlers),
+    ("NodeFeatures", container_runtime::features),
     ("VolumeLimits", volumes::limits),
     ("MemoryPressure", pressure::memory),
     ("DiskPressure", pressure::disk),

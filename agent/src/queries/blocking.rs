@@ -2,7 +2,6 @@
 //! lease renewals nor the report of that disk.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -18,16 +17,15 @@ use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::LinkSearch;
 use crate::pressure::io_wait::IoWait;
-use crate::reading::{Machine, Resource};
+use crate::reading::Machine;
 use crate::state::State;
 use crate::subjects::VolumeInput;
-use crate::subjects::incidents::{DetailsOf, DetailsRead, LinksRead};
+use crate::subjects::incidents::LinksRead;
 use crate::subjects::{
-    DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, Saved, SignalInput,
-    StateInput, StorageSample,
+    DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, SignalInput, StateInput,
 };
 use crate::tasks::Tasks;
-use crate::units::{CgroupId, DeviceNumber};
+use crate::units::DeviceNumber;
 
 mod counted_kills;
 mod disk_files;
@@ -36,10 +34,14 @@ mod kill_details;
 mod largest_pods;
 mod limited_memory;
 pub mod nodefs;
+mod question;
+mod runtime;
 pub mod saved;
 
 use io_wait::IoWaitReader;
 use nodefs::Directories;
+pub use question::{Answer, Initial, Question};
+pub use runtime::RuntimeClient;
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -51,70 +53,6 @@ pub const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Capacity of a lane's queue: two questions for each disk that can be watched. If it is full, the
 /// newest question is dropped with a warning.
 const QUESTIONS: usize = 512;
-
-/// What to read, save or resolve.
-#[derive(Debug)]
-pub enum Question {
-    /// Read what does not change until a reboot, partly from the root file system.
-    Machine,
-    /// Read space and inodes of nodefs and imagefs, and the volumes below the root directory.
-    Storage,
-    /// Resolve a name by DNS.
-    Resolve {
-        /// The name.
-        name: String,
-    },
-    /// A query of the subject `disks`.
-    Disk(DiskQuery),
-    /// Read which pods and cgroups use a disk, and which wait for it.
-    IoWait(DeviceNumber),
-    /// Read the pods that use a disk by a volume.
-    VolumesOnDisk(DeviceNumber),
-    /// Read the pods that use most of a resource.
-    LargestPods(Resource),
-    /// Find the links to the logs of the containers with these ids.
-    ContainerLinks(BTreeSet<Box<str>>),
-    /// Read who used the memory before an OOM kill.
-    KillDetails(DetailsOf),
-    /// Read the memory of the cgroups with a limit in these pods.
-    LimitedMemory(Vec<(CgroupId, String)>),
-    /// Read the number of OOM kills of each pod.
-    Kills,
-    /// The same, and load the state file.
-    Recall,
-    /// Write the state file.
-    Save(Saved),
-    /// Read all layers of the configuration.
-    Configuration,
-}
-
-/// The answer to a [`Question`].
-#[derive(Debug)]
-pub enum Answer {
-    /// An input of the subjects.
-    Subject(Input),
-    /// To [`Question::Machine`]; what could not be read is left out.
-    Machine(Box<Machine>),
-    /// To [`Question::Resolve`].
-    Resolved(Vec<IpAddr>),
-    /// To [`Question::Configuration`]; `Err` is an error message of one line.
-    Configured(Result<Box<Config>, String>),
-}
-
-/// An answer for which the agent waits before its first report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Initial {
-    /// To [`Question::Machine`].
-    Machine,
-    /// To [`Question::Storage`].
-    Storage,
-    /// The list of all disks.
-    Disks,
-    /// To [`Question::Recall`].
-    State,
-    /// To [`Question::Resolve`].
-    Addresses,
-}
 
 /// Passes questions to the lanes and returns their answers.
 pub struct Blocking {
@@ -128,6 +66,8 @@ pub struct Blocking {
     state: mpsc::Sender<Question>,
     /// Uses the lane of `disks`, twice for each question.
     io_wait: IoWaitReader,
+    /// Has a task instead of a lane. `None` if no container runtime is used.
+    runtime: Option<mpsc::Sender<Question>>,
     /// Has a separate lane.
     names: Names,
     answer: mpsc::Sender<Answer>,
@@ -151,8 +91,14 @@ pub struct Responder {
 }
 
 impl Blocking {
-    /// Must be called in a runtime.
-    pub fn start(responder: &Responder, lanes: &Lanes, tasks: &mut Tasks) -> Self {
+    /// `runtime` answers the questions about the container runtime; `None` if none is used. Must be called
+    /// in a runtime.
+    pub fn start(
+        responder: &Responder,
+        runtime: Option<RuntimeClient>,
+        lanes: &Lanes,
+        tasks: &mut Tasks,
+    ) -> Self {
         // The same capacity for answers, so that neither side waits for the other.
         let (answer, answers) = mpsc::channel(QUESTIONS);
         let mut lane = |purpose: Purpose| {
@@ -178,6 +124,7 @@ impl Blocking {
                 pods: responder.pods.clone(),
                 lane: lanes.of(Purpose::Disks),
             },
+            runtime: runtime.map(|runtime| runtime.start(answer.clone(), tasks)),
             names: Names::system(),
             answer,
             answers,
@@ -197,6 +144,10 @@ impl Blocking {
             Question::ContainerLinks(_) => &self.container_logs,
             Question::KillDetails(_) | Question::LimitedMemory(_) => &self.kill_details,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
+            Question::RuntimeStatus | Question::RuntimeImages => match &self.runtime {
+                Some(runtime) => runtime,
+                None => return self.dropped.push_back(Answer::missing(&question)),
+            },
         };
         // Half of the queue is reserved for questions about slow or failing disks. Announced disks
         // that are dropped here are found when the disks are listed again.
@@ -299,13 +250,14 @@ impl Responder {
     /// configuration again.
     pub fn new(
         config: &Config,
+        directories: Directories,
         pods: PodsPath,
         base: Option<State>,
         read: Option<ReadConfig>,
     ) -> Self {
         Self {
             root: HostRoot::new(&config.host_root),
-            directories: Directories::new(config),
+            directories,
             attach_detach: match config.mode {
                 Mode::Node => Some(config.attach_detach),
                 // The kubelet reports them.
@@ -363,6 +315,8 @@ impl Responder {
                 }
                 Input::State(StateInput::Written)
             }
+            // Answered by `RuntimeClient`.
+            Question::RuntimeStatus | Question::RuntimeImages => return Answer::missing(&question),
             Question::Configuration => {
                 return Answer::Configured(match &self.read {
                     Some(read) => read.read().map(Box::new),
@@ -411,69 +365,10 @@ impl Responder {
     }
 }
 
-impl Question {
-    /// The same question, if no later event asks it again.
-    const fn asked_once(&self) -> Option<Self> {
-        match self {
-            Self::Machine => Some(Self::Machine),
-            Self::Configuration => Some(Self::Configuration),
-            _ => None,
-        }
-    }
-}
-
-impl Answer {
-    /// What it is an answer to, if the agent waits for it before its first report.
-    pub const fn initial(&self) -> Option<Initial> {
-        Some(match self {
-            Self::Machine(_) => Initial::Machine,
-            Self::Subject(Input::Signal(SignalInput::StorageSampled(_))) => Initial::Storage,
-            Self::Subject(Input::Disk(DiskInput::Listed(_))) => Initial::Disks,
-            Self::Subject(Input::State(StateInput::Recalled { .. })) => Initial::State,
-            Self::Resolved(_) => Initial::Addresses,
-            Self::Subject(_) | Self::Configured(_) => return None,
-        })
-    }
-
-    /// The answer if the call was dropped or timed out. The kernel's report on a disk that cannot be
-    /// queried counts.
-    fn missing(question: &Question) -> Self {
-        Self::Subject(match question {
-            Question::Machine => return Self::Machine(Box::default()),
-            Question::Storage => {
-                Input::Signal(SignalInput::StorageSampled(StorageSample::missing()))
-            }
-            Question::Resolve { .. } => return Self::Resolved(Vec::new()),
-            Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
-            Question::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
-                device: *device,
-                volumes: Vec::new(),
-            }),
-            Question::LargestPods(of) => Input::LargestPods(largest_pods::none(*of)),
-            Question::ContainerLinks(_) => {
-                Input::Incident(IncidentInput::Links(LinksRead::Unavailable))
-            }
-            Question::KillDetails(_) => {
-                Input::Incident(IncidentInput::DetailsRead(DetailsRead::default()))
-            }
-            Question::LimitedMemory(of) => Input::MemoryLimit(limited_memory::none(of)),
-            Question::Kills => Input::KillCounter(KillCounterInput::Counted(None)),
-            Question::Recall => Input::State(StateInput::Recalled {
-                previous: Previous::Unknown,
-                counted: None,
-            }),
-            Question::Save(_) => Input::State(StateInput::Written),
-            Question::Configuration => {
-                return Self::Configured(Err("the file system does not answer".to_owned()));
-            }
-            Question::Disk(query) => Input::Disk(disk_files::timed_out(query)),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subjects::Saved;
 
     /// Lanes with room for one question each, and without a task that answers.
     fn without_tasks() -> (Blocking, Vec<mpsc::Receiver<Question>>) {
@@ -496,6 +391,7 @@ mod tests {
                 pods: PodsPath::new(None, &[]),
                 lane: Lane::new(Purpose::Disks),
             },
+            runtime: None,
             names: Names::system(),
             answer,
             answers,

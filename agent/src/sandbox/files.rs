@@ -42,6 +42,9 @@ pub(super) fn restrict(profile: &Profile) -> Result<String, RulesetError> {
     for file in &profile.files {
         rules = allow(rules, file, AccessFs::ReadFile | AccessFs::WriteFile)?;
     }
+    for directory in &profile.sockets {
+        rules = allow(rules, directory, read | AccessFs::ResolveUnix)?;
+    }
     Ok(match rules.restrict_self()?.landlock {
         LandlockStatus::Available { effective_abi, .. } => format!("{effective_abi:?}"),
         LandlockStatus::NotEnabled => "not enabled".to_owned(),

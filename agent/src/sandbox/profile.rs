@@ -25,6 +25,15 @@ pub enum Plugin {
     Runs,
 }
 
+/// Whether UNIX sockets may be opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnixSockets {
+    /// None: the agent has opened all that it needs.
+    None,
+    /// Stream sockets, for connections to the container runtime.
+    Streams,
+}
+
 /// Permissions of the running agent. Reading is not restricted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
@@ -36,9 +45,21 @@ pub struct Profile {
     pub certificates: Option<PathBuf>,
     /// Files that may be opened for writing.
     pub files: Vec<PathBuf>,
+    /// Directories with the sockets of the container runtime, to which connections may be opened. Empty:
+    /// no UNIX socket may be opened.
+    pub sockets: Vec<PathBuf>,
 }
 
 impl Profile {
+    /// Whether UNIX sockets may be opened.
+    pub const fn unix_sockets(&self) -> UnixSockets {
+        if self.sockets.is_empty() {
+            UnixSockets::None
+        } else {
+            UnixSockets::Streams
+        }
+    }
+
     /// The profile for `config` and `plugin`.
     ///
     /// Paths that do not exist when the sandbox is entered are never writable.
@@ -66,14 +87,39 @@ impl Profile {
             directories,
             certificates: config.certificate.as_ref().map(|one| one.directory.clone()),
             files,
+            sockets: directories_of(&config.runtime_sockets()),
         }
     }
 }
 
+/// The directories that contain the sockets, because a runtime creates its socket again when it starts,
+/// and those of the sockets to which links lead. If none of them exists yet, the nearest existing ones above.
+fn directories_of(sockets: &[PathBuf]) -> Vec<PathBuf> {
+    let parents = || sockets.iter().filter_map(|socket| socket.parent());
+    let existing = parents().filter(|directory| directory.is_dir());
+    let mut found: Vec<_> = existing.map(Path::to_owned).collect();
+    if found.is_empty() {
+        let nearest = |parent: &Path| {
+            parent
+                .ancestors()
+                .find(|one| one.is_dir())
+                .map(Path::to_owned)
+        };
+        found.extend(parents().filter_map(nearest));
+    }
+    let links = sockets.iter().filter(|socket| socket.is_symlink());
+    let targets = links.filter_map(|link| link.canonicalize().ok());
+    found.extend(targets.filter_map(|target| target.parent().map(Path::to_owned)));
+    found
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
     use crate::config::Overrides;
+    use crate::host::scratch::Scratch;
 
     fn config(host_root: &str) -> Config {
         let flags = Overrides {
@@ -118,5 +164,45 @@ mod tests {
             assert_eq!(wide, plugin == Plugin::Runs);
             assert!(profile.directories.contains(&"/run/nodepulse".into()));
         }
+    }
+
+    #[test]
+    fn the_directories_of_the_runtimes_sockets_are_reachable() {
+        let dir = Scratch::new();
+        let sockets = ["run/containerd/containerd.sock", "run/crio/crio.sock"];
+        let sockets = sockets.map(|socket| dir.path().join(socket));
+        //  created, reachable
+        let rows: [(&str, &[&str]); 3] = [
+            ("run", &["run", "run"]),
+            ("run/crio", &["run/crio"]),
+            ("run/containerd", &["run/containerd", "run/crio"]),
+        ];
+        for (created, expected) in rows {
+            dir.mkdir(created);
+            let expected: Vec<_> = expected.iter().map(|one| dir.path().join(one)).collect();
+            assert_eq!(directories_of(&sockets), expected, "with {created}");
+        }
+        // K3s has its socket elsewhere, and some nodes have a link to it.
+        dir.write("run/k3s/containerd.sock", "");
+        symlink(dir.path().join("run/k3s/containerd.sock"), &sockets[0]).unwrap();
+        let target = dir.path().canonicalize().unwrap().join("run/k3s");
+        assert_eq!(directories_of(&sockets)[2..], [target]);
+    }
+
+    #[test]
+    fn unix_sockets_are_only_for_the_runtime_in_node_mode() {
+        let with = |mode: &str, endpoint: &str| {
+            let flags = Overrides {
+                mode: Some(mode.to_owned()),
+                runtime_endpoint: Some(endpoint.to_owned()),
+                ..Overrides::default()
+            };
+            let absent = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+            let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
+            Profile::new(&config, Plugin::None).unix_sockets()
+        };
+        assert_eq!(with("node", "auto"), UnixSockets::Streams);
+        assert_eq!(with("node", "none"), UnixSockets::None);
+        assert_eq!(with("companion", "auto"), UnixSockets::None);
     }
 }

@@ -9,7 +9,7 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 
-use super::profile::Plugin;
+use super::profile::{Plugin, UnixSockets};
 use crate::os::confine;
 
 /// Allowed with any arguments. Landlock restricts files; the family of a socket is checked at its
@@ -213,10 +213,13 @@ const BPF_COMMANDS: [u64; 5] = [1, 2, 3, 4, 15];
 /// library.
 const IOCTLS: [u64; 2] = [0x541b, 0x5421];
 
+/// The type in the second argument of `socket`, without the flags (`include/linux/net.h`).
+const SOCKET_TYPE: u64 = 0xf;
+
 /// Installs the filters. The kernel applies the strictest result of all filters. The list of
 /// allowed calls is last, because it does not include this call.
-pub(super) fn restrict(plugin: Plugin) -> io::Result<()> {
-    for filter in filters(plugin)? {
+pub(super) fn restrict(plugin: Plugin, sockets: UnixSockets) -> io::Result<()> {
+    for filter in filters(plugin, sockets)? {
         let mut program: Vec<confine::Instruction> = filter
             .iter()
             .map(|instruction| confine::Instruction {
@@ -231,7 +234,7 @@ pub(super) fn restrict(plugin: Plugin) -> io::Result<()> {
     Ok(())
 }
 
-fn filters(plugin: Plugin) -> io::Result<Vec<BpfProgram>> {
+fn filters(plugin: Plugin, sockets: UnixSockets) -> io::Result<Vec<BpfProgram>> {
     let arch = TargetArch::try_from(std::env::consts::ARCH);
     let arch = arch.map_err(io::Error::other)?;
     // `EPERM` and `ENOSYS` have the same numbers on all architectures.
@@ -249,7 +252,7 @@ fn filters(plugin: Plugin) -> io::Result<Vec<BpfProgram>> {
             // back to `clone`.
             let clone3 = any_arguments(&[libc::SYS_clone3]);
             filters.push(compile(clone3, allow.clone(), unknown));
-            let allowed = allowed_calls().map_err(io::Error::other)?;
+            let allowed = allowed_calls(sockets).map_err(io::Error::other)?;
             filters.push(compile(allowed, refuse, allow));
         }
         Plugin::Runs => {
@@ -279,7 +282,7 @@ fn loading_programs() -> Result<Rules, BackendError> {
 }
 
 /// All calls of the running agent.
-fn allowed_calls() -> Result<Rules, BackendError> {
+fn allowed_calls(sockets: UnixSockets) -> Result<Rules, BackendError> {
     let this_process = u64::from(std::process::id());
     let executable = number(libc::PROT_EXEC);
     let not_executable = || one(2, Is::MaskedEq(executable), 0);
@@ -292,6 +295,21 @@ fn allowed_calls() -> Result<Rules, BackendError> {
     };
     let family = |family| one(0, Is::Eq, number(family));
     let path_only = number(libc::O_PATH | libc::O_CLOEXEC);
+    let mut families = vec![
+        family(libc::AF_INET)?,
+        family(libc::AF_INET6)?,
+        netlink(libc::NETLINK_ROUTE)?,
+        netlink(libc::NETLINK_KOBJECT_UEVENT)?,
+    ];
+    match sockets {
+        // No UNIX sockets or pairs: root can connect to the container runtime and the service
+        // manager without any capability. The agent has opened all that it needs.
+        UnixSockets::None => {}
+        UnixSockets::Streams => families.push(all([
+            when(0, Is::Eq, number(libc::AF_UNIX)),
+            when(1, Is::MaskedEq(SOCKET_TYPE), number(libc::SOCK_STREAM)),
+        ])?),
+    }
 
     let mut rules = any_arguments(ALLOWED);
     rules.extend(any_arguments(ALLOWED_HERE));
@@ -315,17 +333,7 @@ fn allowed_calls() -> Result<Rules, BackendError> {
         ),
         // Reads limits, but does not set them.
         (libc::SYS_prlimit64, vec![null(2)?]),
-        // No UNIX sockets or pairs: root can connect to the container runtime and the service
-        // manager without any capability. The agent has opened all that it needs.
-        (
-            libc::SYS_socket,
-            vec![
-                family(libc::AF_INET)?,
-                family(libc::AF_INET6)?,
-                netlink(libc::NETLINK_ROUTE)?,
-                netlink(libc::NETLINK_KOBJECT_UEVENT)?,
-            ],
-        ),
+        (libc::SYS_socket, families),
         // Abort after a panic.
         (libc::SYS_tgkill, vec![one(0, Is::Eq, this_process)?]),
         (libc::SYS_tkill, vec![one(0, Is::Eq, this_process)?]),
@@ -392,17 +400,18 @@ mod tests {
 
     /// Runs `test` on a separate thread, whose filters end with it.
     fn filtered<T: Send + 'static>(plugin: Plugin, test: fn() -> T) -> T {
-        filtered_with(plugin, (), move |()| test())
+        filtered_with(plugin, UnixSockets::None, (), move |()| test())
     }
 
     fn filtered_with<Given: Send + 'static, T: Send + 'static>(
         plugin: Plugin,
+        sockets: UnixSockets,
         given: Given,
         test: impl FnOnce(&Given) -> T + Send + 'static,
     ) -> T {
         let confined = thread::spawn(move || {
             set_no_new_privs().unwrap();
-            restrict(plugin).unwrap();
+            restrict(plugin, sockets).unwrap();
             (test(&given), given)
         });
         // Dropping it may need calls that the thread may not make.
@@ -475,27 +484,59 @@ mod tests {
     /// datagram socket can connect to other datagram sockets.
     #[test]
     fn open_sockets_cannot_connect_to_stream_sockets() {
-        filtered_with(Plugin::None, Sockets::open(), |sockets| {
-            let reached = |socket: &OwnedFd, to: &PathBuf| {
-                connect(socket.as_raw_fd(), &UnixAddr::new(to).unwrap())
-            };
-            let Sockets {
-                runtime,
-                listener,
-                connected,
-                datagrams,
-                journal,
-                ..
-            } = &sockets;
-            for (name, socket) in [("listener", listener), ("connected", connected)] {
-                for at in [runtime, journal] {
-                    assert!(reached(socket, at).is_err(), "{name} to {}", at.display());
+        filtered_with(
+            Plugin::None,
+            UnixSockets::None,
+            Sockets::open(),
+            |sockets| {
+                let reached = |socket: &OwnedFd, to: &PathBuf| {
+                    connect(socket.as_raw_fd(), &UnixAddr::new(to).unwrap())
+                };
+                let Sockets {
+                    runtime,
+                    listener,
+                    connected,
+                    datagrams,
+                    journal,
+                    ..
+                } = &sockets;
+                for (name, socket) in [("listener", listener), ("connected", connected)] {
+                    for at in [runtime, journal] {
+                        assert!(reached(socket, at).is_err(), "{name} to {}", at.display());
+                    }
                 }
-            }
-            assert_eq!(reached(datagrams, runtime), Err(Errno::EPROTOTYPE));
-            // docs/security.md names this one.
-            assert_eq!(reached(datagrams, journal), Ok(()), "before Landlock 9");
-        });
+                assert_eq!(reached(datagrams, runtime), Err(Errno::EPROTOTYPE));
+                // docs/security.md names this one.
+                assert_eq!(reached(datagrams, journal), Ok(()), "before Landlock 9");
+            },
+        );
+    }
+
+    #[test]
+    fn with_a_runtime_only_unix_streams_are_allowed_in_addition() {
+        filtered_with(
+            Plugin::None,
+            UnixSockets::Streams,
+            Sockets::open(),
+            |sockets| {
+                let unix = |kind| opens(AddressFamily::Unix, kind, None);
+                let rows = [
+                    ("streams", unix(SockType::Stream), Ok(())),
+                    ("datagrams", unix(SockType::Datagram), Err(Errno::EPERM)),
+                    ("packets", unix(SockType::SeqPacket), Err(Errno::EPERM)),
+                    (
+                        "raw packets",
+                        opens(AddressFamily::Packet, SockType::Raw, None),
+                        Err(Errno::EPERM),
+                    ),
+                ];
+                for (name, got, expected) in rows {
+                    assert_eq!(got, expected, "{name}");
+                }
+                let connected = UnixStream::connect(&sockets.runtime);
+                assert!(connected.is_ok(), "{connected:?}");
+            },
+        );
     }
 
     /// The agent's sockets when the filters are installed, and two of the node: a container

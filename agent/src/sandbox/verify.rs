@@ -11,7 +11,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{Pid, execve};
 
-use super::profile::{Plugin, Profile};
+use super::profile::{Plugin, Profile, UnixSockets};
 use crate::os::confine;
 
 struct ForbiddenAction {
@@ -19,23 +19,28 @@ struct ForbiddenAction {
     what: &'static str,
     /// Whether it is also forbidden with a plugin.
     with_plugin: bool,
+    /// Whether it is also forbidden with a container runtime.
+    with_runtime: bool,
     is_permitted: fn() -> bool,
 }
 
-const FORBIDDEN: [ForbiddenAction; 8] = [
+const FORBIDDEN: [ForbiddenAction; 9] = [
     ForbiddenAction {
         what: "load eBPF programs",
         with_plugin: true,
+        with_runtime: true,
         is_permitted: || confine::try_bpf_load().raw_os_error() != Some(Errno::EPERM as i32),
     },
     ForbiddenAction {
         what: "take capabilities back",
         with_plugin: true,
+        with_runtime: true,
         is_permitted: || caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).is_ok(),
     },
     ForbiddenAction {
         what: "write files",
         with_plugin: true,
+        with_runtime: true,
         // This process's name is always writable, and opening it has no effect.
         is_permitted: || {
             let mut options = OpenOptions::new();
@@ -45,6 +50,7 @@ const FORBIDDEN: [ForbiddenAction; 8] = [
     ForbiddenAction {
         what: "open packet sockets",
         with_plugin: true,
+        with_runtime: true,
         is_permitted: || {
             let flags = SockFlag::SOCK_CLOEXEC;
             socket(AddressFamily::Packet, SockType::Raw, flags, None).is_ok()
@@ -53,6 +59,7 @@ const FORBIDDEN: [ForbiddenAction; 8] = [
     ForbiddenAction {
         what: "change modes of files",
         with_plugin: true,
+        with_runtime: true,
         // No file has this name: the error is `EPERM` only if the call is refused.
         is_permitted: || {
             let mode = Mode::S_IRUSR;
@@ -63,17 +70,20 @@ const FORBIDDEN: [ForbiddenAction; 8] = [
     ForbiddenAction {
         what: "connect to UNIX sockets",
         with_plugin: false,
+        with_runtime: false,
         // Connecting requires a socket.
-        is_permitted: || {
-            let flags = SockFlag::SOCK_CLOEXEC;
-            [SockType::Stream, SockType::Datagram, SockType::SeqPacket]
-                .iter()
-                .any(|kind| socket(AddressFamily::Unix, *kind, flags, None).is_ok())
-        },
+        is_permitted: || opens_unix(SockType::Stream),
+    },
+    ForbiddenAction {
+        what: "connect to UNIX sockets of messages",
+        with_plugin: false,
+        with_runtime: true,
+        is_permitted: || opens_unix(SockType::Datagram) || opens_unix(SockType::SeqPacket),
     },
     ForbiddenAction {
         what: "run programs",
         with_plugin: false,
+        with_runtime: true,
         // No file has this name: `ENOENT` means that programs may be executed.
         is_permitted: || {
             const NOTHING: [&CStr; 0] = [];
@@ -83,14 +93,22 @@ const FORBIDDEN: [ForbiddenAction; 8] = [
     ForbiddenAction {
         what: "signal other processes",
         with_plugin: false,
+        with_runtime: true,
         // Signal 0 only checks the permission.
         is_permitted: || kill(Pid::from_raw(1), None).is_ok(),
     },
 ];
 
+fn opens_unix(kind: SockType) -> bool {
+    socket(AddressFamily::Unix, kind, SockFlag::SOCK_CLOEXEC, None).is_ok()
+}
+
 /// Returns the number of checks, and the actions that are still permitted.
 pub(super) fn run(profile: &Profile) -> (usize, Vec<&'static str>) {
-    let applies = |action: &&ForbiddenAction| action.with_plugin || profile.plugin == Plugin::None;
+    let applies = |action: &&ForbiddenAction| {
+        (action.with_plugin || profile.plugin == Plugin::None)
+            && (action.with_runtime || profile.unix_sockets() == UnixSockets::None)
+    };
     let permitted = |action: &&ForbiddenAction| (action.is_permitted)();
     let count = FORBIDDEN.iter().filter(applies).count();
     let got = FORBIDDEN.iter().filter(applies).filter(permitted);
@@ -108,9 +126,10 @@ mod tests {
             directories: Vec::new(),
             certificates: None,
             files: Vec::new(),
+            sockets: Vec::new(),
         };
         let (checks, permitted) = run(&profile(Plugin::None));
-        assert_eq!(checks, 8);
+        assert_eq!(checks, 9);
         assert!(permitted.contains(&"write files"), "{permitted:?}");
         assert!(permitted.contains(&"run programs"), "{permitted:?}");
         assert!(
@@ -119,6 +138,14 @@ mod tests {
         );
         assert!(
             permitted.contains(&"change modes of files"),
+            "{permitted:?}"
+        );
+        let mut with_runtime = profile(Plugin::None);
+        with_runtime.sockets.push("/run/containerd".into());
+        let (checks, permitted) = run(&with_runtime);
+        assert_eq!(checks, 8);
+        assert!(
+            !permitted.contains(&"connect to UNIX sockets"),
             "{permitted:?}"
         );
         let (checks, permitted) = run(&profile(Plugin::Runs));

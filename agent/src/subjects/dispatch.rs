@@ -5,8 +5,8 @@ use super::saved_times::Times;
 use super::{
     DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input, KillCounterInput,
     KillCounters, Kills, MemoryLimitInput, MemoryLimits, NodeEventChoice, NodeEventInput, PidInput,
-    PidWatch, PodPidInput, PodPids, Query, SavedTimes, Settings, Setup, SignalInput, Signals,
-    StallInput, StallWatch, StateInput, Subjects, Volumes, pass_on,
+    PidWatch, PodPidInput, PodPids, Query, RuntimeInput, RuntimeWatch, SavedTimes, Settings, Setup,
+    SignalInput, Signals, StallInput, StallWatch, StateInput, Subjects, Volumes, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::config::Mode;
@@ -23,6 +23,7 @@ impl Subjects {
             signals,
             disks,
             stalls,
+            runtime,
         } = setup.clone();
         let transition_period = signals.policy.transition_period;
         let node_events = NodeEventChoice::new(node.mode, node.node_events);
@@ -31,6 +32,7 @@ impl Subjects {
             signals: Signals::new(signals, started),
             pids: PidWatch::default(),
             disks: DiskWatch::new(disks, started),
+            runtime: RuntimeWatch::new(runtime, started),
             stalls: StallWatch::new(stalls),
             kills: Kills::new(node.page),
             kill_counters: KillCounters::new(node.counters, started),
@@ -50,7 +52,7 @@ impl Subjects {
     /// Passes an input to its subject, and returns what follows from it.
     pub fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let mut effects = match input {
-            Input::Starting => starting(),
+            Input::Starting => starting(self.runtime.is_used()),
             Input::Started => started(now.boot),
             Input::Tick { soon } => self.tick(soon, now),
             Input::Configured(settings) => self.configured(*settings),
@@ -84,6 +86,7 @@ impl Subjects {
                 }
                 self.disks.on(input, now)
             }
+            Input::Runtime(input) => self.runtime.on(input, now),
             Input::Stall(input) => self.stalls.on(input, now),
             Input::Kill(input) => self.kills.on(input, now),
             Input::KillCounter(input) => {
@@ -124,6 +127,7 @@ impl Subjects {
         let others = [
             self.pids.due(),
             self.disks.due(),
+            self.runtime.due(),
             self.stalls.due(),
             self.kill_counters.due(),
             self.frequent_kills.as_ref().and_then(FrequentKills::due),
@@ -140,6 +144,7 @@ impl Subjects {
         let mut inputs = vec![
             Input::Signal(SignalInput::Tick { soon, count_tasks }),
             Input::Disk(DiskInput::Tick { soon }),
+            Input::Runtime(RuntimeInput::Tick { soon }),
             Input::Stall(StallInput::Tick { soon }),
             Input::Incident(IncidentInput::Due),
         ];
@@ -314,15 +319,21 @@ impl Subjects {
 }
 
 /// What is read before the first evaluation.
-fn starting() -> Vec<Effect> {
-    vec![
+fn starting(runtime: bool) -> Vec<Effect> {
+    let mut effects = vec![
         // A source of kills that was never read is not one that was lost.
         pass_on(Input::KillSourceChecked),
         Effect::Query(Query::AllCgroups),
         pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
         Effect::Query(Query::Recall),
-        pass_on(Input::Signal(SignalInput::StorageRequested)),
-    ]
+    ];
+    // The runtime knows where the images are, and requests the sample of storage then.
+    effects.push(pass_on(if runtime {
+        Input::Runtime(RuntimeInput::Starting)
+    } else {
+        Input::Signal(SignalInput::StorageRequested)
+    }));
+    effects
 }
 
 fn started(now: BootNanos) -> Vec<Effect> {

@@ -13,7 +13,7 @@ use crate::reading::oom::Consequence;
 use crate::reading::{DiskRole, Resource, Signal};
 use crate::record::{DiskAction, Side};
 use crate::subjects::disks::{ComputedLimit, DiskError, DiskReport, UnwatchReason};
-use crate::subjects::{Decision, DiskDecision, StallDecision};
+use crate::subjects::{Decision, DiskDecision, RuntimeDecision, StallDecision};
 use crate::units::DeviceNumber;
 
 pub fn log(decision: Decision) {
@@ -23,6 +23,7 @@ pub fn log(decision: Decision) {
             debug!(ids, tasks, over, "pid level crossed");
         }
         Decision::Disk(decision) => log_disk(decision),
+        Decision::Runtime(decision) => log_runtime(&decision),
         Decision::Stall(StallDecision::Reported(stall)) => {
             debug!(
                 of = stall.of.as_str(),
@@ -126,6 +127,18 @@ fn log_lost_sources(before: &LostSources, now: &LostSources) {
     }
     for resource in before.keys().filter(|resource| !now.contains_key(resource)) {
         info!(resource = resource.as_str(), "source is available again");
+    }
+}
+
+fn log_runtime(decision: &RuntimeDecision) {
+    match decision {
+        RuntimeDecision::Answers(of) => info!(
+            runtime = %quote(&of.name),
+            version = of.version.as_deref(),
+            "container runtime answers"
+        ),
+        RuntimeDecision::Unavailable(why) => warn!(why, "container runtime does not answer"),
+        RuntimeDecision::Stale => warn!("container runtime is down; Ready is False"),
     }
 }
 

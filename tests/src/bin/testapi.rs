@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Parser;
 use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::cri_server::CriServer;
 use nodepulse_tests::made_up;
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,6 +32,12 @@ struct Args {
     /// Writes each request to stderr.
     #[arg(long)]
     log_requests: bool,
+    /// Serves a made-up container runtime at this path.
+    #[arg(long)]
+    cri_socket: Option<PathBuf>,
+    /// Images of the container runtime.
+    #[arg(long, default_value_t = 0)]
+    cri_images: u64,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -51,6 +58,16 @@ async fn main() -> anyhow::Result<()> {
         for number in 0..args.pods {
             server.put_object(made_up::pod(name, number));
         }
+    }
+    if let Some(socket) = &args.cri_socket {
+        let runtime = CriServer::ready();
+        runtime.images((0..args.cri_images).map(made_up::image).collect());
+        // It ends with the process.
+        drop(
+            runtime
+                .listen_at(socket)
+                .with_context(|| format!("listen at {}", socket.display()))?,
+        );
     }
     let nodes: serde_json::Map<_, _> = args
         .node

@@ -9,6 +9,8 @@
 mod bad_days;
 /// 88 to 94.
 mod events;
+/// 57.
+mod images;
 /// 78 to 87.
 mod lease;
 /// 27 to 31 and 33 to 38.

@@ -40,6 +40,14 @@ pub enum RequestKind {
     Other,
 }
 
+/// Images of the made-up container runtime.
+pub const IMAGES: u32 = 500;
+
+/// Socket of the made-up container runtime.
+pub fn runtime_socket(dir: &Path) -> PathBuf {
+    dir.join("cri.sock")
+}
+
 impl Api {
     /// With the simulated cluster of `run`.
     pub fn start(testapi: &Path, dir: &Path, run: &Run) -> Result<Self> {
@@ -49,6 +57,12 @@ impl Api {
         command.args(["--node", NODE, "--pods", &run.pods.to_string()]);
         if run.is_alongside_a_kubelet() {
             command.arg("--registered");
+        } else {
+            let socket = runtime_socket(dir);
+            // Left behind by the last run, if there is one.
+            drop(std::fs::remove_file(&socket));
+            command.arg("--cri-socket").arg(socket);
+            command.args(["--cri-images", &IMAGES.to_string()]);
         }
         let mut child = command
             .stdin(Stdio::null())

@@ -75,7 +75,7 @@ impl Run {
         let mut arguments = vec!["run", "--mode", self.mode, "--node-name", NODE];
         arguments.extend(["--eviction-hard", THRESHOLDS]);
         if !self.is_alongside_a_kubelet() {
-            arguments.extend(["--take-over", "--allow-ready-without-runtime"]);
+            arguments.push("--take-over");
         }
         arguments
     }

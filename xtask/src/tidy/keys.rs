@@ -43,6 +43,7 @@ const ALLOWED: &[Allowed] = &[
         "serve.address",
         "a constant remedy in a log line",
     ),
+    allowed("agent/src/cri/", "runtime.endpoint", MESSAGE),
     allowed("agent/src/host/", "cgroupDriver", MESSAGE),
     allowed("agent/src/kernel/", "kernel.tier", MESSAGE),
     allowed("agent/src/kernel/", "kernel.probes", MESSAGE),

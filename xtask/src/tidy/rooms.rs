@@ -101,6 +101,11 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["clock", "reading", "units"]),
         &["aya", "kube"],
     ),
+    room(
+        "cri",
+        Rooms::Only(&["escape", "node_status", "reading"]),
+        &["aya", "kube", "tracing"],
+    ),
     room("api", Rooms::Not(&["host", "kernel", "pressure"]), &["aya"]),
     room("reporting", Rooms::Not(&["kernel", "pressure"]), &["aya"]),
     room(
@@ -109,6 +114,7 @@ const ROOMS: &[Room] = &[
             "api",
             "clock",
             "config",
+            "cri",
             "escape",
             "host",
             "kernel",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +11,7 @@ use super::super::client;
 use super::super::settings::excessive_reservations;
 use super::report::{Item, Verdict};
 use crate::config::{Config, Mode, key};
+use crate::cri::{Client, Connector};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostFile, HostRoot, container_logs};
@@ -20,6 +22,7 @@ use crate::os::psi;
 use crate::queries::blocking::nodefs::Directories;
 use crate::queries::pressure_files;
 use crate::reading::Stall;
+use crate::reading::container_runtime::RuntimeVersion;
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let layout = Layout::detect(&HostRoot::new(&config.host_root));
@@ -35,7 +38,6 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
         excessive_reservations(config)
             .map(|why| Item::missing("reservations", why, "reserve less")),
     );
-    items.push(runtime(config.mode, config.runtime));
     items.push(clock(clock_sync()));
     items.extend(blocked(
         client::get(&config.state_directory, "/v1/explain").ok(),
@@ -43,14 +45,18 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     items
 }
 
-/// The file system of the container images. Reading it may take long.
-pub(super) async fn imagefs(config: &Config) -> Item {
+/// The file system of the container images, which are in `reported` if the runtime reported it. Reading it
+/// may take long.
+pub(super) async fn imagefs(config: &Config, reported: Option<PathBuf>) -> Item {
     const NAME: &str = "imagefs";
     const LIMIT: Duration = Duration::from_secs(5);
 
     let directories = Directories::new(config);
-    let images = directories.images().iter();
-    let images: Vec<String> = images.map(|one| one.display().to_string()).collect();
+    if let Some(directory) = reported {
+        directories.report_images(directory);
+    }
+    let images = directories.images();
+    let images: Vec<String> = images.iter().map(|one| one.display().to_string()).collect();
     let images = images.join(" and ");
     let cure = format!(
         "set {} to the directory of the container images",
@@ -235,24 +241,41 @@ fn parted(err: &impl std::fmt::Display) -> (String, String) {
     (why.to_owned(), cure.to_owned())
 }
 
-fn runtime(mode: Mode, runtime: Runtime) -> Item {
+/// The container runtime, and the directory of its images.
+pub(super) async fn container_runtime(config: &Config) -> (Item, Option<PathBuf>) {
     const NAME: &str = "container runtime (CRI)";
 
-    match (mode, runtime) {
-        (Mode::Companion, _) => {
-            let found = format!("not used: {} is none", key::runtime_endpoint);
-            Item::ok(NAME, found)
-        }
-        (Mode::Node, Runtime::NotNeeded) => Item::ok(NAME, "none; Ready does not require one"),
-        (Mode::Node, Runtime::Missing) => Item::degraded(
-            NAME,
-            format!("none ({}): Ready is False", key::runtime_endpoint),
-            &format!(
-                "set --{} if this is intended",
-                key::allow_ready_without_runtime.spec.flag_name()
-            ),
-        ),
+    let sockets = config.runtime_sockets();
+    let needed = config.runtime == Runtime::Required;
+    if config.mode == Mode::Companion {
+        return (Item::ok(NAME, "not used: the kubelet uses it"), None);
     }
+    if sockets.is_empty() {
+        let item = if needed {
+            let found = format!("none ({}): Ready is False", key::runtime_endpoint);
+            let flag = key::allow_ready_without_runtime.spec.flag_name();
+            Item::degraded(NAME, found, &format!("set --{flag} if this is intended"))
+        } else {
+            Item::ok(NAME, "none; Ready does not require one")
+        };
+        return (item, None);
+    }
+    let mut client = Client::new(sockets, Connector::unix());
+    let item = match client.version().await {
+        Ok((socket, RuntimeVersion { name, version })) => {
+            let (socket, version) = (socket.display(), version.as_deref().unwrap_or("Unknown"));
+            Item::ok(NAME, format!("{name} {version} at {socket}"))
+        }
+        Err(err) => {
+            let (why, cure) = parted(&err);
+            if needed {
+                Item::degraded(NAME, format!("{why}: Ready is False"), &cure)
+            } else {
+                Item::ok(NAME, format!("{why}; Ready does not require it"))
+            }
+        }
+    };
+    (item, client.imagefs().await.unwrap_or_default())
 }
 
 fn clock(clock_sync: io::Result<ClockSync>) -> Item {
@@ -284,6 +307,9 @@ fn clock(clock_sync: io::Result<ClockSync>) -> Item {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
+    use crate::config::Overrides;
     use crate::host::scratch::Scratch;
 
     #[test]
@@ -324,15 +350,43 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_runtime_is_missing_only_if_node_mode_requires_one() {
+    #[tokio::test]
+    async fn a_runtime_is_missing_only_if_node_mode_requires_one() {
+        let dir = Scratch::new();
+        //  mode, runtime.endpoint, allowReadyWithoutRuntime, verdict, in its text
         let rows = [
-            (Mode::Companion, Runtime::Missing, Verdict::Ok),
-            (Mode::Node, Runtime::NotNeeded, Verdict::Ok),
-            (Mode::Node, Runtime::Missing, Verdict::Degraded),
+            ("companion", "auto", "false", Verdict::Ok, "not used"),
+            ("node", "none", "true", Verdict::Ok, "none"),
+            ("node", "none", "false", Verdict::Degraded, "Ready is False"),
+            (
+                "node",
+                "auto",
+                "true",
+                Verdict::Ok,
+                "there is no container runtime at",
+            ),
+            (
+                "node",
+                "auto",
+                "false",
+                Verdict::Degraded,
+                "/run/crio/crio.sock: Ready is False",
+            ),
         ];
-        for (mode, kind, verdict) in rows {
-            assert_eq!(runtime(mode, kind).verdict, verdict, "{mode:?} {kind:?}");
+        for (mode, endpoint, allowed, verdict, text) in rows {
+            let flags = Overrides {
+                mode: Some(mode.to_owned()),
+                runtime_endpoint: Some(endpoint.to_owned()),
+                allow_ready_without_runtime: Some(allowed.to_owned()),
+                host_root: Some(dir.path().display().to_string()),
+                ..Overrides::default()
+            };
+            let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
+            let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
+            let (item, imagefs) = container_runtime(&config).await;
+            assert_eq!(item.verdict, verdict, "{item}");
+            assert!(item.found.contains(text), "{item}");
+            assert_eq!(imagefs, None);
         }
     }
 }

@@ -88,8 +88,8 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         &["log.format", r#""xml""#, "format: json"],
     ),
     (
-        "runtime: {endpoint: unix:///run/containerd/containerd.sock}",
-        &["runtime.endpoint", "containerd.sock", "endpoint: none"],
+        "runtime: {endpoint: /run/containerd/containerd.sock}",
+        &["runtime.endpoint", "or unix://", "unix:///run/"],
     ),
     (
         "takeOver: perhaps",

@@ -2,7 +2,8 @@
 
 use super::{Context, SetterError};
 use crate::node_status::stamp::{ComputedCondition, SameStatus};
-use crate::node_status::{NodeStatus, Runtime, Shutdown, Status};
+use crate::node_status::{ContainerRuntime, NodeStatus, Runtime, RuntimeCheck, Shutdown, Status};
+use crate::reading::container_runtime::RuntimeCondition;
 
 /// `type`.
 pub const TYPE: &str = "Ready";
@@ -36,8 +37,8 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 /// In the kubelet's order: runtime, shutdown, capacity.
 fn errors(context: &Context<'_>, status: &NodeStatus) -> Vec<String> {
     let runtime = match context.facts.runtime {
-        Runtime::Missing => Some("no container runtime configured".to_owned()),
-        Runtime::NotNeeded => None,
+        Runtime::Required => runtime_errors(context.facts.container_runtime.as_ref()),
+        Runtime::NotNeeded => Vec::new(),
     };
     let shutdown = match context.facts.shutdown {
         Shutdown::Announced => Some("node is shutting down".to_owned()),
@@ -56,10 +57,46 @@ fn errors(context: &Context<'_>, status: &NodeStatus) -> Vec<String> {
             missing.join(", ")
         )
     });
-    [runtime, shutdown, capacity]
+    let others = [shutdown, capacity].into_iter().flatten();
+    runtime.into_iter().chain(others).collect()
+}
+
+/// Why the runtime cannot run containers: as a whole, then its network.
+fn runtime_errors(runtime: Option<&ContainerRuntime>) -> Vec<String> {
+    let Some(runtime) = runtime else {
+        return vec!["no container runtime configured".to_owned()];
+    };
+    let checked = match runtime.checked {
+        RuntimeCheck::Never => Some("container runtime status check may not have completed yet"),
+        RuntimeCheck::Recently => None,
+        RuntimeCheck::Stale => Some("container runtime is down"),
+    };
+    let status = runtime.status.as_ref();
+    let not_ready = status.and_then(|status| {
+        let why = not_true("RuntimeReady", status.runtime.as_ref())?;
+        Some(format!("container runtime not ready: {why}"))
+    });
+    let network = match status {
+        None => Some("network state unknown".to_owned()),
+        Some(status) => not_true("NetworkReady", status.network.as_ref())
+            .map(|why| format!("container runtime network not ready: {why}")),
+    };
+    let checked = checked.map(str::to_owned);
+    [checked, not_ready, network]
         .into_iter()
         .flatten()
         .collect()
+}
+
+/// A condition of the runtime as the kubelet prints it; `None` if it is true.
+fn not_true(type_: &str, condition: Option<&RuntimeCondition>) -> Option<String> {
+    match condition {
+        None => Some(format!("the runtime does not report {type_}")),
+        Some(RuntimeCondition { is_true: true, .. }) => None,
+        Some(RuntimeCondition {
+            reason, message, ..
+        }) => Some(format!("{type_}=false reason:{reason} message:{message}")),
+    }
 }
 
 /// The reason of the Event about a change to `status`.
@@ -77,6 +114,7 @@ mod tests {
     use crate::node_status::fixture::{facts, now, stored, wall};
     use crate::node_status::setters::SETTERS;
     use crate::node_status::{Condition, Facts, StoredNode};
+    use crate::reading::container_runtime::RuntimeStatus;
     use crate::units::quantity::Quantity;
 
     fn ready(facts: &Facts, stored: &StoredNode) -> Condition {
@@ -101,7 +139,7 @@ mod tests {
                 ),
             ),
             (
-                Runtime::Missing,
+                Runtime::Required,
                 Shutdown::NotAnnounced,
                 Some(1),
                 (
@@ -123,7 +161,7 @@ mod tests {
                 (Status::False, "KubeletNotReady", no_disk),
             ),
             (
-                Runtime::Missing,
+                Runtime::Required,
                 Shutdown::Announced,
                 Some(1),
                 (
@@ -133,7 +171,7 @@ mod tests {
                 ),
             ),
             (
-                Runtime::Missing,
+                Runtime::Required,
                 Shutdown::Announced,
                 None,
                 (
@@ -151,6 +189,78 @@ mod tests {
             facts.ephemeral_storage = storage.map(crate::units::Bytes::from_bytes);
             let c = ready(&facts, &StoredNode::default());
             assert_eq!((c.status, &*c.reason, &*c.message), expected);
+        }
+    }
+
+    #[test]
+    fn ready_names_what_is_wrong_with_the_runtime() {
+        let condition = |is_true| {
+            Some(RuntimeCondition {
+                is_true,
+                reason: "Reason".to_owned(),
+                message: "a message".to_owned(),
+            })
+        };
+        let status = |runtime, network| {
+            Some(RuntimeStatus {
+                runtime,
+                network,
+                ..RuntimeStatus::default()
+            })
+        };
+        let ready = || status(condition(true), condition(true));
+        let rows = [
+            (
+                RuntimeCheck::Recently,
+                ready(),
+                "kubelet is posting ready status",
+            ),
+            (
+                RuntimeCheck::Never,
+                None,
+                "[container runtime status check may not have completed yet, network state unknown]",
+            ),
+            (RuntimeCheck::Stale, ready(), "container runtime is down"),
+            (
+                RuntimeCheck::Recently,
+                status(condition(true), condition(false)),
+                "container runtime network not ready: NetworkReady=false reason:Reason \
+                 message:a message",
+            ),
+            (
+                RuntimeCheck::Never,
+                status(condition(false), condition(true)),
+                "[container runtime status check may not have completed yet, container runtime not \
+                 ready: RuntimeReady=false reason:Reason message:a message]",
+            ),
+            (
+                RuntimeCheck::Stale,
+                status(condition(false), condition(false)),
+                "[container runtime is down, container runtime not ready: RuntimeReady=false \
+                 reason:Reason message:a message, container runtime network not ready: \
+                 NetworkReady=false reason:Reason message:a message]",
+            ),
+            (
+                RuntimeCheck::Recently,
+                status(condition(true), None),
+                "container runtime network not ready: the runtime does not report NetworkReady",
+            ),
+        ];
+        for (checked, status, expected) in rows {
+            let mut facts = facts();
+            let runtime = ContainerRuntime {
+                checked,
+                status,
+                ..ContainerRuntime::default()
+            };
+            facts.container_runtime = Some(runtime);
+            let unneeded = self::ready(&facts, &StoredNode::default());
+            assert_eq!(unneeded.status, Status::True, "it is not required");
+            facts.runtime = Runtime::Required;
+            assert_eq!(
+                self::ready(&facts, &StoredNode::default()).message,
+                expected
+            );
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::{Context, SetterError};
 use crate::node_status::release::Release;
-use crate::node_status::{Facts, NodeStatus, Runtime};
+use crate::node_status::{Facts, NodeStatus};
+use crate::reading::container_runtime::RuntimeVersion;
 
 /// Writes the versions.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
@@ -12,8 +13,14 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
         .clone_from(&facts.machine.kernel_version);
     info.os_image.clone_from(&facts.machine.os_image);
     info.kubelet_version = kubelet_version(facts);
-    info.container_runtime_version = match facts.runtime {
-        Runtime::Missing | Runtime::NotNeeded => String::new(),
+    info.container_runtime_version = match &facts.container_runtime {
+        None => Some(String::new()),
+        Some(runtime) => runtime
+            .version
+            .as_ref()
+            .map(|RuntimeVersion { name, version }| {
+                format!("{name}://{}", version.as_deref().unwrap_or("Unknown"))
+            }),
     };
     Ok(())
 }
@@ -33,10 +40,11 @@ fn kubelet_version(facts: &Facts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::node_status::StoredNode;
     use crate::node_status::fixture::compute;
     use crate::node_status::fixture::{facts, now};
     use crate::node_status::setters::SETTERS;
+    use crate::node_status::{ContainerRuntime, Facts, StoredNode};
+    use crate::reading::container_runtime::RuntimeVersion;
 
     #[test]
     fn versions_are_reported_as_they_were_read() {
@@ -45,6 +53,45 @@ mod tests {
         assert_eq!(info.kernel_version, "6.12.0");
         assert_eq!(info.os_image, "Debian GNU/Linux 13 (trixie)");
         assert_eq!(info.kubelet_version, "v1.36.1+nodepulse.0.1.0");
-        assert_eq!(info.container_runtime_version, "", "there is no runtime");
+    }
+
+    #[test]
+    fn the_version_of_the_runtime_is_reported_while_it_answers() {
+        let of = |version: Option<&str>| RuntimeVersion {
+            name: "containerd".to_owned(),
+            version: version.map(str::to_owned),
+        };
+        let with = |version| {
+            Some(ContainerRuntime {
+                version,
+                ..ContainerRuntime::default()
+            })
+        };
+        let rows = [
+            (None, Some(""), "there is none"),
+            (with(None), None, "it has not answered yet"),
+            (
+                with(Some(of(Some("2.1.4")))),
+                Some("containerd://2.1.4"),
+                "it answers",
+            ),
+            (
+                with(Some(of(None))),
+                Some("containerd://Unknown"),
+                "it does not answer any more",
+            ),
+        ];
+        for (container_runtime, expected, why) in rows {
+            let facts = Facts {
+                container_runtime,
+                ..facts()
+            };
+            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
+            assert_eq!(
+                status.node_info.container_runtime_version.as_deref(),
+                expected,
+                "{why}"
+            );
+        }
     }
 }

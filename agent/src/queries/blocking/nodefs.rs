@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use tokio::sync::watch;
 use tracing::debug;
 
 use crate::config::Config;
@@ -19,7 +20,7 @@ use crate::reading::{NodeFilesystem, Signal};
 use crate::subjects::StorageSample;
 use crate::units::DeviceNumber;
 
-/// Where containerd stores images, and where CRI-O and Podman do. There is no runtime to ask.
+/// Where containerd stores images, and where CRI-O and Podman do, unless a runtime reports it.
 const IMAGES: [&str; 2] = ["/var/lib/containerd", "/var/lib/containers/storage"];
 
 /// The directories on both file systems.
@@ -28,8 +29,18 @@ pub struct Directories {
     root: HostRoot,
     /// Below the root.
     pub(super) nodefs: PathBuf,
-    /// On the node, in the order of preference.
-    images: Vec<PathBuf>,
+    /// On the node.
+    images: Images,
+}
+
+/// Where the images are.
+#[derive(Debug, Clone)]
+enum Images {
+    /// As configured.
+    Configured(PathBuf),
+    /// As the container runtime reports it; before that, one of [`IMAGES`]. Written by the client of the
+    /// runtime, read by the helper threads: the latest value is all that counts.
+    Reported(watch::Sender<Option<PathBuf>>),
 }
 
 impl Directories {
@@ -39,7 +50,10 @@ impl Directories {
         let images = config.imagefs_directory.clone();
         Self {
             nodefs: root.path(&config.root_directory),
-            images: images.map_or_else(|| IMAGES.map(PathBuf::from).into(), |one| vec![one]),
+            images: images.map_or_else(
+                || Images::Reported(watch::Sender::default()),
+                Images::Configured,
+            ),
             root,
         }
     }
@@ -49,7 +63,7 @@ impl Directories {
     pub(super) fn below(root: HostRoot, nodefs: &str) -> Self {
         Self {
             nodefs: root.path(nodefs),
-            images: IMAGES.map(PathBuf::from).into(),
+            images: Images::Reported(watch::Sender::default()),
             root,
         }
     }
@@ -84,8 +98,8 @@ impl Directories {
     /// nodefs, the directories of images, and the root, as paths on the node.
     fn targets(&self) -> Vec<(NodeFilesystem, PathBuf)> {
         let nodefs = self.nodefs_on_node();
-        let images = self.images.iter();
-        let images = images.map(|path| (NodeFilesystem::Imagefs, path.clone()));
+        let images = self.images().into_iter();
+        let images = images.map(|path| (NodeFilesystem::Imagefs, path));
         let ends = [
             (NodeFilesystem::Nodefs, nodefs),
             (NodeFilesystem::Root, PathBuf::from("/")),
@@ -115,9 +129,23 @@ impl Directories {
         read
     }
 
-    /// The directories that may be on imagefs.
-    pub fn images(&self) -> &[PathBuf] {
-        &self.images
+    /// The directories that may be on imagefs, in the order of preference.
+    pub fn images(&self) -> Vec<PathBuf> {
+        match &self.images {
+            Images::Configured(directory) => vec![directory.clone()],
+            Images::Reported(reported) => match &*reported.borrow() {
+                Some(directory) => vec![directory.clone()],
+                None => IMAGES.map(PathBuf::from).into(),
+            },
+        }
+    }
+
+    /// The container runtime stores its images here, for all clones. Without effect on a configured
+    /// directory.
+    pub fn report_images(&self, directory: PathBuf) {
+        if let Images::Reported(reported) = &self.images {
+            reported.send_replace(Some(directory));
+        }
     }
 
     /// Imagefs and the directory that is on it, if it is not nodefs. May block. Fails if a directory
@@ -136,7 +164,7 @@ impl Directories {
     }
 
     fn separate(&self, nodefs: &Filesystem) -> Result<Option<(PathBuf, Filesystem)>, HostError> {
-        statfs::separate(&self.root, &self.images, nodefs)
+        statfs::separate(&self.root, &self.images(), nodefs)
     }
 
     /// Reads space and inodes; `volumes` become part of the answer.
@@ -248,7 +276,7 @@ mod tests {
         let of = |nodefs: PathBuf, images: &str| Directories {
             root: dir.root(),
             nodefs,
-            images: vec![images.into()],
+            images: Images::Configured(images.into()),
         };
         let sample = of(link.join("kubelet"), "/images").sample(Some(Vec::new()));
         assert_eq!(sample, StorageSample::missing());

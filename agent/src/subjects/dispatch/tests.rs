@@ -27,6 +27,7 @@ fn subjects() -> Subjects {
     let transition_period = Duration::from_mins(5);
     Subjects::new(&Setup {
         started: at(1000).boot,
+        runtime: crate::subjects::RuntimeUse::Unused,
         node: NodeSetup {
             mode: Mode::Companion,
             page: 4096,

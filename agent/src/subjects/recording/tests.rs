@@ -70,6 +70,7 @@ fn setup() -> Setup {
     };
     Setup {
         started: at(1).boot,
+        runtime: crate::subjects::RuntimeUse::Unused,
         node,
         signals: SignalSetup {
             policy: Policy {

@@ -1,0 +1,90 @@
+//! Queries to the container runtime, over one connection that is opened again when it ends.
+
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use super::nodefs::Directories;
+use super::question::{Answer, Question};
+use crate::config::Config;
+use crate::cri::{Client, Connector, CriError};
+use crate::subjects::{Input, RuntimeAnswer, RuntimeInput, RuntimeList};
+use crate::tasks::Tasks;
+
+/// Capacity of the queue: one question is asked at a time.
+const QUESTIONS: usize = 1;
+
+/// Queries the runtime.
+pub struct RuntimeClient {
+    client: Client,
+    max_images: Option<usize>,
+    /// Receives where the images are.
+    directories: Directories,
+}
+
+impl RuntimeClient {
+    /// As configured; `None` if no runtime is used.
+    pub fn new(config: &Config, connector: Connector, directories: &Directories) -> Option<Self> {
+        let sockets = config.runtime_sockets();
+        (!sockets.is_empty()).then(|| Self {
+            client: Client::new(sockets, connector),
+            max_images: config.max_images,
+            directories: directories.clone(),
+        })
+    }
+
+    /// Starts a task that answers questions about the runtime, one at a time.
+    pub(super) fn start(
+        self,
+        answers: mpsc::Sender<Answer>,
+        tasks: &mut Tasks,
+    ) -> mpsc::Sender<Question> {
+        let (sender, questions) = mpsc::channel(QUESTIONS);
+        tasks.spawn("container_runtime", self.run(questions, answers));
+        sender
+    }
+
+    async fn run(mut self, mut questions: mpsc::Receiver<Question>, answers: mpsc::Sender<Answer>) {
+        while let Some(question) = questions.recv().await {
+            let input = match question {
+                Question::RuntimeStatus => RuntimeInput::Checked(self.status().await),
+                Question::RuntimeImages => RuntimeInput::Listed(self.images().await),
+                other => {
+                    debug!(question = ?other, "not a question about the container runtime");
+                    continue;
+                }
+            };
+            let answer = Answer::Subject(Input::Runtime(input));
+            if answers.send(answer).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Its version and status, or an error message of one line.
+    async fn status(&mut self) -> Result<RuntimeAnswer, String> {
+        let status = self.client.status().await;
+        let (version, status) = status.map_err(|err| err.to_string())?;
+        Ok(RuntimeAnswer { version, status })
+    }
+
+    /// Its images, and where they are. What it does not answer is left out.
+    async fn images(&mut self) -> RuntimeList {
+        let imagefs = self.client.imagefs().await.unwrap_or_else(|err| {
+            log(&err);
+            None
+        });
+        if let Some(directory) = &imagefs {
+            self.directories.report_images(directory.clone());
+        }
+        let listed = self.client.images(self.max_images).await;
+        RuntimeList {
+            images: listed.inspect_err(log).ok(),
+            imagefs,
+        }
+    }
+}
+
+fn log(err: &CriError) {
+    let err = err as &dyn std::error::Error;
+    debug!(err, "images of the container runtime not read");
+}
