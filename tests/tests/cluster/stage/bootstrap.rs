@@ -57,10 +57,11 @@ impl Stage {
 
     /// Deletes the requests of the Node, whose names are chosen by the agent. Returns their number.
     pub(super) async fn clear_requests(&self) -> usize {
-        let ours = [self.bootstrap_user(), format!("system:node:{}", self.name)];
+        let users = [self.bootstrap_user(), format!("system:node:{}", self.name)];
         let mut requests = self.admin.items(REQUESTS).await;
         requests.retain(|request| {
-            ours.iter()
+            users
+                .iter()
                 .any(|user| request["spec"]["username"] == **user)
         });
         for request in &requests {
