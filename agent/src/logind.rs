@@ -2,7 +2,7 @@
 //!
 //! A connection to the system bus with one subscription, which is silent until then. If there is no
 //! bus, one line is logged, and no attempt follows. If the bus ends later, the agent can reconnect
-//! only without a sandbox.
+//! only if the sandbox permits new UNIX sockets, as for a container runtime.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +51,7 @@ pub struct Lock {
 /// Capacity for messages to the agent. If it is full, logind's next message waits.
 const CAPACITY: usize = 4;
 
-/// Connects to the bus at `bus` now, because the sandbox forbids new UNIX sockets, and passes on
+/// Connects to the bus at `bus` now, because the sandbox may forbid new UNIX sockets, and passes on
 /// logind's messages as soon as the runtime runs. Must be called in a runtime.
 #[must_use]
 pub fn start(bus: PathBuf) -> mpsc::Receiver<PowerMessage> {

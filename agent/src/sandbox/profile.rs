@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
+use crate::logind;
 
 /// Pressure files; writing to one sets a trigger.
 const NODE_PRESSURE: [&str; 3] = [
@@ -30,7 +31,7 @@ pub enum Plugin {
 pub enum UnixSockets {
     /// None: the agent has opened all that it needs.
     None,
-    /// Stream sockets, for connections to the container runtime.
+    /// Stream sockets, for new connections to the container runtime and the system bus.
     Streams,
 }
 
@@ -45,8 +46,8 @@ pub struct Profile {
     pub certificates: Option<PathBuf>,
     /// Files that may be opened for writing.
     pub files: Vec<PathBuf>,
-    /// Directories with the sockets of the container runtime, to which connections may be opened. Empty:
-    /// no UNIX socket may be opened.
+    /// Directories with the sockets of the container runtime and the system bus, to which connections may be
+    /// opened. Empty: no UNIX socket may be opened.
     pub sockets: Vec<PathBuf>,
 }
 
@@ -87,9 +88,19 @@ impl Profile {
             directories,
             certificates: config.certificate.as_ref().map(|one| one.directory.clone()),
             files,
-            sockets: directories_of(&config.runtime_sockets()),
+            sockets: sockets(config),
         }
     }
+}
+
+/// Without a runtime there are none: the connection to the bus that exists at the start is enough.
+fn sockets(config: &Config) -> Vec<PathBuf> {
+    let mut directories = directories_of(&config.runtime_sockets());
+    let bus = config.host_root.join(logind::BUS);
+    if !directories.is_empty() && bus.exists() {
+        directories.extend(bus.parent().map(Path::to_owned));
+    }
+    directories
 }
 
 /// The directories that contain the sockets, because a runtime creates its socket again when it starts,
@@ -190,19 +201,26 @@ mod tests {
     }
 
     #[test]
-    fn unix_sockets_are_only_for_the_runtime_in_node_mode() {
+    fn unix_sockets_are_only_for_the_runtime_and_the_bus_in_node_mode() {
+        let dir = Scratch::new();
+        dir.write(logind::BUS, "");
         let with = |mode: &str, endpoint: &str| {
             let flags = Overrides {
                 mode: Some(mode.to_owned()),
                 runtime_endpoint: Some(endpoint.to_owned()),
+                host_root: Some(dir.path().display().to_string()),
                 ..Overrides::default()
             };
             let absent = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
             let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
-            Profile::new(&config, Plugin::None).unix_sockets()
+            Profile::new(&config, Plugin::None)
         };
-        assert_eq!(with("node", "auto"), UnixSockets::Streams);
-        assert_eq!(with("node", "none"), UnixSockets::None);
-        assert_eq!(with("companion", "auto"), UnixSockets::None);
+        let node = with("node", "auto");
+        assert_eq!(node.unix_sockets(), UnixSockets::Streams);
+        assert_eq!(node.sockets.last(), Some(&dir.path().join("run/dbus")));
+        for (mode, endpoint) in [("node", "none"), ("companion", "auto")] {
+            let unix_sockets = with(mode, endpoint).unix_sockets();
+            assert_eq!(unix_sockets, UnixSockets::None, "{mode} {endpoint}");
+        }
     }
 }

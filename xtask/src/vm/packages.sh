@@ -154,9 +154,16 @@ logind() {
         locks | grep '^nodepulse '
 }
 
+# The agent connects to the new bus.
+dbus() {
+    before=$(pid)
+    systemctl restart dbus && until_ok is_not_delayed_by nodepulse && until_ok is_delayed_by nodepulse &&
+        equal "$before" "$(pid)" && echo "connected again"
+}
+
 # The checks delay the shutdown themselves, until they have seen what the agent does.
 shutdown() {
-    systemd-inhibit --what=shutdown --mode=delay --who=checks sleep infinity &
+    systemd-inhibit --what=shutdown --mode=delay --who=checks sleep infinity >/dev/null 2>&1 &
     until_ok is_delayed_by checks && systemctl poweroff || return 1
     false=$(until_ok is_shutting_down) || { of_node packages; return 1; }
     released=$(until_ok is_not_delayed_by nodepulse) || { locks; return 1; }
@@ -165,7 +172,7 @@ shutdown() {
 
 read -r up _ </proc/uptime
 echo "vm-kernel: $(uname -r) ${up%.*}000"
-echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node lock logind shutdown"
+echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node lock logind dbus shutdown"
 check install install
 check reload reload
 check upgrade upgrade
@@ -178,6 +185,7 @@ check journal journal
 check node node
 check lock lock
 check logind logind
+check dbus dbus
 check shutdown shutdown
 journalctl --unit "$unit" --no-pager --output short-monotonic | sed 's/^/vm-journal: /'
 echo vm-done
