@@ -245,6 +245,11 @@ impl Config {
         }
     }
 
+    /// The socket of the system bus.
+    pub fn system_bus(&self) -> PathBuf {
+        self.host_root.join("run/dbus/system_bus_socket")
+    }
+
     /// [`load`], returning only the checked configuration.
     pub fn load(
         overrides: &Overrides,

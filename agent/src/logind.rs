@@ -23,9 +23,6 @@ mod wire;
 
 use session::Session;
 
-/// Path of the system bus on the node.
-pub const BUS: &str = "run/dbus/system_bus_socket";
-
 /// First pause before reconnecting; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 

@@ -161,7 +161,7 @@ impl Prepared {
         let has_status = config.mode == Mode::Node && client.is_some();
         let logind = (has_status && options.write_mode == WriteMode::Send).then(|| {
             let _entered = runtime.enter();
-            logind::start(config.host_root.join(logind::BUS))
+            logind::start(config.system_bus())
         });
         let agent = Agent::new(config, Clock::kernel()).set_triggers();
         confine(agent.config(), &kernel, client.as_ref()).map_err(|why| {

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
-use crate::logind;
 
 /// Pressure files; writing to one sets a trigger.
 const NODE_PRESSURE: [&str; 3] = [
@@ -96,7 +95,7 @@ impl Profile {
 /// Without a runtime there are none: the connection to the bus that exists at the start is enough.
 fn sockets(config: &Config) -> Vec<PathBuf> {
     let mut directories = directories_of(&config.runtime_sockets());
-    let bus = config.host_root.join(logind::BUS);
+    let bus = config.system_bus();
     if !directories.is_empty() && bus.exists() {
         directories.extend(bus.parent().map(Path::to_owned));
     }
@@ -203,7 +202,7 @@ mod tests {
     #[test]
     fn unix_sockets_are_only_for_the_runtime_and_the_bus_in_node_mode() {
         let dir = Scratch::new();
-        dir.write(logind::BUS, "");
+        dir.write("run/dbus/system_bus_socket", "");
         let with = |mode: &str, endpoint: &str| {
             let flags = Overrides {
                 mode: Some(mode.to_owned()),
