@@ -13,10 +13,6 @@ use crate::build_ebpf;
 use crate::repo::{self, Repo, shown};
 use crate::skips::{self, Record, Skip};
 
-mod not_applicable;
-
-use not_applicable::NOT_APPLICABLE;
-
 /// The number of lines.
 const LINES: u16 = 100;
 
@@ -47,12 +43,12 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         println!("{row}");
     }
     let count = |wanted: &str| rows.iter().filter(|row| row.result == wanted).count();
-    let (ok, skipped, others) = (count(OK), count(SKIPPED), count(NOT_APPLICABLE_RESULT));
-    let bad = rows.len() - ok - skipped - others;
+    let (ok, skipped) = (count(OK), count(SKIPPED));
+    let bad = rows.len() - ok - skipped;
     for skip in &skips {
         println!("SKIPPED {skip}");
     }
-    println!("{ok} ok, {skipped} skipped, {others} not applicable, {bad} failed or missing");
+    println!("{ok} ok, {skipped} skipped, {bad} failed or missing");
     let unaccepted = skips::failure(&skips).filter(|_| skips::in_ci());
     if let Some(why) = &unaccepted {
         println!("FAILED: {why}");
@@ -63,7 +59,6 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 const OK: &str = "ok";
 const SKIPPED: &str = "skipped";
-const NOT_APPLICABLE_RESULT: &str = "not applicable";
 const MISSING: &str = "MISSING";
 const NOT_RUN: &str = "not run";
 
@@ -82,7 +77,6 @@ struct CriterionRow {
     number: u16,
     words: String,
     result: String,
-    /// Its tests, or why there are none.
     tests: String,
 }
 
@@ -230,12 +224,11 @@ fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> Crite
             tests: names.join(", "),
         };
     }
-    let other = NOT_APPLICABLE.iter().find(|line| line.number == number);
     CriterionRow {
         number,
-        words: other.map_or_else(String::new, |line| line.words.to_owned()),
-        result: other.map_or(MISSING, |_| NOT_APPLICABLE_RESULT).to_owned(),
-        tests: other.map_or_else(String::new, |line| line.reason.to_owned()),
+        words: String::new(),
+        result: MISSING.to_owned(),
+        tests: String::new(),
     }
 }
 
@@ -300,12 +293,9 @@ fn a100_last() {}
     }
 
     #[test]
-    fn a_number_without_a_test_is_missing_or_not_applicable() {
-        let other = &NOT_APPLICABLE[0];
-        let of = |number| row(number, &[], &BTreeMap::new());
-        assert_eq!(of(other.number).result, NOT_APPLICABLE_RESULT);
-        assert_eq!(of(other.number).tests, other.reason);
-        assert_eq!(of(LINES + 1).result, MISSING);
+    fn a_number_without_a_test_is_missing() {
+        let missing = row(LINES + 1, &[], &BTreeMap::new());
+        assert_eq!(missing.to_string(), "101  MISSING     []");
     }
 
     #[test]
@@ -317,15 +307,5 @@ fn a100_last() {}
         assert!(missing.is_empty(), "{missing:?}");
         let silent = tests.iter().find(|test| test.words.is_empty());
         assert_eq!(silent, None, "a test without its line");
-    }
-
-    #[test]
-    fn a_line_that_does_not_apply_has_no_test() {
-        let tests = tests(&repo::root().join("tests/tests/acceptance")).unwrap();
-        assert!(!tests.is_empty());
-        for other in NOT_APPLICABLE {
-            let test = tests.iter().find(|test| test.number == other.number);
-            assert_eq!(test, None, "line {} is both", other.number);
-        }
     }
 }
