@@ -188,8 +188,10 @@ pub fn mentioned(program: &[u8]) -> BTreeSet<String> {
     while let Some(at) = find(rest, REGISTRY) {
         rest = rest.get(at + REGISTRY.len()..).unwrap_or_default();
         let path = rest.get(..256).unwrap_or(rest);
-        // The registry, then the crate's directory.
+        // The registry, then the crate's directory, which ends the path in the lists of debuggers.
         let name = path.split(|byte| *byte == b'/').nth(1).unwrap_or_default();
+        let ends = |byte: &u8| !(byte.is_ascii_alphanumeric() || b"-_.+".contains(byte));
+        let name = name.split(ends).next().unwrap_or_default();
         found.insert(String::from_utf8_lossy(name).into_owned());
     }
     found
@@ -258,7 +260,8 @@ mod tests {
     #[test]
     fn a_crate_that_only_the_program_mentions_is_missing() {
         let program = b"\0/root/.cargo/registry/src/index-1/tokio-1.0.0/src/lib.rs\0\
-                        /c/registry/src/index-1/ring-0.17.0/a.rs/registry/src/x";
+                        /c/registry/src/index-1/ring-0.17.0/a.rs/registry/src/x\0\
+                        /c/registry/src/index-1/tokio-1.0.0\0src";
         let tokio = Linked {
             name: "tokio".to_owned(),
             version: "1.0.0".to_owned(),
