@@ -165,14 +165,19 @@ impl Binary {
         })
     }
 
+    /// The agent for amd64, of this file.
+    fn agent(repo: &Repo, file: &Path) -> Result<Self> {
+        let program = PROGRAMS.first().context("no program")?;
+        Self::read(repo, program, Arch::Amd64, file)
+    }
+
     /// The release binary for amd64, if it was built, and otherwise that for development.
     fn newest(repo: &Repo) -> Result<Self> {
         let release = repo.target_dir.join(MUSL_TARGET).join("release/nodepulse");
         let debug = repo.target_dir.join("debug/nodepulse");
         let file = if release.is_file() { release } else { debug };
         eprintln!("packages: of {}", file.display());
-        let program = PROGRAMS.first().context("no program")?;
-        Self::read(repo, program, Arch::Amd64, &file)
+        Self::agent(repo, &file)
     }
 
     /// Named as in the packages.
@@ -201,15 +206,28 @@ impl Release {
     }
 }
 
-/// The deb of the binary that exists for amd64, and one of a next version with another configuration file.
-pub fn two_debs(repo: &Repo) -> Result<[Vec<u8>; 2]> {
-    let binary = Binary::newest(repo)?;
+/// For a virtual machine: packages of one static binary, and an image.
+pub struct ForMachine {
+    /// The deb.
+    pub old: Vec<u8>,
+    /// That of a next version with another configuration file.
+    pub new: Vec<u8>,
+    /// The image of the agent, as an archive.
+    pub image: Vec<u8>,
+}
+
+/// Packs this binary, for amd64.
+pub fn for_machine(repo: &Repo, binary: &Path) -> Result<ForMachine> {
+    let binary = Binary::agent(repo, binary)?;
     let mut release = Release::new(repo, std::slice::from_ref(&binary))?;
     let deb = |release: &Release| deb::package(repo, release, binary.arch, &binary.file());
     let old = deb(&release)?;
     release.version += ".upgraded";
     release.config += "# upgraded\n";
-    Ok([old, deb(&release)?])
+    let new = deb(&release)?;
+    let image = images(repo, image::NAME, &[binary], &release.licences)?;
+    let image = image.archive()?;
+    Ok(ForMachine { old, new, image })
 }
 
 /// The result, by file name, and what the image needs of it.

@@ -159,13 +159,15 @@ pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<KernelReport>> {
     booted(repo, Arch::Amd64, choice, &BOOTS.each_ref())
 }
 
-/// The packages of the binary that exists, in one boot.
+/// The packages, in one boot.
 fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
     setup::vm_packages(repo)?;
     build_ebpf::object(repo, "")?;
     let kernels = [packages::KERNEL.to_owned()];
-    let programs = programs(repo, Arch::Amd64.target(), packages::PROGRAMS)?;
-    let archive = packages::archive(repo, programs)?;
+    let target = Arch::Amd64.target();
+    let programs = programs(repo, target, packages::PROGRAMS)?;
+    let agent = built(repo, target, &["nodepulse"])?.join("nodepulse");
+    let archive = packages::archive(repo, &agent, programs)?;
     let boots = [&PACKAGES];
     let reports = of_archive(
         repo,
@@ -283,12 +285,24 @@ fn archive(repo: &Repo, target: &str) -> Result<Vec<u8>> {
     Ok(initramfs::pack(&programs))
 }
 
-/// Builds programs, static.
+/// Builds programs, static, and reads them.
 fn programs<const N: usize>(
     repo: &Repo,
     target: &str,
     names: [&'static str; N],
 ) -> Result<Vec<(&'static str, Vec<u8>)>> {
+    let directory = built(repo, target, &names)?;
+    let read = |name| {
+        let file = directory.join(name);
+        let program =
+            std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        Ok((name, program))
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// Builds programs, static. Returns their directory.
+fn built(repo: &Repo, target: &str, names: &[&str]) -> Result<PathBuf> {
     eprintln!(
         "build: {} for {target}, profile {PROFILE}",
         names.join(", ")
@@ -300,14 +314,7 @@ fn programs<const N: usize>(
         build.args(["--bin", name]);
     }
     run(&mut build)?;
-    let dir = repo.target_dir.join(target).join(PROFILE);
-    let read = |name| {
-        let file = dir.join(name);
-        let program =
-            std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        Ok((name, program))
-    };
-    names.into_iter().map(read).collect()
+    Ok(repo.target_dir.join(target).join(PROFILE))
 }
 
 fn ran(name: &str, boot: &Boot, image: &Image, machine: &Machine<'_>) -> Result<BootReport> {

@@ -80,7 +80,8 @@ pub static PACKAGES: Boot = Boot {
     kernel_line: "psi=1 rdinit=/sbin/init systemd.show_status=false \
                   systemd.mask=serial-getty@ttyS0.service \
                   systemd.mask=systemd-networkd-wait-online.service",
-    machine: &[],
+    // The root directory is in memory.
+    machine: &["-m", "1536"],
     limit: Duration::from_mins(15),
     workloads: String::new(),
 };

@@ -1,8 +1,8 @@
 //! Installs, starts, upgrades, removes and purges the deb on a Debian with systemd, in a virtual machine; then
-//! runs it in node mode until logind shuts the machine down.
+//! runs it in node mode, with containerd, until logind shuts the machine down.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
@@ -19,13 +19,15 @@ const SUITE: &str = "bookworm";
 pub const KERNEL: &str = "6.1";
 
 /// What the scripts need that is not essential.
-const INCLUDE: &str = "systemd,systemd-sysv,init-system-helpers,procps,dbus";
+const INCLUDE: &str = "systemd,systemd-sysv,init-system-helpers,procps,dbus,iproute2,containerd";
 
 /// The API server of the tests, and the program that reads the Node from it.
 pub const PROGRAMS: [&str; 2] = ["testapi", "kubectl-nodepulse"];
 
-/// Files that only people read.
+/// Files that only people read, and programs that only containers need.
 const EXCLUDE: &[&str] = &[
+    "/usr/bin/containerd-*",
+    "/usr/sbin/runc",
     "/usr/share/doc/*",
     "/usr/share/locale/*",
     "/usr/share/man/*",
@@ -51,16 +53,31 @@ TimeoutStartSec=infinity
 /// Time for the checks between the announcement of the shutdown and the shutdown. The default is 5 s.
 const LOGIND: &str = "[Login]\nInhibitDelayMaxSec=60\n";
 
-/// The initramfs: Debian, the packages, [`PROGRAMS`], and a service that checks the packages.
-pub fn archive(repo: &Repo, programs: Vec<(&'static str, Vec<u8>)>) -> Result<Vec<u8>> {
+/// A network for pods, without which the runtime is not ready.
+const CNI: &str = r#"{"cniVersion": "0.4.0", "name": "packages", "type": "loopback"}"#;
+
+/// Overlays need a module, which the kernel's image does not contain.
+const CONTAINERD: &str = "\
+version = 2
+[plugins.'io.containerd.grpc.v1.cri'.containerd]
+snapshotter = 'native'
+";
+
+/// The initramfs: Debian, the packages of this binary, [`PROGRAMS`], and a service that checks the packages.
+pub fn archive(
+    repo: &Repo,
+    agent: &Path,
+    programs: Vec<(&'static str, Vec<u8>)>,
+) -> Result<Vec<u8>> {
     let root = root()?;
     let root = fs::File::open(&root).with_context(|| root.display().to_string())?;
-    let [old, new] = dist::two_debs(repo)?;
+    let packed = dist::for_machine(repo, agent)?;
     let wants = "[Install]\nWantedBy=multi-user.target\n";
     let mut files = vec![
         File::new("packages/check", 0o755, SCRIPT),
-        File::new("packages/old.deb", 0o644, old),
-        File::new("packages/new.deb", 0o644, new),
+        File::new("packages/old.deb", 0o644, packed.old),
+        File::new("packages/new.deb", 0o644, packed.new),
+        File::new("packages/image.tar", 0o644, packed.image),
         File::new(
             "etc/systemd/system/packages.service",
             0o644,
@@ -76,6 +93,8 @@ pub fn archive(repo: &Repo, programs: Vec<(&'static str, Vec<u8>)>) -> Result<Ve
         File::new("etc/machine-id", 0o644, "uninitialized\n"),
         File::new("etc/hostname", 0o644, "packages\n"),
         File::new("etc/systemd/logind.conf.d/delay.conf", 0o644, LOGIND),
+        File::new("etc/cni/net.d/packages.conf", 0o644, CNI),
+        File::new("etc/containerd/config.toml", 0o644, CONTAINERD),
     ];
     let programs = programs.into_iter();
     files.extend(programs.map(|(name, bytes)| File::new(format!("packages/{name}"), 0o755, bytes)));
@@ -84,7 +103,7 @@ pub fn archive(repo: &Repo, programs: Vec<(&'static str, Vec<u8>)>) -> Result<Ve
 
 /// Made once; the packages in it are those of that day.
 fn root() -> Result<PathBuf> {
-    let file = setup::cache()?.join(format!("debian-{SUITE}-dbus.tar"));
+    let file = setup::cache()?.join(format!("debian-{SUITE}-containerd.tar"));
     if file.is_file() {
         return Ok(file);
     }

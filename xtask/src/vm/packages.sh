@@ -138,9 +138,42 @@ mode: node
 kubeconfig: /etc/nodepulse/kubeconfig
 nodeName: packages
 nodeIP: 127.0.0.1
-allowReadyWithoutRuntime: true
 EOF
-    systemctl start dbus systemd-logind && systemctl restart "$unit" && until_ok is_ready || { of_node packages; return 1; }
+    systemctl start dbus systemd-logind containerd && systemctl restart "$unit" && until_ok is_ready || { of_node packages; return 1; }
+}
+
+of_runtime() { ctr --namespace k8s.io "$@"; }
+has_image() { nodepulse status | grep -q "sizeBytes: $1\$"; }
+# The size is that of the manifest and of everything that it lists.
+images() {
+    nodepulse status | grep -q 'containerRuntimeVersion: containerd://1' || { nodepulse status; return 1; }
+    of_runtime images import /packages/image.tar >/dev/null || return 1
+    digest=$(of_runtime images ls | awk 'NR == 2 { print $3 }')
+    manifest=$(of_runtime content get "$digest")
+    size=$((${#manifest} $(echo "$manifest" | grep -o '"size":[0-9]*' | sed 's/"size":/+ /')))
+    until_ok has_image "$size" || { echo "no $size"; of_runtime images ls; nodepulse status; return 1; }
+    nodepulse status | sed -n '/images:/,/sizeBytes:/p' | paste -s -d ' '
+}
+
+is_without_runtime() { of_node packages | grep -A 1 ' Ready=False' | grep -q 'container runtime'; }
+runtime() {
+    before=$(pid)
+    systemctl stop containerd && false=$(until_ok is_without_runtime) || { of_node packages; return 1; }
+    systemctl start containerd && true=$(until_ok is_ready) || { of_node packages; return 1; }
+    equal "$before" "$(pid)" && echo "Ready was False after $false, and True $true after its start"
+}
+
+# Without an address nothing reaches the API server.
+since() { journalctl --unit "$unit" --output cat --after-cursor "$cursor"; }
+fails_to_renew() { since | grep -q 'lease not renewed'; }
+renews_again() { since | grep -q 'lease renewed again'; }
+network() {
+    before=$(pid)
+    cursor=$(journalctl --lines 0 --show-cursor | sed -n 's/^-- cursor: //p')
+    ip link set lo down && until_ok fails_to_renew
+    failed=$?
+    ip link set lo up
+    [ "$failed" = 0 ] && until_ok renews_again && until_ok is_ready && equal "$before" "$(pid)"
 }
 
 lock() {
@@ -172,7 +205,7 @@ shutdown() {
 
 read -r up _ </proc/uptime
 echo "vm-kernel: $(uname -r) ${up%.*}000"
-echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node lock logind dbus shutdown"
+echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node images runtime network lock logind dbus shutdown"
 check install install
 check reload reload
 check upgrade upgrade
@@ -183,6 +216,9 @@ check remove remove
 check purge purge
 check journal journal
 check node node
+check images images
+check runtime runtime
+check network network
 check lock lock
 check logind logind
 check dbus dbus
