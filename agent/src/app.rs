@@ -332,6 +332,7 @@ impl App {
     /// Updates the ledger from the facts, and metrics and reporting from the ledger.
     fn update_ledger(&mut self, now: Now) {
         let update = self.ledger.update(&self.facts, now);
+        self.telemetry.record_failed(self.ledger.failed());
         if update.conditions {
             let conditions = self.ledger.conditions();
             let metering = &mut self.telemetry.metering;
@@ -340,9 +341,7 @@ impl App {
         let Some(reporting) = &mut self.reporting else {
             return;
         };
-        if reporting.publish(self.ledger.computed()) {
-            telemetry::log_failed(&self.ledger);
-        }
+        reporting.publish(self.ledger.computed());
         reporting.changed(&update, now.boot);
     }
 

@@ -237,13 +237,13 @@ impl Reporting {
         }
     }
 
-    /// The status to send from now on. `false` if it is the same computation as before.
-    pub fn publish(&self, computed: Arc<Computed>) -> bool {
+    /// The status to send from now on.
+    pub fn publish(&self, computed: Arc<Computed>) {
         self.computed.send_if_modified(|known| {
             let is_new = !Arc::ptr_eq(known, &computed);
             *known = computed;
             is_new
-        })
+        });
     }
 
     /// The next moment at which a request is due.

@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use crate::clock::Now;
 use crate::config::{ConfigChanges, Mode};
 use crate::explain::Journal;
 use crate::node_status::Facts;
-use crate::node_status::ledger::Ledger;
+use crate::node_status::setters::SetterError;
 use crate::pressure::Policy;
 use crate::record::{Received, Record};
 use crate::subjects::{Decision, StallDecision};
@@ -24,6 +24,8 @@ pub struct Telemetry {
     pub metering: Metering,
     /// The last samples and changes.
     pub journal: Journal,
+    /// The parts of the status that cannot be computed, as logged.
+    failed: Vec<(&'static str, SetterError)>,
 }
 
 impl Telemetry {
@@ -32,7 +34,23 @@ impl Telemetry {
         Self {
             metering,
             journal: Journal::default(),
+            failed: Vec::new(),
         }
+    }
+
+    /// Logs the parts of the status that cannot be computed, once.
+    pub fn record_failed(&mut self, failed: &[(&'static str, SetterError)]) {
+        if self.failed == failed {
+            return;
+        }
+        for (setter, err) in failed.iter().filter(|entry| !self.failed.contains(entry)) {
+            let err = err as &dyn std::error::Error;
+            warn!(setter, err, "part of the node status cannot be computed");
+        }
+        if failed.is_empty() {
+            info!("every part of the node status can be computed again");
+        }
+        self.failed = failed.to_vec();
     }
 
     /// Logs the conditions that companion mode omits, and sets their metric.
@@ -66,14 +84,6 @@ impl Telemetry {
             decision => self.metering.record_decision(decision),
         }
         decisions::log(decision);
-    }
-}
-
-/// Logs the setters of the status that failed.
-pub fn log_failed(ledger: &Ledger) {
-    for (setter, err) in ledger.failed() {
-        let err = err as &dyn std::error::Error;
-        debug!(setter, err, "setter failed");
     }
 }
 

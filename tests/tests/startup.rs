@@ -248,3 +248,24 @@ async fn a_kubelets_file_is_read_and_its_other_keys_are_listed_once() {
         "{line}"
     );
 }
+
+#[tokio::test]
+async fn an_address_that_cannot_be_reported_is_logged_once() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
+    let further = ["--kubeconfig", &kubeconfig, "--kernel-tier", "files"];
+    let agent = Process::start(node_mode_of("worker-1", "127.0.0.1", &further));
+    let view = View::of(&api, "worker-1");
+    view.settled(SOON).await;
+    assert!(view.node().unwrap()["status"]["addresses"].is_null());
+    agent.terminate();
+    let ended = agent.ends(SOON).await;
+    let mut lines = ended.stderr;
+    lines.retain(|line| line.contains("127.0.0.1 is a"));
+    let [line] = lines.try_into().unwrap();
+    assert!(
+        line.contains("WARN") && line.contains("--node-ip"),
+        "{line}"
+    );
+}

@@ -34,8 +34,8 @@ use crate::subjects::{
     StallSetup,
 };
 use crate::tasks::Tasks;
+use crate::telemetry::Telemetry;
 use crate::telemetry::metering::{self, Metering};
-use crate::telemetry::{self, Telemetry};
 
 /// Whether state survives a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub(super) async fn app(
     let now = clock.now();
     // The first evaluation is not a transition.
     app.ledger = Ledger::new(setters, &app.facts, now);
-    telemetry::log_failed(&app.ledger);
+    app.telemetry.record_failed(app.ledger.failed());
     app.telemetry.metering.evaluated(client.is_some());
     let conditions = app.ledger.conditions();
     app.telemetry.metering.conditions(conditions, &[]);
