@@ -215,14 +215,15 @@ fn apply_status(stored: &mut Map<String, Value>, status: &NodeStatus) {
     apply_conditions(stored, &status.conditions);
 }
 
-/// One entry of `images`. The API has signed sizes.
+/// One entry of `images`, as the server stores it: `names` is always present, a size of 0 never. The API
+/// has signed sizes.
 fn image(image: &NodeImage) -> Value {
-    let size = i64::try_from(image.size).unwrap_or(i64::MAX);
-    if image.names.is_empty() {
-        json!({ "sizeBytes": size })
-    } else {
-        json!({ "names": image.names, "sizeBytes": size })
+    let names = (!image.names.is_empty()).then_some(&image.names);
+    let mut entry = json!({ "names": names });
+    if image.size > 0 {
+        entry["sizeBytes"] = i64::try_from(image.size).unwrap_or(i64::MAX).into();
     }
+    entry
 }
 
 /// One entry of `runtimeHandlers`.

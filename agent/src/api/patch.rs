@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 /// The patch from `read` to `computed`; `None` if nothing differs.
@@ -34,18 +36,29 @@ pub fn status_patch(read: &Value, computed: &Value) -> Option<Value> {
 /// Whether `patch` changes more than heartbeat times and annotations, which can wait for the next
 /// report.
 pub fn is_change(patch: &Value) -> bool {
-    let labels = patch.pointer("/metadata/labels").is_some();
-    let status = patch.get("status").and_then(Value::as_object);
-    labels
-        || status
-            .into_iter()
-            .flatten()
-            .any(|(key, value)| match key.as_str() {
-                ORDER_OF_CONDITIONS => false,
-                "conditions" => !only_heartbeats(value),
-                _ => true,
-            })
+    !changes(patch).is_empty()
 }
+
+/// The members of the Node that `patch` changes, without heartbeat times and annotations.
+pub fn changes(patch: &Value) -> BTreeMap<&str, &Value> {
+    let labels = patch.pointer("/metadata/labels");
+    let status = patch.get("status").and_then(Value::as_object);
+    let status = status.into_iter().flatten();
+    let changed = status.filter(|(key, value)| match key.as_str() {
+        ORDER_OF_CONDITIONS => false,
+        CONDITIONS => !only_heartbeats(value),
+        _ => true,
+    });
+    let changed = changed.map(|(key, value)| (key.as_str(), value));
+    labels
+        .map(|labels| ("labels", labels))
+        .into_iter()
+        .chain(changed)
+        .collect()
+}
+
+/// The list that is merged by type.
+pub const CONDITIONS: &str = "conditions";
 
 const ORDER_OF_CONDITIONS: &str = "$setElementOrder/conditions";
 
@@ -69,7 +82,7 @@ fn diff_status(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String
     {
         let (old, new) = (old.get(key), new.get(key));
         match key.as_str() {
-            "conditions" => diff_conditions(&mut patch, old, new),
+            CONDITIONS => diff_conditions(&mut patch, old, new),
             "addresses" => diff_addresses(&mut patch, old, new),
             _ => diff_member(&mut patch, key, old, new),
         }
@@ -143,7 +156,7 @@ fn diff_conditions(patch: &mut Map<String, Value>, old: Option<&Value>, new: Opt
         changes.push(json!({ "type": type_of(entry), "$patch": "delete" }));
     }
     if !changes.is_empty() {
-        patch.insert("conditions".to_owned(), Value::Array(changes));
+        patch.insert(CONDITIONS.to_owned(), Value::Array(changes));
     }
     let order = new.iter().map(|entry| json!({ "type": type_of(entry) }));
     patch.insert(ORDER_OF_CONDITIONS.to_owned(), order.collect());

@@ -3,11 +3,13 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::convert::{desired_node, stored_node, text};
-use super::patch::{is_change, status_patch};
+use super::patch::{CONDITIONS, changes, is_change, status_patch};
 use super::taints::{NodepulseTaints, StoredTaints, TaintKeeper, TaintOutcome};
 use super::{ApiError, Client, Disposition, Endpoint, Refusal, companion};
 use crate::clock::{BootNanos, Clock};
@@ -68,6 +70,9 @@ pub struct StatusWriter {
     part: Part,
     /// Without parts that no patch depends on.
     cached: Option<Value>,
+    /// Changes in the last patch that the API server accepted and did not store. They are not sent
+    /// again until the status is due, or until something else changes.
+    unstored: BTreeMap<String, Value>,
     taints: TaintKeeper,
 }
 
@@ -79,6 +84,7 @@ impl StatusWriter {
             clock,
             part,
             cached: None,
+            unstored: BTreeMap::new(),
             taints: TaintKeeper::default(),
         }
     }
@@ -183,7 +189,7 @@ impl StatusWriter {
         attempt: u32,
         compute: &mut impl FnMut(&StoredNode) -> (NodeStatus, SendRule),
     ) -> Result<SyncOutcome, ApiError> {
-        let part = self.part;
+        let (part, unstored) = (self.part, &self.unstored);
         let read = match &mut self.cached {
             Some(cached) if attempt == 1 => cached,
             cached => {
@@ -193,6 +199,10 @@ impl StatusWriter {
         };
         let (status, decision) = compute(&stored_node(read));
         let patch = part.patch(read, &status);
+        let patch = patch.map(|(patch, changed)| {
+            let again = !unstored.is_empty() && are(&changes(&patch), unstored);
+            (patch, changed && !again)
+        });
         let Some((patch, changed)) = patch.filter(|(_, changed)| decision.sends(*changed)) else {
             return Ok(SyncOutcome::Unchanged);
         };
@@ -203,6 +213,7 @@ impl StatusWriter {
             .await?;
         let acked = self.clock.now().boot;
         self.observe(stored);
+        self.record_unstored(&status);
         Ok(SyncOutcome::Sent(Sent {
             sent,
             acked,
@@ -211,6 +222,39 @@ impl StatusWriter {
             attempt,
         }))
     }
+}
+
+impl StatusWriter {
+    /// Compares the answer to a patch with the status in it. An API server drops fields that its
+    /// release does not have, and stores some values in another form.
+    fn record_unstored(&mut self, status: &NodeStatus) {
+        if self.part == Part::NodepulseConditions {
+            return;
+        }
+        let left = self.cached.as_ref().and_then(|stored| {
+            let left = status_patch(stored, &desired_node(stored, status))?;
+            let left = changes(&left).into_iter();
+            let left = left.filter(|(key, _)| *key != CONDITIONS);
+            Some(
+                left.map(|(key, value)| (key.to_owned(), value.clone()))
+                    .collect(),
+            )
+        });
+        let before = std::mem::replace(&mut self.unstored, left.unwrap_or_default());
+        if !self.unstored.is_empty() && !before.keys().eq(self.unstored.keys()) {
+            let fields: Vec<&str> = self.unstored.keys().map(String::as_str).collect();
+            let fields = fields.join(", ");
+            warn!(
+                fields,
+                "the API server did not store a part of the node status"
+            );
+        }
+    }
+}
+
+fn are(changes: &BTreeMap<&str, &Value>, known: &BTreeMap<String, Value>) -> bool {
+    let known = known.iter().map(|(key, value)| (key.as_str(), value));
+    changes.iter().map(|(key, value)| (*key, *value)).eq(known)
 }
 
 impl SendRule {
@@ -314,6 +358,37 @@ mod tests {
             "application/strategic-merge-patch+json"
         );
         assert_eq!(server.body(0).to_string().into_bytes(), sent.patch);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_server_does_not_store_is_sent_again_only_with_another_change() {
+        let mut computed = status(10);
+        computed.supplemental_groups_policy = Some(true);
+        let mut other = computed.clone();
+        other.kubelet_port = Some(10_250);
+        let mut other_stored = node(3);
+        other_stored["status"]["daemonEndpoints"] =
+            json!({ "kubeletEndpoint": { "Port": 10_250 } });
+        let server = Scripted::new([
+            Reply::json(200, node(2)),
+            Reply::json(200, other_stored),
+            Reply::json(200, node(4)),
+        ]);
+        let (client, mut writer) = (server.client(), writer());
+
+        for sends in [true, false, false] {
+            let sync = writer.sync(&client, |_| (computed.clone(), SendRule::IfChanged));
+            let sent = matches!(sync.await.unwrap(), SyncOutcome::Sent(_));
+            assert_eq!(sent, sends);
+        }
+        for sends in [true, false] {
+            let sync = writer.sync(&client, |_| (other.clone(), SendRule::IfChanged));
+            let sent = matches!(sync.await.unwrap(), SyncOutcome::Sent(_));
+            assert_eq!(sent, sends, "the port is new");
+        }
+        let sync = writer.sync(&client, |_| (other.clone(), SendRule::Always));
+        assert!(!sent(sync.await.unwrap()).changed, "it is due");
+        assert_eq!(server.lines(), [PATCH; 3]);
     }
 
     #[tokio::test(start_paused = true)]

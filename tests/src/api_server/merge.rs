@@ -64,6 +64,20 @@ pub(super) fn typed(value: &mut Value) {
     }
 }
 
+/// A typed object as the server encodes it. `names` of an image is the only field of a Node without `omitempty`
+/// that a client may leave out; an image without a size has no `sizeBytes`.
+pub(super) fn encoded(kind: &str, value: &mut Value) {
+    if kind != "Node" {
+        return;
+    }
+    let images = value.pointer_mut("/status/images");
+    let images = images.and_then(Value::as_array_mut).into_iter().flatten();
+    for image in images.filter_map(Value::as_object_mut) {
+        image.entry("names").or_insert(Value::Null);
+        image.retain(|key, value| key != "sizeBytes" || *value != 0);
+    }
+}
+
 /// A place in an object: its kind, and the field names down to it.
 struct At<'a> {
     kind: &'a str,

@@ -180,6 +180,7 @@ impl Write<'_> {
         if !body["metadata"].is_object() {
             body["metadata"] = json!({});
         }
+        merge::encoded(resource.kind, &mut body);
         Ok(body)
     }
 
