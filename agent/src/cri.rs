@@ -29,7 +29,7 @@ use answers::{ImageList, Whole};
 use call::{Answer, Connection};
 pub use error::CriError;
 
-/// Time limit of a call, and of opening a connection. Two of them end before the next check is due.
+/// Time limit of a call other than `ListImages`, and of opening a connection. Two of them end before the next check is due.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// A stream to the container runtime.
@@ -126,7 +126,8 @@ impl Client {
         answer: A,
     ) -> Result<A::Value, CriError> {
         let open = self.open().await?;
-        let result = limited(method, open.connection.call(method, answer)).await;
+        let result = open.connection.call(method, answer);
+        let result = limited(method, A::TIME_LIMIT, result).await;
         if result.as_ref().is_err_and(CriError::ends_connection) {
             self.open = None;
         }
@@ -157,7 +158,7 @@ impl Client {
 
 /// Another service may listen at a socket, so the version is part of the connection.
 async fn connect(connector: &Connector, socket: &Path) -> Result<Open, CriError> {
-    let opened = limited("connect", async {
+    let opened = limited("connect", LIMIT, async {
         let opened = (connector.0)(socket.to_owned()).await;
         let io = opened.map_err(|source| CriError::Connect {
             socket: socket.to_owned(),
@@ -167,7 +168,7 @@ async fn connect(connector: &Connector, socket: &Path) -> Result<Open, CriError>
     });
     let mut connection = opened.await?;
     let version = connection.call("Version", Whole::default());
-    let version: messages::VersionResponse = limited("Version", version).await?;
+    let version: messages::VersionResponse = limited("Version", LIMIT, version).await?;
     Ok(Open {
         connection,
         version: answers::version(version),
@@ -177,8 +178,9 @@ async fn connect(connector: &Connector, socket: &Path) -> Result<Open, CriError>
 
 async fn limited<T>(
     call: &'static str,
+    limit: Duration,
     result: impl Future<Output = Result<T, CriError>>,
 ) -> Result<T, CriError> {
-    let result = timeout(LIMIT, result).await;
-    result.unwrap_or(Err(CriError::NoAnswer { call, limit: LIMIT }))
+    let result = timeout(limit, result).await;
+    result.unwrap_or(Err(CriError::NoAnswer { call, limit }))
 }

@@ -3,11 +3,13 @@
 
 use std::mem;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost::{DecodeError, Message};
 
+use super::LIMIT;
 use super::call::Answer;
 use super::messages::{
     Image, ImageFsInfoResponse, RuntimeCondition as Condition, StatusResponse, VersionResponse,
@@ -38,6 +40,7 @@ impl<T: Default> Default for Whole<T> {
 
 impl<T: Message + Default> Answer for Whole<T> {
     type Value = T;
+    const TIME_LIMIT: Duration = LIMIT;
     /// An answer has a few KiB. The messages of one can take forty times its size.
     const PART_LIMIT: usize = 64 << 10;
 
@@ -99,6 +102,9 @@ fn skipped((tag, kind): (u32, WireType), mut rest: &[u8]) -> Option<usize> {
 
 impl Answer for ImageList {
     type Value = Vec<NodeImage>;
+    /// A list takes longer while the disk is busy. With the calls before and after it, the next check ends
+    /// before the last one ceases to count, after 30 s.
+    const TIME_LIMIT: Duration = Duration::from_secs(15);
     /// An image has less than 1 KiB, unless it has many names.
     const PART_LIMIT: usize = 256 << 10;
 

@@ -1,5 +1,7 @@
 //! One unary gRPC call: a message after its length in the body, and the status in the trailers.
 
+use std::time::Duration;
+
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
@@ -33,6 +35,9 @@ const UNIMPLEMENTED: u32 = 12;
 /// Takes an answer while it arrives.
 pub(super) trait Answer {
     type Value;
+
+    /// Time limit of the call.
+    const TIME_LIMIT: Duration;
 
     /// Maximum number of bytes that wait for the rest of what they are part of.
     const PART_LIMIT: usize;

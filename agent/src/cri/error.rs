@@ -16,8 +16,7 @@ pub enum CriError {
 
     /// A socket exists, but does not accept the connection.
     #[error(
-        "cannot connect to the container runtime at {}: {source}; start it, or set runtime.endpoint to \
-         its socket", .socket.display()
+        "cannot connect to the container runtime at {}: {source}; {}", .socket.display(), cure(source)
     )]
     Connect {
         /// Which socket.
@@ -87,7 +86,7 @@ pub enum CriError {
     TooLarge {
         /// The CRI call.
         call: &'static str,
-        /// As announced.
+        /// As announced, or of one part as received so far.
         size: usize,
         /// Maximum.
         limit: usize,
@@ -118,6 +117,16 @@ impl CriError {
     /// Whether the connection must be closed. After an error of gRPC it can be used.
     pub(super) const fn ends_connection(&self) -> bool {
         !matches!(self, Self::Refused { .. } | Self::Unimplemented { .. })
+    }
+}
+
+/// The sandbox is the agent's: it permits the directories of sockets that exist at its start.
+fn cure(err: &io::Error) -> &'static str {
+    match err.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "restart nodepulse if that directory is newer than its start, or permit its user to connect"
+        }
+        _ => "start it, or set runtime.endpoint to its socket",
     }
 }
 

@@ -22,6 +22,9 @@ const LIST_INTERVAL: Duration = Duration::from_secs(30);
 /// How long a check by which the runtime was ready counts, as in the kubelet.
 const STALE_AFTER: Duration = Duration::from_secs(30);
 
+/// Minimum interval between two log lines about why it does not answer.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
 /// For this time after the start, a required runtime that was not ready yet is checked often, so that the node
 /// becomes Ready as soon as the runtime is.
 const STARTUP: Duration = Duration::from_mins(2);
@@ -110,8 +113,10 @@ pub struct RuntimeWatch {
     list_due: BootNanos,
     /// The last check by which it was ready.
     ready_at: Option<BootNanos>,
-    /// Whether it answered the last time; `None` before the first answer.
-    answers: Option<bool>,
+    /// Whether it answered the last time.
+    answers: bool,
+    /// Why it does not answer, and when that was logged.
+    logged: Option<(String, BootNanos)>,
     /// Where the images are, as last reported.
     imagefs: Option<PathBuf>,
     /// Storage was sampled since the first answer, or since there was none.
@@ -130,7 +135,8 @@ impl RuntimeWatch {
             due: now,
             list_due: now,
             ready_at: None,
-            answers: None,
+            answers: false,
+            logged: None,
             imagefs: None,
             storage_sampled: false,
             known: ContainerRuntime::default(),
@@ -192,11 +198,11 @@ impl RuntimeWatch {
     fn answered(&mut self, answer: RuntimeAnswer, now: BootNanos) -> Vec<Effect> {
         let RuntimeAnswer { version, status } = answer;
         let mut effects = Vec::new();
-        if self.answers != Some(true) {
+        if !std::mem::replace(&mut self.answers, true) {
+            self.logged = None;
             let answers = RuntimeDecision::Answers(version.clone());
             effects.push(Effect::Log(Decision::Runtime(answers)));
         }
-        self.answers = Some(true);
         let is_ready = status
             .runtime
             .as_ref()
@@ -230,8 +236,12 @@ impl RuntimeWatch {
         self.due = now.plus(self.interval(now));
         // Its images may be others when it answers again.
         self.list_due = now;
+        self.answers = false;
         let mut effects = Vec::new();
-        if self.answers.replace(false) != Some(false) {
+        let is_known =
+            |(logged, at): &(String, BootNanos)| *logged == why || now < at.plus(LOG_INTERVAL);
+        if !self.logged.as_ref().is_some_and(is_known) {
+            self.logged = Some((why.clone(), now));
             let unavailable = RuntimeDecision::Unavailable(why);
             effects.push(Effect::Log(Decision::Runtime(unavailable)));
         }

@@ -138,7 +138,7 @@ fn log_runtime(decision: &RuntimeDecision) {
             "container runtime answers"
         ),
         RuntimeDecision::Unavailable(why) => warn!(why, "container runtime does not answer"),
-        RuntimeDecision::Stale => warn!("container runtime is down; Ready is False"),
+        RuntimeDecision::Stale => warn!("container runtime was not ready for 30 s"),
     }
 }
 

@@ -174,7 +174,7 @@ async fn images_that_cannot_be_listed_do_not_disturb_the_status() {
         assert_eq!(status(&stage)["images"], images, "{fault:?}");
         runtime.images((0..2).map(made_up::image).collect());
         runtime.fault(None);
-        pass(Duration::from_secs(41)).await;
+        pass(Duration::from_secs(51)).await;
         assert_eq!(
             status(&stage)["images"].as_array().unwrap().len(),
             2,

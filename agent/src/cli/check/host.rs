@@ -11,7 +11,7 @@ use super::super::client;
 use super::super::settings::excessive_reservations;
 use super::report::{Item, Verdict};
 use crate::config::{Config, Mode, key};
-use crate::cri::{Client, Connector};
+use crate::cri::{Client, Connector, CriError};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostFile, HostRoot, container_logs};
@@ -261,11 +261,18 @@ pub(super) async fn container_runtime(config: &Config) -> (Item, Option<PathBuf>
         return (item, None);
     }
     let mut client = Client::new(sockets, Connector::unix());
-    let item = match client.version().await {
-        Ok((socket, RuntimeVersion { name, version })) => {
-            let (socket, version) = (socket.display(), version.as_deref().unwrap_or("Unknown"));
-            Item::ok(NAME, format!("{name} {version} at {socket}"))
-        }
+    let item = match answers(&mut client).await {
+        Ok(found) => match client.images(Some(1)).await {
+            Ok(_) => Item::ok(NAME, found),
+            Err(err) => {
+                let (why, cure) = parted(&err);
+                Item::degraded(
+                    NAME,
+                    format!("{found}; images are not reported: {why}"),
+                    &cure,
+                )
+            }
+        },
         Err(err) => {
             let (why, cure) = parted(&err);
             if needed {
@@ -276,6 +283,14 @@ pub(super) async fn container_runtime(config: &Config) -> (Item, Option<PathBuf>
         }
     };
     (item, client.imagefs().await.unwrap_or_default())
+}
+
+/// Its version and socket, if it answers everything that `Ready` depends on.
+async fn answers(client: &mut Client) -> Result<String, CriError> {
+    client.status().await?;
+    let (socket, RuntimeVersion { name, version }) = client.version().await?;
+    let (socket, version) = (socket.display(), version.as_deref().unwrap_or("Unknown"));
+    Ok(format!("{name} {version} at {socket}"))
 }
 
 fn clock(clock_sync: io::Result<ClockSync>) -> Item {

@@ -1,12 +1,12 @@
 //! Queries to the container runtime, over one connection that is opened again when it ends.
 
 use tokio::sync::mpsc;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::nodefs::Directories;
 use super::question::{Answer, Question};
 use crate::config::Config;
-use crate::cri::{Client, Connector, CriError};
+use crate::cri::{Client, Connector};
 use crate::subjects::{Input, RuntimeAnswer, RuntimeInput, RuntimeList};
 use crate::tasks::Tasks;
 
@@ -19,6 +19,8 @@ pub struct RuntimeClient {
     max_images: Option<usize>,
     /// Receives where the images are.
     directories: Directories,
+    /// The last list of images could not be read, which was logged.
+    is_failing: bool,
 }
 
 impl RuntimeClient {
@@ -29,6 +31,7 @@ impl RuntimeClient {
             client: Client::new(sockets, connector),
             max_images: config.max_images,
             directories: directories.clone(),
+            is_failing: false,
         })
     }
 
@@ -70,21 +73,22 @@ impl RuntimeClient {
     /// Its images, and where they are. What it does not answer is left out.
     async fn images(&mut self) -> RuntimeList {
         let imagefs = self.client.imagefs().await.unwrap_or_else(|err| {
-            log(&err);
+            let err = &err as &dyn std::error::Error;
+            debug!(err, "file system of the images not read");
             None
         });
         if let Some(directory) = &imagefs {
             self.directories.report_images(directory.clone());
         }
         let listed = self.client.images(self.max_images).await;
+        let was_failing = std::mem::replace(&mut self.is_failing, listed.is_err());
+        if let (Err(err), false) = (&listed, was_failing) {
+            let err = err as &dyn std::error::Error;
+            warn!(err, "images of the container runtime not read, will retry");
+        }
         RuntimeList {
-            images: listed.inspect_err(log).ok(),
+            images: listed.ok(),
             imagefs,
         }
     }
-}
-
-fn log(err: &CriError) {
-    let err = err as &dyn std::error::Error;
-    debug!(err, "images of the container runtime not read");
 }

@@ -261,3 +261,29 @@ fn an_unused_runtime_is_never_due() {
     let soon = at(3_600_000).boot;
     assert_eq!(watch.on(RuntimeInput::Tick { soon }, at(3_600_000)), []);
 }
+
+#[test]
+fn why_the_runtime_does_not_answer_is_logged_if_it_changes_at_most_once_a_minute() {
+    //  seconds, why, logged
+    let rows = [
+        (0, "no socket", true),
+        (1, "no socket", false),
+        (20, "no CRI", false),
+        (60, "no CRI", true),
+        (120, "no CRI", false),
+        (500, "no CRI", false),
+        (510, "no socket", true),
+    ];
+    let mut watch = started();
+    for (seconds, why, logged) in rows {
+        let failed = RuntimeInput::Checked(Err(why.to_owned()));
+        let effects = watch.on(failed, at(seconds * 1000));
+        let line = RuntimeDecision::Unavailable(why.to_owned());
+        let line = Effect::Log(Decision::Runtime(line));
+        assert_eq!(effects.contains(&line), logged, "{seconds} s");
+    }
+    watch.on(answer(true), at(511_000));
+    let lost = watch.on(no_answer(), at(512_000));
+    let is_log = |effect: &Effect| matches!(effect, Effect::Log(_));
+    assert!(lost.iter().any(is_log), "{lost:?}");
+}
