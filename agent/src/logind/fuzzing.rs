@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use super::session::Session;
-use super::wire::{FIXED, parse, size};
+use super::wire::{FIXED, MAX_BYTES, parse, size};
 use super::{PowerMessage, listen};
 
 /// A parsed message.
@@ -28,9 +28,12 @@ pub struct Read {
     pub boolean: Option<bool>,
 }
 
-/// The message that the bytes begin with, if it is complete and valid.
+/// The message that the bytes begin with, if it is complete, valid and not skipped.
 pub fn message(bytes: &[u8]) -> Option<Read> {
     let len = size(bytes.first_chunk::<FIXED>()?).ok()?;
+    if len > MAX_BYTES {
+        return None;
+    }
     let message = parse(bytes.get(..len)?).ok()?;
     let _text: io::Result<&str> = message.text();
     Some(Read {

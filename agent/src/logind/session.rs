@@ -11,7 +11,7 @@ use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
 
 use super::Lock;
-use super::wire::{FIXED, MAX_BYTES, Message, MessageKind, MethodCall, parse, size};
+use super::wire::{MAX_BYTES, Message, MessageKind, MethodCall, parse, size};
 
 const MANAGER: &str = "org.freedesktop.login1.Manager";
 const LOGIND: &str = "org.freedesktop.login1";
@@ -20,7 +20,7 @@ const DBUS: &str = "org.freedesktop.DBus";
 /// Timeout of the bus and logind.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Messages that may arrive before an answer; more are an error of the bus.
+/// Events that may arrive before an answer; more are an error of logind, or of the bus.
 const MAX_AHEAD: usize = 64;
 
 /// Maximum number of descriptors that Linux passes with one write (`SCM_MAX_FD`).
@@ -30,6 +30,18 @@ const MAX_DESCRIPTORS: usize = 253;
 struct ReceivedMessage {
     message: Message,
     descriptors: Vec<OwnedFd>,
+}
+
+impl ReceivedMessage {
+    /// The answer to `call`, unless it is an error.
+    fn accepted(self, call: &MethodCall<'_>) -> io::Result<Self> {
+        if self.message.kind != MessageKind::Error {
+            return Ok(self);
+        }
+        let text = self.message.text().unwrap_or_default();
+        let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
+        Err(io::Error::other(format!("{}: {text}", call.member)))
+    }
 }
 
 /// A message that matters to the agent.
@@ -47,10 +59,14 @@ pub(super) struct Session {
     serial: u32,
     /// Bytes that are not parsed yet.
     bytes: Vec<u8>,
-    /// Descriptors of the messages in `bytes`, in order. The connection is closed if there are more
-    /// than those of two messages.
-    descriptors: VecDeque<OwnedFd>,
-    ahead: VecDeque<Message>,
+    /// Number of bytes to discard: the rest of a message that is too long.
+    skipped: usize,
+    /// Descriptors of the messages in `bytes`, in order, with the number of bytes up to the end of
+    /// the read that they came with. The connection is closed if there are more than those of two
+    /// messages.
+    descriptors: Vec<(usize, OwnedFd)>,
+    /// Events before an answer.
+    ahead: VecDeque<BusEvent>,
     /// logind's unique name on this bus. Every program may send signals, but only logind has this
     /// name.
     manager: String,
@@ -64,7 +80,8 @@ impl Session {
                 stream,
                 serial: 0,
                 bytes: Vec::new(),
-                descriptors: VecDeque::new(),
+                skipped: 0,
+                descriptors: Vec::new(),
                 ahead: VecDeque::new(),
                 manager: String::new(),
             };
@@ -102,7 +119,7 @@ impl Session {
         self.stream.write_all(line.as_bytes()).await?;
         loop {
             if let Some(end) = self.bytes.windows(2).position(|two| two == b"\r\n") {
-                let answer: Vec<u8> = self.bytes.drain(..end + 2).collect();
+                let (answer, _descriptors) = self.take(end + 2);
                 let refused = || io::Error::other("the bus refused the connection");
                 return answer
                     .starts_with(expected.as_bytes())
@@ -127,7 +144,8 @@ impl Session {
                 "delay",
             ],
         };
-        let answer = tokio::time::timeout(TIMEOUT, self.call(&call)).await??;
+        let answer = tokio::time::timeout(TIMEOUT, self.answer(&call)).await??;
+        let answer = answer.accepted(&call)?;
         self.manager = answer.message.sender;
         let lock = answer.descriptors.into_iter().next();
         Ok(lock.map(|descriptor| Lock {
@@ -137,27 +155,33 @@ impl Session {
 
     /// The next event.
     pub(super) async fn next(&mut self) -> io::Result<BusEvent> {
+        if let Some(event) = self.ahead.pop_front() {
+            return Ok(event);
+        }
         loop {
             // Every program on the bus may send signals with descriptors; those are closed here.
-            let message = match self.ahead.pop_front() {
-                Some(message) => message,
-                None => self.message().await?.message,
-            };
-            if message.kind != MessageKind::Signal {
-                continue;
+            let message = self.message().await?.message;
+            if let Some(event) = self.event(&message) {
+                return Ok(event);
             }
-            match (message.interface.as_str(), message.member.as_str()) {
-                (MANAGER, "PrepareForShutdown") if message.sender == self.manager => {
-                    return Ok(BusEvent::Prepare(message.boolean()?));
-                }
-                // Without a new owner logind has ended, and another signal follows when it is back.
-                (DBUS, "NameOwnerChanged")
-                    if message.sender == DBUS && has_new_owner(&message)? =>
-                {
-                    return Ok(BusEvent::NewManager);
-                }
-                _ => {}
+        }
+    }
+
+    /// `None` for what does not matter to the agent, such as any signal of another program.
+    fn event(&self, message: &Message) -> Option<BusEvent> {
+        let is_of_manager = message.sender == self.manager;
+        if message.kind != MessageKind::Signal {
+            return None;
+        }
+        match (message.interface.as_str(), message.member.as_str()) {
+            (MANAGER, "PrepareForShutdown") if is_of_manager => {
+                message.boolean().ok().map(BusEvent::Prepare)
             }
+            // Without a new owner logind has ended, and another signal follows when it is back.
+            (DBUS, "NameOwnerChanged") if message.sender == DBUS => {
+                has_new_owner(message).then_some(BusEvent::NewManager)
+            }
+            _ => None,
         }
     }
 
@@ -169,63 +193,69 @@ impl Session {
             member,
             arguments,
         };
-        self.call(&call).await.map(drop)
+        self.answer(&call).await?.accepted(&call).map(drop)
     }
 
-    async fn call(&mut self, call: &MethodCall<'_>) -> io::Result<ReceivedMessage> {
+    /// Sends a call, and waits for its answer.
+    async fn answer(&mut self, call: &MethodCall<'_>) -> io::Result<ReceivedMessage> {
         self.serial += 1;
         let serial = self.serial;
         self.stream.write_all(&call.bytes(serial)?).await?;
         loop {
             let received = self.message().await?;
             let message = &received.message;
-            match message.kind {
-                MessageKind::Return if message.reply_to == serial => return Ok(received),
-                MessageKind::Error if message.reply_to == serial => {
-                    let text = message.text().unwrap_or_default();
-                    let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
-                    return Err(io::Error::other(format!("{}: {text}", call.member)));
-                }
-                MessageKind::Return
-                | MessageKind::Error
-                | MessageKind::Signal
-                | MessageKind::Other => {
-                    if self.ahead.len() == MAX_AHEAD {
-                        return Err(io::Error::other(
-                            "the bus sends too many unexpected messages",
-                        ));
-                    }
-                    self.ahead.push_back(received.message);
-                }
+            let is_answer = matches!(message.kind, MessageKind::Return | MessageKind::Error);
+            if is_answer && message.reply_to == serial {
+                return Ok(received);
             }
+            let Some(event) = self.event(message) else {
+                continue;
+            };
+            if self.ahead.len() == MAX_AHEAD {
+                return Err(io::Error::other("logind sends too many messages"));
+            }
+            self.ahead.push_back(event);
         }
     }
 
+    /// The next message that can be parsed. The others are skipped, because every program on the bus
+    /// may send any valid message. Can be cancelled.
     async fn message(&mut self) -> io::Result<ReceivedMessage> {
         loop {
-            if let Some(fixed) = self.bytes.first_chunk::<FIXED>() {
-                let size = size(fixed)?;
-                if size <= self.bytes.len() {
-                    let message: Vec<u8> = self.bytes.drain(..size).collect();
-                    return Ok(self.with_descriptors(parse(&message)?));
+            let skipped = self.skipped.min(self.bytes.len());
+            drop(self.take(skipped));
+            self.skipped -= skipped;
+            match self.bytes.first_chunk().map(size).transpose()? {
+                Some(size) if size > MAX_BYTES => self.skipped = size,
+                Some(size) if size <= self.bytes.len() => {
+                    let (bytes, descriptors) = self.take(size);
+                    if let Ok(message) = parse(&bytes) {
+                        return Ok(ReceivedMessage {
+                            message,
+                            descriptors,
+                        });
+                    }
                 }
+                Some(_) | None => self.read().await?,
             }
-            self.read().await?;
         }
     }
 
-    /// Adds the descriptors that the message announces.
-    fn with_descriptors(&mut self, message: Message) -> ReceivedMessage {
-        let count = message.descriptors.min(self.descriptors.len());
-        let descriptors = self.descriptors.drain(..count).collect();
-        if self.bytes.is_empty() {
-            // No message announced them.
-            self.descriptors.clear();
+    /// Removes the first `count` bytes, which end with a message or are part of one, and their
+    /// descriptors.
+    ///
+    /// A bus sends each message separately, and its descriptors with its first byte. A read ends
+    /// with the bytes that descriptors came with, or within them (`unix_stream_read_generic` of
+    /// Linux). So descriptors belong to the message that contains the end of their read, whatever
+    /// its header contains.
+    fn take(&mut self, count: usize) -> (Vec<u8>, Vec<OwnedFd>) {
+        let bytes = self.bytes.drain(..count).collect();
+        let taken = self.descriptors.partition_point(|(end, _)| *end <= count);
+        let descriptors = self.descriptors.drain(..taken).map(|(_, of)| of).collect();
+        for (end, _) in &mut self.descriptors {
+            *end -= count;
         }
-        ReceivedMessage {
-            message,
-            descriptors,
-        }
+        (bytes, descriptors)
     }
 
     /// Reads more bytes, with their descriptors.
@@ -245,12 +275,12 @@ impl Session {
             let mut into = [IoSliceMut::new(&mut buf)];
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
             let got = recvmsg(stream, &mut into, &mut control, flags)?;
+            bytes.extend(buf.get(..got.bytes).unwrap_or_default());
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(got) = message {
-                    descriptors.extend(got);
+                    descriptors.extend(got.map(|descriptor| (bytes.len(), descriptor)));
                 }
             }
-            bytes.extend(buf.get(..got.bytes).unwrap_or_default());
             Ok(got.bytes)
         };
         match stream.async_io(Interest::READABLE, read).await? {
@@ -261,9 +291,7 @@ impl Session {
 }
 
 /// Whether a `NameOwnerChanged` contains a new owner: the last of its three texts.
-fn has_new_owner(message: &Message) -> io::Result<bool> {
+fn has_new_owner(message: &Message) -> bool {
     // A body that ends with an empty text ends with five zero bytes: the length and the terminator.
-    message
-        .text()
-        .map(|_| !message.body.ends_with(&[0, 0, 0, 0, 0]))
+    message.text().is_ok() && !message.body.ends_with(&[0, 0, 0, 0, 0])
 }

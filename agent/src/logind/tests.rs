@@ -6,7 +6,10 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::wire::tests::{answer, answer_with_descriptor, prepare, signal_with_descriptor};
+use super::wire::tests::{
+    answer, answer_with_descriptor, big_endian, prepare, signal, signal_with_descriptor,
+    unknown_field,
+};
 use super::*;
 
 /// logind's name on the bus.
@@ -145,6 +148,75 @@ async fn a_descriptor_of_another_program_is_not_used_as_the_lock() {
     drop(agents_lock);
     assert!(is_free(&lock));
     std::fs::remove_file(&path).unwrap();
+}
+
+/// Every program on the bus may send any valid message, even during a call to logind.
+#[tokio::test]
+async fn no_message_of_another_program_ends_the_connection() {
+    let (path, listener) = bus("hostile");
+    let (send, mut messages) = mpsc::channel(4);
+    tokio::spawn(follow(connect(&path), path.clone(), send));
+    let (mut bus, first) = subscribed(&listener).await;
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::ShuttingDown(_))
+    ));
+    assert!(is_free(&first));
+    bus.write_all(&prepare(NAME, false)).await.unwrap();
+    lock_requested(&mut bus).await;
+    let mut others = Vec::new();
+    // If it is not skipped as a whole, it contains messages of logind.
+    let long = prepare(NAME, true).repeat(1000);
+    for message in [
+        unknown_field(":1.99"),
+        big_endian(":1.99", &[]),
+        signal(":1.99", &long),
+        big_endian(":1.99", &long),
+        signal(":1.99", &[]),
+    ] {
+        let (begin, rest) = message.split_at(1);
+        others.push(with_descriptor(&bus, begin).await);
+        bus.write_all(rest).await.unwrap();
+    }
+    for _ in 0..100 {
+        bus.write_all(&prepare(":1.99", true)).await.unwrap();
+        bus.write_all(&signal(":1.99", &[])).await.unwrap();
+    }
+    let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 5)).await;
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::Cancelled)
+    ));
+    bus.write_all(&signal(":1.99", &long)).await.unwrap();
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    let Some(PowerMessage::ShuttingDown(Some(agents_lock))) = messages.recv().await else {
+        panic!("no lock");
+    };
+    for (n, other) in others.iter().enumerate() {
+        assert!(is_free(other), "the descriptor of message {n} is closed");
+    }
+    assert!(!is_free(&lock), "the lock is logind's");
+    drop(agents_lock);
+    assert!(is_free(&lock));
+    assert!(messages.is_empty());
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[tokio::test]
+async fn what_is_no_message_ends_the_connection() {
+    let mut endless = signal(":1.99", &[]);
+    endless[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+    for (name, bytes) in [("order", vec![b'x'; 16]), ("length", endless)] {
+        let (path, listener) = bus(name);
+        let (send, _messages) = mpsc::channel(1);
+        tokio::spawn(follow(connect(&path), path.clone(), send));
+        let (mut bus, lock) = subscribed(&listener).await;
+        bus.write_all(&bytes).await.unwrap();
+        assert_eq!(bus.read(&mut [0]).await.unwrap(), 0, "{name}");
+        assert!(is_free(&lock), "{name}");
+        std::fs::remove_file(&path).unwrap();
+    }
 }
 
 #[tokio::test]

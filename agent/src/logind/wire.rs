@@ -4,8 +4,11 @@
 
 use std::io;
 
-/// More than any expected answer. The format allows 128 MiB.
+/// More than any expected answer. Longer messages are skipped.
 pub(super) const MAX_BYTES: usize = 64 << 10;
+
+/// Maximum of the format.
+const FORMAT_MAX_BYTES: usize = 128 << 20;
 
 /// Fixed part of a header, including the length of its fields.
 pub(super) const FIXED: usize = 16;
@@ -23,7 +26,6 @@ const REPLY_SERIAL: u8 = 5;
 const DESTINATION: u8 = 6;
 const SENDER: u8 = 7;
 const SIGNATURE: u8 = 8;
-const UNIX_FDS: u8 = 9;
 
 /// A method call with texts as arguments.
 pub(super) struct MethodCall<'a> {
@@ -49,8 +51,6 @@ pub(super) struct Message {
     pub(super) kind: MessageKind,
     /// The call to which it is the answer; 0: none.
     pub(super) reply_to: u32,
-    /// Number of descriptors that come with it.
-    pub(super) descriptors: usize,
     pub(super) sender: String,
     pub(super) interface: String,
     pub(super) member: String,
@@ -95,15 +95,22 @@ impl MethodCall<'_> {
     }
 }
 
-/// Length of the message that begins with these bytes.
+/// Length of the message that begins with these bytes, in either byte order: a bus passes messages
+/// on in the byte order of their sender.
+///
+/// # Errors
+///
+/// If no message begins with these bytes. Then it is unknown where the next one begins.
 pub(super) fn size(fixed: &[u8; FIXED]) -> io::Result<usize> {
-    if fixed.first() != Some(&b'l') {
-        return Err(malformed());
-    }
-    let fields = number(fixed, 12)?;
-    let header = FIXED.saturating_add(fields).next_multiple_of(8);
-    let size = header.saturating_add(number(fixed, 4)?);
-    if size > MAX_BYTES {
+    let order: fn([u8; 4]) -> u32 = match fixed.first() {
+        Some(&b'l') => u32::from_le_bytes,
+        Some(&b'B') => u32::from_be_bytes,
+        Some(_) | None => return Err(malformed()),
+    };
+    let number = |at| usize::try_from(order(four(fixed, at)?)).map_err(io::Error::other);
+    let header = FIXED.saturating_add(number(12)?).next_multiple_of(8);
+    let size = header.saturating_add(number(4)?);
+    if size > FORMAT_MAX_BYTES {
         Err(malformed())
     } else {
         Ok(size)
@@ -112,6 +119,9 @@ pub(super) fn size(fixed: &[u8; FIXED]) -> io::Result<usize> {
 
 /// Parses a whole message of [`size`].
 pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
+    if bytes.first() != Some(&b'l') {
+        return Err(malformed());
+    }
     let mut message = Message {
         kind: match bytes.get(1) {
             Some(&METHOD_RETURN) => MessageKind::Return,
@@ -120,7 +130,6 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
             Some(_) | None => MessageKind::Other,
         },
         reply_to: 0,
-        descriptors: 0,
         sender: String::new(),
         interface: String::new(),
         member: String::new(),
@@ -133,11 +142,9 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
         let value = at + 4;
         at = match kind {
             b'u' => {
-                let number = number(bytes, value)?;
-                match code {
-                    REPLY_SERIAL => message.reply_to = u32::try_from(number).unwrap_or_default(),
-                    UNIX_FDS => message.descriptors = number,
-                    _ => {}
+                let number = u32::from_le_bytes(four(bytes, value)?);
+                if code == REPLY_SERIAL {
+                    message.reply_to = number;
                 }
                 value + 4
             }
@@ -168,11 +175,7 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
 impl Message {
     /// The body, if it is a boolean.
     pub(super) fn boolean(&self) -> io::Result<bool> {
-        match number(&self.body, 0)? {
-            0 => Ok(false),
-            1 => Ok(true),
-            _ => Err(malformed()),
-        }
+        boolean(&self.body)
     }
 
     /// The first text of the body.
@@ -196,12 +199,22 @@ fn text(bytes: &[u8], at: usize) -> io::Result<&str> {
     str::from_utf8(text).map_err(|_| malformed())
 }
 
+fn boolean(bytes: &[u8]) -> io::Result<bool> {
+    match number(bytes, 0)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(malformed()),
+    }
+}
+
 fn number(bytes: &[u8], at: usize) -> io::Result<usize> {
+    usize::try_from(u32::from_le_bytes(four(bytes, at)?)).map_err(io::Error::other)
+}
+
+fn four(bytes: &[u8], at: usize) -> io::Result<[u8; 4]> {
     let four = bytes.get(at..at.saturating_add(4));
-    let four: [u8; 4] = four
-        .and_then(|four| four.try_into().ok())
-        .ok_or_else(malformed)?;
-    usize::try_from(u32::from_le_bytes(four)).map_err(io::Error::other)
+    four.and_then(|four| four.try_into().ok())
+        .ok_or_else(malformed)
 }
 
 fn put_text(to: &mut Vec<u8>, text: &str) -> io::Result<()> {
@@ -226,6 +239,9 @@ fn malformed() -> io::Error {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    /// The number of descriptors that come with a message.
+    const UNIX_FDS: u8 = 9;
 
     /// As a bus sends it.
     pub fn message(kind: u8, fields: &[(u8, &str)], numbers: &[(u8, u32)], body: &[u8]) -> Vec<u8> {
@@ -257,6 +273,29 @@ pub(super) mod tests {
             (MEMBER, "PrepareForShutdown"),
         ];
         message(SIGNAL, &fields, &[], &u32::from(begins).to_le_bytes())
+    }
+
+    /// A signal of another program, with one field of an unknown type.
+    pub fn unknown_field(sender: &str) -> Vec<u8> {
+        let mut signal = message(SIGNAL, &[(SENDER, sender), (77, "")], &[], &[]);
+        let field = signal.windows(4).position(|four| four == [77, 1, b's', 0]);
+        signal[field.unwrap() + 2] = b'v';
+        signal
+    }
+
+    /// A signal of another program, in the other byte order.
+    pub fn big_endian(sender: &str, body: &[u8]) -> Vec<u8> {
+        let mut signal = message(SIGNAL, &[(SENDER, sender)], &[], body);
+        signal[0] = b'B';
+        for at in [4, 8, 12, 20] {
+            signal[at..at + 4].reverse();
+        }
+        signal
+    }
+
+    /// A signal of another program.
+    pub fn signal(sender: &str, body: &[u8]) -> Vec<u8> {
+        message(SIGNAL, &[(SENDER, sender)], &[], body)
     }
 
     /// An answer to call `serial`.
@@ -312,8 +351,10 @@ pub(super) mod tests {
         assert_eq!(read.member, "PrepareForShutdown");
         assert!(read.boolean().unwrap());
         assert_eq!(parse(&answer(":1.3", 5)).unwrap().reply_to, 5);
-        let answer = parse(&answer_with_descriptor(":1.3", 5)).unwrap();
-        assert_eq!((answer.reply_to, answer.descriptors), (5, 1));
+        assert_eq!(
+            parse(&answer_with_descriptor(":1.3", 5)).unwrap().reply_to,
+            5
+        );
         for len in 0..whole.len() - 4 {
             assert!(parse(&whole[..len]).is_err(), "{len} bytes of it");
         }
@@ -325,8 +366,42 @@ pub(super) mod tests {
                 let _any: io::Result<Message> = parse(&other);
             }
         }
-        let mut huge: [u8; FIXED] = whole[..FIXED].try_into().unwrap();
-        huge[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(size(&huge).is_err());
+    }
+
+    #[test]
+    fn the_length_is_known_in_both_byte_orders_and_up_to_the_maximum_of_the_format() {
+        let fixed = |first, body: [u8; 4], fields: [u8; 4]| {
+            let mut fixed = [0; FIXED];
+            fixed[0] = first;
+            fixed[4..8].copy_from_slice(&body);
+            fixed[12..].copy_from_slice(&fields);
+            size(&fixed).ok()
+        };
+        // 16 bytes of fixed part, and fields that are padded to a multiple of 8.
+        assert_eq!(fixed(b'l', [5, 0, 0, 0], [9, 0, 0, 0]), Some(16 + 16 + 5));
+        assert_eq!(fixed(b'B', [0, 0, 0, 5], [0, 0, 0, 9]), Some(16 + 16 + 5));
+        let body: u32 = (128 << 20) - 16;
+        for (first, body, more) in [
+            (b'l', body.to_le_bytes(), (body + 1).to_le_bytes()),
+            (b'B', body.to_be_bytes(), (body + 1).to_be_bytes()),
+        ] {
+            assert_eq!(fixed(first, body, [0; 4]), Some(128 << 20));
+            assert_eq!(fixed(first, more, [0; 4]), None);
+            assert_eq!(fixed(first, [0xff; 4], [0xff; 4]), None);
+        }
+        assert_eq!(fixed(b'L', [0; 4], [0; 4]), None, "no byte order");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_rejected_with_a_length() {
+        for (bytes, case) in [
+            (unknown_field(":1.3"), "type of a field"),
+            (big_endian(":1.3", b"body"), "byte order"),
+            ([&b"B\x04\0\x01"[..], &[0; 12]].concat(), "no fields"),
+        ] {
+            let fixed: [u8; FIXED] = bytes[..FIXED].try_into().unwrap();
+            assert_eq!(size(&fixed).unwrap(), bytes.len(), "{case}");
+            assert!(parse(&bytes).is_err(), "{case}");
+        }
     }
 }

@@ -197,13 +197,16 @@ mod tests {
     #[tokio::test]
     async fn valid_connections_report_what_logind_announces() {
         let with_lock = || Reported::Shutdown { lock: true };
+        let without_lock = || Reported::Shutdown { lock: false };
         for (name, expected) in [
             // Another lock is refused.
             ("shutdown", vec![with_lock(), Reported::Cancelled]),
             ("pieces", vec![with_lock(), Reported::Cancelled]),
-            ("whole", vec![with_lock()]),
+            // In one piece: its descriptor is that of the last message.
+            ("whole", vec![without_lock()]),
             ("stranger", vec![]),
-            ("restarted", vec![Reported::Shutdown { lock: false }]),
+            ("skipped", vec![with_lock()]),
+            ("restarted", vec![without_lock()]),
         ] {
             let input = kept(name);
             let (head, sent) = input.split_first_chunk::<HEAD>().unwrap();
