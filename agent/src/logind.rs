@@ -1,8 +1,8 @@
 //! EDGE: receives shutdown announcements from logind, and delays the shutdown for a moment.
 //!
 //! A connection to the system bus with one subscription, which is silent until then. If there is no
-//! bus, one line is logged, and no attempt follows. If the bus ends later, the agent can reconnect
-//! only if the sandbox permits new UNIX sockets, as for a container runtime.
+//! bus or no logind, one line is logged, and no attempt follows. If the connection ends later, the
+//! agent can reconnect only if the sandbox permits new UNIX sockets, as for a container runtime.
 
 #![forbid(unsafe_code)]
 
@@ -14,14 +14,14 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 pub mod fuzzing;
 pub mod power;
 mod session;
 mod wire;
 
-use session::Session;
+use session::{BusEvent, Session};
 
 /// First pause before reconnecting; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -67,24 +67,24 @@ fn connect(bus: &Path) -> io::Result<UnixStream> {
 }
 
 /// Passes on logind's messages from the connection `first`, and from later ones after that has
-/// ended, until the receiver is dropped. Returns if there is no bus at first, or if the sandbox
+/// ended, until the receiver is dropped. Returns if there is no logind at first, or if the sandbox
 /// forbids a new connection.
 async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sender<PowerMessage>) {
     let mut pause = FIRST_PAUSE;
     let mut was_connected = false;
     let mut first = Some(first);
     while !messages.is_closed() {
-        let connected = first.take().unwrap_or_else(|| connect(&bus));
-        let session = match connected {
-            Ok(stream) => Session::open(stream).await,
+        let opened = match first.take().unwrap_or_else(|| connect(&bus)) {
+            Ok(stream) => open(stream).await,
             Err(err) => Err(err),
         };
-        let ended = match session {
-            Ok(session) => {
+        let is_connected = opened.is_ok();
+        let ended = match opened {
+            Ok((session, lock)) => {
                 info!("connected to logind");
                 was_connected = true;
                 pause = FIRST_PAUSE;
-                listen(session, &messages).await
+                listen(session, lock, &messages).await
             }
             Err(err) => Err(err),
         };
@@ -97,7 +97,14 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sen
             log_confined(&err);
             return;
         }
-        log_lost(&err);
+        if is_connected {
+            log_lost(&err);
+        } else {
+            debug!(
+                err = &err as &dyn std::error::Error,
+                "cannot connect to logind, will retry"
+            );
+        }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(MAX_PAUSE);
     }
@@ -122,19 +129,29 @@ fn log_lost(err: &io::Error) {
     warn!(err, "lost the connection to logind, will retry");
 }
 
+/// Subscribes to logind's messages, and takes the first lock.
+async fn open(stream: UnixStream) -> io::Result<(Session, Option<Lock>)> {
+    let mut session = Session::open(stream).await?;
+    let lock = session.inhibit().await?;
+    Ok((session, lock))
+}
+
 /// `Ok` after the receiver is dropped.
-async fn listen(mut session: Session, messages: &mpsc::Sender<PowerMessage>) -> io::Result<()> {
-    let mut lock = session.inhibit().await?;
+async fn listen(
+    mut session: Session,
+    mut lock: Option<Lock>,
+    messages: &mpsc::Sender<PowerMessage>,
+) -> io::Result<()> {
     loop {
         let event = tokio::select! {
             event = session.next() => event?,
             () = messages.closed() => return Ok(()),
         };
         let message = match event {
-            session::BusEvent::Prepare(true) => PowerMessage::ShuttingDown(lock.take()),
-            session::BusEvent::Prepare(false) => PowerMessage::Cancelled,
+            BusEvent::Prepare(true) => PowerMessage::ShuttingDown(lock.take()),
+            BusEvent::Prepare(false) => PowerMessage::Cancelled,
             // Its locks ended with it.
-            session::BusEvent::NewManager => {
+            BusEvent::NewManager => {
                 lock = session.inhibit().await?;
                 continue;
             }

@@ -7,9 +7,8 @@ use std::io;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
-use super::session::Session;
 use super::wire::{FIXED, MAX_BYTES, parse, size};
-use super::{PowerMessage, listen};
+use super::{PowerMessage, listen, open};
 
 /// A parsed message.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,5 +50,6 @@ pub async fn connection(
     stream: UnixStream,
     messages: &mpsc::Sender<PowerMessage>,
 ) -> io::Result<()> {
-    listen(Session::open(stream).await?, messages).await
+    let (session, lock) = open(stream).await?;
+    listen(session, lock, messages).await
 }

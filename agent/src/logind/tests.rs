@@ -1,13 +1,15 @@
 //! Tests with a minimal bus.
 
 use std::os::unix::net::UnixStream as Std;
+use std::sync::Arc;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::time::Instant;
 
 use super::wire::tests::{
-    answer, answer_with_descriptor, big_endian, prepare, signal, signal_with_descriptor,
+    answer, answer_with_descriptor, big_endian, prepare, refusal, signal, signal_with_descriptor,
     unknown_field,
 };
 use super::*;
@@ -15,8 +17,17 @@ use super::*;
 /// logind's name on the bus.
 const NAME: &str = ":1.3";
 
+const BUS: &str = "org.freedesktop.DBus";
+
 /// Accepts a connection, its subscriptions and its lock, and returns the other end of the lock.
 async fn subscribed(listener: &UnixListener) -> (UnixStream, Std) {
+    let mut bus = authenticated(listener).await;
+    let lock = inhibited(&mut bus, 4).await;
+    (bus, lock)
+}
+
+/// Accepts a connection and its subscriptions.
+async fn authenticated(listener: &UnixListener) -> UnixStream {
     let (mut bus, _) = listener.accept().await.unwrap();
     let mut buf = [0; 4096];
     for reply in ["OK 1234\r\n", "AGREE_UNIX_FD\r\n"] {
@@ -28,12 +39,9 @@ async fn subscribed(listener: &UnixListener) -> (UnixStream, Std) {
     assert_eq!(&begin, b"BEGIN\r\n");
     for serial in 1..=3 {
         let _call = bus.read(&mut buf).await.unwrap();
-        bus.write_all(&answer("org.freedesktop.DBus", serial))
-            .await
-            .unwrap();
+        bus.write_all(&answer(BUS, serial)).await.unwrap();
     }
-    let lock = inhibited(&mut bus, 4).await;
-    (bus, lock)
+    bus
 }
 
 /// Answers call `serial`, which takes a lock.
@@ -74,6 +82,17 @@ async fn sent_with_descriptor(bus: &UnixStream, message: &[u8]) -> io::Result<St
 /// Whether the receiver has closed its end.
 fn is_free(lock: &Std) -> bool {
     matches!(std::io::Read::read(&mut &*lock, &mut [0]), Ok(0))
+}
+
+/// Keeps the steps of the paused clock small: else it advances to the next timeout while a socket
+/// is ready.
+fn tick() {
+    tokio::spawn(async {
+        let mut ticks = tokio::time::interval(Duration::from_millis(10));
+        loop {
+            ticks.tick().await;
+        }
+    });
 }
 
 fn bus(name: &str) -> (PathBuf, UnixListener) {
@@ -219,6 +238,45 @@ async fn what_is_no_message_ends_the_connection() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn after_a_loss_the_pause_grows_until_a_lock_is_granted() {
+    tick();
+    let (path, listener) = bus("pause");
+    let logged = path.with_extension("log");
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(Arc::new(std::fs::File::create(&logged).unwrap()))
+        .finish();
+    let _logged = tracing::subscriber::set_default(subscriber);
+    let (send, _messages) = mpsc::channel(1);
+    tokio::spawn(follow(connect(&path), path.clone(), send));
+    let (bus, _lock) = subscribed(&listener).await;
+    let mut lost = Instant::now();
+    drop(bus);
+    for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+        let mut bus = authenticated(&listener).await;
+        let pause = lost.elapsed().as_secs();
+        assert!((seconds..=seconds + 1).contains(&pause), "{pause} s");
+        lock_requested(&mut bus).await;
+        lost = Instant::now();
+        let refused = refusal(BUS, 4, "org.freedesktop.DBus.Error.ServiceUnknown");
+        bus.write_all(&refused).await.unwrap();
+        assert_eq!(bus.read(&mut [0]).await.unwrap(), 0);
+    }
+    let (bus, _lock) = subscribed(&listener).await;
+    let lost = Instant::now();
+    drop(bus);
+    let _bus = authenticated(&listener).await;
+    assert!(lost.elapsed() < 2 * FIRST_PAUSE, "it was connected");
+    let log = std::fs::read_to_string(&logged).unwrap();
+    let count = |text| log.lines().filter(|line| line.contains(text)).count();
+    assert_eq!(count("connected to logind"), 2, "{log}");
+    assert_eq!(count("lost the connection to logind"), 2, "{log}");
+    assert_eq!(log.lines().count(), 4, "{log}");
+    std::fs::remove_file(&logged).unwrap();
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[tokio::test]
 async fn a_bus_that_sends_endless_descriptors_or_an_endless_line_is_disconnected() {
     // Including what the socket buffers before the agent reads it.
@@ -243,6 +301,22 @@ async fn without_a_bus_there_is_no_further_attempt() {
     drop(listener);
     let (send, mut messages) = mpsc::channel(1);
     follow(connect(&path), path.clone(), send).await;
+    assert!(messages.recv().await.is_none());
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[tokio::test]
+async fn without_logind_there_is_no_further_attempt() {
+    let (path, listener) = bus("bus-only");
+    let (send, mut messages) = mpsc::channel(1);
+    let refusing = async {
+        let mut bus = authenticated(&listener).await;
+        lock_requested(&mut bus).await;
+        let refused = refusal(BUS, 4, "org.freedesktop.DBus.Error.ServiceUnknown");
+        bus.write_all(&refused).await.unwrap();
+        bus
+    };
+    let (_bus, ()) = tokio::join!(refusing, follow(connect(&path), path.clone(), send));
     assert!(messages.recv().await.is_none());
     std::fs::remove_file(&path).unwrap();
 }

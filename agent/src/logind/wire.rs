@@ -275,6 +275,14 @@ pub(super) mod tests {
         message(SIGNAL, &fields, &[], &u32::from(begins).to_le_bytes())
     }
 
+    /// The answer to call `serial`: the error `name`.
+    pub fn refusal(sender: &str, serial: u32, name: &str) -> Vec<u8> {
+        const ERROR_NAME: u8 = 4;
+        let numbers = [(REPLY_SERIAL, serial)];
+        let fields = [(ERROR_NAME, name), (SENDER, sender)];
+        message(ERROR, &fields, &numbers, b"\x03\0\0\0no!\0")
+    }
+
     /// A signal of another program, with one field of an unknown type.
     pub fn unknown_field(sender: &str) -> Vec<u8> {
         let mut signal = message(SIGNAL, &[(SENDER, sender), (77, "")], &[], &[]);
@@ -355,6 +363,9 @@ pub(super) mod tests {
             parse(&answer_with_descriptor(":1.3", 5)).unwrap().reply_to,
             5
         );
+        let refusal = parse(&refusal(":1.3", 5, "a.b")).unwrap();
+        assert_eq!((refusal.kind, refusal.reply_to), (MessageKind::Error, 5));
+        assert_eq!(refusal.text().unwrap(), "no!");
         for len in 0..whole.len() - 4 {
             assert!(parse(&whole[..len]).is_err(), "{len} bytes of it");
         }
