@@ -72,6 +72,7 @@ fn connect(bus: &Path) -> io::Result<UnixStream> {
 async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sender<PowerMessage>) {
     let mut pause = FIRST_PAUSE;
     let mut was_connected = false;
+    let mut announced = false;
     let mut first = Some(first);
     while !messages.is_closed() {
         let opened = match first.take().unwrap_or_else(|| connect(&bus)) {
@@ -84,7 +85,7 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sen
                 info!("connected to logind");
                 was_connected = true;
                 pause = FIRST_PAUSE;
-                listen(session, lock, &messages).await
+                listen(session, lock, &mut announced, &messages).await
             }
             Err(err) => Err(err),
         };
@@ -136,10 +137,12 @@ async fn open(stream: UnixStream) -> io::Result<(Session, Option<Lock>)> {
     Ok((session, lock))
 }
 
-/// `Ok` after the receiver is dropped.
+/// `announced`: whether the last message was that a shutdown begins. `Ok` after the receiver is
+/// dropped.
 async fn listen(
     mut session: Session,
     mut lock: Option<Lock>,
+    announced: &mut bool,
     messages: &mpsc::Sender<PowerMessage>,
 ) -> io::Result<()> {
     loop {
@@ -147,21 +150,28 @@ async fn listen(
             event = session.next() => event?,
             () = messages.closed() => return Ok(()),
         };
-        let message = match event {
-            BusEvent::Prepare(true) => PowerMessage::ShuttingDown(lock.take()),
-            BusEvent::Prepare(false) => PowerMessage::Cancelled,
+        let begins = match event {
+            BusEvent::Prepare(begins) => begins,
+            // Begun or cancelled while there was no connection or no logind.
+            BusEvent::Preparing(begins) if begins != *announced => begins,
+            BusEvent::Preparing(_) => continue,
             // Its locks ended with it.
             BusEvent::NewManager => {
                 lock = session.inhibit().await?;
                 continue;
             }
         };
-        let cancelled = matches!(message, PowerMessage::Cancelled);
+        *announced = begins;
+        let message = if begins {
+            PowerMessage::ShuttingDown(lock.take())
+        } else {
+            PowerMessage::Cancelled
+        };
         if messages.send(message).await.is_err() {
             return Ok(());
         }
         // Reported first: logind may refuse another lock.
-        if cancelled && lock.is_none() {
+        if !begins && lock.is_none() {
             lock = session.inhibit().await?;
         }
     }

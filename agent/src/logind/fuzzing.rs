@@ -51,5 +51,5 @@ pub async fn connection(
     messages: &mpsc::Sender<PowerMessage>,
 ) -> io::Result<()> {
     let (session, lock) = open(stream).await?;
-    listen(session, lock, messages).await
+    listen(session, lock, &mut false, messages).await
 }

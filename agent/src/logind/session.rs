@@ -16,6 +16,13 @@ use super::wire::{MAX_BYTES, Message, MessageKind, MethodCall, parse, size};
 const MANAGER: &str = "org.freedesktop.login1.Manager";
 const LOGIND: &str = "org.freedesktop.login1";
 const DBUS: &str = "org.freedesktop.DBus";
+const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+
+/// logind's path.
+const PATH: &str = "/org/freedesktop/login1";
+
+/// logind's error for a new lock while a shutdown is in progress.
+const IN_PROGRESS: &str = "org.freedesktop.login1.OperationInProgress";
 
 /// Timeout of the bus and logind.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -49,6 +56,8 @@ impl ReceivedMessage {
 pub(super) enum BusEvent {
     /// `PrepareForShutdown`.
     Prepare(bool),
+    /// The answer that [`Session::inhibit`] requests: whether a shutdown is in progress.
+    Preparing(bool),
     /// logind was restarted.
     NewManager,
 }
@@ -70,6 +79,8 @@ pub(super) struct Session {
     /// logind's unique name on this bus. Every program may send signals, but only logind has this
     /// name.
     manager: String,
+    /// The call whose answer is [`BusEvent::Preparing`].
+    state_call: Option<u32>,
 }
 
 impl Session {
@@ -84,6 +95,7 @@ impl Session {
                 descriptors: Vec::new(),
                 ahead: VecDeque::new(),
                 manager: String::new(),
+                state_call: None,
             };
             session.authenticate().await?;
             session.call_bus("Hello", &[]).await?;
@@ -130,11 +142,12 @@ impl Session {
         }
     }
 
-    /// Takes a delay lock, which logind waits for.
+    /// Takes a delay lock, which logind waits for; `None` if a shutdown is in progress. Requests
+    /// whether one is: the answer is an event, unless logind refuses it.
     pub(super) async fn inhibit(&mut self) -> io::Result<Option<Lock>> {
-        let call = MethodCall {
+        let inhibit = MethodCall {
             destination: LOGIND,
-            path: "/org/freedesktop/login1",
+            path: PATH,
             interface: MANAGER,
             member: "Inhibit",
             arguments: &[
@@ -144,13 +157,26 @@ impl Session {
                 "delay",
             ],
         };
-        let answer = tokio::time::timeout(TIMEOUT, self.answer(&call)).await??;
-        let answer = answer.accepted(&call)?;
-        self.manager = answer.message.sender;
-        let lock = answer.descriptors.into_iter().next();
-        Ok(lock.map(|descriptor| Lock {
-            _descriptor: descriptor,
-        }))
+        let state = MethodCall {
+            destination: LOGIND,
+            path: PATH,
+            interface: PROPERTIES,
+            member: "Get",
+            arguments: &[MANAGER, "PreparingForShutdown"],
+        };
+        let calls = async {
+            let mut answer = self.answer(&inhibit).await?;
+            if answer.message.error != IN_PROGRESS {
+                answer = answer.accepted(&inhibit)?;
+            }
+            self.manager = answer.message.sender;
+            self.state_call = Some(self.send(&state).await?);
+            let lock = answer.descriptors.into_iter().next();
+            Ok(lock.map(|descriptor| Lock {
+                _descriptor: descriptor,
+            }))
+        };
+        tokio::time::timeout(TIMEOUT, calls).await?
     }
 
     /// The next event.
@@ -170,15 +196,20 @@ impl Session {
     /// `None` for what does not matter to the agent, such as any signal of another program.
     fn event(&self, message: &Message) -> Option<BusEvent> {
         let is_of_manager = message.sender == self.manager;
-        if message.kind != MessageKind::Signal {
-            return None;
-        }
-        match (message.interface.as_str(), message.member.as_str()) {
-            (MANAGER, "PrepareForShutdown") if is_of_manager => {
+        let is_state = Some(message.reply_to) == self.state_call;
+        match (
+            message.kind,
+            message.interface.as_str(),
+            message.member.as_str(),
+        ) {
+            (MessageKind::Return, ..) if is_of_manager && is_state => {
+                message.variant_boolean().ok().map(BusEvent::Preparing)
+            }
+            (MessageKind::Signal, MANAGER, "PrepareForShutdown") if is_of_manager => {
                 message.boolean().ok().map(BusEvent::Prepare)
             }
             // Without a new owner logind has ended, and another signal follows when it is back.
-            (DBUS, "NameOwnerChanged") if message.sender == DBUS => {
+            (MessageKind::Signal, DBUS, "NameOwnerChanged") if message.sender == DBUS => {
                 has_new_owner(message).then_some(BusEvent::NewManager)
             }
             _ => None,
@@ -196,11 +227,16 @@ impl Session {
         self.answer(&call).await?.accepted(&call).map(drop)
     }
 
+    /// Returns the serial of the call.
+    async fn send(&mut self, call: &MethodCall<'_>) -> io::Result<u32> {
+        self.serial += 1;
+        self.stream.write_all(&call.bytes(self.serial)?).await?;
+        Ok(self.serial)
+    }
+
     /// Sends a call, and waits for its answer.
     async fn answer(&mut self, call: &MethodCall<'_>) -> io::Result<ReceivedMessage> {
-        self.serial += 1;
-        let serial = self.serial;
-        self.stream.write_all(&call.bytes(serial)?).await?;
+        let serial = self.send(call).await?;
         loop {
             let received = self.message().await?;
             let message = &received.message;

@@ -9,8 +9,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Instant;
 
 use super::wire::tests::{
-    answer, answer_with_descriptor, big_endian, prepare, refusal, signal, signal_with_descriptor,
-    unknown_field,
+    answer, answer_with_descriptor, big_endian, new_owner, prepare, refusal, signal,
+    signal_with_descriptor, state, unknown_field,
 };
 use super::*;
 
@@ -44,17 +44,28 @@ async fn authenticated(listener: &UnixListener) -> UnixStream {
     bus
 }
 
-/// Answers call `serial`, which takes a lock.
+/// Answers call `serial`, which takes a lock, and receives the next one, which is not answered.
 async fn inhibited(bus: &mut UnixStream, serial: u32) -> Std {
     lock_requested(bus).await;
-    with_descriptor(bus, &answer_with_descriptor(NAME, serial)).await
+    let lock = with_descriptor(bus, &answer_with_descriptor(NAME, serial)).await;
+    state_requested(bus).await;
+    lock
 }
 
 async fn lock_requested(bus: &mut UnixStream) {
+    requested(bus, &["Inhibit", "shutdown", "delay"]).await;
+}
+
+async fn state_requested(bus: &mut UnixStream) {
+    let parts = ["DBus.Properties", "Get", "PreparingForShutdown"];
+    requested(bus, &parts).await;
+}
+
+async fn requested(bus: &mut UnixStream, parts: &[&str]) {
     let mut buf = [0; 4096];
     let len = bus.read(&mut buf).await.unwrap();
     let call = String::from_utf8_lossy(&buf[..len]).into_owned();
-    for part in ["Inhibit", "shutdown", "delay", "org.freedesktop.login1"] {
+    for part in parts.iter().chain(&["org.freedesktop.login1"]) {
         assert!(call.contains(part), "{call:?}");
     }
 }
@@ -119,7 +130,7 @@ async fn a_shutdown_is_delayed_until_the_lock_is_dropped_and_can_be_cancelled() 
     assert!(is_free(&lock));
 
     bus.write_all(&prepare(NAME, false)).await.unwrap();
-    let _next = inhibited(&mut bus, 5).await;
+    let _next = inhibited(&mut bus, 6).await;
     assert!(matches!(
         messages.recv().await,
         Some(PowerMessage::Cancelled)
@@ -153,7 +164,7 @@ async fn a_descriptor_of_another_program_is_not_used_as_the_lock() {
     bus.write_all(&prepare(NAME, false)).await.unwrap();
     lock_requested(&mut bus).await;
     let other = with_descriptor(&bus, &signal_with_descriptor(":1.99")).await;
-    let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 5)).await;
+    let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 6)).await;
     assert!(matches!(
         messages.recv().await,
         Some(PowerMessage::Cancelled)
@@ -202,7 +213,8 @@ async fn no_message_of_another_program_ends_the_connection() {
         bus.write_all(&prepare(":1.99", true)).await.unwrap();
         bus.write_all(&signal(":1.99", &[])).await.unwrap();
     }
-    let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 5)).await;
+    let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 6)).await;
+    state_requested(&mut bus).await;
     assert!(matches!(
         messages.recv().await,
         Some(PowerMessage::Cancelled)
@@ -234,6 +246,82 @@ async fn what_is_no_message_ends_the_connection() {
         bus.write_all(&bytes).await.unwrap();
         assert_eq!(bus.read(&mut [0]).await.unwrap(), 0, "{name}");
         assert!(is_free(&lock), "{name}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_without_a_connection_is_reported() {
+    tick();
+    let (path, listener) = bus("change");
+    let (send, mut messages) = mpsc::channel(4);
+    tokio::spawn(follow(connect(&path), path.clone(), send));
+    let (mut bus, _lock) = subscribed(&listener).await;
+    bus.write_all(&state(NAME, 5, false)).await.unwrap();
+    drop(bus);
+
+    // logind refuses a lock while the machine shuts down.
+    let mut bus = authenticated(&listener).await;
+    lock_requested(&mut bus).await;
+    let refused = refusal(NAME, 4, "org.freedesktop.login1.OperationInProgress");
+    bus.write_all(&refused).await.unwrap();
+    state_requested(&mut bus).await;
+    bus.write_all(&state(":1.99", 5, false)).await.unwrap();
+    bus.write_all(&state(NAME, 5, true)).await.unwrap();
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::ShuttingDown(None))
+    ));
+    drop(bus);
+
+    let (mut bus, lock) = subscribed(&listener).await;
+    bus.write_all(&state(NAME, 5, false)).await.unwrap();
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::Cancelled)
+    ));
+    assert!(!is_free(&lock), "it delays the next shutdown");
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::ShuttingDown(Some(_)))
+    ));
+
+    // logind ends and is started again on the same bus.
+    bus.write_all(&new_owner(":1.5")).await.unwrap();
+    lock_requested(&mut bus).await;
+    let lock = with_descriptor(&bus, &answer_with_descriptor(":1.5", 6)).await;
+    state_requested(&mut bus).await;
+    bus.write_all(&state(":1.5", 7, false)).await.unwrap();
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::Cancelled)
+    ));
+    assert!(!is_free(&lock));
+    assert!(messages.is_empty());
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[tokio::test]
+async fn without_the_property_shutdowns_are_reported() {
+    for (name, answer) in [
+        ("refused", refusal(NAME, 5, "a.AccessDenied")),
+        ("empty", answer(NAME, 5)),
+        ("stranger", state(":1.99", 5, true)),
+        ("unchanged", state(NAME, 5, false)),
+    ] {
+        let (path, listener) = bus(name);
+        let (send, mut messages) = mpsc::channel(4);
+        tokio::spawn(follow(connect(&path), path.clone(), send));
+        let (mut bus, lock) = subscribed(&listener).await;
+        bus.write_all(&answer).await.unwrap();
+        bus.write_all(&prepare(NAME, true)).await.unwrap();
+        let Some(PowerMessage::ShuttingDown(Some(agents_lock))) = messages.recv().await else {
+            panic!("{name}: no message with a lock");
+        };
+        assert!(!is_free(&lock), "{name}");
+        drop(agents_lock);
+        assert!(messages.is_empty(), "{name}");
         std::fs::remove_file(&path).unwrap();
     }
 }

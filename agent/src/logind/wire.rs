@@ -22,6 +22,7 @@ const SIGNAL: u8 = 4;
 const PATH: u8 = 1;
 const INTERFACE: u8 = 2;
 const MEMBER: u8 = 3;
+const ERROR_NAME: u8 = 4;
 const REPLY_SERIAL: u8 = 5;
 const DESTINATION: u8 = 6;
 const SENDER: u8 = 7;
@@ -54,6 +55,8 @@ pub(super) struct Message {
     pub(super) sender: String,
     pub(super) interface: String,
     pub(super) member: String,
+    /// The name of an error.
+    pub(super) error: String,
     pub(super) body: Vec<u8>,
 }
 
@@ -133,6 +136,7 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
         sender: String::new(),
         interface: String::new(),
         member: String::new(),
+        error: String::new(),
         body: Vec::new(),
     };
     let end = FIXED.saturating_add(number(bytes, 12)?);
@@ -154,6 +158,7 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
                     SENDER => Some(&mut message.sender),
                     INTERFACE => Some(&mut message.interface),
                     MEMBER => Some(&mut message.member),
+                    ERROR_NAME => Some(&mut message.error),
                     _ => None,
                 };
                 let after = value + 4 + text.len() + 1;
@@ -176,6 +181,15 @@ impl Message {
     /// The body, if it is a boolean.
     pub(super) fn boolean(&self) -> io::Result<bool> {
         boolean(&self.body)
+    }
+
+    /// The body, if it is a variant that contains a boolean.
+    pub(super) fn variant_boolean(&self) -> io::Result<bool> {
+        // The signature of the value, padded to its alignment.
+        match self.body.split_first_chunk() {
+            Some(([1, b'b', 0, _], value)) => boolean(value),
+            Some(_) | None => Err(malformed()),
+        }
     }
 
     /// The first text of the body.
@@ -275,9 +289,31 @@ pub(super) mod tests {
         message(SIGNAL, &fields, &[], &u32::from(begins).to_le_bytes())
     }
 
+    /// `NameOwnerChanged` as a bus sends it when logind was started.
+    pub fn new_owner(name: &str) -> Vec<u8> {
+        const BUS: &str = "org.freedesktop.DBus";
+        let mut body = Vec::new();
+        for text in ["org.freedesktop.login1", "", name] {
+            pad(&mut body, 4);
+            put_text(&mut body, text).unwrap();
+        }
+        let fields = [
+            (SENDER, BUS),
+            (INTERFACE, BUS),
+            (MEMBER, "NameOwnerChanged"),
+        ];
+        message(SIGNAL, &fields, &[], &body)
+    }
+
+    /// The answer to call `serial`: a variant that contains a boolean.
+    pub fn state(sender: &str, serial: u32, preparing: bool) -> Vec<u8> {
+        let numbers = [(REPLY_SERIAL, serial)];
+        let body = [1, b'b', 0, 0, u8::from(preparing), 0, 0, 0];
+        message(METHOD_RETURN, &[(SENDER, sender)], &numbers, &body)
+    }
+
     /// The answer to call `serial`: the error `name`.
     pub fn refusal(sender: &str, serial: u32, name: &str) -> Vec<u8> {
-        const ERROR_NAME: u8 = 4;
         let numbers = [(REPLY_SERIAL, serial)];
         let fields = [(ERROR_NAME, name), (SENDER, sender)];
         message(ERROR, &fields, &numbers, b"\x03\0\0\0no!\0")
@@ -365,7 +401,10 @@ pub(super) mod tests {
         );
         let refusal = parse(&refusal(":1.3", 5, "a.b")).unwrap();
         assert_eq!((refusal.kind, refusal.reply_to), (MessageKind::Error, 5));
-        assert_eq!(refusal.text().unwrap(), "no!");
+        assert_eq!(
+            (&refusal.error[..], refusal.text().unwrap()),
+            ("a.b", "no!")
+        );
         for len in 0..whole.len() - 4 {
             assert!(parse(&whole[..len]).is_err(), "{len} bytes of it");
         }
@@ -413,6 +452,23 @@ pub(super) mod tests {
             let fixed: [u8; FIXED] = bytes[..FIXED].try_into().unwrap();
             assert_eq!(size(&fixed).unwrap(), bytes.len(), "{case}");
             assert!(parse(&bytes).is_err(), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_variant_is_a_boolean_only_if_its_type_is() {
+        for preparing in [false, true] {
+            let read = parse(&state(":1.3", 5, preparing)).unwrap();
+            assert_eq!(read.variant_boolean().unwrap(), preparing);
+        }
+        for (body, case) in [
+            (&[1, b'u', 0, 0, 1, 0, 0, 0][..], "a number"),
+            (&[1, b'b', 0, 0, 2, 0, 0, 0], "neither 0 nor 1"),
+            (&[1, b'b', 0, 0, 1, 0, 0], "truncated"),
+            (&[1, b'b', 0], "no value"),
+        ] {
+            let read = parse(&message(METHOD_RETURN, &[], &[], body)).unwrap();
+            assert!(read.variant_boolean().is_err(), "{case}");
         }
     }
 }
