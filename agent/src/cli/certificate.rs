@@ -28,14 +28,17 @@ pub(super) async fn client(
     let Some(certificate) = &config.certificate else {
         return Ok((settings::client(config, deadline).await?, None));
     };
-    let store = open(certificate, &config.node_name)?;
-    if !refers(certificate, &store)? {
+    let pair = certificate.directory.join(CURRENT);
+    let state = bootstrap::state(&certificate.kubeconfig, &pair)?;
+    if state == KubeconfigState::Other {
         info!(
             kubeconfig = %certificate.kubeconfig.display(),
             "the kubeconfig has other credentials; no client certificate is requested"
         );
         return Ok((settings::client(config, deadline).await?, None));
     }
+    let store = open(certificate, &config.node_name)?;
+    write_missing(certificate, &pair, state)?;
     let now = Clock::kernel().now().wall;
     let found = store.current(now);
     let from = CredentialSource::Kubeconfig;
@@ -72,21 +75,24 @@ fn open(certificate: &CertificateConfig, node: &str) -> Result<CertificateStore,
     })
 }
 
-/// Whether the kubeconfig refers to the requested certificate. Writes it if it is missing or invalid.
-fn refers(certificate: &CertificateConfig, store: &CertificateStore) -> Result<bool, String> {
-    let (path, pair) = (&certificate.kubeconfig, store.current_path());
-    match bootstrap::state(path, &pair) {
-        KubeconfigState::Requested => return Ok(true),
-        KubeconfigState::Other => return Ok(false),
+/// Writes the kubeconfig, which refers to `pair`, if it is missing or invalid.
+fn write_missing(
+    certificate: &CertificateConfig,
+    pair: &Path,
+    state: KubeconfigState,
+) -> Result<(), String> {
+    let path = &certificate.kubeconfig;
+    match state {
+        KubeconfigState::Requested | KubeconfigState::Other => return Ok(()),
         KubeconfigState::Missing => {}
         KubeconfigState::Invalid(why) => {
             let path = path.display();
             warn!(%path, why, "the kubeconfig is invalid, and is written again");
         }
     }
-    bootstrap::write(path, &certificate.bootstrap, &pair)?;
+    bootstrap::write(path, &certificate.bootstrap, pair)?;
     info!(path = %path.display(), "kubeconfig written");
-    Ok(true)
+    Ok(())
 }
 
 /// Receives a message for each change of the current certificate.

@@ -103,10 +103,21 @@ async fn a_setting_that_cannot_work_ends_the_start_with_one_line() {
     fs::write(dir.path().join("file"), "").unwrap();
     let (bootstrap, kubeconfig) = (at("bootstrap"), at("kubeconfig"));
     let (absent, in_file) = (at("absent"), at("file/pki"));
-    let rows: [(&[&str], &str); 4] = [
+    fs::create_dir(dir.path().join("directory")).unwrap();
+    let directory = at("directory");
+    let rows: [(&[&str], &str); 5] = [
         (
             &["--bootstrap-kubeconfig", &bootstrap],
             "requires kubeconfig",
+        ),
+        (
+            &[
+                "--bootstrap-kubeconfig",
+                &bootstrap,
+                "--kubeconfig",
+                &directory,
+            ],
+            "directory: it cannot be read",
         ),
         (
             &[
@@ -152,4 +163,19 @@ async fn a_setting_that_cannot_work_ends_the_start_with_one_line() {
         };
         assert!(line.contains(expected), "{further:?}: {line}");
     }
+}
+
+#[tokio::test]
+async fn other_credentials_in_the_kubeconfig_are_used_without_a_directory_for_certificates() {
+    let dir = tempdir().unwrap();
+    let api = token(&dir).await;
+    let kubeconfig = api.admin_kubeconfig(dir.path());
+    let before = fs::read(&kubeconfig).unwrap();
+    let agent = Process::start(arguments(&dir));
+    View::of(&api, "worker-1").settled(REPLACED).await;
+    assert_eq!(api.signing_requests().len(), 0);
+    assert!(!dir.path().join("pki").exists());
+    assert_eq!(fs::read(&kubeconfig).unwrap(), before);
+    agent.terminate();
+    agent.ends(SOON).await;
 }

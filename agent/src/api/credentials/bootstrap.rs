@@ -19,7 +19,7 @@ use crate::file::{self, FileError};
 pub enum KubeconfigState {
     /// The file does not exist.
     Missing,
-    /// It cannot be used: why.
+    /// It was read completely, and is no kubeconfig: why.
     Invalid(String),
     /// Its user has the requested certificate.
     Requested,
@@ -27,30 +27,43 @@ pub enum KubeconfigState {
     Other,
 }
 
-/// Reads the kubeconfig at `path`. `pair` is the path of the requested certificate with its key.
-pub fn state(path: &Path, pair: &Path) -> KubeconfigState {
+/// Reads the kubeconfig at `path`. `pair` is the path of the requested certificate with its key. `Err`
+/// is a message of one line about a file that may contain credentials, but whose user is unknown.
+pub fn state(path: &Path, pair: &Path) -> Result<KubeconfigState, String> {
+    let refused = |why: &str| {
+        format!(
+            "kubeconfig {}: {why}; it may contain credentials, and is not replaced: correct it, or \
+             remove it so that nodepulse writes a new one",
+            path.display()
+        )
+    };
     let text = match file::text(path) {
         Ok(text) => text,
         Err(FileError::Io(err)) if err.kind() == io::ErrorKind::NotFound => {
-            return KubeconfigState::Missing;
+            return Ok(KubeconfigState::Missing);
         }
-        Err(err) => return KubeconfigState::Invalid(err.to_string()),
+        Err(err @ FileError::NotText) => return Ok(KubeconfigState::Invalid(err.to_string())),
+        Err(err) => return Err(refused(&format!("it cannot be read ({err})"))),
     };
+    if text.trim().is_empty() {
+        return Ok(KubeconfigState::Invalid("it is empty".to_owned()));
+    }
     let kubeconfig = match Kubeconfig::from_yaml(&text) {
         Ok(kubeconfig) => kubeconfig,
-        Err(err) => return KubeconfigState::Invalid(one_line(&err.to_string())),
+        Err(err) => return Ok(KubeconfigState::Invalid(one_line(&err.to_string()))),
     };
     let Some(user) = user(&kubeconfig) else {
-        return KubeconfigState::Invalid("its current context has no user".to_owned());
+        return Err(refused("its current context has no user"));
     };
     let certificate = user.auth_info.as_ref();
     let certificate = certificate.and_then(|user| user.client_certificate.as_deref());
     let dir = path.parent().unwrap_or(Path::new(""));
-    if certificate.is_some_and(|certificate| dir.join(certificate) == pair) {
+    let is_requested = certificate.is_some_and(|certificate| dir.join(certificate) == pair);
+    Ok(if is_requested {
         KubeconfigState::Requested
     } else {
         KubeconfigState::Other
-    }
+    })
 }
 
 fn user(kubeconfig: &Kubeconfig) -> Option<&NamedAuthInfo> {
@@ -119,11 +132,11 @@ users: [{name: u, user: {token: abcdef.0123456789abcdef}}]
         dir.write("ca.crt", "an authority");
         let at = |name: &str| dir.path().join(name);
         let (path, pair) = (at("kubeconfig"), at("pki/kubelet-client-current.pem"));
-        assert_eq!(state(&path, &pair), KubeconfigState::Missing);
+        assert_eq!(state(&path, &pair), Ok(KubeconfigState::Missing));
         write(&path, &at("bootstrap"), &pair).unwrap();
-        assert_eq!(state(&path, &pair), KubeconfigState::Requested);
-        assert_eq!(state(&path, &at("another.pem")), KubeconfigState::Other);
-        assert_eq!(state(&at("bootstrap"), &pair), KubeconfigState::Other);
+        assert_eq!(state(&path, &pair), Ok(KubeconfigState::Requested));
+        assert_eq!(state(&path, &at("another.pem")), Ok(KubeconfigState::Other));
+        assert_eq!(state(&at("bootstrap"), &pair), Ok(KubeconfigState::Other));
         let text = file::text(&path).unwrap();
         assert!(!text.contains("abcdef"), "{text}");
         // In base 64, because the written file may be in another directory.
@@ -134,21 +147,46 @@ users: [{name: u, user: {token: abcdef.0123456789abcdef}}]
             0o600
         );
 
-        for (text, why) in [
-            ("", "no user"),
-            ("a: [", "one line"),
-            ("contexts: 7", "sequence"),
-        ] {
+        let rows: [(&[u8], &str); 4] = [
+            (b"\n", "empty"),
+            (b"a: [", "one line"),
+            (b"contexts: 7", "sequence"),
+            (b"\xff", "not UTF-8"),
+        ];
+        for (text, why) in rows {
             dir.write("kubeconfig", text);
             let state = state(&path, &pair);
-            let KubeconfigState::Invalid(message) = &state else {
-                panic!("{text:?}: {state:?}");
+            let Ok(KubeconfigState::Invalid(message)) = &state else {
+                panic!("{why}: {state:?}");
             };
             assert!(!message.contains('\n'), "{why}: {message}");
         }
         // The invalid one is replaced.
         write(&path, &at("bootstrap"), &pair).unwrap();
-        assert_eq!(state(&path, &pair), KubeconfigState::Requested);
+        assert_eq!(state(&path, &pair), Ok(KubeconfigState::Requested));
+    }
+
+    #[test]
+    fn a_file_that_may_contain_credentials_is_refused_by_name() {
+        let dir = Scratch::new();
+        let at = |name: &str| dir.path().join(name);
+        dir.mkdir("directory");
+        dir.write("large", vec![b'#'; (1 << 20) + 1]);
+        dir.write("contexts", BOOTSTRAP.replace("current-context: b", ""));
+        dir.write("file", "");
+        let rows = [
+            ("directory", "it is a directory"),
+            ("large", "more than 1048576 bytes"),
+            ("contexts", "its current context has no user"),
+            ("file/kubeconfig", "Not a directory"),
+        ];
+        for (name, expected) in rows {
+            let err = state(&at(name), &at("pair")).unwrap_err();
+            for part in [at(name).to_str().unwrap(), expected, "remove it"] {
+                assert!(err.contains(part), "{name}: {err}");
+            }
+            assert!(!err.contains('\n'), "{err}");
+        }
     }
 
     #[test]

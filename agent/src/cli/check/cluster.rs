@@ -23,7 +23,7 @@ const NAME: &str = "API server";
 
 /// `Err` if the credentials cannot be used at all, which `run` would refuse too.
 pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
-    let certificate = certificate(config);
+    let certificate = certificate(config)?;
     // Without one, the API server cannot be asked.
     let missing = certificate
         .as_ref()
@@ -54,26 +54,28 @@ pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
 }
 
 /// The client certificate that node mode requests, if it does.
-fn certificate(config: &Config) -> Option<Item> {
+fn certificate(config: &Config) -> Result<Option<Item>, String> {
     const NAME: &str = "client certificate";
 
-    let certificate = config.certificate.as_ref()?;
+    let Some(certificate) = &config.certificate else {
+        return Ok(None);
+    };
     let pair = certificate.directory.join(CURRENT);
-    match bootstrap::state(&certificate.kubeconfig, &pair) {
+    match bootstrap::state(&certificate.kubeconfig, &pair)? {
         // Its own credentials are checked by the API server.
-        KubeconfigState::Other => return None,
+        KubeconfigState::Other => return Ok(None),
         KubeconfigState::Missing | KubeconfigState::Invalid(_) | KubeconfigState::Requested => {}
     }
     let now = Clock::kernel().now().wall;
     let store = CertificateStore::existing(&certificate.directory, &config.node_name);
-    Some(match store.current(now) {
+    Ok(Some(match store.current(now) {
         Ok(found) => Item::ok(NAME, format!("valid until {}", time(found.not_after))),
         Err(problem) => Item::degraded(
             NAME,
             describe(&problem, now),
             "start nodepulse, which requests one; check kubectl get csr",
         ),
-    })
+    }))
 }
 
 fn reached(version: Result<Option<String>, ApiError>) -> Item {
