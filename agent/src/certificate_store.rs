@@ -48,6 +48,8 @@ const MAX_CERTIFICATES: usize = 16;
 const LIMIT: u64 = 64 << 10;
 /// Permissions of other users.
 const OTHERS: u32 = 0o077;
+/// Permission of other users to write.
+const WRITTEN_BY_OTHERS: u32 = 0o022;
 
 /// The directory, for one node.
 #[derive(Debug, Clone)]
@@ -57,10 +59,18 @@ pub struct CertificateStore {
 }
 
 impl CertificateStore {
-    /// Creates `directory`, with access only for nodepulse's user, if it is missing.
-    pub fn open(directory: &Path, node: &str) -> io::Result<Self> {
+    /// Creates `directory`, with access only for nodepulse's user, if it is missing. Others must not be
+    /// able to write in one that exists; they may be able to list it, as that of a kubelet (mode 0755).
+    pub fn open(directory: &Path, node: &str) -> Result<Self, DirectoryError> {
         let mut builder = DirBuilder::new();
         builder.mode(0o700).recursive(true).create(directory)?;
+        let found = fs::metadata(directory)?;
+        if !file::is_trusted_owner(found.uid()) {
+            return Err(DirectoryError::Owner(found.uid()));
+        }
+        if found.mode() & WRITTEN_BY_OTHERS != 0 {
+            return Err(DirectoryError::Mode(found.mode() & 0o7777));
+        }
         Ok(Self::existing(directory, node))
     }
 
@@ -187,6 +197,26 @@ impl CertificateStore {
     }
 }
 
+/// Why the directory is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum DirectoryError {
+    /// It cannot be created.
+    #[error("it cannot be created ({0}); set another directory")]
+    Io(#[from] io::Error),
+    /// It belongs to this user, who is neither root nor nodepulse's.
+    #[error(
+        "it belongs to user {0}, who can replace the key, and must belong to the agent's own user or to \
+         root; chown it, or set another directory"
+    )]
+    Owner(u32),
+    /// Others can write in it, with this mode.
+    #[error(
+        "others can write in it (mode {0:04o}), and replace the key; restrict it with chmod go-w, or set \
+         another directory"
+    )]
+    Mode(u32),
+}
+
 /// Why a pair is not stored.
 #[derive(Debug)]
 pub enum StoreError {
@@ -214,19 +244,14 @@ fn private_file(path: &Path, links: Links) -> Result<Zeroizing<Vec<u8>>, Problem
         FileError::Io(err) if err.kind() == io::ErrorKind::NotFound => Problem::Missing,
         err => Problem::Unreadable(err.to_string()),
     };
-    let found = match links {
-        Links::Followed => fs::metadata(path),
-        Links::Refused => fs::symlink_metadata(path),
-    };
-    let found = found.map_err(|err| unreadable(err.into()))?;
-    if found.uid() != 0 && found.uid() != nix::unistd::geteuid().as_raw() {
+    let mut text = Zeroizing::new(Vec::new());
+    let found = file::read_with_metadata(path, LIMIT, links, &mut text).map_err(unreadable)?;
+    if !file::is_trusted_owner(found.uid()) {
         return Err(Problem::Owner(found.uid()));
     }
     if found.mode() & OTHERS != 0 {
         return Err(Problem::ReadableByOthers(found.mode() & 0o7777));
     }
-    let mut text = Zeroizing::new(Vec::new());
-    file::read_into(path, LIMIT, links, &mut text).map_err(unreadable)?;
     Ok(text)
 }
 

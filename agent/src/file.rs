@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::fs::{self, File, FileType, OpenOptions};
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
@@ -74,12 +74,29 @@ pub fn read_into(
     links: Links,
     buf: &mut Vec<u8>,
 ) -> Result<(), FileError> {
+    read_with_metadata(path, limit, links, buf).map(drop)
+}
+
+/// The same. Returns the owner and mode of the file that was read: the path may refer to another one
+/// by now.
+pub fn read_with_metadata(
+    path: &Path,
+    limit: u64,
+    links: Links,
+    buf: &mut Vec<u8>,
+) -> Result<Metadata, FileError> {
     buf.clear();
-    let (file, len) = open(path, limit, links)?;
+    let (file, metadata) = open(path, limit, links)?;
     // Files of /proc have no length.
-    let len = usize::try_from(len).unwrap_or_default();
+    let len = usize::try_from(metadata.len()).unwrap_or_default();
     buf.try_reserve_exact(len).map_err(io::Error::from)?;
-    up_to(file, limit, buf)
+    up_to(file, limit, buf)?;
+    Ok(metadata)
+}
+
+/// Whether `uid` is root or the user of this process.
+pub fn is_trusted_owner(uid: u32) -> bool {
+    uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
 /// Reads `from` to its end into `buf`, at most `limit` bytes.
@@ -110,7 +127,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn open(path: &Path, limit: u64, links: Links) -> Result<(File, u64), FileError> {
+fn open(path: &Path, limit: u64, links: Links) -> Result<(File, Metadata), FileError> {
     // With O_NONBLOCK a FIFO opens at once, even without a writer.
     let flags = match links {
         Links::Followed => O_NONBLOCK,
@@ -125,11 +142,10 @@ fn open(path: &Path, limit: u64, links: Links) -> Result<(File, u64), FileError>
     if !metadata.is_file() {
         return Err(FileError::NotRegular(kind(metadata.file_type())));
     }
-    let len = metadata.len();
-    if limit < len {
+    if limit < metadata.len() {
         return Err(FileError::TooLarge(limit));
     }
-    Ok((file, len))
+    Ok((file, metadata))
 }
 
 fn kind(kind: FileType) -> &'static str {

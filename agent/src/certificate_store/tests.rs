@@ -47,24 +47,45 @@ fn pem_rfc7468(text: &str) -> Vec<u8> {
 #[test]
 fn a_key_file_that_others_can_read_is_not_used() {
     let dir = Scratch::new();
-    let store = CertificateStore::open(dir.path(), "worker-1").unwrap();
-    let path = dir.path().join(PENDING_KEY);
+    let directory = dir.path().join("pki");
+    let store = CertificateStore::open(&directory, "worker-1").unwrap();
+    let path = directory.join(PENDING_KEY);
     let key = store.pending_key().unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
     let other = store.pending_key().unwrap();
     assert_ne!(key.point(), other.point());
     assert_eq!(mode(&path), 0o600);
 
-    dir.write(CURRENT, "");
+    dir.write("pki/kubelet-client-current.pem", "");
     fs::set_permissions(store.current_path(), fs::Permissions::from_mode(0o604)).unwrap();
     let found = store.current(now());
     assert_eq!(found, Err(Problem::ReadableByOthers(0o604)));
 }
 
 #[test]
+fn a_directory_in_which_others_can_write_is_refused() {
+    let dir = Scratch::new();
+    let set = |mode| fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+    for mode in [0o700, 0o750, 0o755, 0o2755] {
+        set(mode);
+        let opened = CertificateStore::open(dir.path(), "worker-1");
+        assert!(opened.is_ok(), "{mode:o}: {opened:?}");
+    }
+    for mode in [0o720, 0o702, 0o775, 0o1777] {
+        set(mode);
+        let err = CertificateStore::open(dir.path(), "worker-1").unwrap_err();
+        let err = err.to_string();
+        for part in [&format!("{mode:04o}"), "chmod go-w"] {
+            assert!(err.contains(part), "{mode:o}: {err}");
+        }
+    }
+}
+
+#[test]
 fn what_is_no_pair_is_not_used() {
     let dir = Scratch::new();
-    let store = CertificateStore::open(dir.path(), "worker-1").unwrap();
+    let directory = dir.path().join("pki");
+    let store = CertificateStore::open(&directory, "worker-1").unwrap();
     assert_eq!(store.current(now()), Err(Problem::Missing));
     let key = store.pending_key().unwrap().pem();
     let certificate = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
@@ -83,14 +104,14 @@ fn what_is_no_pair_is_not_used() {
     ];
     for (text, expected) in rows {
         store.write("pair", text.as_bytes()).unwrap();
-        fs::rename(dir.path().join("pair"), store.current_path()).unwrap();
+        fs::rename(directory.join("pair"), store.current_path()).unwrap();
         assert_eq!(store.current(now()), Err(expected), "{text}");
     }
     let key = store.pending_key().unwrap();
     let stored = store.store(b"garbage", &key, now());
     assert!(matches!(stored, Err(StoreError::Unusable(_))), "{stored:?}");
     store.write("large", &vec![b'x'; 70 << 10]).unwrap();
-    fs::rename(dir.path().join("large"), store.current_path()).unwrap();
+    fs::rename(directory.join("large"), store.current_path()).unwrap();
     let found = store.current(now());
     assert!(matches!(found, Err(Problem::Unreadable(_))), "{found:?}");
 }

@@ -71,7 +71,7 @@ fn open(certificate: &CertificateConfig, node: &str) -> Result<CertificateStore,
     let directory = &certificate.directory;
     CertificateStore::open(directory, node).map_err(|err| {
         let (key, shown) = (&key::cert_dir, directory.display());
-        format!("{key}: cannot create {shown} ({err}); example: {key}: /var/lib/nodepulse/pki")
+        format!("{key}: {shown}: {err}; example: {key}: /var/lib/nodepulse/pki")
     })
 }
 

@@ -10,6 +10,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use rustix::fs::{FlockOperation, flock};
 
 use super::StateError;
+use crate::file::is_trusted_owner;
 
 /// The locked file. It is not the directory, because every user who can open a file can lock it.
 const LOCK: &str = "lock";
@@ -62,10 +63,6 @@ impl Claim {
 /// Whether `path`, if it exists, belongs to nodepulse's user or to root.
 pub(super) fn is_trusted(path: &Path) -> bool {
     fs::symlink_metadata(path).map_or(true, |found| is_trusted_owner(found.uid()))
-}
-
-fn is_trusted_owner(uid: u32) -> bool {
-    uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
 /// Removes the permissions of other users on `file`, which is at `path`: the `DirectoryOrCreate` of

@@ -1,5 +1,8 @@
 //! Files that others change.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+
 use nodepulse_tests::api_server::Effect;
 use nodepulse_tests::api_server::Fault;
 use nodepulse_tests::node::pass;
@@ -96,7 +99,9 @@ async fn errors_of_the_server_and_of_the_disk_only_delay_the_certificate() {
     }
     // A directory is in the way of the key.
     let pki = dir.path().join("pki");
-    fs::create_dir_all(pki.join(PENDING_KEY)).unwrap();
+    let mut builder = DirBuilder::new();
+    let builder = builder.recursive(true).mode(0o700);
+    builder.create(pki.join(PENDING_KEY)).unwrap();
     let node = start(&api, "worker-1", &pki);
     pass(Duration::from_mins(2)).await;
     assert_eq!(api.requests().len(), 0);

@@ -1,8 +1,11 @@
 //! The real program over TLS: the certificates that were issued are those that it shows.
 
-use nodepulse_tests::SOON;
+use std::os::unix::fs::chown;
+
+use nix::unistd::geteuid;
 use nodepulse_tests::api_server::Identity;
 use nodepulse_tests::process::{Process, finished, node_mode};
+use nodepulse_tests::{SOON, skip};
 use tempfile::{TempDir, tempdir};
 
 use super::*;
@@ -137,7 +140,7 @@ async fn a_setting_that_cannot_work_ends_the_start_with_one_line() {
                 "--cert-dir",
                 &in_file,
             ],
-            "certDir: cannot create",
+            "file/pki: it cannot be created",
         ),
         (
             &[
@@ -178,4 +181,26 @@ async fn other_credentials_in_the_kubeconfig_are_used_without_a_directory_for_ce
     assert_eq!(fs::read(&kubeconfig).unwrap(), before);
     agent.terminate();
     agent.ends(SOON).await;
+}
+
+#[tokio::test]
+async fn a_directory_of_another_user_is_refused() {
+    if !geteuid().is_root() {
+        return skip("needs root", "only root changes the owner of a file");
+    }
+    let dir = tempdir().unwrap();
+    let _api = token(&dir).await;
+    let pki = dir.path().join("pki");
+    fs::create_dir(&pki).unwrap();
+    chown(&pki, Some(65534), None).unwrap();
+    let output = finished(&arguments(&dir), "").await;
+    assert_eq!(output.code, Some(2), "{output:?}");
+    let [line] = output.stderr.as_slice() else {
+        panic!("{output:?}");
+    };
+    for part in [pki.to_str().unwrap(), "certDir", "65534", "chown"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert_eq!(names(&pki), [""; 0]);
+    assert!(!dir.path().join("kubeconfig").exists());
 }
