@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
-use rustls::crypto::ring::default_provider;
+use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -154,9 +154,12 @@ impl CertificateStore {
         let Some(first) = all.first().map(|first| first.to_vec()) else {
             return Err(Problem::Malformed("a certificate in PEM"));
         };
-        let key = PrivateKeyDer::from_pem_slice(text);
+        let key = PrivateKeyDer::from_pem_slice(text).map(Zeroizing::new);
         let key = key.map_err(|_| Problem::Malformed("a private key in PEM"))?;
-        CertifiedKey::from_der(all, key, &default_provider()).map_err(|err| match err {
+        // `CertifiedKey::from_der` takes a key, and does not overwrite it.
+        let signing = any_supported_type(&key);
+        let matching = signing.and_then(|key| CertifiedKey::new(all, key).keys_match());
+        matching.map_err(|err| match err {
             rustls::Error::InconsistentKeys(_) => Problem::OtherKey,
             _ => Problem::Malformed("a certificate with a key that can be used"),
         })?;

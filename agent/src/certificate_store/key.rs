@@ -40,7 +40,7 @@ impl PendingKey {
 
     /// `None` if it is not such a key.
     pub(super) fn from_pem(pem: &[u8]) -> Option<Self> {
-        let der = PrivatePkcs8KeyDer::from_pem_slice(pem).ok()?;
+        let der = Zeroizing::new(PrivatePkcs8KeyDer::from_pem_slice(pem).ok()?);
         Self::from_der(Zeroizing::new(der.secret_pkcs8_der().to_vec()))
     }
 
