@@ -87,6 +87,11 @@ impl CertificateStore {
         &self.node
     }
 
+    /// Where the files are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// The path of the current pair, for a kubeconfig.
     pub fn current_path(&self) -> PathBuf {
         self.directory.join(CURRENT)

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::future::Future;
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -164,7 +165,8 @@ impl Prepared {
             logind::start(config.system_bus())
         });
         let agent = Agent::new(config, Clock::kernel()).set_triggers();
-        confine(agent.config(), &kernel, client.as_ref()).map_err(|why| {
+        let certificates = certificate.as_ref().map(|setup| setup.store.directory());
+        confine(agent.config(), &kernel, client.as_ref(), certificates).map_err(|why| {
             refuse(&format!(
                 "sandbox: \"require\", but {why}; example: sandbox: auto"
             ))
@@ -253,7 +255,12 @@ fn reread_configuration(overrides: &Overrides) -> Result<Config, String> {
 }
 
 /// Enters the sandbox. `Err` only if the configuration requires a complete one.
-fn confine(config: &Config, kernel: &KernelSource, client: Option<&Client>) -> Result<(), String> {
+fn confine(
+    config: &Config,
+    kernel: &KernelSource,
+    client: Option<&Client>,
+    certificates: Option<&Path>,
+) -> Result<(), String> {
     if config.sandbox == Sandbox::Off {
         return Ok(());
     }
@@ -261,7 +268,8 @@ fn confine(config: &Config, kernel: &KernelSource, client: Option<&Client>) -> R
         Some(client) if client.runs_a_plugin() => Plugin::Runs,
         Some(_) | None => Plugin::None,
     };
-    let report = sandbox::enter(&Profile::new(config, plugin), || match kernel {
+    let profile = Profile::new(config, plugin, certificates);
+    let report = sandbox::enter(&profile, || match kernel {
         KernelSource::Attached(loaded) => loaded.kernel.losses().is_ok(),
         KernelSource::Simulated { .. } | KernelSource::None(_) => true,
     });

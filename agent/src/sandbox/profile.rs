@@ -60,10 +60,11 @@ impl Profile {
         }
     }
 
-    /// The profile for `config` and `plugin`.
+    /// The profile for `config` and `plugin`, with the directory of `certificates` if they are
+    /// requested.
     ///
     /// Paths that do not exist when the sandbox is entered are never writable.
-    pub fn new(config: &Config, plugin: Plugin) -> Self {
+    pub fn new(config: &Config, plugin: Plugin, certificates: Option<&Path>) -> Self {
         let root = &config.host_root;
         let of_pods = config.pods_cgroups.iter().flat_map(|pods| {
             let pods = pods.strip_prefix("/").unwrap_or(pods);
@@ -85,7 +86,7 @@ impl Profile {
         Self {
             plugin,
             directories,
-            certificates: config.certificate.as_ref().map(|one| one.directory.clone()),
+            certificates: certificates.map(Path::to_owned),
             files,
             sockets: sockets(config),
         }
@@ -166,13 +167,32 @@ mod tests {
             ("/", Plugin::Runs, &["/dev/null"], &[]),
         ];
         for (root, plugin, there, absent) in rows {
-            let profile = Profile::new(&config(root), plugin);
+            let profile = Profile::new(&config(root), plugin, None);
             let writable = |path: &&&str| profile.files.iter().any(|file| file == Path::new(path));
             assert_eq!(there.iter().find(|path| !writable(path)), None, "{root}");
             assert_eq!(absent.iter().find(writable), None, "{root}");
             let wide = profile.directories.contains(&"/tmp".into());
             assert_eq!(wide, plugin == Plugin::Runs);
             assert!(profile.directories.contains(&"/run/nodepulse".into()));
+        }
+    }
+
+    #[test]
+    fn the_directory_for_certificates_is_writable_only_if_they_are_requested() {
+        let flags = Overrides {
+            mode: Some("node".to_owned()),
+            kubeconfig: Some("/var/lib/nodepulse/kubeconfig".to_owned()),
+            bootstrap_kubeconfig: Some("/etc/nodepulse/bootstrap".to_owned()),
+            cert_dir: Some("/var/lib/nodepulse/pki".to_owned()),
+            ..Overrides::default()
+        };
+        let absent = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
+        let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
+        let directory = &config.certificate.as_ref().unwrap().directory;
+        // The kubeconfig may have other credentials.
+        for requested in [None, Some(directory.as_path())] {
+            let profile = Profile::new(&config, Plugin::None, requested);
+            assert_eq!(profile.certificates.as_deref(), requested);
         }
     }
 
@@ -212,7 +232,7 @@ mod tests {
             };
             let absent = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
             let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
-            Profile::new(&config, Plugin::None)
+            Profile::new(&config, Plugin::None, None)
         };
         let node = with("node", "auto");
         assert_eq!(node.unix_sockets(), UnixSockets::Streams);
