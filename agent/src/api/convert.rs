@@ -219,11 +219,12 @@ fn apply_status(stored: &mut Map<String, Value>, status: &NodeStatus) {
 /// has signed sizes.
 fn image(image: &NodeImage) -> Value {
     let names = (!image.names.is_empty()).then_some(&image.names);
-    let mut entry = json!({ "names": names });
-    if image.size > 0 {
-        entry["sizeBytes"] = i64::try_from(image.size).unwrap_or(i64::MAX).into();
+    let size = i64::try_from(image.size).unwrap_or(i64::MAX);
+    if size == 0 {
+        json!({ "names": names })
+    } else {
+        json!({ "names": names, "sizeBytes": size })
     }
-    entry
 }
 
 /// One entry of `runtimeHandlers`.
