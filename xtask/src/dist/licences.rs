@@ -260,8 +260,8 @@ mod tests {
     #[test]
     fn a_crate_that_only_the_program_mentions_is_missing() {
         let program = b"\0/root/.cargo/registry/src/index-1/tokio-1.0.0/src/lib.rs\0\
-                        /c/registry/src/index-1/ring-0.17.0/a.rs/registry/src/x\0\
-                        /c/registry/src/index-1/tokio-1.0.0\0src";
+                        /c/registry/src/index-1/tokio-1.0.0\0src/a.rs\0\
+                        /c/registry/src/index-1/ring-0.17.0/a.rs/registry/src/x";
         let tokio = Linked {
             name: "tokio".to_owned(),
             version: "1.0.0".to_owned(),
