@@ -176,7 +176,9 @@ fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
         &boots,
         &archive,
     )?;
-    let journal = repo.target_dir.join("packages/journal.txt");
+    let journal = repo.target_dir.join("packages");
+    std::fs::create_dir_all(&journal).with_context(|| journal.display().to_string())?;
+    let journal = journal.join("journal.txt");
     for text in reports.iter().filter_map(KernelReport::journal) {
         std::fs::write(&journal, text).with_context(|| journal.display().to_string())?;
         eprintln!("vm: journal of the packages: {}", journal.display());

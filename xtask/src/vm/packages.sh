@@ -146,7 +146,7 @@ of_runtime() { ctr --namespace k8s.io "$@"; }
 has_image() { nodepulse status | grep -q "sizeBytes: $1\$"; }
 # The size is that of the manifest and of everything that it lists.
 images() {
-    nodepulse status | grep -q 'containerRuntimeVersion: containerd://1' || { nodepulse status; return 1; }
+    nodepulse status | grep -q 'containerRuntimeVersion: "*containerd://1' || { nodepulse status; return 1; }
     of_runtime images import /packages/image.tar >/dev/null || return 1
     digest=$(of_runtime images ls | awk 'NR == 2 { print $3 }')
     manifest=$(of_runtime content get "$digest")
@@ -163,17 +163,19 @@ runtime() {
     equal "$before" "$(pid)" && echo "Ready was False after $false, and True $true after its start"
 }
 
+set_cursor() { cursor=$(journalctl --lines 0 --show-cursor | sed -n 's/^-- cursor: //p'); }
 # Without an address nothing reaches the API server.
 since() { journalctl --unit "$unit" --output cat --after-cursor "$cursor"; }
-fails_to_renew() { since | grep -q 'lease not renewed'; }
-renews_again() { since | grep -q 'lease renewed again'; }
+fails_to_renew() { since | grep -q 'lease.*will retry'; }
+# It is renewed every 10 s.
+renews() { of_node packages | grep -q 'renewed [0-9]s ago'; }
 network() {
     before=$(pid)
-    cursor=$(journalctl --lines 0 --show-cursor | sed -n 's/^-- cursor: //p')
+    set_cursor
     ip link set lo down && until_ok fails_to_renew
     failed=$?
     ip link set lo up
-    [ "$failed" = 0 ] && until_ok renews_again && until_ok is_ready && equal "$before" "$(pid)"
+    [ "$failed" = 0 ] && until_ok is_ready && until_ok renews && equal "$before" "$(pid)"
 }
 
 lock() {
@@ -188,10 +190,12 @@ logind() {
 }
 
 # The agent connects to the new bus.
+connects() { since | grep -q 'connected to logind'; }
 dbus() {
     before=$(pid)
-    systemctl restart dbus && until_ok is_not_delayed_by nodepulse && until_ok is_delayed_by nodepulse &&
-        equal "$before" "$(pid)" && echo "connected again"
+    set_cursor
+    systemctl restart dbus && until_ok connects && is_delayed_by nodepulse && equal "$before" "$(pid)" &&
+        locks | grep '^nodepulse '
 }
 
 # The checks delay the shutdown themselves, until they have seen what the agent does.
