@@ -161,6 +161,7 @@ pub struct Prepared {
     load: Load,
     condition: Option<&'static str>,
     settings: String,
+    slow: Option<&'static str>,
     nodefs: Option<PathBuf>,
     ends_within: Option<Duration>,
 }
@@ -172,6 +173,7 @@ impl Prepared {
             load: Box::new(load),
             condition: None,
             settings: String::new(),
+            slow: None,
             nodefs: None,
             ends_within: None,
         }
@@ -188,6 +190,13 @@ impl Prepared {
     #[must_use]
     pub fn settings(mut self, lines: &str) -> Self {
         self.settings = lines.to_owned();
+        self
+    }
+
+    /// With this `slow` for every disk: a fast disk can take everything within the default.
+    #[must_use]
+    pub fn slow(mut self, limit: &'static str) -> Self {
+        self.slow = Some(limit);
         self
     }
 

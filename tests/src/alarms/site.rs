@@ -144,6 +144,10 @@ pub(super) fn configuration(site: &Site, prepared: &Prepared) -> io::Result<Path
     let nodefs = prepared.nodefs.as_deref().unwrap_or(site.directory());
     let condition = prepared.condition.map(|type_| format!(", {type_}: true"));
     let condition = condition.unwrap_or_default();
+    let slow = prepared
+        .slow
+        .map(|limit| format!(", solidState: {{slow: {limit}}}, rotational: {{slow: {limit}}}"));
+    let slow = slow.unwrap_or_default();
     let further = &prepared.settings;
     let text = format!(
         "apiVersion: nodepulse.dev/v1alpha1\n\
@@ -152,7 +156,7 @@ pub(super) fn configuration(site: &Site, prepared: &Prepared) -> io::Result<Path
          cgroupDriver: cgroupfs\n\
          rootDirectory: {}\n\
          conditions: {{FrequentOOMKills: true{condition}}}\n\
-         diskIO: {{slowFor: {}s}}\n\
+         diskIO: {{slowFor: {}s{slow}}}\n\
          serve: {{address: \"127.0.0.1:0\"}}\n\
          {further}",
         site.cgroup_root(),

@@ -165,9 +165,9 @@ fn saturated(pace: Pace) -> Workload {
     workload("saturated-disk", Form::Short, expected, |site| {
         DirectFile::filled(Path::new(&site.path("data")), 512)?;
         DirectFile::filled(Path::new(&site.path("table")), 64)?;
-        Ok(Prepared::new(|control| {
+        let load = Prepared::new(|control| {
             let site = control.site();
-            let writers = ["saturate", &site.path("data"), "64", "60"];
+            let writers = ["saturate", &site.path("data"), "128", "60"];
             let writers = site.load("writer", &writers)?;
             let database = ["database", &site.path("table"), "60"];
             let database = site.load("database", &database)?;
@@ -175,7 +175,8 @@ fn saturated(pace: Pace) -> Workload {
             control.until_noticed();
             drop((writers, database));
             Ok(String::new())
-        }))
+        });
+        Ok(load.slow("5ms"))
     })
 }
 

@@ -58,7 +58,7 @@ fn saturated(site: &Site, mounted: &str) -> io::Result<Prepared> {
     let settings = format!("hostRoot: {}\n", node.root.display());
     let load = Prepared::new(move |control| {
         let site = control.site();
-        let writers = site.load("writer", &["saturate", &data, "64", "60"])?;
+        let writers = site.load("writer", &["saturate", &data, "128", "60"])?;
         let database = site.load(POD_WITH_VOLUME, &["database", &table, "60"])?;
         control.begins();
         control.until_noticed();
@@ -66,7 +66,7 @@ fn saturated(site: &Site, mounted: &str) -> io::Result<Prepared> {
         drop(mount);
         Ok(String::new())
     });
-    Ok(load.settings(&settings).nodefs(KUBELET))
+    Ok(load.settings(&settings).slow("5ms").nodefs(KUBELET))
 }
 
 /// The root directory of a node that boots from memory.
