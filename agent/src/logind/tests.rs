@@ -61,6 +61,23 @@ async fn state_requested(bus: &mut UnixStream) {
     requested(bus, &parts).await;
 }
 
+/// The agent's connection after a shutdown was announced and cancelled: it requests its second lock.
+async fn lock_requested_again(
+    listener: &UnixListener,
+    messages: &mut mpsc::Receiver<PowerMessage>,
+) -> UnixStream {
+    let (mut bus, first) = subscribed(listener).await;
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::ShuttingDown(_))
+    ));
+    assert!(is_free(&first));
+    bus.write_all(&prepare(NAME, false)).await.unwrap();
+    lock_requested(&mut bus).await;
+    bus
+}
+
 async fn requested(bus: &mut UnixStream, parts: &[&str]) {
     let mut buf = [0; 4096];
     let len = bus.read(&mut buf).await.unwrap();
@@ -154,15 +171,7 @@ async fn a_descriptor_of_another_program_is_not_used_as_the_lock() {
     let (path, listener) = bus("stranger");
     let (send, mut messages) = mpsc::channel(4);
     tokio::spawn(follow(connect(&path), path.clone(), send));
-    let (mut bus, first) = subscribed(&listener).await;
-    bus.write_all(&prepare(NAME, true)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::ShuttingDown(_))
-    ));
-    assert!(is_free(&first));
-    bus.write_all(&prepare(NAME, false)).await.unwrap();
-    lock_requested(&mut bus).await;
+    let mut bus = lock_requested_again(&listener, &mut messages).await;
     let other = with_descriptor(&bus, &signal_with_descriptor(":1.99")).await;
     let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 6)).await;
     assert!(matches!(
@@ -186,15 +195,7 @@ async fn no_message_of_another_program_ends_the_connection() {
     let (path, listener) = bus("hostile");
     let (send, mut messages) = mpsc::channel(4);
     tokio::spawn(follow(connect(&path), path.clone(), send));
-    let (mut bus, first) = subscribed(&listener).await;
-    bus.write_all(&prepare(NAME, true)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::ShuttingDown(_))
-    ));
-    assert!(is_free(&first));
-    bus.write_all(&prepare(NAME, false)).await.unwrap();
-    lock_requested(&mut bus).await;
+    let mut bus = lock_requested_again(&listener, &mut messages).await;
     let mut others = Vec::new();
     // If it is not skipped as a whole, it contains messages of logind.
     let long = prepare(NAME, true).repeat(1000);

@@ -132,13 +132,9 @@ mod tests {
     use crate::config::Overrides;
     use crate::host::scratch::Scratch;
 
-    fn config(host_root: &str) -> Config {
-        let flags = Overrides {
-            host_root: Some(host_root.to_owned()),
-            ..Overrides::default()
-        };
+    fn config(flags: &Overrides) -> Config {
         let absent = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
-        Config::load(&flags, &|_| None, &absent, "worker-1").unwrap()
+        Config::load(flags, &|_| None, &absent, "worker-1").unwrap()
     }
 
     #[test]
@@ -167,7 +163,11 @@ mod tests {
             ("/", Plugin::Runs, &["/dev/null"], &[]),
         ];
         for (root, plugin, there, absent) in rows {
-            let profile = Profile::new(&config(root), plugin, None);
+            let flags = Overrides {
+                host_root: Some(root.to_owned()),
+                ..Overrides::default()
+            };
+            let profile = Profile::new(&config(&flags), plugin, None);
             let writable = |path: &&&str| profile.files.iter().any(|file| file == Path::new(path));
             assert_eq!(there.iter().find(|path| !writable(path)), None, "{root}");
             assert_eq!(absent.iter().find(writable), None, "{root}");
@@ -186,8 +186,7 @@ mod tests {
             cert_dir: Some("/var/lib/nodepulse/pki".to_owned()),
             ..Overrides::default()
         };
-        let absent = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
-        let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
+        let config = config(&flags);
         let directory = &config.certificate.as_ref().unwrap().directory;
         // The kubeconfig may have other credentials.
         for requested in [None, Some(directory.as_path())] {
@@ -230,9 +229,7 @@ mod tests {
                 host_root: Some(dir.path().display().to_string()),
                 ..Overrides::default()
             };
-            let absent = |_: &Path| Err(std::io::ErrorKind::NotFound.into());
-            let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
-            Profile::new(&config, Plugin::None, None)
+            Profile::new(&config(&flags), Plugin::None, None)
         };
         let node = with("node", "auto");
         assert_eq!(node.unix_sockets(), UnixSockets::Streams);
