@@ -162,6 +162,10 @@ enum Schedule {
     Periodic { next: BootNanos },
 }
 
+/// At least this long between two checks of the I/O statistics, which are made with a sample of storage:
+/// every sixth one.
+const STATISTICS_INTERVAL: Duration = Duration::from_secs(55);
+
 /// Tasks have waited for this long when the trigger on I/O stalls fires.
 const WAITED: Duration = Duration::from_millis(300);
 
@@ -191,6 +195,7 @@ pub struct DiskWatch {
     sampling: Sampling,
     /// The check whether I/O statistics were switched, which nothing announces.
     statistics: Sampling,
+    next_statistics: BootNanos,
     /// Who waits for I/O.
     io_wait: IoWaitReads,
     /// Of the last slow window.
@@ -230,6 +235,7 @@ impl DiskWatch {
             },
             sampling: Sampling::Idle,
             statistics: Sampling::Idle,
+            next_statistics: now,
             io_wait: IoWaitReads::default(),
             slow_stamp: None,
             filesystems: Filesystems::default(),
@@ -276,7 +282,7 @@ impl DiskWatch {
             }
             DiskInput::StorageSampled { read_only } => {
                 let mut effects = self.filesystems_read(read_only);
-                effects.extend(self.check_statistics());
+                effects.extend(self.check_statistics(now));
                 effects.extend(self.read_latency(now));
                 effects
             }
@@ -415,8 +421,8 @@ impl DiskWatch {
         Some(query(DiskQuery::Counters(disks)))
     }
 
-    fn check_statistics(&mut self) -> Vec<Effect> {
-        if self.statistics == Sampling::InProgress {
+    fn check_statistics(&mut self, now: BootNanos) -> Vec<Effect> {
+        if self.statistics == Sampling::InProgress || now < self.next_statistics {
             return Vec::new();
         }
         let on = self.board.watched();
@@ -427,6 +433,7 @@ impl DiskWatch {
             return Vec::new();
         }
         self.statistics = Sampling::InProgress;
+        self.next_statistics = now.plus(STATISTICS_INTERVAL);
         vec![query(DiskQuery::Switched(known))]
     }
 

@@ -180,7 +180,7 @@ fn log_disk(decision: DiskDecision) {
         DiskDecision::StatisticsOff { name } => warn!(
             disk = %quote(&name),
             "I/O statistics are off, so the latency of this disk is unknown; write 1 to \
-             /sys/block/<disk>/queue/iostats, which takes effect within ten seconds"
+             /sys/block/<disk>/queue/iostats, which takes effect within a minute"
         ),
         DiskDecision::Unwatched {
             device,

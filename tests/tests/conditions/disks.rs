@@ -9,6 +9,9 @@ use serde_json::Value;
 
 use super::*;
 
+/// Between two checks whether the I/O statistics of a disk were switched.
+const STATISTICS_INTERVAL: Duration = Duration::from_mins(1);
+
 /// Who waits for I/O is read for a second.
 const WAITS_READ: Duration = Duration::from_secs(1);
 
@@ -250,7 +253,7 @@ async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
     };
     statistics("sda", "0\n");
     let (condition, _) = view
-        .becomes("DiskIOPressure", "False", SAMPLE_INTERVAL + REGULAR)
+        .becomes("DiskIOPressure", "False", STATISTICS_INTERVAL + REGULAR)
         .await;
     assert_eq!(condition["reason"], "DisksResponsive");
     assert_eq!(explained().await["unwatched"], serde_json::json!(["sda"]));
@@ -265,7 +268,7 @@ async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
 
     statistics("sdb", "0\n");
     let (condition, _) = view
-        .becomes("DiskIOPressure", "Unknown", SAMPLE_INTERVAL + REGULAR)
+        .becomes("DiskIOPressure", "Unknown", STATISTICS_INTERVAL + REGULAR)
         .await;
     assert_eq!(condition["reason"], "SourceUnavailable");
     assert_eq!(
@@ -274,6 +277,6 @@ async fn a_disk_that_is_no_longer_monitored_sets_no_condition() {
          (/sys/block/sda/queue/iostats, /sys/block/sdb/queue/iostats)"
     );
     statistics("sdb", "1\n");
-    view.becomes("DiskIOPressure", "False", SAMPLE_INTERVAL + REGULAR)
+    view.becomes("DiskIOPressure", "False", STATISTICS_INTERVAL + REGULAR)
         .await;
 }

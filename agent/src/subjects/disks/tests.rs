@@ -285,20 +285,24 @@ fn if_a_disk_is_no_longer_watched_only_the_problems_of_others_count() {
 }
 
 #[test]
-fn statistics_are_checked_with_storage_and_a_switch_lists_the_disks() {
+fn statistics_are_checked_with_every_sixth_sample_of_storage_and_a_switch_lists_the_disks() {
     let both = Some(vec![disk("sda", 0), without_statistics("sdb", 16)]);
     let mut run = Run::without_probe(both);
     let known = vec![("sda".to_owned(), true), ("sdb".to_owned(), false)];
     let asked = [DiskQuery::Switched(known)];
     assert_eq!(run.storage_sampled(1), asked);
-    assert_eq!(run.storage_sampled(11), [], "one at a time");
+    assert_eq!(run.storage_sampled(61), [], "one at a time");
     let switched = false;
-    let effects = run.on(11, DiskInput::StatisticsChecked { switched });
+    let effects = run.on(62, DiskInput::StatisticsChecked { switched });
     assert_eq!(queries(&effects), []);
-    assert_eq!(run.storage_sampled(12), asked, "with the next sample");
+    assert_eq!(run.storage_sampled(71), asked, "with the next sample");
     let switched = true;
-    let effects = run.on(12, DiskInput::StatisticsChecked { switched });
+    let effects = run.on(71, DiskInput::StatisticsChecked { switched });
     assert_eq!(queries(&effects), [DiskQuery::List]);
+    for seconds in [81, 91, 101, 111, 121] {
+        assert_eq!(run.storage_sampled(seconds), [], "{seconds} s");
+    }
+    assert_eq!(run.storage_sampled(131), asked, "a minute later");
 
     let mut none = Run::without_probe(Some(Vec::new()));
     assert_eq!(none.storage_sampled(1), [], "no disks");
