@@ -222,14 +222,14 @@ impl Facts<'_> {
             reader.text(" (provoke)");
         }
         let more = all - NAMED;
-        reader.text(&format!(
-            ", and {more} more. More memory was requested by process "
-        ));
-        let trigger = reader.number();
-        reader.text(" (provoke).");
-        let others = named.iter().filter(|pid| !self.group.contains(pid));
+        reader.text(&format!(", and {more} more. "));
+        let trigger = self.requester(reader);
+        // The one that requests more is started last.
+        let mut last = named.iter().filter(|pid| !self.group.contains(pid));
+        let at_node_limit = self.combination.limit == LimitOf::Node;
+        let first = *last.next().unwrap_or(&trigger);
         assert!(
-            others.copied().all(|pid| pid == trigger),
+            (first == trigger || at_node_limit) && last.all(|pid| *pid == first),
             "{}",
             reader.whole
         );
@@ -260,15 +260,25 @@ impl Facts<'_> {
         reader.size(0..=MIB);
         reader.text(" of shared memory. ");
         if self.combination.limit == LimitOf::Node && reader.rest.starts_with("More ") {
-            // Any process may be the first to need memory when there is none.
-            reader.text("More memory was requested by process ");
-            reader.number();
+            self.requester(reader);
+        } else {
+            reader.text("It requested more memory itself.");
+        }
+    }
+
+    /// The pid of the process that requested memory when there was none: if the node has no more, any
+    /// process may be the first.
+    fn requester(&self, reader: &mut Reader<'_>) -> u32 {
+        reader.text("More memory was requested by process ");
+        let pid = reader.number();
+        if self.combination.limit == LimitOf::Node {
             reader.text(" (");
             let end = reader.rest.find(").").expect("a name");
             reader.rest = &reader.rest[end + 2..];
         } else {
-            reader.text("It requested more memory itself.");
+            reader.text(" (provoke).");
         }
+        pid
     }
 }
 
