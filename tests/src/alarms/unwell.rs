@@ -42,10 +42,12 @@ fn pids_leak() -> Workload {
         let threshold = most_tasks()?.saturating_sub(tasks()? + SPARE_TASKS);
         let settings = format!("evictionHard: {{pid.available: \"{threshold}\"}}\n");
         let load = Prepared::new(|control| {
+            // Where a processor is emulated, 200 forks can take five seconds.
+            let below = control.site().provoke.crowd(SPARE_TASKS * 3 / 4)?;
             control.begins();
-            let leak = control.site().provoke.crowd(2 * SPARE_TASKS)?;
+            let above = control.site().provoke.crowd(SPARE_TASKS)?;
             control.until_noticed();
-            drop(leak);
+            drop((below, above));
             Ok(String::new())
         });
         Ok(load.settings(&settings))
