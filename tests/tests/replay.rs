@@ -21,7 +21,7 @@ const INPUTS: [(&str, usize); 44] = [
     ("Disk.Reported", 20),
     ("Disk.Sampled", 500),
     ("Disk.Started", 1),
-    ("Disk.StatisticsChecked", 1000),
+    ("Disk.StatisticsChecked", 300),
     ("Disk.Tick", 5000),
     ("Disk.Watched", 10),
     ("Incident.Containers", 12),
