@@ -16,8 +16,8 @@ use crate::escape::escape;
 
 /// Maximum size of a message: the kubelet's.
 const MESSAGE_LIMIT: usize = 16 << 20;
-/// What the runtime may send before it is read: a list of 900 images without waiting for the agent, which
-/// would wake up for each part.
+/// What the runtime may send before it is read: about 1,000 images of 242 bytes each, for which it need not
+/// wait until the agent has read a part.
 const WINDOW: u32 = 256 << 10;
 /// Maximum size of headers and trailers, which contain error messages.
 const HEADERS_LIMIT: u32 = 16 << 10;
