@@ -1,12 +1,13 @@
 //! EDGE: receives shutdown announcements from logind, and delays the shutdown for a moment.
 //!
 //! A connection to the system bus with one subscription, which is silent until then. If there is no
-//! bus or no logind, one line is logged, and no attempt follows. If the connection ends later, the
-//! agent can reconnect only if the sandbox permits new UNIX sockets, as for a container runtime.
+//! bus or no logind, one line is logged, and no attempt follows. If they do not respond in time, or if the
+//! connection ends later, the agent can reconnect only if the sandbox permits new UNIX sockets, as for a
+//! container runtime.
 
 #![forbid(unsafe_code)]
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -58,7 +59,7 @@ pub fn start(bus: PathBuf) -> mpsc::Receiver<PowerMessage> {
     messages
 }
 
-/// Does not wait: a bus with a full backlog counts as absent.
+/// Does not wait, also if the backlog of the bus is full.
 fn connect(bus: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -90,16 +91,19 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sen
             Err(err) => Err(err),
         };
         let Err(err) = ended else { return };
-        if !was_connected {
+        let is_late = matches!(err.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock);
+        if !was_connected && !is_late {
             log_absent(&bus, &err);
             return;
         }
-        if err.kind() == io::ErrorKind::PermissionDenied {
+        if err.kind() == ErrorKind::PermissionDenied {
             log_confined(&err);
             return;
         }
         if is_connected {
             log_lost(&err);
+        } else if !was_connected && pause == FIRST_PAUSE {
+            log_late(&err);
         } else {
             debug!(
                 err = &err as &dyn std::error::Error,
@@ -114,6 +118,14 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sen
 fn log_absent(bus: &Path, err: &io::Error) {
     let err = err as &dyn std::error::Error;
     info!(bus = %bus.display(), err, "cannot connect to logind; shutdowns will not be reported");
+}
+
+fn log_late(err: &io::Error) {
+    let err = err as &dyn std::error::Error;
+    warn!(
+        err,
+        "logind does not respond, will retry; until then, shutdowns will not be reported"
+    );
 }
 
 fn log_confined(err: &io::Error) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
+use tracing::warn;
 
 use super::Lock;
 use super::wire::{MAX_BYTES, Message, MessageKind, MethodCall, parse, size};
@@ -42,12 +43,29 @@ struct ReceivedMessage {
 impl ReceivedMessage {
     /// The answer to `call`, unless it is an error.
     fn accepted(self, call: &MethodCall<'_>) -> io::Result<Self> {
+        match self.error() {
+            Some(text) => Err(io::Error::other(format!("{}: {text}", call.member))),
+            None => Ok(self),
+        }
+    }
+
+    /// The text of an error.
+    fn error(&self) -> Option<String> {
         if self.message.kind != MessageKind::Error {
-            return Ok(self);
+            return None;
         }
         let text = self.message.text().unwrap_or_default();
-        let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();
-        Err(io::Error::other(format!("{}: {text}", call.member)))
+        Some(text.chars().filter(|c| !c.is_control()).take(200).collect())
+    }
+
+    /// If it is the refusal of a lock.
+    fn log_refusal(&self) {
+        if let Some(err) = self.error() {
+            warn!(
+                err,
+                "logind refuses to delay a shutdown; the next one will be reported without a delay"
+            );
+        }
     }
 }
 
@@ -142,7 +160,8 @@ impl Session {
         }
     }
 
-    /// Takes a delay lock, which logind waits for; `None` if a shutdown is in progress. Requests
+    /// Takes a delay lock, which logind waits for; `None` if logind refuses it, as while a shutdown is in
+    /// progress. Requests
     /// whether one is: the answer is an event, unless logind refuses it.
     pub(super) async fn inhibit(&mut self) -> io::Result<Option<Lock>> {
         let inhibit = MethodCall {
@@ -166,8 +185,11 @@ impl Session {
         };
         let calls = async {
             let mut answer = self.answer(&inhibit).await?;
-            if answer.message.error != IN_PROGRESS {
+            // The bus answers if there is no logind.
+            if answer.message.sender == DBUS {
                 answer = answer.accepted(&inhibit)?;
+            } else if answer.message.error != IN_PROGRESS {
+                answer.log_refusal();
             }
             self.manager = answer.message.sender;
             self.state_call = Some(self.send(&state).await?);

@@ -366,6 +366,47 @@ async fn after_a_loss_the_pause_grows_until_a_lock_is_granted() {
     std::fs::remove_file(&path).unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_logind_that_is_not_ready_at_first_is_retried() {
+    tick();
+    let (path, listener) = bus("late");
+    let (send, mut messages) = mpsc::channel(1);
+    tokio::spawn(follow(connect(&path), path.clone(), send));
+    for _ in 0..2 {
+        let mut bus = authenticated(&listener).await;
+        lock_requested(&mut bus).await;
+        assert_eq!(bus.read(&mut [0]).await.unwrap(), 0, "not answered in time");
+    }
+    let (mut bus, _lock) = subscribed(&listener).await;
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::ShuttingDown(Some(_)))
+    ));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[tokio::test]
+async fn shutdowns_are_reported_although_logind_refuses_a_lock() {
+    let (path, listener) = bus("refusing");
+    let (send, mut messages) = mpsc::channel(4);
+    tokio::spawn(follow(connect(&path), path.clone(), send));
+    let mut bus = lock_requested_again(&listener, &mut messages).await;
+    let refused = refusal(NAME, 6, "org.freedesktop.DBus.Error.LimitsExceeded");
+    bus.write_all(&refused).await.unwrap();
+    state_requested(&mut bus).await;
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::Cancelled)
+    ));
+    bus.write_all(&prepare(NAME, true)).await.unwrap();
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::ShuttingDown(None))
+    ));
+    std::fs::remove_file(&path).unwrap();
+}
+
 #[tokio::test]
 async fn a_bus_that_sends_endless_descriptors_or_an_endless_line_is_disconnected() {
     // Including what the socket buffers before the agent reads it.
