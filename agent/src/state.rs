@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::clock::BootNanos;
@@ -75,13 +76,11 @@ impl State {
     /// Reads the file of `directory`. `None`: there is none, as after every boot. After an error,
     /// the file stays as it is until the next [`State::save`].
     pub fn load(directory: &Path) -> Result<Option<Self>, StateError> {
-        if !claim::is_trusted(&directory.join(NAME)) {
-            return Err(StateError::Foreign);
-        }
-        let mut bytes = Vec::new();
+        let (path, mut bytes) = (directory.join(NAME), Vec::new());
         // Nothing else may redirect the read.
-        match file::read_into(&directory.join(NAME), MAX_BYTES, Links::Refused, &mut bytes) {
-            Ok(()) => {}
+        match file::read_with_metadata(&path, MAX_BYTES, Links::Refused, &mut bytes) {
+            Ok(found) if file::is_trusted_owner(found.uid()) => {}
+            Ok(_) => return Err(StateError::Foreign),
             Err(FileError::Io(err)) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(FileError::Io(err)) => return Err(err.into()),
             Err(FileError::NotRegular(_) | FileError::TooLarge(_) | FileError::NotText) => {

@@ -1,6 +1,6 @@
 //! The state directory: other users cannot access it, and one process at a time uses it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -60,11 +60,6 @@ impl Claim {
     }
 }
 
-/// Whether `path`, if it exists, belongs to nodepulse's user or to root.
-pub(super) fn is_trusted(path: &Path) -> bool {
-    fs::symlink_metadata(path).map_or(true, |found| is_trusted_owner(found.uid()))
-}
-
 /// Removes the permissions of other users on `file`, which is at `path`: the `DirectoryOrCreate` of
 /// a kubelet creates directories that every user can open.
 fn close_to_others(file: &File, path: &Path) -> Result<(), StateError> {
@@ -84,6 +79,7 @@ fn close_to_others(file: &File, path: &Path) -> Result<(), StateError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
