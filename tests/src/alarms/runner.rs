@@ -81,6 +81,13 @@ impl Runner {
     async fn observe(&self, workload: &Workload, prepared: Prepared, site: Arc<Site>) -> Outcome {
         let (api, kubeconfig) = site::cluster(site.directory()).await;
         let (agent, address) = self.agent(&api, &site, &prepared, kubeconfig).await;
+        if let Some(alarm) = observed::alarms(&api).first() {
+            let why = format!(
+                "{} is True before the load: this node is not healthy",
+                alarm.condition
+            );
+            return Outcome::without_run(workload, Verdict::Failed(why));
+        }
         let pressure = IoPressure::start();
         let ends_within = prepared.ends_within;
         let run = RunningLoad::start(prepared, Arc::clone(&site));
