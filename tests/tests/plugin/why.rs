@@ -56,6 +56,39 @@ async fn the_story_is_in_the_order_of_time_and_ends_with_what_to_do() {
 }
 
 #[tokio::test]
+async fn consecutive_kills_for_the_same_reason_are_one_entry() {
+    let cluster = Cluster::reported().await;
+    let events = cluster.api.list(SHOP_EVENTS);
+    let event = events.last().unwrap();
+    let copy = |name: &str, count: u64, [since, last]: [u64; 2], consequence: &str| {
+        let mut event = event.clone();
+        event["metadata"]["name"] = json!(name);
+        event["count"] = json!(count);
+        event["message"] = json!(format!("message of {name}"));
+        event["firstTimestamp"] = json!(ago(since));
+        event["lastTimestamp"] = json!(ago(last));
+        let annotation = &mut event["metadata"]["annotations"]["nodepulse.dev/oom-kill"];
+        let mut kill: Value = serde_json::from_str(annotation.as_str().unwrap()).unwrap();
+        kill["consequence"] = json!(consequence);
+        *annotation = json!(kill.to_string());
+        cluster.api.put_object(event);
+    };
+    copy("first", 1, [9, 9], "main_process");
+    copy("second", 3, [2 * 86400 + 9000, 8], "child_process");
+    copy("third", 2, [60, 7], "child_process");
+    let text = cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
+    in_order(
+        &text,
+        &[
+            "OOMKilled: message of first",
+            "OOMKilled, 5 times since 2d2h: message of third",
+            "What to do",
+        ],
+    );
+    assert!(!text.contains("message of second"), "{text}");
+}
+
+#[tokio::test]
 async fn a_kill_without_an_event_and_another_exit_are_distinguished() {
     let cluster = Cluster::reported().await;
     for event in cluster.api.list(SHOP_EVENTS) {

@@ -30,8 +30,8 @@ impl Timeline {
         if let Some(pod) = &story.pod {
             all.pod(pod, created);
         }
-        for event in &story.events {
-            all.event(event);
+        for events in story.events.chunk_by(is_repeated) {
+            all.events(events);
         }
         if let Some(Ok(node)) = &story.node {
             all.node(node);
@@ -113,15 +113,18 @@ impl Timeline {
         }
     }
 
-    fn event(&mut self, event: &Event) {
+    /// One Event, or consecutive ones about the same: the newest has the message.
+    fn events(&mut self, events: &[Event]) {
+        let Some(event) = events.last() else { return };
         let reason = safe(event.reason.as_deref().unwrap_or("-"));
         let message = safe(event.message.as_deref().unwrap_or_default());
-        let times = match event.count {
-            Some(count) if count > 1 => {
-                let first = age::parse(event.first_timestamp.as_deref());
-                format!(", {count} times since {}", age::age(first, age::now()))
-            }
-            _ => String::new(),
+        let count: u64 = events.iter().map(|event| event.count.unwrap_or(1)).sum();
+        let times = if count > 1 {
+            let first = events.iter().map(|event| event.first_timestamp.as_deref());
+            let first = first.filter_map(age::parse).min();
+            format!(", {count} times since {}", age::age(first, age::now()))
+        } else {
+            String::new()
         };
         let paint = match KillEvent::of(event) {
             Some(_) => Paint::Red,
@@ -142,6 +145,20 @@ impl Timeline {
             });
         }
     }
+}
+
+/// Whether both are about kills of one container at one limit, with the same consequence.
+fn is_repeated(first: &Event, second: &Event) -> bool {
+    let both = [first, second].map(|event| {
+        let kill = KillEvent::of(event)?.kill;
+        Some((
+            event.reason.as_deref(),
+            kill.container,
+            kill.consequence,
+            kill.limit,
+        ))
+    });
+    both[0].is_some() && both[0] == both[1]
 }
 
 /// `OOMKilled, exit code 137`.
