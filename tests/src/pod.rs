@@ -97,7 +97,9 @@ impl Pod {
                 "namespace": self.namespace, "name": self.name, "uid": self.uid,
                 "annotations": self.annotations,
             },
-            "spec": { "nodeName": self.node, "containers": specified },
+            "spec": {
+                "nodeName": self.node, "restartPolicy": "Always", "containers": specified,
+            },
             "status": { "phase": "Running", "containerStatuses": running },
         }));
     }

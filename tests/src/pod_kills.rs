@@ -34,8 +34,7 @@ use crate::view::View;
 
 mod events;
 
-use events::is_detailed;
-pub use events::{details_after, kills_in};
+pub use events::{IN_USE, details_after, is_detailed, kills_in};
 
 const MIB: u64 = 1 << 20;
 /// Enough for the program itself, and soon full.

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use nodepulse_tests::SOON;
-use nodepulse_tests::pod_kills::{Cluster, details_after, stop};
+use nodepulse_tests::pod_kills::{Cluster, details_after, is_detailed, stop};
 use nodepulse_tests::process::program;
 use nodepulse_tests::provoke::Provoke;
 
@@ -26,9 +26,7 @@ async fn of_ten_thousand_processes_the_event_names_three_and_how_many_were_compa
     let detailed = cluster.api.wait_for(SOON, "details of the kill", |api| {
         let event = pod.events(api).pop()?;
         let message = event["message"].as_str()?.to_owned();
-        message
-            .contains("In use after the kill: ")
-            .then_some(message)
+        is_detailed(&message).then_some(message)
     });
     let message = detailed.await;
     let took: Vec<Duration> = details_after(&cluster.api);

@@ -3,7 +3,7 @@
 //! Always compiled; run with the feature `kernel`, as root.
 
 use nodepulse_tests::SOON;
-use nodepulse_tests::pod_kills::{At, Cluster, Killed, stop, ways};
+use nodepulse_tests::pod_kills::{At, Cluster, Killed, is_detailed, stop, ways};
 use nodepulse_tests::process::{Process, program};
 use nodepulse_tests::provoke::Provoke;
 
@@ -75,7 +75,7 @@ async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes(
     let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
     let cluster = Cluster::with("consequence", 6, provoke).await;
     let shares = "memory limit of 8Mi";
-    let main = "; its main process died, so the container restarts";
+    let main = "; its main process died, so the container restarts.";
     let child = "; the main process is alive, and the container continues";
     //  pod, processes around the victim, part of the first sentence
     let rows: [(usize, &[&str], &str); 5] = [
@@ -92,10 +92,7 @@ async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes(
         let (pod, at) = &cluster.pods[pod];
         let event = cluster.api.wait_for(SOON, expected, |api| {
             let mut events = pod.events(api).into_iter();
-            events.find(|event| {
-                let message = event["message"].as_str().unwrap_or_default();
-                message.contains("In use after the kill: ")
-            })
+            events.find(|event| is_detailed(event["message"].as_str().unwrap_or_default()))
         });
         let event = event.await;
         let message = event["message"].as_str().unwrap();

@@ -46,13 +46,19 @@ pub(super) fn containers(pod: &Value) -> Containers {
             let name = entry.pointer("/name").and_then(Value::as_str)?;
             Container::new(Some(list), name)
         };
-        for container in entries(pod, specification).filter_map(container) {
-            found.specify(container);
-        }
-        for state in entries(pod, status) {
-            let Some(container) = container(state) else {
+        for entry in entries(pod, specification) {
+            let Some(container) = container(entry) else {
                 continue;
             };
+            found.specify(container.restarting(restarts(pod, list, entry)));
+        }
+        for state in entries(pod, status) {
+            let Some(mut container) = container(state) else {
+                continue;
+            };
+            container.restarts = found
+                .named(&container.name)
+                .and_then(|specified| specified.restarts);
             let ids = IDS.iter().filter_map(|at| state.pointer(at)?.as_str());
             for id in ids {
                 // `containerd://<id>`
@@ -64,6 +70,27 @@ pub(super) fn containers(pod: &Value) -> Containers {
         }
     }
     found
+}
+
+/// Whether a container restarts after a signal killed it: its policy, otherwise that of its pod. The API
+/// server sets the pod's if it is absent. Not if rules for exit codes decide it
+/// (`restartPolicyRules`, KEP-5307).
+fn restarts(pod: &Value, list: ContainerList, entry: &Value) -> Option<bool> {
+    if list == ContainerList::Ephemeral {
+        return Some(false);
+    }
+    if entry.pointer("/restartPolicyRules").is_some() {
+        return None;
+    }
+    let specific = entry.pointer("/restartPolicy");
+    match specific
+        .or_else(|| pod.pointer("/spec/restartPolicy"))?
+        .as_str()?
+    {
+        "Always" | "OnFailure" => Some(true),
+        "Never" => Some(false),
+        _ => None,
+    }
 }
 
 fn entries<'a>(pod: &'a Value, at: &str) -> impl Iterator<Item = &'a Value> {
@@ -78,6 +105,42 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_policy_of_a_container_or_of_its_pod_decides_whether_it_restarts() {
+        let pod = |policy: &str| {
+            json!({
+                "spec": {
+                    "restartPolicy": policy,
+                    "containers": [
+                        { "name": "web" },
+                        { "name": "once", "restartPolicy": "Never" },
+                        { "name": "ruled", "restartPolicy": "Never", "restartPolicyRules": [{}] },
+                    ],
+                    "initContainers": [
+                        { "name": "setup" }, { "name": "sidecar", "restartPolicy": "Always" },
+                    ],
+                    "ephemeralContainers": [{ "name": "debug" }],
+                },
+                "status": {
+                    "containerStatuses": [{ "name": "web", "containerID": "containerd://aa" }],
+                },
+            })
+        };
+        let names = ["web", "once", "ruled", "setup", "sidecar", "debug"];
+        let (yes, no) = (Some(true), Some(false));
+        for (policy, expected) in [
+            ("Always", [yes, no, None, yes, yes, no]),
+            ("OnFailure", [yes, no, None, yes, yes, no]),
+            ("Never", [no, no, None, no, yes, no]),
+            ("Later", [None, no, None, None, yes, no]),
+        ] {
+            let containers = containers(&pod(policy));
+            let found = names.map(|name| containers.named(name).unwrap().restarts);
+            assert_eq!(found, expected, "{policy}");
+            assert_eq!(containers.find("aa").unwrap().restarts, expected[0]);
+        }
+    }
 
     #[test]
     fn ids_of_every_list_and_of_the_previous_run_lead_to_the_name() {

@@ -16,6 +16,9 @@ const PROCESSES: usize = 3;
 pub struct KillDetails {
     /// The memory of the cgroup that reached its limit.
     pub split: Option<MemorySplit>,
+    /// Whether a killed process still had memory then.
+    #[serde(default)]
+    pub releasing: bool,
     /// Its largest processes.
     pub processes: LargestProcesses,
     /// For a limit of the node or of all pods: the pods that use most over their request, with names.
@@ -39,7 +42,7 @@ impl KillDetails {
     }
 
     pub(super) fn sentences(&self) -> String {
-        let split = self.split.as_ref().map(split);
+        let split = self.split.as_ref().map(|it| split(it, self.releasing));
         let facts = [split, self.largest_processes(), self.largest_pods()];
         let facts: Vec<_> = facts.into_iter().flatten().collect();
         facts.join(" ")
@@ -82,7 +85,7 @@ impl KillDetails {
     }
 }
 
-fn split(split: &MemorySplit) -> String {
+fn split(split: &MemorySplit, releasing: bool) -> String {
     let mut parts = vec![
         format!("{} anonymous memory (heaps and stacks)", split.anon),
         format!("{} file cache", split.file),
@@ -94,5 +97,10 @@ fn split(split: &MemorySplit) -> String {
     let kernel = split.kernel.map(|bytes| format!("{bytes} kernel memory"));
     let sockets = split.sockets.map(|bytes| format!("{bytes} socket buffers"));
     parts.extend([kernel, sockets].into_iter().flatten());
-    format!("In use after the kill: {}.", parts.join(", "))
+    let when = if releasing {
+        "while killed processes still release their memory"
+    } else {
+        "after the kill"
+    };
+    format!("In use {when}: {}.", parts.join(", "))
 }

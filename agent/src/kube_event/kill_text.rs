@@ -126,11 +126,13 @@ fn sentences<const N: usize>(facts: [Option<String>; N]) -> String {
 }
 
 fn consequence(kills: &Kills, container: Option<&Container>) -> String {
-    let ended = match container.and_then(|container| container.list) {
-        Some(ContainerList::Ephemeral) => "so the container has ended",
-        Some(ContainerList::Containers | ContainerList::Init) | None => {
-            "so the container restarts unless the pod's restartPolicy is Never"
-        }
+    let list = container.and_then(|container| container.list);
+    let restarts = container.and_then(|container| container.restarts);
+    let ended = match (list, restarts) {
+        (Some(ContainerList::Ephemeral), _) => "so the container has ended",
+        (_, Some(true)) => "so the container restarts",
+        (_, Some(false)) => "and the container does not restart, because of restartPolicy Never",
+        (_, None) => "so the container restarts unless the pod's restartPolicy is Never",
     };
     match kills.consequence() {
         None => String::new(),

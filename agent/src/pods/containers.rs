@@ -18,6 +18,10 @@ pub struct Container {
     pub list: Option<ContainerList>,
     /// Its name, of which a pod has one in all lists together.
     pub name: Box<str>,
+    /// Whether it restarts if its main process is killed, according to its restart policy or that of
+    /// its pod. `None`: unknown.
+    #[serde(default)]
+    pub restarts: Option<bool>,
 }
 
 /// The lists of containers in a pod's specification.
@@ -37,7 +41,14 @@ impl Container {
         is_valid(name, LONGEST_LABEL).then(|| Self {
             list,
             name: name.into(),
+            restarts: None,
         })
+    }
+
+    /// With what is known of its restart policy.
+    #[must_use]
+    pub fn restarting(self, restarts: Option<bool>) -> Self {
+        Self { restarts, ..self }
     }
 
     /// `spec.containers{web}`: the kubelet's form of `involvedObject.fieldPath`.

@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 
 use super::sizes::{CONTAINER, LEFT, MIB, MORE, Neighbour, POD};
+use crate::pod_kills::IN_USE;
+
 use super::{Combination, LimitOf, Outcome, Qos};
 
 /// What a message must contain.
@@ -59,7 +61,7 @@ impl Facts<'_> {
 
     fn first_sentence(&self, reader: &mut Reader<'_>) {
         let killed_together = self.group.len() + 1;
-        let restarts = "so the container restarts unless the pod's restartPolicy is Never. ";
+        let restarts = "so the container restarts. ";
         let (killed, subject, means) = match self.combination.outcome {
             Outcome::MainProcess => (
                 "Container web was killed".to_owned(),
@@ -141,7 +143,7 @@ impl Facts<'_> {
             (true, false) => super::sizes::HELPER,
             (false, _) => super::sizes::PROXY,
         };
-        reader.text("In use after the kill: ");
+        reader.one_of(IN_USE);
         reader.size(least..=limit);
         reader.text(" anonymous memory (heaps and stacks), ");
         reader.size(0..=limit);
@@ -292,6 +294,12 @@ const fn rounding(size: u64) -> u64 {
 }
 
 impl Reader<'_> {
+    fn one_of<const N: usize>(&mut self, texts: [&str; N]) {
+        let mut found = texts.into_iter();
+        let found = found.find(|text| self.rest.starts_with(text));
+        self.text(found.unwrap_or(texts[0]));
+    }
+
     fn text(&mut self, expected: &str) {
         let Some(rest) = self.rest.strip_prefix(expected) else {
             panic!(

@@ -12,6 +12,7 @@ use super::sizes::{
 use super::{Combination, LimitOf, Outcome, Qos, Site};
 use crate::api_server::ApiServer;
 use crate::pod::Pod;
+use crate::pod_kills::is_detailed;
 use crate::process::{Process, node_mode_of};
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::{Crowd, Running};
@@ -133,8 +134,7 @@ impl<'a> Stage<'a> {
         };
         let complete = |event: &Value| {
             let message = event["message"].as_str().unwrap_or_default();
-            let details = ["In use after the kill: ", "The pods that use most memory "];
-            message.contains(&number) && details.iter().any(|part| message.contains(part))
+            message.contains(&number) && is_detailed(message)
         };
         let found = |api: &ApiServer| subject.pod.events(api).into_iter().find(complete);
         let patience = self.site.patience;

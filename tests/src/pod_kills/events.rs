@@ -35,10 +35,16 @@ pub fn details_after(api: &ApiServer) -> Vec<Duration> {
     after
 }
 
+/// How the memory that remains is introduced. The second: a victim has not ended yet.
+pub const IN_USE: [&str; 2] = [
+    "In use after the kill: ",
+    "In use while killed processes still release their memory: ",
+];
+
 /// Whether a message has details.
-pub(super) fn is_detailed(message: &str) -> bool {
-    let starts = ["In use after the kill: ", "The pods that use most memory "];
-    starts.iter().any(|start| message.contains(start))
+pub fn is_detailed(message: &str) -> bool {
+    let starts = IN_USE.iter().chain(&["The pods that use most memory "]);
+    starts.into_iter().any(|start| message.contains(start))
 }
 
 /// The number of kills that an Event reports: each if combined with others, else one per group.

@@ -215,7 +215,7 @@ async fn the_consequence_is_in_the_event_and_in_the_metric() {
             shim,
             0,
             "main_process",
-            "; its main process died, so the container restarts",
+            "; its main process died, so the container restarts. If",
         ),
         (
             17,

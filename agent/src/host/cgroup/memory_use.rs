@@ -65,6 +65,19 @@ pub fn split(
     }))
 }
 
+/// Whether a split contains memory that is not charged any more, with a tolerance of an eighth: the kernel
+/// adds up the counters of the cgroups below one up to 2 s late. `false` if the usage cannot be read.
+pub fn is_outdated(split: &MemorySplit, memory: &Hierarchy, cgroup: &str) -> bool {
+    let usage = match memory.version {
+        Version::V1 => "memory.usage_in_bytes",
+        Version::V2 => "memory.current",
+    };
+    let usage = memory.file(cgroup, usage).number(&mut Vec::new());
+    let counted = [split.anon, split.file, split.shmem].map(Bytes::get);
+    let counted = counted.into_iter().fold(0, u64::saturating_add);
+    usage.is_ok_and(|usage| usage.saturating_add(usage / 8) < counted)
+}
+
 /// At most `most` processes with the largest resident memory, of at most [`MOST_COMPARED`]. A page has
 /// `page` bytes. A process that ends meanwhile is skipped, and so is one that is not visible in the pid
 /// namespace of this process. Without processes if the cgroup was removed.
@@ -107,6 +120,25 @@ pub fn largest_processes(
         compared,
         is_partial,
     }
+}
+
+/// Whether a process that was killed can still have memory: a thread of it has not ended. Its `statm` is
+/// 0 before the memory is released (`exit_mm()` in
+/// [kernel/exit.c](https://github.com/torvalds/linux/blob/v6.12/kernel/exit.c)).
+pub fn has_memory(root: &HostRoot, pid: Pid) -> bool {
+    /// `num_threads`, after `state` (`proc_pid_stat(5)`).
+    const THREADS: usize = 17;
+
+    let mut buf = Vec::new();
+    if root.read(format!("proc/{pid}/stat"), &mut buf).is_err() {
+        return false;
+    }
+    // The name can contain anything, also a parenthesis.
+    let after = buf.rsplit(|&b| b == b')').next().unwrap_or_default();
+    let mut fields = after.trim_ascii().split(|&b| b == b' ');
+    let has_ended = matches!(fields.next(), Some(b"Z" | b"X"));
+    let threads = fields.nth(THREADS - 1).and_then(parse_u64);
+    !has_ended || threads.is_some_and(|threads| threads > 1)
 }
 
 /// The second field of `statm`, for which the kernel takes no lock. `None`: the process has ended, or
@@ -200,6 +232,57 @@ mod tests {
         };
         let v1 = hierarchy(&dir, Version::V1);
         assert_eq!(split(&v1, "/ctr", &mut buf).unwrap(), Some(expected));
+    }
+
+    #[test]
+    fn a_split_of_more_than_is_charged_is_outdated() {
+        let dir = Scratch::new();
+        let mib = |n: u64| Bytes::from_kib(n << 10);
+        let split = MemorySplit {
+            anon: mib(8),
+            file: mib(4),
+            shmem: mib(4),
+            kernel: Some(mib(100)),
+            sockets: Some(mib(100)),
+        };
+        for (version, file) in [
+            (Version::V1, "memory.usage_in_bytes"),
+            (Version::V2, "memory.current"),
+        ] {
+            let memory = hierarchy(&dir, version);
+            assert!(!is_outdated(&split, &memory, "/pod"), "not known");
+            for (usage, expected) in [(0, true), (14, true), (15, false), (99, false)] {
+                dir.write(&format!("cg/pod/{file}"), format!("{}\n", usage << 20));
+                assert_eq!(is_outdated(&split, &memory, "/pod"), expected, "{usage}");
+            }
+            dir.write(&format!("cg/pod/{file}"), format!("{}\n", u64::MAX));
+            assert!(!is_outdated(&split, &memory, "/pod"));
+        }
+    }
+
+    #[test]
+    fn a_killed_process_has_memory_until_its_last_thread_has_ended() {
+        let dir = Scratch::new();
+        let has = |pid| has_memory(&dir.root(), Pid(pid));
+        assert!(!has(1), "reaped");
+        let rows = [
+            ("R", 1, true),
+            ("D", 1, true),
+            ("Z", 1, false),
+            ("Z", 2, true),
+            ("X", 0, false),
+        ];
+        for (state, threads, expected) in rows {
+            let stat = format!(
+                "1 (a) Z 1 (b) {state} 1 1 1 0 -1 4228108 33 0 0 0 0 6 0 0 20 0 {threads} 0 99\n"
+            );
+            dir.write("proc/1/stat", stat);
+            assert_eq!(has(1), expected, "{state} {threads}");
+        }
+        for garbage in ["", "1 (a", "1 (a)", "\u{0}"] {
+            dir.write("proc/1/stat", garbage);
+            assert!(has(1), "{garbage:?}");
+        }
     }
 
     #[test]

@@ -189,6 +189,8 @@ fn the_message_contains_what_happens_to_the_container() {
     use Consequence::{ChildProcess, MainProcess, WholeContainer};
     let container = |list| Container::new(list, "web").unwrap();
     let (app, debug) = (container(None), container(Some(ContainerList::Ephemeral)));
+    let restarting = |restarts| app.clone().restarting(Some(restarts));
+    let (always, never) = (restarting(true), restarting(false));
     let limiting = || Limiting {
         owner: LimitOwner::Container,
         usage: Some((Bytes::from_kib(64 << 10), Bytes::from_kib(64 << 10))),
@@ -209,7 +211,11 @@ fn the_message_contains_what_happens_to_the_container() {
             "Container web was killed because it reached its memory limit of 64Mi (64Mi in use); its main process died, {restarts}")),
         (of(&[Some(MainProcess)]), &debug,
             "Container web was killed because it reached its memory limit of 64Mi (64Mi in use); its main process died, so the container has ended.".to_owned()),
-        (of(&[Some(ChildProcess)]), &app,
+        (of(&[Some(MainProcess)]), &always,
+            "Container web was killed because it reached its memory limit of 64Mi (64Mi in use); its main process died, so the container restarts.".to_owned()),
+        (of(&[Some(MainProcess)]), &never,
+            "Container web was killed because it reached its memory limit of 64Mi (64Mi in use); its main process died, and the container does not restart, because of restartPolicy Never.".to_owned()),
+        (of(&[Some(ChildProcess)]), &never,
             "A process in container web was killed because the container reached its memory limit of 64Mi (64Mi in use); the main process is alive, and the container continues to run.".to_owned()),
         (of(&[Some(WholeContainer)]), &app, format!(
             "Container web was killed because it reached its memory limit of 64Mi (64Mi in use); all its processes were killed as a group (memory.oom.group), {restarts}")),
@@ -341,6 +347,7 @@ fn details_follow_the_first_sentence_and_leave_out_the_victims() {
             kernel: Some(kib(4)),
             sockets: None,
         }),
+        releasing: false,
         processes: LargestProcesses {
             largest: vec![
                 process(9, "java", 40),
@@ -367,6 +374,14 @@ fn details_follow_the_first_sentence_and_leave_out_the_victims() {
                     with 1.0Mi. The pods that use most memory over their request: shop/cart-0 (3.0Gi \
                     without a request), db/pg-0 (5.0Gi with a request of 1.0Gi). Process 7 (p7)";
     assert!(message.starts_with(expected), "{message}");
+    let releasing = KillDetails {
+        releasing: true,
+        ..details
+    };
+    let message = in_pod(&group, None, Some(&releasing));
+    let expected =
+        "In use while killed processes still release their memory: 2.0Mi anonymous memory";
+    assert!(message.contains(expected), "{message}");
     assert_eq!(KillDetails::default().sentences(), "");
     let message = in_pod(&group, None, Some(&KillDetails::default()));
     assert_eq!(message, in_pod(&group, None, None), "no details");

@@ -1,9 +1,13 @@
 //! Who used the memory before an OOM kill.
 
+use std::thread;
+use std::time::Duration;
+
 use tracing::debug;
 
 use crate::escape::escape;
 use crate::host::HostRoot;
+use crate::host::cgroup::memory_use::has_memory;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, memory_use, pod_memory};
 use crate::pods::{PodId, pod_of, qos_class};
@@ -11,11 +15,16 @@ use crate::queries::cgroups::page_size;
 use crate::reading::memory_use::{LargestProcesses, ProcessSize};
 use crate::reading::pods::PodMemory;
 use crate::subjects::incidents::{DetailsOf, DetailsRead};
+use crate::units::Pid;
 
 /// Processes of a cgroup. A message names fewer, without the victims.
 const PROCESSES: usize = 8;
 /// Pods that use more than they request.
 const PODS: usize = 5;
+/// Interval between two checks whether the victims have released their memory.
+const STEP: Duration = Duration::from_millis(2);
+/// Their number. A process with many gigabytes takes longer to release them.
+const CHECKS: usize = 12;
 
 /// Reads what can be read: a container often ends meanwhile.
 pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: &DetailsOf) -> DetailsRead {
@@ -23,7 +32,7 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: &DetailsOf) -> DetailsR
         return DetailsRead::default();
     };
     match of {
-        DetailsOf::Cgroup(cgroup) => of_cgroup(root, &layout.memory, cgroup),
+        DetailsOf::Cgroup { path, victims } => of_cgroup(root, &layout.memory, path, victims),
         DetailsOf::Pods => DetailsRead {
             pods: of_pods(root, &layout.memory, pods.path()),
             ..DetailsRead::default()
@@ -31,8 +40,10 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: &DetailsOf) -> DetailsR
     }
 }
 
-fn of_cgroup(root: &HostRoot, memory: &Hierarchy, cgroup: &str) -> DetailsRead {
-    // First, because processes that end take their memory with them.
+fn of_cgroup(root: &HostRoot, memory: &Hierarchy, cgroup: &str, victims: &[Pid]) -> DetailsRead {
+    // First, because the other processes of a container end with its main process.
+    let found = memory_use::largest_processes(root, memory, cgroup, page_size(), PROCESSES);
+    let released = wait_for_release(root, victims);
     let split = memory_use::split(memory, cgroup, &mut Vec::new()).unwrap_or_else(|err| {
         debug!(
             err = &err as &dyn std::error::Error,
@@ -40,7 +51,8 @@ fn of_cgroup(root: &HostRoot, memory: &Hierarchy, cgroup: &str) -> DetailsRead {
         );
         None
     });
-    let found = memory_use::largest_processes(root, memory, cgroup, page_size(), PROCESSES);
+    let is_outdated = |split| memory_use::is_outdated(split, memory, cgroup);
+    let releasing = !released || split.as_ref().is_some_and(is_outdated);
     let largest = found.largest.into_iter();
     let largest = largest.map(|(pid, resident, comm)| ProcessSize {
         pid,
@@ -49,6 +61,7 @@ fn of_cgroup(root: &HostRoot, memory: &Hierarchy, cgroup: &str) -> DetailsRead {
     });
     DetailsRead {
         split,
+        releasing,
         processes: LargestProcesses {
             largest: largest.collect(),
             compared: found.compared,
@@ -56,6 +69,25 @@ fn of_cgroup(root: &HostRoot, memory: &Hierarchy, cgroup: &str) -> DetailsRead {
         },
         pods: Vec::new(),
     }
+}
+
+/// Until then, the memory of the victims is in what is read. Whether they have released it.
+fn wait_for_release(root: &HostRoot, victims: &[Pid]) -> bool {
+    let released = || !victims.iter().any(|&victim| has_memory(root, victim));
+    (0..CHECKS).any(|check| {
+        if 0 < check {
+            pause();
+        }
+        released()
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "on the thread of a lane, not on that of the runtime"
+)]
+fn pause() {
+    thread::sleep(STEP);
 }
 
 fn of_pods(root: &HostRoot, memory: &Hierarchy, pods: &str) -> Vec<(PodId, PodMemory)> {

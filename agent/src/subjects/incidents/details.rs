@@ -15,13 +15,14 @@ use serde::{Deserialize, Serialize};
 use super::{Effect, Incidents, Query};
 use crate::clock::{BootNanos, Stamp};
 use crate::kube_event::{
-    Amendment, Draft, EventId, EventPlace, Finding, Incident, KillDetails, NodeEvents, Occurrence,
+    Amendment, Draft, EventId, EventPlace, Incident, KillDetails, Kills, NodeEvents, Occurrence,
 };
 use crate::pods::PodId;
 use crate::pressure::oom::KillVerdict;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit};
 use crate::reading::oom::LimitOwner;
 use crate::reading::pods::PodMemory;
+use crate::units::Pid;
 
 /// Minimum interval between two reads.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -33,8 +34,13 @@ const MAX_SENT: usize = 8;
 /// What to read about a kill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DetailsOf {
-    /// The cgroup with this path, which reached its limit.
-    Cgroup(String),
+    /// A cgroup that reached its limit.
+    Cgroup {
+        /// Its path.
+        path: String,
+        /// The processes that were killed.
+        victims: Vec<Pid>,
+    },
     /// All pods: they reached their common limit, or the node was out of memory.
     Pods,
 }
@@ -44,6 +50,9 @@ pub enum DetailsOf {
 pub struct DetailsRead {
     /// The memory of the cgroup by kind.
     pub split: Option<MemorySplit>,
+    /// Whether a killed process had not released its memory yet.
+    #[serde(default)]
+    pub releasing: bool,
     /// The largest processes of the cgroup.
     pub processes: LargestProcesses,
     /// The pods that use most over their request, if the limit is that of all pods or the node's.
@@ -98,7 +107,7 @@ impl Details {
         let Occurrence::Kills(kills) = &incident.occurrence else {
             return None;
         };
-        let of = details_of(kills.first()?)?;
+        let of = details_of(kills)?;
         if self.is_too_soon(stamp, now) {
             return None;
         }
@@ -222,6 +231,7 @@ impl Incidents {
         let pods = read.pods.into_iter();
         self.details.read(KillDetails {
             split: read.split,
+            releasing: read.releasing,
             processes: read.processes,
             pods: pods.map(|(pod, memory)| (name(&pod), memory)).collect(),
         });
@@ -246,8 +256,9 @@ impl Incidents {
     }
 }
 
-/// What is worth knowing about a kill. `None`: no limit is known whose memory could be read.
-fn details_of(kill: &Finding) -> Option<DetailsOf> {
+/// What is worth knowing about kills. `None`: no limit is known whose memory could be read.
+fn details_of(kills: &Kills) -> Option<DetailsOf> {
+    let kill = kills.first()?;
     if kill.is_global() {
         let is_short = matches!(kill.verdict, KillVerdict::NodePressure { .. });
         return is_short.then_some(DetailsOf::Pods);
@@ -257,7 +268,11 @@ fn details_of(kill: &Finding) -> Option<DetailsOf> {
         LimitOwner::PodsCgroup => Some(DetailsOf::Pods),
         LimitOwner::Container | LimitOwner::Pod | LimitOwner::Other => {
             let path = limiting.path.clone()?;
-            path.starts_with('/').then_some(DetailsOf::Cgroup(path))
+            let victims = || kills.findings.iter().map(|one| one.victim).collect();
+            path.starts_with('/').then(|| DetailsOf::Cgroup {
+                path,
+                victims: victims(),
+            })
         }
     }
 }

@@ -102,7 +102,10 @@ pub(super) fn started(node_events: NodeEvents) -> Incidents {
 #[test]
 fn details_are_read_after_the_event_was_delivered_and_added_to_it() {
     use LimitOwner::{Container, Other, Pod, PodsCgroup};
-    let cgroup = DetailsOf::Cgroup("/kubepods/podaa/c".to_owned());
+    let cgroup = DetailsOf::Cgroup {
+        path: "/kubepods/podaa/c".to_owned(),
+        victims: vec![Pid(7)],
+    };
     for (owner, of) in [
         (Container, cgroup.clone()),
         (Pod, cgroup.clone()),
