@@ -27,7 +27,28 @@ async fn nodes_with_problems_come_first_with_reason_age_version_and_heartbeat() 
     }
     let last = text.lines().last().unwrap_or_default();
     assert!(last.starts_with("a-calm"), "the others follow: {text}");
-    assert_eq!(row(&text, "a-calm")[1..5], ["-", "-", "-", "-"]);
+    assert_eq!(row(&text, "a-calm")[1..5], ["ok", "-", "-", "-"]);
+}
+
+#[tokio::test]
+async fn agents_that_are_in_another_namespace_are_hinted_at() {
+    let cluster = Cluster::new().await;
+    let mut edge = node("edge", "DiskFailing", "False");
+    edge["status"]["nodeInfo"]["kubeletVersion"] = json!("v1.36.0+nodepulse.0.1.0");
+    cluster.api.put_object(edge);
+    let stderr = async |args: &[&str]| {
+        let printed = run(args, &cluster.kubeconfig(), &[]).await;
+        assert_eq!(printed.code, Some(0), "{}", printed.stderr);
+        printed.stderr
+    };
+    assert_eq!(stderr(&[]).await, "", "node mode needs no pod");
+    cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
+    let note = "note: versions are unknown: no pod of an agent in the namespace nodepulse; name \
+                theirs by --agent-namespace, and their labels by --agent-selector\n";
+    assert_eq!(stderr(&[]).await, note);
+    assert_eq!(stderr(&["-o", "json"]).await, "", "for programs");
+    cluster.api.put_object(agent_pod("worker-1", &running()));
+    assert_eq!(stderr(&[]).await, "");
 }
 
 #[tokio::test]
@@ -83,6 +104,7 @@ fn put_many(cluster: &Cluster, nodes: usize) {
 async fn a_large_fleet_is_read_in_pages_and_a_list_that_expires_is_read_again() {
     let cluster = Cluster::new().await;
     put_many(&cluster, 1_200);
+    cluster.api.put_object(agent_pod("elsewhere", &running()));
     let pages = |cluster: &Cluster| {
         let pages = cluster
             .api
@@ -153,7 +175,7 @@ async fn a_watch_shows_agents_that_fail_are_replaced_or_may_not_be_watched() {
     assert!(next(&mut lines).await.starts_with("NODE"));
     assert_eq!(
         row(&next(&mut lines).await, "worker-1")[1..5],
-        ["-", "-", "-", "0.1.0"]
+        ["ok", "-", "-", "0.1.0"]
     );
     let pods = "/api/v1/namespaces/nodepulse/pods";
     let open = |api: &ApiServer| {
@@ -174,7 +196,7 @@ async fn a_watch_shows_agents_that_fail_are_replaced_or_may_not_be_watched() {
     replacement["spec"]["containers"][0]["image"] = json!("registry.example/nodepulse:0.2.0");
     cluster.api.put_object(replacement);
     let line = next(&mut lines).await;
-    assert_eq!(row(&line, "worker-1")[1..5], ["-", "-", "-", "0.2.0"]);
+    assert_eq!(row(&line, "worker-1")[1..5], ["ok", "-", "-", "0.2.0"]);
     cluster
         .api
         .delete_object(&format!("{pods}/nodepulse-worker-1"));
@@ -182,6 +204,7 @@ async fn a_watch_shows_agents_that_fail_are_replaced_or_may_not_be_watched() {
     // The first deletion changes no row.
     assert_eq!(row(&next(&mut lines).await, "worker-1")[4], "-");
 
+    cluster.api.put_object(agent_pod("elsewhere", &running()));
     let permissions = [("list", "nodes"), ("watch", "nodes"), ("list", "pods")];
     let reader = cluster.kubeconfig_of("reader", &permissions);
     let (mut child, _lines) = watch(&reader);
@@ -233,8 +256,7 @@ async fn the_tier_is_asked_of_each_agent_if_the_user_may() {
     assert_eq!(row(text, "NODE")[4..6], ["TIER", "VERSION"]);
     assert_eq!(row(text, "worker-1")[4..6], ["files", "0.1.0"], "{text}");
     assert_eq!(row(text, "worker-2")[4..6], ["-", "0.1.0"], "{text}");
-    let note = "note: the tier of 1 agents is unknown; of one of them: pod nodepulse-worker-2 \
-                does not report its tier: it serves no metrics";
+    let note = "note: the tier of one agent is unknown: pod nodepulse-worker-2 does not report its tier: it serves no metrics";
     assert!(printed.stderr.starts_with(note), "{}", printed.stderr);
     assert!(!cluster.run(&[]).await.good().contains("TIER"));
     let text = run(&["worker-1"], &kubeconfig, &no_kubectl).await.good();
@@ -273,6 +295,7 @@ async fn the_table_fits_the_terminal() {
     let mut long = node(name, "PodsMemoryStallPressure", "True");
     long["status"]["conditions"][0]["reason"] = json!("AReasonThatIsLongerThanAnyOther");
     cluster.api.put_object(long);
+    cluster.api.put_object(agent_pod("elsewhere", &running()));
     for (columns, width) in [("80", 80), ("120", 120)] {
         let variables = [("COLUMNS", columns), ("NO_COLOR", "1")];
         let text = on_terminal(&cluster.kubeconfig(), &variables).await;
@@ -303,6 +326,7 @@ async fn on_terminal(kubeconfig: &Path, variables: &[(&str, &str)]) -> String {
 async fn colors_are_for_terminals_and_never_if_no_color_is_set() {
     let cluster = Cluster::new().await;
     cluster.api.put_object(node("worker-1", "PIDsLow", "True"));
+    cluster.api.put_object(agent_pod("elsewhere", &running()));
     let kubeconfig = cluster.kubeconfig();
     let red = "\u{1b}[1;31mPIDsLow\u{1b}[0m";
     assert!(on_terminal(&kubeconfig, &[]).await.contains(red));

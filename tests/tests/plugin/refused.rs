@@ -157,6 +157,7 @@ async fn a_cluster_that_does_not_answer_or_answers_nonsense_is_one_line() {
 #[tokio::test]
 async fn hostile_text_does_not_reach_the_terminal_and_a_closed_pipe_is_quiet() {
     let cluster = Cluster::new().await;
+    cluster.api.put_object(agent_pod("elsewhere", &running()));
     for n in 0..300 {
         let mut hostile = node(&format!("worker-{n}"), "PIDsLow", "True");
         let condition = &mut hostile["status"]["conditions"][0];

@@ -138,6 +138,7 @@ pub async fn run(cluster: &Cluster, options: &FleetOptions, style: Style) -> Res
         (is_well, node.name.clone())
     });
     let layout = table.print(&read.nodes, style)?;
+    hint(&read, cluster);
     if options.watch {
         return watch::follow(cluster, options, read, layout, style).await;
     }
@@ -145,6 +146,22 @@ pub async fn run(cluster: &Cluster, options: &FleetOptions, style: Style) -> Res
         note("no nodes found");
     }
     Ok(())
+}
+
+/// If no agent's pod is found although agents run, they are in another namespace or have other labels.
+fn hint(read: &Read, cluster: &Cluster) {
+    let is_in_pods = |node: &NodeHealth| node.node_mode.is_none() && node.heartbeat.is_some();
+    let found = read
+        .pods
+        .as_ref()
+        .map_or(1, |(pods, _)| pods.each().count());
+    if found == 0 && read.nodes.iter().any(is_in_pods) {
+        note(&format!(
+            "note: versions are unknown: no pod of an agent in the namespace {}; name theirs by \
+             --agent-namespace, and their labels by --agent-selector",
+            safe(&cluster.agent_namespace)
+        ));
+    }
 }
 
 /// What the rows consist of, besides the nodes.
@@ -204,7 +221,7 @@ impl Table<'_> {
             rows.push(row(Cell::new(problem, Paint::Yellow), "", None));
         }
         if rows.is_empty() {
-            rows.push(row(Cell::new("-", Paint::Dim), "", None));
+            rows.push(row(Cell::new("ok", Paint::Green), "", None));
         }
         rows
     }

@@ -122,9 +122,10 @@ impl Tiers {
             }
         }
         if let Some(failure) = first {
-            note(&format!(
-                "note: the tier of {failed} agents is unknown; of one of them: {failure}"
-            ));
+            note(&match failed {
+                1 => format!("note: the tier of one agent is unknown: {failure}"),
+                _ => format!("note: the tiers of {failed} agents are unknown; of one: {failure}"),
+            });
         }
         Self(tiers)
     }

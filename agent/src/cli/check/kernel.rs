@@ -161,14 +161,20 @@ fn item(probe: Probe, state: &ProbeState, support: &Support, tier: Tier) -> Item
             format!("not on {attach_point} ({missing}), not needed: {other} reports OOM kills"),
         );
     }
-    let extra = matches!(probe, Probe::ScopeEnter | Probe::ScopeLeave);
-    let verdict = if tier == Tier::Btf && !extra {
+    if matches!(probe, Probe::ScopeEnter | Probe::ScopeLeave) {
+        return Item::ok(
+            &name,
+            format!(
+                "not on {attach_point} ({missing}), not needed: the scope of a kill is inferred"
+            ),
+        );
+    }
+    let verdict = if tier == Tier::Btf {
         Verdict::Missing
     } else {
         Verdict::Degraded
     };
     let instead = match probe {
-        Probe::ScopeEnter | Probe::ScopeLeave => "the scope of a kill is inferred",
         Probe::PidFork => "tasks are counted in /proc",
         Probe::DiskComplete => "disk latency is read from /sys/block/*/stat",
         _ => "OOM kills are read from the kernel log or from counters",
@@ -222,7 +228,10 @@ fn capabilities(support: &Support, tier: Tier) -> Item {
     Item::degraded(
         NAME,
         format!("not granted: {}", names.join(", ")),
-        &format!("grant what is missing: {}", uses.join(", ")),
+        &format!(
+            "grant what is missing (in the chart: extraCapabilities): {}",
+            uses.join(", ")
+        ),
     )
 }
 
@@ -283,8 +292,8 @@ mod tests {
             ("oom_fentry", Ok),
             ("oom_pid", Ok),
             ("oom_exit", Ok),
-            ("scope_enter", Degraded),
-            ("scope_leave", Degraded),
+            ("scope_enter", Ok),
+            ("scope_leave", Ok),
             ("pid_fork", Degraded),
             ("disk_complete", Degraded),
         ];
