@@ -50,7 +50,7 @@ const PROGRAMS: &[Program] = &[
 
 const MAINTAINER: &str = "nodepulse maintainers";
 const HOMEPAGE: &str = "https://nodepulse.dev";
-const SUMMARY: &str = "Kubernetes node agent that learns from the kernel, by eBPF";
+const SUMMARY: &str = "Kubernetes node agent that observes the kernel by eBPF";
 const DESCRIPTION: &str = "\
 nodepulse reports OOM kills, PID exhaustion and slow disks as Events and node
 conditions, within milliseconds, from kernel events instead of polling.

@@ -40,7 +40,7 @@ impl About {
             ("title", "nodepulse"),
             (
                 "description",
-                "Kubernetes node agent that learns from the kernel, by eBPF",
+                "Kubernetes node agent that observes the kernel by eBPF",
             ),
             ("version", &self.version),
             ("licenses", "Apache-2.0"),

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{Effect, Incidents, Query};
 use crate::clock::{BootNanos, Stamp};
 use crate::kube_event::{
-    Amendment, Draft, EventId, EventPlace, Incident, KillDetails, Kills, NodeEvents, Occurrence,
+    Amendment, Draft, EventId, EventPlace, Incident, KillDetails, NodeEvents, Occurrence,
 };
 use crate::pods::PodId;
 use crate::pressure::oom::KillVerdict;
@@ -104,10 +104,7 @@ impl Details {
         now: BootNanos,
     ) -> Option<EventId> {
         let stamp = incident.stamp?;
-        let Occurrence::Kills(kills) = &incident.occurrence else {
-            return None;
-        };
-        let of = details_of(kills)?;
+        let of = details_of(incident)?;
         if self.is_too_soon(stamp, now) {
             return None;
         }
@@ -137,6 +134,10 @@ impl Details {
         let of_group = |sent: &&mut Sent| sent.incident.is_group_of(later);
         for sent in self.sent.iter_mut().filter(of_group) {
             sent.incident.add_to_group(later);
+            // Their memory is waited for, too.
+            if let Some(of) = details_of(&sent.incident) {
+                sent.of = of;
+            }
         }
     }
 
@@ -257,7 +258,10 @@ impl Incidents {
 }
 
 /// What is worth knowing about kills. `None`: no limit is known whose memory could be read.
-fn details_of(kills: &Kills) -> Option<DetailsOf> {
+fn details_of(incident: &Incident) -> Option<DetailsOf> {
+    let Occurrence::Kills(kills) = &incident.occurrence else {
+        return None;
+    };
     let kill = kills.first()?;
     if kill.is_global() {
         let is_short = matches!(kill.verdict, KillVerdict::NodePressure { .. });

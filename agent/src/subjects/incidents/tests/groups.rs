@@ -74,7 +74,11 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
         "the metric counts it at once"
     );
     assert_eq!(incidents.due(), Some(at(351).boot));
-    assert_eq!(queries(&incidents.on(In::Delivered(id), at(103))).len(), 1);
+    let asked = queries(&incidents.on(In::Delivered(id), at(103)));
+    let [DetailsOf::Cgroup { victims, .. }] = &asked[..] else {
+        panic!("{asked:?}");
+    };
+    assert_eq!(*victims, [Pid(1), Pid(2)]);
 
     let effects = incidents.on(found(), at(110));
     assert_eq!(amendments(effects.clone()), []);
