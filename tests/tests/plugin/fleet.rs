@@ -43,8 +43,8 @@ async fn agents_that_are_in_another_namespace_are_hinted_at() {
     };
     assert_eq!(stderr(&[]).await, "", "node mode needs no pod");
     cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
-    let note = "note: versions are unknown: no pod of an agent in the namespace nodepulse; name \
-                theirs by --agent-namespace, and their labels by --agent-selector\n";
+    let note = "note: versions are unknown: no pod of an agent in the namespace nodepulse; if \
+                the agents run in other pods, name them by --agent-namespace and --agent-selector\n";
     assert_eq!(stderr(&[]).await, note);
     assert_eq!(stderr(&["-o", "json"]).await, "", "for programs");
     cluster.api.put_object(agent_pod("worker-1", &running()));

@@ -157,8 +157,8 @@ fn hint(read: &Read, cluster: &Cluster) {
         .map_or(1, |(pods, _)| pods.each().count());
     if found == 0 && read.nodes.iter().any(is_in_pods) {
         note(&format!(
-            "note: versions are unknown: no pod of an agent in the namespace {}; name theirs by \
-             --agent-namespace, and their labels by --agent-selector",
+            "note: versions are unknown: no pod of an agent in the namespace {}; if the agents \
+             run in other pods, name them by --agent-namespace and --agent-selector",
             safe(&cluster.agent_namespace)
         ));
     }
