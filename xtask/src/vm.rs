@@ -23,7 +23,7 @@ pub mod qemu;
 mod qmp;
 mod report;
 
-use boots::{ALARMS, ARM64_LIMIT, BOOTS, Boot, EARLY_WARNING, KILLS, PACKAGES};
+use boots::{ALARMS, BOOTS, Boot, EARLY_WARNING, KILLS, PACKAGES};
 use console::Check;
 use qemu::Machine;
 pub use report::{counts, skips, table};
@@ -321,13 +321,9 @@ fn built(repo: &Repo, target: &str, names: &[&str]) -> Result<PathBuf> {
 
 fn ran(name: &str, boot: &Boot, image: &Image, machine: &Machine<'_>) -> Result<BootReport> {
     let plan = boot.plan;
-    let mut boot = boot.clone();
-    if machine.arch == Arch::Arm64 {
-        boot.limit = boot.limit.max(ARM64_LIMIT);
-    }
     eprintln!("\nvm: {name}, {plan}: {}", image.version);
     let start = Instant::now();
-    let (console, why) = qemu::boot(&boot, machine)?;
+    let (console, why) = qemu::boot(boot, machine)?;
     let took = start.elapsed();
     if !console.done {
         eprintln!(

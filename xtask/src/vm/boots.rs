@@ -6,9 +6,6 @@ use std::time::Duration;
 /// A boot takes 10 to 60 s here on a quiet machine.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// On arm64, whose processor with all extensions takes longer to emulate.
-pub const ARM64_LIMIT: Duration = Duration::from_secs(480);
-
 /// One way to boot a kernel.
 #[derive(Clone)]
 pub struct Boot {

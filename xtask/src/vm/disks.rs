@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
+use crate::image::Arch;
 use crate::repo::{command, on_path, run};
 
 pub const MAKE_EXT4: &str = "mke2fs";
@@ -17,6 +18,10 @@ const NODE_BYTES: u64 = 2 << 30;
 const SWAP_BYTES: u64 = 512 << 20;
 /// At the end of a disk, after its file system: no file has a block there.
 const UNUSED_BYTES: u64 = 4 << 20;
+
+/// The root bus of arm64's machine type cannot hotplug, unlike that of amd64's: a disk that is plugged in
+/// later takes this port.
+const HOTPLUG_PORT: &str = "port-later";
 
 /// One disk.
 struct Disk {
@@ -76,8 +81,12 @@ const fn disk(serial: &'static str, drive: &'static str) -> Disk {
 }
 
 /// Creates them in `dir`, and returns QEMU's options.
-pub fn options(dir: &Path) -> Result<Vec<String>> {
+pub fn options(dir: &Path, arch: Arch) -> Result<Vec<String>> {
     let mut options = Vec::new();
+    if arch == Arch::Arm64 {
+        options.push("-device".to_owned());
+        options.push(format!("pcie-root-port,id={HOTPLUG_PORT}"));
+    }
     for disk in &DISKS {
         let Disk { serial, drive, .. } = disk;
         let file = file(dir, serial);
@@ -108,7 +117,7 @@ fn file(dir: &Path, serial: &str) -> PathBuf {
 }
 
 /// What the machine asked for (`tests/src/vm/ask.rs`) → a command of QEMU.
-pub fn asked(words: &str) -> Result<(&'static str, Value)> {
+pub fn asked(words: &str, arch: Arch) -> Result<(&'static str, Value)> {
     let (verb, serial) = words.split_once(' ').unwrap_or((words, ""));
     if DISKS.iter().all(|disk| disk.serial != serial) {
         bail!("asked to {verb} {serial:?}, which is not a disk");
@@ -118,13 +127,18 @@ pub fn asked(words: &str) -> Result<(&'static str, Value)> {
         "slow" => ("block_set_io_throttle", requests(serial, 20)),
         "delay" => ("block_set_io_throttle", requests(serial, 10)),
         "release" => ("block_set_io_throttle", throttle(serial, 0)),
-        "plug" => (
-            "device_add",
-            json!({"driver": "nvme", "id": serial, "drive": serial, "serial": serial}),
-        ),
+        "plug" => ("device_add", device(serial, arch)),
         "unplug" => ("device_del", json!({"id": serial})),
         _ => bail!("asked to {verb}, which is unknown"),
     })
+}
+
+fn device(serial: &str, arch: Arch) -> Value {
+    let mut device = json!({"driver": "nvme", "id": serial, "drive": serial, "serial": serial});
+    if arch == Arch::Arm64 {
+        device["bus"] = json!(HOTPLUG_PORT);
+    }
+    device
 }
 
 /// Bytes a second: with one, the first request passes and the next takes an hour. None is no limit,
@@ -158,8 +172,16 @@ mod tests {
             ("quit fast", None),
         ];
         for (words, expected) in table {
-            let command = asked(words).ok().map(|(command, _)| command);
+            let command = asked(words, Arch::Amd64).ok().map(|(command, _)| command);
             assert_eq!(command, expected, "{words}");
+        }
+    }
+
+    #[test]
+    fn only_arm64_needs_a_port_to_plug_a_disk_into() {
+        for (arch, port) in [(Arch::Amd64, None), (Arch::Arm64, Some("port-later"))] {
+            let (_, arguments) = asked("plug later", arch).unwrap();
+            assert_eq!(arguments["bus"].as_str(), port);
         }
     }
 }

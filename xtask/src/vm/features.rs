@@ -11,7 +11,7 @@ pub const FEATURES: &[(&str, &[&str])] = &[
     ),
     ("OOM kill of the node", &["oom-global"]),
     ("Event of each kind of kill", &["kills/"]),
-    ("a storm of kills", &["oom-storm"]),
+    ("50 kills at once", &["oom-storm"]),
     (
         "OOM scope",
         &[
@@ -24,7 +24,10 @@ pub const FEATURES: &[(&str, &[&str])] = &[
             "bare/oom-global",
         ],
     ),
-    ("OOM kill without the task", &["oom-fentry", "oom-exit"]),
+    (
+        "OOM kill reported by another program",
+        &["oom-fentry", "oom-exit"],
+    ),
     (
         "victim on cgroup v1",
         &[
@@ -34,13 +37,18 @@ pub const FEATURES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "pid crossing exact",
+        "PID threshold exceeded",
         &["pid-crossing", "fork-storm", "bare/pid-crossing"],
     ),
+    ("forecast of the PID limit", &["pid-trend"]),
     (
         "slow disk",
         &[
             "disk-limit",
+            "disk-judged",
+            "disk-few",
+            "disk-silence",
+            "disk-passthrough",
             "disk-throttled",
             "disk-flush-zero",
             "disk-discard",
@@ -49,13 +57,16 @@ pub const FEATURES: &[(&str, &[&str])] = &[
     ),
     ("hung disk", &["disk-hung", "disk-stalled"]),
     ("failing disk", &["disk-bad-block", "disk-error"]),
-    ("disk plugged in", &["disk-comes-and-goes"]),
+    ("disk plugged in and removed", &["disk-comes-and-goes"]),
     ("pressure files", &["psi-io", "psi-memory", "bare/psi-off"]),
-    ("tier kmsg", &["tier-kmsg"]),
-    ("tier files", &["tier-files", "daemon-files"]),
+    ("tier `kmsg`, without eBPF", &["tier-kmsg"]),
+    (
+        "tier `files`, without eBPF",
+        &["tier-files", "daemon-files"],
+    ),
     ("conditions by the daemon", &["daemon"]),
     (
-        "two capabilities",
+        "runs with two capabilities",
         &["few-capabilities", "few-capabilities-and-handles"],
     ),
     (

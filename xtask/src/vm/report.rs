@@ -307,7 +307,7 @@ mod tests {
              | kernel | 5.10 | newest |\n|---|---|---|\n| release | 5.10.0-1 | SKIPPED |\n\
              | probes are attached | in part | - |\n| OOM kill in a cgroup | skipped | - |\n\
              | Event of each kind of kill | ok | - |\n\
-             | OOM scope | skipped | - |\n| pid crossing exact | FAILED | - |\n\
+             | OOM scope | skipped | - |\n| PID threshold exceeded | FAILED | - |\n\
              | `other` | ok | - |\n| boot `full`: PID 1, off | 2 s, 20 s | - |\n\
              | boot `bare`: PID 1, off | 3 s, 10 s | - |\n\
              | boot `kills`: PID 1, off | 2 s, 90 s | - |\n\n\
