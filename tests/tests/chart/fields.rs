@@ -130,22 +130,47 @@ fn values_of_the_agents_are_in_their_set() {
     );
 }
 
-#[test]
-fn each_directory_of_the_node_is_mounted_where_the_agent_reads_it() {
-    let Some(helm) = Helm::find() else { return };
-    let objects = render(&helm, &json!({}));
-    let pod = super::agent_pod(&objects);
+/// Each mount of the agent: its path, the path on the node, and whether it is read-only.
+fn mounts(pod: &Value) -> Value {
     let list = |value: &Value| value.as_array().unwrap().clone();
     let path = |name: &Value| {
         let volumes = list(&pod["volumes"]).into_iter();
         let mut volumes = volumes.filter(|volume| volume["name"] == *name);
         volumes.next().unwrap()["hostPath"]["path"].clone()
     };
-    let mounts = list(&pod["containers"][0]["volumeMounts"]);
-    let mounts: Vec<Value> = mounts
-        .iter()
+    let mounts = list(&pod["containers"][0]["volumeMounts"]).into_iter();
+    mounts
         .map(|it| json!([it["mountPath"], path(&it["name"]), it["readOnly"]]))
-        .collect();
+        .collect()
+}
+
+#[test]
+fn configured_directories_are_mounted_and_none_twice() {
+    let Some(helm) = Helm::find() else { return };
+    let mut config = json!({"stateDirectory": "/data/state", "rootDirectory": "/data/kubelet",
+                            "imagefsDirectory": "/data/images"});
+    let state = json!(["/data/state", "/data/state", null]);
+    let nodefs = json!(["/data/kubelet", "/data/kubelet/plugins/nodepulse.dev", true]);
+    let imagefs = json!(["/data/images", "/data/images/nodepulse.dev", true]);
+    let mounted = |config: &Value| {
+        let objects = render(&helm, &json!({"config": config}));
+        let mounts = mounts(super::agent_pod(&objects));
+        mounts.as_array().unwrap().clone()
+    };
+    let all = mounted(&config);
+    for mount in [&state, &nodefs, &imagefs] {
+        assert!(all.contains(mount), "{all:?}");
+    }
+    config["imagefsDirectory"] = config["rootDirectory"].clone();
+    let without = mounted(&config);
+    assert_eq!(without.len(), all.len() - 1, "{without:?}");
+}
+
+#[test]
+fn each_directory_of_the_node_is_mounted_where_the_agent_reads_it() {
+    let Some(helm) = Helm::find() else { return };
+    let objects = render(&helm, &json!({}));
+    let pod = super::agent_pod(&objects);
     let nodefs = "/var/lib/kubelet/plugins/nodepulse.dev";
     let imagefs = "/var/lib/containerd/nodepulse.dev";
     let logs = "/var/log/containers";
@@ -157,7 +182,7 @@ fn each_directory_of_the_node_is_mounted_where_the_agent_reads_it() {
         ["/var/lib/containerd", imagefs, true],
         [logs, logs, true],
     ]);
-    assert_eq!(json!(mounts), expected);
+    assert_eq!(mounts(pod), expected);
     let env = &pod["containers"][0]["env"];
     let source = |n: usize| env[n]["valueFrom"]["fieldRef"]["fieldPath"].clone();
     assert_eq!([source(0), source(1)], ["spec.nodeName", "status.podIP"]);

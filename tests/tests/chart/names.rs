@@ -76,10 +76,17 @@ fn names_of_a_long_release_are_short_enough() {
 #[test]
 fn selectors_match_the_agents_of_their_release_only() {
     let Some(helm) = Helm::find() else { return };
-    let all = release(&helm, "gpu", &everything());
+    // Without quotes, the second name would be a number.
+    for name in ["gpu", "123"] {
+        let all = release(&helm, name, &everything());
+        check_selectors(&all, name);
+    }
+}
+
+fn check_selectors(all: &[Value], release: &str) {
     let set = all.iter().find(|object| object["kind"] == "DaemonSet");
     let agents = &set.unwrap()["spec"]["selector"]["matchLabels"];
-    for object in &all {
+    for object in all {
         let spec = &object["spec"];
         let selectors = [&spec["podSelector"]["matchLabels"], &spec["selector"]];
         for selector in selectors {
@@ -95,7 +102,7 @@ fn selectors_match_the_agents_of_their_release_only() {
             if !labels.is_null() {
                 let is_agent = labels["app.kubernetes.io/component"] == "agent";
                 assert_eq!(is_agent, object["kind"] == "DaemonSet", "{object}");
-                assert_eq!(labels["app.kubernetes.io/instance"], "gpu");
+                assert_eq!(labels["app.kubernetes.io/instance"], release);
             }
         }
         let labels = &object["metadata"]["labels"];

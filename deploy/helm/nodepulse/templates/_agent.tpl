@@ -2,6 +2,9 @@
 {{- define "nodepulse.agentPod" -}}
 {{- $root := .root -}}
 {{- $values := .root.Values -}}
+{{- $stateDirectory := $values.config.stateDirectory | default "/run/nodepulse" -}}
+{{- $rootDirectory := $values.config.rootDirectory | default "/var/lib/kubelet" -}}
+{{- $imagefsDirectory := $values.config.imagefsDirectory | default "/var/lib/containerd" -}}
 serviceAccountName: {{ include "nodepulse.serviceAccount" $root }}
 priorityClassName: {{ $values.priorityClassName }}
 # The node's PID limits and number of tasks are only visible in its PID namespace.
@@ -90,16 +93,14 @@ containers:
       {{- end }}
     volumeMounts:
       - {name: config, mountPath: /etc/nodepulse, readOnly: true}
-      - {name: state, mountPath: /run/nodepulse}
+      - {name: state, mountPath: {{ $stateDirectory | quote }}}
       # The runtime would mount only the container's cgroup here. With cgroup v1, each
       # controller is a mount below, hence recursively.
       - {name: cgroup, mountPath: /sys/fs/cgroup, readOnly: true, recursiveReadOnly: IfPossible}
-      - name: nodefs
-        mountPath: {{ $values.config.rootDirectory | default "/var/lib/kubelet" }}
-        readOnly: true
-      - name: imagefs
-        mountPath: {{ $values.config.imagefsDirectory | default "/var/lib/containerd" }}
-        readOnly: true
+      - {name: nodefs, mountPath: {{ $rootDirectory | quote }}, readOnly: true}
+      {{- if ne $imagefsDirectory $rootDirectory }}
+      - {name: imagefs, mountPath: {{ $imagefsDirectory | quote }}, readOnly: true}
+      {{- end }}
       - {name: container-logs, mountPath: /var/log/containers, readOnly: true}
       {{- with $values.extraVolumeMounts }}
       {{- toYaml . | nindent 6 }}
@@ -109,20 +110,18 @@ volumes:
     configMap: {name: {{ include "nodepulse.fullname" $root }}}
   # Kept when the pod is replaced, until the node reboots.
   - name: state
-    hostPath: {path: /run/nodepulse, type: DirectoryOrCreate}
+    hostPath: {path: {{ $stateDirectory | quote }}, type: DirectoryOrCreate}
   - name: cgroup
     hostPath: {path: /sys/fs/cgroup, type: Directory}
   # An empty directory on the file system of the kubelet's directory, to read its size. No
   # pod's volume is visible in it.
   - name: nodefs
-    hostPath:
-      path: {{ $values.config.rootDirectory | default "/var/lib/kubelet" }}/plugins/nodepulse.dev
-      type: DirectoryOrCreate
+    hostPath: {path: {{ printf "%s/plugins/nodepulse.dev" $rootDirectory | quote }}, type: DirectoryOrCreate}
+  {{- if ne $imagefsDirectory $rootDirectory }}
   # The same on the file system of the container images. No image is visible in it.
   - name: imagefs
-    hostPath:
-      path: {{ $values.config.imagefsDirectory | default "/var/lib/containerd" }}/nodepulse.dev
-      type: DirectoryOrCreate
+    hostPath: {path: {{ printf "%s/nodepulse.dev" $imagefsDirectory | quote }}, type: DirectoryOrCreate}
+  {{- end }}
   # Links, whose names contain the names of pods and containers. What they point to is not
   # mounted.
   - name: container-logs

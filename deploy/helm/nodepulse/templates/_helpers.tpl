@@ -13,8 +13,8 @@
 {{- /* Of the root and the component. */ -}}
 {{- define "nodepulse.selector" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ include "nodepulse.name" $root }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ include "nodepulse.name" $root | quote }}
+app.kubernetes.io/instance: {{ $root.Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
@@ -63,6 +63,13 @@ config.yaml: |
   apiVersion: nodepulse.dev/v1alpha1
   kind: NodepulseConfiguration
   {{- toYaml .Values.config | nindent 2 }}
+{{- end }}
+
+{{- /* Of a duration of the configuration, which has Go's format. */ -}}
+{{- define "nodepulse.milliseconds" -}}
+{{- $start := toDate "2006-01-02" "2000-01-01" -}}
+{{- $end := mustDateModify . $start -}}
+{{ ($end.Sub $start).Milliseconds }}
 {{- end }}
 
 {{- /* The network of the agents' pods and of the Jobs'. */ -}}
