@@ -195,6 +195,16 @@ async fn no_alert_fires_on_a_healthy_node_of_any_layout() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_agent_whose_programs_are_all_refused_fires_one_alert() {
+    let Some(promtool) = promtool() else { return };
+    let node = companion(host(Cgroups::V2)).support(Support::none(&refused()));
+    let node = node.start(&server());
+    let expected = [r#"alertname="NodepulseProbesRefused""#];
+    let found = check(&promtool, node, async |_| (), &expected).await;
+    found.unwrap_or_else(|why| panic!("{why}"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_with_problems_fires_their_alerts_and_no_others() {
     let Some(promtool) = promtool() else { return };
     let host = Arc::new(host(Cgroups::V2));
