@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args};
+use futures_util::{StreamExt as _, stream};
 
 use super::client;
 use super::refuse;
@@ -140,6 +141,9 @@ pub fn run(arguments: Arguments) -> ExitCode {
     })
 }
 
+/// Nodes that are cleaned at the same time: the chart's Job has four minutes for all of them.
+const AT_ONCE: usize = 8;
+
 /// What to remove.
 struct Targets {
     conditions: &'static [NodepulseCondition],
@@ -172,14 +176,20 @@ async fn clean_all(client: &Client, labels: Option<&str>, targets: &Targets) -> 
                 break;
             }
         };
-        for (name, node) in page {
+        let removals = page.into_iter().filter_map(|(name, node)| {
             if is_in_node_mode(&node) {
                 println!("{name}: skipped (node mode)");
-                continue;
+                return None;
             }
-            let removed =
-                companion::remove_from(client, &name, node, targets.conditions, &targets.taints);
-            let removed = removed.await;
+            let Targets { conditions, taints } = targets;
+            Some(async move {
+                let removed = companion::remove_from(client, &name, node, conditions, taints);
+                let removed = removed.await;
+                (name, removed)
+            })
+        });
+        let mut removals = stream::iter(removals).buffer_unordered(AT_ONCE);
+        while let Some((name, removed)) = removals.next().await {
             if is_temporary(&removed) {
                 retries.push(name);
             } else if print_result(&name, removed) == Cleaned::NotAll {

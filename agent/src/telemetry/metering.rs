@@ -398,7 +398,7 @@ impl Metering {
             ("recorded", counts.recorded),
             ("delivered", counts.delivered),
             ("folded", counts.folded),
-            ("held", counts.delayed),
+            ("delayed", counts.delayed),
             ("lost_full", counts.lost_full),
             ("lost_refused", counts.lost_refused),
             ("lost_unreachable", counts.lost_unreachable),

@@ -196,7 +196,8 @@ fn cure(missing: &Missing, others: bool, verdict: Verdict) -> &'static str {
     match missing {
         Missing::Btf { .. } => "boot a kernel with CONFIG_DEBUG_INFO_BTF=y, and mount /sys",
         Missing::Refused { .. } if !others => {
-            "run as root or with CAP_BPF and CAP_PERFMON, without lockdown=confidentiality"
+            "run as root or with CAP_BPF and CAP_PERFMON, without lockdown=confidentiality, and with a seccomp \
+             profile that permits bpf (in the chart: seccompProfile.type=Unconfined)"
         }
         Missing::NotBuilt => "install a build with eBPF",
         _ if verdict == Verdict::Missing => "do not require the tier btf, or boot another kernel",
