@@ -181,6 +181,13 @@ pub(super) fn large_headers() -> Response<ServerAnswer> {
     response
 }
 
+/// With this `Date`.
+pub(super) fn dated(mut response: Response<ServerAnswer>, date: &str) -> Response<ServerAnswer> {
+    let date = date.parse().expect("a header");
+    response.headers_mut().insert(header::DATE, date);
+    response
+}
+
 /// 429, with a wait that no duration can be multiplied by anything.
 pub(super) fn huge_retry_after() -> Response<ServerAnswer> {
     let mut status = Failure::scripted(429, None).status();

@@ -55,6 +55,8 @@ pub enum Effect {
     FreezeAll,
     /// The answer comes, and the connection takes no more requests.
     GoAway,
+    /// The answer has this `Date`.
+    Date(String),
 }
 
 type Predicate = Box<dyn Fn(&Recorded) -> bool + Send + Sync>;

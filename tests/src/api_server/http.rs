@@ -176,6 +176,7 @@ async fn suffer(
                 return pending().await;
             }
             Effect::GoAway => control.go_away.notify_one(),
+            Effect::Date(date) => return answer::dated(answer(), &date),
         }
     }
     answer()

@@ -76,6 +76,60 @@ async fn an_agent_that_fails_or_is_silent_is_a_problem_and_unknown_is_not_true()
 }
 
 #[tokio::test]
+async fn an_agent_is_silent_by_the_clock_of_the_api_server_and_the_given_time() {
+    let cluster = Cluster::new().await;
+    cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
+    cluster.api.put_object(agent_pod("worker-1", &running()));
+    assert_eq!(row(&cluster.run(&[]).await.good(), "worker-1")[1], "ok");
+    let later = Timestamp::try_from(Clock::kernel().now().wall).unwrap();
+    let later = later + SignedDuration::from_mins(20);
+    let later = later.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    let ahead = Fault::on("*", "/", Effect::Date(later)).always();
+    cluster.api.faults().push(ahead);
+    let text = cluster.run(&[]).await.good();
+    assert_eq!(row(&text, "worker-1")[1..3], ["agent", "silent"]);
+    let text = cluster.run(&["--silent-after", "1h"]).await.good();
+    assert_eq!(
+        row(&text, "worker-1")[1..6],
+        ["ok", "-", "-", "0.1.0", "21m"]
+    );
+}
+
+#[tokio::test]
+async fn the_pressure_conditions_of_a_kubelet_are_nodepulses_in_node_mode_only() {
+    let cluster = Cluster::new().await;
+    for (name, version) in [("edge", "v1.36.0+nodepulse.0.1.0"), ("kubelet", "v1.36.0")] {
+        let mut node = node(name, "DiskFailing", "False");
+        node["status"]["nodeInfo"]["kubeletVersion"] = json!(version);
+        node["status"]["conditions"][1]["type"] = json!("MemoryPressure");
+        node["status"]["conditions"][1]["status"] = json!("True");
+        cluster.api.put_object(node);
+        cluster.api.put_object(agent_pod(name, &running()));
+    }
+    let text = cluster.run(&[]).await.good();
+    assert_eq!(row(&text, "edge")[1], "MemoryPressure", "{text}");
+    assert_eq!(row(&text, "kubelet")[1], "ok", "{text}");
+    let no_kubectl = [("PATH", "/absent")];
+    let text = run(&["edge"], &cluster.kubeconfig(), &no_kubectl).await;
+    assert!(text.good().contains("  MemoryPressure=True"));
+}
+
+#[tokio::test]
+async fn without_permission_to_list_pods_an_agent_is_not_absent_but_can_be_silent() {
+    let cluster = Cluster::new().await;
+    cluster.api.put_object(made_up::node("bare"));
+    let mut silent = node("silent", "PIDsLow", "True");
+    silent["status"]["conditions"][0]["lastHeartbeatTime"] = json!(ago(3 * 86400));
+    cluster.api.put_object(silent);
+    let reader = cluster.kubeconfig_of("reader", &[("list", "nodes"), ("get", "nodes")]);
+    let text = run(&[], &reader, &[]).await.stdout;
+    assert_eq!(row(&text, "bare")[1..3], ["no", "conditions"], "{text}");
+    let text = run(&["silent"], &reader, &[]).await.good();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("; it has not reported for 3d"), "{text}");
+}
+
+#[tokio::test]
 async fn json_has_what_the_table_has_and_a_selector_selects() {
     let cluster = Cluster::reported().await;
     cluster.api.put_object(made_up::node("other"));
@@ -125,7 +179,11 @@ async fn a_large_fleet_is_read_in_pages_and_a_list_that_expires_is_read_again() 
 
 /// The program with `--watch`, and what it prints.
 fn watch(kubeconfig: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
-    let mut child = command(&["--watch"], kubeconfig, &[]).spawn().unwrap();
+    watch_with(&["--watch"], kubeconfig)
+}
+
+fn watch_with(args: &[&str], kubeconfig: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut child = command(args, kubeconfig, &[]).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     (child, lines)
 }
@@ -142,16 +200,7 @@ async fn a_watch_prints_what_changes_and_survives_an_expired_version() {
     let (_child, mut lines) = watch(&cluster.kubeconfig());
     assert!(next(&mut lines).await.starts_with("NODE"));
     assert!(next(&mut lines).await.starts_with("worker-1"));
-    let watching = async |count: usize| {
-        let is_watch =
-            |request: &Recorded| request.path == NODES && request.query.contains("watch=1");
-        let open = |api: &ApiServer| {
-            let watches = api.requests_where(is_watch).len();
-            (watches >= count).then_some(())
-        };
-        cluster.api.wait_for(SOON, "a watch", open).await;
-    };
-    watching(1).await;
+    watches(&cluster, 1).await;
     // A heartbeat is no change.
     cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
     cluster.api.put_object(node("worker-1", "PIDsLow", "True"));
@@ -161,9 +210,61 @@ async fn a_watch_prints_what_changes_and_survives_an_expired_version() {
     cluster.api.put_object(made_up::node("worker-2"));
     let line = next(&mut lines).await;
     assert_eq!(row(&line, "worker-2")[1..3], ["no", "agent"]);
-    watching(2).await;
+    watches(&cluster, 2).await;
     cluster.api.delete_object("/api/v1/nodes/worker-2");
     assert_eq!(row(&next(&mut lines).await, "worker-2")[1], "deleted");
+}
+
+/// Waits until so many watches of Nodes were opened.
+async fn watches(cluster: &Cluster, count: usize) {
+    let is_watch = |request: &Recorded| request.path == NODES && request.query.contains("watch=1");
+    let open = |api: &ApiServer| {
+        let watches = api.requests_where(is_watch).len();
+        (watches >= count).then_some(())
+    };
+    cluster.api.wait_for(SOON, "a watch", open).await;
+}
+
+#[tokio::test]
+async fn a_watch_continues_after_the_server_was_away_and_prints_only_what_is_shown() {
+    let cluster = Cluster::new().await;
+    let worker = node("worker-1", "PIDsLow", "True");
+    let labelled = |zone: &str, status: &str, message: &str| {
+        let mut node = worker.clone();
+        node["metadata"]["labels"] = json!({ "zone": zone });
+        node["status"]["conditions"][0]["status"] = json!(status);
+        node["status"]["conditions"][0]["message"] = json!(message);
+        node
+    };
+    cluster.api.put_object(labelled("a", "True", "1 of 2"));
+    let args = ["--watch", "-l", "zone=a"];
+    let (mut child, mut lines) = watch_with(&args, &cluster.kubeconfig());
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(next(&mut lines).await.starts_with("NODE"));
+    assert!(next(&mut lines).await.starts_with("worker-1"));
+    assert!(next(&mut notes).await.contains("versions are unknown"));
+    watches(&cluster, 1).await;
+    cluster.api.stop().await;
+    let note = next(&mut notes).await;
+    assert!(
+        note.starts_with("note: cannot reach the API server"),
+        "{note}"
+    );
+    assert!(note.ends_with(": trying again"), "{note}");
+    cluster.api.restart().await;
+    watches(&cluster, 2).await;
+    // No column has the message.
+    cluster.api.put_object(labelled("a", "True", "2 of 2"));
+    cluster.api.put_object(labelled("a", "Unknown", ""));
+    let line = next(&mut lines).await;
+    assert_eq!(row(&line, "worker-1")[1], "PIDsLow=Unknown");
+    assert_eq!(
+        next(&mut notes).await,
+        "note: the API server responds again"
+    );
+    cluster.api.put_object(labelled("b", "True", ""));
+    let line = next(&mut lines).await;
+    assert!(line.contains("deleted or not selected"), "{line}");
 }
 
 #[tokio::test]

@@ -63,6 +63,24 @@ async fn kills_of_one_container_are_added_up_and_old_ones_are_left_out() {
 }
 
 #[tokio::test]
+async fn the_number_is_an_upper_bound_if_some_kills_were_before_the_time() {
+    let cluster = Cluster::reported().await;
+    copied(&cluster, "cart-0", |event| {
+        event["metadata"]["name"] = json!("more");
+        event["firstTimestamp"] = json!(ago(3300));
+        event["count"] = json!(11);
+    });
+    let text = cluster.run(&["kills", "-A", "--since", "2m"]).await.good();
+    assert!(row(&text, "shop").contains(&"<=12"), "{text}");
+    let text = cluster.run(&["kills", "-A", "--since", "1h"]).await.good();
+    assert!(row(&text, "shop").contains(&"12"), "{text}");
+    let json = cluster.run(&["kills", "-A", "-o", "json"]).await.good();
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let first: Timestamp = json["items"][0]["first"].as_str().unwrap().parse().unwrap();
+    assert!(first < ago(3000).parse().unwrap(), "{json}");
+}
+
+#[tokio::test]
 async fn an_event_of_an_old_agent_has_its_container_and_no_guesses() {
     let cluster = Cluster::reported().await;
     let text = cluster.run(&["kills", "-n", "shop"]).await.good();

@@ -107,6 +107,56 @@ async fn a_kill_without_an_event_and_another_exit_are_distinguished() {
     assert!(!text.contains("no Event of nodepulse"), "{text}");
 }
 
+/// Of a kill whose Event has expired, the exit code alone is left.
+#[tokio::test]
+async fn memory_is_excluded_as_the_cause_only_if_an_event_would_exist() {
+    let cluster = Cluster::reported().await;
+    for event in cluster.api.list(SHOP_EVENTS) {
+        let name = event["metadata"]["name"].as_str().unwrap();
+        cluster.api.delete_object(&format!("{SHOP_EVENTS}/{name}"));
+    }
+    let excluded = "ended with exit code 137, not because of memory";
+    let why = async |change: &dyn Fn(&mut Value)| {
+        restarted(&cluster, "Error");
+        let mut pod = cluster.api.object(CART).unwrap();
+        change(&mut pod);
+        cluster.api.put_object(pod);
+        let text = cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("ended with exit code 137"), "{text}");
+        text.contains(excluded)
+    };
+    let ended = "/status/containerStatuses/0/lastState/terminated/finishedAt";
+    assert!(why(&|_| ()).await);
+    assert!(!why(&|pod| *pod.pointer_mut(ended).unwrap() = json!(ago(7000))).await);
+    cluster.api.put_object(made_up::node("worker-1"));
+    assert!(!why(&|_| ()).await, "no agent");
+}
+
+#[tokio::test]
+async fn events_about_a_former_pod_with_the_same_name_are_marked_and_give_no_advice() {
+    let cluster = Cluster::reported().await;
+    let mut pod = cluster.api.object(CART).unwrap();
+    cluster.api.delete_object(CART);
+    pod["metadata"]["uid"] = json!("11111111-2222-4333-8444-555555555555");
+    cluster.api.put_object(pod.clone());
+    let story = async || cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
+    let text = story().await;
+    assert!(
+        text.contains("former pod of this name: OOMKilled"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("reached its memory limit (container"),
+        "{text}"
+    );
+    // A static pod: the kubelet, and so its cgroup, has another UID than the API server.
+    pod["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": UID });
+    cluster.api.put_object(pod);
+    let text = story().await;
+    assert!(!text.contains("former pod"), "{text}");
+}
+
 #[tokio::test]
 async fn a_deleted_pod_is_explained_by_its_events() {
     let cluster = Cluster::reported().await;

@@ -10,7 +10,15 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// This moment.
+/// The present, and which reports are too old.
+#[derive(Debug, Clone, Copy)]
+pub struct Present {
+    pub now: Timestamp,
+    /// An agent that has reported nothing for longer is silent.
+    pub silent_after: Duration,
+}
+
+/// This moment, by the clock of this machine.
 pub fn now() -> Timestamp {
     let wall = Clock::kernel().now().wall;
     Timestamp::try_from(wall).unwrap_or(Timestamp::UNIX_EPOCH)

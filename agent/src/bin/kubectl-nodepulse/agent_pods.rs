@@ -74,9 +74,14 @@ impl AgentPod {
     }
 }
 
-/// The agent's pods by node. A pod that was replaced can still exist.
+/// The agent's pods.
 #[derive(Debug, Default)]
-pub struct AgentPods(HashMap<String, Vec<AgentPod>>);
+pub struct AgentPods {
+    /// By node. A pod that was replaced can still exist.
+    by_node: HashMap<String, Vec<AgentPod>>,
+    /// Whether they could be listed.
+    pub are_known: bool,
+}
 
 impl AgentPods {
     /// The pods with these labels in the agents' namespace, on one node or on all, and the version of
@@ -93,7 +98,10 @@ impl AgentPods {
         ];
         let place = Self::place(cluster)?;
         let (list, version) = cluster.list(&place, &query, AgentPod::of).await?;
-        let mut pods = Self(HashMap::with_capacity(list.len()));
+        let mut pods = Self {
+            by_node: HashMap::with_capacity(list.len()),
+            are_known: true,
+        };
         for pod in list {
             pods.insert(pod);
         }
@@ -116,27 +124,27 @@ impl AgentPods {
     /// Removes a pod. Returns its node.
     pub fn remove(&mut self, pod: &Pod) -> Option<String> {
         let node = pod.spec.node_name.clone()?;
-        let pods = self.0.get_mut(&node)?;
+        let pods = self.by_node.get_mut(&node)?;
         pods.retain(|one| one.name != pod.metadata.name);
         if pods.is_empty() {
-            self.0.remove(&node);
+            self.by_node.remove(&node);
         }
         Some(node)
     }
 
     /// The pod on this node: the one that runs, if there are several.
     pub fn on(&self, node: &str) -> Option<&AgentPod> {
-        let pods = self.0.get(node)?;
+        let pods = self.by_node.get(node)?;
         pods.iter().find(|pod| pod.is_running()).or(pods.first())
     }
 
     /// One pod for each node.
     pub fn each(&self) -> impl Iterator<Item = &AgentPod> {
-        self.0.keys().filter_map(|node| self.on(node))
+        self.by_node.keys().filter_map(|node| self.on(node))
     }
 
     fn insert(&mut self, pod: AgentPod) {
-        let pods = self.0.entry(pod.node.clone()).or_default();
+        let pods = self.by_node.entry(pod.node.clone()).or_default();
         pods.retain(|one| one.name != pod.name);
         pods.push(pod);
     }

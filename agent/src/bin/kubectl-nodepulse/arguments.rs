@@ -70,6 +70,10 @@ pub struct Connection {
     /// Namespace of the agents
     #[arg(long, global = true, value_name = "NAME", default_value = "nodepulse")]
     pub agent_namespace: String,
+    /// An agent is silent after this
+    #[arg(long, global = true, value_name = "DURATION", default_value = "15m",
+          value_parser = age::parse_duration)]
+    pub silent_after: Duration,
 }
 
 /// Options of the table of nodes.

@@ -1,16 +1,21 @@
 //! Requests to the API server. All of them read.
 
 use std::ffi::OsString;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::DATE;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
+use k8s_openapi::jiff::fmt::rfc2822::DateTimeParser;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::age::{self, Present};
 use crate::arguments::Connection;
 use crate::failure::{Failure, chain, one_line};
 use crate::kubeconfig;
@@ -38,6 +43,8 @@ const RESTARTS: u32 = 3;
 const BUSY: u32 = 3;
 /// The longest wait that the server can request.
 const WAIT: u64 = 5;
+/// Seconds by which clocks may differ without effect: the server's date has no fractions, and takes time to arrive.
+const SAME_TIME: u64 = 2;
 
 /// A cluster, as one user.
 pub struct Cluster {
@@ -47,6 +54,9 @@ pub struct Cluster {
     pub namespace: String,
     /// Of the agents' pods.
     pub agent_namespace: String,
+    silent_after: Duration,
+    /// Seconds by which the API server's clock is ahead of this machine's.
+    ahead: AtomicI64,
     /// The arguments with which kubectl finds the same cluster.
     pub kubectl: Vec<OsString>,
 }
@@ -79,8 +89,42 @@ impl Cluster {
             server,
             namespace,
             agent_namespace: connection.agent_namespace.clone(),
+            silent_after: connection.silent_after,
+            ahead: AtomicI64::new(0),
             kubectl,
         })
+    }
+
+    /// This moment by the API server's clock, which is nearer to those of the nodes than that of a workstation. By
+    /// the clock of this machine before the first answer.
+    pub fn now(&self) -> Timestamp {
+        let ahead = SignedDuration::from_secs(self.ahead.load(Ordering::Relaxed));
+        let now = age::now();
+        now.checked_add(ahead).unwrap_or(now)
+    }
+
+    /// This moment, and which reports are too old.
+    pub fn present(&self) -> Present {
+        Present {
+            now: self.now(),
+            silent_after: self.silent_after,
+        }
+    }
+
+    fn set_clock(&self, answer: &Response<Body>) {
+        let date = answer
+            .headers()
+            .get(DATE)
+            .and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
+        let Some(date) = date else { return };
+        let ahead = date.as_second().saturating_sub(age::now().as_second());
+        let ahead = if ahead.unsigned_abs() > SAME_TIME {
+            ahead
+        } else {
+            0
+        };
+        self.ahead.store(ahead, Ordering::Relaxed);
     }
 
     /// One object.
@@ -176,6 +220,7 @@ impl Cluster {
             let answer = answer.map_err(|_| self.silent())?;
             let answer = answer.map_err(|err| self.unreachable(&err))?;
             if answer.status().is_success() {
+                self.set_clock(&answer);
                 return Ok(answer);
             }
             let wait = answer.headers().get("Retry-After");

@@ -97,6 +97,15 @@ impl Failure {
         matches!(self, Self::Forbidden { .. })
     }
 
+    /// Whether the same request can succeed later.
+    pub const fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { code, .. } => *code == 429 || *code >= 500,
+            _ => false,
+        }
+    }
+
     /// Whether the object does not exist.
     pub const fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })

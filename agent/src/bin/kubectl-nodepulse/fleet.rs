@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use nodepulse::cli::terminal::{Paint, Style};
 use serde::Serialize;
 
-use crate::age::{self, age};
+use crate::age::{Present, age};
 use crate::agent_pods::{AgentPod, AgentPods};
 use crate::arguments::{FleetFormat, FleetOptions};
 use crate::cluster::Cluster;
@@ -126,14 +126,14 @@ pub async fn run(cluster: &Cluster, options: &FleetOptions, style: Style) -> Res
     let table = Table {
         pods,
         tiers: tiers.as_ref(),
-        now: age::now(),
+        present: cluster.present(),
     };
     if options.output == Some(FleetFormat::Json) {
-        return print_json(&read.nodes, pods, table.now);
+        return print_json(&read.nodes, &table);
     }
     // Those with problems first.
     read.nodes.sort_by_cached_key(|node| {
-        let agent = node.agent_problem(pods.on(&node.name), table.now);
+        let agent = node.agent_problem(pods, table.present);
         let is_well = node.problems.is_empty() && agent.is_none();
         (is_well, node.name.clone())
     });
@@ -169,7 +169,7 @@ struct Table<'a> {
     pods: &'a AgentPods,
     /// `None`: without this column.
     tiers: Option<&'a Tiers>,
-    now: Timestamp,
+    present: Present,
 }
 
 impl Table<'_> {
@@ -204,11 +204,11 @@ impl Table<'_> {
                 Cell::plain(safe(&node.name)),
                 condition,
                 Cell::plain(safe(reason)),
-                Cell::plain(age(since, self.now)),
+                Cell::plain(age(since, self.present.now)),
             ];
             cells.extend(self.tiers.map(|tiers| tier(tiers, &node.name)));
             cells.push(Cell::plain(version.clone()));
-            cells.push(Cell::plain(age(node.heartbeat, self.now)));
+            cells.push(Cell::plain(age(node.heartbeat, self.present.now)));
             cells
         };
         let problems = node.problems.iter();
@@ -217,7 +217,7 @@ impl Table<'_> {
             row(condition, &problem.reason, problem.since)
         });
         let mut rows: Vec<_> = problems.collect();
-        if let Some(problem) = node.agent_problem(pod, self.now) {
+        if let Some(problem) = node.agent_problem(self.pods, self.present) {
             rows.push(row(Cell::new(problem, Paint::Yellow), "", None));
         }
         if rows.is_empty() {
@@ -241,20 +241,20 @@ fn tier(tiers: &Tiers, node: &str) -> Cell {
     }
 }
 
-fn print_json(nodes: &[NodeHealth], pods: &AgentPods, now: Timestamp) -> Result<(), Failure> {
+fn print_json(nodes: &[NodeHealth], table: &Table<'_>) -> Result<(), Failure> {
     let list = List {
-        items: nodes.iter().map(|node| item(node, pods, now)).collect(),
+        items: nodes.iter().map(|node| item(node, table)).collect(),
     };
     print_as_json(&list)
 }
 
-fn item<'a>(node: &'a NodeHealth, pods: &'a AgentPods, now: Timestamp) -> Item<'a> {
-    let pod = pods.on(&node.name);
+fn item<'a>(node: &'a NodeHealth, table: &Table<'a>) -> Item<'a> {
+    let pod = table.pods.on(&node.name);
     let version = pod.map(|pod| pod.version.as_str());
     Item {
         node: &node.name,
         agent: Agent {
-            problem: node.agent_problem(pod, now),
+            problem: node.agent_problem(table.pods, table.present),
             version: version.or(node.node_mode.as_deref()),
             namespace: pod.map(|pod| pod.namespace.as_str()),
             pod: pod.map(|pod| pod.name.as_str()),

@@ -5,17 +5,16 @@ use nodepulse::cli::terminal::Paint;
 use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 use serde::Serialize;
 
-use crate::age;
-use crate::agent_pods::AgentPod;
+use crate::age::{self, Present};
+use crate::agent_pods::AgentPods;
 use crate::objects::{Node, NodeCondition};
 use crate::screen::safe;
 
-/// A Node whose conditions were not written for this long has no agent any more: three times the
-/// interval of `nodeStatusReportFrequency`.
-const STALE: u64 = 15 * 60;
-
 /// The mark of node mode in `kubeletVersion`.
 const NODE_MODE: &str = "+nodepulse.";
+
+/// Conditions that nodepulse writes in node mode, and otherwise a kubelet.
+const OF_NODE_MODE: [&str; 3] = ["MemoryPressure", "DiskPressure", "PIDPressure"];
 
 /// A condition that is not well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -87,55 +86,62 @@ impl NodeHealth {
     /// Of a Node.
     pub fn of(node: Node) -> Self {
         let conditions = node.status.conditions.unwrap_or_default();
+        let version = node.status.node_info.kubelet_version;
+        let node_mode = version.split_once(NODE_MODE);
+        let node_mode = node_mode.map(|(_, version)| version.to_owned());
+        let is_of_nodepulse = |type_: &str| is_of_nodepulse(type_, node_mode.is_some());
         let of_nodepulse = || {
             let all = conditions.iter();
-            all.filter(|one| NodepulseCondition::parse(&one.type_).is_some())
+            all.filter(|one| is_of_nodepulse(&one.type_))
         };
         let heartbeats = of_nodepulse().map(|one| one.last_heartbeat_time.as_deref());
         let heartbeat = heartbeats.filter_map(age::parse).max();
         let is_reported = of_nodepulse().next().is_some();
-        let version = node.status.node_info.kubelet_version;
+        let problems = conditions.iter().filter(|one| match one.type_.as_str() {
+            "Ready" => one.status != "True",
+            type_ => is_of_nodepulse(type_) && one.status != "False",
+        });
         Self {
             name: node.metadata.name,
             is_reported,
             heartbeat,
-            node_mode: version
-                .split_once(NODE_MODE)
-                .map(|(_, version)| version.to_owned()),
-            problems: conditions
-                .into_iter()
-                .filter(|one| !is_well(one))
-                .map(Problem::of)
-                .collect(),
+            problems: problems.cloned().map(Problem::of).collect(),
+            node_mode,
         }
     }
 
+    /// Whether nodepulse writes conditions of this type to this Node.
+    pub fn is_of_nodepulse(&self, type_: &str) -> bool {
+        is_of_nodepulse(type_, self.node_mode.is_some())
+    }
+
     /// Whether its agent reports.
-    pub fn agent(&self, now: Timestamp) -> AgentState {
+    pub fn agent(&self, present: Present) -> AgentState {
+        let limit = present.silent_after.as_secs();
         match self.heartbeat {
             _ if !self.is_reported => AgentState::Absent,
-            Some(at) if age::seconds(at, now) <= STALE => AgentState::Reports,
+            Some(at) if age::seconds(at, present.now) <= limit => AgentState::Reports,
             Some(_) | None => AgentState::Silent,
         }
     }
 
     /// What is wrong with its agent, in words. `None`: nothing.
-    pub fn agent_problem(&self, pod: Option<&AgentPod>, now: Timestamp) -> Option<String> {
+    pub fn agent_problem(&self, pods: &AgentPods, present: Present) -> Option<String> {
+        let pod = pods.on(&self.name);
         let broken = pod.filter(|pod| !pod.is_running());
-        match (self.agent(now), broken) {
+        match (self.agent(present), broken) {
             (_, Some(pod)) => Some(format!("agent {}", pod.state)),
             (AgentState::Reports, None) => None,
             (AgentState::Silent, None) => Some("agent silent".to_owned()),
-            (AgentState::Absent, None) if pod.is_some() => Some("no conditions".to_owned()),
-            (AgentState::Absent, None) => Some("no agent".to_owned()),
+            (AgentState::Absent, None) if pods.are_known && pod.is_none() => {
+                Some("no agent".to_owned())
+            }
+            (AgentState::Absent, None) => Some("no conditions".to_owned()),
         }
     }
 }
 
-/// Conditions of others than nodepulse are not evaluated, but for `Ready`.
-fn is_well(condition: &NodeCondition) -> bool {
-    match condition.type_.as_str() {
-        "Ready" => condition.status == "True",
-        type_ => NodepulseCondition::parse(type_).is_none() || condition.status == "False",
-    }
+/// Conditions of others are not evaluated, except for `Ready`.
+fn is_of_nodepulse(type_: &str, node_mode: bool) -> bool {
+    NodepulseCondition::parse(type_).is_some() || (node_mode && OF_NODE_MODE.contains(&type_))
 }

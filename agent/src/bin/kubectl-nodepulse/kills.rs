@@ -65,6 +65,7 @@ pub struct KillEvent {
     /// The pod, or `node/NAME`.
     pub object: String,
     pub count: u64,
+    pub first: Option<Timestamp>,
     pub last: Option<Timestamp>,
     /// From the annotations. Old agents write none: only the container is known.
     pub kill: OomKill,
@@ -96,6 +97,7 @@ impl KillEvent {
                 involved.name.clone()
             },
             count: event.count.unwrap_or(1),
+            first: age::parse(event.first_timestamp.as_deref()),
             last: age::parse(event.last_time()),
             kill,
             users: annotation(event, MEMORY_USERS).unwrap_or_default(),
@@ -129,6 +131,7 @@ struct Item {
     /// Of the newest kill with details.
     memory_users: Vec<MemoryUser>,
     victim: Option<MemoryUser>,
+    first: Option<Timestamp>,
     last: Option<Timestamp>,
 }
 
@@ -141,17 +144,16 @@ struct List<'a> {
 pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Result<(), Failure> {
     let namespace = (!options.all_namespaces).then_some(cluster.namespace.as_str());
     let place = Place::events(namespace)?;
-    let now = age::now();
     let since = options.since.map(|since| since.as_secs());
-    let is_recent = |event: &KillEvent| {
-        let age = event.last.map(|at| age::seconds(at, now));
+    let is_recent = |at: Option<Timestamp>| {
+        let age = at.map(|at| age::seconds(at, cluster.now()));
         since.is_none_or(|since| age.is_some_and(|age| age <= since))
     };
     let mut events = Vec::new();
     for reason in REASONS {
         let selector = format!("reason={reason},source=nodepulse");
         let query = [("fieldSelector", selector.as_str())];
-        let row = |event: Event| KillEvent::of(&event).filter(is_recent);
+        let row = |event: Event| KillEvent::of(&event).filter(|kill| is_recent(kill.last));
         events.extend(cluster.list(&place, &query, row).await?.0);
     }
     let items = items(events);
@@ -165,7 +167,8 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
         ));
         return Ok(());
     }
-    let rows: Vec<_> = items.iter().map(|item| row(item, now)).collect();
+    let row = |item: &Item| row(item, cluster.now(), is_recent(item.first));
+    let rows: Vec<_> = items.iter().map(row).collect();
     if options.all_namespaces {
         return print(&render(&COLUMNS, &rows, style));
     }
@@ -209,8 +212,10 @@ fn items(mut events: Vec<KillEvent>) -> Vec<Item> {
             count: 0,
             memory_users: Vec::new(),
             victim: None,
+            first: event.first,
             last: None,
         });
+        item.first = item.first.min(event.first);
         item.count = item.count.saturating_add(event.count);
         item.last = event.last;
         item.limit_bytes = limit_bytes.or(item.limit_bytes);
@@ -229,7 +234,8 @@ fn items(mut events: Vec<KillEvent>) -> Vec<Item> {
     items
 }
 
-fn row(item: &Item, now: Timestamp) -> Vec<Cell> {
+/// Without `all`, some of the kills of its Events are not to be counted, and it is not known how many.
+fn row(item: &Item, now: Timestamp, all: bool) -> Vec<Cell> {
     let or_dash = |text: &Option<String>| safe(text.as_deref().unwrap_or("-"));
     let object = match &item.node {
         Some(node) => safe(&format!("node/{node}")),
@@ -247,7 +253,7 @@ fn row(item: &Item, now: Timestamp) -> Vec<Cell> {
         Cell::plain(or_dash(&item.container)),
         Cell::new(consequence, paint),
         Cell::plain(limit(item.limit.as_deref(), item.limit_bytes)),
-        Cell::plain(item.count.to_string()),
+        Cell::plain(format!("{}{}", if all { "" } else { "<=" }, item.count)),
         Cell::plain(largest(&item.memory_users, item.victim.as_ref())),
         Cell::plain(age(item.last, now)),
     ]

@@ -2,9 +2,8 @@
 
 use k8s_openapi::jiff::Timestamp;
 use nodepulse::cli::terminal::{Paint, Style};
-use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
 
-use crate::age::{self, age};
+use crate::age::{self, Present, age};
 use crate::agent_pods::{AgentPod, AgentPods};
 use crate::arguments::NodeOptions;
 use crate::cluster::Cluster;
@@ -23,16 +22,16 @@ const EVENTS: usize = 20;
 pub async fn run(cluster: &Cluster, options: &NodeOptions, style: Style) -> Result<(), Failure> {
     let name = options.name.as_str();
     let node: Node = cluster.get(&Place::node(name)?).await?;
-    let now = age::now();
     let lease = Place::lease(name)?;
     let (pods, events, lease) = tokio::join!(
         AgentPods::list(cluster, &options.agents, Some(name)),
         node_events(cluster, name),
         cluster.get::<Lease>(&lease),
     );
+    let present = cluster.present();
     let mut page = Page {
         style,
-        now,
+        present,
         text: String::new(),
     };
     let kernel = safe(&node.status.node_info.kernel_version);
@@ -42,7 +41,7 @@ pub async fn run(cluster: &Cluster, options: &NodeOptions, style: Style) -> Resu
     page.field("Node", &safe(name));
     page.field("Kubelet", &kubelet);
     page.field("Kernel", &kernel);
-    page.field("Lease", &renewed(lease, now));
+    page.field("Lease", &renewed(lease, present.now));
     let pod = page.agent(&health, pods.as_ref().map(|(pods, _)| pods.on(name)));
     if let Some(pod) = pod {
         let tier = Tier::of_pod(cluster, pod).await;
@@ -96,7 +95,7 @@ fn renewed(lease: Result<Lease, Failure>, now: Timestamp) -> String {
 /// What is printed.
 struct Page {
     style: Style,
-    now: Timestamp,
+    present: Present,
     text: String,
 }
 
@@ -123,12 +122,12 @@ impl Page {
         health: &NodeHealth,
         pod: Result<Option<&'p AgentPod>, &Failure>,
     ) -> Option<&'p AgentPod> {
-        let state = match health.agent(self.now) {
+        let state = match health.agent(self.present) {
             AgentState::Reports => String::new(),
             AgentState::Silent => match health.heartbeat {
                 Some(_) => format!(
                     "; it has not reported for {}",
-                    age(health.heartbeat, self.now)
+                    age(health.heartbeat, self.present.now)
                 ),
                 None => "; it has never reported".to_owned(),
             },
@@ -148,7 +147,7 @@ impl Page {
                     None,
                 ),
             },
-            Err(failure) => (format!("unknown: {failure}"), None),
+            Err(failure) => (format!("unknown: {failure}{state}"), None),
         };
         self.field("Agent", &text);
         pod
@@ -157,7 +156,7 @@ impl Page {
     fn conditions(&mut self, conditions: &[NodeCondition], health: &NodeHealth) {
         self.title("Conditions");
         let shown = |one: &&NodeCondition| {
-            NodepulseCondition::parse(&one.type_).is_some()
+            health.is_of_nodepulse(&one.type_)
                 || health
                     .problems
                     .iter()
@@ -168,7 +167,7 @@ impl Page {
             let problem = problems.rfind(|one| one.type_ == condition.type_);
             let since = age(
                 age::parse(condition.last_transition_time.as_deref()),
-                self.now,
+                self.present.now,
             );
             let reason = safe(condition.reason.as_deref().unwrap_or("-"));
             let (type_, status) = (safe(&condition.type_), safe(&condition.status));
@@ -197,7 +196,7 @@ impl Page {
         }
         let skipped = events.len().saturating_sub(EVENTS);
         for event in events.iter().skip(skipped) {
-            let at = age(age::parse(event.last_time()), self.now);
+            let at = age(age::parse(event.last_time()), self.present.now);
             let reason = safe(event.reason.as_deref().unwrap_or("-"));
             let times = match event.count {
                 Some(count) if count > 1 => format!(", {count} times"),

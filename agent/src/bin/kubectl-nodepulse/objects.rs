@@ -10,6 +10,7 @@ use serde::Deserialize;
 pub struct Metadata {
     pub name: String,
     pub namespace: Option<String>,
+    pub uid: Option<String>,
     pub resource_version: Option<String>,
     pub creation_timestamp: Option<String>,
     pub deletion_timestamp: Option<String>,
@@ -162,6 +163,7 @@ pub struct InvolvedObject {
     pub kind: String,
     pub name: String,
     pub namespace: Option<String>,
+    pub uid: Option<String>,
     pub field_path: Option<String>,
 }
 

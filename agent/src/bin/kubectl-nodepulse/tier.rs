@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use nodepulse::cli::terminal::Paint;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent_pods::{AgentPod, AgentPods};
 use crate::cluster::Cluster;
@@ -20,12 +20,16 @@ const METRIC: &str = "nodepulse_tier_info{";
 const AT_ONCE: usize = 32;
 /// How long to wait for one agent.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for all agents: nothing is printed before.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// A source of kernel data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
     /// eBPF programs.
     Btf,
+    /// Some of the eBPF programs, and files.
+    Partial,
     /// The kernel's log, and files.
     Kmsg,
     /// Files only.
@@ -56,6 +60,7 @@ impl Tier {
         let (_, value) = line.split_once("tier=\"")?;
         match value.split_once('"')?.0 {
             "btf" => Some(Self::Btf),
+            "partial" => Some(Self::Partial),
             "kmsg" => Some(Self::Kmsg),
             "files" => Some(Self::Files),
             _ => None,
@@ -66,6 +71,7 @@ impl Tier {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Btf => "btf",
+            Self::Partial => "partial",
             Self::Kmsg => "kmsg",
             Self::Files => "files",
         }
@@ -75,6 +81,7 @@ impl Tier {
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Btf => "eBPF programs",
+            Self::Partial => "some of the eBPF programs, and files",
             Self::Kmsg => "kernel log and files, no eBPF programs",
             Self::Files => "files only, no eBPF programs",
         }
@@ -84,7 +91,7 @@ impl Tier {
     pub const fn paint(self) -> Paint {
         match self {
             Self::Btf => Paint::Plain,
-            Self::Kmsg | Self::Files => Paint::Yellow,
+            Self::Partial | Self::Kmsg | Self::Files => Paint::Yellow,
         }
     }
 }
@@ -97,15 +104,18 @@ impl Tiers {
     /// Asks the agents that run, some at a time. What is not known is reported on standard error.
     pub async fn of(cluster: &Cluster, pods: &AgentPods) -> Self {
         let mut tiers = HashMap::new();
-        let (mut failed, mut first) = (0_usize, None);
+        let mut first = None;
         let ask = |pod: AgentPod| async move {
             let tier = Tier::of_pod(cluster, &pod).await;
             (pod.node, tier)
         };
         let running = pods.each().filter(|pod| pod.is_running());
         let running: Vec<AgentPod> = running.cloned().collect();
+        let count = running.len();
         let mut answers = stream::iter(running).map(ask).buffer_unordered(AT_ONCE);
-        while let Some((node, tier)) = answers.next().await {
+        let end = Instant::now() + LIMIT;
+        // What has not answered by then is unknown.
+        while let Ok(Some((node, tier))) = timeout_at(end, answers.next()).await {
             match tier {
                 Ok(tier) => {
                     tiers.insert(node, tier);
@@ -116,16 +126,18 @@ impl Tiers {
                     return Self(tiers);
                 }
                 Err(failure) => {
-                    failed = failed.saturating_add(1);
                     first.get_or_insert(failure);
                 }
             }
         }
-        if let Some(failure) = first {
-            note(&match failed {
-                1 => format!("note: the tier of one agent is unknown: {failure}"),
-                _ => format!("note: the tiers of {failed} agents are unknown; of one: {failure}"),
-            });
+        match (count.saturating_sub(tiers.len()), first) {
+            (1, Some(failure)) => note(&format!(
+                "note: the tier of one agent is unknown: {failure}"
+            )),
+            (failed, Some(failure)) => note(&format!(
+                "note: the tiers of {failed} agents are unknown; of one: {failure}"
+            )),
+            (_, None) => {}
         }
         Self(tiers)
     }
@@ -148,6 +160,10 @@ mod tests {
                 Some(Tier::Btf),
             ),
             (r#"nodepulse_tier_info{tier="files"} 1"#, Some(Tier::Files)),
+            (
+                r#"nodepulse_tier_info{tier="partial"} 1"#,
+                Some(Tier::Partial),
+            ),
             (r#"nodepulse_tier_info{tier="x"} 1"#, None),
             (r#"nodepulse_tier_info{tier="btf"#, None),
             ("nodepulse_tier_info{} 1", None),

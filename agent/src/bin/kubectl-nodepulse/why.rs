@@ -5,7 +5,7 @@ mod timeline;
 
 use nodepulse::cli::terminal::{Paint, Style};
 
-use crate::age::{self, age};
+use crate::age::{Present, age};
 use crate::arguments::WhyOptions;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
@@ -30,9 +30,12 @@ struct Story {
     pod: Option<Pod>,
     /// nodepulse's Events about the pod, the oldest first.
     events: Vec<Event>,
+    /// Those about former pods with this name.
+    former_events: Vec<Event>,
     /// `None`: the pod has no node yet.
     node: Option<Result<NodeHealth, Failure>>,
     node_events: Vec<Event>,
+    present: Present,
 }
 
 impl Story {
@@ -50,6 +53,8 @@ impl Story {
             Err(failure) if failure.is_not_found() && !events.is_empty() => None,
             pod => Some(pod?),
         };
+        let is_former = |event: &Event| pod.as_ref().is_some_and(|pod| is_of_other(event, pod));
+        let (former_events, events): (Vec<_>, Vec<_>) = events.into_iter().partition(is_former);
         let node = pod.as_ref().and_then(|pod| pod.spec.node_name.clone());
         // Of a pod that was deleted, the Events name the node.
         let node = node.or_else(|| events.last()?.source.host.clone());
@@ -70,13 +75,15 @@ impl Story {
             name: name.to_owned(),
             pod,
             events,
+            former_events,
             node,
             node_events,
+            present: cluster.present(),
         })
     }
 
     fn text(&self, style: Style) -> String {
-        let now = age::now();
+        let now = self.present.now;
         let mut text = String::new();
         let head = wrapped(style, &self.head(), "", 0);
         text.push_str(&style.paint(Paint::Bold, head.trim_end()));
@@ -115,4 +122,18 @@ impl Story {
         };
         format!("{name}{node}{state}")
     }
+}
+
+/// Whether an Event is about another pod of the same name, such as the one that a `StatefulSet` has replaced. Of a
+/// static pod, an Event can have the UID that only the kubelet knows.
+fn is_of_other(event: &Event, pod: &Pod) -> bool {
+    const STATIC_POD: &str = "kubernetes.io/config.mirror";
+
+    let annotations = pod.metadata.annotations.as_ref();
+    let static_pod = annotations.and_then(|all| all.get(STATIC_POD));
+    let uid = event.involved_object.uid.as_ref();
+    uid.is_some_and(|uid| {
+        let is_known = pod.metadata.uid.is_some() && !uid.is_empty();
+        is_known && pod.metadata.uid.as_ref() != Some(uid) && static_pod != Some(uid)
+    })
 }

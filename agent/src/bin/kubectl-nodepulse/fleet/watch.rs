@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use nodepulse::cli::terminal::{Paint, Style};
 use serde::de::DeserializeOwned;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{Read, Table, version};
-use crate::age;
 use crate::agent_pods::AgentPods;
 use crate::arguments::FleetOptions;
 use crate::cluster::{Cluster, Lines};
 use crate::failure::Failure;
-use crate::health::{NodeHealth, Problem};
+use crate::health::NodeHealth;
 use crate::objects::{Metadata, Node, Pod, Status, WatchLine};
 use crate::place::Place;
 use crate::screen::{note, print, safe};
@@ -21,10 +21,13 @@ use crate::table::{Cell, Layout};
 
 /// Between two watches.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The longest time between two attempts to reach the API server.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often it is checked which agents have become silent: nothing reports that.
 const RECHECK: Duration = Duration::from_secs(30);
 
-/// Prints each node whose row changes. Ends only with a failure, or if the output is closed.
+/// Prints each node whose row changes. Ends only with a failure that is not temporary, or if the output is
+/// closed.
 pub async fn follow(
     cluster: &Cluster,
     options: &FleetOptions,
@@ -37,7 +40,12 @@ pub async fn follow(
         pods: AgentPods::default(),
         layout,
         style,
+        removed: match options.selector() {
+            "" => "deleted",
+            _ => "deleted or not selected",
+        },
     };
+    let mut attempts = Attempts { pause: PAUSE };
     let mut open = watched.replace(cluster, options, read, Output::Quiet)?;
     let mut recheck = interval(RECHECK);
     recheck.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -56,20 +64,51 @@ pub async fn follow(
                     opened => opened?,
                 }
             }
+            attempts.succeeded();
             tokio::select! {
-                change = nodes.next::<Node>() => watched.node(change?).await,
-                change = next(pods) => watched.pod(change?).await,
-                _ = recheck.tick() => watched.print_all(),
+                change = nodes.next::<Node>() => watched.node(cluster, change?).await,
+                change = next(pods) => watched.pod(cluster, change?).await,
+                _ = recheck.tick() => watched.print_all(cluster),
             }
         };
         match followed.await {
             Err(Failure::Expired { .. }) => {
                 sleep(PAUSE).await;
-                let read = Read::all(cluster, options).await?;
+                let read = loop {
+                    match Read::all(cluster, options).await {
+                        Err(failure) if failure.is_temporary() => attempts.failed(&failure).await,
+                        read => break read?,
+                    }
+                };
                 open = watched.replace(cluster, options, read, Output::Printed)?;
             }
+            Err(failure) if failure.is_temporary() => attempts.failed(&failure).await,
             followed => followed?,
         }
+    }
+}
+
+/// Attempts to reach the API server, with growing pauses.
+struct Attempts {
+    /// The next one.
+    pause: Duration,
+}
+
+impl Attempts {
+    /// Waits. Only the first failure of a row is printed.
+    async fn failed(&mut self, failure: &Failure) {
+        if self.pause == PAUSE {
+            note(&format!("note: {failure}: trying again"));
+        }
+        sleep(self.pause).await;
+        self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
+    }
+
+    fn succeeded(&mut self) {
+        if self.pause > PAUSE {
+            note("note: the API server responds again");
+        }
+        self.pause = PAUSE;
     }
 }
 
@@ -196,7 +235,8 @@ struct Shown {
 
 #[derive(Debug, PartialEq, Eq)]
 struct Printed {
-    problems: Vec<Problem>,
+    /// Title, reason and time.
+    problems: Vec<(String, String, Option<Timestamp>)>,
     agent: Option<String>,
     version: String,
 }
@@ -207,6 +247,8 @@ struct Watched {
     pods: AgentPods,
     layout: Layout,
     style: Style,
+    /// What is printed about a Node of which no more is reported.
+    removed: &'static str,
 }
 
 impl Watched {
@@ -235,17 +277,17 @@ impl Watched {
         for health in read.nodes {
             let name = health.name.clone();
             self.put(health);
-            self.show(&name, output)?;
+            self.show(cluster, &name, output)?;
         }
         Ok((nodes, pods))
     }
 
-    async fn node(&mut self, change: Change<Node>) -> Result<(), Failure> {
+    async fn node(&mut self, cluster: &Cluster, change: Change<Node>) -> Result<(), Failure> {
         match change {
             Change::Is(node) => {
                 let name = node.metadata.name.clone();
                 self.put(NodeHealth::of(node));
-                self.show(&name, Output::Printed)
+                self.show(cluster, &name, Output::Printed)
             }
             Change::Deleted(node) => self.deleted(&node.metadata.name),
             Change::None => Ok(()),
@@ -256,7 +298,7 @@ impl Watched {
         }
     }
 
-    async fn pod(&mut self, change: Change<Pod>) -> Result<(), Failure> {
+    async fn pod(&mut self, cluster: &Cluster, change: Change<Pod>) -> Result<(), Failure> {
         let node = match change {
             Change::Is(pod) => self.pods.put(pod),
             Change::Deleted(pod) => self.pods.remove(&pod),
@@ -266,7 +308,7 @@ impl Watched {
                 None
             }
         };
-        node.map_or(Ok(()), |node| self.show(&node, Output::Printed))
+        node.map_or(Ok(()), |node| self.show(cluster, &node, Output::Printed))
     }
 
     fn put(&mut self, health: NodeHealth) {
@@ -276,23 +318,25 @@ impl Watched {
             .insert(health.name.clone(), Shown { health, printed });
     }
 
-    fn print_all(&mut self) -> Result<(), Failure> {
+    fn print_all(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         let names: Vec<String> = self.nodes.keys().cloned().collect();
         let mut names = names.iter();
-        names.try_for_each(|name| self.show(name, Output::Printed))
+        names.try_for_each(|name| self.show(cluster, name, Output::Printed))
     }
 
     /// Prints the rows of a node if they have changed.
-    fn show(&mut self, name: &str, output: Output) -> Result<(), Failure> {
+    fn show(&mut self, cluster: &Cluster, name: &str, output: Output) -> Result<(), Failure> {
         // A pod can run on a node that is not selected.
         let Some(shown) = self.nodes.get_mut(name) else {
             return Ok(());
         };
-        let (pod, now) = (self.pods.on(name), age::now());
+        let present = cluster.present();
+        let problems = shown.health.problems.iter();
+        let problems = problems.map(|one| (one.title(), one.reason.clone(), one.since));
         let printed = Printed {
-            problems: shown.health.problems.clone(),
-            agent: shown.health.agent_problem(pod, now),
-            version: version(&shown.health, pod),
+            problems: problems.collect(),
+            agent: shown.health.agent_problem(&self.pods, present),
+            version: version(&shown.health, self.pods.on(name)),
         };
         if shown.printed.as_ref() == Some(&printed) {
             return Ok(());
@@ -304,7 +348,7 @@ impl Watched {
         let table = Table {
             pods: &self.pods,
             tiers: None,
-            now,
+            present,
         };
         let rows = table.rows(&shown.health);
         let lines = rows.iter().map(|row| self.layout.line(row, self.style));
@@ -315,7 +359,10 @@ impl Watched {
         if self.nodes.remove(name).is_none() {
             return Ok(());
         }
-        let row = [Cell::plain(safe(name)), Cell::new("deleted", Paint::Yellow)];
+        let row = [
+            Cell::plain(safe(name)),
+            Cell::new(self.removed, Paint::Yellow),
+        ];
         print(&self.layout.line(&row, self.style))
     }
 }

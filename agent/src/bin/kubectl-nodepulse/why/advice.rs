@@ -120,6 +120,9 @@ fn of_containers(story: &Story, kills: &[KillEvent]) -> Vec<String> {
 }
 
 fn of_container(story: &Story, status: &ContainerStatus, is_reported: bool) -> Option<String> {
+    /// Seconds for which an API server keeps Events by default.
+    const KEPT: u64 = 60 * 60;
+
     let now = status.state.terminated.as_ref();
     let ended = now.or(status.last_state.terminated.as_ref())?;
     let previous = if now.is_none() { " --previous" } else { "" };
@@ -132,14 +135,29 @@ fn of_container(story: &Story, status: &ContainerStatus, is_reported: bool) -> O
         )),
         // The kill can be why it ended.
         _ if ended.exit_code == 0 || is_reported => None,
-        _ => Some(format!(
-            "container {name} ended with exit code {}, not because of memory: kubectl logs {} --namespace {} \
-             --container {name}{previous}",
-            ended.exit_code,
-            safe(&story.name),
-            safe(&story.namespace)
-        )),
+        _ => {
+            let at = age::parse(ended.finished_at.as_deref());
+            let is_recent = at.is_some_and(|at| age::seconds(at, story.present.now) < KEPT);
+            let why = if is_recent && is_observed(story) {
+                ", not because of memory"
+            } else {
+                ", without an Event about an OOM kill (Events expire, by default after an hour)"
+            };
+            Some(format!(
+                "container {name} ended with exit code {}{why}: kubectl logs {} --namespace {} \
+                 --container {name}{previous}",
+                ended.exit_code,
+                safe(&story.name),
+                safe(&story.namespace)
+            ))
+        }
     }
+}
+
+/// Whether an agent reports on the pod's node.
+fn is_observed(story: &Story) -> bool {
+    let node = story.node.as_ref().and_then(|node| node.as_ref().ok());
+    node.is_some_and(|node| node.agent(story.present) == AgentState::Reports)
 }
 
 fn of_node(story: &Story) -> Vec<String> {
@@ -159,7 +177,7 @@ fn of_node(story: &Story) -> Vec<String> {
             problems.join(", ")
         ));
     }
-    if node.agent(age::now()) != AgentState::Reports {
+    if !is_observed(story) {
         advice.push(format!(
             "no agent reports on node {name}: problems of its pods are not observed"
         ));

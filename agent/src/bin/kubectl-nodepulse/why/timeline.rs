@@ -18,20 +18,29 @@ pub struct Entry {
 }
 
 /// Everything that happened.
-pub struct Timeline(Vec<Entry>);
+pub struct Timeline {
+    entries: Vec<Entry>,
+    now: Timestamp,
+}
 
 impl Timeline {
     /// Of a pod.
     pub fn of(story: &Story) -> Self {
-        let mut all = Self(Vec::new());
+        let mut all = Self {
+            entries: Vec::new(),
+            now: story.present.now,
+        };
         let created = story.pod.as_ref();
         let created = created.and_then(|pod| pod.metadata.creation_timestamp.as_deref());
         let created = age::parse(created);
         if let Some(pod) = &story.pod {
             all.pod(pod, created);
         }
+        for events in story.former_events.chunk_by(is_repeated) {
+            all.events(events, "former pod of this name: ");
+        }
         for events in story.events.chunk_by(is_repeated) {
-            all.events(events);
+            all.events(events, "");
         }
         if let Some(Ok(node)) = &story.node {
             all.node(node);
@@ -49,17 +58,17 @@ impl Timeline {
 
     /// The oldest first.
     pub fn entries(mut self) -> Vec<Entry> {
-        self.0.sort_by_key(|entry| entry.at);
-        self.0
+        self.entries.sort_by_key(|entry| entry.at);
+        self.entries
     }
 
     fn add(&mut self, at: Option<&str>, text: String, paint: Paint) {
         let at = age::parse(at);
-        self.0.push(Entry { at, text, paint });
+        self.entries.push(Entry { at, text, paint });
     }
 
     fn pod(&mut self, pod: &Pod, created: Option<Timestamp>) {
-        self.0.push(Entry {
+        self.entries.push(Entry {
             at: created,
             text: "the pod was created".to_owned(),
             paint: Paint::Dim,
@@ -105,8 +114,8 @@ impl Timeline {
             let reason = safe(waiting.reason.as_deref().unwrap_or("unknown"));
             let restarts = status.restart_count;
             let text = format!("container {name} waits: {reason} ({restarts} restarts)");
-            self.0.push(Entry {
-                at: Some(age::now()),
+            self.entries.push(Entry {
+                at: Some(self.now),
                 text,
                 paint: Paint::Yellow,
             });
@@ -114,7 +123,7 @@ impl Timeline {
     }
 
     /// One Event, or consecutive ones about the same: the newest has the message.
-    fn events(&mut self, events: &[Event]) {
+    fn events(&mut self, events: &[Event], prefix: &str) {
         let Some(event) = events.last() else { return };
         let reason = safe(event.reason.as_deref().unwrap_or("-"));
         let message = safe(event.message.as_deref().unwrap_or_default());
@@ -122,7 +131,7 @@ impl Timeline {
         let times = if count > 1 {
             let first = events.iter().map(|event| event.first_timestamp.as_deref());
             let first = first.filter_map(age::parse).min();
-            format!(", {count} times since {}", age::age(first, age::now()))
+            format!(", {count} times since {}", age::age(first, self.now))
         } else {
             String::new()
         };
@@ -131,14 +140,14 @@ impl Timeline {
             None => Paint::Yellow,
         };
         let at = event.last_time();
-        self.add(at, format!("{reason}{times}: {message}"), paint);
+        self.add(at, format!("{prefix}{reason}{times}: {message}"), paint);
     }
 
     fn node(&mut self, node: &NodeHealth) {
         for problem in &node.problems {
             let (title, reason) = (problem.title(), safe(&problem.reason));
             let message = safe(&problem.message);
-            self.0.push(Entry {
+            self.entries.push(Entry {
                 at: problem.since,
                 text: format!("node: {title} began ({reason}): {message}"),
                 paint: problem.paint(),
