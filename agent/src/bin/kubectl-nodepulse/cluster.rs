@@ -111,6 +111,7 @@ impl Cluster {
         }
     }
 
+    /// Not of an answer that a pod has served.
     fn set_clock(&self, answer: &Response<Body>) {
         let date = answer
             .headers()
@@ -130,6 +131,7 @@ impl Cluster {
     /// One object.
     pub async fn get<T: DeserializeOwned>(&self, place: &Place) -> Result<T, Failure> {
         let answer = self.answer("get", place, &[]).await?;
+        self.set_clock(&answer);
         let body = self.body("get", place, answer.into_body(), ANSWER).await?;
         parse("get", place, &body)
     }
@@ -158,6 +160,7 @@ impl Cluster {
                 }
                 Err(failure) => return Err(failure),
             };
+            self.set_clock(&answer);
             let body = self.body("list", place, answer.into_body(), ANSWER).await?;
             let page: Page<T> = parse("list", place, &body)?;
             drop(body);
@@ -184,6 +187,7 @@ impl Cluster {
             ("resourceVersion", version),
         ]);
         let answer = self.answer("watch", place, &all).await?;
+        self.set_clock(&answer);
         Ok(Lines::of(answer.into_body(), LINE))
     }
 
@@ -220,7 +224,6 @@ impl Cluster {
             let answer = answer.map_err(|_| self.silent())?;
             let answer = answer.map_err(|err| self.unreachable(&err))?;
             if answer.status().is_success() {
-                self.set_clock(&answer);
                 return Ok(answer);
             }
             let wait = answer.headers().get("Retry-After");
