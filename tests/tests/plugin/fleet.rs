@@ -2,8 +2,6 @@
 
 use nodepulse_tests::api_server::{Effect, Fault, Recorded};
 use nodepulse_tests::process::Process;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader, Lines};
-use tokio::process::{Child, ChildStdout};
 use tokio::time::timeout;
 
 use super::*;
@@ -75,16 +73,20 @@ async fn an_agent_that_fails_or_is_silent_is_a_problem_and_unknown_is_not_true()
     assert_eq!((edge[1], edge[4]), ("Ready=Unknown", "0.2.0"), "{text}");
 }
 
+/// As the header `Date` has it.
+fn in_20_minutes() -> String {
+    let now = Timestamp::try_from(Clock::kernel().now().wall).unwrap();
+    let later = now + SignedDuration::from_mins(20);
+    later.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+}
+
 #[tokio::test]
 async fn an_agent_is_silent_by_the_clock_of_the_api_server_and_the_given_time() {
     let cluster = Cluster::new().await;
     cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
     cluster.api.put_object(agent_pod("worker-1", &running()));
     assert_eq!(row(&cluster.run(&[]).await.good(), "worker-1")[1], "ok");
-    let later = Timestamp::try_from(Clock::kernel().now().wall).unwrap();
-    let later = later + SignedDuration::from_mins(20);
-    let later = later.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
-    let ahead = Fault::on("*", "/", Effect::Date(later)).always();
+    let ahead = Fault::on("*", "/", Effect::Date(in_20_minutes())).always();
     cluster.api.faults().push(ahead);
     let text = cluster.run(&[]).await.good();
     assert_eq!(row(&text, "worker-1")[1..3], ["agent", "silent"]);
@@ -177,145 +179,6 @@ async fn a_large_fleet_is_read_in_pages_and_a_list_that_expires_is_read_again() 
     assert_eq!((text.lines().count(), pages(&cluster)), (1_201, 8));
 }
 
-/// The program with `--watch`, and what it prints.
-fn watch(kubeconfig: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
-    watch_with(&["--watch"], kubeconfig)
-}
-
-fn watch_with(args: &[&str], kubeconfig: &Path) -> (Child, Lines<BufReader<ChildStdout>>) {
-    let mut child = command(args, kubeconfig, &[]).spawn().unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    (child, lines)
-}
-
-async fn next(lines: &mut Lines<BufReader<impl AsyncRead + Unpin>>) -> String {
-    let line = timeout(SOON, lines.next_line()).await;
-    line.expect("a line").unwrap().unwrap_or_default()
-}
-
-#[tokio::test]
-async fn a_watch_prints_what_changes_and_survives_an_expired_version() {
-    let cluster = Cluster::new().await;
-    cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
-    let (_child, mut lines) = watch(&cluster.kubeconfig());
-    assert!(next(&mut lines).await.starts_with("NODE"));
-    assert!(next(&mut lines).await.starts_with("worker-1"));
-    watches(&cluster, 1).await;
-    // A heartbeat is no change.
-    cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
-    cluster.api.put_object(node("worker-1", "PIDsLow", "True"));
-    let line = next(&mut lines).await;
-    assert_eq!(row(&line, "worker-1")[1], "PIDsLow");
-    cluster.api.expire_watches();
-    cluster.api.put_object(made_up::node("worker-2"));
-    let line = next(&mut lines).await;
-    assert_eq!(row(&line, "worker-2")[1..3], ["no", "agent"]);
-    watches(&cluster, 2).await;
-    cluster.api.delete_object("/api/v1/nodes/worker-2");
-    assert_eq!(row(&next(&mut lines).await, "worker-2")[1], "deleted");
-}
-
-/// Waits until so many watches of Nodes were opened.
-async fn watches(cluster: &Cluster, count: usize) {
-    let is_watch = |request: &Recorded| request.path == NODES && request.query.contains("watch=1");
-    let open = |api: &ApiServer| {
-        let watches = api.requests_where(is_watch).len();
-        (watches >= count).then_some(())
-    };
-    cluster.api.wait_for(SOON, "a watch", open).await;
-}
-
-#[tokio::test]
-async fn a_watch_continues_after_the_server_was_away_and_prints_only_what_is_shown() {
-    let cluster = Cluster::new().await;
-    let worker = node("worker-1", "PIDsLow", "True");
-    let labelled = |zone: &str, status: &str, message: &str| {
-        let mut node = worker.clone();
-        node["metadata"]["labels"] = json!({ "zone": zone });
-        node["status"]["conditions"][0]["status"] = json!(status);
-        node["status"]["conditions"][0]["message"] = json!(message);
-        node
-    };
-    cluster.api.put_object(labelled("a", "True", "1 of 2"));
-    let args = ["--watch", "-l", "zone=a"];
-    let (mut child, mut lines) = watch_with(&args, &cluster.kubeconfig());
-    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(next(&mut lines).await.starts_with("NODE"));
-    assert!(next(&mut lines).await.starts_with("worker-1"));
-    assert!(next(&mut notes).await.contains("versions are unknown"));
-    watches(&cluster, 1).await;
-    cluster.api.stop().await;
-    let note = next(&mut notes).await;
-    assert!(
-        note.starts_with("note: cannot reach the API server"),
-        "{note}"
-    );
-    assert!(note.ends_with(": trying again"), "{note}");
-    cluster.api.restart().await;
-    watches(&cluster, 2).await;
-    // No column has the message.
-    cluster.api.put_object(labelled("a", "True", "2 of 2"));
-    cluster.api.put_object(labelled("a", "Unknown", ""));
-    let line = next(&mut lines).await;
-    assert_eq!(row(&line, "worker-1")[1], "PIDsLow=Unknown");
-    assert_eq!(
-        next(&mut notes).await,
-        "note: the API server responds again"
-    );
-    cluster.api.put_object(labelled("b", "True", ""));
-    let line = next(&mut lines).await;
-    assert!(line.contains("deleted or not selected"), "{line}");
-}
-
-#[tokio::test]
-async fn a_watch_shows_agents_that_fail_are_replaced_or_may_not_be_watched() {
-    let cluster = Cluster::new().await;
-    cluster.api.put_object(node("worker-1", "PIDsLow", "False"));
-    cluster.api.put_object(agent_pod("worker-1", &running()));
-    let (_child, mut lines) = watch(&cluster.kubeconfig());
-    assert!(next(&mut lines).await.starts_with("NODE"));
-    assert_eq!(
-        row(&next(&mut lines).await, "worker-1")[1..5],
-        ["ok", "-", "-", "0.1.0"]
-    );
-    let pods = "/api/v1/namespaces/nodepulse/pods";
-    let open = |api: &ApiServer| {
-        let of_pods =
-            |request: &Recorded| request.path == pods && request.query.contains("watch=1");
-        (!api.requests_where(of_pods).is_empty()).then_some(())
-    };
-    cluster.api.wait_for(SOON, "a watch of pods", open).await;
-    let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
-    cluster.api.put_object(agent_pod("worker-1", &waiting));
-    assert_eq!(
-        row(&next(&mut lines).await, "worker-1")[1..3],
-        ["agent", "CrashLoopBackOff"]
-    );
-    // The pod that replaces it runs before the first is deleted.
-    let mut replacement = agent_pod("worker-1", &running());
-    replacement["metadata"]["name"] = json!("nodepulse-new");
-    replacement["spec"]["containers"][0]["image"] = json!("registry.example/nodepulse:0.2.0");
-    cluster.api.put_object(replacement);
-    let line = next(&mut lines).await;
-    assert_eq!(row(&line, "worker-1")[1..5], ["ok", "-", "-", "0.2.0"]);
-    cluster
-        .api
-        .delete_object(&format!("{pods}/nodepulse-worker-1"));
-    cluster.api.delete_object(&format!("{pods}/nodepulse-new"));
-    // The first deletion changes no row.
-    assert_eq!(row(&next(&mut lines).await, "worker-1")[4], "-");
-
-    cluster.api.put_object(agent_pod("elsewhere", &running()));
-    let permissions = [("list", "nodes"), ("watch", "nodes"), ("list", "pods")];
-    let reader = cluster.kubeconfig_of("reader", &permissions);
-    let (mut child, _lines) = watch(&reader);
-    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
-    let line = next(&mut notes).await;
-    let note =
-        "note: changes of the agents' pods are not shown: user \"reader\" may not watch pods";
-    assert!(line.starts_with(note), "{line}");
-}
-
 /// An agent that serves, and its port.
 async fn serving_agent() -> (Process, u16) {
     let agent = Process::start([
@@ -349,13 +212,22 @@ async fn the_tier_is_asked_of_each_agent_if_the_user_may() {
     cluster.api.put_object(serving_pod("worker-1", port));
     cluster.api.put_object(agent_pod("worker-2", &running()));
     let kubeconfig = cluster.kubeconfig();
+    // The proxy passes the header of a pod, whose clock is not the API server's.
+    let served = "/api/v1/namespaces/nodepulse/pods/nodepulse-worker-1:";
+    let ahead = Fault::on("GET", served, Effect::Date(in_20_minutes()));
+    cluster.api.faults().push(ahead);
     // It would be run for `explain`.
     let no_kubectl = [("PATH", "/absent")];
     let printed = run(&["-o", "wide"], &kubeconfig, &[]).await;
     assert_eq!(printed.code, Some(0));
     let text = &printed.stdout;
     assert_eq!(row(text, "NODE")[4..6], ["TIER", "VERSION"]);
-    assert_eq!(row(text, "worker-1")[4..6], ["files", "0.1.0"], "{text}");
+    let worker = row(text, "worker-1");
+    assert_eq!(
+        (worker[1], &worker[4..6]),
+        ("ok", &["files", "0.1.0"][..]),
+        "{text}"
+    );
     assert_eq!(row(text, "worker-2")[4..6], ["-", "0.1.0"], "{text}");
     let note = "note: the tier of one agent is unknown: pod nodepulse-worker-2 does not report its tier: it serves no metrics";
     assert!(printed.stderr.starts_with(note), "{}", printed.stderr);
@@ -387,6 +259,25 @@ async fn the_tier_is_asked_of_each_agent_if_the_user_may() {
         text.contains("Tier:      unknown: cannot get pods/proxy: 503"),
         "{text}"
     );
+}
+
+#[tokio::test]
+async fn agents_that_do_not_answer_do_not_delay_the_table_for_long() {
+    let cluster = Cluster::new().await;
+    for n in 0..40 {
+        let name = format!("node-{n}");
+        cluster.api.put_object(node(&name, "PIDsLow", "False"));
+        cluster.api.put_object(serving_pod(&name, 1));
+    }
+    let served = "/api/v1/namespaces/nodepulse/pods/";
+    let hang = Fault::on("GET", served, Effect::Hang).always();
+    cluster.api.faults().push(hang);
+    let printed = cluster.run(&["-o", "wide"]).await;
+    assert_eq!(printed.code, Some(0));
+    assert_eq!(row(&printed.stdout, "node-7")[4..6], ["-", "0.1.0"]);
+    let note = "note: the tiers of 40 agents are unknown (gave up after 32 agents in a row did \
+                not answer); of one: pod nodepulse-node-";
+    assert!(printed.stderr.starts_with(note), "{}", printed.stderr);
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ mod node;
 mod proxy;
 /// What fails, and how it is reported.
 mod refused;
+/// Changes of all nodes.
+mod watch;
 /// One pod.
 mod why;
 

@@ -70,9 +70,11 @@ pub struct Connection {
     /// Namespace of the agents
     #[arg(long, global = true, value_name = "NAME", default_value = "nodepulse")]
     pub agent_namespace: String,
-    /// An agent is silent after this
+    /// An agent without a report for longer is silent;
+    /// it must be more than nodeStatusReportFrequency
+    /// of the agents
     #[arg(long, global = true, value_name = "DURATION", default_value = "15m",
-          value_parser = age::parse_duration)]
+          value_parser = age::parse_duration, verbatim_doc_comment)]
     pub silent_after: Duration,
 }
 

@@ -62,6 +62,9 @@ pub enum Failure {
     /// A pod does not report its tier.
     #[error("pod {pod} does not report its tier: {why}")]
     NoTier { pod: String, why: String },
+    /// A pod does not answer in time.
+    #[error("pod {pod} does not report its tier: no answer within {seconds} s")]
+    TierTimeout { pod: String, seconds: u64 },
     /// The answer is not what an API server sends.
     #[error("cannot {verb} {resource}: {why}")]
     Garbled {
@@ -88,6 +91,7 @@ impl Failure {
             | Self::Expired { .. }
             | Self::Refused { .. }
             | Self::NoTier { .. }
+            | Self::TierTimeout { .. }
             | Self::Garbled { .. } => 1,
         }
     }
@@ -130,4 +134,29 @@ pub fn chain(err: &(dyn std::error::Error + 'static)) -> String {
 /// External text in one line, escaped.
 pub fn one_line(text: &str) -> String {
     escape(escape::one_line(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_away_or_fails_is_temporary_and_a_refusal_is_not() {
+        let refused = |code| Failure::Refused {
+            verb: "watch",
+            resource: "nodes",
+            code,
+            message: String::new(),
+        };
+        let server = "https://api.example".to_owned();
+        let away = Failure::Unreachable {
+            server: server.clone(),
+            why: String::new(),
+        };
+        assert!(away.is_temporary());
+        assert!(!Failure::Unauthorized { server }.is_temporary());
+        for (code, expected) in [(400, false), (429, true), (500, true), (504, true)] {
+            assert_eq!(refused(code).is_temporary(), expected, "{code}");
+        }
+    }
 }

@@ -2,9 +2,10 @@
 //! which the API server's proxy to pods reads.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, stream};
 use nodepulse::cli::terminal::Paint;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -22,6 +23,8 @@ const AT_ONCE: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait for all agents: nothing is printed before.
 const LIMIT: Duration = Duration::from_secs(30);
+/// Agents in a row that do not answer in time, after which no more are asked.
+const UNANSWERED: usize = 32;
 
 /// A source of kernel data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +54,10 @@ impl Tier {
         };
         let place = Place::served(&pod.namespace, &pod.name, port, "/metrics")?;
         let line = timeout(PATIENCE, cluster.served_line(&place, METRIC)).await;
-        let line = line.map_err(|_| none(&format!("no answer within {} s", PATIENCE.as_secs())))?;
+        let line = line.map_err(|_| Failure::TierTimeout {
+            pod: safe(&pod.name),
+            seconds: PATIENCE.as_secs(),
+        })?;
         let tier = line?.as_deref().and_then(Self::of_line);
         tier.ok_or_else(|| none("its metrics do not contain nodepulse_tier_info"))
     }
@@ -103,8 +109,6 @@ pub struct Tiers(HashMap<String, Tier>);
 impl Tiers {
     /// Asks the agents that run, some at a time. What is not known is reported on standard error.
     pub async fn of(cluster: &Cluster, pods: &AgentPods) -> Self {
-        let mut tiers = HashMap::new();
-        let mut first = None;
         let ask = |pod: AgentPod| async move {
             let tier = Tier::of_pod(cluster, &pod).await;
             (pod.node, tier)
@@ -112,39 +116,90 @@ impl Tiers {
         let running = pods.each().filter(|pod| pod.is_running());
         let running: Vec<AgentPod> = running.cloned().collect();
         let count = running.len();
-        let mut answers = stream::iter(running).map(ask).buffer_unordered(AT_ONCE);
-        let end = Instant::now() + LIMIT;
-        // What has not answered by then is unknown.
-        while let Ok(Some((node, tier))) = timeout_at(end, answers.next()).await {
-            match tier {
-                Ok(tier) => {
-                    tiers.insert(node, tier);
-                }
-                // The others would be refused, too.
-                Err(failure) if failure.is_forbidden() => {
-                    note(&format!("note: tiers are unknown: {failure}"));
-                    return Self(tiers);
-                }
-                Err(failure) => {
-                    first.get_or_insert(failure);
-                }
-            }
+        let asked = stream::iter(running).map(ask).buffer_unordered(AT_ONCE);
+        let answers = Answers::read(asked).await;
+        if let Some(line) = answers.note(count) {
+            note(&line);
         }
-        match (count.saturating_sub(tiers.len()), first) {
-            (1, Some(failure)) => note(&format!(
-                "note: the tier of one agent is unknown: {failure}"
-            )),
-            (failed, Some(failure)) => note(&format!(
-                "note: the tiers of {failed} agents are unknown; of one: {failure}"
-            )),
-            (_, None) => {}
-        }
-        Self(tiers)
+        Self(answers.tiers)
     }
 
     /// The tier of the agent on this node.
     pub fn on(&self, node: &str) -> Option<Tier> {
         self.0.get(node).copied()
+    }
+}
+
+/// What the agents have answered until all of them have, or until it was given up.
+#[derive(Debug, Default)]
+struct Answers {
+    tiers: HashMap<String, Tier>,
+    /// Agents whose tier could not be read.
+    failed: usize,
+    /// The last of those, in a row, that did not answer in time.
+    unanswered: usize,
+    /// The first failure, or that permission is missing.
+    failure: Option<Failure>,
+}
+
+impl Answers {
+    async fn read(asked: impl Stream<Item = (String, Result<Tier, Failure>)>) -> Self {
+        let mut asked = pin!(asked);
+        let mut all = Self::default();
+        let end = Instant::now() + LIMIT;
+        while all.unanswered < UNANSWERED {
+            let Ok(Some((node, tier))) = timeout_at(end, asked.next()).await else {
+                break;
+            };
+            match tier {
+                Ok(tier) => {
+                    all.unanswered = 0;
+                    all.tiers.insert(node, tier);
+                }
+                // The others would be refused, too.
+                Err(failure) if failure.is_forbidden() => {
+                    all.failure = Some(failure);
+                    break;
+                }
+                Err(failure) => all.fail(failure),
+            }
+        }
+        all
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        self.failed = self.failed.saturating_add(1);
+        self.unanswered = match failure {
+            Failure::TierTimeout { .. } => self.unanswered.saturating_add(1),
+            _ => 0,
+        };
+        self.failure.get_or_insert(failure);
+    }
+
+    /// What is not known about so many agents. `None`: nothing.
+    fn note(&self, count: usize) -> Option<String> {
+        let unknown = count.saturating_sub(self.tiers.len());
+        let what = match (unknown, &self.failure) {
+            (0, _) => return None,
+            (_, Some(failure)) if failure.is_forbidden() => {
+                return Some(format!("note: tiers are unknown: {failure}"));
+            }
+            (1, _) => "the tier of one agent is unknown".to_owned(),
+            _ => format!("the tiers of {unknown} agents are unknown"),
+        };
+        let gave_up = match unknown.saturating_sub(self.failed) {
+            0 => String::new(),
+            _ if self.unanswered >= UNANSWERED => {
+                format!(" (gave up after {UNANSWERED} agents in a row did not answer)")
+            }
+            _ => format!(" (gave up after {} s)", LIMIT.as_secs()),
+        };
+        let why = match (unknown, &self.failure) {
+            (_, None) => String::new(),
+            (1, Some(failure)) => format!(": {failure}"),
+            (_, Some(failure)) => format!("; of one: {failure}"),
+        };
+        Some(format!("note: {what}{gave_up}{why}"))
     }
 }
 
@@ -171,5 +226,42 @@ mod tests {
         for (line, expected) in rows {
             assert_eq!(Tier::of_line(line), expected, "{line}");
         }
+    }
+
+    fn no_answer(n: usize) -> (String, Result<Tier, Failure>) {
+        let failure = Failure::TierTimeout {
+            pod: format!("agent-{n}"),
+            seconds: 5,
+        };
+        (format!("node-{n}"), Err(failure))
+    }
+
+    #[tokio::test]
+    async fn no_more_agents_are_asked_after_many_in_a_row_did_not_answer() {
+        let asked = |n: usize| match n {
+            20 => ("node-20".to_owned(), Ok(Tier::Btf)),
+            n => no_answer(n),
+        };
+        let mut count = 0;
+        let answers = Answers::read(stream::iter(0..600).map(asked).inspect(|_| count += 1)).await;
+        assert_eq!((answers.tiers.len(), count), (1, 53), "20, 1 and 32");
+        let note = "note: the tiers of 599 agents are unknown (gave up after 32 agents in a row \
+                    did not answer); of one: pod agent-0 does not report its tier: no answer \
+                    within 5 s";
+        assert_eq!(answers.note(600).as_deref(), Some(note));
+        let note = answers.note(53).unwrap();
+        assert!(!note.contains("gave up"), "all were asked: {note}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn agents_that_have_not_answered_after_the_limit_are_unknown() {
+        let one = stream::iter([("node-0".to_owned(), Ok(Tier::Kmsg))]);
+        let begin = Instant::now();
+        let answers = Answers::read(one.chain(stream::pending())).await;
+        assert_eq!(begin.elapsed(), LIMIT);
+        assert_eq!(answers.tiers.len(), 1);
+        let note = "note: the tiers of 2 agents are unknown (gave up after 30 s)";
+        assert_eq!(answers.note(3).as_deref(), Some(note));
+        assert_eq!(answers.note(1), None);
     }
 }

@@ -366,3 +366,28 @@ impl Watched {
         print(&self.layout.line(&row, self.style))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pauses_between_attempts_grow_until_the_server_responds() {
+        let failure = Failure::Expired { resource: "nodes" };
+        let mut attempts = Attempts { pause: PAUSE };
+        let mut pause = async |succeeded: bool| {
+            if succeeded {
+                attempts.succeeded();
+            }
+            let begin = Instant::now();
+            attempts.failed(&failure).await;
+            begin.elapsed().as_secs()
+        };
+        for expected in [1, 2, 4, 8, 16, 30, 30] {
+            assert_eq!(pause(false).await, expected);
+        }
+        assert_eq!(pause(true).await, 1);
+    }
+}
