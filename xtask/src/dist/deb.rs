@@ -14,7 +14,12 @@ const REVISION: &str = "1";
 const SCRIPTS: &[&str] = &["postinst", "prerm", "postrm"];
 
 /// A binary that contains the C library is not what Debian ships, and is what this is for.
-const OVERRIDES: &str = "nodepulse: statically-linked-binary [usr/bin/nodepulse]\n";
+const OVERRIDES: &str = "\
+nodepulse: statically-linked-binary [usr/bin/nodepulse]
+# The project has no e-mail address.
+nodepulse: malformed-contact Maintainer *
+nodepulse: bogus-mail-host-in-debian-changelog *
+";
 
 /// `~` sorts before everything: a candidate is older than its release.
 pub fn version(release: &Release) -> String {
