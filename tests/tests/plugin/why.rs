@@ -18,6 +18,14 @@ fn restarted(cluster: &Cluster, reason: &str) {
     cluster.api.put_object(pod);
 }
 
+/// Deletes the Events, as an API server does after some time.
+fn expire_events(cluster: &Cluster) {
+    for event in cluster.api.list(SHOP_EVENTS) {
+        let name = event["metadata"]["name"].as_str().unwrap();
+        cluster.api.delete_object(&format!("{SHOP_EVENTS}/{name}"));
+    }
+}
+
 /// The places of these words, which follow each other.
 fn in_order(text: &str, words: &[&str]) {
     let mut rest = text;
@@ -91,10 +99,7 @@ async fn consecutive_kills_for_the_same_reason_are_one_entry() {
 #[tokio::test]
 async fn a_kill_without_an_event_and_another_exit_are_distinguished() {
     let cluster = Cluster::reported().await;
-    for event in cluster.api.list(SHOP_EVENTS) {
-        let name = event["metadata"]["name"].as_str().unwrap();
-        cluster.api.delete_object(&format!("{SHOP_EVENTS}/{name}"));
-    }
+    expire_events(&cluster);
     restarted(&cluster, "OOMKilled");
     let text = cluster.run(&["why", "cart-0", "-n", "shop"]).await.good();
     assert!(text.contains("no Event of nodepulse"), "{text}");
@@ -111,10 +116,7 @@ async fn a_kill_without_an_event_and_another_exit_are_distinguished() {
 #[tokio::test]
 async fn memory_is_excluded_as_the_cause_only_if_an_event_would_exist() {
     let cluster = Cluster::reported().await;
-    for event in cluster.api.list(SHOP_EVENTS) {
-        let name = event["metadata"]["name"].as_str().unwrap();
-        cluster.api.delete_object(&format!("{SHOP_EVENTS}/{name}"));
-    }
+    expire_events(&cluster);
     let excluded = "ended with exit code 137, not because of memory";
     let why = async |change: &dyn Fn(&mut Value)| {
         restarted(&cluster, "Error");
