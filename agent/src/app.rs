@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 
 use tokio::sync::mpsc;
@@ -220,8 +221,17 @@ impl App {
         match answer {
             Answer::Subject(input) => self.feed(input, now),
             Answer::Machine(machine) => self.facts.machine = *machine,
-            Answer::Resolved(addresses) => self.facts.network.resolved = addresses,
+            Answer::Resolved(addresses) => self.resolved(addresses, now),
             Answer::Configured(read) => self.configured(read, now),
+        }
+    }
+
+    /// Adds the addresses to the status. At the start, that is published afterwards.
+    fn resolved(&mut self, addresses: Vec<IpAddr>, now: Now) {
+        self.facts.network.resolved = addresses;
+        self.facts.network.is_resolving = false;
+        if self.reporting.is_some() {
+            self.sync(Why::Tick, now);
         }
     }
 

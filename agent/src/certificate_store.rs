@@ -99,8 +99,14 @@ impl CertificateStore {
 
     /// The current pair.
     pub fn current(&self, now: SystemTime) -> Result<Certificate, Problem> {
-        let text = private_file(&self.current_path(), Links::Followed)?;
-        self.checked(&text, now)
+        let path = self.current_path();
+        let text = private_file(&path, Links::Followed)?;
+        let checked = self.checked(&text, now)?;
+        // Another program may use other names.
+        let target = fs::read_link(&path).ok();
+        let name = target.as_deref().and_then(Path::file_name);
+        let stored = name.and_then(|name| time_in(name.to_str()?));
+        Ok(Certificate { stored, ..checked })
     }
 
     /// The key of a request that has no certificate yet, which is created if there is none.
@@ -148,7 +154,8 @@ impl CertificateStore {
         fs::rename(&new, self.current_path())?;
         self.discard_key()?;
         self.remove_old(&name)?;
-        Ok(checked)
+        let stored = Some(now);
+        Ok(Certificate { stored, ..checked })
     }
 
     /// Checks a certificate with its key, both in PEM.
@@ -188,12 +195,7 @@ impl CertificateStore {
         let mut pairs = Vec::new();
         for entry in fs::read_dir(&self.directory)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            let [before, after] = PAIR;
-            let date = name
-                .strip_prefix(before)
-                .and_then(|name| name.strip_suffix(after));
-            let is_date = |date: &str| date.bytes().all(|c| c.is_ascii_digit() || c == b'-');
-            if date.is_some_and(is_date) && name != newest {
+            if date_in(&name).is_some() && name != newest {
                 pairs.push(name);
             }
         }
@@ -203,6 +205,24 @@ impl CertificateStore {
         }
         Ok(())
     }
+}
+
+/// The date in the name of a pair.
+fn date_in(name: &str) -> Option<&str> {
+    let [before, after] = PAIR;
+    let date = name.strip_prefix(before)?.strip_suffix(after)?;
+    let is_date = date.bytes().all(|c| c.is_ascii_digit() || c == b'-');
+    is_date.then_some(date)
+}
+
+/// The time at which a pair of this name was stored.
+fn time_in(name: &str) -> Option<SystemTime> {
+    let parts: Vec<&str> = date_in(name)?.split('-').collect();
+    let [year, month, day, hour, minute, second] = parts.as_slice() else {
+        return None;
+    };
+    let text = format!("{year}-{month}-{day}T{hour}:{minute}:{second}Z");
+    Some(text.parse::<Timestamp>().ok()?.into())
 }
 
 /// Why the directory is not used.

@@ -8,7 +8,7 @@
 // Certificates are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 mod der;
 pub mod life;
@@ -32,6 +32,16 @@ pub struct Certificate {
     pub not_before: SystemTime,
     /// Its expiry.
     pub not_after: SystemTime,
+    /// By this machine's clock, if that is known.
+    pub stored: Option<SystemTime>,
+}
+
+impl Certificate {
+    /// From the start of its life to its expiry.
+    pub fn life(&self) -> Duration {
+        let life = self.not_after.duration_since(self.not_before);
+        life.unwrap_or_default()
+    }
 }
 
 /// Why a certificate is not used.
@@ -84,5 +94,6 @@ pub fn check(
         fingerprint,
         not_before: *not_before,
         not_after: *not_after,
+        stored: None,
     })
 }

@@ -22,7 +22,7 @@ mod fd;
 mod file;
 pub mod kill_annotation;
 mod lane;
-mod names;
+pub mod names;
 mod object_name;
 pub mod reading;
 mod tasks;

@@ -416,6 +416,8 @@ pub struct Network {
     pub default_v6: Vec<String>,
     /// The addresses of the node's name in DNS, in the resolver's order.
     pub resolved: Vec<IpAddr>,
+    /// The lookup of the name is under way: [`Network::resolved`] is not known yet.
+    pub is_resolving: bool,
 }
 
 #[cfg(test)]

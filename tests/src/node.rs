@@ -22,6 +22,7 @@ use nodepulse::kernel::Support;
 use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::kernel::support::Missing;
 use nodepulse::logind::PowerMessage;
+use nodepulse::names::Names;
 use nodepulse::node_status::setters::Setters;
 use nodepulse::notify::Notify;
 use nodepulse::serve::{Listener, Pages, Site};
@@ -86,6 +87,7 @@ pub struct Node {
     alarms_fail_after: Option<Duration>,
     recorder: Option<Box<dyn RunRecorder>>,
     certificates: Option<PathBuf>,
+    names: Names,
 }
 
 impl Node {
@@ -121,6 +123,7 @@ impl Node {
             alarms_fail_after: None,
             recorder: None,
             certificates: None,
+            names: Names::system(),
         }
     }
 
@@ -193,6 +196,13 @@ impl Node {
     #[must_use]
     pub fn on_log(self, log: impl Into<OwnedFd>) -> Self {
         self.log(log).on_files()
+    }
+
+    /// With this resolver, for the addresses of its name.
+    #[must_use]
+    pub fn names(mut self, names: Names) -> Self {
+        self.names = names;
+        self.config(|overrides| overrides.node_ip = None)
     }
 
     /// On this host; the test may keep a clone.
@@ -283,6 +293,7 @@ impl Node {
             alarms_fail_after,
             recorder,
             certificates,
+            names,
         } = self;
         overrides.host_root = Some(host.path().display().to_string());
         let state = host.path().join("run/nodepulse");
@@ -308,6 +319,7 @@ impl Node {
             .client(client)
             .certificate(certificate)
             .jitter(jitter)
+            .names(names)
             .sites(vec![Site {
                 listener: Listener::InMemory(visitors),
                 pages: Pages::Control,

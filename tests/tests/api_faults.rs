@@ -1,12 +1,19 @@
 //! Each way in which the API server can fail.
 
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
 use std::time::Duration;
 
+use nodepulse::names::Names;
 use nodepulse::record::{ScopeSource, Side};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault, Recorded};
-use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
+use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, in_memory, pass};
 use nodepulse_tests::view::{EVENTS, LEASES, View, gaps, moments};
+use serde_json::json;
+use tempfile::tempdir;
 
 const STATUS: &str = "/api/v1/nodes/worker-1/status";
 const PERIOD: Duration = Duration::from_secs(10);
@@ -139,7 +146,7 @@ fn observed_kills(api: &nodepulse_tests::api_server::ApiServer) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_ten_minutes_of_outage_the_server_gets_every_kill_after_lease_and_status() {
+async fn after_ten_minutes_of_outage_the_server_gets_an_event_within_two_seconds_and_every_kill() {
     const KILLS: u32 = 500;
 
     let api = in_memory();
@@ -163,13 +170,10 @@ async fn after_ten_minutes_of_outage_the_server_gets_every_kill_after_lease_and_
     let waiting = node.scrape().await;
     let waiting = waiting.value("nodepulse_api_queue_depth", &[]);
     assert!(waiting <= Some(1000.0), "{waiting:?}");
-    // Lease and watch every seven seconds, and from the fifth minute on a status that is due: five
-    // tries every ten seconds. The Events add nothing.
+    // Lease and watch every seven seconds, from the fifth minute on a status that is due: five tries
+    // every ten seconds, and an Event every one to two seconds while no other request is sent.
     let tried = node.dials().iter().filter(|at| left < **at).count();
-    assert!(
-        tried < 2 * 600 / 7 + 5 * 300 / 10 + 10,
-        "{tried} connections tried"
-    );
+    assert!(tried < 600 * 13 / 10, "{tried} connections tried");
 
     let back = api.now();
     node.reach();
@@ -182,9 +186,11 @@ async fn after_ten_minutes_of_outage_the_server_gets_every_kill_after_lease_and_
     let lease = first(&|request| request.path.starts_with(LEASES));
     let status = first(&|request| request.path == STATUS);
     let event = first(&|request| request.path.ends_with("/events"));
-    assert!(lease - back <= Duration::from_secs(8), "{:?}", lease - back);
+    // The answer to the Event wakes what waits for the server.
+    let second = Duration::from_secs(1);
+    assert!(event - back <= 2 * second, "{:?}", event - back);
     assert!(
-        lease <= status && status < event,
+        lease.abs_diff(event) <= second && status.abs_diff(event) <= second,
         "{lease:?} {status:?} {event:?}"
     );
     assert_eq!(observed_kills(&api), u64::from(KILLS));
@@ -234,5 +240,62 @@ async fn concurrent_requests_use_one_connection() {
     open.sort_unstable();
     assert_eq!(open, ["PATCH", "POST", "PUT"], "status, Event and lease");
     assert_eq!(api.connections().opened, 1);
+    node.stop().await.unwrap();
+}
+
+/// A resolver whose only server, on the socket, does not answer.
+fn silent_names(dir: &Path) -> (Names, UdpSocket) {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    fs::write(dir.join("resolv.conf"), "nameserver 127.0.0.1\n").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (Names::with(dir, port), socket)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_registered_without_its_addresses_while_no_name_server_answers() {
+    let dir = tempdir().unwrap();
+    let (names, queries) = silent_names(dir.path());
+    let api = in_memory();
+    let node = Node::named("worker-1").names(names).start(&api);
+    let view = View::of(&api, "worker-1");
+    view.settled(Duration::from_secs(1)).await;
+    assert!(queries.recv(&mut [0; 512]).is_ok(), "a query was sent");
+    assert_eq!(view.status("Ready"), "True");
+    assert!(view.node().unwrap()["status"]["addresses"].is_null());
+    // The lookup ends, and the addresses are those of the default route.
+    pass(Duration::from_secs(5)).await;
+    let addresses = view.node().unwrap()["status"]["addresses"].clone();
+    assert_eq!(addresses[0]["type"], "InternalIP", "{addresses}");
+    assert_eq!(addresses[1]["address"], "worker-1", "{addresses}");
+
+    // The next start keeps them.
+    node.stop().await.unwrap();
+    let (names, _queries) = silent_names(dir.path());
+    let node = Node::named("worker-1").names(names).start(&api);
+    for _ in 0..20 {
+        pass(Duration::from_millis(500)).await;
+        assert_eq!(view.node().unwrap()["status"]["addresses"], addresses);
+    }
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_companion_does_not_look_up_the_name_of_its_node() {
+    let dir = tempdir().unwrap();
+    let (names, queries) = silent_names(dir.path());
+    let api = in_memory();
+    api.grant_all(COMPANION, &COMPANION_PERMISSIONS);
+    api.put_object(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": { "name": "worker-1" },
+        "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+    }));
+    let node = Node::companion("worker-1").names(names).start(&api);
+    let view = View::of(&api, "worker-1");
+    view.becomes("MemoryLow", "False", Duration::from_secs(1))
+        .await;
+    pass(Duration::from_mins(1)).await;
+    let query = queries.recv(&mut [0; 512]);
+    assert_eq!(query.unwrap_err().kind(), ErrorKind::WouldBlock);
     node.stop().await.unwrap();
 }

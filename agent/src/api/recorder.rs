@@ -1,8 +1,8 @@
 //! Kubernetes Events: queue, fold, limit, write.
 //!
 //! Recording never blocks, and writing never delays lease and status. While the API server is
-//! unavailable, Events wait with their times from the kernel; afterwards they are sent after lease
-//! and status, at a random moment and one at a time.
+//! unavailable, Events wait with their times from the kernel; the first is tried every one to two
+//! seconds, and the others follow it at a random moment and one at a time.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,10 @@ use version::Update;
 /// Capacity of the channel to the recorder.
 const ROOM: usize = 1000;
 /// A write that was delayed longer than this waited for the server.
-const OUTAGE: Duration = Duration::from_secs(5);
+const OUTAGE: Duration = Duration::from_secs(2);
+/// Before the second Event after an outage: a random part of this, so that the nodes of a cluster do not
+/// send what they have at once.
+const SPREAD: Duration = Duration::from_secs(10);
 /// Interval of writes that catch up after an outage.
 const PACE: Duration = Duration::from_millis(200);
 /// Interval of warnings about rejected Events.
@@ -385,7 +388,7 @@ impl Recorder {
 
     /// The server accepts Events again.
     fn back(&mut self, away: Duration, now: BootNanos) {
-        self.paced = Some(now.plus(PACE));
+        self.paced = Some(now.plus(PACE + self.jitter.part(SPREAD)));
         let lost = self.tally.counts().lost();
         let lost = lost - std::mem::replace(&mut self.lost_reported, lost);
         let (away_s, waiting) = (away.as_secs(), self.backlog.len());

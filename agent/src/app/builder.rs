@@ -15,6 +15,7 @@ use crate::kernel::counters::ProbeCounters;
 use crate::kernel::support::Missing;
 use crate::kernel::{LoadedKernel, Support};
 use crate::logind::PowerMessage;
+use crate::names::Names;
 use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::notify::Notify;
 use crate::os::psi::Trigger;
@@ -79,6 +80,7 @@ pub struct Agent {
     pub(super) client: Option<Client>,
     pub(super) certificate: Option<CertificateSetup>,
     pub(super) runtime_connector: Connector,
+    pub(super) names: Names,
     pub(super) setters: Setters,
     pub(super) jitter: Jitter,
     pub(super) sites: Option<Vec<Site>>,
@@ -101,6 +103,7 @@ impl Agent {
             client: None,
             certificate: None,
             runtime_connector: Connector::unix(),
+            names: Names::system(),
             setters: match config.mode {
                 Mode::Companion => COMPANION,
                 Mode::Node => SETTERS,
@@ -154,6 +157,12 @@ impl Agent {
     /// How the sockets of the container runtime are opened. Default: as UNIX sockets.
     pub fn runtime_connector(mut self, connector: Connector) -> Self {
         self.runtime_connector = connector;
+        self
+    }
+
+    /// How the node's name is resolved. Default: as by the C library.
+    pub fn names(mut self, names: Names) -> Self {
+        self.names = names;
         self
     }
 

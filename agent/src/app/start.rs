@@ -7,7 +7,7 @@ use super::reload::Reloading;
 use super::service::Service;
 use super::{Agent, App, RunMode, facts};
 use crate::api::Client;
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::lane::Lanes;
 use crate::logind::power::Power;
 use crate::names::Names;
@@ -60,7 +60,7 @@ pub(super) async fn app(
         client.spread_by(agent.jitter.clone());
     }
     let mut app = state(agent, persistence, inputs);
-    initial_evaluation(&mut app).await;
+    initial_evaluation(&mut app, once || client.is_none()).await;
     let now = clock.now();
     // The first evaluation is not a transition.
     app.ledger = Ledger::new(setters, &app.facts, now);
@@ -97,7 +97,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         pages: Pages::Control,
     }));
     let tier = inputs.kills.tier(inputs.support.tier());
-    let lanes = lanes(client.as_ref());
+    let lanes = lanes(client.as_ref(), &agent.names);
     let mut metering = Metering::start(
         &config.node_name,
         tier,
@@ -129,7 +129,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         cgroups: Cgroups::new(agent.pods.clone()),
         memory_limits: LimitWatches::new(&agent.pods, LimitWatch::new(inputs.later.take(), clock)),
         pressure_files: PressureFiles::new(&config, agent.pods),
-        blocking: Blocking::start(&responder, runtime, &lanes, &mut tasks),
+        blocking: Blocking::start(&responder, runtime, agent.names, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
     let triggers = &inputs.stalls;
@@ -166,9 +166,9 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
 }
 
 /// The lanes of all purposes. Shares the client's for credentials and the resolver's for names.
-fn lanes(client: Option<&Client>) -> Lanes {
+fn lanes(client: Option<&Client>, names: &Names) -> Lanes {
     let of_client = client.and_then(Client::lane).into_iter();
-    let shared: Vec<_> = of_client.chain([Names::system().lane()]).collect();
+    let shared: Vec<_> = of_client.chain([names.lane()]).collect();
     Lanes::new(&shared)
 }
 
@@ -218,7 +218,9 @@ fn disk_setup(config: &Config, queries: &Queries, triggers: &[Stall]) -> DiskSet
 
 /// Evaluates everything once before anything is reported, with the state of the previous agent.
 /// Values that are not available within their time limit are missing from this evaluation.
-async fn initial_evaluation(app: &mut App) {
+///
+/// `is_only_status`: the status is computed once.
+async fn initial_evaluation(app: &mut App, is_only_status: bool) {
     let blocking = &mut app.queries.blocking;
     // Before nodefs is read by the same thread, which may hang.
     blocking.ask(Question::Machine);
@@ -230,10 +232,16 @@ async fn initial_evaluation(app: &mut App) {
         Initial::Storage,
         Initial::State,
     ]);
-    if app.config.node_ips.is_empty() {
+    // A kubelet writes the addresses of companion mode.
+    if app.config.mode == Mode::Node && app.config.node_ips.is_empty() {
         let name = app.config.node_name.clone();
         blocking.ask(Question::Resolve { name });
-        awaited.insert(Initial::Addresses);
+        app.facts.network.is_resolving = true;
+        // Without a cluster DNS a lookup takes seconds: the status is published without the addresses,
+        // unless it is the only one.
+        if is_only_status {
+            awaited.insert(Initial::Addresses);
+        }
     }
     if app.subjects.runtime.is_used() {
         awaited.insert(Initial::Runtime);

@@ -115,3 +115,17 @@ fn what_is_no_pair_is_not_used() {
     let found = store.current(now());
     assert!(matches!(found, Err(Problem::Unreadable(_))), "{found:?}");
 }
+
+#[test]
+fn the_name_of_a_pair_has_the_time_at_which_it_was_stored() {
+    let rows = [
+        ("kubelet-client-2026-01-01-00-00-00.pem", true),
+        ("kubelet-client-2026-01-01-00-00.pem", false),
+        ("kubelet-client-2026-13-01-00-00-00.pem", false),
+        ("kubelet-client-current.pem", false),
+        ("tls.pem", false),
+    ];
+    for (name, is_time) in rows {
+        assert_eq!(time_in(name), is_time.then(now), "{name}");
+    }
+}

@@ -14,6 +14,10 @@ use std::time::{Duration, SystemTime};
 use super::{Certificate, Problem};
 use crate::clock::{BootNanos, Now};
 
+mod early;
+
+use early::Early;
+
 /// How long the first certificate is awaited, as in a kubelet.
 const FIRST_LIMIT: Duration = Duration::from_hours(1);
 /// Between reads of a pending request.
@@ -141,6 +145,9 @@ pub enum Notice {
     NotRequested(String),
     /// The certificate has expired, and the server does not answer.
     ExpiredUnanswered,
+    /// This certificate was past its rotation point when it was issued; its successor is requested
+    /// after this delay.
+    IssuedPastRotation(Certificate, Duration),
 }
 
 /// Why the process is to end.
@@ -176,6 +183,7 @@ pub struct Life {
     current: Option<Certificate>,
     /// When its successor is requested.
     rotate_at: Option<SystemTime>,
+    early: Option<Early>,
     /// Since when one is requested.
     since: Option<BootNanos>,
     working: bool,
@@ -195,6 +203,7 @@ impl Life {
         let mut life = Self {
             current: None,
             rotate_at: None,
+            early: None,
             since: None,
             working: false,
             plan: None,
@@ -205,7 +214,7 @@ impl Life {
             exit: None,
         };
         match found {
-            Ok(certificate) => life.adopt(*certificate, moment.random),
+            Ok(certificate) => life.adopt(*certificate, moment),
             // The clock is wrong; the certificate is not.
             Err(Problem::NotYetValid(_)) => life.plan(EXPIRED, Operation::Read, moment),
             Err(_) => life.request(moment.now.boot),
@@ -261,7 +270,7 @@ impl Life {
         }
         if let Some(exit) = self.exit {
             effects.push(Effect::Exit(exit));
-        } else if let Some(operation) = self.next(moment) {
+        } else if let Some(operation) = self.next(moment, &mut effects) {
             self.working = true;
             effects.push(Effect::Start(operation));
         }
@@ -269,7 +278,7 @@ impl Life {
     }
 
     /// What is to be done now.
-    fn next(&mut self, moment: Moment) -> Option<Operation> {
+    fn next(&mut self, moment: Moment, effects: &mut Vec<Effect>) -> Option<Operation> {
         if self.working {
             return None;
         }
@@ -289,10 +298,27 @@ impl Life {
         }
         let rotate = self.rotate_at.is_some_and(|at| at <= wall);
         if rotate && self.since.is_none() {
+            if self.is_early(moment, effects) {
+                return None;
+            }
             self.request(moment.now.boot);
             return self.plan.take().map(|plan| plan.operation);
         }
         None
+    }
+
+    /// Whether it is too early for the next request, see [`Early`], which is logged once.
+    fn is_early(&mut self, moment: Moment, effects: &mut Vec<Effect>) -> bool {
+        let is_ahead = |early: &&mut Early| moment.now.boot < early.until;
+        let (Some(early), Some(current)) = (self.early.as_mut().filter(is_ahead), self.current)
+        else {
+            return false;
+        };
+        if !std::mem::replace(&mut early.logged, true) {
+            let wait = early.until.since(moment.now.boot);
+            effects.push(Effect::Log(Notice::IssuedPastRotation(current, wait)));
+        }
+        true
     }
 
     /// Plans a request for now.
@@ -304,17 +330,18 @@ impl Life {
         });
     }
 
-    fn adopt(&mut self, certificate: Certificate, random: f64) {
-        let Certificate {
-            not_before,
-            not_after,
-            ..
-        } = certificate;
-        let life = not_after.duration_since(not_before).unwrap_or_default();
+    fn adopt(&mut self, certificate: Certificate, moment: Moment) {
+        let life = certificate.life();
+        let share = 0.2f64.mul_add(moment.random, 0.7);
         // A share of less than one of a duration that exists.
-        let share = Duration::try_from_secs_f64(life.as_secs_f64() * 0.2f64.mul_add(random, 0.7));
+        let share = Duration::try_from_secs_f64(life.as_secs_f64() * share);
         self.current = Some(certificate);
-        self.rotate_at = not_before.checked_add(share.unwrap_or(life));
+        self.rotate_at = certificate.not_before.checked_add(share.unwrap_or(life));
+        self.early = if self.rotate_at.is_some_and(|at| at <= moment.now.wall) {
+            Early::new(&certificate, self.early, moment.now)
+        } else {
+            None
+        };
         self.since = None;
         self.plan = None;
         self.paused = None;
@@ -392,7 +419,7 @@ impl Life {
 
     /// A certificate is there that is not in use.
     fn replace(&mut self, certificate: Certificate, moment: Moment) {
-        self.adopt(certificate, moment.random);
+        self.adopt(certificate, moment);
         self.plan = Some(Planned {
             due: moment.now.boot,
             operation: Operation::Use,
@@ -447,6 +474,9 @@ impl Life {
         {
             self.replace(*found, moment);
             self.key = RequestKey::New;
+        } else if answers && self.is_early(moment, effects) {
+            // A new start would request the next certificate at once.
+            self.plan(EXPIRED, Operation::Probe, moment);
         } else if answers {
             let expired = self.current.map(|current| current.not_after);
             self.exit = Some(Exit::Expired(expired.unwrap_or(moment.now.wall)));

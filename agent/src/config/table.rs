@@ -357,7 +357,8 @@ keys! {
         .default("10s", KUBELET).kubelet().flag("DURATION").heading(REGISTRATION);
     node_status_report_frequency: Option<Duration> = PERIOD
         .key("nodeStatusReportFrequency", "Interval at which an unchanged status is sent")
-        .details("If only `nodeStatusUpdateFrequency` is set, its value applies to both.")
+        .details("After a change, once after half of it to one and a half times, at random. \
+                  If only `nodeStatusUpdateFrequency` is set, its value applies to both.")
         .default("5m", KUBELET).kubelet();
     node_lease_duration_seconds: Option<u32> = COUNT
         .key("nodeLeaseDurationSeconds", "Duration of the Lease, which is renewed after a quarter of it")

@@ -27,6 +27,7 @@ pub fn network(root: &HostRoot) -> Result<Network, HostError> {
         default_v4: v4.map(|text| default_v4(&String::from_utf8_lossy(&text))),
         default_v6: v6.map_or_else(Vec::new, |text| default_v6(&String::from_utf8_lossy(&text))),
         resolved: Vec::new(),
+        is_resolving: false,
     })
 }
 

@@ -91,6 +91,7 @@ pub fn facts() -> Facts {
             default_v4: Some(vec!["eth0".to_owned()]),
             default_v6: Vec::new(),
             resolved: Vec::new(),
+            is_resolving: false,
         },
         machine: Machine {
             machine_id: "machine".to_owned(),

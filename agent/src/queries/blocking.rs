@@ -96,6 +96,7 @@ impl Blocking {
     pub fn start(
         responder: &Responder,
         runtime: Option<RuntimeClient>,
+        names: Names,
         lanes: &Lanes,
         tasks: &mut Tasks,
     ) -> Self {
@@ -125,7 +126,7 @@ impl Blocking {
                 lane: lanes.of(Purpose::Disks),
             },
             runtime: runtime.map(|runtime| runtime.start(answer.clone(), tasks)),
-            names: Names::system(),
+            names,
             answer,
             answers,
             dropped: VecDeque::new(),

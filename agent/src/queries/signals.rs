@@ -125,6 +125,7 @@ impl SignalReader {
                 let resolved = std::mem::take(&mut facts.network.resolved);
                 facts.network = crate::reading::Network {
                     resolved,
+                    is_resolving: facts.network.is_resolving,
                     ..network
                 };
             }

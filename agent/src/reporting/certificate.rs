@@ -312,6 +312,14 @@ fn log(notice: &Notice, now: SystemTime) {
             "cannot store the client certificate or its key, will retry; the directory must be writable"
         ),
         Notice::NotRequested(err) => warn!(err, "client certificate not requested, will retry"),
+        Notice::IssuedPastRotation(certificate, wait) => warn!(
+            now = time(now),
+            not_before = time(certificate.not_before),
+            not_after = time(certificate.not_after),
+            wait_s = wait.as_secs(),
+            "the client certificate was past its rotation point when it was issued, the next one is \
+             requested later; check the clocks of this machine and of the signer"
+        ),
         Notice::ExpiredUnanswered => error!(
             "the client certificate has expired, and the API server does not answer; will exit when it \
              does, so that a restart requests another one"

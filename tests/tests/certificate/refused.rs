@@ -129,3 +129,48 @@ async fn a_request_of_its_name_for_another_key_is_not_used() {
     View::of(&api, "worker-1").settled(LATER).await;
     node.stop().await.unwrap();
 }
+
+/// For `time`, signs each request for an hour that began 50 minutes ago.
+async fn sign_backdated(api: &ApiServer, time: Duration) {
+    for _ in 0..time.as_secs() {
+        for request in api.pending_requests() {
+            let mut issue = Issue::now(api, HOUR);
+            issue.from -= Duration::from_mins(50);
+            api.issue(&request, &issue);
+        }
+        pass(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_signer_that_backdates_certificates_causes_no_storm_of_requests() {
+    let (api, dir) = (server(), tempdir().unwrap());
+    let mut node = start(&api, "worker-1", dir.path());
+    sign_backdated(&api, Duration::from_secs(20)).await;
+    View::of(&api, "worker-1").settled(LATER).await;
+    let first = api.signing_requests().len();
+    assert!((1..=3).contains(&first), "{first}");
+    // Nor does a loop of restarts.
+    for _ in 0..20 {
+        node.kill();
+        node = start(&api, "worker-1", dir.path());
+        sign_backdated(&api, Duration::from_secs(5)).await;
+    }
+    assert_eq!(api.signing_requests().len(), first);
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_is_renewed_with_certificates_of_a_signer_that_backdates_them() {
+    let (api, dir) = (server(), tempdir().unwrap());
+    let node = settled(&api, dir.path()).await;
+    next_request(&api).await;
+    let (from, before) = (api.now(), api.signing_requests().len());
+    sign_backdated(&api, HOUR).await;
+    // Six minutes after the first one, and 7.5 after each that follows.
+    let requests = api.signing_requests().len() - before;
+    assert!((6..=9).contains(&requests), "{requests}");
+    let gap = longest_gap(&api, from);
+    assert!(gap <= RENEWED, "{gap:?}");
+    node.stop().await.unwrap();
+}

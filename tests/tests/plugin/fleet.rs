@@ -90,6 +90,24 @@ async fn an_agent_is_silent_by_the_clock_of_the_api_server_and_the_given_time() 
     cluster.api.faults().push(ahead);
     let text = cluster.run(&[]).await.good();
     assert_eq!(row(&text, "worker-1")[1..3], ["agent", "silent"]);
+    // An unchanged status may be 7.5 minutes old.
+    for (time, noted) in [("479s", true), ("8m", false)] {
+        let printed = cluster.run(&["--silent-after", time]).await;
+        assert_eq!(printed.code, Some(0), "{time}: {}", printed.stderr);
+        let parts = [
+            "note: --silent-after 479s",
+            "nodeStatusReportFrequency",
+            "8m",
+        ];
+        let is_noted = parts.iter().all(|part| printed.stderr.contains(part));
+        assert_eq!(is_noted, noted, "{time}: {}", printed.stderr);
+        assert_eq!(
+            printed.stderr.is_empty(),
+            !noted,
+            "{time}: {}",
+            printed.stderr
+        );
+    }
     let text = cluster.run(&["--silent-after", "1h"]).await.good();
     assert_eq!(
         row(&text, "worker-1")[1..6],

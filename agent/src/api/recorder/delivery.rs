@@ -23,12 +23,12 @@ const TRIES_UNANSWERED: u32 = 60;
 const RETRY_WAIT: Duration = Duration::from_secs(10);
 /// A broken connection can usually be opened again: a random part of this later.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// Interval of attempts while no other request is sent.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Pause after an outage, in which lease and status are sent first.
-const AFTER_OTHERS: Duration = Duration::from_secs(1);
-/// Plus a random part of this, so that the nodes of a cluster do not return in the same second.
-const SPREAD: Duration = Duration::from_secs(10);
+/// Interval of attempts while no other request is sent, plus a random part of it, so that the nodes of a
+/// cluster do not return at once.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Attempts that a server that returns may refuse for other reasons than the Event, at that interval: it
+/// answers before it has read its roles and before all of its parts are ready.
+const REFUSED_AT_START: u32 = 5;
 
 /// The delivery of one Event.
 pub struct Delivery {
@@ -67,6 +67,7 @@ impl Delivery {
         // Counts of all failures; of unanswered attempts; and of those that the Event may cause.
         let (mut failed, mut unanswered) = (0, 0);
         let (mut answered, mut ignored) = (0, 0);
+        let mut refused_at_start = 0;
         let mut failing_since = None;
         loop {
             let sent = self.clock.now().boot;
@@ -83,17 +84,25 @@ impl Delivery {
             };
             failing_since.get_or_insert(sent);
             failed += 1;
-            if !is_worth_a_retry(&err) || *self.leaving.borrow() {
+            let starts =
+                unanswered > 0 && refused_at_start < REFUSED_AT_START && may_be_starting(&err);
+            if !(starts || is_worth_a_retry(&err)) || *self.leaving.borrow() {
                 return Err(err);
             }
-            if err.refusal().is_some() {
+            refused_at_start += u32::from(starts);
+            let mut sign = None;
+            if starts {
+                // Neither rejected nor without an answer.
+            } else if err.refusal().is_some() {
                 // Throttled is not rejected.
                 answered += u32::from(!err.is_outage());
             } else {
                 unanswered += 1;
+                if unanswered > 1 {
+                    sign = self.wait_for_server().await;
+                }
                 // Other requests are answered, so this Event may be the cause.
-                ignored +=
-                    u32::from(unanswered > 1 && self.wait_for_server().await == Sign::Answer);
+                ignored += u32::from(sign == Some(Sign::Answer));
             }
             if answered >= TRIES || ignored >= TRIES_UNANSWERED {
                 return Err(ApiError::RetriesExceeded {
@@ -103,30 +112,31 @@ impl Delivery {
                 });
             }
             let wait = match err.refusal() {
-                None if unanswered == 1 => self.jitter.part(RECONNECT),
-                None if ignored <= 1 => AFTER_OTHERS + self.jitter.part(SPREAD),
+                None if sign == Some(Sign::Silence) => Duration::ZERO,
+                None if ignored <= 1 => self.jitter.part(RECONNECT),
                 // Each such attempt costs a connection, and others use it too.
-                None => RETRY_WAIT + self.jitter.part(SPREAD),
-                Some(_) => self.wait(&err, failed == 1),
+                None => RETRY_WAIT + self.jitter.part(RETRY_WAIT),
+                Some(_) => self.wait(&err, failed == 1, starts),
             };
             self.sleep(wait).await;
         }
     }
 
     /// How long to wait after a temporary error status.
-    fn wait(&mut self, err: &ApiError, first: bool) -> Duration {
+    fn wait(&mut self, err: &ApiError, first: bool, starts: bool) -> Duration {
         match err.disposition() {
             Disposition::RetryAfter(wait) => self.client.spread(wait),
+            _ if starts => self.jitter.stretch(PATIENCE, 1.0),
             _ if first => self.jitter.part(RETRY_WAIT),
             _ => RETRY_WAIT,
         }
     }
 
-    async fn wait_for_server(&mut self) -> Sign {
-        let patience = self.jitter.stretch(PATIENCE, 0.5);
+    async fn wait_for_server(&mut self) -> Option<Sign> {
+        let patience = self.jitter.stretch(PATIENCE, 1.0);
         tokio::select! {
-            sign = self.client.returned(patience) => sign,
-            _ = self.leaving.wait_for(|leaving| *leaving) => Sign::Silence,
+            sign = self.client.returned(patience) => Some(sign),
+            _ = self.leaving.wait_for(|leaving| *leaving) => Some(Sign::Silence),
         }
     }
 
@@ -160,6 +170,11 @@ impl Delivery {
             created => created.map(|_| known),
         }
     }
+}
+
+/// Whether a server that has just started may refuse any request like this.
+fn may_be_starting(err: &ApiError) -> bool {
+    err.refusal() == Some(Refusal::Forbidden) || (err.refusal().is_some() && err.is_outage())
 }
 
 /// Whether the same Event may still be accepted. A decision of the server about an Event is final.

@@ -213,8 +213,8 @@ async fn an_outage_loses_no_event_and_repeated_errors_lose_one() {
     }
     let counts = started.end().await;
     assert_eq!((counts.delivered, counts.lost()), (2, 0), "{counts:?}");
-    // At once, then every 20 s because no other request is sent, and 1 s for other tasks.
-    let tried = Duration::from_secs(39 * 21);
+    // At once, then every second because no other request is sent.
+    let tried = Duration::from_secs(39);
     let paced = Duration::from_millis(200);
     assert_eq!(before.elapsed(), tried + paced, "jitter is 0 here");
 
@@ -235,8 +235,12 @@ async fn an_unanswered_event_is_dropped_if_other_requests_are_answered() {
     let server = Scripted::new([Reply::Cut, Reply::Cut].into_iter().chain(others));
     let started = start(&server, 0);
     started.sink.record(input("SystemOOM", "m"));
-    for _ in 0..60 {
-        tokio::time::sleep(Duration::from_secs(15)).await;
+    for other_requests in 0..60 {
+        // After an attempt, and before the next one.
+        while server.lines().len() < 2 + 2 * other_requests {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let other = server.client();
         other
             .get(&crate::api::Endpoint::node("worker-1"))
@@ -249,34 +253,42 @@ async fn an_unanswered_event_is_dropped_if_other_requests_are_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_outage_events_are_sent_last_at_a_random_moment_and_paced() {
+async fn after_an_outage_one_event_is_sent_within_two_seconds_and_the_others_later_and_paced() {
+    const REPLIES: usize = 8;
+    let mut firsts = std::collections::BTreeSet::new();
     let mut moments = std::collections::BTreeSet::new();
     for seed in 1..=50 {
-        let replies = vec![Reply::Cut; 2].into_iter();
+        let replies = vec![Reply::Cut; REPLIES].into_iter();
         let server = Scripted::new(replies.chain(vec![accepted(); 8]));
         let mut started = start(&server, seed);
         for n in 0..6 {
             started.sink.record(input("SystemOOM", &n.to_string()));
         }
-        // Shorter than the recorder's interval.
-        tokio::time::sleep(Duration::from_secs(15)).await;
-        let other = server.client();
-        other
-            .get(&crate::api::Endpoint::node("worker-1"))
-            .await
-            .unwrap();
+        while server.lines().len() < REPLIES {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         let back = tokio::time::Instant::now();
-        let mut last = None;
-        for _ in 0..6 {
+        let mut last: Option<BootNanos> = None;
+        for n in 0..6 {
             let delivered = started.deliveries.recv().await.unwrap();
-            if let Some(last) = last.replace(delivered.sent) {
-                assert_eq!(delivered.sent.since(last), PACE, "seed {seed}");
-                continue;
+            let between = last
+                .replace(delivered.sent)
+                .map(|last| delivered.sent.since(last));
+            match (n, between) {
+                (0, _) => {
+                    let after = back.elapsed();
+                    assert!(after <= Duration::from_secs(2), "seed {seed}: {after:?}");
+                    firsts.insert(after.as_millis() / 200);
+                }
+                (1, Some(between)) => {
+                    assert!(
+                        (PACE..PACE + SPREAD).contains(&between),
+                        "seed {seed}: {between:?}"
+                    );
+                    moments.insert(between.as_secs());
+                }
+                _ => assert_eq!(between, Some(PACE), "seed {seed}"),
             }
-            let after = back.elapsed();
-            let range = Duration::from_secs(1)..Duration::from_secs(11);
-            assert!(range.contains(&after), "seed {seed}: {after:?}");
-            moments.insert(after.as_secs());
         }
         // The next one is not delayed any more.
         started.sink.record(input("Rebooted", "m"));
@@ -284,27 +296,61 @@ async fn after_an_outage_events_are_sent_last_at_a_random_moment_and_paced() {
         assert!(delivered.sent.since(last.unwrap()) <= PACE, "seed {seed}");
     }
     assert!(moments.len() >= 9, "all at once: {moments:?}");
+    assert!(firsts.len() >= 4, "all at once: {firsts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_refuses_requests_while_it_starts_gets_the_event() {
+    let rows = [
+        (vec![Reply::Cut, refusal(403, "Forbidden")], true),
+        (vec![Reply::Cut, refusal(503, "")], true),
+        (vec![refusal(403, "Forbidden")], false),
+    ];
+    for (replies, delivered) in rows {
+        let tried = replies.len();
+        let server = Scripted::new(replies.into_iter().chain([accepted()]));
+        let started = start(&server, 0);
+        let before = tokio::time::Instant::now();
+        started.sink.record(input("Rebooted", "m"));
+        let counts = started.end().await;
+        assert_eq!(counts.delivered > 0, delivered, "{tried}: {counts:?}");
+        assert!(
+            before.elapsed() <= Duration::from_secs(2),
+            "{:?}",
+            before.elapsed()
+        );
+    }
+    let refuses = std::iter::once(Reply::Cut).chain(vec![refusal(403, "Forbidden"); 6]);
+    let server = Scripted::new(refuses);
+    let started = start(&server, 0);
+    started.sink.record(input("Rebooted", "m"));
+    let counts = started.end().await;
+    assert_eq!(
+        (counts.delivered, counts.lost_refused),
+        (0, 1),
+        "not for ever"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn at_shutdown_the_recorder_does_not_wait_and_counts_what_is_left() {
-    let server = Scripted::new(vec![Reply::Cut; 4]);
+    let server = Scripted::new(vec![Reply::Cut; 6]);
     let started = start(&server, 0);
     for n in 0..3 {
         started.sink.record(input("SystemOOM", &n.to_string()));
     }
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(server.lines().len(), 2, "waits for the server");
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(server.lines().len(), 4, "waits for the server");
     let before = tokio::time::Instant::now();
     started.sink.leave();
     started.task.await.unwrap();
     assert_eq!(before.elapsed(), Duration::ZERO);
-    assert_eq!(server.lines().len(), 3, "one last attempt");
+    assert_eq!(server.lines().len(), 5, "one last attempt");
     let counts = started.sink.counts();
     assert_eq!((counts.recorded, counts.pending()), (3, 3), "{counts:?}");
 
     // During catch-up it does not wait for its turn any more.
-    let replies = vec![Reply::Cut; 2].into_iter();
+    let replies = vec![Reply::Cut; 5].into_iter();
     let server = Scripted::new(replies.chain(vec![accepted(); 60]));
     let mut started = start(&server, 0);
     for n in 0..20 {
@@ -398,9 +444,11 @@ fn reported(server: &Scripted) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_during_an_outage_is_folded_within_the_limit_and_adds_up() {
+    const FAILED: usize = 8;
+
     // room, pods, and whether observations are lost
     for (room, pods, loses) in [(1000, 50, false), (60, 50, false), (20, 50, true)] {
-        let replies = vec![Reply::Cut; 2].into_iter();
+        let replies = vec![Reply::Cut; FAILED].into_iter();
         let server = Scripted::new(replies.chain(vec![accepted(); 2000]));
         let started = start_with_room(&server, 3, room);
         // In progress, so neither in the queue nor folded.
@@ -423,12 +471,12 @@ async fn a_flood_during_an_outage_is_folded_within_the_limit_and_adds_up() {
             assert!(waiting <= u64::try_from(room).unwrap(), "{waiting} wait");
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert_eq!(server.lines().len(), 2, "still unavailable");
+        assert!(server.lines().len() < FAILED, "still unavailable");
         let counts = started.end().await;
         assert_eq!(counts.lost_full > 0, loses, "{room}: {counts:?}");
         assert_eq!(counts.delivered + counts.lost(), 5001, "{room}: {counts:?}");
         assert_eq!(counts.lost(), counts.lost_full, "{room}: {counts:?}");
-        // The first two requests of "Starting" failed; the third one succeeded.
+        // The first requests of "Starting" failed, and a later one succeeded.
         assert_eq!(reported(&server), counts.delivered, "{room}");
     }
 }

@@ -71,11 +71,29 @@ pub struct Connection {
     #[arg(long, global = true, value_name = "NAME", default_value = "nodepulse")]
     pub agent_namespace: String,
     /// An agent without a report for longer is silent;
-    /// it must be more than nodeStatusReportFrequency
-    /// of the agents
+    /// at least 8m, or 1.5 times and some more than
+    /// nodeStatusReportFrequency of the agents
     #[arg(long, global = true, value_name = "DURATION", default_value = "15m",
           value_parser = age::parse_duration, verbatim_doc_comment)]
     pub silent_after: Duration,
+}
+
+/// An agent whose conditions do not change writes them after one and a half times
+/// `nodeStatusReportFrequency` at the latest: with its default, after 7.5 minutes.
+const LEAST_SILENT_AFTER: Duration = Duration::from_mins(8);
+
+impl Connection {
+    /// Why healthy agents may be called silent.
+    pub fn note(&self) -> Option<String> {
+        (self.silent_after < LEAST_SILENT_AFTER).then(|| {
+            format!(
+                "note: --silent-after {}s calls healthy agents silent, unless nodeStatusReportFrequency \
+                 is set: by default, they report after 7.5 minutes at the latest; use {}m or more",
+                self.silent_after.as_secs(),
+                LEAST_SILENT_AFTER.as_secs() / 60
+            )
+        })
+    }
 }
 
 /// Options of the table of nodes.

@@ -51,6 +51,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         .build()
         .map_err(Failure::Runtime)?;
     let style = Style::of_stdout();
+    if let Some(note) = arguments.connection.note() {
+        screen::note(&note);
+    }
     let done = runtime.block_on(async {
         let cluster = Cluster::connect(&arguments.connection).await?;
         match &arguments.command {

@@ -22,6 +22,7 @@ fn certificate(fingerprint: u64, from: u64) -> Certificate {
         fingerprint,
         not_before,
         not_after: not_before + DAY,
+        stored: None,
     }
 }
 
@@ -268,4 +269,126 @@ fn a_stored_certificate_that_is_not_valid_yet_waits_for_the_clock() {
         life.on(Input::Read(Err(Problem::Missing)), moment(at)),
         start(REQUEST)
     );
+}
+
+/// A certificate with this life in seconds, issued and stored at `at` with `left` until its expiry.
+fn issued(at: u64, life: u64, left: u64) -> Certificate {
+    let time = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
+    Certificate {
+        fingerprint: at,
+        not_before: time(at + left - life),
+        not_after: time(at + left),
+        stored: Some(time(at)),
+    }
+}
+
+#[test]
+fn a_certificate_that_is_issued_past_its_rotation_point_is_replaced_after_a_delay() {
+    // The point is at 70 % of the life.
+    let adopted = |seconds| Moment {
+        random: 0.0,
+        ..moment(seconds)
+    };
+    // name, life and time to the expiry when issued in s, delays of the next requests in s, lines
+    let rows: [(&str, u64, u64, &[u64], usize); 5] = [
+        ("a tenth, then twice that", 36_000, 10_000, &[3600, 7200], 1),
+        ("before the expiry", 36_000, 6000, &[3600, 4500, 4500], 1),
+        ("never less than a tenth", 36_000, 4000, &[3600, 3600], 1),
+        ("never less than a minute", 300, 80, &[60, 60, 60], 1),
+        ("not past it", 36_000, 12_600, &[1800, 1800], 0),
+    ];
+    for (name, duration, left, delays, expected) in rows {
+        let mut life = Life::new(&Err(Problem::Missing), moment(1_000_000));
+        let (mut at, mut lines) = (next(&mut life, 1_000_000).0, 0);
+        for (nth, delay) in delays.iter().enumerate() {
+            let stored = Input::Requested(Requested::Stored(issued(at, duration, left)));
+            assert_eq!(life.on(stored, adopted(at)), start(Operation::Use));
+            let used = life.on(Input::Used(true), moment(at));
+            lines += used.iter().filter(|effect| is_early(effect)).count();
+            let (again, operation) = next(&mut life, at);
+            assert_eq!((again - at, operation), (*delay, REQUEST), "{name}: {nth}");
+            at = again;
+        }
+        assert_eq!(lines, expected, "{name}");
+        // A healthy one ends it: the next delay is not doubled.
+        let healthy = Input::Requested(Requested::Stored(issued(at, duration, duration)));
+        life.on(healthy, adopted(at));
+        life.on(Input::Used(true), moment(at));
+        let (again, _) = next(&mut life, at);
+        assert!(
+            again.abs_diff(at + duration * 7 / 10) <= 1,
+            "{name}: {again}"
+        );
+        life.on(
+            Input::Requested(Requested::Stored(issued(again, 36_000, 10_000))),
+            adopted(again),
+        );
+        life.on(Input::Used(true), moment(again));
+        assert_eq!(next(&mut life, again), (again + 3600, REQUEST), "{name}");
+    }
+}
+
+fn is_early(effect: &Effect) -> bool {
+    matches!(effect, Effect::Log(Notice::IssuedPastRotation(..)))
+}
+
+#[test]
+fn a_start_with_such_a_certificate_requests_another_one_only_after_the_delay() {
+    let at = 1_000_000;
+    let unknown = Certificate {
+        stored: None,
+        ..issued(at, 36_000, 7000)
+    };
+    // name, certificate, time of the start, time of the request
+    let rows = [
+        ("just stored", issued(at, 36_000, 7000), at, at + 3600),
+        (
+            "half of the delay ago",
+            issued(at, 36_000, 7000),
+            at + 1800,
+            at + 3600,
+        ),
+        ("longer ago", issued(at, 36_000, 7000), at + 3700, at + 3700),
+        (
+            "in the future",
+            issued(at, 36_000, 7000),
+            at - 50,
+            at + 3550,
+        ),
+        ("at an unknown time", unknown, at, at),
+    ];
+    for (name, certificate, from, expected) in rows {
+        let mut life = Life::new(&Ok(certificate), moment(from));
+        let first = life.on(Input::Time, moment(from));
+        if expected == from {
+            assert_eq!(first, start(REQUEST), "{name}");
+            continue;
+        }
+        assert!(
+            matches!(first.as_slice(), [one] if is_early(one)),
+            "{name}: {first:?}"
+        );
+        assert_eq!(next(&mut life, from), (expected, REQUEST), "{name}");
+    }
+}
+
+#[test]
+fn a_certificate_that_expires_within_the_delay_ends_the_process_after_it() {
+    let at = 1_000_000;
+    let mut life = Life::new(&Ok(issued(at, 36_000, 1000)), moment(at));
+    life.on(Input::Time, moment(at));
+    let mut probe = next(&mut life, at);
+    assert_eq!(probe, (at + 1000, Operation::Probe));
+    let exit = loop {
+        let probed = Input::Probed {
+            found: Err(Problem::Expired(UNIX_EPOCH)),
+            answers: true,
+        };
+        match life.on(probed, moment(probe.0)).as_slice() {
+            [] => probe = next(&mut life, probe.0),
+            [Effect::Exit(Exit::Expired(_))] => break probe.0,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!((at + 3600..at + 3650).contains(&exit), "{}", exit - at);
 }

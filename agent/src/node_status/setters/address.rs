@@ -2,7 +2,7 @@
 //!
 //! Addresses given by `--node-ip` are checked each time and used as they are. Without one, the
 //! first of these is used: the name, if it is an address; an address of the name in DNS; an address
-//! of the interface of a default route.
+//! of the interface of a default route. Until the name is looked up, the stored addresses stay.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -66,6 +66,9 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     let facts = context.facts;
     let internal = if facts.node_ips.iter().any(IpAddr::is_unspecified) || facts.node_ips.is_empty()
     {
+        if facts.network.is_resolving && facts.hostname.parse::<IpAddr>().is_err() {
+            return Ok(());
+        }
         vec![search(facts)?]
     } else {
         for &ip in &facts.node_ips {
@@ -392,6 +395,30 @@ mod tests {
     }
 
     #[test]
+    fn until_the_name_is_resolved_only_addresses_that_do_not_depend_on_it_are_written() {
+        let rows: [(&str, &[&str], bool); 4] = [
+            ("worker-1", &[], false),
+            ("worker-1", &["0.0.0.0"], false),
+            ("worker-1", &["192.0.2.7"], true),
+            ("203.0.113.9", &[], true),
+        ];
+        for (name, node_ips, expected) in rows {
+            let mut facts = two_families();
+            facts.hostname = name.to_owned();
+            facts.node_ips = ips(node_ips);
+            facts.network.is_resolving = true;
+            let stored = StoredNode::default();
+            let context = Context {
+                facts: &facts,
+                stored_capacity: &stored.capacity,
+            };
+            let mut status = NodeStatus::default();
+            set(&context, &mut status).unwrap();
+            assert_eq!(status.addresses.is_some(), expected, "{name} {node_ips:?}");
+        }
+    }
+
+    #[test]
     #[expect(clippy::too_many_lines, reason = "one table")]
     fn the_default_route_names_the_interface() {
         let on_loopback = |ip| InterfaceAddress {
@@ -503,6 +530,7 @@ mod tests {
                 default_v4: default_v4.map(|of| of.iter().map(|&i| i.to_owned()).collect()),
                 default_v6: default_v6.iter().map(|&i: &&str| i.to_owned()).collect(),
                 resolved: Vec::new(),
+                is_resolving: false,
             };
             assert_eq!(addresses(&facts), expected, "{why}");
         }
