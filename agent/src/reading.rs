@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::units::{Bytes, DeviceNumber};
 
 pub mod container_runtime;
-pub mod memory_limit;
 pub mod memory_use;
 pub mod oom;
 pub mod pods;
