@@ -195,6 +195,9 @@ fn log_disk(decision: DiskDecision) {
             let filesystem = filesystem.as_str();
             info!(filesystem, read_only, "file system changed");
         }
+        DiskDecision::FilesystemErrors { filesystem, failed } => {
+            info!(%filesystem, failed, "errors of a file system changed");
+        }
     }
 }
 
