@@ -170,8 +170,6 @@ pub struct Config {
     pub oom_node_events: OomNodeEvents,
     /// `oom.frequent`: from when on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
-    /// `oom.earlyWarning`: whether a container that will soon be killed at its limit has an Event.
-    pub early_warning: bool,
     /// `kubernetesVersion`, with a leading `v`.
     pub kubernetes_version: Option<String>,
     /// `allowReadyWithoutRuntime`.
@@ -272,6 +270,12 @@ pub fn load(
     read_file: &dyn Fn(&Path) -> io::Result<String>,
     hostname: &str,
 ) -> Result<LoadedConfig, ConfigError> {
+    for (key, instead) in table::REMOVED {
+        let origin = spec::variable(key);
+        if env(&origin).is_some_and(|text| !text.is_empty()) {
+            return Err(ConfigError::RemovedKey { origin, instead });
+        }
+    }
     let mut ignored = IgnoredKeys::default();
     let mut files = Vec::new();
     for (path, presence, format) in sources(overrides, env) {

@@ -410,6 +410,7 @@ fn describe(reason: &PressureReason) -> String {
         PressureReason::SlowDisk => "slow disk",
         PressureReason::StalledDisk => "stalled disk: requests do not complete",
         PressureReason::DiskErrors => "a disk returned errors",
+        PressureReason::FilesystemShutdown => "a file system returned errors",
         PressureReason::ReadOnlyFilesystem => "a file system became read-only",
         PressureReason::OomKill(Grounds::ConfirmedGlobal) => {
             "the kernel killed a process because the node was out of memory"

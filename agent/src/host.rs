@@ -12,6 +12,7 @@ pub mod addresses;
 pub mod block;
 pub mod cgroup;
 pub mod container_logs;
+pub mod ext4;
 pub mod listeners;
 pub mod machine;
 pub mod meminfo;

@@ -3,8 +3,7 @@
 //! ```text
 //! Finding (an OOM kill) ───┐
 //! UnidentifiedKills ───────┼──► Incident ──► Draft on the Pod, on the Node, or on both
-//! RefusedForks ────────────┤
-//! MemoryLimitReached ──────┘
+//! RefusedForks ────────────┘
 //! ```
 //!
 //! A [`Draft`] is complete: `api::recorder` combines, limits and writes drafts, and words nothing.
@@ -25,7 +24,6 @@ mod incident;
 mod kill_details;
 mod kill_text;
 mod kills;
-mod memory_limit;
 mod refused_forks;
 mod reported_kills;
 mod unidentified_kills;
@@ -36,7 +34,6 @@ pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
 pub use incident::{ContainerLabel, EventPlace, Incident, Occurrence, incidents};
 pub use kill_details::KillDetails;
 pub use kills::{GROUP, Kills};
-pub use memory_limit::MemoryLimitReached;
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use unidentified_kills::{Period, UnidentifiedKills};

@@ -478,6 +478,8 @@ pub struct Disks {
     pub failing: Vec<String>,
     /// File systems that became read-only.
     pub read_only: Vec<NodeFilesystem>,
+    /// File systems that returned errors, with where they are mounted and their devices.
+    pub failed_filesystems: Vec<String>,
     /// Their I/O statistics are off, so their state is unknown.
     pub unwatched: Vec<String>,
 }

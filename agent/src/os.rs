@@ -8,7 +8,6 @@ pub mod cgroup_watch;
 pub mod confine;
 pub mod file_watch;
 pub mod kmsg;
-pub mod limit_watch;
 pub mod mapped;
 pub mod ntp;
 pub mod psi;

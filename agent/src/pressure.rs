@@ -21,7 +21,6 @@ pub mod evaluate;
 pub mod io_wait;
 pub mod kept;
 pub mod kills;
-pub mod memory_growth;
 pub mod oom;
 pub mod pids;
 pub mod refusals;

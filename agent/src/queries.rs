@@ -19,7 +19,6 @@ pub mod blocking;
 pub mod cgroups;
 #[cfg(test)]
 mod fixture;
-pub mod memory_limits;
 pub mod pod_updates;
 pub mod pressure_files;
 pub mod probes;
@@ -28,7 +27,6 @@ pub mod signals;
 
 use blocking::{Blocking, Question};
 use cgroups::Cgroups;
-use memory_limits::LimitWatches;
 use pod_updates::PodUpdates;
 use pressure_files::PressureFiles;
 use probes::Probes;
@@ -44,8 +42,6 @@ pub struct Queries {
     pub cgroups: Cgroups,
     /// Pressure files.
     pub pressure_files: PressureFiles,
-    /// Notifications of reached memory limits.
-    pub memory_limits: LimitWatches,
     /// What can wait for a disk.
     pub blocking: Blocking,
     /// What comes from the API server.
@@ -92,12 +88,6 @@ impl Queries {
             Query::PodsKillCounter => {
                 Input::KillCounter(KillCounterInput::PodsCounter(cgroups.pods_counter()))
             }
-            Query::LimitedPods => Input::MemoryLimit(cgroups.limited_pods()),
-            Query::WatchMemoryLimits(pods) => {
-                self.memory_limits.watch(pods);
-                return None;
-            }
-            Query::LimitedMemory(of) => return self.ask(Question::LimitedMemory(of)),
             Query::RefusedForks => Input::PodPid(cgroups.refused_forks()),
             Query::PidLimits(cgroup) => Input::PodPid(cgroups.pid_limits(&cgroup)),
         })

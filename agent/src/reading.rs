@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::units::{Bytes, DeviceNumber};
 
 pub mod container_runtime;
-pub mod memory_limit;
 pub mod memory_use;
 pub mod oom;
 pub mod pods;
@@ -327,6 +326,43 @@ pub enum NodeFilesystem {
     Imagefs,
     /// The root file system.
     Root,
+}
+
+/// What can be done with a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FilesystemAccess {
+    /// Everything.
+    Writable,
+    /// Files can be read.
+    ReadOnly,
+    /// It stopped working after an error, whatever its mount says.
+    ShutDown,
+}
+
+/// Errors that a file system has counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesystemErrors {
+    /// Since it was created or repaired, also in former boots.
+    pub count: u64,
+    /// When the last one was, in seconds since 1970.
+    pub last: u64,
+    /// Whether nothing can be written after it until the file system is mounted again.
+    pub stopped: bool,
+}
+
+/// What was read of a file system of the node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesystemReading {
+    /// Which one.
+    pub filesystem: NodeFilesystem,
+    /// Identifies the mount.
+    pub mount: u64,
+    /// Where it is mounted, and its device: `/var/lib/kubelet on dm-3`, escaped.
+    pub place: String,
+    /// What can be done with it.
+    pub access: FilesystemAccess,
+    /// `None`: it does not count errors, or they cannot be read.
+    pub errors: Option<FilesystemErrors>,
 }
 
 impl NodeFilesystem {

@@ -76,12 +76,6 @@ pub enum Record {
         /// Time of the read.
         at: BootNanos,
     },
-    /// A cgroup of a pod reached a memory limit, or had another event of memory, for the first time
-    /// since the pod is watched.
-    MemoryLimitReached {
-        /// The pod's cgroup.
-        pod: CgroupId,
-    },
     /// A read or write failed with an error of the medium or the transport.
     DiskError {
         /// Time of the event.

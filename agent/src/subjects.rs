@@ -19,7 +19,6 @@ use crate::node_status::{ContainerRuntime, Disks, Facts};
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
 use crate::pressure::kills::{FrequentOom, IncidentCounts};
-use crate::pressure::memory_growth::Forecast;
 use crate::pressure::pids::PidLevels;
 use crate::pressure::sample::Sample;
 use crate::pressure::{Cause, Policy, Pressure};
@@ -35,7 +34,6 @@ pub mod incidents;
 pub mod kill_counters;
 pub mod kills;
 pub mod largest_pods;
-pub mod memory_limits;
 pub mod node_events;
 pub mod pids;
 pub mod pod_pids;
@@ -58,7 +56,6 @@ pub use incidents::{IncidentInput, Incidents};
 pub use kill_counters::{KillCounterInput, KillCounterSetup, KillCounters, KillSource};
 pub use kills::{KillInput, Kills};
 pub use largest_pods::{LargestPodsInput, PodOverRequest};
-pub use memory_limits::{MemoryLimitInput, MemoryLimits};
 pub use node_events::{NodeEventChoice, NodeEventInput};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
@@ -130,8 +127,6 @@ pub enum Input {
     NodeEvents(NodeEventInput),
     /// To the pids of pods.
     PodPid(PodPidInput),
-    /// To the memory limits of pods.
-    MemoryLimit(MemoryLimitInput),
     /// To the disks of volumes.
     Volume(VolumeInput),
     /// To the search for the pods that use most of a resource.
@@ -227,13 +222,6 @@ pub enum Query {
     RefusedForks,
     /// The limits on tasks of this cgroup and those above it: [`PodPidInput::PidLimits`].
     PidLimits(String),
-    /// The cgroups of all pods: [`MemoryLimitInput::Pods`].
-    LimitedPods,
-    /// The next time that a cgroup in one of these pods reaches a limit, later, each once:
-    /// [`MemoryLimitInput::Reached`]. Without pods, none is watched any more.
-    WatchMemoryLimits(Vec<(CgroupId, String)>),
-    /// The memory of the cgroups in these pods that have a limit, later: [`MemoryLimitInput::Read`].
-    LimitedMemory(Vec<(CgroupId, String)>),
     /// The pods that use most pids or memory, later: [`LargestPodsInput::TasksCounted`] or
     /// [`LargestPodsInput::MemoryRead`].
     LargestPods(Resource),
@@ -384,15 +372,6 @@ pub enum Decision {
         /// Which limit refused them.
         limit: String,
     },
-    /// The memory of a cgroup grows to its limit.
-    MemoryLimitReached {
-        /// Path of the cgroup, escaped.
-        cgroup: String,
-        /// When it will be reached for the last time.
-        forecast: Forecast,
-    },
-    /// `oom.earlyWarning` is on, and the kernel does not notify of reached limits.
-    EarlyWarningUnavailable,
     /// The pods that use most of a resource that became short.
     LargestPods {
         /// Which resource.
@@ -433,8 +412,6 @@ pub struct Settings {
     pub node_events: OomNodeEvents,
     /// From when on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
-    /// `oom.earlyWarning`.
-    pub early_warning: bool,
     /// The stalls to watch.
     pub stalls: BTreeSet<Stall>,
 }
@@ -467,8 +444,6 @@ pub struct Subjects {
     pub volumes: Volumes,
     /// The pids of pods.
     pub pod_pids: PodPids,
-    /// The memory limits of pods.
-    memory_limits: MemoryLimits,
     /// What is saved for the next start.
     pub saved: SavedTimes,
 }
@@ -512,10 +487,6 @@ pub struct NodeSetup {
     pub frequent_oom: FrequentOom,
     /// Whether the kernel announces refused forks.
     pub refused_forks: Announced,
-    /// `oom.earlyWarning`.
-    pub early_warning: bool,
-    /// Whether the kernel announces reached memory limits.
-    pub reached_limits: Announced,
 }
 
 fn pass_on(input: Input) -> Effect {

@@ -14,6 +14,7 @@ use nodepulse::clock::{BootNanos, Clock};
 
 mod containerd;
 pub(crate) mod faulty;
+mod filesystems;
 mod healthy;
 pub(crate) mod in_machine;
 pub mod loads;
@@ -46,7 +47,7 @@ impl Workload {
     pub fn runs_in_machines(&self) -> bool {
         let name = self.name.as_str();
         match self.form {
-            Form::Short => !ONLY_HERE.contains(&name),
+            Form::Short => !ONLY_HERE.contains(&name) && !filesystems::NAMES.contains(&name),
             Form::Full => ALSO_IN_MACHINES.contains(&name),
         }
     }
@@ -240,6 +241,7 @@ impl Control {
 pub fn workloads(pace: Pace) -> Vec<Workload> {
     let mut all = healthy::workloads();
     all.extend(unwell::workloads(pace));
+    all.extend(filesystems::workloads());
     all.extend(stalls::workloads());
     all.extend(volumes::workloads(pace));
     all.retain(|workload| pace.form == Form::Full || workload.form == Form::Short);

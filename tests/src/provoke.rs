@@ -137,13 +137,6 @@ impl Provoke {
         Ok(Running { child })
     }
 
-    /// A process inside `cgroup` with `bytes` of allocated memory, until the result is dropped. It
-    /// allocates 64 KiB more for each step of [`Crowd::grow`].
-    pub fn leak_in(&self, cgroup: &Path, bytes: u64) -> io::Result<Crowd> {
-        let bytes = bytes.to_string();
-        started(self.command().arg("leak").arg(cgroup).arg(bytes))
-    }
-
     /// A process inside `cgroup` that reads `file` again and again, until the result is dropped.
     pub fn thrash_in(&self, cgroup: &Path, file: &Path) -> io::Result<Crowd> {
         started(self.command().arg("thrash").arg(cgroup).arg(file))
@@ -236,14 +229,6 @@ impl Crowd {
     /// Pid of the process that was started.
     pub fn id(&self) -> u32 {
         self.leader.id()
-    }
-
-    /// Lets a process of [`Provoke::leak_in`] allocate more.
-    pub fn grow(&mut self, steps: usize) -> io::Result<()> {
-        match &mut self.leader.stdin {
-            Some(input) => io::Write::write_all(input, &vec![1; steps]),
-            None => Err(io::ErrorKind::BrokenPipe.into()),
-        }
     }
 }
 

@@ -31,7 +31,6 @@ pub mod alarms;
 pub mod ask;
 pub mod capabilities;
 mod daemon;
-mod early_warning;
 pub mod kill_events;
 mod ladder;
 mod loopback;
@@ -81,7 +80,6 @@ enum Check {
     TierFiles,
     DaemonCpuset,
     DaemonBare,
-    EarlyWarning,
 }
 
 /// The time that remains for the checks after the first.
@@ -176,7 +174,6 @@ impl Check {
         match name {
             "full" => Ok(&Self::ALL),
             "bare" => Ok(&Self::BARE),
-            "early-warning" => Ok(&[Self::EarlyWarning]),
             _ => Err(io::Error::other(format!("no plan {name:?}"))),
         }
     }
@@ -224,7 +221,6 @@ impl Check {
             Self::TierFiles => "tier-files",
             Self::DaemonCpuset => "daemon-cpuset",
             Self::DaemonBare => "daemon-bare",
-            Self::EarlyWarning => "early-warning",
         }
     }
 
@@ -282,7 +278,6 @@ impl Check {
             Self::TierFiles => Some(logged::by_counters(provoke).await),
             Self::DaemonCpuset => Some(daemon::cpuset(provoke).await),
             Self::DaemonBare => Some(daemon::bare(provoke).await),
-            Self::EarlyWarning => Some(early_warning::warned(provoke, &disk("fast")?).await),
             _ => None,
         };
         if let Some(detail) = unloaded {

@@ -23,7 +23,7 @@ pub mod qemu;
 mod qmp;
 mod report;
 
-use boots::{ALARMS, BOOTS, Boot, EARLY_WARNING, KILLS, PACKAGES};
+use boots::{ALARMS, BOOTS, Boot, KILLS, PACKAGES};
 use console::Check;
 use qemu::Machine;
 pub use report::{counts, skips, table};
@@ -127,8 +127,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     } else if args.kills {
         vec![&kills]
     } else if args.all {
-        let further = [&EARLY_WARNING, &kills, &alarms];
-        BOOTS.iter().chain(further).collect()
+        BOOTS.iter().chain([&kills, &alarms]).collect()
     } else {
         BOOTS.iter().collect()
     };

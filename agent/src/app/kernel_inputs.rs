@@ -40,8 +40,6 @@ pub(super) struct KernelInputs {
     pub(super) stop: watch::Sender<bool>,
     /// `None` in a simulation.
     pub(super) watchers: Option<Watchers>,
-    /// For watchers that start later. `None` in a simulation.
-    pub(super) later: Option<mpsc::WeakSender<Received>>,
     /// Kept without rings, so that the channel stays open although all watchers end.
     send: Option<mpsc::Sender<Received>>,
 }
@@ -60,7 +58,6 @@ impl KernelInputs {
             readers: JoinSet::new(),
             stop: watch::Sender::new(false),
             watchers: None,
-            later: None,
             send: Some(send),
         }
     }
@@ -89,7 +86,6 @@ impl KernelInputs {
         inputs.stalls = triggers.iter().map(Trigger::stall).collect();
         let (trees, clock) = (watched_trees(&agent.pods), agent.clock);
         if let Some(send) = &inputs.send {
-            inputs.later = Some(send.downgrade());
             inputs.watchers = Some(Watchers::start(trees, log, triggers, clock, send));
         }
         if let KernelSource::Attached(loaded) = source

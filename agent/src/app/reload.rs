@@ -138,7 +138,6 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
         disk_io: app.config.disk_io.clone(),
         node_events: app.config.oom_node_events,
         frequent_oom: app.config.frequent_oom,
-        early_warning: app.config.early_warning,
         stalls: pressure_files::watched(&app.config, &app.facts.companion.absent),
     };
     app.feed(Input::Configured(Box::new(settings)), now);

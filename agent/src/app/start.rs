@@ -14,12 +14,10 @@ use crate::names::Names;
 use crate::node_status::Runtime;
 use crate::node_status::ledger::Ledger;
 use crate::notify::heartbeat::Heartbeat;
-use crate::os::limit_watch::LimitWatch;
 use crate::queries::Queries;
 use crate::queries::blocking::nodefs::Directories;
 use crate::queries::blocking::{Blocking, Initial, Question, Responder, RuntimeClient, saved};
 use crate::queries::cgroups::Cgroups;
-use crate::queries::memory_limits::LimitWatches;
 use crate::queries::pod_updates::PodUpdates;
 use crate::queries::pressure_files::{self, PressureFiles};
 use crate::queries::probes::Probes;
@@ -127,7 +125,6 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
             &inputs.support,
         ),
         cgroups: Cgroups::new(agent.pods.clone()),
-        memory_limits: LimitWatches::new(&agent.pods, LimitWatch::new(inputs.later.take(), clock)),
         pressure_files: PressureFiles::new(&config, agent.pods),
         blocking: Blocking::start(&responder, runtime, agent.names, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::nearest::nearest;
-use super::table::KEYS;
+use super::table::{KEYS, REMOVED};
 use super::{API_VERSION, KIND};
 
 /// Maximum length of a value in an error.
@@ -51,6 +51,14 @@ pub enum ConfigError {
         /// The nearest known key.
         nearest: String,
     },
+    /// A key of an earlier release.
+    #[error("{origin} was removed: {instead}")]
+    RemovedKey {
+        /// The key and the line of a file, or the environment variable.
+        origin: String,
+        /// What to do instead.
+        instead: &'static str,
+    },
     /// An invalid value.
     #[error("{origin}: {value:?} {why}; example: {example}")]
     Value {
@@ -86,8 +94,20 @@ impl ConfigError {
         }
     }
 
-    /// An unknown key.
-    pub(super) fn unknown_key(path: &Path, line: u64, key: &str, known: &[&str]) -> Self {
+    /// An unknown key, with the block that it is in, such as `oom.`.
+    pub(super) fn unknown_key(
+        (path, line): (&Path, u64),
+        block: &str,
+        key: &str,
+        known: &[&str],
+    ) -> Self {
+        let whole = format!("{block}{key}");
+        if let Some((name, instead)) = REMOVED.iter().find(|(name, _)| *name == whole) {
+            return Self::RemovedKey {
+                origin: format!("{name} in {}, line {line},", path.display()),
+                instead,
+            };
+        }
         let key = shortened(key, LONGEST_VALUE);
         Self::UnknownKey {
             path: path.to_owned(),
@@ -160,7 +180,7 @@ mod tests {
     fn an_error_is_one_bounded_line() {
         let key = "\u{202e}\n\u{1}'k".repeat(1000);
         let value = ConfigError::value(&key, &key, &key, &key);
-        let unknown = ConfigError::unknown_key(Path::new("/f"), 1, &key, &["mode"]);
+        let unknown = ConfigError::unknown_key((Path::new("/f"), 1), "", &key, &["mode"]);
         for line in [value, unknown].map(|err| err.to_string()) {
             let shown = line.chars().all(|c| !c.is_control() && c != '\u{202e}');
             assert!(shown && line.contains("'k"), "{line}");

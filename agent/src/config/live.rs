@@ -68,7 +68,6 @@ fields! {
     runtime: [allow_ready_without_runtime],
     conditions: [conditions],
     oom_node_events: [oom_node_events],
-    early_warning: [oom_early_warning],
     frequent_oom: [oom_frequent_incidents, oom_frequent_pods, oom_frequent_window],
     serve: [serve_address],
     per_pod_metrics: [serve_per_pod_metrics],

@@ -82,7 +82,6 @@ impl Loader<'_> {
                 },
             },
             oom_node_events: keys.value(&key::oom_node_events)?,
-            early_warning: keys.value(&key::oom_early_warning)?,
             frequent_oom: self.frequent_oom()?,
             kubernetes_version: keys.optional(&key::kubernetes_version)?,
             runtime: self.runtime()?,

@@ -61,8 +61,9 @@ pub(super) struct RawConfig {
     pub(super) server: Vec<String>,
     /// All other keys of a kubelet's file.
     pub(super) others: Vec<String>,
-    /// The known keys next to one that is unknown.
+    /// The known keys next to one that is unknown, and the block that they are in.
     siblings: Vec<&'static str>,
+    block: String,
 }
 
 impl RawConfig {
@@ -75,7 +76,7 @@ impl RawConfig {
             raw: &mut raw,
         };
         let parsed = serde_saphyr::with_deserializer_from_str(text, |file| block.deserialize(file));
-        parsed.map_err(|err| refused(&err, &raw.siblings, text, path))?;
+        parsed.map_err(|err| refused(&err, &raw, text, path))?;
         for (key, want) in format.head() {
             let value = raw.head.get(key).map_or("", String::as_str);
             if value != want {
@@ -173,6 +174,7 @@ impl Block<'_> {
             &mut self.raw.others
         } else {
             self.raw.siblings = self.known();
+            self.raw.block.clone_from(&self.prefix);
             return Err(A::Error::unknown_field(&name, &[]));
         };
         map.next_value::<IgnoredAny>()?;
@@ -290,13 +292,8 @@ impl<'de> Visitor<'de> for ConditionTaintVisitor {
     }
 }
 
-/// The error of the parser, in one line. `siblings` are the known keys if one is unknown.
-fn refused(
-    err: &serde_saphyr::Error,
-    siblings: &[&'static str],
-    text: &str,
-    path: &Path,
-) -> ConfigError {
+/// The error of the parser, in one line. `raw` has the known keys if one is unknown.
+fn refused(err: &serde_saphyr::Error, raw: &RawConfig, text: &str, path: &Path) -> ConfigError {
     let err = err.without_snippet();
     let line = err.location().map_or(0, |location| location.line());
     if let serde_saphyr::Error::SerdeUnknownField {
@@ -304,11 +301,11 @@ fn refused(
     } = err
     {
         let known = if expected.is_empty() {
-            siblings
+            &raw.siblings[..]
         } else {
             expected
         };
-        return ConfigError::unknown_key(path, line, field, known);
+        return ConfigError::unknown_key((path, line), &raw.block, field, known);
     }
     let at = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     let there = text.lines().nth(at).unwrap_or_default();

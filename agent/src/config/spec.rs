@@ -180,8 +180,7 @@ impl KeySpec {
 
     /// The environment variable: `NODEPULSE_MAX_PODS` for `maxPods`.
     pub fn variable(&self) -> String {
-        let words = join_words(self.name, '_').to_uppercase();
-        format!("{PREFIX}{words}")
+        variable(self.name)
     }
 
     /// An example as in the file: `log: {level: info}` for `log.level`.
@@ -191,6 +190,12 @@ impl KeySpec {
         let innermost = format!("{last}: {}", self.example);
         parts.fold(innermost, |below, block| format!("{block}: {{{below}}}"))
     }
+}
+
+/// The environment variable of a key.
+pub(super) fn variable(key: &str) -> String {
+    let words = join_words(key, '_').to_uppercase();
+    format!("{PREFIX}{words}")
 }
 
 /// `diskIO.raisesDiskPressure` as `disk-io-raises-disk-pressure`.

@@ -514,10 +514,6 @@ keys! {
         .key("oom.nodeEvents", "Record OOM kills outside pods, and of the whole node, as Events on the Node")
         .details("`auto` turns them off in companion mode while node-problem-detector records them.")
         .default("auto", "each kill is recorded once").example("false").live();
-    oom_early_warning: bool = BOOLEAN
-        .key("oom.earlyWarning", "Record an Event `MemoryLimitReached` before a container is killed at its memory limit")
-        .details("On cgroup v2. See [events.md](events.md#memorylimitreached).")
-        .default("false", "a forecast can be wrong").live();
     oom_frequent_incidents: usize = FREQUENCY
         .key("oom.frequent.incidents", "OOM incidents in pods from which on `FrequentOOMKills` is True")
         .details("One decision of the kernel is one incident, however many processes die.")
@@ -564,6 +560,12 @@ keys! {
         .key("log.format", "Log format")
         .default("text", "readable with `kubectl logs`").example("json").live().flag("FORMAT").heading(SERVICE);
 }
+
+/// Keys of earlier releases, and what to do instead.
+pub(super) const REMOVED: [(&str, &str); 1] = [(
+    "oom.earlyWarning",
+    "delete it, and alert on container_memory_working_set_bytes to be warned before a kill",
+)];
 
 /// Keys of the kubelet's server on port 10250, which nodepulse does not have. They are accepted
 /// without effect, so that a file can be shared.

@@ -5,7 +5,6 @@
 
 pub mod io;
 pub mod memory;
-pub mod memory_limit;
 pub mod memory_use;
 pub mod oom;
 pub mod paths;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{HostError, HostRoot, LIST_FILE, read_at};
+use crate::reading::FilesystemAccess;
 use crate::units::DeviceNumber;
 
 /// The file of the mounts that the host's first process sees. In a container without the host's
@@ -14,6 +15,8 @@ const OF_THIS_PROCESS: &str = "proc/self/mountinfo";
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
+    /// Identifies it until it is unmounted.
+    pub id: u64,
     /// Number of the device; the major number 0 is that of no device.
     pub device: DeviceNumber,
     /// Where it is mounted.
@@ -22,8 +25,8 @@ pub struct Mount {
     pub kind: String,
     /// A device, or whatever the file system calls its source.
     pub source: String,
-    /// Whether the file system itself is read-only, not only this mount of it.
-    pub read_only: bool,
+    /// How the file system itself can be accessed, not only this mount of it.
+    pub access: FilesystemAccess,
 }
 
 /// The mounts of a mount namespace, in the order in which they were mounted.
@@ -72,18 +75,27 @@ impl Mounts {
 fn mount(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ');
-    let device = DeviceNumber::parse(left.nth(2)?)?;
+    let id = left.next()?.parse().ok()?;
+    let device = DeviceNumber::parse(left.nth(1)?)?;
     let point = unescape(left.nth(1)?);
     let mut right = right.split(' ');
     let (kind, source, options) = (right.next()?, right.next()?, right.next()?);
+    let has = |option: &str| options.split(',').any(|found| found == option);
     // Linux 6.15 and later keep an ext4 writable by name after an error.
-    let is_read_only = |option: &str| matches!(option, "ro" | "emergency_ro" | "shutdown");
+    let access = if has("emergency_ro") || has("shutdown") {
+        FilesystemAccess::ShutDown
+    } else if has("ro") {
+        FilesystemAccess::ReadOnly
+    } else {
+        FilesystemAccess::Writable
+    };
     Some(Mount {
+        id,
         device,
         point: PathBuf::from(point),
         kind: kind.to_owned(),
         source: unescape(source),
-        read_only: options.split(',').any(is_read_only),
+        access,
     })
 }
 
@@ -124,26 +136,24 @@ nonsense
 
     #[test]
     fn a_path_is_on_the_last_mount_at_its_longest_mounted_ancestor() {
+        use FilesystemAccess::{ReadOnly, ShutDown, Writable};
+
         let mounts = Mounts::parse(TABLE);
-        //  path, source, whether the file system is read-only
+        //  path, source, access to the file system
         let rows = [
-            ("/", "/dev/root", false),
-            ("/etc/x", "/dev/root", false),
-            ("/var/lib/containerd", "/dev/vdb", true),
-            ("/var/library", "/dev/root", false),
-            ("/var/lib/kubelet/pods", "tmpfs", false),
-            ("/mnt/with space/a", "/dev/vdd", true),
-            ("/mnt/a\tb\nc", "/dev/with space", true),
-            ("/mnt/backslash\\040", "/dev/vdf", false),
-            ("/x", "/dev/root", false),
+            ("/", "/dev/root", Writable),
+            ("/etc/x", "/dev/root", Writable),
+            ("/var/lib/containerd", "/dev/vdb", ReadOnly),
+            ("/var/library", "/dev/root", Writable),
+            ("/var/lib/kubelet/pods", "tmpfs", Writable),
+            ("/mnt/with space/a", "/dev/vdd", ShutDown),
+            ("/mnt/a\tb\nc", "/dev/with space", ShutDown),
+            ("/mnt/backslash\\040", "/dev/vdf", Writable),
+            ("/x", "/dev/root", Writable),
         ];
-        for (path, source, read_only) in rows {
+        for (path, source, access) in rows {
             let found = mounts.of(Path::new(path)).unwrap();
-            assert_eq!(
-                (&*found.source, found.read_only),
-                (source, read_only),
-                "{path}"
-            );
+            assert_eq!((&*found.source, found.access), (source, access), "{path}");
         }
         assert_eq!(Mounts::parse("").of(Path::new("/")), None);
     }
@@ -179,7 +189,7 @@ nonsense
         let table = "31 30 254:32 / /data ro,nosuid - xfs /dev/vdc rw,attr2\n";
         let mounts = Mounts::parse(table);
         let mount = mounts.of(Path::new("/data")).unwrap();
-        assert!(!mount.read_only);
+        assert_eq!((mount.id, mount.access), (31, FilesystemAccess::Writable));
         let device = DeviceNumber {
             major: 254,
             minor: 32,

@@ -3,11 +3,12 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::{HostError, HostRoot, present, resolve, signed};
 use crate::reading::{Reading, Signal};
-use crate::units::Bytes;
+use crate::units::{Bytes, DeviceNumber};
 
 /// Usage of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +61,15 @@ pub struct Filesystem {
 }
 
 impl Filesystem {
+    /// Its device. The major number 0 is that of no device.
+    pub fn device(&self) -> DeviceNumber {
+        let number = |number: u64| u32::try_from(number).unwrap_or_default();
+        DeviceNumber {
+            major: number(major(self.device)),
+            minor: number(minor(self.device)),
+        }
+    }
+
     /// Whether both have the same blocks. Subvolumes of one Btrfs differ in `st_dev` and in the
     /// second half of `f_fsid` only:
     /// `btrfs_statfs` in <https://github.com/torvalds/linux/blob/v6.12/fs/btrfs/super.c>.

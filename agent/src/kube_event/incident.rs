@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::finding::{Finding, NodeEvents};
 use super::{
-    Annotations, Draft, Involved, KillDetails, Kills, MemoryLimitReached, RefusedForks,
-    ReportedKills, UnidentifiedKills, VictimOwner, Words,
+    Annotations, Draft, Involved, KillDetails, Kills, RefusedForks, ReportedKills,
+    UnidentifiedKills, VictimOwner, Words,
 };
 use super::{annotations, kill_text};
 use crate::clock::{Now, Stamp};
@@ -63,8 +63,6 @@ pub enum Occurrence {
     UnidentifiedKills(UnidentifiedKills),
     /// Forks that a limit refused.
     RefusedForks(RefusedForks),
-    /// Memory that grows to its limit.
-    MemoryLimitReached(MemoryLimitReached),
 }
 
 /// The incidents that `findings` make up, in order. Kills in one container at one limit with one
@@ -140,9 +138,6 @@ impl Incident {
                 let limit = refused.limit_of_cgroup();
                 refused.words(&format!(" in cgroup {cgroup}{of_pod}"), &limit)
             }
-            Occurrence::MemoryLimitReached(reached) => {
-                reached.words(&format!("Cgroup {}{of_pod}", quote(&reached.cgroup)))
-            }
         };
         Draft {
             annotations: self.annotations(None),
@@ -162,10 +157,6 @@ impl Incident {
             Occurrence::RefusedForks(refused) => {
                 refused.words(&whereabouts, &refused.limit_of_pod())
             }
-            Occurrence::MemoryLimitReached(reached) => reached.words(&container.map_or_else(
-                || "The pod".to_owned(),
-                |container| format!("Container {}", container.called().0),
-            )),
         };
         let object = Involved::Pod {
             namespace: pod.namespace.to_string(),
@@ -184,9 +175,7 @@ impl Incident {
             Occurrence::Kills(kills) => {
                 annotations::of_kills(kills, container.map(|container| container.called().0))
             }
-            Occurrence::UnidentifiedKills(_)
-            | Occurrence::RefusedForks(_)
-            | Occurrence::MemoryLimitReached(_) => Annotations::new(),
+            Occurrence::UnidentifiedKills(_) | Occurrence::RefusedForks(_) => Annotations::new(),
         }
     }
 
@@ -273,7 +262,7 @@ impl Incident {
         match &self.occurrence {
             Occurrence::Kills(kills) => kills.count(),
             Occurrence::UnidentifiedKills(counted) => counted.kills.saturating_sub(counted.again),
-            Occurrence::RefusedForks(_) | Occurrence::MemoryLimitReached(_) => 0,
+            Occurrence::RefusedForks(_) => 0,
         }
     }
 
@@ -284,7 +273,7 @@ impl Incident {
                 let kills = u32::try_from(counted.kills).unwrap_or(u32::MAX);
                 (kills, kills.max(1))
             }
-            Occurrence::RefusedForks(_) | Occurrence::MemoryLimitReached(_) => (1, 1),
+            Occurrence::RefusedForks(_) => (1, 1),
         };
         Draft {
             object,

@@ -49,6 +49,8 @@ pub enum PressureReason {
     StalledDisk,
     /// A disk returns errors.
     DiskErrors,
+    /// A file system returned errors.
+    FilesystemShutdown,
     /// A file system became read-only.
     ReadOnlyFilesystem,
     /// The kernel killed a process because memory ran out.
@@ -74,6 +76,7 @@ impl PressureReason {
             Self::SlowDisk => "SlowDisk",
             Self::StalledDisk => "StalledDisk",
             Self::DiskErrors => "DiskErrors",
+            Self::FilesystemShutdown => "FilesystemShutdown",
             Self::ReadOnlyFilesystem => "ReadOnlyFilesystem",
             Self::OomKill(Grounds::ConfirmedGlobal) => "GlobalOOMKill",
             Self::OomKill(Grounds::PodsLimit) => "PodsOOMKill",
@@ -95,9 +98,11 @@ impl PressureReason {
                 })
             }
             Self::OomKill(grounds) => Some(Cause::OomKill(grounds)),
-            Self::SlowDisk | Self::StalledDisk | Self::DiskErrors | Self::ReadOnlyFilesystem => {
-                Some(Cause::Disks)
-            }
+            Self::SlowDisk
+            | Self::StalledDisk
+            | Self::DiskErrors
+            | Self::FilesystemShutdown
+            | Self::ReadOnlyFilesystem => Some(Cause::Disks),
             Self::Stored | Self::Restored => Some(Cause::Stored),
             Self::Below | Self::Unwatched | Self::SourceLost => None,
         }

@@ -221,6 +221,7 @@ impl Evaluator {
             stalled,
             failing,
             read_only,
+            failed_filesystems,
         } = sample
         else {
             return BTreeMap::new();
@@ -229,6 +230,10 @@ impl Evaluator {
         let failing = [
             (!stalled.is_empty(), PressureReason::StalledDisk),
             (!failing.is_empty(), PressureReason::DiskErrors),
+            (
+                !failed_filesystems.is_empty(),
+                PressureReason::FilesystemShutdown,
+            ),
             (!read_only.is_empty(), PressureReason::ReadOnlyFilesystem),
         ];
         let failing = failing.into_iter().find(|(is, _)| *is);

@@ -45,5 +45,7 @@ pub enum DiskStates<'a> {
         failing: &'a [String],
         /// File systems that became read-only.
         read_only: &'a [NodeFilesystem],
+        /// File systems that returned errors.
+        failed_filesystems: &'a [String],
     },
 }

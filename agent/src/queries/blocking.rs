@@ -32,7 +32,6 @@ mod disk_files;
 mod io_wait;
 mod kill_details;
 mod largest_pods;
-mod limited_memory;
 pub mod nodefs;
 mod question;
 mod runtime;
@@ -143,7 +142,7 @@ impl Blocking {
             Question::Machine | Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
             Question::Disk(_) | Question::LargestPods(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
-            Question::KillDetails(_) | Question::LimitedMemory(_) => &self.kill_details,
+            Question::KillDetails(_) => &self.kill_details,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
             Question::RuntimeStatus | Question::RuntimeImages => match &self.runtime {
                 Some(runtime) => runtime,
@@ -296,9 +295,6 @@ impl Responder {
             Question::KillDetails(of) => {
                 let read = kill_details::read(&self.root, &self.pods, &of);
                 Input::Incident(IncidentInput::DetailsRead(read))
-            }
-            Question::LimitedMemory(of) => {
-                Input::MemoryLimit(limited_memory::read(&self.root, &self.pods, of))
             }
             Question::Kills => {
                 Input::KillCounter(KillCounterInput::Counted(counted_kills::read(&self.pods)))

@@ -13,12 +13,10 @@ use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
 use crate::os::cgroup_handle::CgroupMount;
 use crate::os::cgroup_watch::WatchedTree;
-use crate::pods::{CgroupKind, classify, pod_of};
+use crate::pods::{CgroupKind, classify};
 use crate::subjects::kill_counters::{Counting, PodsCounter};
 use crate::subjects::pod_pids::PidLimit;
-use crate::subjects::{
-    Announced, KillCounterSetup, KillInput, KillSource, MemoryLimitInput, NodeSetup, PodPidInput,
-};
+use crate::subjects::{Announced, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput};
 use crate::units::CgroupId;
 
 /// Levels below the pods cgroup: those of pods, the container, and one that some runtimes add.
@@ -120,11 +118,6 @@ impl Cgroups {
                 Some(Version::V1) => Announced::No,
                 Some(Version::V2) | None => Announced::Yes,
             },
-            early_warning: config.early_warning,
-            reached_limits: match layout.map(|layout| layout.memory.version) {
-                Some(Version::V2) => Announced::Yes,
-                Some(Version::V1) | None => Announced::No,
-            },
         }
     }
 
@@ -220,23 +213,6 @@ impl Cgroups {
             }
         }
         KillInput::CgroupsSeen(found)
-    }
-
-    /// The cgroup of each pod.
-    pub fn limited_pods(&self) -> MemoryLimitInput {
-        let (mut found, pods) = (Vec::new(), self.pods.path());
-        if let Some(layout) = self.pods.layout() {
-            let walked = walk::each_below(&layout.memory, pods, POD_LEVELS, |id, _, path| {
-                if pod_of(path, pods).is_some() {
-                    found.push((id, path.to_owned()));
-                }
-                true
-            });
-            if let Err(err) = walked {
-                debug!(err = &err as &dyn Error, "pods' cgroups not read");
-            }
-        }
-        MemoryLimitInput::Pods(found)
     }
 
     fn pids(&self) -> Option<&Hierarchy> {

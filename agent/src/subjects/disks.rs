@@ -59,7 +59,7 @@ pub enum DiskQuery {
         /// Of the report.
         stamp: Stamp,
     },
-    /// Whether nodefs, imagefs and the root file system are read-only.
+    /// Access to nodefs, imagefs and the root file system, and their errors.
     Filesystems,
     /// The counters of these disks.
     Counters(Vec<(DeviceNumber, String)>),
@@ -121,6 +121,13 @@ pub enum DiskDecision {
         filesystem: NodeFilesystem,
         /// From now on.
         read_only: bool,
+    },
+    /// A file system of the node returned errors, or that is over.
+    FilesystemErrors {
+        /// Which one, where it is mounted, and its device, escaped.
+        filesystem: String,
+        /// From now on.
+        failed: bool,
     },
 }
 
@@ -280,14 +287,21 @@ impl DiskWatch {
                 self.board.suspect(now.minus(WAITED));
                 self.sample_all().into_iter().collect()
             }
-            DiskInput::StorageSampled { read_only } => {
-                let mut effects = self.filesystems_read(read_only);
+            DiskInput::StorageSampled { read_only, errors } => {
+                let changes = self.filesystems.sampled(&read_only);
+                let mut effects = self.filesystems_changed(changes);
+                if self.filesystems.has_counted(errors) && self.filesystems.request(now) {
+                    effects.push(query(DiskQuery::Filesystems));
+                }
                 effects.extend(self.check_statistics(now));
                 effects.extend(self.read_latency(now));
                 effects
             }
             DiskInput::LatencyRead(read) => self.latency_read(read),
-            DiskInput::FilesystemsRead(read_only) => self.filesystems_read(read_only),
+            DiskInput::FilesystemsRead(read) => {
+                let changes = self.filesystems.read(read, now);
+                self.filesystems_changed(changes)
+            }
             DiskInput::Tick { soon } => self.tick(now, soon),
             DiskInput::Configured(settings) => {
                 let changed = self.settings != settings;
@@ -370,16 +384,9 @@ impl DiskWatch {
         effects
     }
 
-    fn filesystems_read(&mut self, read: Vec<(NodeFilesystem, bool)>) -> Vec<Effect> {
-        let changes = self.filesystems.apply(read);
+    fn filesystems_changed(&mut self, changes: Vec<DiskDecision>) -> Vec<Effect> {
         let is_changed = !changes.is_empty();
-        let logged = changes.into_iter().map(|(filesystem, read_only)| {
-            log(DiskDecision::ReadOnly {
-                filesystem,
-                read_only,
-            })
-        });
-        let mut effects: Vec<Effect> = logged.collect();
+        let mut effects: Vec<Effect> = changes.into_iter().map(log).collect();
         if is_changed {
             effects.extend(self.publish(None));
         }
@@ -453,6 +460,7 @@ impl DiskWatch {
             stalled: self.board.named(Health::Stalled),
             failing: self.board.named(Health::Failing),
             read_only: self.filesystems.read_only(),
+            failed_filesystems: self.filesystems.failed(),
             unwatched: self.unmeasured.iter().cloned().collect(),
         };
         let judged = SignalInput::Disks {

@@ -4,9 +4,9 @@ use super::kill_counters::KillCounterInput::{Counted, LogEnded, Recalled};
 use super::saved_times::Times;
 use super::{
     DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input, KillCounterInput,
-    KillCounters, Kills, MemoryLimitInput, MemoryLimits, NodeEventChoice, NodeEventInput, PidInput,
-    PidWatch, PodPidInput, PodPids, Query, RuntimeInput, RuntimeWatch, SavedTimes, Settings, Setup,
-    SignalInput, Signals, StallInput, StallWatch, StateInput, Subjects, Volumes, pass_on,
+    KillCounters, Kills, NodeEventChoice, NodeEventInput, PidInput, PidWatch, PodPidInput, PodPids,
+    Query, RuntimeInput, RuntimeWatch, SavedTimes, Settings, Setup, SignalInput, Signals,
+    StallInput, StallWatch, StateInput, Subjects, Volumes, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::config::Mode;
@@ -44,7 +44,6 @@ impl Subjects {
             node_events,
             volumes: Volumes::new(transition_period),
             pod_pids: PodPids::new(node.refused_forks, started),
-            memory_limits: MemoryLimits::new(node.early_warning, node.reached_limits),
             saved: SavedTimes::new(node.counters.boot_known),
         }
     }
@@ -59,7 +58,6 @@ impl Subjects {
             Input::CgroupsChanged => vec![
                 Effect::Query(Query::PodCgroups),
                 pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
-                pass_on(Input::MemoryLimit(MemoryLimitInput::CgroupsChanged)),
             ],
             Input::OomIncident { pod, at } => {
                 self.with_frequent_kills(|frequent| frequent.killed(pod, at, now))
@@ -102,7 +100,6 @@ impl Subjects {
             Input::Incident(input) => self.incidents.on(input, now),
             Input::NodeEvents(input) => self.node_events.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
-            Input::MemoryLimit(input) => self.memory_limits.on(input, now),
             Input::Volume(input) => {
                 let pods = &self.incidents;
                 self.volumes.on(input, |id| pods.pod(id), now)
@@ -132,7 +129,6 @@ impl Subjects {
             self.kill_counters.due(),
             self.frequent_kills.as_ref().and_then(FrequentKills::due),
             self.incidents.due(),
-            self.memory_limits.due(),
         ];
         let others = others.into_iter().flatten();
         others.fold(self.signals.due(), BootNanos::min)
@@ -151,9 +147,6 @@ impl Subjects {
         if past(self.kill_counters.due()) {
             inputs.push(Input::KillCounter(KillCounterInput::Due));
         }
-        if self.memory_limits.due().is_some_and(|at| at <= soon) {
-            inputs.push(Input::MemoryLimit(MemoryLimitInput::Tick { soon }));
-        }
         inputs.push(Input::State(StateInput::Check));
         let mut effects = self.update_frequent_kills(now);
         effects.extend(inputs.into_iter().map(pass_on));
@@ -166,7 +159,6 @@ impl Subjects {
             disk_io,
             node_events,
             frequent_oom,
-            early_warning,
             stalls: watched,
         } = settings;
         let transition_period = policy.transition_period;
@@ -181,7 +173,6 @@ impl Subjects {
                 watched,
             }),
             Input::Disk(DiskInput::Configured(disk_io)),
-            Input::MemoryLimit(MemoryLimitInput::Configured(early_warning)),
             Input::Signal(SignalInput::Configured(policy)),
         ];
         inputs.map(pass_on).into()
@@ -342,7 +333,6 @@ fn started(now: BootNanos) -> Vec<Effect> {
         Input::Disk(DiskInput::Started),
         Input::Stall(StallInput::Tick { soon }),
         Input::Signal(SignalInput::Requested { stamp: None }),
-        Input::MemoryLimit(MemoryLimitInput::Started),
     ];
     inputs.map(pass_on).into()
 }

@@ -1,7 +1,7 @@
 //! What a record of the kernel is for the subjects.
 
 use super::disks::{DiskError, DiskReport};
-use super::{DiskInput, Input, KillCounterInput, KillInput, MemoryLimitInput, StallInput};
+use super::{DiskInput, Input, KillCounterInput, KillInput, StallInput};
 use crate::clock::Stamp;
 use crate::pressure::disks::Window;
 use crate::record::{Received, Record};
@@ -66,7 +66,6 @@ pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
         Record::Disk(change) => Input::Disk(DiskInput::Announced(change)),
         Record::DisksMissed => Input::Disk(DiskInput::AnnouncementsLost),
         Record::CgroupsChanged { .. } => Input::CgroupsChanged,
-        Record::MemoryLimitReached { pod } => Input::MemoryLimit(MemoryLimitInput::Reached(pod)),
         Record::Stall { stall, .. } => Input::Stall(StallInput::Reported(stall)),
         Record::Unknown { .. } => unusable,
     }

@@ -173,6 +173,7 @@ impl Signals {
                             stalled: &disks.stalled,
                             failing: &disks.failing,
                             read_only: &disks.read_only,
+                            failed_filesystems: &disks.failed_filesystems,
                         });
                 changes.extend(self.evaluator.observe_disks(states, now.boot));
                 self.changed_by_disks(&changes, stamp)
@@ -280,6 +281,7 @@ impl Signals {
             samples,
             capacity,
             read_only,
+            filesystem_errors,
             volumes,
         } = sample;
         let samples = self.storage.existing(samples);
@@ -293,6 +295,7 @@ impl Signals {
         effects.extend(self.changed(&changes, None));
         effects.push(pass_on(Input::Disk(DiskInput::StorageSampled {
             read_only,
+            errors: filesystem_errors,
         })));
         effects
     }

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 
 use tracing::{debug, info, warn};
 
-use crate::config::key;
 use crate::escape::quote;
 use crate::kube_event::Finding;
 use crate::pressure::disks::Window;
-use crate::pressure::memory_growth::Forecast;
 use crate::reading::oom::Consequence;
 use crate::reading::{DiskRole, Resource, Signal};
 use crate::record::{DiskAction, Side};
@@ -66,11 +64,6 @@ pub fn log(decision: Decision) {
             forks,
             limit,
         } => info!(cgroup, forks, limit, "forks refused at the limit on tasks"),
-        Decision::MemoryLimitReached { cgroup, forecast } => log_forecast(&cgroup, &forecast),
-        Decision::EarlyWarningUnavailable => warn!(
-            key = %key::oom_early_warning,
-            "no effect: cgroup v1 does not notify of reached memory limits; use cgroup v2, or turn it off"
-        ),
         Decision::LargestPods { resource, pods } => {
             info!(resource = resource.as_str(), %pods, "largest pods");
         }
@@ -97,18 +90,6 @@ pub fn log(decision: Decision) {
             info!("state file ignored: it was written in another boot");
         }
     }
-}
-
-fn log_forecast(cgroup: &str, forecast: &Forecast) {
-    info!(
-        cgroup,
-        used = %forecast.memory.working_set,
-        limit = %forecast.memory.limit,
-        grown = %forecast.grown,
-        within_s = forecast.within.as_secs(),
-        left_s = forecast.left.as_secs(),
-        "memory grows to the limit of a cgroup"
-    );
 }
 
 type LostSources = BTreeMap<Resource, Vec<Signal>>;
@@ -213,6 +194,9 @@ fn log_disk(decision: DiskDecision) {
         } => {
             let filesystem = filesystem.as_str();
             info!(filesystem, read_only, "file system changed");
+        }
+        DiskDecision::FilesystemErrors { filesystem, failed } => {
+            info!(%filesystem, failed, "errors of a file system changed");
         }
     }
 }

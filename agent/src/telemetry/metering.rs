@@ -157,7 +157,6 @@ impl Metering {
             Ok(Record::PidTrend { .. }) => "pid_trend",
             Ok(Record::SlowWindow { .. }) => "slow_window",
             Ok(Record::CgroupsChanged { .. }) => "cgroups_changed",
-            Ok(Record::MemoryLimitReached { .. }) => "memory_limit_reached",
             Ok(Record::DiskError { .. }) => "disk_errors",
             Ok(Record::Disk(_) | Record::DisksMissed) => "disk",
             Ok(Record::Stall { .. }) => "stall",

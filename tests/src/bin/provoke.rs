@@ -32,7 +32,6 @@ fn run(words: &[&[u8]]) -> io::Result<()> {
         [b"eat", cgroup, bytes] => eat(cgroup, bytes),
         [b"eat", cgroup, bytes, name] => called(name).and_then(|()| eat(cgroup, bytes)),
         [b"allocate", cgroup, bytes] => allocate(cgroup, bytes),
-        [b"leak", cgroup, bytes] => leak(cgroup, bytes),
         [b"crowd", count] => crowd(count),
         [b"storm", count, rounds] => storm(count, rounds),
         [b"stand"] => stand(),
@@ -52,7 +51,7 @@ fn run(words: &[&[u8]]) -> io::Result<()> {
             fs::write("/proc/self/oom_score_adj", score).and_then(|()| run(rest))
         }
         _ => Err(io::Error::other(
-            "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | leak CGROUP BYTES | \
+            "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | \
              crowd COUNT | storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
              thrash CGROUP FILE | parent CGROUP COMMAND | main CGROUP COMMAND | \
              namespace COMMAND | score NUMBER COMMAND | load CGROUP NAME [ARGUMENT…]",
@@ -79,18 +78,6 @@ fn allocate(cgroup: &[u8], bytes: &[u8]) -> io::Result<()> {
     io::stdout().write_all(b".")?;
     io::stdout().flush()?;
     stand()
-}
-
-/// Moves into `cgroup`, fills `bytes` of memory, writes one byte, and fills more for each byte of its
-/// input, until that ends.
-fn leak(cgroup: &[u8], bytes: &[u8]) -> io::Result<()> {
-    let mut eaten = eaten(cgroup, bytes)?;
-    io::stdout().write_all(b".")?;
-    io::stdout().flush()?;
-    for byte in io::stdin().lock().bytes() {
-        eaten.push(vec![byte? | 1; STEP]);
-    }
-    Ok(())
 }
 
 fn eaten(cgroup: &[u8], bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {

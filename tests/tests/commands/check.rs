@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Identity};
-use nodepulse_tests::host_root::{Cgroups, MadeUpHost, PODS};
+use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::node::COMPANION_PERMISSIONS;
 use nodepulse_tests::process::{Finished, finished};
 use serde_json::{Value, json};
@@ -147,31 +147,6 @@ async fn check_shows_the_pods_cgroup() {
         let item = item(&report, "cgroup of the pods");
         assert_eq!(item["verdict"], expected, "{there}, {driver}: {item}");
         assert!(item.to_string().contains(words), "{words}: {item}");
-    }
-}
-
-#[tokio::test]
-async fn check_shows_whether_an_early_warning_is_possible() {
-    for (cgroups, on, expected) in [
-        (Cgroups::V2, true, Some("ok")),
-        (Cgroups::Hybrid, true, Some("degraded")),
-        (Cgroups::Hybrid, false, None),
-    ] {
-        let host = MadeUpHost::with(cgroups);
-        let config = format!(
-            "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nhostRoot: {}\n\
-             oom: {{earlyWarning: {on}}}\n",
-            host.path().display()
-        );
-        let args = ["check", "-o", "json", "--kernel-tier", "files"];
-        let check = finished(args.iter().chain(&["--config", "-"]), &config).await;
-        let report: Value = serde_json::from_str(&check.stdout).unwrap();
-        let items = report["items"].as_array().unwrap();
-        let found = items
-            .iter()
-            .find(|item| item["name"] == "early warning of OOM kills");
-        let verdict = found.and_then(|item| item["verdict"].as_str());
-        assert_eq!(verdict, expected, "{cgroups:?}, {on}");
     }
 }
 

@@ -184,6 +184,52 @@ async fn a_root_file_system_that_becomes_read_only_after_an_error_is_a_failure()
     }
 }
 
+/// The root file system has counted so many errors, the last one at this time.
+fn count_errors(host: &MadeUpHost, device: &str, count: u64, last: u64) {
+    let at = format!("sys/fs/ext4/{device}");
+    host.write(&format!("{at}/last_error_time"), format!("{last}\n"))
+        .write(&format!("{at}/last_error_func"), "ext4_lookup\n")
+        .write(&format!("{at}/errors_count"), format!("{count}\n"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_ext4_of_the_node_that_counts_another_error_is_a_failure_and_one_of_a_pod_is_not() {
+    let host = Arc::new(MadeUpHost::calm());
+    let blocks = host.path().join("sys/dev/block");
+    std::fs::create_dir_all(&blocks).unwrap();
+    for (number, name) in [("253:0", "dm-0"), ("253:1", "dm-1")] {
+        let target = format!("../../devices/virtual/block/{name}");
+        std::os::unix::fs::symlink(target, blocks.join(number)).unwrap();
+        host.write(
+            &format!("proc/fs/ext4/{name}/options"),
+            "rw\nerrors=continue\n",
+        );
+        count_errors(&host, name, 3, 1_700_000_000);
+    }
+    host.write(
+        "proc/1/mountinfo",
+        "1 0 253:0 / / rw - ext4 /dev/mapper/root rw\n\
+         2 1 0:9 / /var/lib/kubelet rw - tmpfs tmpfs rw\n\
+         3 2 253:1 / /var/lib/kubelet/pods/a/volumes/b/c rw - ext4 /dev/mapper/data rw\n",
+    );
+    let sim = Sim::on(&in_memory(), host, |node| node).await;
+    let view = sim.view();
+    pass(Duration::from_mins(6)).await;
+    count_errors(&sim.host, "dm-1", 4, 1_800_000_000);
+    pass(Duration::from_mins(6)).await;
+    assert_eq!(view.status("DiskFailing"), "False", "old, or of a pod");
+
+    count_errors(&sim.host, "dm-0", 4, 1_800_000_000);
+    let (condition, _) = view.becomes("DiskFailing", "True", SOON).await;
+    assert_eq!(condition["reason"], "FilesystemShutdown");
+    assert_eq!(condition["message"], "file system errors: root (/ on dm-0)");
+    // A minute, then the transition period.
+    pass(Duration::from_mins(5)).await;
+    assert_eq!(view.status("DiskFailing"), "True");
+    pass(Duration::from_secs(90)).await;
+    assert_eq!(view.status("DiskFailing"), "False");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_is_added_is_monitored_and_one_that_is_removed_is_not() {
     let sim = Sim::on(&in_memory(), Arc::new(MadeUpHost::calm()), |node| node).await;

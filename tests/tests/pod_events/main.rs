@@ -10,8 +10,6 @@ mod details;
 mod kills;
 /// Names from links to container logs.
 mod links;
-/// The early warning of a kill at a memory limit.
-mod memory_limit;
 /// The watch on pods.
 mod watch;
 

@@ -52,15 +52,6 @@ pub static BOOTS: [Boot; 2] = [
     },
 ];
 
-/// The early warning of OOM kills, for runs with all kernels.
-pub static EARLY_WARNING: Boot = Boot {
-    plan: "early-warning",
-    kernel_line: "psi=1",
-    machine: &[],
-    limit: LIMIT,
-    workloads: String::new(),
-};
-
 /// Kills of every kind, for runs with all kernels.
 pub static KILLS: Boot = Boot {
     plan: "kills",

@@ -29,9 +29,6 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     let mut items = vec![cgroups(layout.as_ref())];
     let pods = PodsPath::new(layout.ok(), &config.pods_cgroups);
     items.extend(pods.layout().map(|layout| pods_cgroup(&pods, layout)));
-    if config.early_warning {
-        items.extend(pods.layout().map(early_warning));
-    }
     items.extend(stalls(config, &pods));
     items.push(container_logs(&HostRoot::new(&config.host_root)));
     items.extend(
@@ -163,20 +160,6 @@ fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
                 ),
             )
         }
-    }
-}
-
-/// Whether the kernel notifies of reached memory limits.
-fn early_warning(layout: &Layout) -> Item {
-    const NAME: &str = "early warning of OOM kills";
-
-    match layout.memory.version {
-        Version::V2 => Item::ok(NAME, "memory.events of pods is watched"),
-        Version::V1 => Item::degraded(
-            NAME,
-            "cgroup v1 does not notify of reached memory limits: there is no Event",
-            &format!("use cgroup v2, or turn {} off", key::oom_early_warning),
-        ),
     }
 }
 

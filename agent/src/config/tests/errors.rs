@@ -74,6 +74,12 @@ fn an_error_names_the_flag_or_variable() {
     };
     let expected = ["NODEPULSE_MAX_PODS", r"many\nlines", "maxPods: 110"];
     check_refused("a variable", given.load(), &expected);
+    let given = Given {
+        env: &[("NODEPULSE_OOM_EARLY_WARNING", "false")],
+        ..Given::default()
+    };
+    let expected = ["NODEPULSE_OOM_EARLY_WARNING was removed"];
+    check_refused("a removed variable", given.load(), &expected);
 
     let given = Given {
         hostname: "  ",

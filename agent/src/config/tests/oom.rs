@@ -3,8 +3,12 @@
 /// As [`super::table::BAD`].
 pub(super) const BAD: &[(&str, &[&str])] = &[
     (
-        "oom: {earlyWarning: soon}",
-        &["oom.earlyWarning", r#""soon""#, "earlyWarning: false"],
+        "oom: {earlyWarning: true}",
+        &[
+            "oom.earlyWarning in",
+            "line 3, was removed",
+            "container_memory_working_set_bytes",
+        ],
     ),
     (
         "oom: {nodeEvents: never}",

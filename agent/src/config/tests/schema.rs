@@ -108,7 +108,7 @@ fn the_schema_refuses_every_unknown_key_and_value() {
             ..Given::default()
         };
         let unknown = match given.load().unwrap_err() {
-            ConfigError::UnknownKey { .. } => true,
+            ConfigError::UnknownKey { .. } | ConfigError::RemovedKey { .. } => true,
             ConfigError::Value { why, .. } => why.starts_with("is not one of"),
             ConfigError::Read { .. } | ConfigError::Syntax { .. } => false,
         };

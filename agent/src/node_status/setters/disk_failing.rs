@@ -34,6 +34,11 @@ fn problem(disks: &Disks) -> Option<(&'static str, String)> {
     let all = [
         ("StalledDisk", "stalled disk", &disks.stalled),
         ("DiskErrors", "disk errors", &disks.failing),
+        (
+            "FilesystemShutdown",
+            "file system errors",
+            &disks.failed_filesystems,
+        ),
         ("ReadOnlyFilesystem", "read-only file system", &read_only),
     ];
     let problems = all.into_iter().filter(|(_, _, names)| !names.is_empty());
@@ -94,6 +99,14 @@ mod tests {
                 disks(&[], &[], &[Nodefs, Root]),
                 "ReadOnlyFilesystem",
                 "read-only file system: nodefs, root",
+            ),
+            (
+                Disks {
+                    failed_filesystems: vec!["nodefs (/data on dm-3)".to_owned()],
+                    ..disks(&[], &[], &[Nodefs])
+                },
+                "FilesystemShutdown",
+                "file system errors: nodefs (/data on dm-3); read-only file system: nodefs",
             ),
         ];
         for (disks, reason, message) in rows {

@@ -115,6 +115,7 @@ impl Evaluator {
                 PressureReason::SlowDisk
                 | PressureReason::StalledDisk
                 | PressureReason::DiskErrors
+                | PressureReason::FilesystemShutdown
                 | PressureReason::ReadOnlyFilesystem,
             ) => self.disks != SourceState::Lost,
             Some(PressureReason::OomKill(_)) => true,

@@ -18,7 +18,7 @@ pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
     let root = directories.root();
     match query {
         DiskQuery::List => DiskInput::Listed(list(directories)),
-        DiskQuery::Filesystems => DiskInput::FilesystemsRead(directories.read_only()),
+        DiskQuery::Filesystems => DiskInput::FilesystemsRead(directories.filesystems()),
         DiskQuery::Find(change) => {
             let found = logged(block::disk(root, change.name.clone())).flatten();
             let found = found.map(|disk| with_role(disk, of_node(directories).as_ref()));

@@ -5,18 +5,20 @@ use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use tokio::sync::watch;
 use tracing::debug;
 
 use crate::config::Config;
-use crate::host::mounts::Mounts;
+use crate::escape::escape;
+use crate::host::mounts::{Mount, Mounts};
 use crate::host::pod_volumes::PodVolume;
 use crate::host::statfs::{self, Filesystem, Usage};
-use crate::host::{HostError, HostRoot, node_disks, pod_volumes};
+use crate::host::{HostError, HostRoot, ext4, node_disks, pod_volumes};
 use crate::pods::PodId;
 use crate::pressure::sample::Sample;
-use crate::reading::{NodeFilesystem, Signal};
+use crate::reading::{FilesystemAccess, FilesystemReading, NodeFilesystem, Signal};
 use crate::subjects::StorageSample;
 use crate::units::DeviceNumber;
 
@@ -31,6 +33,8 @@ pub struct Directories {
     pub(super) nodefs: PathBuf,
     /// On the node.
     images: Images,
+    /// Name of the device of the root file system, which never changes. `None`: it has none.
+    root_device: OnceLock<Option<String>>,
 }
 
 /// Where the images are.
@@ -55,6 +59,7 @@ impl Directories {
                 Images::Configured,
             ),
             root,
+            root_device: OnceLock::new(),
         }
     }
 
@@ -65,6 +70,7 @@ impl Directories {
             nodefs: root.path(nodefs),
             images: Images::Reported(watch::Sender::default()),
             root,
+            root_device: OnceLock::new(),
         }
     }
 
@@ -107,26 +113,56 @@ impl Directories {
         ends.into_iter().chain(images).collect()
     }
 
-    /// Whether nodefs, imagefs and the root file system are read-only, by the mounts of the host.
-    pub(super) fn read_only(&self) -> Vec<(NodeFilesystem, bool)> {
+    /// Access to nodefs, imagefs and the root file system by the mounts of the host, and their errors.
+    pub(super) fn filesystems(&self) -> Vec<FilesystemReading> {
         let Ok(mounts) = Mounts::of_host(&self.root) else {
             return Vec::new();
         };
-        let mut read: Vec<(NodeFilesystem, bool)> = Vec::new();
+        let mut read: Vec<FilesystemReading> = Vec::new();
         for (filesystem, path) in self.targets() {
             let path = node_disks::on_host(&self.root, &path);
             let Some(mount) = mounts.of(&path) else {
                 continue;
             };
             // The first directory of images that is a separate file system is imagefs.
-            let is_known = read.iter().any(|(known, _)| *known == filesystem);
+            let is_known = read.iter().any(|known| known.filesystem == filesystem);
             let is_root =
                 filesystem == NodeFilesystem::Imagefs && mounts.of(Path::new("/")) == Some(mount);
             if !is_known && !is_root {
-                read.push((filesystem, mount.read_only));
+                read.push(self.reading(filesystem, mount));
             }
         }
         read
+    }
+
+    fn reading(&self, filesystem: NodeFilesystem, mount: &Mount) -> FilesystemReading {
+        let device = ext4::device_name(&self.root, mount.device);
+        let errors = device
+            .as_deref()
+            .and_then(|name| ext4::errors(&self.root, name));
+        let device = device.as_deref().unwrap_or(&mount.source);
+        let place = format!("{} on {device}", mount.point.display());
+        FilesystemReading {
+            filesystem,
+            mount: mount.id,
+            place: escape(place),
+            access: mount.access,
+            errors,
+        }
+    }
+
+    /// Errors that the root file system and these have counted, added up.
+    fn errors<'a>(&self, filesystems: impl Iterator<Item = &'a Filesystem>) -> u64 {
+        let root_device = self.root_device.get_or_init(|| {
+            let mounts = Mounts::of_host(&self.root).ok()?;
+            ext4::device_name(&self.root, mounts.of(Path::new("/"))?.device)
+        });
+        let names = filesystems.filter_map(|found| ext4::device_name(&self.root, found.device()));
+        let names: BTreeSet<String> = names.chain(root_device.clone()).collect();
+        let counts = names
+            .iter()
+            .filter_map(|name| ext4::count(&self.root, name));
+        counts.fold(0, u64::saturating_add)
     }
 
     /// The directories that may be on imagefs, in the order of preference.
@@ -185,12 +221,15 @@ impl Directories {
                 return Some((of, false));
             }
             let mount = mounts.as_ref()?.of(&path.canonicalize().ok()?)?;
-            Some((of, mount.read_only))
+            Some((of, mount.access == FilesystemAccess::ReadOnly))
         };
         let mut read_only = Vec::new();
         read_only.extend(is_read_only(NodeFilesystem::Nodefs, &nodefs, &directory));
+        let mut errors = 0;
         match self.separate(&nodefs) {
             Ok(found) => {
+                let separate = found.as_ref().map(|(_, imagefs)| imagefs);
+                errors = self.errors(separate.into_iter().chain([&nodefs]));
                 let separate = found.as_ref();
                 read_only.extend(separate.and_then(|(directory, imagefs)| {
                     let path = self.root.path(directory);
@@ -208,6 +247,7 @@ impl Directories {
             samples,
             capacity: Some(nodefs.usage.capacity),
             read_only,
+            filesystem_errors: errors,
             volumes,
         }
     }
@@ -277,6 +317,7 @@ mod tests {
             root: dir.root(),
             nodefs,
             images: Images::Configured(images.into()),
+            root_device: OnceLock::new(),
         };
         let sample = of(link.join("kubelet"), "/images").sample(Some(Vec::new()));
         assert_eq!(sample, StorageSample::missing());

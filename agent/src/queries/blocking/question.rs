@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{disk_files, largest_pods, limited_memory};
+use super::{disk_files, largest_pods};
 use crate::config::Config;
 use crate::pressure::io_wait::IoWait;
 use crate::reading::{Machine, Resource};
@@ -12,7 +12,7 @@ use crate::subjects::{
     DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, RuntimeInput,
     RuntimeList, Saved, SignalInput, StateInput, StorageSample, VolumeInput,
 };
-use crate::units::{CgroupId, DeviceNumber};
+use crate::units::DeviceNumber;
 
 /// What to read, save or resolve.
 #[derive(Debug)]
@@ -38,8 +38,6 @@ pub enum Question {
     ContainerLinks(BTreeSet<Box<str>>),
     /// Read who used the memory before an OOM kill.
     KillDetails(DetailsOf),
-    /// Read the memory of the cgroups with a limit in these pods.
-    LimitedMemory(Vec<(CgroupId, String)>),
     /// Read the number of OOM kills of each pod.
     Kills,
     /// The same, and load the state file.
@@ -131,7 +129,6 @@ impl Answer {
             Question::KillDetails(_) => {
                 Input::Incident(IncidentInput::DetailsRead(DetailsRead::default()))
             }
-            Question::LimitedMemory(of) => Input::MemoryLimit(limited_memory::none(of)),
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(None)),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: Previous::Unknown,

@@ -1,14 +1,19 @@
-//! Whether the file systems of the node became read-only.
+//! Whether the file systems of the node became read-only, or returned errors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::DiskDecision;
 use crate::clock::BootNanos;
-use crate::reading::NodeFilesystem;
+use crate::reading::{FilesystemAccess, FilesystemErrors, FilesystemReading, NodeFilesystem};
 
 /// A file system becomes read-only a moment after the error that is the cause: it is read at once, and
 /// once more after this time.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Interval of reads while a file system fails.
+const FAILING: Duration = Duration::from_secs(10);
+/// A file system that continues after an error fails for this time, as a disk does.
+const PERIOD: Duration = Duration::from_mins(1);
 
 /// Whether a file system can be written.
 ///
@@ -18,6 +23,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 ///    │                     ▲          writable            ▲
 ///    ├─ read-only ─► Immutable (not of nodefs)            │
 ///    └─ read-only, nodefs ────────────────────────────────┘
+/// any state ── shut down ──► ShutDown ── mounted again ──► Writable, ReadOnly
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
@@ -26,14 +32,31 @@ enum Access {
     Writable,
     /// It became read-only. No pod can run if nodefs is, whenever that happened.
     ReadOnly,
+    ShutDown,
+}
+
+/// The errors of a mounted file system.
+#[derive(Debug)]
+struct Errors {
+    mount: u64,
+    place: String,
+    /// As of the last rise, or of the first read: they may be those of former boots.
+    counted: Option<FilesystemErrors>,
+    /// The last rise, until it is over.
+    rose_at: Option<BootNanos>,
 }
 
 /// The file systems of the node.
 #[derive(Debug, Default)]
 pub(super) struct Filesystems {
     access: BTreeMap<NodeFilesystem, Access>,
-    /// When to read them once more.
+    errors: BTreeMap<NodeFilesystem, Errors>,
+    /// Errors of all in the last sample, added up.
+    sampled: u64,
+    /// When to read them once more after an error.
     again_at: Option<BootNanos>,
+    /// When to read them once more because one fails.
+    failing_at: Option<BootNanos>,
 }
 
 impl Filesystems {
@@ -46,6 +69,18 @@ impl Filesystems {
         read_only.map(|(filesystem, _)| *filesystem).collect()
     }
 
+    /// Those that returned errors, with their places.
+    pub(super) fn failed(&self) -> Vec<String> {
+        let failed = self.errors.iter().filter(|(filesystem, errors)| {
+            let access = self.access.get(filesystem);
+            errors.rose_at.is_some() || access == Some(&Access::ShutDown)
+        });
+        let text = |(filesystem, errors): (&NodeFilesystem, &Errors)| {
+            format!("{} ({})", filesystem.as_str(), errors.place)
+        };
+        failed.map(text).collect()
+    }
+
     /// After an I/O error. Returns whether to read them now: they are read again in any case.
     pub(super) fn request(&mut self, now: BootNanos) -> bool {
         let at_once = self.again_at.is_none();
@@ -53,101 +88,140 @@ impl Filesystems {
         at_once
     }
 
-    pub(super) const fn due(&self) -> Option<BootNanos> {
-        self.again_at
+    /// Whether the number of errors in a sample differs from that of the last one.
+    pub(super) fn has_counted(&mut self, errors: u64) -> bool {
+        std::mem::replace(&mut self.sampled, errors) != errors
+    }
+
+    pub(super) fn due(&self) -> Option<BootNanos> {
+        self.again_at.into_iter().chain(self.failing_at).min()
     }
 
     /// Whether they have to be read now.
     pub(super) fn take_due(&mut self, now: BootNanos) -> bool {
-        self.again_at.take_if(|at| *at <= now).is_some()
+        let times = [&mut self.again_at, &mut self.failing_at];
+        let due = times.map(|at| at.take_if(|at| *at <= now).is_some());
+        due.contains(&true)
     }
 
-    /// Applies what was read, and returns those that became read-only or writable again.
-    pub(super) fn apply(
-        &mut self,
-        read: Vec<(NodeFilesystem, bool)>,
-    ) -> Vec<(NodeFilesystem, bool)> {
+    /// Applies a sample of storage: whether each is read-only. Returns what changed.
+    pub(super) fn sampled(&mut self, sample: &[(NodeFilesystem, bool)]) -> Vec<DiskDecision> {
         let mut changes = Vec::new();
-        for (filesystem, read_only) in read {
-            let before = self.access.get(&filesystem).copied();
-            let after = match (before, read_only) {
-                (None, true) if filesystem == NodeFilesystem::Nodefs => Access::ReadOnly,
-                (None | Some(Access::Immutable), true) => Access::Immutable,
-                (Some(Access::Writable | Access::ReadOnly), true) => Access::ReadOnly,
-                (_, false) => Access::Writable,
-            };
-            self.access.insert(filesystem, after);
-            let is = |access| access == Access::ReadOnly;
-            if before.is_some_and(is) != is(after) {
-                changes.push((filesystem, read_only));
+        for (filesystem, read_only) in sample {
+            // `statfs` does not show that a file system is shut down.
+            if self.access.get(filesystem) != Some(&Access::ShutDown) {
+                let access = if *read_only {
+                    FilesystemAccess::ReadOnly
+                } else {
+                    FilesystemAccess::Writable
+                };
+                changes.extend(self.accessed(*filesystem, access));
             }
         }
         changes
     }
+
+    /// Applies what was read of the mounts, and returns what changed.
+    pub(super) fn read(
+        &mut self,
+        read: Vec<FilesystemReading>,
+        now: BootNanos,
+    ) -> Vec<DiskDecision> {
+        let before = self.failed();
+        let mut changes = Vec::new();
+        for reading in read {
+            changes.extend(self.accessed(reading.filesystem, reading.access));
+            self.counted(reading, now);
+        }
+        let after = self.failed();
+        let difference = |of: &[String], others: &[String], failed| {
+            let only = of.iter().filter(|name| !others.contains(name));
+            let decision = |name: &String| DiskDecision::FilesystemErrors {
+                filesystem: name.clone(),
+                failed,
+            };
+            only.map(decision).collect::<Vec<_>>()
+        };
+        changes.extend(difference(&after, &before, true));
+        changes.extend(difference(&before, &after, false));
+        self.failing_at = (!after.is_empty()).then(|| now.plus(FAILING));
+        changes
+    }
+
+    fn accessed(
+        &mut self,
+        filesystem: NodeFilesystem,
+        access: FilesystemAccess,
+    ) -> Option<DiskDecision> {
+        let before = self.access.get(&filesystem).copied();
+        let after = match (before, access) {
+            (_, FilesystemAccess::ShutDown) => Access::ShutDown,
+            (_, FilesystemAccess::Writable) => Access::Writable,
+            (None, FilesystemAccess::ReadOnly) if filesystem == NodeFilesystem::Nodefs => {
+                Access::ReadOnly
+            }
+            (None | Some(Access::Immutable), FilesystemAccess::ReadOnly) => Access::Immutable,
+            (
+                Some(Access::Writable | Access::ReadOnly | Access::ShutDown),
+                FilesystemAccess::ReadOnly,
+            ) => Access::ReadOnly,
+        };
+        self.access.insert(filesystem, after);
+        let read_only = after == Access::ReadOnly;
+        let changed = before.is_some_and(|before| before == Access::ReadOnly) != read_only;
+        changed.then_some(DiskDecision::ReadOnly {
+            filesystem,
+            read_only,
+        })
+    }
+
+    /// Compares the number of errors with the last one. Only a rise is a failure: a healthy file system
+    /// may have had errors in a former boot.
+    fn counted(&mut self, reading: FilesystemReading, now: BootNanos) {
+        let FilesystemReading {
+            filesystem,
+            mount,
+            place,
+            access,
+            errors: read,
+        } = reading;
+        let new = Errors {
+            mount,
+            place,
+            counted: read,
+            rose_at: None,
+        };
+        let errors = match self.errors.entry(filesystem) {
+            std::collections::btree_map::Entry::Vacant(entry) => entry.insert(new),
+            std::collections::btree_map::Entry::Occupied(entry) => {
+                let errors = entry.into_mut();
+                if errors.mount != new.mount {
+                    *errors = new;
+                }
+                errors
+            }
+        };
+        match (errors.counted, read) {
+            (None, Some(_)) => errors.counted = read,
+            (Some(before), Some(after)) if after.count < before.count => {
+                errors.counted = read;
+                errors.rose_at = None;
+            }
+            (Some(before), Some(after))
+                if before.count < after.count && before.last < after.last =>
+            {
+                errors.counted = read;
+                errors.rose_at = Some(now);
+            }
+            (_, None) | (Some(_), Some(_)) => {}
+        }
+        let stopped = errors.counted.is_some_and(|counted| counted.stopped);
+        let continues = access == FilesystemAccess::Writable && !stopped;
+        errors
+            .rose_at
+            .take_if(|at| continues && PERIOD <= now.since(*at));
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use NodeFilesystem::{Imagefs, Nodefs, Root};
-
-    use super::*;
-
-    #[test]
-    fn a_file_system_that_was_read_only_at_the_start_did_not_become_so_except_nodefs() {
-        let rows: [(NodeFilesystem, &[bool], &[bool], &str); 6] = [
-            (Root, &[true, true], &[false, false], "immutable root"),
-            (
-                Root,
-                &[true, false, true],
-                &[false, false, true],
-                "writable once",
-            ),
-            (
-                Root,
-                &[false, true, true, false],
-                &[false, true, true, false],
-                "an error",
-            ),
-            (
-                Imagefs,
-                &[true, true],
-                &[false, false],
-                "an immutable image store",
-            ),
-            (Imagefs, &[false, true], &[false, true], "an error"),
-            (
-                Nodefs,
-                &[true, true, false],
-                &[true, true, false],
-                "no pod can run",
-            ),
-        ];
-        for (filesystem, script, expected, why) in rows {
-            let mut filesystems = Filesystems::default();
-            let mut before = false;
-            for (read_only, expected) in script.iter().zip(expected) {
-                let changes = filesystems.apply(vec![(filesystem, *read_only)]);
-                let found = filesystems.read_only().contains(&filesystem);
-                assert_eq!(found, *expected, "{why}");
-                assert_eq!(changes.len(), usize::from(before != found), "{why}");
-                before = found;
-            }
-        }
-    }
-
-    #[test]
-    fn after_an_error_they_are_read_at_once_and_a_second_later() {
-        let at = |millis: u64| BootNanos(millis * 1_000_000);
-        let mut filesystems = Filesystems::default();
-        assert_eq!(filesystems.due(), None);
-        assert!(filesystems.request(at(500)));
-        assert!(
-            !filesystems.request(at(900)),
-            "the second read is scheduled"
-        );
-        assert_eq!(filesystems.due(), Some(at(1500)));
-        assert!(!filesystems.take_due(at(1499)));
-        assert!(filesystems.take_due(at(1500)));
-        assert_eq!(filesystems.due(), None);
-    }
-}
+mod tests;

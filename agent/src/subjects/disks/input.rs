@@ -7,7 +7,7 @@ use crate::clock::{BootNanos, Stamp};
 use crate::config::DiskIo;
 use crate::pressure::disks::{DiskSample, DiskTotals, Window};
 use crate::pressure::io_wait::IoWait;
-use crate::reading::{Disk, NodeFilesystem};
+use crate::reading::{Disk, FilesystemReading, NodeFilesystem};
 use crate::record::DiskChange;
 use crate::units::DeviceNumber;
 use crate::units::latency::Buckets;
@@ -71,10 +71,11 @@ pub enum DiskInput {
     StorageSampled {
         /// Whether they are read-only, as far as that is known.
         read_only: Vec<(NodeFilesystem, bool)>,
+        /// Errors that the file systems of the node have counted, added up.
+        errors: u64,
     },
-    /// The answer to [`super::DiskQuery::Filesystems`]: whether each is read-only, as far as that is
-    /// known.
-    FilesystemsRead(Vec<(NodeFilesystem, bool)>),
+    /// The answer to [`super::DiskQuery::Filesystems`], as far as they can be read.
+    FilesystemsRead(Vec<FilesystemReading>),
     /// The loop woke up.
     Tick {
         /// What is due until then is due now.

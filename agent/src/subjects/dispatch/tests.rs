@@ -43,8 +43,6 @@ fn subjects() -> Subjects {
                 window: Duration::from_mins(10),
             },
             refused_forks: Announced::Yes,
-            early_warning: false,
-            reached_limits: Announced::Yes,
         },
         signals: SignalSetup {
             policy: Policy {

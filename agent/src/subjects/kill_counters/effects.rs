@@ -18,9 +18,7 @@ pub(super) fn log_reported(incidents: &[Incident]) -> Vec<Effect> {
                 kills: counted.kills,
             }))
         }
-        Occurrence::Kills(_) | Occurrence::RefusedForks(_) | Occurrence::MemoryLimitReached(_) => {
-            None
-        }
+        Occurrence::Kills(_) | Occurrence::RefusedForks(_) => None,
     };
     incidents.iter().filter_map(log).collect()
 }

@@ -119,7 +119,6 @@ fn reported(incidents: &[Incident]) -> String {
             format!("report {} by number, {:?}", counted.kills, counted.period)
         }
         Occurrence::RefusedForks(_) => "forks".to_owned(),
-        Occurrence::MemoryLimitReached(_) => "memory".to_owned(),
     });
     all.collect::<Vec<_>>().join(", ")
 }

@@ -65,8 +65,6 @@ fn setup() -> Setup {
             window: Duration::from_mins(10),
         },
         refused_forks: Announced::Yes,
-        early_warning: false,
-        reached_limits: Announced::Yes,
     };
     Setup {
         started: at(1).boot,

@@ -32,6 +32,8 @@ pub struct StorageSample {
     pub capacity: Option<Bytes>,
     /// Whether each is read-only, as far as that is known.
     pub read_only: Vec<(NodeFilesystem, bool)>,
+    /// Errors that these and the root file system have counted, added up.
+    pub filesystem_errors: u64,
     /// The volumes in use; `None` if they are unknown or were not requested.
     pub volumes: Option<Vec<String>>,
 }
@@ -44,6 +46,7 @@ impl StorageSample {
             samples: SIGNALS.map(Sample::Missing).to_vec(),
             capacity: None,
             read_only: Vec::new(),
+            filesystem_errors: 0,
             volumes: None,
         }
     }

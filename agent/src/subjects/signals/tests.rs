@@ -290,6 +290,7 @@ impl Simulated {
                         samples: vec![read(Signal::NodefsAvailable, 60 * GI)],
                         capacity: Some(Bytes::from_bytes(1)),
                         read_only: Vec::new(),
+                        filesystem_errors: 0,
                         volumes: None,
                     };
                     let later = boot.plus(Duration::from_millis(5));

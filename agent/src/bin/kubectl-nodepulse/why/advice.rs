@@ -90,10 +90,6 @@ fn of_reason(reason: &str) -> Option<&'static str> {
             "forks fail at a PID limit: search for a process or thread leak, or raise the limit \
              (podPidsLimit of the kubelet)"
         }
-        "MemoryLimitReached" => {
-            "memory grows to its limit: raise resources.limits.memory, or restart the container before the \
-             kernel kills it"
-        }
         "SlowVolume" => "a disk below a volume is slow: compare with other pods on this storage",
         "VolumeErrors" => {
             "a disk below a volume returns errors: check the storage, and back up the data"

@@ -11,12 +11,14 @@ fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
         stalled: &[],
         failing: &[],
         read_only: &[],
+        failed_filesystems: &[],
     };
     let healthy = DiskStates::Known {
         slow: &[],
         stalled: &[],
         failing: &[],
         read_only: &[],
+        failed_filesystems: &[],
     };
     for (other, expected) in [(None, Pressure::Normal), (Some(at(70)), since(70))] {
         let mut evaluator = Evaluator::new(Policy {
@@ -54,12 +56,14 @@ fn a_slow_disk_is_exceeded_until_it_is_reported_healthy_and_a_failing_one_is_ano
         stalled: &[],
         failing: &[],
         read_only: &[],
+        failed_filesystems: &[],
     };
     let slow = DiskStates::Known {
         slow: &sda,
         stalled: &[],
         failing: &[],
         read_only: &[],
+        failed_filesystems: &[],
     };
     let mut evaluator = evaluator(vec![hard("nodefs.available", "100")]);
     let both = [Resource::DiskIo, Resource::DiskFailing];
@@ -88,6 +92,7 @@ fn a_slow_disk_is_exceeded_until_it_is_reported_healthy_and_a_failing_one_is_ano
         stalled: &sda,
         failing: &sda,
         read_only: &[NodeFilesystem::Nodefs],
+        failed_filesystems: &[],
     };
     evaluator.observe_disks(stalled, at(1000));
     assert_eq!(states(&evaluator), [since(1000); 2]);
@@ -104,21 +109,24 @@ fn a_slow_disk_is_exceeded_until_it_is_reported_healthy_and_a_failing_one_is_ano
 }
 
 #[test]
-fn a_stall_ranks_above_errors_and_those_above_a_read_only_file_system() {
+fn a_stall_ranks_above_errors_and_those_above_file_systems() {
     let sda = ["sda".to_owned()];
     let none: [String; 0] = [];
+    let (some, none) = (&sda[..], &none[..]);
     let rows = [
-        (&sda[..], &sda[..], PressureReason::StalledDisk),
-        (&none[..], &sda[..], PressureReason::DiskErrors),
-        (&none[..], &none[..], PressureReason::ReadOnlyFilesystem),
+        (some, some, some, PressureReason::StalledDisk),
+        (none, some, some, PressureReason::DiskErrors),
+        (none, none, some, PressureReason::FilesystemShutdown),
+        (none, none, none, PressureReason::ReadOnlyFilesystem),
     ];
-    for (stalled, failing, expected) in rows {
+    for (stalled, failing, failed_filesystems, expected) in rows {
         let mut evaluator = evaluator(vec![]);
         let states = DiskStates::Known {
             slow: &sda,
             stalled,
             failing,
             read_only: &[NodeFilesystem::Root],
+            failed_filesystems,
         };
         evaluator.observe_disks(states, at(1));
         assert_eq!(evaluator.cause(Resource::DiskFailing), Some(expected));
@@ -137,6 +145,7 @@ fn slow_disks_raise_disk_pressure_only_if_configured() {
         stalled: &[],
         failing: &[],
         read_only: &[],
+        failed_filesystems: &[],
     };
     for (slow_disks, expected) in [
         (SlowDisks::NodepulseConditionOnly, Pressure::Normal),
