@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, Effect, Query};
-use crate::pods::{Consumer, Pod, PodId};
+use crate::pods::{Owner, Pod, PodId};
 use crate::reading::{Ground, Resource};
 use crate::units::Bytes;
 
@@ -21,7 +21,7 @@ pub enum LargestPodsInput {
     /// A resource became short.
     Short(Resource),
     /// The answer to [`Query::LargestPods`] for pids: the tasks of each pod. Empty: not read.
-    TasksCounted(Vec<(Consumer, u64)>),
+    TasksCounted(Vec<(Owner, u64)>),
     /// The same for memory: the pods that use most over their request, the largest first.
     MemoryRead(Vec<PodOverRequest>),
 }
@@ -30,7 +30,7 @@ pub enum LargestPodsInput {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodOverRequest {
     /// The pod.
-    pub pod: Consumer,
+    pub pod: Owner,
     /// Its working set.
     pub used: Bytes,
     /// Its request.
@@ -131,8 +131,8 @@ fn known(
 mod tests {
     use super::*;
 
-    fn pod(n: u32) -> Consumer {
-        Consumer::Pod(PodId::Uid(format!("{n:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11")))
+    fn pod(n: u32) -> Owner {
+        Owner::from(PodId::Uid(format!("{n:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11")))
     }
 
     fn details(effects: &[Effect]) -> Option<(Resource, String)> {

@@ -5,7 +5,7 @@ use tracing::debug;
 use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{pids, pod_memory, walk};
 use crate::host::{HostError, HostRoot};
-use crate::pods::{Consumer, pod_of, qos_class};
+use crate::pods::{Owner, pod_of, qos_class};
 use crate::reading::Resource;
 use crate::subjects::largest_pods::NAMED;
 use crate::subjects::{LargestPodsInput, PodOverRequest};
@@ -33,7 +33,7 @@ pub(super) const fn none(of: Resource) -> LargestPodsInput {
     }
 }
 
-fn tasks(pods: &PodsPath) -> Result<Vec<(Consumer, u64)>, HostError> {
+fn tasks(pods: &PodsPath) -> Result<Vec<(Owner, u64)>, HostError> {
     let (mut tasks, mut buf) = (Vec::new(), Vec::new());
     let Some(hierarchy) = pods.layout().and_then(|layout| layout.pids.as_ref()) else {
         return Ok(tasks);
@@ -43,7 +43,7 @@ fn tasks(pods: &PodsPath) -> Result<Vec<(Consumer, u64)>, HostError> {
         if let Some(pod) = pod_of(path, top)
             && let Ok(Some(pids)) = pids::read(hierarchy, path, &mut buf)
         {
-            tasks.push((Consumer::Pod(pod), pids.current));
+            tasks.push((Owner::from(pod), pids.current));
         }
         true
     })?;
@@ -59,7 +59,7 @@ fn memory(root: &HostRoot, pods: &PodsPath) -> Result<Vec<PodOverRequest>, HostE
     let found = pod_memory::over_request(root, &layout.memory, top, class, NAMED)?;
     let found = found.into_iter().filter_map(|of| {
         Some(PodOverRequest {
-            pod: Consumer::Pod(pod_of(&of.cgroup, top)?),
+            pod: Owner::from(pod_of(&of.cgroup, top)?),
             used: of.used,
             request: of.request,
         })
@@ -80,8 +80,8 @@ mod tests {
     const UID: &str = "4e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f";
     const OTHER: &str = "5e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f";
 
-    fn consumer(uid: &str) -> Consumer {
-        Consumer::Pod(PodId::Uid(uid.to_owned()))
+    fn owner(uid: &str) -> Owner {
+        Owner::from(PodId::Uid(uid.to_owned()))
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
             "{CGROUPS}/kubepods/pod66666666-6d1f-4c55-9a3e-0a1b2c3d4e5f"
         ));
         let read = || read(&dir.root(), &pods_path(&config), Resource::Pids);
-        let expected = vec![(consumer(OTHER), 3), (consumer(UID), 64)];
+        let expected = vec![(owner(OTHER), 3), (owner(UID), 64)];
         assert_eq!(read(), LargestPodsInput::TasksCounted(expected));
 
         fs::remove_dir_all(dir.path().join(CGROUPS).join("kubepods")).unwrap();
@@ -131,7 +131,7 @@ mod tests {
         write("pod66666666-6d1f-4c55-9a3e-0a1b2c3d4e5f", 500, "7\n");
         let found = read(&dir.root(), &pods_path(&config), Resource::Memory);
         let over = |uid, used, request| PodOverRequest {
-            pod: consumer(uid),
+            pod: owner(uid),
             used: Bytes::from_bytes(used * GIB),
             request: Bytes::from_bytes(request * GIB),
         };
