@@ -80,6 +80,41 @@ impl Owner {
         }
     }
 
+    /// What can be done if it uses most of the node's memory. `None`: it is in pods, or cannot be limited.
+    pub fn memory_advice(&self) -> Option<String> {
+        let limited = self.limited_by("MemoryMax=", "memory.max")?;
+        Some(format!(
+            "Limit {limited}, move it to another node, or reserve more memory for the system."
+        ))
+    }
+
+    /// The same if it has most tasks.
+    pub fn tasks_advice(&self) -> Option<String> {
+        let limited = self.limited_by("TasksMax=", "pids.max")?;
+        Some(format!("Limit {limited}, or move it to another node."))
+    }
+
+    /// What is limited, and by which property of systemd or file of the cgroup.
+    fn limited_by(&self, property: &str, file: &str) -> Option<String> {
+        match self {
+            Self::Pod { .. } | Self::NamedPod { .. } | Self::Pods => None,
+            Self::Unit { .. } | Self::Slice(_) => Some(format!("{self} with {property}")),
+            Self::Session { user, .. } => Some(format!("user-{user}.slice with {property}")),
+            Self::Other(path) if path == "/" => None,
+            Self::Other(_) => Some(format!("{self} with {file}")),
+        }
+    }
+
+    /// For programs: as the text, but of a pod only `namespace/name`.
+    pub fn short_name(&self) -> String {
+        match self {
+            Self::NamedPod {
+                namespace, name, ..
+            } => format!("{namespace}/{name}"),
+            _ => self.to_string(),
+        }
+    }
+
     /// Replaces the id of a pod that `find` knows by its name.
     pub fn name_pod<'a>(&mut self, find: impl FnOnce(&PodId) -> Option<&'a Pod>) {
         if let Self::Pod { id, container } = self
@@ -317,6 +352,43 @@ mod tests {
         ];
         for (path, expected) in rows {
             assert_eq!(named(path), expected);
+        }
+    }
+
+    #[test]
+    fn the_advice_names_the_property_of_the_owner() {
+        let rows = [
+            (
+                "/system.slice/a.service",
+                "a.service with MemoryMax=",
+                "a.service with TasksMax=",
+            ),
+            (
+                "/user.slice/user-7.slice/session-3.scope",
+                "user-7.slice with MemoryMax=",
+                "user-7.slice with TasksMax=",
+            ),
+            (
+                "/b.slice",
+                "b.slice with MemoryMax=",
+                "b.slice with TasksMax=",
+            ),
+            (
+                "/docker",
+                "cgroup docker with memory.max",
+                "cgroup docker with pids.max",
+            ),
+        ];
+        for (path, memory, tasks) in rows {
+            let owner = Owner::from_path(path, "/kubepods");
+            let advice = owner.memory_advice().unwrap();
+            assert!(advice.contains(memory), "{advice}");
+            let advice = owner.tasks_advice().unwrap();
+            assert!(advice.contains(tasks), "{advice}");
+        }
+        for path in ["/", "/kubepods", &format!("/kubepods/pod{UID}")] {
+            let owner = Owner::from_path(path, "/kubepods");
+            assert_eq!((owner.memory_advice(), owner.tasks_advice()), (None, None));
         }
     }
 
