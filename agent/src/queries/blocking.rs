@@ -31,7 +31,7 @@ mod counted_kills;
 mod disk_files;
 mod io_wait;
 mod kill_details;
-mod largest_pods;
+mod largest_owners;
 pub mod nodefs;
 mod question;
 mod runtime;
@@ -140,7 +140,7 @@ impl Blocking {
             Question::Configuration => &self.configuration,
             // Reads directories on nodefs or the root file system.
             Question::Machine | Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
-            Question::Disk(_) | Question::LargestPods(_) => &self.disks,
+            Question::Disk(_) | Question::LargestOwners(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
             Question::KillDetails(_) => &self.kill_details,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
@@ -285,8 +285,8 @@ impl Responder {
                 device,
                 volumes: self.directories.volumes_on(device),
             }),
-            Question::LargestPods(of) => {
-                Input::LargestPods(largest_pods::read(&self.root, &self.pods, of))
+            Question::LargestOwners(of) => {
+                Input::LargestOwners(largest_owners::read(&self.root, &self.pods, of))
             }
             Question::Disk(query) => Input::Disk(disk_files::answer(&self.directories, query)),
             Question::ContainerLinks(ids) => {

@@ -19,6 +19,8 @@ use crate::provoke::{Crowd, Running};
 use crate::view::View;
 
 const ALL_PODS: &str = "kubepods";
+/// The cgroup that takes the memory of the node.
+pub const HOG: &str = "hog.service";
 /// Where a kubelet makes a link for each container, by which the agent knows its name.
 const LINKS: &str = "/var/log/containers";
 /// Of processes that are to be killed first. A process may raise its score, whatever its pod's class.
@@ -55,7 +57,8 @@ struct Subject {
 
 impl<'a> Stage<'a> {
     pub async fn set(site: Site<'a>) -> Self {
-        let name = format!("nodepulse-combinations-{}", std::process::id());
+        // A slice, in which systemd would make a service.
+        let name = format!("nodepulse-combinations-{}.slice", std::process::id());
         let mut stage = Self {
             site,
             api: ApiServer::start().await,
@@ -212,9 +215,9 @@ impl<'a> Stage<'a> {
                 set(ALL_PODS, all_pods);
             }
             LimitOf::Node if self.ballast.is_none() => {
-                self.tree.add("system").expect("a cgroup");
+                self.tree.add(HOG).expect("a cgroup");
                 let bytes = available().saturating_sub(LEFT);
-                self.ballast = Some(self.allocate("system", LAST, bytes));
+                self.ballast = Some(self.allocate(HOG, LAST, bytes));
             }
             LimitOf::Node => {}
         }

@@ -65,6 +65,7 @@ fn global(uid: Option<&str>) -> Incident {
         uid: None,
         cgroup: None,
         counter: None,
+        unit: None,
         owner,
         scope: OomScope::Global,
         resident: None,

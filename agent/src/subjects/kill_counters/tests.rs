@@ -69,6 +69,7 @@ fn record(seconds: u64) -> In {
         uid: None,
         cgroup: Some(POD.to_owned()),
         counter: owner.counter(Some(POD), PODS),
+        unit: None,
         owner,
         scope: OomScope::Unknown,
         resident: None,
