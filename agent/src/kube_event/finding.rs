@@ -81,7 +81,9 @@ impl VictimOwner {
         match self {
             Self::Pod(at) => Some(KillOwner::Pod(at.pod.clone())),
             Self::UnknownPod => Some(KillOwner::Pods),
-            Self::NoPod => path.filter(|_| !pods.is_empty()).and_then(below),
+            Self::NoPod => (path.filter(|_| !pods.is_empty()))
+                .and_then(below)
+                .or(Some(KillOwner::OutsidePods)),
         }
     }
 }

@@ -296,15 +296,15 @@ impl Responder {
                 let read = kill_details::read(&self.root, &self.pods, &of);
                 Input::Incident(IncidentInput::DetailsRead(read))
             }
-            Question::Kills => {
-                Input::KillCounter(KillCounterInput::Counted(counted_kills::read(&self.pods)))
-            }
+            Question::Kills => Input::KillCounter(KillCounterInput::Counted(counted_kills::read(
+                &self.root, &self.pods,
+            ))),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
                     Some(base) => saved::load(&self.state_directory, base),
                     None => Previous::Unknown,
                 },
-                counted: counted_kills::read(&self.pods),
+                counted: counted_kills::read(&self.root, &self.pods),
             }),
             Question::Save(saved) => {
                 if let Some(base) = &self.base {

@@ -22,6 +22,7 @@ mod effects;
 mod group_kills;
 mod input;
 mod ledger;
+mod outside;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,8 @@ pub use input::{
     CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
     PodsCounter, PreviousAgent,
 };
-use ledger::{ByOwner, Counter, Counters, KillLedger, owner_of};
+use ledger::{ByOwner, Counter, Counters, KillLedger, OUTSIDE_PODS, owner_of};
+use outside::Outside;
 use states::{Baseline, CounterReading, LastReading, Missed, Patience, Saving};
 
 /// Shortest time between two readings of the counters, each of which walks all pods, and between two
@@ -43,6 +45,10 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// Shortest time between two readings if counters are the only source: about that between samples of
 /// memory on a calm node.
 const REGULAR: Duration = Duration::from_secs(9);
+
+/// Longest time between two readings if counters are the only source and the node has one of its own:
+/// that of the pods does not show kills outside of them.
+const OUTSIDE: Duration = Duration::from_mins(1);
 
 /// The kernel's counters of kills, and the account of what was reported.
 #[derive(Debug)]
@@ -61,6 +67,8 @@ pub struct KillCounters {
     patience: Patience,
     suspected: Option<Missed>,
     reported: Option<Missed>,
+    /// Kills outside of the pods.
+    outside: Outside,
     causes: RecentCauses,
     group_kills: GroupKills,
 }
@@ -93,6 +101,7 @@ impl KillCounters {
             },
             suspected: None,
             reported: None,
+            outside: Outside::default(),
             causes: RecentCauses::default(),
             group_kills: GroupKills::default(),
         }
@@ -236,7 +245,8 @@ impl KillCounters {
             (Baseline::Known { any, .. }, PodsCounter::NoPods) => !any,
             (Baseline::Known { all, .. }, counter) => counter == PodsCounter::Counted(*all),
         };
-        if unchanged || self.reading.is_asked() {
+        let is_old = self.outside.is_known() && self.read_at.plus(OUTSIDE) <= now;
+        if (unchanged && !is_old) || self.reading.is_asked() {
             return Vec::new();
         }
         vec![self.ask(now)]
@@ -410,10 +420,15 @@ impl KillCounters {
         }
         let pods = &counted.pods;
         let of_owner = |one: &&CgroupKills| owner_of(&one.cgroup, pods).as_ref() == Some(owner);
-        let cgroup = counted.cgroups.iter().find(of_owner)?.cgroup.clone();
+        let cgroup = match owner {
+            KillOwner::OutsidePods => None,
+            KillOwner::Pods | KillOwner::Pod(_) => {
+                Some(counted.cgroups.iter().find(of_owner)?.cgroup.clone())
+            }
+        };
         let again = self.ledger.report(owner, kills);
         Some(Incident {
-            pod: PodRef::of(classify(&cgroup, pods)),
+            pod: (cgroup.as_ref()).and_then(|cgroup| PodRef::of(classify(cgroup, pods))),
             at: now.wall,
             stamp: None,
             kills: ReportedKills::of(owner.clone(), kills),
@@ -445,6 +460,16 @@ impl KillCounters {
                 kills: 0,
             });
             sum.kills = sum.kills.saturating_add(one.kills);
+        }
+        let outside = self
+            .outside
+            .take(counted.node, counters.get(&KillOwner::Pods));
+        if let Some(kills) = outside {
+            let id = OUTSIDE_PODS;
+            counters.insert(KillOwner::OutsidePods, Counter { id, kills });
+        }
+        if self.outside.begins {
+            self.ledger.begin_outside_pods(&counters);
         }
         counters
     }

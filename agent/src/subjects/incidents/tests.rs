@@ -35,7 +35,7 @@ fn kill(uid: &str, container: Option<&str>) -> Incident {
         stamp: None,
         kills: ReportedKills::of(KillOwner::Pod(pod), 1),
         occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
-            cgroup: format!("/kubepods/pod{uid}"),
+            cgroup: Some(format!("/kubepods/pod{uid}")),
             kills: 1,
             again: 0,
             period: Period::Now,
