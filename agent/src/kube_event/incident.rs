@@ -369,6 +369,7 @@ mod tests {
             cgroup: "/kubepods/podaa/c".to_owned(),
             forks,
             limit: None,
+            tasks: None,
         })
     }
 
