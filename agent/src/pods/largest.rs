@@ -86,6 +86,14 @@ impl LargestMemory {
             .for_each(|of| of.owner.name_pod(&find));
     }
 
+    /// Leaves out which pods they are.
+    pub fn hide_pods(&mut self) {
+        let owners = self.owners.iter_mut().map(|of| &mut of.owner);
+        for owner in owners.filter(|owner| owner.is_of_pods()) {
+            *owner = Owner::UnnamedPod;
+        }
+    }
+
     /// The one that is named first.
     pub fn first(&self) -> Option<&OwnerMemory> {
         self.owners.first()
@@ -235,6 +243,14 @@ mod tests {
             read.add_killed(service("hog"), killed, released);
             assert_eq!(read.to_string(), expected);
         }
+    }
+
+    #[test]
+    fn pods_can_be_hidden() {
+        let mut read = memory(&[(pod(1), 9, Some(6)), (service("hog"), 4, None)]);
+        read.hide_pods();
+        let expected = "a pod (9.0Gi, request 6.0Gi), hog.service (4.0Gi); outside pods: 4.0Gi";
+        assert_eq!(read.to_string(), expected);
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub enum Owner {
         /// The id of the container, if the cgroup is that of one or below it.
         container: Option<String>,
     },
+    /// A pod whose name is not told.
+    UnnamedPod,
     /// All pods.
     Pods,
     /// A service, scope, or another systemd unit that is not a slice.
@@ -75,7 +77,7 @@ impl Owner {
     /// Whether it is a pod, a container of one, or all pods.
     pub const fn is_of_pods(&self) -> bool {
         match self {
-            Self::Pod { .. } | Self::NamedPod { .. } | Self::Pods => true,
+            Self::Pod { .. } | Self::NamedPod { .. } | Self::UnnamedPod | Self::Pods => true,
             Self::Unit { .. } | Self::Session { .. } | Self::Slice(_) | Self::Other(_) => false,
         }
     }
@@ -97,7 +99,7 @@ impl Owner {
     /// What is limited, and by which property of systemd or file of the cgroup.
     fn limited_by(&self, property: &str, file: &str) -> Option<String> {
         match self {
-            Self::Pod { .. } | Self::NamedPod { .. } | Self::Pods => None,
+            Self::Pod { .. } | Self::NamedPod { .. } | Self::UnnamedPod | Self::Pods => None,
             Self::Unit { .. } | Self::Slice(_) => Some(format!("{self} with {property}")),
             Self::Session { user, .. } => Some(format!("user-{user}.slice with {property}")),
             Self::Other(path) if path == "/" => None,
@@ -212,6 +214,7 @@ impl fmt::Display for Owner {
                 of_container(f, container.as_deref())?;
                 write!(f, "pod {namespace}/{name}")
             }
+            Self::UnnamedPod => f.write_str("a pod"),
             Self::Pods => f.write_str("all pods"),
             Self::Unit { name: unit, user } => {
                 f.write_str(&name(unit))?;

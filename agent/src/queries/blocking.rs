@@ -86,6 +86,8 @@ pub struct Responder {
     /// What every state file of this run has. `None`: the state file is neither read nor written.
     base: Option<State>,
     pods: PodsPath,
+    /// `oom.namePods`.
+    name_pods: bool,
     read: Option<ReadConfig>,
 }
 
@@ -266,6 +268,7 @@ impl Responder {
             state_directory: config.state_directory.clone(),
             base,
             pods,
+            name_pods: config.oom_name_pods,
             read,
         }
     }
@@ -293,7 +296,10 @@ impl Responder {
                 Input::Incident(IncidentInput::Links(self.links(&ids)))
             }
             Question::KillDetails(of) => {
-                let read = kill_details::read(&self.root, &self.pods, &of);
+                let mut read = kill_details::read(&self.root, &self.pods, &of);
+                if !self.name_pods {
+                    read.memory.hide_pods();
+                }
                 Input::Incident(IncidentInput::DetailsRead(read))
             }
             Question::Kills => Input::KillCounter(KillCounterInput::Counted(counted_kills::read(
