@@ -83,7 +83,7 @@ impl VictimOwner {
             Self::UnknownPod => Some(KillOwner::Pods),
             Self::NoPod => (path.filter(|_| !pods.is_empty()))
                 .and_then(below)
-                .or(Some(KillOwner::OutsidePods)),
+                .or(Some(KillOwner::NoPod)),
         }
     }
 }

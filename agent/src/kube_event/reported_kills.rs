@@ -14,7 +14,7 @@ pub enum KillOwner {
     /// The cgroup of one pod.
     Pod(PodId),
     /// None of pods: the node's counter without that of all pods.
-    OutsidePods,
+    NoPod,
 }
 
 /// Kills that are reported together, by owner. Empty for other Events.

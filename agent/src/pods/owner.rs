@@ -1,8 +1,8 @@
 //! The owner of a cgroup, and how Events name it: a pod, a systemd unit, a user's session.
 //!
 //! systemd's names count only where systemd makes them: from the top, through slices, to the first
-//! unit. A workload can choose the names below its own unit, so these say nothing, except that what is
-//! below `user@1000.service` belongs to user 1000.
+//! unit. A workload can choose the names below its own unit, so these do not count, except that what
+//! is below `user@1000.service` belongs to user 1000.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub enum Owner {
         /// The id of the container, if the cgroup is that of one or below it.
         container: Option<String>,
     },
-    /// A pod whose name is not told.
+    /// A pod whose name is left out.
     UnnamedPod,
     /// All pods.
     Pods,

@@ -17,12 +17,13 @@ use crate::kube_event::{
 };
 use crate::pods::{PodRef, classify};
 
+mod baseline;
 mod causes;
 mod effects;
 mod group_kills;
 mod input;
 mod ledger;
-mod outside;
+mod no_pod;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -34,8 +35,8 @@ pub use input::{
     CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
     PodsCounter, PreviousAgent,
 };
-use ledger::{ByOwner, Counter, Counters, KillLedger, OUTSIDE_PODS, owner_of};
-use outside::Outside;
+use ledger::{ByOwner, KillLedger, owner_of};
+use no_pod::NoPodKills;
 use states::{Baseline, CounterReading, LastReading, Missed, Patience, Saving};
 
 /// Shortest time between two readings of the counters, each of which walks all pods, and between two
@@ -46,9 +47,9 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// memory on a calm node.
 const REGULAR: Duration = Duration::from_secs(9);
 
-/// Longest time between two readings if counters are the only source and the node has one of its own:
-/// that of the pods does not show kills outside of them.
-const OUTSIDE: Duration = Duration::from_mins(1);
+/// Longest time between two readings if counters are the only source: that of the pods does not show
+/// kills outside of them.
+const RARELY: Duration = Duration::from_mins(1);
 
 /// The kernel's counters of kills, and the account of what was reported.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ pub struct KillCounters {
     suspected: Option<Missed>,
     reported: Option<Missed>,
     /// Kills outside of the pods.
-    outside: Outside,
+    no_pod: NoPodKills,
     causes: RecentCauses,
     group_kills: GroupKills,
 }
@@ -101,7 +102,7 @@ impl KillCounters {
             },
             suspected: None,
             reported: None,
-            outside: Outside::default(),
+            no_pod: NoPodKills::default(),
             causes: RecentCauses::default(),
             group_kills: GroupKills::default(),
         }
@@ -245,7 +246,7 @@ impl KillCounters {
             (Baseline::Known { any, .. }, PodsCounter::NoPods) => !any,
             (Baseline::Known { all, .. }, counter) => counter == PodsCounter::Counted(*all),
         };
-        let is_old = self.outside.is_known() && self.read_at.plus(OUTSIDE) <= now;
+        let is_old = self.no_pod.is_known() && self.read_at.plus(RARELY) <= now;
         if (unchanged && !is_old) || self.reading.is_asked() {
             return Vec::new();
         }
@@ -421,7 +422,7 @@ impl KillCounters {
         let pods = &counted.pods;
         let of_owner = |one: &&CgroupKills| owner_of(&one.cgroup, pods).as_ref() == Some(owner);
         let cgroup = match owner {
-            KillOwner::OutsidePods => None,
+            KillOwner::NoPod => None,
             KillOwner::Pods | KillOwner::Pod(_) => {
                 Some(counted.cgroups.iter().find(of_owner)?.cgroup.clone())
             }
@@ -439,39 +440,6 @@ impl KillCounters {
                 period,
             }),
         })
-    }
-
-    /// Makes `counted` the baseline, and returns it by owner.
-    fn take(&mut self, counted: &CountedKills) -> Counters {
-        let pods = &counted.pods;
-        let all = counted.cgroups.iter().find(|one| one.cgroup == *pods);
-        self.baseline = Baseline::Known {
-            under: pods.clone(),
-            any: !counted.cgroups.is_empty(),
-            all: all.map(|one| one.kills),
-        };
-        let mut counters = Counters::new();
-        for one in &counted.cgroups {
-            let Some(owner) = owner_of(&one.cgroup, pods) else {
-                continue;
-            };
-            let sum = counters.entry(owner).or_insert(Counter {
-                id: one.id,
-                kills: 0,
-            });
-            sum.kills = sum.kills.saturating_add(one.kills);
-        }
-        let outside = self
-            .outside
-            .take(counted.node, counters.get(&KillOwner::Pods));
-        if let Some(kills) = outside {
-            let id = OUTSIDE_PODS;
-            counters.insert(KillOwner::OutsidePods, Counter { id, kills });
-        }
-        if self.outside.begins {
-            self.ledger.begin_outside_pods(&counters);
-        }
-        counters
     }
 
     fn save_if_due(&mut self, now: BootNanos) -> Vec<Effect> {

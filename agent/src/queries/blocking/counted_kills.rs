@@ -13,7 +13,7 @@ use crate::subjects::kill_counters::{CgroupKills, CountedKills};
 pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
     let all = pods.path();
     let memory = &pods.layout()?.memory;
-    // First: a kill in a pod between the two readings must not look like one outside of the pods.
+    // First: a kill in a pod between the two readings must not be counted as one outside of the pods.
     let node = oom::node_kills(root, memory);
     let of = |path: &str| {
         let is = |path: &str| classify(path, all);

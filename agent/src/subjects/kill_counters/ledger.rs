@@ -50,7 +50,7 @@ pub fn owner_of(path: &str, pods: &str) -> Option<KillOwner> {
 }
 
 /// Stands for the counter of kills outside of the pods, which has no cgroup. No cgroup has this id.
-pub const OUTSIDE_PODS: CgroupId = CgroupId(0);
+pub const NO_POD: CgroupId = CgroupId(0);
 
 /// Kills by owner.
 pub type ByOwner = BTreeMap<KillOwner, u64>;
@@ -179,7 +179,7 @@ impl KillLedger {
             counter.is_none_or(|counter| acknowledged.contains_key(&counter.id))
         };
         // Saved by an older agent, or what the cgroup of all pods counted is gone.
-        if !has(&KillOwner::OutsidePods) || !has(&KillOwner::Pods) {
+        if !has(&KillOwner::NoPod) || !has(&KillOwner::Pods) {
             self.begin_outside_pods(counters);
         }
     }
@@ -187,7 +187,7 @@ impl KillLedger {
     /// What was counted outside of the pods so far is not reported.
     pub fn begin_outside_pods(&mut self, counters: &Counters) {
         self.found(counters);
-        self.acknowledge_counted(counters, |owner| *owner == KillOwner::OutsidePods);
+        self.acknowledge_counted(counters, |owner| *owner == KillOwner::NoPod);
     }
 
     /// Takes in what was counted since it was asked for.
@@ -226,7 +226,7 @@ impl KillLedger {
             let kills = of(owner).unwrap_or(0);
             let kills = match owner {
                 KillOwner::Pods => continue,
-                KillOwner::OutsidePods => kills,
+                KillOwner::NoPod => kills,
                 KillOwner::Pod(_) => {
                     // What is not missing at all was reported without the name of its pod.
                     let kills = left.map_or(kills, |left| kills.min(left));
@@ -292,7 +292,7 @@ impl KillLedger {
                 entry.acknowledged = -i128::from(entry.pending);
                 entry.since = 0;
             }
-            if entry.id.is_none() && *owner == KillOwner::OutsidePods {
+            if entry.id.is_none() && *owner == KillOwner::NoPod {
                 // How much of it was reported is unknown.
                 entry.begin(counter.kills);
             }

@@ -141,7 +141,7 @@ impl Missed {
         // On version 2 the counter of all pods includes the kills of a removed pod.
         let all = match owner {
             KillOwner::Pods | KillOwner::Pod(_) => &KillOwner::Pods,
-            KillOwner::OutsidePods => owner,
+            KillOwner::NoPod => owner,
         };
         for owner in [owner, all] {
             if let Some(kills) = self.by_owner.get_mut(owner).filter(|kills| **kills > 0) {

@@ -8,15 +8,15 @@ use crate::units::CgroupId;
 /// The node's counter is read first, so a kill in a pod between the two readings makes the difference
 /// too small, never too large. The true one does not fall, so the largest counts.
 #[derive(Debug, Default)]
-pub(super) struct Outside {
+pub(super) struct NoPodKills {
     kills: Option<u64>,
     /// The cgroup of all pods.
     pods: Option<CgroupId>,
-    /// What the cgroup of all pods had counted is gone, so the difference begins anew.
+    /// What the cgroup of all pods had counted is gone, so the difference begins again.
     pub(super) begins: bool,
 }
 
-impl Outside {
+impl NoPodKills {
     /// Whether kills outside of the pods can be counted.
     pub(super) const fn is_known(&self) -> bool {
         self.kills.is_some()
@@ -42,8 +42,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_difference_never_falls_and_begins_anew_with_the_cgroup_of_all_pods() {
-        let mut outside = Outside::default();
+    fn the_difference_never_falls_and_begins_again_with_the_cgroup_of_all_pods() {
+        let mut no_pod = NoPodKills::default();
         //  of the node, id and kills of the cgroup of all pods, then the difference and if it begins
         let rows = [
             (None, None, None, false, "not read"),
@@ -66,8 +66,8 @@ mod tests {
                 id: CgroupId(id),
                 kills,
             });
-            assert_eq!(outside.take(node, pods.as_ref()), kills, "{name}");
-            assert_eq!(outside.begins, begins, "{name}");
+            assert_eq!(no_pod.take(node, pods.as_ref()), kills, "{name}");
+            assert_eq!(no_pod.begins, begins, "{name}");
         }
     }
 }
