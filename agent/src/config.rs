@@ -168,6 +168,8 @@ pub struct Config {
     /// `oom.nodeEvents`: whether OOM kills of the node, and those outside pods, are Events on the
     /// Node.
     pub oom_node_events: OomNodeEvents,
+    /// `oom.namePods`: whether details of a kill name other pods.
+    pub oom_name_pods: bool,
     /// `oom.frequent`: from when on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
     /// `kubernetesVersion`, with a leading `v`.

@@ -8,20 +8,22 @@
 use serde::{Deserialize, Serialize};
 
 mod change;
-mod consumer;
 mod containers;
 mod index;
+mod largest;
 mod last_names;
 mod links;
 mod names;
+mod owner;
 mod recent_pods;
 
 pub use change::PodChange;
-pub use consumer::Consumer;
 pub use containers::{Container, ContainerList, Containers};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
+pub use largest::{LargestMemory, LargestTasks, OwnerMemory};
 pub use last_names::{ByNames, classify_by_names};
 pub use links::{LinkSearch, LinkedContainer};
+pub use owner::Owner;
 pub use recent_pods::RecentPods;
 
 use crate::reading::pods::QosClass;

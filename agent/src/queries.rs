@@ -58,7 +58,7 @@ impl Queries {
                 Input::Disk(DiskInput::LatencyRead(self.probes.judged_latency(&disks)))
             }
             Query::IoWait(disk) => return self.ask(Question::IoWait(disk)),
-            Query::LargestPods(of) => return self.ask(Question::LargestPods(of)),
+            Query::LargestOwners(of) => return self.ask(Question::LargestOwners(of)),
             Query::RuntimeStatus => return self.ask(Question::RuntimeStatus),
             Query::RuntimeImages => return self.ask(Question::RuntimeImages),
             Query::VolumesOnDisk(disk) => return self.ask(Question::VolumesOnDisk(disk)),

@@ -33,7 +33,7 @@ pub mod frequent_kills;
 pub mod incidents;
 pub mod kill_counters;
 pub mod kills;
-pub mod largest_pods;
+pub mod largest_owners;
 pub mod node_events;
 pub mod pids;
 pub mod pod_pids;
@@ -55,7 +55,7 @@ pub use frequent_kills::FrequentKills;
 pub use incidents::{IncidentInput, Incidents};
 pub use kill_counters::{KillCounterInput, KillCounterSetup, KillCounters, KillSource};
 pub use kills::{KillInput, Kills};
-pub use largest_pods::{LargestPodsInput, PodOverRequest};
+pub use largest_owners::LargestOwnersInput;
 pub use node_events::{NodeEventChoice, NodeEventInput};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
@@ -129,8 +129,8 @@ pub enum Input {
     PodPid(PodPidInput),
     /// To the disks of volumes.
     Volume(VolumeInput),
-    /// To the search for the pods that use most of a resource.
-    LargestPods(LargestPodsInput),
+    /// To the search for those who use most of a resource.
+    LargestOwners(LargestOwnersInput),
 }
 
 /// Everything that can follow from an input. The loop performs effects in their order.
@@ -222,9 +222,9 @@ pub enum Query {
     RefusedForks,
     /// The limits on tasks of this cgroup and those above it: [`PodPidInput::PidLimits`].
     PidLimits(String),
-    /// The pods that use most pids or memory, later: [`LargestPodsInput::TasksCounted`] or
-    /// [`LargestPodsInput::MemoryRead`].
-    LargestPods(Resource),
+    /// Who uses most pids or memory, later: [`LargestOwnersInput::TasksCounted`] or
+    /// [`LargestOwnersInput::MemoryRead`].
+    LargestOwners(Resource),
 }
 
 /// A fact of the node status that changed.
@@ -372,12 +372,12 @@ pub enum Decision {
         /// Which limit refused them.
         limit: String,
     },
-    /// The pods that use most of a resource that became short.
-    LargestPods {
+    /// The pods and units that use most of a resource that became short.
+    LargestOwners {
         /// Which resource.
         resource: Resource,
-        /// The pods, escaped.
-        pods: String,
+        /// As the Event names them.
+        owners: String,
     },
     /// Signals were sampled; for metrics and `explain`.
     Sampled(Vec<Sample>),

@@ -123,6 +123,11 @@ pub async fn of(site: Site<'_>, combinations: &[Combination]) -> Vec<Row> {
     rows
 }
 
+/// Kills a process of a service because the node is out of memory. Returns the message of its Event.
+pub async fn of_service(site: Site<'_>) -> String {
+    Stage::set(site).await.kill_in_service().await
+}
+
 impl Combination {
     /// Why it cannot be provoked here.
     fn impossible(self, site: Site<'_>, is_version_2: bool) -> Option<&'static str> {

@@ -68,6 +68,7 @@ fields! {
     runtime: [allow_ready_without_runtime],
     conditions: [conditions],
     oom_node_events: [oom_node_events],
+    oom_name_pods: [oom_name_pods],
     frequent_oom: [oom_frequent_incidents, oom_frequent_pods, oom_frequent_window],
     serve: [serve_address],
     per_pod_metrics: [serve_per_pod_metrics],

@@ -82,6 +82,7 @@ impl Loader<'_> {
                 },
             },
             oom_node_events: keys.value(&key::oom_node_events)?,
+            oom_name_pods: keys.value(&key::oom_name_pods)?,
             frequent_oom: self.frequent_oom()?,
             kubernetes_version: keys.optional(&key::kubernetes_version)?,
             runtime: self.runtime()?,

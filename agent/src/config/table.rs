@@ -514,6 +514,13 @@ keys! {
         .key("oom.nodeEvents", "Record OOM kills outside pods, and of the whole node, as Events on the Node")
         .details("`auto` turns them off in companion mode while node-problem-detector records them.")
         .default("auto", "each kill is recorded once").example("false").live();
+    oom_name_pods: bool = BOOLEAN
+        .key("oom.namePods",
+             "Name the pods that used most memory in the Event of a kill at the limit of the node \
+              or of all pods")
+        .details("The Event is on the Pod that was killed, so its owner reads the names of other \
+                  tenants' pods. If this is off, it has their sizes only.")
+        .default("true", "the names are what a reader needs");
     oom_frequent_incidents: usize = FREQUENCY
         .key("oom.frequent.incidents", "OOM incidents in pods from which on `FrequentOOMKills` is True")
         .details("One decision of the kernel is one incident, however many processes die.")

@@ -101,14 +101,14 @@ fn slow_windows(slow: SlowRequests, limit: Duration) -> Value {
 fn io_wait(read: &IoWait, seconds: u64) -> Value {
     let user = |user: &IoUser| {
         json!({
-            "name": user.consumer.to_string(),
+            "name": user.owner.to_string(),
             "readBytesPerSecond": user.read.get(),
             "writtenBytesPerSecond": user.written.get(),
         })
     };
     let waiter = |waiter: &IoWaiter| {
         json!({
-            "name": waiter.consumer.to_string(),
+            "name": waiter.owner.to_string(),
             "percent": waiter.share.percent(),
         })
     };
@@ -143,7 +143,7 @@ fn failures(disk: &DiskDetails) -> Explained {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pods::Consumer;
+    use crate::pods::Owner;
     use crate::pressure::disks::{AutoLimit, DiskLimit, Health, LatencySource};
     use crate::pressure::io_wait::{OthersStall, StallShare};
     use crate::units::Bytes;
@@ -156,18 +156,19 @@ mod tests {
     fn slow_disk() -> DiskDetails {
         let mut judged = Buckets::default();
         judged[3] = 1000;
-        let consumer = |name: &str| Consumer::NamedPod {
+        let owner = |name: &str| Owner::NamedPod {
             namespace: "shop".into(),
             name: name.into(),
+            container: None,
         };
         let io_wait = IoWait {
             users: vec![IoUser {
-                consumer: consumer("writer"),
+                owner: owner("writer"),
                 read: Bytes::from_bytes(0),
                 written: Bytes::from_bytes(11_000_000),
             }],
             waiters: vec![IoWaiter {
-                consumer: consumer("database"),
+                owner: owner("database"),
                 share: StallShare::from_percent(61.5),
             }],
             others: OthersStall::Share(StallShare::from_percent(61.5)),

@@ -7,6 +7,7 @@ pub mod io;
 pub mod memory;
 pub mod memory_use;
 pub mod oom;
+pub mod outside_pods;
 pub mod paths;
 pub mod pids;
 pub mod pod_memory;

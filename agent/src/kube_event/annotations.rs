@@ -47,9 +47,9 @@ pub(super) fn of_details(details: &KillDetails) -> Annotations {
     };
     let processes = details.processes.largest.iter();
     let processes = processes.map(|process| user(&process.comm, process.resident));
-    let pods = details.pods.iter();
-    let pods = pods.map(|(name, memory)| user(name, memory.used));
-    let users: Vec<MemoryUser> = processes.chain(pods).collect();
+    let owners = details.memory.owners.iter();
+    let owners = owners.map(|of| user(&of.owner.short_name(), of.used));
+    let users: Vec<MemoryUser> = processes.chain(owners).collect();
     if users.is_empty() {
         return Annotations::new();
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::KillOwner;
 use crate::clock::Stamp;
-use crate::pods::{CgroupKind, PodRef};
+use crate::pods::{CgroupKind, Owner, PodRef};
 use crate::pressure::oom::{Grounds, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::units::{Bytes, Pid};
@@ -24,6 +24,8 @@ pub struct Finding {
     pub cgroup: Option<String>,
     /// Which pod that cgroup belongs to.
     pub owner: VictimOwner,
+    /// Who uses that cgroup, if it is outside of pods and its path is known. It contains unescaped text.
+    pub unit: Option<Owner>,
     /// Which of the kernel's counters includes it. `None`: no counter of pods.
     pub counter: Option<KillOwner>,
     /// Whose memory ran out, by the record.
@@ -79,7 +81,9 @@ impl VictimOwner {
         match self {
             Self::Pod(at) => Some(KillOwner::Pod(at.pod.clone())),
             Self::UnknownPod => Some(KillOwner::Pods),
-            Self::NoPod => path.filter(|_| !pods.is_empty()).and_then(below),
+            Self::NoPod => (path.filter(|_| !pods.is_empty()))
+                .and_then(below)
+                .or(Some(KillOwner::NoPod)),
         }
     }
 }
@@ -106,6 +110,12 @@ impl Finding {
     /// Path of the cgroup that was at its limit.
     pub fn limiting(&self) -> Option<&str> {
         self.scope.as_ref().memcg()?.path.as_deref()
+    }
+
+    /// Memory that the victim had.
+    pub fn resident_sum(&self) -> Option<Bytes> {
+        let sum = self.resident?.into_iter().map(Bytes::get);
+        Some(Bytes::from_bytes(sum.fold(0, u64::saturating_add)))
     }
 
     /// Whether the kernel killed the whole container of the victim.

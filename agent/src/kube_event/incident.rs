@@ -107,8 +107,17 @@ impl Incident {
     /// The Event on the Node that the incident needs in any case: for kills because the node is out of
     /// memory, and for what happened in no pod. `None`: it needs none.
     pub fn on_node(&self, node_events: NodeEvents) -> Option<Draft> {
-        let Occurrence::Kills(kills) = &self.occurrence else {
-            return self.pod.is_none().then(|| self.on_node_instead());
+        let kills = match &self.occurrence {
+            Occurrence::Kills(kills) => kills,
+            // Another program reports them.
+            Occurrence::UnidentifiedKills(counted)
+                if counted.cgroup.is_none() && node_events == NodeEvents::Off =>
+            {
+                return None;
+            }
+            Occurrence::UnidentifiedKills(_) | Occurrence::RefusedForks(_) => {
+                return self.pod.is_none().then(|| self.on_node_instead());
+            }
         };
         let first = kills.first()?;
         if !first.is_global() && self.pod.is_some() {
@@ -130,9 +139,10 @@ impl Incident {
                 reason: kill_text::IN_POD,
                 message: kill_text::in_cgroup(kills, &of_pod, None),
             },
-            Occurrence::UnidentifiedKills(counted) => {
-                counted.words(&format!(" in cgroup {}", quote(&counted.cgroup)))
-            }
+            Occurrence::UnidentifiedKills(counted) => counted.words(&match &counted.cgroup {
+                Some(cgroup) => format!(" in cgroup {}", quote(cgroup)),
+                None => " outside the pods".to_owned(),
+            }),
             Occurrence::RefusedForks(refused) => {
                 let cgroup = quote(&refused.cgroup);
                 let limit = refused.limit_of_cgroup();
@@ -347,7 +357,7 @@ mod tests {
 
     fn unidentified(kills: u64, again: u64) -> Occurrence {
         Occurrence::UnidentifiedKills(UnidentifiedKills {
-            cgroup: "/kubepods/podaa".to_owned(),
+            cgroup: Some("/kubepods/podaa".to_owned()),
             kills,
             again,
             period: Period::Now,
@@ -359,6 +369,7 @@ mod tests {
             cgroup: "/kubepods/podaa/c".to_owned(),
             forks,
             limit: None,
+            tasks: None,
         })
     }
 
@@ -412,6 +423,23 @@ mod tests {
             let on_node = in_no_pod.on_node(node_events);
             assert_eq!(on_node, Some(in_no_pod.on_node_instead()), "always");
         }
+    }
+
+    #[test]
+    fn kills_outside_the_pods_are_an_event_on_the_node_unless_another_program_reports_them() {
+        let Occurrence::UnidentifiedKills(counted) = unidentified(3, 0) else {
+            unreachable!()
+        };
+        let outside = Occurrence::UnidentifiedKills(UnidentifiedKills {
+            cgroup: None,
+            ..counted
+        });
+        let incident = incident(None, outside);
+        let draft = incident.on_node(NodeEvents::Companion).unwrap();
+        let expected = "OOM kills outside the pods: the victims are unknown, and the count of this \
+                        Event is the number of kills";
+        assert_eq!((draft.message.as_str(), draft.of), (expected, 3));
+        assert_eq!(incident.on_node(NodeEvents::Off), None);
     }
 
     #[test]

@@ -5,11 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use super::Finding;
 use crate::escape::quoted;
+use crate::pods::LargestMemory;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit};
-use crate::reading::pods::{PodMemory, QosClass};
+use crate::units::Bytes;
 
 /// Processes that are named. More are read, because victims are left out.
 const PROCESSES: usize = 3;
+
+/// Pods and units that are named. More are read.
+const OWNERS: usize = 5;
 
 /// What was read after a kill.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -21,29 +25,48 @@ pub struct KillDetails {
     pub releasing: bool,
     /// Its largest processes.
     pub processes: LargestProcesses,
-    /// For a limit of the node or of all pods: the pods that use most over their request, with names.
-    pub pods: Vec<(String, PodMemory)>,
+    /// For a limit of all pods: the pods that use most over their request. For that of the node also
+    /// the units outside of pods.
+    pub memory: LargestMemory,
 }
 
 impl KillDetails {
     /// Whether nothing could be read, for example because the container has ended.
     pub fn is_empty(&self) -> bool {
-        self.split.is_none() && self.processes.largest.is_empty() && self.pods.is_empty()
+        self.split.is_none() && self.processes.largest.is_empty() && self.memory.is_empty()
     }
 
-    /// Leaves out processes that were killed: their sizes are known from before.
+    /// Leaves out processes that were killed, whose sizes are known from before, and those below 1 % of
+    /// the limit, unless most processes were not compared. What was killed outside of pods is added to
+    /// what its unit uses.
     #[must_use]
     pub fn without(mut self, victims: &[Finding]) -> Self {
         let is_victim = |pid| victims.iter().any(|victim| victim.victim == pid);
+        let limiting = victims
+            .first()
+            .and_then(|first| first.scope.as_ref().memcg());
+        let limit = limiting
+            .and_then(|limiting| limiting.usage)
+            .map(|(_, limit)| limit);
+        let least = limit.map_or(0, |limit| limit.get() / 100);
+        let least = if self.processes.is_partial { 0 } else { least };
         let largest = &mut self.processes.largest;
-        largest.retain(|process| !is_victim(process.pid));
+        largest.retain(|process| !is_victim(process.pid) && least <= process.resident.get());
         largest.truncate(PROCESSES);
+        if self.memory.outside_pods.is_some() {
+            for victim in victims {
+                if let (Some(unit), Some(had)) = (&victim.unit, victim.resident_sum()) {
+                    self.memory.add_killed(unit.clone(), had, !self.releasing);
+                }
+            }
+        }
+        self.memory.truncate(OWNERS);
         self
     }
 
     pub(super) fn sentences(&self) -> String {
         let split = self.split.as_ref().map(|it| split(it, self.releasing));
-        let facts = [split, self.largest_processes(), self.largest_pods()];
+        let facts = [split, self.largest_processes(), self.largest_owners()];
         let facts: Vec<_> = facts.into_iter().flatten().collect();
         facts.join(" ")
     }
@@ -70,18 +93,27 @@ impl KillDetails {
             .then(|| format!("The largest other processes{among}: {}.", named.join(", ")))
     }
 
-    fn largest_pods(&self) -> Option<String> {
-        let named = |(name, pod): &(String, PodMemory)| match pod.class {
-            QosClass::BestEffort => format!("{name} ({} without a request)", pod.used),
-            QosClass::Burstable | QosClass::Guaranteed => {
-                format!("{name} ({} with a request of {})", pod.used, pod.request)
-            }
+    fn largest_owners(&self) -> Option<String> {
+        let Self { memory, .. } = self;
+        let lead = match memory.outside_pods {
+            _ if memory.is_empty() => return None,
+            None => "The pods that use most memory over their request",
+            Some(_) => "Most memory was used by",
         };
-        let named: Vec<_> = self.pods.iter().map(named).collect();
-        (!named.is_empty()).then(|| {
-            let named = named.join(", ");
-            format!("The pods that use most memory over their request: {named}.")
+        Some(match memory.outside_pods {
+            None => format!("{lead}: {memory}."),
+            Some(_) => format!("{lead} {memory}."),
         })
+    }
+
+    /// What can be done about the owner that used most of the node's memory. `None`: it is in pods, or
+    /// not known.
+    pub(super) fn advice_on_node(&self, victims: &[Finding]) -> Option<String> {
+        let largest = self.memory.first()?;
+        let in_pods = victims.iter().filter(|victim| victim.unit.is_none());
+        let in_pods = in_pods.filter_map(Finding::resident_sum);
+        let in_pods = in_pods.map(Bytes::get).fold(0, u64::saturating_add);
+        (in_pods < largest.used.get()).then(|| largest.owner.memory_advice())?
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Finding, KillDetails, Kills, Limiting, NodeEvents, VictimOwner, Words};
 use crate::escape::quoted;
-use crate::pods::{Container, ContainerList};
+use crate::pods::{Container, ContainerList, Owner};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::units::Bytes;
@@ -67,7 +67,7 @@ pub(super) fn in_cgroup(kills: &Kills, of_pod: &str, details: Option<&KillDetail
             "{killed} because {limit}{}.",
             consequence(kills, None)
         )),
-        first.advice_on_node().map(str::to_owned),
+        first.advice_on_node(kills, details),
         details.map(KillDetails::sentences),
         Some(victims(kills)),
         Some(request(kills)),
@@ -112,7 +112,7 @@ pub(super) fn in_pod(
             "{killed} because {limit}{}.",
             consequence(kills, specified)
         )),
-        first.advice(),
+        first.advice(kills, details),
         details.map(KillDetails::sentences),
         Some(victims(kills)),
         Some(request(kills)),
@@ -203,8 +203,8 @@ impl Finding {
     }
 
     /// What can be done about it, and that no limit of the pod was the cause.
-    fn advice(&self) -> Option<String> {
-        if let Some(advice) = self.advice_on_node() {
+    fn advice(&self, kills: &Kills, details: Option<&KillDetails>) -> Option<String> {
+        if let Some(advice) = self.advice_on_node(kills, details) {
             return Some(format!("This was not a limit of the pod. {advice}"));
         }
         let limiting = self.scope.as_ref().memcg()?;
@@ -221,14 +221,20 @@ impl Finding {
         ))
     }
 
-    /// What can be done about it if all pods together, or the node, were short of memory.
-    fn advice_on_node(&self) -> Option<&'static str> {
+    /// What can be done about it if all pods together, or the node, were short of memory. On the node, it
+    /// depends on who used most: until that was read, the victim, if it is outside of pods, because
+    /// the kernel prefers to kill in pods.
+    fn advice_on_node(&self, kills: &Kills, details: Option<&KillDetails>) -> Option<String> {
         if self.is_global() {
             let is_short = matches!(self.verdict, KillVerdict::NodePressure { .. });
-            return is_short.then_some(NODE_IS_SHORT);
+            let largest = match details.filter(|details| details.memory.first().is_some()) {
+                Some(details) => details.advice_on_node(&kills.findings),
+                None => self.unit.as_ref().and_then(Owner::memory_advice),
+            };
+            return is_short.then(|| largest.unwrap_or_else(|| NODE_IS_SHORT.to_owned()));
         }
         let owner = self.scope.as_ref().memcg()?.owner;
-        (owner == LimitOwner::PodsCgroup).then_some(PODS_ARE_SHORT)
+        (owner == LimitOwner::PodsCgroup).then(|| PODS_ARE_SHORT.to_owned())
     }
 
     /// What was short.

@@ -15,6 +15,9 @@ pub struct RefusedForks {
     pub forks: u64,
     /// The cgroup whose limit refused them, what it is for, and its limit. `None`: unknown.
     pub limit: Option<(String, CgroupKind, u64)>,
+    /// Tasks of the container, if it was found by having most of its pod.
+    #[serde(default)]
+    pub tasks: Option<u64>,
 }
 
 impl RefusedForks {
@@ -42,7 +45,12 @@ impl RefusedForks {
         };
         match place {
             CgroupKind::Container { .. } => format!("the container's limit is {max} tasks"),
-            CgroupKind::Pod { .. } => format!("the pod's limit is {max} tasks"),
+            CgroupKind::Pod { .. } => {
+                let most = self.tasks.map_or_else(String::new, |tasks| {
+                    format!(", of which the container has {tasks}")
+                });
+                format!("the pod's limit is {max} tasks{most}")
+            }
             CgroupKind::Pods => format!("the limit of all pods on the node is {max} tasks"),
             CgroupKind::Other => format!("the limit of {} is {max} tasks", quote(at)),
         }
@@ -75,9 +83,18 @@ mod tests {
                 cgroup: "/p/podaa/c".to_owned(),
                 forks: 2,
                 limit: limit.map(|(at, place)| (at.to_owned(), place, 9)),
+                tasks: None,
             };
             assert_eq!(refused.limit_of_cgroup(), by_cgroup);
             assert_eq!(refused.limit_of_pod(), by_pod);
         }
+        let refused = RefusedForks {
+            cgroup: "/p/podaa".to_owned(),
+            forks: 2,
+            limit: Some(("/p/podaa".to_owned(), CgroupKind::Pod { pod: pod() }, 9)),
+            tasks: Some(7),
+        };
+        let expected = "the pod's limit is 9 tasks, of which the container has 7";
+        assert_eq!(refused.limit_of_pod(), expected);
     }
 }

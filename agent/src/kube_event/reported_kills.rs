@@ -13,6 +13,8 @@ pub enum KillOwner {
     Pods,
     /// The cgroup of one pod.
     Pod(PodId),
+    /// None of pods: the node's counter without that of all pods.
+    NoPod,
 }
 
 /// Kills that are reported together, by owner. Empty for other Events.

@@ -7,8 +7,8 @@ use super::Words;
 /// OOM kills that the kernel counted but no record reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnidentifiedKills {
-    /// Path of the cgroup that counted them.
-    pub cgroup: String,
+    /// Path of the cgroup that counted them. `None`: they were outside of the pods.
+    pub cgroup: Option<String>,
     /// How many.
     pub kills: u64,
     /// Those of them for which an Event was recorded before and dropped.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pods::{Consumer, Pod, PodId};
+use crate::pods::{Owner, Pod, PodId};
 use crate::units::rate::Rate;
 use crate::units::{Bytes, CgroupId};
 
@@ -122,7 +122,7 @@ pub struct IoCounts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupIo {
     /// How it is named.
-    pub consumer: Consumer,
+    pub owner: Owner,
     /// Path.
     pub path: String,
     /// From `io.stat`. `None`: the io controller is not enabled for it.
@@ -144,7 +144,7 @@ pub struct IoSnapshot {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoUser {
     /// Which pod or cgroup.
-    pub consumer: Consumer,
+    pub owner: Owner,
     /// Read in a second.
     pub read: Bytes,
     /// Written in a second.
@@ -155,7 +155,7 @@ pub struct IoUser {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoWaiter {
     /// Which pod or cgroup.
-    pub consumer: Consumer,
+    pub owner: Owner,
     /// For which share of the last ten seconds, for any disk.
     pub share: StallShare,
 }
@@ -187,16 +187,12 @@ impl IoWait {
         let waiting = waiting.filter_map(|(_, cgroup)| {
             let share = cgroup.stall.filter(|share| *share > StallShare::default());
             Some(IoWaiter {
-                consumer: cgroup.consumer.clone(),
+                owner: cgroup.owner.clone(),
                 share: share?,
             })
         });
         let mut waiters: Vec<IoWaiter> = waiting.collect();
-        waiters.sort_by(|a, b| {
-            b.share
-                .cmp(&a.share)
-                .then_with(|| a.consumer.cmp(&b.consumer))
-        });
+        waiters.sort_by(|a, b| b.share.cmp(&a.share).then_with(|| a.owner.cmp(&b.owner)));
         waiters.truncate(NAMED);
         let users = transfers.iter().take(NAMED).map(|of| of.user(elapsed));
         Self {
@@ -222,10 +218,10 @@ impl IoWait {
 
     /// Replaces the ids of pods that `find` knows by their names.
     pub fn name_pods<'a>(&mut self, find: impl Fn(&PodId) -> Option<&'a Pod>) {
-        let users = self.users.iter_mut().map(|user| &mut user.consumer);
-        let waiters = self.waiters.iter_mut().map(|waiter| &mut waiter.consumer);
-        for consumer in users.chain(waiters) {
-            consumer.name_pod(&find);
+        let users = self.users.iter_mut().map(|user| &mut user.owner);
+        let waiters = self.waiters.iter_mut().map(|waiter| &mut waiter.owner);
+        for owner in users.chain(waiters) {
+            owner.name_pod(&find);
         }
     }
 
@@ -249,7 +245,7 @@ impl Transfer<'_> {
 
     fn user(&self, elapsed: Duration) -> IoUser {
         IoUser {
-            consumer: self.cgroup.consumer.clone(),
+            owner: self.cgroup.owner.clone(),
             read: Rate::of(self.io.read, elapsed).0,
             written: Rate::of(self.io.written, elapsed).0,
         }
@@ -317,7 +313,7 @@ fn is_within(path: &str, cgroup: &str) -> bool {
 impl fmt::Display for IoUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
-            consumer,
+            owner,
             read,
             written,
         } = self;
@@ -331,18 +327,18 @@ impl fmt::Display for IoUser {
         match (read, written) {
             (Some(read), Some(written)) => {
                 let (read, written) = (Rate(*read), Rate(*written));
-                write!(f, "{consumer} ({read} read, {written} written)")
+                write!(f, "{owner} ({read} read, {written} written)")
             }
-            (Some(read), None) => write!(f, "{consumer} ({} read)", Rate(*read)),
-            (None, Some(written)) => write!(f, "{consumer} ({} written)", Rate(*written)),
-            (None, None) => write!(f, "{consumer}"),
+            (Some(read), None) => write!(f, "{owner} ({} read)", Rate(*read)),
+            (None, Some(written)) => write!(f, "{owner} ({} written)", Rate(*written)),
+            (None, None) => write!(f, "{owner}"),
         }
     }
 }
 
 impl fmt::Display for IoWaiter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({} of the time)", self.consumer, self.share)
+        write!(f, "{} ({} of the time)", self.owner, self.share)
     }
 }
 

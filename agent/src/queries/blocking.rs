@@ -31,7 +31,7 @@ mod counted_kills;
 mod disk_files;
 mod io_wait;
 mod kill_details;
-mod largest_pods;
+mod largest_owners;
 pub mod nodefs;
 mod question;
 mod runtime;
@@ -86,6 +86,8 @@ pub struct Responder {
     /// What every state file of this run has. `None`: the state file is neither read nor written.
     base: Option<State>,
     pods: PodsPath,
+    /// `oom.namePods`.
+    name_pods: bool,
     read: Option<ReadConfig>,
 }
 
@@ -140,7 +142,7 @@ impl Blocking {
             Question::Configuration => &self.configuration,
             // Reads directories on nodefs or the root file system.
             Question::Machine | Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
-            Question::Disk(_) | Question::LargestPods(_) => &self.disks,
+            Question::Disk(_) | Question::LargestOwners(_) => &self.disks,
             Question::ContainerLinks(_) => &self.container_logs,
             Question::KillDetails(_) => &self.kill_details,
             Question::Kills | Question::Recall | Question::Save(_) => &self.state,
@@ -266,6 +268,7 @@ impl Responder {
             state_directory: config.state_directory.clone(),
             base,
             pods,
+            name_pods: config.oom_name_pods,
             read,
         }
     }
@@ -285,26 +288,29 @@ impl Responder {
                 device,
                 volumes: self.directories.volumes_on(device),
             }),
-            Question::LargestPods(of) => {
-                Input::LargestPods(largest_pods::read(&self.root, &self.pods, of))
+            Question::LargestOwners(of) => {
+                Input::LargestOwners(largest_owners::read(&self.root, &self.pods, of))
             }
             Question::Disk(query) => Input::Disk(disk_files::answer(&self.directories, query)),
             Question::ContainerLinks(ids) => {
                 Input::Incident(IncidentInput::Links(self.links(&ids)))
             }
             Question::KillDetails(of) => {
-                let read = kill_details::read(&self.root, &self.pods, &of);
+                let mut read = kill_details::read(&self.root, &self.pods, &of);
+                if !self.name_pods {
+                    read.memory.hide_pods();
+                }
                 Input::Incident(IncidentInput::DetailsRead(read))
             }
-            Question::Kills => {
-                Input::KillCounter(KillCounterInput::Counted(counted_kills::read(&self.pods)))
-            }
+            Question::Kills => Input::KillCounter(KillCounterInput::Counted(counted_kills::read(
+                &self.root, &self.pods,
+            ))),
             Question::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
                     Some(base) => saved::load(&self.state_directory, base),
                     None => Previous::Unknown,
                 },
-                counted: counted_kills::read(&self.pods),
+                counted: counted_kills::read(&self.root, &self.pods),
             }),
             Question::Save(saved) => {
                 if let Some(base) = &self.base {

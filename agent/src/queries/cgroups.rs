@@ -242,6 +242,27 @@ impl Cgroups {
         })
     }
 
+    /// The cgroups in that of a pod, and their tasks.
+    fn tasks_of_containers(&self, pod: &str) -> Vec<(String, u64)> {
+        /// A pod has a few; a workload may make more.
+        const MOST: usize = 100;
+
+        let (mut tasks, mut buf) = (Vec::new(), Vec::new());
+        let Some(hierarchy) = self.pids() else {
+            return tasks;
+        };
+        let walked = walk::each_below(hierarchy, pod, 1, |_, _, path| {
+            if path != pod
+                && let Ok(Some(pids)) = pids::read(hierarchy, path, &mut buf)
+            {
+                tasks.push((path.to_owned(), pids.current));
+            }
+            tasks.len() < MOST
+        });
+        // The pod may have ended.
+        walked.map_or_else(|_| Vec::new(), |()| tasks)
+    }
+
     /// Of `cgroup` and its ancestors up to the pods cgroup.
     pub fn pid_limits(&self, cgroup: &str) -> PodPidInput {
         let pods = self.pods.path();
@@ -258,9 +279,15 @@ impl Cgroups {
             };
             above.filter_map(limit).collect()
         });
+        let is_pod = matches!(classify(cgroup, pods), CgroupKind::Pod { .. });
         PodPidInput::PidLimits {
             pods: pods.to_owned(),
             limits: limits.unwrap_or_default(),
+            containers: if is_pod {
+                self.tasks_of_containers(cgroup)
+            } else {
+                Vec::new()
+            },
         }
     }
 }
@@ -326,9 +353,16 @@ mod tests {
             (&format!("{POD}/pids.current"), "64\n"),
             (&format!("{POD}/pids.max"), "64\n"),
         ]);
-        let PodPidInput::PidLimits { pods, limits } = cgroups.pid_limits(&named(CONTAINER)) else {
+        let answer = cgroups.pid_limits(&named(CONTAINER));
+        let PodPidInput::PidLimits {
+            pods,
+            limits,
+            containers,
+        } = answer
+        else {
             panic!("no answer");
         };
+        assert_eq!(containers, [], "it is no pod");
         assert_eq!(pods, "/kubepods");
         let limit = |cgroup: &str, current, max| PidLimit {
             cgroup: named(cgroup),
@@ -336,6 +370,26 @@ mod tests {
             max,
         };
         assert_eq!(limits, [limit(POD, 64, 64), limit("/kubepods", 300, 500)]);
+    }
+
+    #[test]
+    fn the_tasks_of_the_containers_of_a_pod_are_read_at_its_limit() {
+        let (_dir, cgroups) = cgroups(&[
+            (&format!("{CONTAINER}/pids.current"), "60\n"),
+            (&format!("{CONTAINER}/pids.max"), "max\n"),
+            (&format!("{CONTAINER}/below/pids.current"), "59\n"),
+            (&format!("{POD}/other/pids.current"), "4\n"),
+            (&format!("{POD}/other/pids.max"), "max\n"),
+        ]);
+        let answer = cgroups.pid_limits(&named(POD));
+        let PodPidInput::PidLimits { mut containers, .. } = answer else {
+            panic!("no answer");
+        };
+        containers.sort();
+        let mut expected = [(CONTAINER, 60), (&format!("{POD}/other"), 4)]
+            .map(|(path, tasks)| (named(path), tasks));
+        expected.sort();
+        assert_eq!(containers, expected);
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Subjects {
                 let pods = &self.incidents;
                 self.volumes.on(input, |id| pods.pod(id), now)
             }
-            Input::LargestPods(mut input) => {
+            Input::LargestOwners(mut input) => {
                 input.name_pods(|id| self.incidents.pod(id));
                 input.effects()
             }

@@ -17,11 +17,13 @@ use crate::kube_event::{
 };
 use crate::pods::{PodRef, classify};
 
+mod baseline;
 mod causes;
 mod effects;
 mod group_kills;
 mod input;
 mod ledger;
+mod no_pod;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -33,7 +35,8 @@ pub use input::{
     CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
     PodsCounter, PreviousAgent,
 };
-use ledger::{ByOwner, Counter, Counters, KillLedger, owner_of};
+use ledger::{ByOwner, KillLedger, owner_of};
+use no_pod::NoPodKills;
 use states::{Baseline, CounterReading, LastReading, Missed, Patience, Saving};
 
 /// Shortest time between two readings of the counters, each of which walks all pods, and between two
@@ -43,6 +46,10 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// Shortest time between two readings if counters are the only source: about that between samples of
 /// memory on a calm node.
 const REGULAR: Duration = Duration::from_secs(9);
+
+/// Longest time between two readings if counters are the only source: that of the pods does not show
+/// kills outside of them.
+const RARELY: Duration = Duration::from_mins(1);
 
 /// The kernel's counters of kills, and the account of what was reported.
 #[derive(Debug)]
@@ -61,6 +68,8 @@ pub struct KillCounters {
     patience: Patience,
     suspected: Option<Missed>,
     reported: Option<Missed>,
+    /// Kills outside of the pods.
+    no_pod: NoPodKills,
     causes: RecentCauses,
     group_kills: GroupKills,
 }
@@ -93,6 +102,7 @@ impl KillCounters {
             },
             suspected: None,
             reported: None,
+            no_pod: NoPodKills::default(),
             causes: RecentCauses::default(),
             group_kills: GroupKills::default(),
         }
@@ -236,7 +246,8 @@ impl KillCounters {
             (Baseline::Known { any, .. }, PodsCounter::NoPods) => !any,
             (Baseline::Known { all, .. }, counter) => counter == PodsCounter::Counted(*all),
         };
-        if unchanged || self.reading.is_asked() {
+        let is_old = self.no_pod.is_known() && self.read_at.plus(RARELY) <= now;
+        if (unchanged && !is_old) || self.reading.is_asked() {
             return Vec::new();
         }
         vec![self.ask(now)]
@@ -410,10 +421,15 @@ impl KillCounters {
         }
         let pods = &counted.pods;
         let of_owner = |one: &&CgroupKills| owner_of(&one.cgroup, pods).as_ref() == Some(owner);
-        let cgroup = counted.cgroups.iter().find(of_owner)?.cgroup.clone();
+        let cgroup = match owner {
+            KillOwner::NoPod => None,
+            KillOwner::Pods | KillOwner::Pod(_) => {
+                Some(counted.cgroups.iter().find(of_owner)?.cgroup.clone())
+            }
+        };
         let again = self.ledger.report(owner, kills);
         Some(Incident {
-            pod: PodRef::of(classify(&cgroup, pods)),
+            pod: (cgroup.as_ref()).and_then(|cgroup| PodRef::of(classify(cgroup, pods))),
             at: now.wall,
             stamp: None,
             kills: ReportedKills::of(owner.clone(), kills),
@@ -424,29 +440,6 @@ impl KillCounters {
                 period,
             }),
         })
-    }
-
-    /// Makes `counted` the baseline, and returns it by owner.
-    fn take(&mut self, counted: &CountedKills) -> Counters {
-        let pods = &counted.pods;
-        let all = counted.cgroups.iter().find(|one| one.cgroup == *pods);
-        self.baseline = Baseline::Known {
-            under: pods.clone(),
-            any: !counted.cgroups.is_empty(),
-            all: all.map(|one| one.kills),
-        };
-        let mut counters = Counters::new();
-        for one in &counted.cgroups {
-            let Some(owner) = owner_of(&one.cgroup, pods) else {
-                continue;
-            };
-            let sum = counters.entry(owner).or_insert(Counter {
-                id: one.id,
-                kills: 0,
-            });
-            sum.kills = sum.kills.saturating_add(one.kills);
-        }
-        counters
     }
 
     fn save_if_due(&mut self, now: BootNanos) -> Vec<Effect> {

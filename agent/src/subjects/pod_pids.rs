@@ -30,6 +30,9 @@ pub enum PodPidInput {
         pods: String,
         /// From the cgroup up to that of all pods, without those that have no limit.
         limits: Vec<PidLimit>,
+        /// If the cgroup is that of a pod: the paths of its containers, and their tasks.
+        #[serde(default)]
+        containers: Vec<(String, u64)>,
     },
     /// Memory and pids were sampled.
     Sampled,
@@ -87,7 +90,11 @@ impl PodPids {
                 }
                 self.due_refusals(now.boot)
             }
-            PodPidInput::PidLimits { pods, limits } => self.limits_read(&pods, limits, now),
+            PodPidInput::PidLimits {
+                pods,
+                limits,
+                containers,
+            } => self.limits_read(&pods, limits, containers, now),
             PodPidInput::Sampled => {
                 let waited = LONGEST <= now.boot.since(self.counted_at);
                 match self.announced {
@@ -108,7 +115,13 @@ impl PodPids {
         effects
     }
 
-    fn limits_read(&mut self, pods: &str, limits: Vec<PidLimit>, now: Now) -> Vec<Effect> {
+    fn limits_read(
+        &mut self,
+        pods: &str,
+        limits: Vec<PidLimit>,
+        containers: Vec<(String, u64)>,
+        now: Now,
+    ) -> Vec<Effect> {
         let Some(Refused { path, forks }) = self.unlimited.pop_front() else {
             return Vec::new();
         };
@@ -116,10 +129,18 @@ impl PodPids {
             let kind = classify(&limit.cgroup, pods);
             (limit.cgroup, kind, limit.max)
         });
+        let of_cgroup = PodRef::of(classify(&path, pods));
+        let with_most = with_most_tasks(containers).and_then(|(path, tasks)| {
+            let pod = PodRef::of(classify(&path, pods))?;
+            pod.container.is_some().then_some((pod, tasks))
+        });
+        let (pod, tasks) =
+            with_most.map_or((of_cgroup, None), |(pod, tasks)| (Some(pod), Some(tasks)));
         let refused = RefusedForks {
             cgroup: path,
             forks,
             limit,
+            tasks,
         };
         let log = Decision::ForksRefused {
             cgroup: escape(&refused.cgroup),
@@ -127,7 +148,7 @@ impl PodPids {
             limit: refused.limit_of_cgroup(),
         };
         let incident = Incident {
-            pod: PodRef::of(classify(&refused.cgroup, pods)),
+            pod,
             at: now.wall,
             stamp: None,
             kills: ReportedKills::default(),
@@ -136,6 +157,15 @@ impl PodPids {
         let report = Input::Incident(IncidentInput::Happened(vec![incident]));
         vec![Effect::Log(log), pass_on(report)]
     }
+}
+
+/// The container that has more tasks than all others of its pod together: it is taken for the one that
+/// forked, because the kernel counts at the pod's limit only that a fork was refused.
+fn with_most_tasks(containers: Vec<(String, u64)>) -> Option<(String, u64)> {
+    let all = containers.iter().map(|(_, tasks)| *tasks);
+    let all = all.fold(0, u64::saturating_add);
+    let largest = containers.into_iter().max_by_key(|(_, tasks)| *tasks)?;
+    (all - largest.1 < largest.1).then_some(largest)
 }
 
 /// The limit that refused: of those from the cgroup up to the pods', the one with the least room. The

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, DiskInput, Effect, FactChange, Input, KillCounterInput, PidInput};
-use super::{LargestPodsInput, PodPidInput, Query, Unwatched, pass_on};
+use super::{LargestOwnersInput, PodPidInput, Query, Unwatched, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::Disks;
 use crate::pressure::change::PressureChange;
@@ -313,8 +313,8 @@ impl Signals {
             let began = matches!(change.to, Pressure::UnderPressure { .. });
             let of = cause.filter(|(resource, _)| began && *resource == change.resource);
             effects.extend(of.map(|(resource, stamp)| Effect::Caused { resource, stamp }));
-            let short = LargestPodsInput::short(change.resource).filter(|_| began);
-            effects.extend(short.map(|short| pass_on(Input::LargestPods(short))));
+            let short = LargestOwnersInput::short(change.resource).filter(|_| began);
+            effects.extend(short.map(|short| pass_on(Input::LargestOwners(short))));
         }
         effects.push(Effect::Publish);
         effects

@@ -64,8 +64,8 @@ pub fn log(decision: Decision) {
             forks,
             limit,
         } => info!(cgroup, forks, limit, "forks refused at the limit on tasks"),
-        Decision::LargestPods { resource, pods } => {
-            info!(resource = resource.as_str(), %pods, "largest pods");
+        Decision::LargestOwners { resource, owners } => {
+            info!(resource = resource.as_str(), %owners, "largest consumers");
         }
         Decision::KillsReportedByNumber { cgroup, kills } => {
             info!(
@@ -348,11 +348,11 @@ mod tests {
                  some_avg10=41.5 some_avg60=12.0",
             ),
             (
-                Decision::LargestPods {
+                Decision::LargestOwners {
                     resource: Resource::Pids,
-                    pods: "most tasks: pod a/b (64)".to_owned(),
+                    owners: "most tasks: pod a/b (64)".to_owned(),
                 },
-                "INFO largest pods resource=\"pids\" pods=most tasks: pod a/b (64)",
+                "INFO largest consumers resource=\"pids\" owners=most tasks: pod a/b (64)",
             ),
             (
                 Decision::SourcesLost {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::message::Facts;
 use super::sizes::{
@@ -18,7 +18,10 @@ use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::{Crowd, Running};
 use crate::view::View;
 
+const NODE: &str = "worker-1";
 const ALL_PODS: &str = "kubepods";
+/// The cgroup that takes the memory of the node.
+pub const HOG: &str = "hog.service";
 /// Where a kubelet makes a link for each container, by which the agent knows its name.
 const LINKS: &str = "/var/log/containers";
 /// Of processes that are to be killed first. A process may raise its score, whatever its pod's class.
@@ -55,7 +58,8 @@ struct Subject {
 
 impl<'a> Stage<'a> {
     pub async fn set(site: Site<'a>) -> Self {
-        let name = format!("nodepulse-combinations-{}", std::process::id());
+        // A slice, in which systemd would make a service.
+        let name = format!("nodepulse-combinations-{}.slice", std::process::id());
         let mut stage = Self {
             site,
             api: ApiServer::start().await,
@@ -122,6 +126,46 @@ impl<'a> Stage<'a> {
         self.tree.unlimit(ALL_PODS).expect("no limit");
         subject.pod.delete(&self.api);
         drop(victim);
+        message
+    }
+
+    /// Kills a process of the service because the node is out of memory, and checks its Event on the Node
+    /// of an agent alongside a kubelet. Returns the message.
+    pub async fn kill_in_service(&mut self) -> String {
+        let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
+        self.api.put_object(node);
+        let agent = self.agent_in(&["run", "--mode", "companion", "--node-name", NODE]);
+        let patience = self.site.patience;
+        agent
+            .wait_for_line("OOM kill source selected", patience)
+            .await;
+        self.fill_node();
+        let hog = self.tree.dir(HOG);
+        let hog = hog.to_str().expect("a plain path");
+        let (first, more) = (FIRST.to_string(), MORE.to_string());
+        let victim = self
+            .site
+            .provoke
+            .start(&["score", &first, "eat", hog, &more])
+            .expect("a process");
+        let used = format!("Most memory was used by {HOG} (");
+        let found = |api: &ApiServer| {
+            let messages = View::of(api, NODE).messages("OOMKilling");
+            messages.into_iter().find(|message| message.contains(&used))
+        };
+        let what = "an Event that names the service";
+        let message = self.api.wait_for(patience * 2, what, found).await;
+        for part in [
+            "Process ",
+            "because the node was out of memory. Limit hog.service with MemoryMax=, ",
+            "; outside pods: ",
+        ] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+        let messages = View::of(&self.api, NODE).messages("OOMKilling");
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        drop(victim);
+        self.stop(agent).await;
         message
     }
 
@@ -211,14 +255,18 @@ impl<'a> Stage<'a> {
                 all_pods = self.tree.usage(ALL_PODS).expect("memory in use") + LEFT;
                 set(ALL_PODS, all_pods);
             }
-            LimitOf::Node if self.ballast.is_none() => {
-                self.tree.add("system").expect("a cgroup");
-                let bytes = available().saturating_sub(LEFT);
-                self.ballast = Some(self.allocate("system", LAST, bytes));
-            }
-            LimitOf::Node => {}
+            LimitOf::Node => self.fill_node(),
         }
         all_pods
+    }
+
+    /// Leaves [`LEFT`] of the node's memory.
+    fn fill_node(&mut self) {
+        if self.ballast.is_none() {
+            self.tree.add(HOG).expect("a cgroup");
+            let bytes = available().saturating_sub(LEFT);
+            self.ballast = Some(self.allocate(HOG, LAST, bytes));
+        }
     }
 
     fn allocate(&self, below: &str, score: i64, bytes: u64) -> Crowd {
@@ -255,22 +303,30 @@ impl<'a> Stage<'a> {
     }
 
     async fn started(&self) -> Process {
-        let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
-        let state = self.dir.path().join("state");
-        let [kubeconfig, state] = [kubeconfig, state].map(|path| path.display().to_string());
-        let further = [
-            ["--cgroup-root", &self.tree.path("")],
-            ["--kubeconfig", &kubeconfig],
-            ["--state-directory", &state],
-        ];
-        let args = node_mode_of("worker-1", "127.0.0.1", further.as_flattened());
-        let agent = Process::start_program(self.site.program, args);
+        let args = node_mode_of(NODE, "127.0.0.1", &[]);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let agent = self.agent_in(&args);
         let patience = self.site.patience;
         agent
             .wait_for_line("OOM kill source selected", patience)
             .await;
-        View::of(&self.api, "worker-1").settled(patience).await;
+        View::of(&self.api, NODE).settled(patience).await;
         agent
+    }
+
+    /// An agent with these arguments, and with the cgroups and the API server of the stage.
+    fn agent_in(&self, args: &[&str]) -> Process {
+        let kubeconfig = self.api.node_kubeconfig(self.dir.path(), NODE);
+        let state = self.dir.path().join("state");
+        let [kubeconfig, state] = [kubeconfig, state].map(|path| path.display().to_string());
+        let tree = self.tree.path("");
+        let further = [
+            ["--cgroup-root", &tree],
+            ["--kubeconfig", &kubeconfig],
+            ["--state-directory", &state],
+        ];
+        let args = [args, further.as_flattened()].concat();
+        Process::start_program(self.site.program, args)
     }
 
     async fn stop(&self, agent: Process) {

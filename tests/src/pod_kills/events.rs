@@ -43,7 +43,9 @@ pub const IN_USE: [&str; 2] = [
 
 /// Whether a message has details.
 pub fn is_detailed(message: &str) -> bool {
-    let starts = IN_USE.iter().chain(&["The pods that use most memory "]);
+    let starts = IN_USE
+        .iter()
+        .chain(&["The pods that use most memory ", "Most memory was used by "]);
     starts.into_iter().any(|start| message.contains(start))
 }
 

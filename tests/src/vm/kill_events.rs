@@ -24,12 +24,19 @@ pub fn run(parts: &str) -> io::Result<()> {
     let mut all = combinations();
     all.retain(|one| parts.split(',').any(|part| one.name().contains(part)));
     let names: Vec<String> = all.iter().map(|combination| combination.name()).collect();
-    println!("vm-plan: {}", names.join(" "));
+    let with_service = parts.split(',').any(|part| SERVICE.contains(part));
+    let service = with_service.then_some(SERVICE);
+    let plan: Vec<&str> = names.iter().map(String::as_str).chain(service).collect();
+    println!("vm-plan: {}", plan.join(" "));
     runtime.block_on(async {
         for (name, combination) in names.iter().zip(all) {
             let provoke = provoke.clone();
             let check = async move { found(&provoke, &[combination]).await.map(Found::Good) };
             print_result(name, check).await;
+        }
+        if with_service {
+            let check = async move { in_service(&provoke).await.map(Found::Good) };
+            print_result(SERVICE, check).await;
         }
     });
     runtime.shutdown_background();
@@ -37,16 +44,28 @@ pub fn run(parts: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The messages of the Events.
-async fn found(provoke: &Provoke, combinations: &[Combination]) -> io::Result<String> {
+/// A kill outside of the pods.
+const SERVICE: &str = "service-node";
+
+/// The message of the Event about a kill in a service.
+async fn in_service(provoke: &Provoke) -> io::Result<String> {
     loopback::up()?;
-    let site = Site {
+    Ok(kill_combinations::of_service(site(provoke)).await)
+}
+
+fn site(provoke: &Provoke) -> Site<'_> {
+    Site {
         program: Path::new(PROGRAM),
         provoke,
         is_virtual: true,
         patience: PATIENCE,
-    };
-    let rows = kill_combinations::of(site, combinations).await;
+    }
+}
+
+/// The messages of the Events.
+async fn found(provoke: &Provoke, combinations: &[Combination]) -> io::Result<String> {
+    loopback::up()?;
+    let rows = kill_combinations::of(site(provoke), combinations).await;
     let messages: Result<Vec<_>, _> = rows.into_iter().map(|row| row.found).collect();
     Ok(messages.map_err(io::Error::other)?.join(" | "))
 }

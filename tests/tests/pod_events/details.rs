@@ -58,12 +58,13 @@ async fn details_are_added_to_the_event_after_it_was_sent() {
             Limit::Of(CONTAINER),
             "In use after the kill: 40.0Mi anonymous memory (heaps and stacks), 2.0Mi file cache, 1.0Mi shared memory (such as \
              an emptyDir of medium Memory), 1.0Mi kernel memory, 0 socket buffers. The largest other \
-             processes: 77 (\"java\\u{1b}[2J\") with 32.0Mi, 78 (sh) with 1.0Mi, 79 (sort) with 512.0Ki.",
+             processes: 77 (\"java\\u{1b}[2J\") with 32.0Mi, 78 (sh) with 1.0Mi.",
         ),
         (
             Limit::Of(PODS),
-            "The pods that use most memory over their request: pod 00000000-0000-4000-8000-00000000000b \
-             (500.0Mi without a request), shop/cart-0 (48.0Mi with a request of 32.7Mi).",
+            "The pods that use most memory over their request: pod with id \
+             00000000-0000-4000-8000-00000000000b (500.0Mi, no request), pod shop/cart-0 (48.0Mi, request \
+             32.7Mi).",
         ),
     ];
     for (limit, expected) in rows {

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use super::{Hierarchy, Layout, Version, walk};
-use crate::host::{HostError, HostFile, field, present};
+use crate::host::{HostError, HostFile, HostRoot, field, present};
 use crate::units::CgroupId;
 
 /// The counters of a cgroup since its creation.
@@ -131,6 +131,16 @@ pub fn kills_below(
     })?;
     let all = found.into_iter();
     Ok(all.map(|(path, (id, kills))| (id, path, kills)).collect())
+}
+
+/// Kills on the node since it was started: `oom_kill` of `/proc/vmstat`, which the kernel raises
+/// together with the counter of the victim's cgroup (`__oom_kill_process()` in
+/// [mm/oom_kill.c](https://github.com/torvalds/linux/blob/v6.12/mm/oom_kill.c)). `None`: it cannot be
+/// compared, because a cgroup of version 1 does not count what is below it.
+pub fn node_kills(root: &HostRoot, memory: &Hierarchy) -> Option<u64> {
+    let mut buf = Vec::new();
+    root.read("proc/vmstat", &mut buf).ok()?;
+    field(&buf, b"oom_kill").filter(|_| memory.version == Version::V2)
 }
 
 /// The id of a cgroup, and the hits of its limit. `None`: it was removed, or it is the top of

@@ -71,15 +71,41 @@ pub(super) fn each(
     each_below(hierarchy, "/", MAX_DEPTH, visit)
 }
 
+/// What a walk does after a cgroup.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// It visits the cgroups below it, too.
+    Below,
+    /// It leaves out those below it.
+    Skip,
+    /// It ends.
+    Stop,
+}
+
 /// Calls `visit` for `cgroup` and those up to `depth` levels below it, until it returns `false` or
-/// [`MAX_CGROUPS`] is reached: id, directory, and path within the hierarchy. Visits level by level,
-/// so that many cgroups of one tenant cannot exclude others. Cgroups that are removed meanwhile are
-/// skipped.
+/// [`MAX_CGROUPS`] is reached: id, directory, and path within the hierarchy. See [`each_selected`].
 pub fn each_below(
     hierarchy: &Hierarchy,
     cgroup: &str,
     depth: usize,
     mut visit: impl FnMut(CgroupId, &Path, &str) -> bool,
+) -> Result<(), HostError> {
+    each_selected(hierarchy, cgroup, depth, |id, dir, path| {
+        if visit(id, dir, path) {
+            Next::Below
+        } else {
+            Next::Stop
+        }
+    })
+}
+
+/// As [`each_below`], but `visit` decides for each cgroup. Visits level by level, so that many cgroups
+/// of one tenant cannot exclude others. Cgroups that are removed meanwhile are skipped.
+pub fn each_selected(
+    hierarchy: &Hierarchy,
+    cgroup: &str,
+    depth: usize,
+    mut visit: impl FnMut(CgroupId, &Path, &str) -> Next,
 ) -> Result<(), HostError> {
     let top = hierarchy.dir(cgroup);
     let failed = |source| HostError::Read {
@@ -91,11 +117,10 @@ pub fn each_below(
     let mut waiting = VecDeque::from([(id, top, path, 0)]);
     let mut found = 1;
     while let Some((id, dir, path, level)) = waiting.pop_front() {
-        if !visit(id, &dir, if path.is_empty() { "/" } else { &path }) {
-            return Ok(());
-        }
-        if level == depth || found == MAX_CGROUPS {
-            continue;
+        match visit(id, &dir, if path.is_empty() { "/" } else { &path }) {
+            Next::Below if level < depth && found < MAX_CGROUPS => {}
+            Next::Below | Next::Skip => continue,
+            Next::Stop => return Ok(()),
         }
         let room = MAX_CGROUPS - found;
         for (id, child, name) in children(&dir).take(room) {

@@ -3,10 +3,12 @@ use std::time::{Duration, UNIX_EPOCH};
 use super::*;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::kube_event::incidents;
+use crate::pods::{LargestMemory, OwnerMemory};
 use crate::pressure::oom::Grounds;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit, ProcessSize};
-use crate::reading::pods::{PodMemory, QosClass};
 use crate::units::Pid;
+
+mod details;
 
 fn at(path: &str) -> Limiting {
     Limiting {
@@ -30,6 +32,7 @@ fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
         cgroup: None,
         owner: VictimOwner::NoPod,
         counter: None,
+        unit: None,
         scope: limiting.map_or(OomScope::Unknown, |path| OomScope::Memcg(at(path))),
         resident: None,
         trigger: trigger.map(str::to_owned),
@@ -164,7 +167,8 @@ fn the_message_contains_what_can_be_done() {
             scope: OomScope::Memcg(limiting),
             ..finding(7, None, None)
         };
-        assert_eq!(finding.advice().as_ref(), expected, "{owner:?}, {tied:?}");
+        let advice = finding.advice(&Kills::from(vec![finding.clone()]), None);
+        assert_eq!(advice.as_ref(), expected, "{owner:?}, {tied:?}");
     }
 }
 
@@ -333,11 +337,14 @@ fn details_follow_the_first_sentence_and_leave_out_the_victims() {
         comm: name.to_owned(),
         resident: kib(mib << 10),
     };
-    let pod = |class, used, request| PodMemory {
-        cgroup: String::new(),
-        class,
+    let pod = |name: &str, used, request| OwnerMemory {
+        owner: Owner::NamedPod {
+            namespace: "shop".into(),
+            name: name.into(),
+            container: None,
+        },
         used: gib(used),
-        request: gib(request),
+        request: Some(gib(request)),
     };
     let details = KillDetails {
         split: Some(MemorySplit {
@@ -359,10 +366,10 @@ fn details_follow_the_first_sentence_and_leave_out_the_victims() {
             compared: 1000,
             is_partial: true,
         },
-        pods: vec![
-            ("shop/cart-0".to_owned(), pod(QosClass::BestEffort, 3, 0)),
-            ("db/pg-0".to_owned(), pod(QosClass::Burstable, 5, 1)),
-        ],
+        memory: LargestMemory {
+            owners: vec![pod("cart-0", 3, 0), pod("pg-0", 5, 1)],
+            outside_pods: None,
+        },
     };
     let group = Kills::from(vec![finding(7, Some("/a"), None)]);
     let details = details.without(&group.findings);
@@ -371,8 +378,8 @@ fn details_follow_the_first_sentence_and_leave_out_the_victims() {
                     after the kill: 2.0Mi anonymous memory (heaps and stacks), 1.0Mi file cache, 512.0Ki shared memory (such as \
                     an emptyDir of medium Memory), 4.0Ki kernel memory. The largest other processes of \
                     the first 1000 of more than 1000: 9 (java) with 40.0Mi, 8 (sh) with 2.0Mi, 3 (a) \
-                    with 1.0Mi. The pods that use most memory over their request: shop/cart-0 (3.0Gi \
-                    without a request), db/pg-0 (5.0Gi with a request of 1.0Gi). Process 7 (p7)";
+                    with 1.0Mi. The pods that use most memory over their request: pod shop/pg-0 \
+                    (5.0Gi, request 1.0Gi), pod shop/cart-0 (3.0Gi, no request). Process 7 (p7)";
     assert!(message.starts_with(expected), "{message}");
     let releasing = KillDetails {
         releasing: true,

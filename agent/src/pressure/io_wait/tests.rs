@@ -3,8 +3,8 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const MIB: u64 = 1 << 20;
 
-fn pod(n: u32) -> Consumer {
-    Consumer::Pod(PodId::Uid(format!("{n:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11")))
+fn pod(n: u32) -> Owner {
+    Owner::from(PodId::Uid(format!("{n:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11")))
 }
 
 fn share(percent: f32) -> StallShare {
@@ -18,10 +18,10 @@ struct Row(u32, &'static str, Option<(u64, u64)>, Option<f32>);
 fn snapshots(rows: &[Row], node: Option<f32>) -> (IoSnapshot, IoSnapshot) {
     let snapshot = |passed: bool| {
         let cgroup = |Row(n, path, io, stall): &Row| {
-            let consumer = if path.starts_with("/kubepods") {
+            let owner = if path.starts_with("/kubepods") {
                 pod(*n)
             } else {
-                Consumer::System((*path).to_owned())
+                Owner::from_path(path, "/kubepods")
             };
             let io = io.map(|(written, requests)| IoCounts {
                 read: 7 * MIB,
@@ -33,7 +33,7 @@ fn snapshots(rows: &[Row], node: Option<f32>) -> (IoSnapshot, IoSnapshot) {
             (
                 CgroupId(u64::from(*n)),
                 CgroupIo {
-                    consumer,
+                    owner,
                     path,
                     io,
                     stall,
@@ -157,14 +157,10 @@ fn the_three_largest_users_and_the_three_longest_waiters_are_named() {
         Row(5, "/system.slice/a", io(40), Some(20.0)),
         Row(6, "/system.slice/b", io(4), Some(30.0)),
     ]);
-    let system = |name: &str| Consumer::System(format!("/system.slice/{name}"));
-    let users: Vec<_> = wait
-        .users
-        .iter()
-        .map(|user| user.consumer.clone())
-        .collect();
+    let system = |name: &str| Owner::Other(format!("/system.slice/{name}"));
+    let users: Vec<_> = wait.users.iter().map(|user| user.owner.clone()).collect();
     assert_eq!(users, [system("a"), pod(2), system("b")]);
-    let waiters: Vec<_> = wait.waiters.iter().map(|of| of.consumer.clone()).collect();
+    let waiters: Vec<_> = wait.waiters.iter().map(|of| of.owner.clone()).collect();
     assert_eq!(waiters, [pod(3), system("b"), system("a")]);
 }
 
@@ -174,7 +170,7 @@ fn a_cgroup_that_does_not_wait_is_no_waiter() {
         Row(1, "/kubepods/pod1", None, Some(0.0)),
         Row(2, "/kubepods/pod2", None, Some(0.1)),
     ]);
-    let waiters: Vec<_> = wait.waiters.iter().map(|of| of.consumer.clone()).collect();
+    let waiters: Vec<_> = wait.waiters.iter().map(|of| of.owner.clone()).collect();
     assert_eq!(waiters, [pod(2)]);
 }
 
@@ -195,7 +191,7 @@ fn what_came_or_went_between_the_snapshots_is_not_a_user() {
     third.io = Some(IoCounts::default());
     let wait = IoWait::between(&before, &after, SECOND);
     assert_eq!(wait.users, []);
-    let waiters: Vec<_> = wait.waiters.iter().map(|of| of.consumer.clone()).collect();
+    let waiters: Vec<_> = wait.waiters.iter().map(|of| of.owner.clone()).collect();
     assert_eq!(waiters, [pod(3), pod(1)]);
 }
 
@@ -210,14 +206,14 @@ fn rates_are_those_of_a_second() {
 
 #[test]
 fn the_text_names_pods_and_cannot_be_forged_by_a_cgroup() {
-    let user = |consumer, read, written| IoUser {
-        consumer,
+    let user = |owner, read, written| IoUser {
+        owner,
         read: Bytes::from_bytes(read),
         written: Bytes::from_bytes(written),
     };
-    let evil = Consumer::System("/x (1 kB/s); waiting most: pod a/b".to_owned());
-    let waiter = |consumer, percent| IoWaiter {
-        consumer,
+    let evil = Owner::Other("/x (1 kB/s); waiting most: pod a/b".to_owned());
+    let waiter = |owner, percent| IoWaiter {
+        owner,
         share: share(percent),
     };
     let mut wait = IoWait {

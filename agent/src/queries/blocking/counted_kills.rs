@@ -2,24 +2,30 @@
 
 use tracing::debug;
 
+use crate::host::HostRoot;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, oom};
 use crate::pods::{CgroupKind, classify};
 use crate::subjects::kill_counters::{CgroupKills, CountedKills};
 
-/// Reads the counters of the pods cgroup and of each pod. `None`: the total is unknown.
-pub(super) fn read(pods: &PodsPath) -> Option<CountedKills> {
+/// Reads the counters of the node, of the pods cgroup, and of each pod. `None`: the total of the pods is
+/// unknown.
+pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
     let all = pods.path();
+    let memory = &pods.layout()?.memory;
+    // First: a kill in a pod between the two readings must not be counted as one outside of the pods.
+    let node = oom::node_kills(root, memory);
     let of = |path: &str| {
         let is = |path: &str| classify(path, all);
         let counts = |path: &&str| matches!(is(path), CgroupKind::Pods | CgroupKind::Pod { .. });
         let mut above = cgroup::ancestors(path).take_while(|path| is(path) != CgroupKind::Other);
         above.find(counts).map(str::to_owned)
     };
-    let found = oom::kills_below(&pods.layout()?.memory, all, of);
+    let found = oom::kills_below(memory, all, of);
     let counted = |cgroups| CountedKills {
         pods: all.to_owned(),
         cgroups,
+        node,
     };
     match found {
         Ok(found) => {

@@ -12,7 +12,7 @@ use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{Hierarchy, Version, ancestors, io, walk};
 use crate::host::{HostError, HostRoot, block, psi};
 use crate::lane::Lane;
-use crate::pods::{CgroupKind, Consumer, classify, pod_of};
+use crate::pods::{CgroupKind, Owner, classify, pod_of};
 use crate::pressure::io_wait::{CgroupIo, IoCounts, IoSnapshot, IoWait, StallRead, StallShare};
 use crate::reading::StallKind;
 use crate::units::{CgroupId, DeviceNumber};
@@ -116,7 +116,7 @@ impl IoWaitReader {
         };
         let pods = self.pods.path();
         let pods_read = reading.read_below(pods, POD_LEVELS, MAX_CGROUPS - OTHER_CGROUPS, |path| {
-            pod_of(path, pods).map(Consumer::Pod)
+            pod_of(path, pods).map(Owner::from)
         });
         let others_read = reading.read_below("/", SYSTEM_LEVELS, MAX_CGROUPS, |path| {
             let contains_pods = ancestors(pods).any(|above| above == path);
@@ -124,7 +124,7 @@ impl IoWaitReader {
             let is_below_pods = path
                 .strip_prefix(pods)
                 .is_some_and(|below| below.starts_with('/'));
-            (is_system && !is_below_pods).then(|| Consumer::System(path.to_owned()))
+            (is_system && !is_below_pods).then(|| Owner::from_path(path, pods))
         });
         let failed = [pods_read, others_read].map(Result::err);
         let all_failed = failed.iter().all(Option::is_some);
@@ -144,24 +144,24 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Reads the cgroups below `top` that `consumer` names, until `limit` are read in total. Those
+    /// Reads the cgroups below `top` that `owner` names, until `limit` are read in total. Those
     /// that are removed meanwhile are skipped.
     fn read_below(
         &mut self,
         top: &str,
         depth: usize,
         limit: usize,
-        consumer: impl Fn(&str) -> Option<Consumer>,
+        owner: impl Fn(&str) -> Option<Owner>,
     ) -> Result<(), HostError> {
         walk::each_below(self.unified, top, depth, |id, dir, path| {
-            let Some(consumer) = consumer(path) else {
+            let Some(owner) = owner(path) else {
                 return true;
             };
             let stat = io::stat(dir, self.levels, &mut self.buf).ok().flatten();
             let stall = io::stall(dir, &mut self.buf).ok().flatten();
             if stat.is_some() || stall.is_some() {
                 let cgroup = CgroupIo {
-                    consumer,
+                    owner,
                     path: path.to_owned(),
                     io: stat.map(|stat| IoCounts {
                         read: stat.read,
@@ -241,7 +241,7 @@ mod tests {
                         pod with id 22222222-1f4b-4a62-9b0e-0f7c0f5d8a11 (1.0 MB/s written); \
                         waiting most: pod with id 11111111-1f4b-4a62-9b0e-0f7c0f5d8a11 (90% of the time), \
                         pod with id 22222222-1f4b-4a62-9b0e-0f7c0f5d8a11 (35% of the time), \
-                        cgroup system.slice/ssh.service (2.0% of the time)";
+                        ssh.service (2.0% of the time)";
         assert_eq!(wait.to_string(), expected);
         assert_eq!(
             wait.others,
@@ -284,7 +284,7 @@ mod tests {
             .cgroups;
         let pods = read
             .values()
-            .filter(|of| matches!(of.consumer, Consumer::Pod(_)));
+            .filter(|of| matches!(of.owner, Owner::Pod { .. }));
         assert_eq!(pods.count(), MAX_CGROUPS - OTHER_CGROUPS);
         assert_eq!(read.len(), MAX_CGROUPS);
     }

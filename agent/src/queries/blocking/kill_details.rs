@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use tracing::debug;
 
+use super::largest_owners;
 use crate::escape::escape;
 use crate::host::HostRoot;
 use crate::host::cgroup::memory_use::has_memory;
 use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{Hierarchy, memory_use, pod_memory};
-use crate::pods::{PodId, pod_of, qos_class};
+use crate::host::cgroup::{Hierarchy, memory_use};
+use crate::pods::LargestMemory;
 use crate::queries::cgroups::page_size;
 use crate::reading::memory_use::{LargestProcesses, ProcessSize};
-use crate::reading::pods::PodMemory;
 use crate::subjects::incidents::{DetailsOf, DetailsRead};
 use crate::units::Pid;
 
 /// Processes of a cgroup. A message names fewer, without the victims.
 const PROCESSES: usize = 8;
-/// Pods that use more than they request.
-const PODS: usize = 5;
+/// Pods that use more than they request, and units outside of pods.
+const OWNERS: usize = 5;
 /// Interval between two checks whether the victims have released their memory.
 const STEP: Duration = Duration::from_millis(2);
 /// Their number. A process with many gigabytes takes longer to release them.
@@ -34,7 +34,12 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: &DetailsOf) -> DetailsR
     match of {
         DetailsOf::Cgroup { path, victims } => of_cgroup(root, &layout.memory, path, victims),
         DetailsOf::Pods => DetailsRead {
-            pods: of_pods(root, &layout.memory, pods.path()),
+            memory: of_pods(root, &layout.memory, pods.path()),
+            ..DetailsRead::default()
+        },
+        DetailsOf::Node { victims } => DetailsRead {
+            releasing: !wait_for_release(root, victims),
+            memory: largest_owners::memory(root, pods, OWNERS),
             ..DetailsRead::default()
         },
     }
@@ -67,7 +72,7 @@ fn of_cgroup(root: &HostRoot, memory: &Hierarchy, cgroup: &str, victims: &[Pid])
             compared: found.compared,
             is_partial: found.is_partial,
         },
-        pods: Vec::new(),
+        memory: LargestMemory::default(),
     }
 }
 
@@ -90,16 +95,17 @@ fn pause() {
     thread::sleep(STEP);
 }
 
-fn of_pods(root: &HostRoot, memory: &Hierarchy, pods: &str) -> Vec<(PodId, PodMemory)> {
-    let class = |path: &str| qos_class(path, pods);
-    let found = pod_memory::over_request(root, memory, pods, class, PODS);
-    let found = found.unwrap_or_else(|err| {
+fn of_pods(root: &HostRoot, memory: &Hierarchy, pods: &str) -> LargestMemory {
+    let owners = largest_owners::over_request(root, memory, pods, OWNERS);
+    let owners = owners.unwrap_or_else(|err| {
         debug!(
             err = &err as &dyn std::error::Error,
             "memory of pods not read"
         );
         Vec::new()
     });
-    let identify = |memory: PodMemory| Some((pod_of(&memory.cgroup, pods)?, memory));
-    found.into_iter().filter_map(identify).collect()
+    LargestMemory {
+        owners,
+        outside_pods: None,
+    }
 }

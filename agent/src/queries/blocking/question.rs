@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{disk_files, largest_pods};
+use super::{disk_files, largest_owners};
 use crate::config::Config;
 use crate::pressure::io_wait::IoWait;
 use crate::reading::{Machine, Resource};
@@ -32,8 +32,8 @@ pub enum Question {
     IoWait(DeviceNumber),
     /// Read the pods that use a disk by a volume.
     VolumesOnDisk(DeviceNumber),
-    /// Read the pods that use most of a resource.
-    LargestPods(Resource),
+    /// Read which pods and units use most of a resource.
+    LargestOwners(Resource),
     /// Find the links to the logs of the containers with these ids.
     ContainerLinks(BTreeSet<Box<str>>),
     /// Read who used the memory before an OOM kill.
@@ -122,7 +122,7 @@ impl Answer {
                 device: *device,
                 volumes: Vec::new(),
             }),
-            Question::LargestPods(of) => Input::LargestPods(largest_pods::none(*of)),
+            Question::LargestOwners(of) => Input::LargestOwners(largest_owners::none(*of)),
             Question::ContainerLinks(_) => {
                 Input::Incident(IncidentInput::Links(LinksRead::Unavailable))
             }

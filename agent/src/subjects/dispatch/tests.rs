@@ -118,6 +118,7 @@ fn frequent_kills_survive_a_restart_even_if_the_first_count_fails() {
     let counted = Some(CountedKills {
         pods: "/kubepods".to_owned(),
         cgroups: Vec::new(),
+        node: None,
     });
     let rows = [
         (saved(1300), counted.clone(), kept(1300), "counted"),

@@ -17,11 +17,10 @@ use crate::clock::{BootNanos, Stamp};
 use crate::kube_event::{
     Amendment, Draft, EventId, EventPlace, Incident, KillDetails, NodeEvents, Occurrence,
 };
-use crate::pods::PodId;
+use crate::pods::LargestMemory;
 use crate::pressure::oom::KillVerdict;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit};
 use crate::reading::oom::LimitOwner;
-use crate::reading::pods::PodMemory;
 use crate::units::Pid;
 
 /// Minimum interval between two reads.
@@ -41,8 +40,13 @@ pub enum DetailsOf {
         /// The processes that were killed.
         victims: Vec<Pid>,
     },
-    /// All pods: they reached their common limit, or the node was out of memory.
+    /// All pods: they reached their common limit.
     Pods,
+    /// The node was out of memory: the units outside of pods, too.
+    Node {
+        /// The processes that were killed.
+        victims: Vec<Pid>,
+    },
 }
 
 /// What was read. What could not be read is missing.
@@ -55,8 +59,8 @@ pub struct DetailsRead {
     pub releasing: bool,
     /// The largest processes of the cgroup.
     pub processes: LargestProcesses,
-    /// The pods that use most over their request, if the limit is that of all pods or the node's.
-    pub pods: Vec<(PodId, PodMemory)>,
+    /// If the limit is that of all pods or the node's: who uses most.
+    pub memory: LargestMemory,
 }
 
 /// An Event that may get details.
@@ -225,16 +229,13 @@ impl Incidents {
 
     /// Details were read, or could not be.
     pub(super) fn details_read(&mut self, read: DetailsRead) {
-        let name = |pod: &PodId| match self.index.find(pod) {
-            Some(pod) => format!("{}/{}", pod.namespace, pod.name),
-            None => format!("pod {}", pod.as_str()),
-        };
-        let pods = read.pods.into_iter();
+        let mut memory = read.memory;
+        memory.name_pods(|pod| self.index.find(pod));
         self.details.read(KillDetails {
             split: read.split,
             releasing: read.releasing,
             processes: read.processes,
-            pods: pods.map(|(pod, memory)| (name(&pod), memory)).collect(),
+            memory,
         });
         self.amend();
     }
@@ -263,16 +264,16 @@ fn details_of(incident: &Incident) -> Option<DetailsOf> {
         return None;
     };
     let kill = kills.first()?;
+    let victims = || kills.findings.iter().map(|one| one.victim).collect();
     if kill.is_global() {
         let is_short = matches!(kill.verdict, KillVerdict::NodePressure { .. });
-        return is_short.then_some(DetailsOf::Pods);
+        return is_short.then(|| DetailsOf::Node { victims: victims() });
     }
     let limiting = kill.scope.as_ref().memcg()?;
     match limiting.owner {
         LimitOwner::PodsCgroup => Some(DetailsOf::Pods),
         LimitOwner::Container | LimitOwner::Pod | LimitOwner::Other => {
             let path = limiting.path.clone()?;
-            let victims = || kills.findings.iter().map(|one| one.victim).collect();
             path.starts_with('/').then(|| DetailsOf::Cgroup {
                 path,
                 victims: victims(),

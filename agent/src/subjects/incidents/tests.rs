@@ -35,7 +35,7 @@ fn kill(uid: &str, container: Option<&str>) -> Incident {
         stamp: None,
         kills: ReportedKills::of(KillOwner::Pod(pod), 1),
         occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
-            cgroup: format!("/kubepods/pod{uid}"),
+            cgroup: Some(format!("/kubepods/pod{uid}")),
             kills: 1,
             again: 0,
             period: Period::Now,
@@ -65,6 +65,7 @@ fn global(uid: Option<&str>) -> Incident {
         uid: None,
         cgroup: None,
         counter: None,
+        unit: None,
         owner,
         scope: OomScope::Global,
         resident: None,

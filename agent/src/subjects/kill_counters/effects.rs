@@ -14,7 +14,8 @@ pub(super) fn log_reported(incidents: &[Incident]) -> Vec<Effect> {
     let log = |incident: &Incident| match &incident.occurrence {
         Occurrence::UnidentifiedKills(counted) => {
             Some(Effect::Log(Decision::KillsReportedByNumber {
-                cgroup: escape(&counted.cgroup),
+                cgroup: (counted.cgroup.as_ref())
+                    .map_or_else(|| "outside the pods".to_owned(), escape),
                 kills: counted.kills,
             }))
         }

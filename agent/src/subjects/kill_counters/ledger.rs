@@ -13,6 +13,9 @@
 //! when the pod is gone. Version 1 counts each cgroup alone: what it counted in a cgroup that is gone
 //! is gone with it, so there a sum can fall, and kills that were missing in it cannot be known.
 //!
+//! Kills outside of the pods are one more owner: what the node has counted without what the cgroup of
+//! all pods has. Version 1 has no such difference.
+//!
 //! No I/O, and no clock.
 
 use std::collections::BTreeMap;
@@ -45,6 +48,9 @@ pub fn owner_of(path: &str, pods: &str) -> Option<KillOwner> {
         CgroupKind::Container { .. } | CgroupKind::Other => None,
     }
 }
+
+/// Stands for the counter of kills outside of the pods, which has no cgroup. No cgroup has this id.
+pub const NO_POD: CgroupId = CgroupId(0);
 
 /// Kills by owner.
 pub type ByOwner = BTreeMap<KillOwner, u64>;
@@ -148,10 +154,13 @@ impl KillLedger {
     /// What was counted so far is not reported: it is unknown how much of it was.
     pub fn begin(&mut self, counters: &Counters) {
         self.found(counters);
-        for (owner, counter) in counters {
+        self.acknowledge_counted(counters, |_| true);
+    }
+
+    fn acknowledge_counted(&mut self, counters: &Counters, which: impl Fn(&KillOwner) -> bool) {
+        for (owner, counter) in counters.iter().filter(|(owner, _)| which(owner)) {
             if let Some(entry) = self.entries.get_mut(owner) {
-                let counted = i128::from(entry.pending) - i128::from(entry.since);
-                entry.acknowledged = i128::from(counter.kills) - counted;
+                entry.begin(counter.kills);
             }
         }
     }
@@ -165,6 +174,20 @@ impl KillLedger {
                 entry.acknowledged = i128::from(known);
             }
         }
+        let has = |owner: &KillOwner| {
+            let counter = counters.get(owner);
+            counter.is_none_or(|counter| acknowledged.contains_key(&counter.id))
+        };
+        // Saved by an older agent, or what the cgroup of all pods counted is gone.
+        if !has(&KillOwner::NoPod) || !has(&KillOwner::Pods) {
+            self.begin_outside_pods(counters);
+        }
+    }
+
+    /// What was counted outside of the pods so far is not reported.
+    pub fn begin_outside_pods(&mut self, counters: &Counters) {
+        self.found(counters);
+        self.acknowledge_counted(counters, |owner| *owner == KillOwner::NoPod);
     }
 
     /// Takes in what was counted since it was asked for.
@@ -199,11 +222,18 @@ impl KillLedger {
         let all = of(&KillOwner::Pods);
         let mut left = all.filter(|_| self.nested);
         let mut missing = ByOwner::new();
-        for owner in counters.keys().filter(|owner| **owner != KillOwner::Pods) {
+        for owner in counters.keys() {
             let kills = of(owner).unwrap_or(0);
-            // What is not missing at all was reported without the name of its pod.
-            let kills = left.map_or(kills, |left| kills.min(left));
-            left = left.map(|left| left - kills);
+            let kills = match owner {
+                KillOwner::Pods => continue,
+                KillOwner::NoPod => kills,
+                KillOwner::Pod(_) => {
+                    // What is not missing at all was reported without the name of its pod.
+                    let kills = left.map_or(kills, |left| kills.min(left));
+                    left = left.map(|left| left - kills);
+                    kills
+                }
+            };
             missing.insert(owner.clone(), kills);
         }
         // The cgroup of all pods contains no process itself, so on version 1 it counts nothing.
@@ -262,6 +292,10 @@ impl KillLedger {
                 entry.acknowledged = -i128::from(entry.pending);
                 entry.since = 0;
             }
+            if entry.id.is_none() && *owner == KillOwner::NoPod {
+                // How much of it was reported is unknown.
+                entry.begin(counter.kills);
+            }
             entry.id = Some(counter.id);
         }
         self.entries
@@ -271,13 +305,19 @@ impl KillLedger {
     /// The entry of `owner`, and on version 2 that of all pods.
     fn each(&mut self, owner: &KillOwner, change: impl Fn(&mut KillEntry)) {
         change(self.entries.entry(owner.clone()).or_default());
-        if self.nested && *owner != KillOwner::Pods {
+        if self.nested && matches!(owner, KillOwner::Pod(_)) {
             change(self.entries.entry(KillOwner::Pods).or_default());
         }
     }
 }
 
 impl KillEntry {
+    /// What was counted so far is acknowledged, except what is pending.
+    fn begin(&mut self, counted: u64) {
+        let pending = i128::from(self.pending) - i128::from(self.since);
+        self.acknowledged = i128::from(counted) - pending;
+    }
+
     /// What the kernel has counted twice is not missing. What it did not count by now it never will.
     /// Returns how much that is.
     fn take_groups(&mut self, counted: u64, asked_at: BootNanos) -> u64 {

@@ -139,7 +139,11 @@ impl Missed {
             return false;
         }
         // On version 2 the counter of all pods includes the kills of a removed pod.
-        for owner in [owner, &KillOwner::Pods] {
+        let all = match owner {
+            KillOwner::Pods | KillOwner::Pod(_) => &KillOwner::Pods,
+            KillOwner::NoPod => owner,
+        };
+        for owner in [owner, all] {
             if let Some(kills) = self.by_owner.get_mut(owner).filter(|kills| **kills > 0) {
                 *kills -= 1;
                 return true;

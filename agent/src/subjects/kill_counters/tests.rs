@@ -9,6 +9,7 @@ use crate::reading::oom::{LimitOwner, OomScope};
 use crate::subjects::{IncidentInput, Input};
 use crate::units::{CgroupId, Pid};
 
+mod no_pod;
 mod records;
 
 use CounterReading::{Asked, AskedAndWanted, Idle, Wanted};
@@ -43,6 +44,7 @@ fn counted(kills: u64) -> CountedKills {
     CountedKills {
         pods: PODS.to_owned(),
         cgroups: vec![of(1, PODS), of(2, POD)],
+        node: None,
     }
 }
 
@@ -69,6 +71,7 @@ fn record(seconds: u64) -> In {
         uid: None,
         cgroup: Some(POD.to_owned()),
         counter: owner.counter(Some(POD), PODS),
+        unit: None,
         owner,
         scope: OomScope::Unknown,
         resident: None,
@@ -343,7 +346,7 @@ fn dropped_kills_are_read_until_they_can_be_reported_again() {
         stamp: None,
         kills: ReportedKills::of(KillOwner::Pod(pod), 1),
         occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
-            cgroup: POD.to_owned(),
+            cgroup: Some(POD.to_owned()),
             kills: 1,
             again: 1,
             period: Period::Now,
@@ -415,6 +418,7 @@ fn counters_are_asked_for_once_and_saved_two_seconds_apart() {
         counted: Some(CountedKills {
             pods: PODS.to_owned(),
             cgroups: Vec::new(),
+            node: None,
         }),
     };
     #[rustfmt::skip]

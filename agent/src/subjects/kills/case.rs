@@ -4,7 +4,7 @@ use super::consequence::{Paths, consequence, is_whole_container};
 use crate::clock::{BootNanos, Stamp};
 use crate::escape::{escape, quote};
 use crate::kube_event::{Finding, Limiting, VictimOwner};
-use crate::pods::{ByNames, CgroupKind, classify, classify_by_names};
+use crate::pods::{ByNames, CgroupKind, Owner, classify, classify_by_names};
 use crate::pressure::oom::{Kill, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomConstraint, OomScope, ScopeSource};
 use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
@@ -165,6 +165,9 @@ impl Case {
             uid: self.uid,
             cgroup: self.cgroup,
             counter: self.owner.counter(self.path.as_deref(), &self.pods),
+            unit: (self.path.as_deref())
+                .map(|path| Owner::from_path(path, &self.pods))
+                .filter(|owner| !owner.is_of_pods()),
             owner: self.owner,
             scope: self.scope,
             resident: self.resident,

@@ -34,6 +34,7 @@ fn limits(limits: &[Limit]) -> In {
     In::PidLimits {
         pods: PODS.to_owned(),
         limits: limits.iter().copied().map(limit).collect(),
+        containers: Vec::new(),
     }
 }
 
@@ -188,8 +189,50 @@ fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
                 cgroup: cgroup.to_owned(),
                 forks: 3,
                 limit: Some((at_limit.to_owned(), kind, 9)),
+                tasks: None,
             }),
         };
         assert_eq!(incidents[..], [expected], "{cgroup}");
+    }
+}
+
+#[test]
+fn at_the_limit_of_a_pod_the_container_with_most_of_its_tasks_is_named() {
+    const POD: &str = "/kubepods/podaa";
+    let id = |n: u32| format!("{n:064x}");
+    //  tasks of two containers; which is named, and with which tasks
+    for (tasks, named) in [
+        ([60, 4], Some((1, 60))),
+        ([31, 33], Some((2, 33))),
+        ([32, 32], None),
+    ] {
+        let mut pids = PodPids::new(Announced::Yes, at(0).boot);
+        let counted = |forks| In::Counted(Some(vec![(CgroupId(3), POD.to_owned(), forks)]));
+        pids.on(counted(0), at(0));
+        pids.on(counted(2), at(1));
+        let containers = (1..).zip(tasks);
+        let read = In::PidLimits {
+            pods: PODS.to_owned(),
+            limits: vec![limit((POD, 64, 64))],
+            containers: containers
+                .map(|(n, tasks)| (format!("{POD}/{}", id(n)), tasks))
+                .collect(),
+        };
+        let effects = pids.on(read, at(1));
+        let Some(Effect::Input(input)) = effects.get(1) else {
+            panic!("{effects:?}");
+        };
+        let Input::Incident(IncidentInput::Happened(incidents)) = &**input else {
+            panic!("{input:?}");
+        };
+        let [incident] = &incidents[..] else {
+            panic!("{incidents:?}");
+        };
+        let Occurrence::RefusedForks(refused) = &incident.occurrence else {
+            panic!("{incident:?}");
+        };
+        let found = incident.pod.as_ref().and_then(|pod| pod.container.clone());
+        assert_eq!(found, named.map(|(n, _)| id(n)), "{tasks:?}");
+        assert_eq!(refused.tasks, named.map(|(_, tasks)| tasks), "{tasks:?}");
     }
 }

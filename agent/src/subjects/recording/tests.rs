@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::clock::{BootNanos, Stamp};
 use crate::config::{DiskIo, Mode, OomNodeEvents, SlowLimit};
-use crate::pods::Consumer;
+use crate::pods::Owner;
 use crate::pressure::disks::{DiskSample, DiskTotals, Window};
 use crate::pressure::io_wait::{IoUser, IoWait, OthersStall, StallShare};
 use crate::pressure::kills::FrequentOom;
@@ -136,7 +136,7 @@ fn answer(effect: &Effect) -> Option<Input> {
         })),
         Effect::Query(Query::IoWait(_)) => Some(Input::Disk(DiskInput::IoWaitRead(IoWait {
             users: vec![IoUser {
-                consumer: Consumer::System("/system.slice/\u{1b}x".to_owned()),
+                owner: Owner::Other("/system.slice/\u{1b}x".to_owned()),
                 read: Bytes::from_bytes(7),
                 written: Bytes::from_kib(900),
             }],

@@ -86,7 +86,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
         Effect::Query(Query::Storage) => Some("storage".to_owned()),
         Effect::Input(input) => match &**input {
             Input::Pid(PidInput::Configured { .. }) => Some("levels".to_owned()),
-            Input::LargestPods(LargestPodsInput::Short(of)) => {
+            Input::LargestOwners(LargestOwnersInput::Short(of)) => {
                 Some(format!("name pods for {}", of.as_str()))
             }
             _ => None,

@@ -1,7 +1,7 @@
 //! What is known of each disk.
 
 use super::*;
-use crate::pods::Consumer;
+use crate::pods::Owner;
 use crate::pressure::disks::DiskCounts;
 use crate::pressure::io_wait::IoWaiter;
 
@@ -118,10 +118,10 @@ fn what_was_read_of_one_disk_decides_nothing_about_another() {
     queries.retain(|effect| [query(0), query(16)].contains(effect));
     assert_eq!(queries, [query(0)], "one at a time");
     let user = |name: &str, percent| {
-        let consumer = Consumer::System(name.to_owned());
+        let owner = Owner::Other(name.to_owned());
         let share = StallShare::from_percent(percent);
         DiskInput::IoWaitRead(IoWait {
-            waiters: vec![IoWaiter { consumer, share }],
+            waiters: vec![IoWaiter { owner, share }],
             others: OthersStall::Share(share),
             ..IoWait::default()
         })

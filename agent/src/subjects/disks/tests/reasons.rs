@@ -1,18 +1,19 @@
 //! What is reported with a change of a disk's health.
 
 use super::*;
-use crate::pods::Consumer;
+use crate::pods::Owner;
 use crate::pressure::io_wait::IoWaiter;
 
 fn sda_waited_for_by_a_pod() -> DiskInput {
     let share = StallShare::from_percent(20.0);
-    let consumer = Consumer::NamedPod {
+    let owner = Owner::NamedPod {
         namespace: "shop".into(),
         name: "database".into(),
+        container: None,
     };
     DiskInput::IoWaitRead(IoWait {
         users: Vec::new(),
-        waiters: vec![IoWaiter { consumer, share }],
+        waiters: vec![IoWaiter { owner, share }],
         others: OthersStall::Share(share),
     })
 }

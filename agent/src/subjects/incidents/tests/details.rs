@@ -2,10 +2,10 @@
 
 use super::*;
 use crate::kube_event::{Amendment, Limiting};
+use crate::pods::{LargestMemory, Owner, OwnerMemory};
 use crate::pressure::oom::Grounds;
 use crate::reading::memory_use::{LargestProcesses, ProcessSize};
 use crate::reading::oom::LimitOwner;
-use crate::reading::pods::{PodMemory, QosClass};
 use crate::units::Bytes;
 
 const SHORT_OF_MEMORY: KillVerdict = KillVerdict::NodePressure {
@@ -78,16 +78,17 @@ pub(super) fn found() -> In {
         compared: 1,
         is_partial: false,
     };
-    let memory = |used| PodMemory {
-        cgroup: String::new(),
-        class: QosClass::BestEffort,
+    let pod = |uid: &str, used| OwnerMemory {
+        owner: Owner::from(PodId::Uid(uid.to_owned())),
         used: Bytes::from_kib(used),
-        request: Bytes::default(),
+        request: Some(Bytes::default()),
     };
-    let pod = |uid: &str| PodId::Uid(uid.to_owned());
     In::DetailsRead(DetailsRead {
         processes,
-        pods: vec![(pod("aa"), memory(8)), (pod("bb"), memory(4))],
+        memory: LargestMemory {
+            owners: vec![pod("aa", 8), pod("bb", 4)],
+            outside_pods: None,
+        },
         ..DetailsRead::default()
     })
 }
@@ -126,7 +127,7 @@ fn details_are_read_after_the_event_was_delivered_and_added_to_it() {
         for part in [
             "9 (java) with 40.0Ki",
             "shop/pod-aa (8.0Ki",
-            "pod bb (4.0Ki",
+            "pod with id bb (4.0Ki",
         ] {
             assert!(added[0].message.contains(part), "{part}: {added:?}");
         }
@@ -156,7 +157,8 @@ fn both_events_of_an_incident_get_what_was_read_once_but_never_the_kubelets_word
             if !answer_first {
                 added.extend(amendments(incidents.on(found(), at(106))));
             }
-            assert_eq!(asked, [DetailsOf::Pods]);
+            let victims = vec![Pid(7)];
+            assert_eq!(asked, [DetailsOf::Node { victims }]);
             let added: Vec<_> = added.iter().map(|one| one.id).collect();
             assert_eq!(added, ids, "{node_events:?} {answer_first}");
         }

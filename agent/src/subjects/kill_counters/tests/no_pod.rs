@@ -1,0 +1,71 @@
+//! Kills outside of the pods.
+
+use super::*;
+
+/// One kill in the pod, and `outside` elsewhere.
+fn counted_on_node(outside: u64) -> CountedKills {
+    CountedKills {
+        node: Some(1 + outside),
+        ..counted(1)
+    }
+}
+
+/// A kill in a service, recorded by the kernel at `seconds`.
+fn record_outside(seconds: u64) -> In {
+    let In::Found(mut findings) = record(seconds) else {
+        unreachable!()
+    };
+    let path = "/system.slice/hog.service";
+    findings[0].owner = VictimOwner::NoPod;
+    findings[0].counter = VictimOwner::NoPod.counter(Some(path), PODS);
+    findings[0].cgroup = Some(path.to_owned());
+    In::Found(findings)
+}
+
+#[test]
+fn kills_outside_the_pods_are_accounted_for_by_the_counter_of_the_node() {
+    let start = |previous, outside| In::Recalled {
+        previous,
+        counted: Some(counted_on_node(outside)),
+    };
+    let count = |outside| In::Counted(Some(counted_on_node(outside)));
+    let lost: &[&str] = &["log 1 by number", "report 1 by number, Now"];
+    let mut counters = self::counters(KillSource::Program);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (1, start(PreviousAgent::Unknown, 5), &[], Idle),
+        (2, In::Due, &["save 1"], Idle),
+        (3, In::Saved, &[], Idle),
+        // One of two records is lost.
+        (9, record_outside(9), &["report 1"], Wanted),
+        (9, In::RecordsLost, &[], Wanted),
+        (9, In::Sampled, &["KillCounters"], Asked),
+        (9, count(7), &[], Wanted),
+        (12, In::Sampled, &["KillCounters"], Asked),
+        (12, count(7), lost, Idle),
+    ];
+    play(&mut counters, steps);
+
+    let saved = |outside: Option<u64>| {
+        let outside = outside.map(|kills| (CgroupId(0), kills));
+        let pods = [(CgroupId(1), 1), (CgroupId(2), 1)];
+        PreviousAgent::Acknowledged(pods.into_iter().chain(outside).collect())
+    };
+    let down: &[&str] = &["log 2 by number", "report 2 by number, WhileDown"];
+    for (previous, expected, name) in [
+        (saved(Some(5)), down, "while the agent was down"),
+        (saved(None), &[], "saved by an older agent"),
+    ] {
+        let mut counters = self::counters(KillSource::Program);
+        let wanted = if expected.is_empty() { Idle } else { Wanted };
+        counters.on(start(previous, 7), at(1));
+        assert_eq!(counters.reading, wanted, "{name}");
+        counters.on(In::RecordsLost, at(4));
+        counters.on(In::Sampled, at(4));
+        assert_eq!(
+            short(&counters.on(count(7), at(4)))[..],
+            *expected,
+            "{name}"
+        );
+    }
+}
