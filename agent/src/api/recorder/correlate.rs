@@ -690,16 +690,6 @@ pub(super) mod tests {
         for _ in 0..30 {
             write(&mut correlator, pending("same"), after(0));
         }
-        for n in 0..SUBJECTS {
-            let mut pod = pending("same");
-            pod.newest.object = Involved::Pod {
-                namespace: "n".to_owned(),
-                name: "p".to_owned(),
-                uid: n.to_string(),
-                field_path: None,
-            };
-            write(&mut correlator, pod, after(0)).unwrap();
-        }
         for (reason, type_) in [
             ("LowPIDs", EventType::Warning),
             ("EnoughPIDs", EventType::Normal),
