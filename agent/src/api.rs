@@ -45,7 +45,7 @@ pub mod tally;
 pub mod transport;
 
 #[cfg(test)]
-mod scripted;
+pub(crate) mod scripted;
 
 use backoff::Jitter;
 use credentials::Credentials;

@@ -181,8 +181,11 @@ impl App {
             }
             Effect::EventDetails { of, details } => {
                 if let Some(reporting) = &self.reporting {
-                    reporting.event_details(of, details);
+                    reporting.event_details(of, details.clone());
                 }
+                self.telemetry
+                    .journal
+                    .record_details(of, details.unwrap_or_default());
             }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
             Effect::Log(decision) => self.telemetry.decided(decision, &self.config.policy, now),

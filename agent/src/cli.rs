@@ -16,6 +16,7 @@ mod client;
 pub mod completion;
 pub mod config;
 mod explanation;
+mod line_limit;
 pub mod log;
 mod logging;
 pub mod man;

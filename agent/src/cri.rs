@@ -184,3 +184,21 @@ async fn limited<T>(
     let result = timeout(limit, result).await;
     result.unwrap_or(Err(CriError::NoAnswer { call, limit }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http2::tests::{chain, flood};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_to_a_runtime_that_floods_the_connection_fails_with_the_reason() {
+        let connector = Connector::new(|_| async {
+            let (client, server) = tokio::io::duplex(1 << 16);
+            tokio::spawn(flood(server));
+            Ok(client)
+        });
+        let mut client = Client::new(vec!["runtime.sock".into()], connector);
+        let err = chain(&client.version().await.unwrap_err());
+        assert!(err.contains("HTTP/2 frames without data"), "{err}");
+    }
+}

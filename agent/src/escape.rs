@@ -46,7 +46,7 @@ const fn is_plain(c: char) -> bool {
 }
 
 /// Control characters become `\n`, `\u{1b}` and so on, bytes that are not UTF-8 `\xff`, a
-/// backslash two; marks that turn the reading direction are escaped too. What would make it longer
+/// backslash two; marks that turn the reading direction or are invisible are escaped too. What would make it longer
 /// than `limit` characters is cut, and the cut is shown by `…`, which comes on top.
 pub fn escape_to(text: impl AsRef<[u8]>, limit: usize) -> String {
     let mut out = String::new();
@@ -66,7 +66,7 @@ pub fn escape_to(text: impl AsRef<[u8]>, limit: usize) -> String {
     for chunk in text.as_ref().utf8_chunks() {
         for c in chunk.valid().chars() {
             piece.clear();
-            if c.is_control() || c == '\\' || turns_direction(c) {
+            if c == '\\' || is_unsafe(c) {
                 piece.extend(c.escape_default());
             } else {
                 piece.push(c);
@@ -92,10 +92,36 @@ pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Line separators and the marks of Unicode's bidirectional algorithm, with which a name can be
-/// used to imitate another.
-fn turns_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Control characters, line separators, the marks of Unicode's bidirectional algorithm, and characters that
+/// are not visible (`Default_Ignorable_Code_Point`), with which a name can imitate another.
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+                | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// A JSON document that is safe to print: the same document, with escapes for characters that are unsafe.
+/// `None`: it is not UTF-8.
+pub fn escape_json(document: &[u8]) -> Option<String> {
+    let mut out = String::with_capacity(document.len());
+    for c in str::from_utf8(document).ok()?.chars() {
+        // Outside of its texts, a document can contain these two.
+        if !is_unsafe(c) || matches!(c, '\n' | '\t') {
+            out.push(c);
+            continue;
+        }
+        for unit in c.encode_utf16(&mut [0; 2]) {
+            // Writing to a String cannot fail.
+            let _written = write!(out, "\\u{unit:04x}");
+        }
+    }
+    Some(out)
 }
 
 #[cfg(test)]
@@ -104,7 +130,7 @@ mod tests {
 
     #[test]
     fn hostile_text_is_escaped() {
-        let rows: [(&[u8], &str, &str); 8] = [
+        let rows: [(&[u8], &str, &str); 11] = [
             (b"nginx", "nginx", "plain text is left alone"),
             ("käse".as_bytes(), "käse", "and so are letters beyond ASCII"),
             (
@@ -124,11 +150,38 @@ mod tests {
                 "a\\u{202e}b",
                 "right-to-left override",
             ),
+            (
+                "a\u{61c}b".as_bytes(),
+                "a\\u{61c}b",
+                "a mark of Arabic letters",
+            ),
+            (
+                "a\u{200b}b\u{feff}".as_bytes(),
+                "a\\u{200b}b\\u{feff}",
+                "spaces without a width",
+            ),
+            (
+                "a\u{e0041}\u{e007f}".as_bytes(),
+                "a\\u{e0041}\\u{e007f}",
+                "tags",
+            ),
             (b"", "", "nothing"),
         ];
         for (text, expected, why) in rows {
             assert_eq!(escape(text), expected, "{why}");
         }
+    }
+
+    #[test]
+    fn a_document_stays_the_same_when_it_is_escaped() {
+        let document = serde_json::json!({ "a": "k\u{e4}se\u{9b}31m\u{202e}\u{e0041}\n\t\\" });
+        let text = serde_json::to_string_pretty(&document).unwrap();
+        let escaped = escape_json(text.as_bytes()).unwrap();
+        let plain = "\\u009b31m\\u202e\\udb40\\udc41\\n\\t";
+        assert!(escaped.contains(&format!("k\u{e4}se{plain}")), "{escaped}");
+        let again: serde_json::Value = serde_json::from_str(&escaped).unwrap();
+        assert_eq!(again, document);
+        assert_eq!(escape_json(b"\xff"), None);
     }
 
     #[test]

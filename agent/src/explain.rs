@@ -41,6 +41,8 @@ pub struct Journal {
     /// The last samples of each signal with their times, the newest first.
     samples: BTreeMap<Signal, VecDeque<(Sample, BootNanos)>>,
     changes: VecDeque<JournalEntry>,
+    /// Numbers and causes that the Events of the last changes to True have.
+    details: BTreeMap<Ground, String>,
 }
 
 #[derive(Debug)]
@@ -121,6 +123,11 @@ impl Journal {
             why,
             at,
         );
+    }
+
+    /// Records what the Event about a change to True has besides the condition; empty: nothing is known.
+    pub fn record_details(&mut self, of: Ground, details: String) {
+        self.details.insert(of, details);
     }
 
     fn push(
@@ -217,8 +224,14 @@ impl Journal {
             Ground::Resource(resource) => current.evaluator.cause(*resource),
             Ground::Stall(_) => None,
         });
-        let causes: Vec<String> = causes.map(|reason| describe(&reason)).collect();
+        let mut causes: Vec<String> = causes.map(|reason| describe(&reason)).collect();
+        causes.dedup();
         insert("because", json!(causes));
+        let details = grounds.iter().filter_map(|of| self.details.get(of));
+        let details: Vec<&String> = details.filter(|text| !text.is_empty()).collect();
+        if condition.status == Status::True && !details.is_empty() {
+            insert("details", json!(details));
+        }
         let unwatched = &current.disks.unwatched;
         if grounds.contains(&Ground::Resource(Resource::DiskIo)) && !unwatched.is_empty() {
             insert("unwatched", json!(unwatched));
@@ -232,7 +245,9 @@ impl Journal {
         }
         let changes = self.changes.iter().rev();
         let changes = changes.filter(|entry| grounds.contains(&entry.ground));
-        let changes: Vec<Value> = changes.map(|entry| change(entry, current)).collect();
+        let mut changes: Vec<Value> = changes.map(|entry| change(entry, current)).collect();
+        // What the condition depends on can change together, and each change is recorded.
+        changes.dedup();
         insert("changes", Value::Array(changes));
         if condition.status == Status::True
             && let Some(end) = earliest_end(&grounds, current)
@@ -493,12 +508,25 @@ mod tests {
                 journal.record_change(&change, at(second).wall);
             }
         }
+        for resource in [Resource::Pids, Resource::PodsPids] {
+            let change = PressureChange {
+                resource,
+                from: Pressure::Unknown,
+                to: Pressure::Normal,
+                reason: PressureReason::Below,
+            };
+            journal.record_change(&change, at(0).wall);
+        }
+        let pids = Ground::Resource(Resource::Pids);
+        journal.record_details(pids, "most tasks: pod a/b (64)".to_owned());
         let status = NodeStatus {
             conditions: vec![
                 condition("MemoryPressure", Status::True),
                 condition("Ready", Status::True),
                 condition("MemoryStallPressure", Status::False),
                 condition("FrequentOOMKills", Status::False),
+                condition("PIDsLow", Status::True),
+                condition("PIDPressure", Status::False),
             ],
             ..NodeStatus::default()
         };
@@ -578,6 +606,14 @@ mod tests {
             "windowSeconds": 600,
         });
         assert_eq!(explained["conditions"][3]["kills"], kills);
+        let read = json!([{ "at": "1000", "from": "Unknown", "to": "False", "why": READABLE }]);
+        assert_eq!(
+            explained["conditions"][4]["changes"], read,
+            "once for both limits"
+        );
+        let details = [4, 5].map(|n| explained["conditions"][n].get("details"));
+        let named = json!(["most tasks: pod a/b (64)"]);
+        assert_eq!(details, [Some(&named), None], "only while it is True");
     }
 
     #[test]

@@ -91,6 +91,9 @@ pub struct Draft {
     pub object: Involved,
     /// Whether a person should act.
     pub type_: EventType,
+    /// Whether it is about a change of the Node's status, such as a condition. Such Events have a rate
+    /// limit of their own, and kills never delay them.
+    pub is_transition: bool,
     /// CamelCase token.
     pub reason: String,
     /// For people. Cut after 1024 bytes.
@@ -126,6 +129,7 @@ impl Draft {
         Self {
             object: Involved::Node,
             type_: EventType::Normal,
+            is_transition: true,
             reason: "Shutdown".to_owned(),
             message: message.to_owned(),
             annotations: Annotations::new(),

@@ -16,10 +16,12 @@ macro_rules! domain {
 }
 
 // Vocabulary of all rooms.
+mod budget;
 pub mod clock;
 pub mod escape;
 mod fd;
 mod file;
+mod http2;
 pub mod kill_annotation;
 mod lane;
 pub mod names;

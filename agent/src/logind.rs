@@ -85,8 +85,12 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sen
             Ok((session, lock)) => {
                 info!("connected to logind");
                 was_connected = true;
-                pause = FIRST_PAUSE;
-                listen(session, lock, &mut announced, &messages).await
+                let ended = listen(session, lock, &mut announced, &messages).await;
+                // A program that floods the bus does so again.
+                if !matches!(&ended, Err(err) if err.kind() == ErrorKind::QuotaExceeded) {
+                    pause = FIRST_PAUSE;
+                }
+                ended
             }
             Err(err) => Err(err),
         };

@@ -2,7 +2,7 @@
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/metrics` | all metrics; one request to the loop at a time |
+//! | `/metrics` | all metrics; one request to the loop at a time, and after 8 at once one a second: more are answered from the last page |
 //! | `/livez`, `/healthz` | 200 while the agent's thread runs; independent of the API server |
 //! | `/readyz` | 200 if the agent is ready and its last configuration in effect, else 503 with the reason |
 //! | `/v1/status` | control socket only: the desired node status, as JSON |
@@ -20,10 +20,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::DuplexStream;
 use tokio::net::{TcpListener, TcpSocket};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 mod accept;
@@ -31,6 +33,7 @@ mod pages;
 mod queue;
 pub mod socket;
 
+use crate::budget::Budget;
 use crate::lane::Lane;
 use socket::Socket;
 
@@ -39,6 +42,12 @@ pub const KUBELET_HEALTHZ: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 
 /// Time limit for an answer of the loop, below Prometheus' scrape timeout.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Pages of metrics that are written at once: for a few Prometheus servers and a person.
+const WRITTEN: u32 = 8;
+
+/// Interval after which one more is written. Others are answered from the last one, which is not older.
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pages of a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,9 +168,18 @@ pub struct Server {
 struct PageResponder {
     ready_page: watch::Receiver<ReadyPage>,
     lanes: Arc<[Lane]>,
-    /// Requests to the loop; capacity 1. `one` is the permit to send.
+    /// Requests to the loop; capacity 1.
     requests: mpsc::Sender<StateRequest>,
-    one: Arc<Semaphore>,
+    /// The permit to send, which one of the connections holds while it waits for the answer.
+    one: Arc<Mutex<Metrics>>,
+}
+
+/// The metrics that were last written, for clients that request them in a loop.
+#[derive(Debug)]
+struct Metrics {
+    last: Option<Bytes>,
+    /// Pages that the loop writes.
+    budget: Budget,
 }
 
 impl Server {
@@ -177,7 +195,10 @@ impl Server {
             ready_page,
             lanes,
             requests,
-            one: Arc::new(Semaphore::new(1)),
+            one: Arc::new(Mutex::new(Metrics {
+                last: None,
+                budget: Budget::new(WRITTEN, WRITE_INTERVAL, Instant::now()),
+            })),
         };
         let mut server = Self {
             tasks: JoinSet::new(),
@@ -241,16 +262,59 @@ impl PageResponder {
     }
 
     /// The answer of the loop; `None` after [`ANSWER_LIMIT`].
-    async fn ask(&self, page: StatePage) -> Option<String> {
+    async fn ask(&self, page: StatePage) -> Option<Bytes> {
         let ask = async {
-            let _one = self.one.acquire().await.ok()?;
+            let mut metrics = self.one.lock().await;
+            let is_metrics = page == StatePage::Metrics;
+            if is_metrics
+                && !metrics.budget.take(Instant::now())
+                && let Some(last) = &metrics.last
+            {
+                return Some(last.clone());
+            }
             let (answer, answered) = oneshot::channel();
             self.requests
                 .send(StateRequest { page, answer })
                 .await
                 .ok()?;
-            answered.await.ok()
+            let text = Bytes::from(answered.await.ok()?);
+            if is_metrics {
+                metrics.last = Some(text.clone());
+            }
+            Some(text)
         };
         tokio::time::timeout(ANSWER_LIMIT, ask).await.ok().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn metrics_that_are_requested_in_a_loop_are_answered_from_the_last_page() {
+        let (_ready, ready_page) = watch::channel(ReadyPage {
+            readiness: Readiness::Ready,
+            refused_configuration: None,
+        });
+        let (server, mut requests) = Server::start(Vec::new(), ready_page, Arc::new([]));
+        tokio::spawn(async move {
+            let mut written = 0;
+            while let Some(request) = requests.recv().await {
+                written += 1;
+                request.answer.send(written.to_string()).unwrap();
+            }
+        });
+        let ask = async |page| server.responder.ask(page).await.unwrap();
+        for n in 1..=1000 {
+            assert_eq!(ask(StatePage::Metrics).await, n.min(8).to_string());
+        }
+        // milliseconds, the page
+        for (wait, expected) in [(999, "8"), (1, "9"), (0, "9")] {
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+            assert_eq!(ask(StatePage::Metrics).await, expected);
+        }
+        assert_eq!(ask(StatePage::Explain).await, "10", "another page");
+        assert_eq!(ask(StatePage::Metrics).await, "9");
     }
 }

@@ -261,17 +261,20 @@ impl Recorder {
                 Update::Done => continue,
                 Update::Separate(pending) => *pending,
             };
-            let times = pending.times;
+            let (times, reason) = (pending.times, pending.newest.reason.clone());
             let write = self.correlator.admit(pending, now);
+            if write
+                .as_ref()
+                .is_none_or(|write| write.pending.newest.reason != reason)
+            {
+                add(&self.tally.delayed, times);
+            }
             let (forgotten, kills) = self.correlator.take_lost();
             add(&self.tally.lost_full, forgotten);
             self.tally.dropped(kills);
-            match write {
-                Some(write) => {
-                    self.paced = self.paced.map(|_| now.plus(PACE));
-                    return Some(write);
-                }
-                None => add(&self.tally.delayed, times),
+            if let Some(write) = write {
+                self.paced = self.paced.map(|_| now.plus(PACE));
+                return Some(write);
             }
         }
         self.paced = None;

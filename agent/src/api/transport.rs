@@ -28,6 +28,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::ApiError;
 use super::credentials::Bearer;
+use crate::http2::{FloodPause, FrameBudget};
 use crate::names::{self, NameError, Names};
 
 /// Opens a stream to the API server: TCP and TLS in production, memory in a simulation.
@@ -79,23 +80,24 @@ enum Protocol {
 
 impl Stream {
     /// HTTP/2 from the first byte of `io`, without negotiation.
-    fn prior_knowledge(io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
+    fn prior_knowledge(
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+        pause: FloodPause,
+    ) -> Self {
         Self {
-            io: Box::new(TokioIo::new(io)),
+            io: Box::new(TokioIo::new(FrameBudget::new(io, pause))),
             protocol: Protocol::Http2,
         }
     }
 
     /// The result of TLS negotiation; plain HTTP negotiates nothing and uses HTTP/1.1.
-    fn negotiated(io: MaybeHttpsStream<TokioIo<tokio::net::TcpStream>>) -> Self {
-        let protocol = if io.connected().is_negotiated_h2() {
-            Protocol::Http2
-        } else {
-            Protocol::Http1
-        };
+    fn negotiated(io: MaybeHttpsStream<TokioIo<tokio::net::TcpStream>>, pause: FloodPause) -> Self {
+        if io.connected().is_negotiated_h2() {
+            return Self::prior_knowledge(TokioIo::new(io), pause);
+        }
         Self {
             io: Box::new(io),
-            protocol,
+            protocol: Protocol::Http1,
         }
     }
 }
@@ -189,9 +191,9 @@ pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
         }
         None => builder.enable_all_versions().wrap_connector(tcp),
     };
-    Ok(connector(move |uri| {
+    Ok(connector(move |uri, pause| {
         let opening = https.clone().oneshot(uri);
-        async move { Ok(Stream::negotiated(opening.await?)) }
+        async move { Ok(Stream::negotiated(opening.await?, pause)) }
     }))
 }
 
@@ -210,21 +212,23 @@ where
     Opening: Future<Output = io::Result<S>> + Send + 'static,
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    connector(move |_| {
+    connector(move |_, pause| {
         let opening = open();
-        async move { Ok(Stream::prior_knowledge(opening.await?)) }
+        async move { Ok(Stream::prior_knowledge(opening.await?, pause)) }
     })
 }
 
 /// The timeout applies to every kind of stream: a handshake can stall like a connect.
 fn connector<F, Opening>(open: F) -> Connector
 where
-    F: Fn(http::Uri) -> Opening + Clone + Send + Sync + 'static,
+    F: Fn(http::Uri, FloodPause) -> Opening + Clone + Send + Sync + 'static,
     Opening: Future<Output = Result<Stream, BoxError>> + Send + 'static,
 {
+    let pause = FloodPause::default();
     BoxCloneSyncService::new(tower::service_fn(move |uri| {
-        let opening = open(uri);
+        let opening = pause.check().map(|()| open(uri, pause.clone()));
         async move {
+            let opening = opening?;
             match tokio::time::timeout(CONNECT_LIMIT, opening).await {
                 Ok(opened) => opened,
                 Err(_) => Err(BoxError::from(io::Error::new(
@@ -301,4 +305,32 @@ fn user_agent() -> String {
         other => other,
     };
     format!("{MANAGER}/{} (linux/{arch})", env!("CARGO_PKG_VERSION"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http2::tests::{chain, flood};
+
+    /// Also the next request, for which no connection is opened yet.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_to_a_server_that_floods_the_connection_fails_with_the_reason() {
+        let flooded = in_memory(|| async {
+            let (client, server) = tokio::io::duplex(1 << 16);
+            tokio::spawn(flood(server));
+            Ok(client)
+        });
+        let config = kube::Config::new("http://server".parse().unwrap());
+        let client = connect(&config, flooded, None).unwrap();
+        for attempt in 1..=2 {
+            let request = http::Request::get("/version").body(Vec::new()).unwrap();
+            let asked = client.request::<serde_json::Value>(request);
+            let answer = tokio::time::timeout(Duration::from_secs(1), asked).await;
+            let err = chain(&answer.unwrap().unwrap_err());
+            assert!(
+                err.contains("HTTP/2 frames without data"),
+                "{attempt}: {err}"
+            );
+        }
+    }
 }

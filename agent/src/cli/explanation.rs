@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::terminal::{Paint, Style, wrap};
-use crate::escape::quote;
+use crate::escape::{is_unsafe, quote};
 use crate::explain::amount;
 use crate::node_status::setters::ready;
 use crate::reading::Signal;
@@ -65,6 +65,9 @@ impl Page {
         }
         for why in strings(condition, "because") {
             self.line(2, &format!("cause: {why}"));
+        }
+        for details in strings(condition, "details") {
+            self.line(2, &details);
         }
         for disk in list(condition, "unwatched") {
             let disk = quote(disk.as_str().unwrap_or_default());
@@ -265,9 +268,9 @@ fn list<'a>(of: &'a Value, key: &str) -> &'a [Value] {
     found.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Removes control characters, which a terminal could interpret.
+/// Removes control characters, which a terminal could interpret, and invisible ones.
 fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
+    text.chars().filter(|c| !is_unsafe(*c)).collect()
 }
 
 #[cfg(test)]
@@ -279,7 +282,7 @@ mod tests {
     #[test]
     fn an_explanation_fits_80_columns_and_contains_no_control_characters() {
         let answer = json!({ "blockedCalls": ["nodefs", "disks"], "conditions": [{
-            "type": "MemoryPressure", "status": "True", "reason": "Low", "message": "m\u{1b}[2J",
+            "type": "MemoryPressure", "status": "True", "reason": "Low", "message": "m\u{1b}[2J\u{202e}",
             "since": "t0",
             "signals": [
                 { "signal": "memory.available", "available": 22_454_870_016_i64,
@@ -300,6 +303,7 @@ mod tests {
             "kills": { "incidents": 3, "incidentsThreshold": 5, "pods": 2, "podsThreshold": 3,
                        "windowSeconds": 600 },
             "because": ["it was low, which is a sentence that is longer than a line can be"],
+            "details": ["most tasks: pod a/b (64)"],
             "unwatched": ["sda\n"],
             "disks": [
                 { "name": "vda", "role": "node", "health": "slow", "lines": ["late", "a\u{7}b"] },
@@ -330,6 +334,7 @@ MemoryPressure is True (Low) since t0
     threshold 40%: starts if both averages reach it, ends if avg60 is below
   OOM incidents in the last 600 s: 3 of 5, in 2 of 3 different pods
   cause: it was low, which is a sentence that is longer than a line can be
+  most tasks: pod a/b (64)
   sda\\n is not watched: its I/O statistics are off (queue/iostats)
   disk vda: slow
     late

@@ -1,10 +1,11 @@
 //! Log level and format, which can change at run time.
 
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
+use super::line_limit::LineLimit;
 use super::log::LogSender;
 use crate::app::SetLogging;
 use crate::config::{LogFormat, LogLevel};
@@ -18,6 +19,7 @@ pub fn start(level: LogLevel, format: LogFormat, lines: LogSender) -> SetLogging
     tracing_subscriber::registry()
         .with(layer)
         .with(filter)
+        .with(LineLimit::default())
         .init();
     Box::new(move |level, format| {
         // Fails only after the subscriber was dropped.
@@ -34,12 +36,43 @@ fn formatted(format: LogFormat, lines: LogSender) -> FormatLayer {
     }
 }
 
-const fn filter(level: LogLevel) -> LevelFilter {
-    match level {
+/// Libraries log at most at level `info`: below that, `h2` has several lines for each frame.
+fn filter(level: LogLevel) -> Targets {
+    let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
+    };
+    Targets::new()
+        .with_default(level.min(LevelFilter::INFO))
+        .with_target("nodepulse", level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_do_not_log_details() {
+        use tracing::Level;
+        let table = [
+            (LogLevel::Trace, "nodepulse::api", Level::TRACE, true),
+            (LogLevel::Debug, "nodepulse::api", Level::DEBUG, true),
+            (
+                LogLevel::Debug,
+                "h2::codec::framed_read",
+                Level::DEBUG,
+                false,
+            ),
+            (LogLevel::Trace, "hyper_util::client", Level::DEBUG, false),
+            (LogLevel::Debug, "rustls::client", Level::WARN, true),
+            (LogLevel::Error, "h2", Level::INFO, false),
+        ];
+        for (level, target, of, expected) in table {
+            let got = filter(level).would_enable(target, &of);
+            assert_eq!(got, expected, "{target} {of} at {level:?}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use super::settings::variable;
 use crate::app::RunMode;
 use crate::config::key;
+use crate::escape::{escape, escape_json};
 use crate::notify::{self, Notify};
 use crate::os::file_watch::{self, WatchedFiles};
 use crate::serve::socket::{self, Socket};
@@ -99,10 +100,10 @@ pub(super) fn reload_requests(files: Option<WatchedFiles>) -> io::Result<mpsc::R
 
 /// Prints one request of a dry run.
 pub(super) fn print(method: &str, path: &str, body: &[u8]) {
+    // It is JSON, but contains names of others.
+    let body = escape_json(body).unwrap_or_else(|| escape(body));
     let mut out = io::stdout().lock();
     // The reader may have closed the pipe.
-    let _closed: io::Result<()> = writeln!(out, "{method} {path}")
-        .and_then(|()| out.write_all(body))
-        .and_then(|()| out.write_all(b"\n\n"))
-        .and_then(|()| out.flush());
+    let _closed: io::Result<()> =
+        write!(out, "{method} {path}\n{body}\n\n").and_then(|()| out.flush());
 }

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::{CriError, Io};
 use crate::escape::escape;
+use crate::http2::{FloodPause, FrameBudget};
 
 /// Maximum size of a message: the kubelet's.
 const MESSAGE_LIMIT: usize = 16 << 20;
@@ -68,7 +69,7 @@ impl Connection {
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .max_header_list_size(HEADERS_LIMIT)
-            .handshake(TokioIo::new(io))
+            .handshake(TokioIo::new(FrameBudget::new(io, FloodPause::default())))
             .await;
         let (requests, connection) = opened.map_err(failed("connect"))?;
         let driver = tokio::spawn(async move {

@@ -288,6 +288,7 @@ impl Incident {
         Draft {
             object,
             type_: EventType::Warning,
+            is_transition: false,
             reason: words.reason.to_owned(),
             message: words.message,
             annotations: Annotations::new(),

@@ -57,6 +57,7 @@ impl VolumeTrouble<'_> {
                 field_path: None,
             },
             type_: EventType::Warning,
+            is_transition: false,
             reason: reason.to_owned(),
             message: format!(
                 "Disk {disk} of volume {volume} {what}{separator}{}",

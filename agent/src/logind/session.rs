@@ -9,9 +9,12 @@ use std::time::Duration;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::Lock;
+use crate::budget::Budget;
+
 use super::wire::{MAX_BYTES, Message, MessageKind, MethodCall, parse, size};
 
 const MANAGER: &str = "org.freedesktop.login1.Manager";
@@ -33,6 +36,13 @@ const MAX_AHEAD: usize = 64;
 
 /// Maximum number of descriptors that Linux passes with one write (`SCM_MAX_FD`).
 const MAX_DESCRIPTORS: usize = 253;
+
+/// Messages of other programs that may arrive at once. The subscriptions match those of logind and of the
+/// bus only, so others come from a program that sends them to the agent.
+const FOREIGN: u32 = 1000;
+
+/// Interval after which one more may arrive.
+const FOREIGN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A message with the descriptors that came with it.
 struct ReceivedMessage {
@@ -99,6 +109,8 @@ pub(super) struct Session {
     manager: String,
     /// The call whose answer is [`BusEvent::Preparing`].
     state_call: Option<u32>,
+    /// Messages that are not for the agent.
+    foreign: Budget,
 }
 
 impl Session {
@@ -114,6 +126,7 @@ impl Session {
                 ahead: VecDeque::new(),
                 manager: String::new(),
                 state_call: None,
+                foreign: Budget::new(FOREIGN, FOREIGN_INTERVAL, Instant::now()),
             };
             session.authenticate().await?;
             session.call_bus("Hello", &[]).await?;
@@ -212,6 +225,7 @@ impl Session {
             if let Some(event) = self.event(&message) {
                 return Ok(event);
             }
+            self.count_foreign()?;
         }
     }
 
@@ -267,6 +281,7 @@ impl Session {
                 return Ok(received);
             }
             let Some(event) = self.event(message) else {
+                self.count_foreign()?;
                 continue;
             };
             if self.ahead.len() == MAX_AHEAD {
@@ -284,7 +299,10 @@ impl Session {
             drop(self.take(skipped));
             self.skipped -= skipped;
             match self.bytes.first_chunk().map(size).transpose()? {
-                Some(size) if size > MAX_BYTES => self.skipped = size,
+                Some(size) if size > MAX_BYTES => {
+                    self.skipped = size;
+                    self.count_foreign()?;
+                }
                 Some(size) if size <= self.bytes.len() => {
                     let (bytes, descriptors) = self.take(size);
                     if let Ok(message) = parse(&bytes) {
@@ -293,10 +311,20 @@ impl Session {
                             descriptors,
                         });
                     }
+                    self.count_foreign()?;
                 }
                 Some(_) | None => self.read().await?,
             }
         }
+    }
+
+    /// Another program has sent a message. Fails if there are too many of them.
+    fn count_foreign(&mut self) -> io::Result<()> {
+        if self.foreign.take(Instant::now()) {
+            return Ok(());
+        }
+        let why = "another program floods the system bus with messages to the agent";
+        Err(io::Error::new(io::ErrorKind::QuotaExceeded, why))
     }
 
     /// Removes the first `count` bytes, which end with a message or are part of one, and their

@@ -450,3 +450,27 @@ async fn without_logind_there_is_no_further_attempt() {
     assert!(messages.recv().await.is_none());
     std::fs::remove_file(&path).unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_floods_the_bus_ends_the_connection_and_the_pause_grows() {
+    tick();
+    let (path, listener) = bus("flood");
+    let (send, _messages) = mpsc::channel(1);
+    tokio::spawn(follow(connect(&path), path.clone(), send));
+    let flood = signal(":1.99", &[]).repeat(5_000);
+    let mut lost = Instant::now();
+    for seconds in [0, 1, 2, 4] {
+        let (mut bus, _lock) = subscribed(&listener).await;
+        let pause = lost.elapsed().as_secs();
+        assert!((seconds..=seconds + 1).contains(&pause), "{pause} s");
+        let ended = async {
+            // It fails when the agent has closed the connection.
+            let _closed: io::Result<()> = bus.write_all(&flood).await;
+            bus.read(&mut [0]).await.unwrap_or(0)
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(60), ended).await;
+        assert_eq!(ended, Ok(0), "the connection is closed");
+        lost = Instant::now();
+    }
+    std::fs::remove_file(&path).unwrap();
+}

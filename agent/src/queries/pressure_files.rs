@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
@@ -18,22 +18,29 @@ use crate::reading::{AbsentSource, Stall, StallKind, StallOf};
 pub fn triggers(config: &Config, pods: &PodsPath) -> Vec<Trigger> {
     // A trigger cannot be moved, and the pods may turn out to be in the other cgroup.
     let is_clear = pods.possible().len() == 1 || pods.existing().len() < 2;
-    let useful = useful_triggers(config, &absent(config, pods));
+    let absent = absent(config, pods);
+    let useful = useful_triggers(config, &absent);
+    let watched = watched(config, &absent);
     let files = files(config, pods).into_iter();
     let files = files
         .filter(|(stall, _)| useful.contains(stall) && (is_clear || stall.of == StallOf::Node));
     let set = |(stall, file): (Stall, HostFile)| {
-        let trigger =
-            open(file.path(), stall, config.psi.thresholds.of(stall.kind)).inspect_err(|err| {
-                warn!(
-                    of = stall.of.as_str(),
-                    kind = stall.kind.as_str(),
-                    path = %file.path().display(),
-                    err = err as &dyn std::error::Error,
-                    "no trigger; the pressure file is read every ten seconds instead"
-                );
-            });
-        trigger.ok()
+        let trigger = open(file.path(), stall, config.psi.thresholds.of(stall.kind));
+        let (of, kind, path) = (
+            stall.of.as_str(),
+            stall.kind.as_str(),
+            file.path().display(),
+        );
+        trigger
+            .inspect_err(|err| {
+                let err = err as &dyn std::error::Error;
+                if watched.contains(&stall) {
+                    warn!(of, kind, %path, err, "no trigger; the pressure file is read every ten seconds instead");
+                } else {
+                    info!(of, kind, %path, err, "no trigger; no condition depends on it");
+                }
+            })
+            .ok()
     };
     files.filter_map(set).collect()
 }

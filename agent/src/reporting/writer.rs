@@ -1,7 +1,7 @@
 //! The part of the status writer that both modes share: it sends the computed status if it is due, and
 //! records the transitions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -152,12 +152,14 @@ impl Writer {
     fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>, applied: &[Edge]) {
         let now = self.link.clock.now();
         let uncaused = BTreeMap::new();
+        let mut all = VecDeque::new();
         for (began, at, ended) in missed {
             let earlier = applied.contains(&ended).then(|| ended.clone());
             let both = earlier.into_iter().chain([began]).collect();
-            self.record(both, Now { wall: at, ..now }, &uncaused);
-            self.record(vec![ended], now, &uncaused);
+            all.extend(events(both, &self.node, Now { wall: at, ..now }, &uncaused));
+            all.extend(events(vec![ended], &self.node, now, &uncaused));
         }
+        record_all(&self.events, &self.details, all);
     }
 
     /// Records transitions as Events, each with the time of its cause.
@@ -167,30 +169,8 @@ impl Writer {
         now: Now,
         stamps: &BTreeMap<Resource, Stamp>,
     ) {
-        for (event, resource) in events(transitions, &self.node, now, stamps) {
-            match resource {
-                Some(of) => self.record_with_details(event, of),
-                None => self.events.record(event),
-            }
-        }
-    }
-
-    /// The writer does not wait for details: a task does.
-    fn record_with_details(&self, mut event: Draft, of: Ground) {
-        match self.details.wanted(of) {
-            Wanted::Now(details) => {
-                event.message = with_details(&event.message, &details);
-                self.events.record(event);
-            }
-            Wanted::Wait => {
-                let (events, details) = (self.events.clone(), self.details.clone());
-                tokio::spawn(async move {
-                    let details = details.wait(of).await;
-                    event.message = with_details(&event.message, &details);
-                    events.record(event);
-                });
-            }
-        }
+        let all = events(transitions, &self.node, now, stamps).collect();
+        record_all(&self.events, &self.details, all);
     }
 
     /// The conditions of the stored Node as last seen.
@@ -253,6 +233,32 @@ impl Writer {
     }
 }
 
+/// Records Events in this order: the beginning of a condition before its end. The writer does not wait
+/// for details: a task does.
+fn record_all(
+    sink: &EventSink,
+    details: &DetailsReader,
+    mut events: VecDeque<(Draft, Option<Ground>)>,
+) {
+    while let Some((mut event, of)) = events.pop_front() {
+        match of.map(|of| (of, details.wanted(of))) {
+            None => {}
+            Some((_, Wanted::Now(known))) => event.message = with_details(&event.message, &known),
+            Some((of, Wanted::Wait)) => {
+                let (sink, details) = (sink.clone(), details.clone());
+                tokio::spawn(async move {
+                    let known = details.clone().wait(of).await;
+                    event.message = with_details(&event.message, &known);
+                    sink.record(event);
+                    record_all(&sink, &details, events);
+                });
+                return;
+            }
+        }
+        sink.record(event);
+    }
+}
+
 /// The Events of transitions, and whose details are added. One that the kernel caused has
 /// the kernel's time.
 fn events(
@@ -270,6 +276,7 @@ fn events(
         let draft = Draft {
             object: Involved::Node,
             type_: edge.type_(),
+            is_transition: true,
             reason: edge.reason().to_owned(),
             message: edge.message(node),
             annotations: Annotations::new(),
@@ -292,5 +299,60 @@ pub(super) fn log_unknown(err: &ApiError, logged: &mut bool) {
         debug!(err, "node not known");
     } else {
         warn!(err, "node not known to the API server, will retry");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::super::event_details::EventDetails;
+    use super::*;
+    use crate::api::recorder::{Recorder, Reporter};
+    use crate::api::scripted::{Reply, Scripted};
+    use crate::clock::BootNanos;
+    use crate::node_status::Status;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_condition_does_not_overtake_a_beginning_that_waits_for_details() {
+        let now = Now {
+            boot: BootNanos(0),
+            wall: SystemTime::UNIX_EPOCH,
+        };
+        let server = Scripted::new(vec![Reply::json(201, json!({})); 3]);
+        let reporter = Reporter {
+            node: "worker-1".to_owned(),
+            uid: watch::channel(String::new()).1,
+            queue: 8,
+        };
+        let (deliveries, mut delivered) = mpsc::channel(8);
+        let clock = Clock::runtime(now);
+        let (sink, recorder) = Recorder::new(server.client(), clock, reporter, deliveries);
+        tokio::spawn(recorder.run());
+        let pids = Ground::Resource(Resource::Pids);
+        let edge = |reason: &str, status| Edge::Nodepulse {
+            ground: Some(pids),
+            status,
+            reason: reason.to_owned(),
+            message: "m".to_owned(),
+        };
+        let transitions = vec![
+            edge("LowPIDs", Status::True),
+            edge("EnoughPIDs", Status::False),
+        ];
+        let all = events(transitions, "worker-1", now, &BTreeMap::new()).collect();
+        let details = EventDetails::default();
+        details.set(pids, None);
+        record_all(&sink, &details.reader(), all);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        details.set(pids, Some("most tasks: a".to_owned()));
+        let first = delivered.recv().await.unwrap();
+        assert!(
+            first.message.ends_with("LowPIDs (m); most tasks: a"),
+            "{first:?}"
+        );
+        assert_eq!(delivered.recv().await.unwrap().reason, "EnoughPIDs");
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 use nix::libc;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Is,
-    SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
+    SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
 use super::profile::{Plugin, UnixSockets};
@@ -18,7 +18,6 @@ const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_close,
     libc::SYS_dup,
-    libc::SYS_fcntl,
     libc::SYS_lseek,
     libc::SYS_pread64,
     libc::SYS_pwrite64,
@@ -209,6 +208,21 @@ const ATTRIBUTES_HERE: &[i64] = &[];
 /// and get information about a descriptor.
 const BPF_COMMANDS: [u64; 5] = [1, 2, 3, 4, 15];
 
+/// Commands of `fcntl` (`include/uapi/linux/fcntl.h`): duplicate a descriptor, and read and set its flags.
+/// Others send signals, to any process (`F_SETOWN`, `F_SETSIG`), or lock files.
+const FCNTLS: [u64; 5] = [
+    0,    // F_DUPFD
+    1,    // F_GETFD
+    2,    // F_SETFD
+    3,    // F_GETFL
+    1030, // F_DUPFD_CLOEXEC
+];
+
+/// From this number on, calls are those of the x32 ABI (`__X32_SYSCALL_BIT` of
+/// `arch/x86/include/uapi/asm/unistd.h`), which have the architecture of others. No other architecture has
+/// numbers as large.
+const X32: u32 = 0x4000_0000;
+
 /// `FIONREAD` and `FIONBIO` (`include/uapi/asm-generic/ioctls.h`), whose type depends on the C
 /// library.
 const IOCTLS: [u64; 2] = [0x541b, 0x5421];
@@ -245,7 +259,10 @@ fn filters(plugin: Plugin, sockets: UnixSockets) -> io::Result<Vec<BpfProgram>> 
     };
     let allow = SeccompAction::Allow;
     let hostile = any_arguments(HOSTILE);
-    let mut filters = vec![compile(hostile, allow.clone(), SeccompAction::KillProcess)];
+    let mut filters = vec![
+        Ok(without_x32()),
+        compile(hostile, allow.clone(), SeccompAction::KillProcess),
+    ];
     match plugin {
         Plugin::None => {
             // Its flags are in memory, which a filter cannot read. With ENOSYS the C library falls
@@ -264,6 +281,34 @@ fn filters(plugin: Plugin, sockets: UnixSockets) -> io::Result<Vec<BpfProgram>> 
     }
     let compiled: Result<_, _> = filters.into_iter().collect();
     compiled.map_err(io::Error::other)
+}
+
+/// Refuses the calls of the x32 ABI with `ENOSYS`, as a kernel without it. Filters by number do not match
+/// them.
+fn without_x32() -> BpfProgram {
+    // `include/uapi/linux/bpf_common.h`, `include/uapi/linux/seccomp.h`
+    const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_IF_AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    const RETURN_ERROR: u32 = 0x0005_0000;
+    const RETURN_ALLOW: u32 = 0x7fff_0000;
+    let instruction = |code, jf, k| sock_filter { code, jt: 0, jf, k };
+    vec![
+        instruction(LOAD_NUMBER, 0, 0),
+        instruction(JUMP_IF_AT_LEAST, 1, X32),
+        instruction(RETURN, 0, RETURN_ERROR | libc::ENOSYS.unsigned_abs()),
+        instruction(RETURN, 0, RETURN_ALLOW),
+    ]
+}
+
+/// [`FCNTLS`], and `F_SETFL` without `O_ASYNC`, which makes a descriptor send signals.
+fn fcntls() -> Result<Vec<SeccompRule>, BackendError> {
+    let mut rules = any_of(1, &FCNTLS)?;
+    rules.push(all([
+        when(1, Is::Eq, number(libc::F_SETFL)),
+        when(2, Is::MaskedEq(number(libc::O_ASYNC)), 0),
+    ])?);
+    Ok(rules)
 }
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
@@ -318,6 +363,7 @@ fn allowed_calls(sockets: UnixSockets) -> Result<Rules, BackendError> {
         // A thread, never a process.
         (libc::SYS_clone, vec![one(0, Is::MaskedEq(thread), thread)?]),
         (libc::SYS_clone3, Vec::new()),
+        (libc::SYS_fcntl, fcntls()?),
         (libc::SYS_ioctl, any_of(1, &IOCTLS)?),
         (libc::SYS_mmap, vec![not_executable()?]),
         (libc::SYS_mprotect, vec![not_executable()?]),
@@ -425,6 +471,128 @@ mod tests {
         protocol: Option<SockProtocol>,
     ) -> Result<(), Errno> {
         socket(family, kind, SockFlag::SOCK_CLOEXEC, protocol).map(drop)
+    }
+
+    /// What the kernel would do: `ALLOW`, `KILL_PROCESS`, or the number of an error.
+    fn outcome(filters: &[BpfProgram], number: i64, arguments: &[u64]) -> &'static str {
+        let arch: u32 = match std::env::consts::ARCH {
+            "x86_64" => 0xc000_003e,
+            _ => 0xc000_00b7,
+        };
+        let mut data = i32::try_from(number).unwrap().to_le_bytes().to_vec();
+        data.extend(arch.to_le_bytes());
+        data.extend([0; 8]);
+        data.extend(arguments.iter().flat_map(|argument| argument.to_le_bytes()));
+        data.resize(64, 0);
+        let results = filters.iter().map(|filter| interpret(filter, &data));
+        // The strictest has the least number, if it is signed.
+        match results.min_by_key(|result| result.cast_signed()) {
+            Some(0x7fff_0000) => "allowed",
+            Some(0x8000_0000) => "killed",
+            Some(0x0005_0001) => "EPERM",
+            Some(0x0005_0026) => "ENOSYS",
+            other => panic!("{other:x?}"),
+        }
+    }
+
+    /// Runs the instructions that filters consist of.
+    fn interpret(filter: &[sock_filter], data: &[u8]) -> u32 {
+        let (mut at, mut value) = (0, 0_u32);
+        loop {
+            let one = &filter[at];
+            at += 1;
+            let k = usize::try_from(one.k).unwrap();
+            let holds = match one.code {
+                0x20 => {
+                    value = u32::from_le_bytes(data[k..k + 4].try_into().unwrap());
+                    continue;
+                }
+                0x54 => {
+                    value &= one.k;
+                    continue;
+                }
+                0x05 => {
+                    at += k;
+                    continue;
+                }
+                0x06 => return one.k,
+                0x15 => value == one.k,
+                0x25 => value > one.k,
+                0x35 => value >= one.k,
+                other => panic!("instruction {other:#x}"),
+            };
+            at += usize::from(if holds { one.jt } else { one.jf });
+        }
+    }
+
+    #[test]
+    fn no_descriptor_sends_signals_and_the_x32_abi_evades_no_filter() {
+        let strict = filters(Plugin::None, UnixSockets::None).unwrap();
+        let plugin = filters(Plugin::Runs, UnixSockets::None).unwrap();
+        let flags = |flags: i32| vec![3, number(libc::F_SETFL), number(flags)];
+        let fcntl = |command: u64| vec![3, command, 1];
+        let x32 = |call: i64| call | i64::from(X32);
+        //  the call, its arguments, without a plugin, with one
+        let rows = [
+            (libc::SYS_read, vec![], "allowed", "allowed", "read"),
+            (libc::SYS_fcntl, fcntl(1), "allowed", "allowed", "F_GETFD"),
+            (
+                libc::SYS_fcntl,
+                fcntl(1030),
+                "allowed",
+                "allowed",
+                "F_DUPFD_CLOEXEC",
+            ),
+            (
+                libc::SYS_fcntl,
+                flags(libc::O_NONBLOCK),
+                "allowed",
+                "allowed",
+                "F_SETFL",
+            ),
+            (
+                libc::SYS_fcntl,
+                flags(libc::O_ASYNC),
+                "EPERM",
+                "allowed",
+                "O_ASYNC",
+            ),
+            (libc::SYS_fcntl, fcntl(8), "EPERM", "allowed", "F_SETOWN"),
+            (libc::SYS_fcntl, fcntl(10), "EPERM", "allowed", "F_SETSIG"),
+            (
+                libc::SYS_fcntl,
+                fcntl(15),
+                "EPERM",
+                "allowed",
+                "F_SETOWN_EX",
+            ),
+            (libc::SYS_ptrace, vec![], "killed", "killed", "ptrace"),
+            (
+                x32(libc::SYS_ptrace),
+                vec![],
+                "EPERM",
+                "ENOSYS",
+                "ptrace of x32",
+            ),
+            (
+                x32(521),
+                vec![],
+                "EPERM",
+                "ENOSYS",
+                "ptrace with its number of x32",
+            ),
+            (
+                x32(libc::SYS_fchmod),
+                vec![],
+                "EPERM",
+                "ENOSYS",
+                "fchmod of x32",
+            ),
+        ];
+        for (call, arguments, alone, with_plugin, name) in rows {
+            let got = [&strict, &plugin].map(|filters| outcome(filters, call, &arguments));
+            assert_eq!(got, [alone, with_plugin], "{name}");
+        }
     }
 
     #[test]

@@ -85,7 +85,7 @@ async fn state(page: StatePage, responder: &PageResponder) -> PageResponse {
         StatePage::Status | StatePage::Explain => "application/json",
     };
     match responder.ask(page).await {
-        Some(text) => typed(StatusCode::OK, content_type, text.into()),
+        Some(text) => typed(StatusCode::OK, content_type, text),
         None => plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is busy"),
     }
 }

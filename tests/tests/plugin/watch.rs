@@ -36,6 +36,8 @@ async fn a_watch_prints_what_changes_and_survives_an_expired_version() {
     cluster.api.put_object(node("worker-1", "PIDsLow", "True"));
     let line = next(&mut lines).await;
     assert_eq!(row(&line, "worker-1")[1], "PIDsLow");
+    let time = line.split_whitespace().last().map(str::parse::<Timestamp>);
+    assert!(matches!(time, Some(Ok(_))), "{line}");
     cluster.api.expire_watches();
     cluster.api.put_object(made_up::node("worker-2"));
     let line = next(&mut lines).await;

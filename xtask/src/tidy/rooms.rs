@@ -67,6 +67,12 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&[]),
         &["aya", "kube", "tokio", "tracing"],
     ),
+    room("budget", Rooms::Only(&[]), &["aya", "kube", "tracing"]),
+    room(
+        "http2",
+        Rooms::Only(&["budget"]),
+        &["aya", "kube", "tracing"],
+    ),
     room("lane", Rooms::Only(&[]), &["aya", "kube"]),
     room("tasks", Rooms::Only(&[]), &["aya", "kube"]),
     room("names", Rooms::Only(&["file", "lane"]), &["aya", "kube"]),
@@ -98,12 +104,12 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "logind",
-        Rooms::Only(&["clock", "reading", "units"]),
+        Rooms::Only(&["budget", "clock", "reading", "units"]),
         &["aya", "kube"],
     ),
     room(
         "cri",
-        Rooms::Only(&["escape", "node_status", "reading"]),
+        Rooms::Only(&["escape", "http2", "node_status", "reading"]),
         &["aya", "kube", "tracing"],
     ),
     room("api", Rooms::Not(&["host", "kernel", "pressure"]), &["aya"]),
@@ -228,7 +234,7 @@ const ROOMS: &[Room] = &[
     room("metrics", Rooms::Only(&["units"]), &["aya", "kube"]),
     room(
         "serve",
-        Rooms::Only(&["lane", "metrics", "units"]),
+        Rooms::Only(&["budget", "lane", "metrics", "units"]),
         &["aya", "kube"],
     ),
     room("notify", Rooms::Only(&["clock"]), &["aya", "kube", "tokio"]),

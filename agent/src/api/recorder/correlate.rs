@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::iter;
 use std::time::{Duration, SystemTime};
 
 use super::lru::Lru;
@@ -38,7 +39,7 @@ pub struct PendingEvent {
     pub kills: ReportedKills,
     /// Time of the oldest observation.
     pub first: SystemTime,
-    /// Whether their messages differ.
+    /// Whether their messages differ, or are combined with earlier ones.
     mixed: bool,
     /// The beginning of the message: the pod, if the Event is on the Node instead of it.
     pub prefix: String,
@@ -153,7 +154,8 @@ impl Backlog {
         if self.waiting.len() <= self.room {
             return Overflow::None;
         }
-        let pair = self.oldest_pair();
+        // The end of a condition would otherwise be told before its beginning.
+        let pair = self.oldest_pair(false).or_else(|| self.oldest_pair(true));
         let older = match pair {
             Some((older, _)) => self.waiting.remove(older),
             None => self.waiting.pop_front(),
@@ -172,11 +174,15 @@ impl Backlog {
         }
     }
 
-    /// The oldest one with a similar one behind it, and the next similar one.
-    fn oldest_pair(&self) -> Option<(usize, usize)> {
+    /// The oldest one with a similar one behind it, and the next similar one, among those about changes of
+    /// the Node's status or among the others.
+    fn oldest_pair(&self, transitions: bool) -> Option<(usize, usize)> {
         let mut next = HashMap::new();
         let mut oldest = None;
         for (index, pending) in self.waiting.iter().enumerate().rev() {
+            if pending.newest.is_transition != transitions {
+                continue;
+            }
             if let Some(newer) = next.insert(pending.kind(), index) {
                 oldest = Some((index, newer));
             }
@@ -196,9 +202,11 @@ impl Backlog {
         self.waiting.len()
     }
 
-    /// Removes the oldest.
+    /// Removes the oldest one about a change of the Node's status, and if there is none, the oldest.
     pub fn pop(&mut self) -> Option<PendingEvent> {
-        self.waiting.pop_front()
+        let mut waiting = self.waiting.iter();
+        let transition = waiting.position(|waiting| waiting.newest.is_transition);
+        self.waiting.remove(transition.unwrap_or(0))
     }
 }
 
@@ -258,6 +266,8 @@ struct ObjectState {
     /// When `tokens` was last raised, or full.
     refilled: BootNanos,
     reasons: BTreeMap<String, Recent>,
+    /// Delayed by the rate limit: one for each of the reasons, in the order in which they are written.
+    delayed: VecDeque<PendingEvent>,
 }
 
 /// The state of one reason of a subject.
@@ -265,14 +275,15 @@ struct ObjectState {
 struct Recent {
     last: BootNanos,
     messages: Vec<String>,
-    /// Delayed by the rate limit. Part of the next write.
-    delayed: Option<PendingEvent>,
 }
 
 /// Remembers written Events, and decides how to write the next.
 #[derive(Debug)]
 pub struct Correlator {
     subjects: Lru<(Involved, EventType), ObjectState>,
+    /// Of the changes of the Node's status, of both types: so the end of a condition does not overtake its
+    /// beginning.
+    transitions: ObjectState,
     known: Lru<EventKey, CreatedEvent>,
     /// Delayed observations of objects that were dropped.
     lost: u32,
@@ -285,38 +296,37 @@ impl Correlator {
     pub fn new() -> Self {
         Self {
             subjects: Lru::new(SUBJECTS),
+            transitions: ObjectState::new(BootNanos(0)),
             known: Lru::new(KNOWN),
             lost: 0,
             lost_kills: ReportedKills::default(),
         }
     }
 
-    /// What to write for `pending`; `None` if the rate limit delays it.
+    /// What to write for `pending`, or for an older observation of the same object that is delayed; `None`
+    /// if the rate limit delays all of them.
     pub fn admit(&mut self, mut pending: PendingEvent, now: BootNanos) -> Option<EventWrite> {
-        let of = (pending.newest.object.whole(), pending.newest.type_);
-        if let Some(mut forgotten) = self.subjects.make_room(&of) {
-            while let Some(delayed) = forgotten.take_delayed() {
-                self.lost = self.lost.saturating_add(delayed.times);
-                self.lost_kills.add_all(delayed.kills);
+        let newest = &pending.newest;
+        let of = (newest.object.whole(), newest.type_);
+        let subject = if newest.is_transition {
+            &mut self.transitions
+        } else {
+            if let Some(forgotten) = self.subjects.make_room(&of) {
+                for delayed in forgotten.delayed {
+                    self.lost = self.lost.saturating_add(delayed.times);
+                    self.lost_kills.add_all(delayed.kills);
+                }
             }
-        }
-        let subject = self.subjects.get_or_insert(of, || ObjectState::new(now));
-        let reason = pending.newest.reason.clone();
+            self.subjects.get_or_insert(of, || ObjectState::new(now))
+        };
         let recent = subject
             .reasons
-            .entry(reason.clone())
+            .entry(newest.reason.clone())
             .or_insert_with(|| Recent::new(now));
-        let combined = recent.exceeds(&pending.newest.message, now);
-        if let Some(delayed) = recent.delayed.take() {
-            pending.add_older(delayed);
-        }
-        if subject.take_token(now) {
-            return Some(self.write(pending, combined));
-        }
-        if let Some(recent) = subject.reasons.get_mut(&reason) {
-            recent.delayed = Some(pending);
-        }
-        None
+        pending.mixed |= recent.exceeds(&newest.message, now);
+        subject.delay(pending);
+        let first = subject.release(now)?;
+        Some(self.write(first))
     }
 
     /// The write of a later version of a written Event, which no limit delays: the Event did not contain
@@ -342,9 +352,9 @@ impl Correlator {
 
     /// Updates an observation that the rate limit delays. Returns the later version if there is none.
     pub fn update_delayed(&mut self, id: EventId, later: PendingEvent) -> Option<PendingEvent> {
-        let reasons = self.subjects.values_mut();
-        let mut delayed = reasons.filter_map(|subject| subject.delayed(id));
-        let Some(earlier) = delayed.next() else {
+        let subjects = self.subjects.values_mut();
+        let mut delayed = subjects.flat_map(|subject| &mut subject.delayed);
+        let Some(earlier) = delayed.find(|delayed| delayed.is_version_of(id)) else {
             return Some(later);
         };
         earlier.update(later);
@@ -353,33 +363,21 @@ impl Correlator {
 
     /// When a delayed observation may be written.
     pub fn next_due(&self) -> Option<BootNanos> {
-        let waiting = self
-            .subjects
-            .values()
-            .filter(|subject| subject.has_delayed());
+        let all = iter::once(&self.transitions).chain(self.subjects.values());
+        let waiting = all.filter(|subject| !subject.delayed.is_empty());
         waiting.map(ObjectState::next_token).min()
     }
 
     /// A delayed observation that may be written now.
     pub fn release(&mut self, now: BootNanos) -> Option<EventWrite> {
-        let pending = self.subjects.values_mut().find_map(|subject| {
-            // In this order: a token is for a delayed observation.
-            if subject.has_delayed() && subject.take_token(now) {
-                subject.take_delayed()
-            } else {
-                None
-            }
-        })?;
-        Some(self.write(pending, false))
+        let pending = self.all().find_map(|subject| subject.release(now))?;
+        Some(self.write(pending))
     }
 
     /// Any delayed observation, regardless of the limit, because there is no later write.
     pub fn release_last(&mut self) -> Option<EventWrite> {
-        let pending = self
-            .subjects
-            .values_mut()
-            .find_map(ObjectState::take_delayed)?;
-        Some(self.write(pending, false))
+        let pending = self.all().find_map(|subject| subject.delayed.pop_front())?;
+        Some(self.write(pending))
     }
 
     /// The number of observations lost since the last call, because too many objects had some, and
@@ -407,9 +405,14 @@ impl Correlator {
         Some(name)
     }
 
-    fn write(&mut self, pending: PendingEvent, combined: bool) -> EventWrite {
+    /// Those of the Node's status first.
+    fn all(&mut self) -> impl Iterator<Item = &mut ObjectState> {
+        iter::once(&mut self.transitions).chain(self.subjects.values_mut())
+    }
+
+    fn write(&mut self, pending: PendingEvent) -> EventWrite {
         let input = &pending.newest;
-        let combined = combined || pending.mixed;
+        let combined = pending.mixed;
         let key = EventKey {
             object: input.object.clone(),
             type_: input.type_,
@@ -439,6 +442,7 @@ impl ObjectState {
             tokens: BURST,
             refilled: now,
             reasons: BTreeMap::new(),
+            delayed: VecDeque::new(),
         }
     }
 
@@ -472,20 +476,28 @@ impl ObjectState {
         }
     }
 
-    fn has_delayed(&self) -> bool {
-        self.reasons.values().any(|recent| recent.delayed.is_some())
+    /// Adds an observation to a similar one that is delayed, or behind the others.
+    fn delay(&mut self, mut pending: PendingEvent) {
+        let newest = &pending.newest;
+        let mut delayed = self.delayed.iter_mut().filter(|delayed| {
+            delayed.newest.type_ == newest.type_ && delayed.newest.reason == newest.reason
+        });
+        match delayed.next() {
+            Some(similar) => {
+                std::mem::swap(similar, &mut pending);
+                similar.add_older(pending);
+            }
+            None => self.delayed.push_back(pending),
+        }
     }
 
-    fn delayed(&mut self, id: EventId) -> Option<&mut PendingEvent> {
-        let delayed = self.reasons.values_mut();
-        let mut delayed = delayed.filter_map(|recent| recent.delayed.as_mut());
-        delayed.find(|delayed| delayed.is_version_of(id))
-    }
-
-    fn take_delayed(&mut self) -> Option<PendingEvent> {
-        self.reasons
-            .values_mut()
-            .find_map(|recent| recent.delayed.take())
+    /// The delayed observation that may be written now.
+    fn release(&mut self, now: BootNanos) -> Option<PendingEvent> {
+        // In this order: a token is for a delayed observation.
+        if self.delayed.is_empty() || !self.take_token(now) {
+            return None;
+        }
+        self.delayed.pop_front()
     }
 }
 
@@ -494,7 +506,6 @@ impl Recent {
         Self {
             last: now,
             messages: Vec::new(),
-            delayed: None,
         }
     }
 
@@ -524,6 +535,7 @@ pub(super) mod tests {
         Draft {
             object: Involved::Node,
             type_: EventType::Warning,
+            is_transition: false,
             reason: reason.to_owned(),
             message: message.to_owned(),
             annotations: Annotations::new(),
@@ -662,6 +674,64 @@ pub(super) mod tests {
         let last = correlator.release_last().unwrap();
         assert_eq!(accept(&mut correlator, last), ("other".to_owned(), 1));
         assert_eq!(correlator.release_last(), None);
+    }
+
+    fn transition(reason: &str, type_: EventType) -> PendingEvent {
+        PendingEvent::once(Draft {
+            is_transition: true,
+            type_,
+            ..input(reason, reason)
+        })
+    }
+
+    #[test]
+    fn kills_do_not_delay_events_about_conditions() {
+        let mut correlator = Correlator::new();
+        for _ in 0..30 {
+            write(&mut correlator, pending("same"), after(0));
+        }
+        for (reason, type_) in [
+            ("LowPIDs", EventType::Warning),
+            ("EnoughPIDs", EventType::Normal),
+        ] {
+            let got = write(&mut correlator, transition(reason, type_), after(1));
+            assert_eq!(got, Some((reason.to_owned(), 1)));
+        }
+
+        let mut backlog = Backlog::new(3);
+        backlog.push(pending("a"));
+        backlog.push(transition("LowPIDs", EventType::Warning));
+        backlog.push(transition("EnoughPIDs", EventType::Normal));
+        for message in ["b", "c"] {
+            assert_eq!(backlog.push(pending(message)), Overflow::Folded);
+        }
+        let order = std::iter::from_fn(|| backlog.pop());
+        let order: Vec<_> = order.map(|pending| pending.newest.message).collect();
+        assert_eq!(order, ["LowPIDs", "EnoughPIDs", "c"]);
+    }
+
+    #[test]
+    fn the_beginning_of_a_condition_is_written_before_its_end() {
+        let mut correlator = Correlator::new();
+        let mut admit = |reason, type_, seconds| {
+            let got = write(&mut correlator, transition(reason, type_), after(seconds));
+            got.map(|(message, _)| message)
+        };
+        let (begins, ends) = (EventType::Warning, EventType::Normal);
+        for _ in 0..BURST {
+            admit("Flaps", begins, 0).unwrap();
+        }
+        assert_eq!(admit("Stalled", begins, 1), None, "the limit is reached");
+        assert_eq!(admit("NotStalled", ends, 2), None);
+        let other = admit("EnoughMemory", ends, 300);
+        assert_eq!(other.as_deref(), Some("Stalled"));
+        let mut release = |seconds| {
+            let write = correlator.release(after(seconds))?;
+            Some(accept(&mut correlator, write).0)
+        };
+        let rest = [600, 600, 900, 1200].map(&mut release);
+        let expected = [Some("NotStalled"), None, Some("EnoughMemory"), None];
+        assert_eq!(rest.each_ref().map(Option::as_deref), expected);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, OBJECTS};
 use crate::failure::Failure;
 use crate::objects::{ContainerStatus, Pod};
 use crate::place::Place;
@@ -52,7 +52,8 @@ impl AgentPod {
         format!("{}{ready}{restarts}", self.state)
     }
 
-    fn of(pod: Pod) -> Option<Self> {
+    /// Of a pod that has a node and a container.
+    pub fn of(pod: Pod) -> Option<Self> {
         let containers = pod.spec.containers.unwrap_or_default();
         let agent = containers.iter().find(|one| one.name == CONTAINER);
         let agent = agent.or_else(|| containers.first())?;
@@ -73,6 +74,9 @@ impl AgentPod {
         })
     }
 }
+
+/// Pods of one node that are remembered: the running one, and those that it replaced.
+const REPLACED: usize = 4;
 
 /// The agent's pods.
 #[derive(Debug, Default)]
@@ -144,8 +148,14 @@ impl AgentPods {
     }
 
     fn insert(&mut self, pod: AgentPod) {
+        if self.by_node.len() >= OBJECTS && !self.by_node.contains_key(&pod.node) {
+            return;
+        }
         let pods = self.by_node.entry(pod.node.clone()).or_default();
         pods.retain(|one| one.name != pod.name);
+        if pods.len() >= REPLACED {
+            pods.remove(0);
+        }
         pods.push(pod);
     }
 }

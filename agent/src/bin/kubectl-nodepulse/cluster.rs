@@ -25,8 +25,14 @@ use crate::proxy;
 
 /// Objects in a page.
 const PAGE: &str = "500";
+/// Objects in a page that ignores [`PAGE`].
+const PAGE_OBJECTS: usize = 20_000;
+/// Objects of one list: more than the largest supported cluster has, with 150,000 pods.
+pub const OBJECTS: usize = 200_000;
+/// Pages of one list, of which some can be empty.
+const PAGES: u32 = 2_000;
 /// Bytes of an answer: a page of 500 Nodes has 5 to 20 MiB.
-const ANSWER: usize = 128 << 20;
+const ANSWER: usize = 64 << 20;
 /// Bytes of an error.
 const REFUSAL: usize = 64 << 10;
 /// Bytes of one line of a watch.
@@ -137,7 +143,7 @@ impl Cluster {
     }
 
     /// What `row` makes of each object, and the version of the list. Whole objects are dropped with
-    /// their page. A list that expires is read again from its beginning.
+    /// their page. A list that expires is read again from its beginning; one that does not end is an error.
     pub async fn list<T: DeserializeOwned, R>(
         &self,
         place: &Place,
@@ -147,7 +153,8 @@ impl Cluster {
         let mut rows = Vec::new();
         let mut from = String::new();
         let mut restarts = 0_u32;
-        loop {
+        let mut objects = 0_usize;
+        for _ in 0..PAGES {
             let mut all = query.to_vec();
             all.extend([("limit", PAGE), ("continue", from.as_str())]);
             let answer = match self.answer("list", place, &all).await {
@@ -156,20 +163,33 @@ impl Cluster {
                     restarts = restarts.saturating_add(1);
                     rows.clear();
                     from.clear();
+                    objects = 0;
                     continue;
                 }
                 Err(failure) => return Err(failure),
             };
             self.set_clock(&answer);
             let body = self.body("list", place, answer.into_body(), ANSWER).await?;
-            let page: Page<T> = parse("list", place, &body)?;
+            let page: Page<T, PAGE_OBJECTS> = parse("list", place, &body)?;
             drop(body);
-            rows.extend(page.items.into_iter().flatten().filter_map(&row));
+            let items = page.items.map_or_else(Vec::new, |items| items.0);
+            objects = objects.saturating_add(items.len());
+            rows.extend(items.into_iter().filter_map(&row));
             match page.metadata.continue_.filter(|next| !next.is_empty()) {
+                Some(next) if next == from => {
+                    return Err(endless(place, "it continues with the same page"));
+                }
+                Some(_) if objects > OBJECTS => {
+                    return Err(endless(
+                        place,
+                        &format!("it has more than {OBJECTS} objects"),
+                    ));
+                }
                 Some(next) => from = next,
                 None => return Ok((rows, page.metadata.resource_version.unwrap_or_default())),
             }
         }
+        Err(endless(place, &format!("it has more than {PAGES} pages")))
     }
 
     /// The changes of a collection after this version.
@@ -395,6 +415,11 @@ fn parse<'a, T: Deserialize<'a>>(
     serde_json::from_slice(body).map_err(wrong)
 }
 
+fn endless(place: &Place, why: &str) -> Failure {
+    let why = format!("the list does not end: {why}; check what answers at this address");
+    garbled("list", place, why)
+}
+
 fn garbled(verb: &'static str, place: &Place, why: String) -> Failure {
     Failure::Garbled {
         verb,
@@ -411,5 +436,81 @@ fn user_of(message: &str) -> String {
     match name {
         Some((name, _)) => format!("user \"{}\"", one_line(name)),
         None => "the kubeconfig's user".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    use http_body_util::Full;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::objects::Node;
+
+    /// A server that answers request `n` with `page(n)`.
+    fn cluster(page: fn(usize) -> Value) -> Cluster {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let body = page(requests.fetch_add(1, Ordering::Relaxed)).to_string();
+            let answer = Response::new(Full::new(Bytes::from(body)));
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        Cluster {
+            client: kube::Client::new(service, "default"),
+            server: "https://api.example".to_owned(),
+            namespace: "default".to_owned(),
+            agent_namespace: "nodepulse".to_owned(),
+            silent_after: Duration::ZERO,
+            ahead: AtomicI64::new(0),
+            kubectl: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_list_without_an_end_is_an_error_and_one_with_many_pages_is_not() {
+        /// A page of so many objects, and what continues it.
+        fn page(objects: usize, next: &str) -> Value {
+            json!({ "metadata": { "continue": next }, "items": vec![json!({}); objects] })
+        }
+        //  the pages, the number of objects or what the error contains
+        let rows: [(fn(usize) -> Value, Result<usize, &str>); 5] = [
+            (
+                |n| page(500, if n < 9 { ["a", "b"][n % 2] } else { "" }),
+                Ok(5_000),
+            ),
+            (
+                |_| page(1, "same"),
+                Err("the list does not end: it continues with the same page"),
+            ),
+            (
+                |n| page(0, &n.to_string()),
+                Err("it has more than 2000 pages"),
+            ),
+            (
+                |n| page(5_000, &n.to_string()),
+                Err("it has more than 200000 objects"),
+            ),
+            (
+                |_| page(PAGE_OBJECTS + 1, ""),
+                Err("more than 20000 objects in a page"),
+            ),
+        ];
+        for (pages, expected) in rows {
+            let list = cluster(pages)
+                .list(&Place::nodes(), &[], |_: Node| Some(()))
+                .await;
+            match (list, expected) {
+                (Ok((rows, _)), Ok(count)) => assert_eq!(rows.len(), count),
+                (Err(failure), Err(part)) => {
+                    let text = failure.to_string();
+                    assert!(text.contains(part), "{text}");
+                }
+                (got, expected) => panic!("{expected:?}: {:?}", got.map(|(rows, _)| rows.len())),
+            }
+        }
     }
 }

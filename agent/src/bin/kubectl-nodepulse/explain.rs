@@ -25,8 +25,7 @@ pub async fn lines(cluster: &Cluster, pod: &AgentPod) -> Result<Vec<String>, Str
     let mut command = Command::new("kubectl");
     command
         .args(&cluster.kubectl)
-        .args(["exec", "--namespace", &pod.namespace, &pod.name])
-        .args(["--container", "nodepulse", "--", "/nodepulse", "explain"])
+        .args(arguments(pod))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -44,6 +43,16 @@ pub async fn lines(cluster: &Cluster, pod: &AgentPod) -> Result<Vec<String>, Str
     };
     let finished = finished.map_err(|err| one_line(&err.to_string()))?;
     finished.map_err(|why| one_line(&why))
+}
+
+/// The name is part of an argument that is no option, whatever the API server calls the pod.
+fn arguments(pod: &AgentPod) -> Vec<String> {
+    let namespace = format!("--namespace={}", pod.namespace);
+    let pod = format!("pod/{}", pod.name);
+    let of_kubectl = ["exec", &namespace, &pod, "--container=nodepulse"];
+    let of_agent = ["--", "/nodepulse", "explain"];
+    let all = of_kubectl.into_iter().chain(of_agent);
+    all.map(str::to_owned).collect()
 }
 
 fn finish(mut child: Child) -> Result<Vec<String>, String> {
@@ -67,4 +76,29 @@ fn text(stream: Option<impl io::Read>) -> String {
         drop(stream.take(OUTPUT).read_to_end(&mut bytes));
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_pod_is_no_option_of_kubectl() {
+        let pod = json!({
+            "metadata": { "name": "-x", "namespace": "--as=admin" },
+            "spec": { "nodeName": "worker-1", "containers": [{ "name": "nodepulse" }] },
+        });
+        let pod = AgentPod::of(serde_json::from_value(pod).unwrap()).unwrap();
+        let arguments = arguments(&pod);
+        let expected = [
+            "exec",
+            "--namespace=--as=admin",
+            "pod/-x",
+            "--container=nodepulse",
+        ];
+        assert_eq!(arguments[..4], expected);
+        assert_eq!(arguments[4..], ["--", "/nodepulse", "explain"]);
+    }
 }

@@ -1,8 +1,11 @@
 //! The parts of Kubernetes objects that are printed. Everything else is skipped while it is read.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
-use serde::Deserialize;
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 /// `metadata`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -187,12 +190,46 @@ pub struct LeaseSpec {
     pub renew_time: Option<String>,
 }
 
-/// One page of a list.
+/// One page of a list, of at most `MAX` objects.
 #[derive(Debug, Deserialize)]
-pub struct Page<T> {
+#[serde(bound = "T: Deserialize<'de>")]
+pub struct Page<T, const MAX: usize> {
     #[serde(default)]
     pub metadata: PageMetadata,
-    pub items: Option<Vec<T>>,
+    pub items: Option<Items<T, MAX>>,
+}
+
+/// The objects of a page. More than `MAX` are an error while they are read: each takes more memory than its
+/// text.
+#[derive(Debug)]
+pub struct Items<T, const MAX: usize>(pub Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for Items<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Reader<T, MAX> {
+            type Value = Items<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of objects")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = list.next_element()? {
+                    if items.len() >= MAX {
+                        let why = format!("more than {MAX} objects in a page");
+                        return Err(A::Error::custom(why));
+                    }
+                    items.push(item);
+                }
+                Ok(Items(items))
+            }
+        }
+
+        deserializer.deserialize_seq(Reader(PhantomData))
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -171,6 +171,7 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
     }
     let absent = pressure_files::absent(config, pods);
     let wanted = pressure_files::useful_triggers(config, &BTreeMap::new());
+    let watched = pressure_files::watched(config, &BTreeMap::new());
     let files = pressure_files::files(config, pods);
     let item = |stall: Stall| {
         let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
@@ -178,11 +179,20 @@ fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
             return Item::ok(&name, "not watched: its condition is off");
         }
         if let Some(source) = absent.get(&stall) {
+            if !watched.contains(&stall) {
+                return Item::ok(&name, format!("{}; its condition is off", source.why()));
+            }
             let found = format!("{}; its condition is omitted", source.why());
             return Item::degraded(&name, found, source.remedy());
         }
         match files.get(&stall) {
-            Some(file) => trigger(config, &name, stall, file),
+            Some(file) if watched.contains(&stall) => trigger(config, &name, stall, file),
+            // Without the trigger, nothing is missing that a person turned on.
+            Some(file) => Item {
+                verdict: Verdict::Ok,
+                cure: String::new(),
+                ..trigger(config, &name, stall, file)
+            },
             None => Item::ok(&name, "not watched: there is no such file"),
         }
     };
@@ -309,6 +319,38 @@ mod tests {
 
     use crate::config::Overrides;
     use crate::host::scratch::Scratch;
+
+    #[test]
+    fn only_the_stall_of_a_condition_that_is_on_is_degraded_without_a_trigger() {
+        let dir = Scratch::new();
+        // Directories are no pressure files.
+        for kind in ["memory", "io"] {
+            dir.mkdir(&format!("proc/pressure/{kind}"));
+        }
+        //  mode, verdicts of the node's stalls on memory and I/O
+        let rows = [
+            ("companion", [Verdict::Degraded, Verdict::Ok]),
+            ("node", [Verdict::Ok, Verdict::Ok]),
+        ];
+        for (mode, expected) in rows {
+            let flags = Overrides {
+                mode: Some(mode.to_owned()),
+                host_root: Some(dir.path().display().to_string()),
+                ..Overrides::default()
+            };
+            let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
+            let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
+            let items = stalls(&config, &PodsPath::new(None, &config.pods_cgroups));
+            let of = |name| items.iter().find(|item| item.name == name).unwrap();
+            let found = ["stall node memory", "stall node io"].map(of);
+            assert_eq!(
+                found.map(|item| item.verdict),
+                expected,
+                "{mode}: {found:?}"
+            );
+            assert!(found[1].found.contains("no trigger on"), "{found:?}");
+        }
+    }
 
     #[test]
     fn a_clock_that_is_not_synchronised_is_degraded() {

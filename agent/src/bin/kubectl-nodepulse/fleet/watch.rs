@@ -11,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::{Read, Table, version};
 use crate::agent_pods::AgentPods;
 use crate::arguments::FleetOptions;
-use crate::cluster::{Cluster, Lines};
+use crate::cluster::{Cluster, Lines, OBJECTS};
 use crate::failure::Failure;
 use crate::health::NodeHealth;
 use crate::objects::{Metadata, Node, Pod, Status, WatchLine};
@@ -272,7 +272,7 @@ impl Watched {
         let present: HashSet<String> = read.nodes.iter().map(|node| node.name.clone()).collect();
         let names = self.nodes.keys().filter(|name| !present.contains(*name));
         for name in names.cloned().collect::<Vec<_>>() {
-            self.deleted(&name)?;
+            self.deleted(cluster, &name)?;
         }
         for health in read.nodes {
             let name = health.name.clone();
@@ -286,10 +286,13 @@ impl Watched {
         match change {
             Change::Is(node) => {
                 let name = node.metadata.name.clone();
+                if self.nodes.len() >= OBJECTS && !self.nodes.contains_key(&name) {
+                    return Ok(());
+                }
                 self.put(NodeHealth::of(node));
                 self.show(cluster, &name, Output::Printed)
             }
-            Change::Deleted(node) => self.deleted(&node.metadata.name),
+            Change::Deleted(node) => self.deleted(cluster, &node.metadata.name),
             Change::None => Ok(()),
             Change::Ended => {
                 sleep(PAUSE).await;
@@ -351,11 +354,17 @@ impl Watched {
             present,
         };
         let rows = table.rows(&shown.health);
-        let lines = rows.iter().map(|row| self.layout.line(row, self.style));
+        let lines = rows.iter().map(|row| self.line(row, present.now));
         print(&lines.collect::<String>())
     }
 
-    fn deleted(&mut self, name: &str) -> Result<(), Failure> {
+    /// A line about a change, which ends with the time at which it is printed.
+    fn line(&self, row: &[Cell], now: Timestamp) -> String {
+        let line = self.layout.line(row, self.style);
+        format!("{}   {now:.0}\n", line.trim_end())
+    }
+
+    fn deleted(&mut self, cluster: &Cluster, name: &str) -> Result<(), Failure> {
         if self.nodes.remove(name).is_none() {
             return Ok(());
         }
@@ -363,7 +372,7 @@ impl Watched {
             Cell::plain(safe(name)),
             Cell::new(self.removed, Paint::Yellow),
         ];
-        print(&self.layout.line(&row, self.style))
+        print(&self.line(&row, cluster.now()))
     }
 }
 

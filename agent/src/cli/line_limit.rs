@@ -1,0 +1,194 @@
+//! A limit on log lines of one kind, for everything that others can cause in any number: requests, device
+//! events, frames of a connection.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber, info};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+/// Lines of one statement within [`PERIOD`]; more are only counted.
+const LINES: u32 = 100;
+/// How often the counts are logged, with the next line of any kind.
+const PERIOD: Duration = Duration::from_mins(1);
+/// The target of lines with a count, which have no limit.
+const TARGET: &str = "nodepulse::log";
+
+/// Passes on a limited number of lines of each statement.
+#[derive(Debug, Default)]
+pub struct LineLimit {
+    /// Every thread of the agent logs.
+    counts: Mutex<Counts>,
+}
+
+/// The lines of one period.
+#[derive(Debug, Default)]
+struct Counts {
+    begun: Option<Instant>,
+    /// There are as many as statements in the program.
+    kinds: HashMap<Identifier, Kind>,
+}
+
+/// The lines of one statement.
+#[derive(Debug, Default)]
+struct Kind {
+    lines: u32,
+    suppressed: u64,
+    /// The message of the first of those.
+    message: String,
+}
+
+impl Counts {
+    /// Whether a line may be logged, and the kinds of a period that has ended.
+    fn admit(
+        &mut self,
+        of: Identifier,
+        message: impl FnOnce() -> String,
+        now: Instant,
+    ) -> (bool, Vec<Kind>) {
+        let begun = *self.begun.get_or_insert(now);
+        let mut ended = Vec::new();
+        if PERIOD <= now.saturating_duration_since(begun) {
+            self.begun = Some(now);
+            ended.extend(self.kinds.drain().map(|(_, kind)| kind));
+            ended.retain(|kind| kind.suppressed > 0);
+        }
+        let kind = self.kinds.entry(of).or_default();
+        if kind.lines < LINES {
+            kind.lines += 1;
+            return (true, ended);
+        }
+        if kind.suppressed == 0 {
+            kind.message = message();
+        }
+        kind.suppressed += 1;
+        (false, ended)
+    }
+}
+
+impl<S: Subscriber> Layer<S> for LineLimit {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        if metadata.target() == TARGET {
+            return true;
+        }
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = counts.admit(metadata.callsite(), || Message::of(event), Instant::now());
+        // Logging below comes back here.
+        drop(counts);
+        let (is_allowed, ended) = admitted;
+        for Kind {
+            suppressed,
+            message,
+            ..
+        } in ended
+        {
+            info!(target: TARGET, suppressed, message_of = message, "similar log lines suppressed");
+        }
+        is_allowed
+    }
+}
+
+/// Reads the message of a line.
+#[derive(Default)]
+struct Message(String);
+
+impl Message {
+    fn of(event: &Event<'_>) -> String {
+        let mut message = Self::default();
+        event.record(&mut message);
+        message.0
+    }
+}
+
+impl Visit for Message {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::debug;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    /// Logs a line for each event that reaches it.
+    #[derive(Clone, Default)]
+    struct Passed(std::sync::Arc<Mutex<Vec<String>>>);
+
+    impl<S: Subscriber> Layer<S> for Passed {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            self.0.lock().unwrap().push(Message::of(event));
+        }
+    }
+
+    #[test]
+    fn a_statement_that_is_repeated_does_not_suppress_others() {
+        let passed = Passed::default();
+        let subscriber = tracing_subscriber::registry()
+            .with(passed.clone())
+            .with(LineLimit::default());
+        tracing::subscriber::with_default(subscriber, || {
+            for n in 0..10_000 {
+                debug!(n, "flood");
+            }
+            debug!("other");
+        });
+        let lines = passed.0.lock().unwrap();
+        let floods = lines.iter().filter(|line| *line == "flood").count();
+        assert_eq!(floods, 100);
+        assert_eq!(lines.last().map(String::as_str), Some("other"));
+    }
+
+    /// Two statements.
+    fn kinds() -> [Identifier; 2] {
+        #[derive(Clone, Default)]
+        struct Found(std::sync::Arc<Mutex<Vec<Identifier>>>);
+
+        impl<S: Subscriber> Layer<S> for Found {
+            fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+                self.0.lock().unwrap().push(event.metadata().callsite());
+            }
+        }
+        let found = Found::default();
+        let subscriber = tracing_subscriber::registry().with(found.clone());
+        tracing::subscriber::with_default(subscriber, || {
+            debug!("flood");
+            debug!("other");
+        });
+        let found = found.0.lock().unwrap();
+        [found[0].clone(), found[1].clone()]
+    }
+
+    #[test]
+    fn suppressed_lines_are_counted_once_a_minute() {
+        let [flood, other] = kinds();
+        let start = Instant::now();
+        let mut counts = Counts::default();
+        let mut admit = |of: &Identifier, seconds| {
+            let now = start + Duration::from_secs(seconds);
+            let (allowed, ended) = counts.admit(of.clone(), || "m".to_owned(), now);
+            let ended = ended
+                .into_iter()
+                .map(|kind| (kind.suppressed, kind.message));
+            (allowed, ended.collect::<Vec<_>>())
+        };
+        for n in 0..150 {
+            assert_eq!(admit(&flood, 0), (n < 100, vec![]), "{n}");
+        }
+        assert_eq!(admit(&other, 59), (true, vec![]), "not yet");
+        assert_eq!(admit(&other, 60), (true, vec![(50, "m".to_owned())]));
+        assert_eq!(admit(&flood, 61), (true, vec![]), "another minute");
+        assert_eq!(admit(&flood, 120), (true, vec![]), "nothing was suppressed");
+    }
+}
