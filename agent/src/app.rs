@@ -143,7 +143,7 @@ impl App {
     /// Passes an input to its subject, and performs all effects. The effects of an answer precede
     /// the remaining effects of the input that asked.
     fn feed(&mut self, input: Input, now: Now) {
-        let input = self.queries.with_completions(input);
+        let input = self.queries.complete(input, &self.config.policy);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
         // Once, with everything that follows from the input.
         let mut publish = false;
@@ -375,6 +375,7 @@ impl App {
             node: &self.config.node_name,
             evaluator: self.subjects.signals.evaluator(),
             stalls: &self.subjects.stalls.readings(),
+            shortage: self.subjects.stalls.shortage(),
             kills: self.subjects.oom_incidents(now.boot),
             on_node: self.ledger.on_node(),
             disks: &self.facts.disks,

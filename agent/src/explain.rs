@@ -19,9 +19,10 @@ use crate::pressure::evaluate::Evaluator;
 use crate::pressure::kills::IncidentCounts;
 use crate::pressure::oom::Grounds;
 use crate::pressure::sample::Sample;
+use crate::pressure::shortage::{ShortageReading, ShortageVerdict};
 use crate::pressure::stall::{StallChange, StallReading};
 use crate::pressure::threshold::{Strength, Threshold};
-use crate::reading::{Ground, Resource, Signal};
+use crate::reading::{Ground, Resource, Signal, Stall};
 use crate::units::Bytes;
 
 mod disks;
@@ -63,6 +64,8 @@ pub struct CurrentState<'a> {
     pub evaluator: &'a Evaluator,
     /// States and last samples of the stalls.
     pub stalls: &'a [StallReading],
+    /// Whether the node was short of memory when its tasks last waited for it.
+    pub shortage: Option<&'a ShortageReading>,
     /// Recent OOM incidents in pods, if they are counted.
     pub kills: Option<IncidentCounts>,
     /// The conditions in the last answer of the API server; `None` before the first.
@@ -210,7 +213,7 @@ impl Journal {
         let of_condition =
             of_condition.filter(|reading| grounds.contains(&Ground::Stall(reading.stall)));
         let stalls: Vec<Value> = of_condition
-            .map(|reading| stall(reading, current.now.boot))
+            .map(|reading| stall(reading, current))
             .collect();
         if !stalls.is_empty() {
             insert("stalls", Value::Array(stalls));
@@ -320,7 +323,8 @@ fn earlier((sample, at): &(Sample, BootNanos), now: BootNanos) -> Option<Value> 
 }
 
 /// The averages of a stall, in percent of the time.
-fn stall(reading: &StallReading, now: BootNanos) -> Value {
+fn stall(reading: &StallReading, current: CurrentState<'_>) -> Value {
+    let now = current.now.boot;
     let percent = |value: f32| (f64::from(value) * 100.0).round() / 100.0;
     let mut explanation = json!({
         "of": reading.stall.of.as_str(),
@@ -333,8 +337,33 @@ fn stall(reading: &StallReading, now: BootNanos) -> Value {
             ("avg60".to_owned(), json!(percent(sample.avg60))),
             ("secondsAgo".to_owned(), json!(now.since(at).as_secs())),
         ]);
+        let observed = current
+            .shortage
+            .filter(|_| reading.stall == Stall::NODE_MEMORY);
+        let observed = observed.map(|observed| shortage(observed, now));
+        explanation.extend(observed.map(|observed| ("shortage".to_owned(), observed)));
     }
     explanation
+}
+
+/// What decides whether a stall on memory is one of the node.
+fn shortage(observed: &ShortageReading, now: BootNanos) -> Value {
+    let ShortageReading {
+        evidence,
+        verdict,
+        at,
+    } = observed;
+    let units = evidence.units.units().iter().map(ToString::to_string);
+    let units: Vec<String> = units.collect();
+    json!({
+        "reclaim": evidence.reclaim.map(|reclaim| reclaim.to_string()),
+        "units": units,
+        "heldBack": match verdict {
+            ShortageVerdict::Short => None,
+            ShortageVerdict::HeldBack(why) => Some(why.as_str()),
+        },
+        "secondsAgo": now.since(*at).as_secs(),
+    })
 }
 
 fn kills(counts: IncidentCounts) -> Value {
@@ -454,7 +483,10 @@ pub fn amount(signal: Signal, n: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pods::Owner;
+    use crate::pressure::io_wait::StallShare;
     use crate::pressure::kills::FrequentOom;
+    use crate::pressure::shortage::{HeldBack, Reclaim, ShortageEvidence, StalledUnit, UnitStalls};
     use crate::pressure::stall::StallSample;
     use crate::pressure::{Policy, SlowDisks};
     use crate::reading::{Reading, Stall, StallKind, StallOf};
@@ -534,6 +566,25 @@ mod tests {
             avg10: 1.25,
             avg60: 0.5,
         };
+        let shortage = ShortageReading {
+            evidence: ShortageEvidence {
+                reclaim: Some(Reclaim {
+                    rose: true,
+                    intervals: 10,
+                    direct: 3,
+                }),
+                units: UnitStalls::Read {
+                    units: vec![StalledUnit {
+                        owner: Owner::from_path("/a.slice/b.service", "/kubepods"),
+                        share: StallShare::from_percent(97.0),
+                        at_own_limit: true,
+                    }],
+                    unlimited: StallShare::default(),
+                },
+            },
+            verdict: ShortageVerdict::HeldBack(HeldBack::OwnLimits),
+            at: at(20).boot,
+        };
         let current = CurrentState {
             node: "worker-1",
             evaluator: &evaluator,
@@ -543,6 +594,7 @@ mod tests {
                 threshold: 15.0,
                 last: Some((sample, at(21).boot)),
             }],
+            shortage: Some(&shortage),
             kills: Some(IncidentCounts {
                 incidents: 3,
                 pods: 2,
@@ -599,6 +651,13 @@ mod tests {
         let stall = json!([{
             "of": "node", "kind": "memory", "threshold": 15.0, "avg10": 1.25, "avg60": 0.5,
             "secondsAgo": 4,
+            "shortage": {
+                "reclaim": "the node reclaimed memory within 10 s, in 3 of them its tasks did so \
+                            themselves",
+                "units": ["b.service (97% of the time, at its own limit)"],
+                "heldBack": HeldBack::OwnLimits.as_str(),
+                "secondsAgo": 5,
+            },
         }]);
         assert_eq!(explained["conditions"][2]["stalls"], stall);
         let kills = json!({

@@ -24,6 +24,7 @@ pub mod psi;
 mod resolve;
 pub mod self_process;
 pub mod statfs;
+pub mod vmstat;
 pub mod volumes;
 
 #[cfg(test)]

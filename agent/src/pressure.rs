@@ -25,6 +25,7 @@ pub mod oom;
 pub mod pids;
 pub mod refusals;
 pub mod sample;
+pub mod shortage;
 pub mod source;
 pub mod stall;
 pub mod threshold;

@@ -59,6 +59,7 @@ impl Queries {
             }
             Query::IoWait(disk) => return self.ask(Question::IoWait(disk)),
             Query::LargestOwners(of) => return self.ask(Question::LargestOwners(of)),
+            Query::Shortage => return self.ask(Question::Shortage),
             Query::RuntimeStatus => return self.ask(Question::RuntimeStatus),
             Query::RuntimeImages => return self.ask(Question::RuntimeImages),
             Query::VolumesOnDisk(disk) => return self.ask(Question::VolumesOnDisk(disk)),
@@ -76,10 +77,9 @@ impl Queries {
                 let sample = self.pressure_files.sample(stall);
                 Input::Stall(StallInput::Sampled { stall, sample })
             }
-            Query::RemainingMemory => Input::Kill(KillInput::RemainingMemory(RemainingMemory {
-                memory: self.signals.memory(),
-                threshold: policy.threshold(Signal::MemoryAvailable),
-            })),
+            Query::RemainingMemory => {
+                Input::Kill(KillInput::RemainingMemory(self.remaining_memory(policy)))
+            }
             Query::AllCgroups => Input::Kill(cgroups.read_all()),
             Query::PodCgroups => Input::Kill(cgroups.pod_cgroups()),
             Query::CgroupPaths(ids) => Input::Kill(cgroups.paths_of(&ids, now.boot)),
@@ -114,9 +114,20 @@ impl Queries {
         disks.details(|device| self.probes.disk_counts(device), now)
     }
 
-    /// Adds what the completion probe knows of a disk: its last completion, or its latency.
-    pub fn with_completions(&self, mut input: Input) -> Input {
+    fn remaining_memory(&mut self, policy: &Policy) -> RemainingMemory {
+        RemainingMemory {
+            memory: self.signals.memory(),
+            threshold: policy.threshold(Signal::MemoryAvailable),
+        }
+    }
+
+    /// Adds to an answer what is read without waiting: what the completion probe knows of a disk, its last
+    /// completion or its latency; and the memory that is left.
+    pub fn complete(&mut self, mut input: Input, policy: &Policy) -> Input {
         match &mut input {
+            Input::Stall(StallInput::ShortageRead { memory, .. }) => {
+                *memory = Some(self.remaining_memory(policy));
+            }
             Input::Disk(DiskInput::Sampled(disks)) => {
                 for disk in disks {
                     disk.last_completion = self.probes.last_completion(disk.device);

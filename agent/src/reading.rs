@@ -13,6 +13,7 @@ pub mod container_runtime;
 pub mod memory_use;
 pub mod oom;
 pub mod pods;
+pub mod reclaim;
 
 /// A signal on which a threshold can be set, with the kubelet's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -158,6 +159,9 @@ pub struct Stall {
 }
 
 impl Stall {
+    /// Tasks of the node that wait for memory.
+    pub const NODE_MEMORY: Self = Self::new(StallOf::Node, StallKind::Memory);
+
     /// All stalls that can be monitored.
     pub const ALL: [Self; 4] = [
         Self::new(StallOf::Node, StallKind::Memory),

@@ -198,6 +198,8 @@ pub enum Query {
     PodCgroups,
     /// A pressure file: [`StallInput::Sampled`].
     Stall(Stall),
+    /// Whether the node is short of memory, ten seconds later or more: [`StallInput::ShortageRead`].
+    Shortage,
     /// The paths of these cgroups: [`KillInput::CgroupPaths`].
     CgroupPaths(Vec<CgroupId>),
     /// How often this cgroup and each above it hit its own limit: [`KillInput::LimitHits`].

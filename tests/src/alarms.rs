@@ -62,7 +62,7 @@ const ONLY_HERE: [&str; 4] = [
 ];
 /// Of the full form, those that a virtual machine also runs. Without `disk-stall`: with an emulated processor,
 /// tasks need so much of their time for the requests that they wait for the disk less than 40 % of it.
-const ALSO_IN_MACHINES: [&str; 3] = ["page-cache-node", "memory-stall", "reclaim-burst"];
+const ALSO_IN_MACHINES: [&str; 2] = ["page-cache-node", "reclaim-burst"];
 
 /// Prepares a workload.
 pub type SetUp = Box<dyn Fn(&Site) -> io::Result<Prepared> + Send + Sync>;

@@ -187,6 +187,23 @@ impl Page {
         }
         let rule = "starts if both averages reach it, ends if avg60 is below";
         self.line(4, &format!("threshold {threshold}%: {rule}"));
+        if let Some(shortage) = stall.get("shortage") {
+            self.shortage(shortage);
+        }
+    }
+
+    fn shortage(&mut self, shortage: &Value) {
+        if let Some(reclaim) = shortage.get("reclaim").and_then(Value::as_str) {
+            self.line(4, &format!("{reclaim}, {}", ago(shortage)));
+        }
+        let units = list(shortage, "units").iter().filter_map(Value::as_str);
+        let units: Vec<&str> = units.collect();
+        if !units.is_empty() {
+            self.line(4, &format!("waiting most: {}", units.join(", ")));
+        }
+        if let Some(why) = shortage.get("heldBack").and_then(Value::as_str) {
+            self.line(4, &format!("not a condition of the node: {why}"));
+        }
     }
 
     fn kills(&mut self, kills: &Value) {
@@ -298,7 +315,9 @@ mod tests {
                 { "signal": "pid.available", "readable": false, "secondsAgo": 4 },
             ],
             "stalls": [{ "of": "node", "kind": "memory", "threshold": 15.0, "avg10": 1.25,
-                         "avg60": 0.5, "secondsAgo": 4 },
+                         "avg60": 0.5, "secondsAgo": 4, "shortage": {
+                             "reclaim": "reclaimed", "units": ["a", "b"], "heldBack": "why",
+                             "secondsAgo": 5 } },
                        { "of": "pods", "kind": "io", "threshold": 40.0 }],
             "kills": { "incidents": 3, "incidentsThreshold": 5, "pods": 2, "podsThreshold": 3,
                        "windowSeconds": 600 },
@@ -330,6 +349,9 @@ MemoryPressure is True (Low) since t0
   pid.available: cannot be read (4 s ago)
   PSI some of memory, node: avg10 1.25%, avg60 0.5%, 4 s ago
     threshold 15%: starts if both averages reach it, ends if avg60 is below
+    reclaimed, 5 s ago
+    waiting most: a, b
+    not a condition of the node: why
   PSI some of io, pods: not sampled yet
     threshold 40%: starts if both averages reach it, ends if avg60 is below
   OOM incidents in the last 600 s: 3 of 5, in 2 of 3 different pods

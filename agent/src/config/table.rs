@@ -503,7 +503,7 @@ keys! {
     psi_memory: f32 = PERCENT
         .key("psi.memory", "Share of the time for which tasks wait for memory during a stall")
         .details("It must be reached over 10 s and over a minute (PSI `some`).")
-        .default("15%", "reclaim within the limits of busy pods stays below it");
+        .default("15%", "reclaim on a node with enough memory stays below it");
     psi_io: f32 = PERCENT
         .key("psi.io", "Share of the time for which tasks wait for I/O during a stall")
         .details("As `psi.memory`.")

@@ -5,6 +5,7 @@
 
 pub mod io;
 pub mod memory;
+pub mod memory_stall;
 pub mod memory_use;
 pub mod oom;
 pub mod outside_pods;

@@ -25,7 +25,7 @@ const BULK_REQUEST: Bytes = Bytes::from_kib(64);
 /// database on a disk that is limited to tens of requests a second stays below this.
 const BULK_RATE: Bytes = Bytes::from_kib(4 << 10);
 
-/// The share of time in which at least one task waited for I/O: `some avg10`.
+/// The share of time in which at least one task waited: `some`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct StallShare {
     hundredths: u16,
@@ -43,6 +43,11 @@ impl StallShare {
         Self {
             hundredths: (percent.clamp(0.0, 100.0) * 100.0).round() as u16,
         }
+    }
+
+    /// From a part of the time that has passed.
+    pub fn new(stalled: Duration, elapsed: Duration) -> Self {
+        Self::from_percent(stalled.div_duration_f32(elapsed) * 100.0)
     }
 
     /// In percent.
@@ -183,7 +188,7 @@ impl IoWait {
     #[must_use]
     pub fn between(before: &IoSnapshot, after: &IoSnapshot, elapsed: Duration) -> Self {
         let transfers = transfers(before, after);
-        let waiting = leaves(after, |cgroup| cgroup.stall.is_some());
+        let waiting = leaves(&after.cgroups, |of| of.stall.map(|_| &of.path));
         let waiting = waiting.filter_map(|(_, cgroup)| {
             let share = cgroup.stall.filter(|share| *share > StallShare::default());
             Some(IoWaiter {
@@ -254,7 +259,7 @@ impl Transfer<'_> {
 
 /// What each cgroup transferred, the largest first. Without those that transferred nothing.
 fn transfers<'a>(before: &IoSnapshot, after: &'a IoSnapshot) -> Vec<Transfer<'a>> {
-    let measured = leaves(after, |cgroup| cgroup.io.is_some());
+    let measured = leaves(&after.cgroups, |of| of.io.map(|_| &of.path));
     let transfer = |(id, cgroup): (&CgroupId, &'a CgroupIo)| {
         let before = before.cgroups.get(id)?.io?;
         let now = cgroup.io?;
@@ -274,20 +279,18 @@ fn transfers<'a>(before: &IoSnapshot, after: &'a IoSnapshot) -> Vec<Transfer<'a>
     transfers
 }
 
-/// The cgroups with a value that have none below them with it.
-fn leaves(
-    snapshot: &IoSnapshot,
-    has: impl Fn(&CgroupIo) -> bool + Copy,
-) -> impl Iterator<Item = (&CgroupId, &CgroupIo)> {
-    let with_value = move || {
-        snapshot
-            .cgroups
-            .iter()
-            .filter(move |(_, cgroup)| has(cgroup))
-    };
-    let above = with_value().filter_map(|(_, cgroup)| cgroup.path.rsplit_once('/'));
+/// The cgroups with a value that have none below them with it. `path` returns the path of one with a
+/// value.
+pub(super) fn leaves<'a, T>(
+    cgroups: &'a BTreeMap<CgroupId, T>,
+    path: impl Fn(&'a T) -> Option<&'a String> + Copy + 'a,
+) -> impl Iterator<Item = (&'a CgroupId, &'a T)> {
+    let above = cgroups.values().filter_map(path);
+    let above = above.filter_map(|path| path.rsplit_once('/'));
     let above: BTreeSet<&str> = above.map(|(above, _)| above).collect();
-    with_value().filter(move |(_, cgroup)| !above.contains(cgroup.path.as_str()))
+    cgroups
+        .iter()
+        .filter(move |pair| path(pair.1).is_some_and(|path| !above.contains(path.as_str())))
 }
 
 fn others(transfers: &[Transfer<'_>], after: &IoSnapshot, elapsed: Duration) -> OthersStall {

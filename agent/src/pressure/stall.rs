@@ -121,6 +121,17 @@ impl StallState {
     }
 }
 
+/// How far a stall is from its begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// Tasks waited for less than the threshold over 10 s, or the stall is in effect already.
+    Calm,
+    /// They waited that long over 10 s, but not over a minute.
+    Near,
+    /// Both averages reach the threshold.
+    Reached,
+}
+
 /// What is known of a stall.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StallReading {
@@ -228,6 +239,25 @@ impl StallBoard {
         }
     }
 
+    /// How far a stall is from its begin, according to the last sample.
+    pub fn begin(&self, stall: Stall) -> Begin {
+        let threshold = self.thresholds.of(stall.kind);
+        let is_open = |state: &&StallState| !state.exceeded && state.source == SourceState::Read;
+        let last = self.states.get(&stall).filter(is_open);
+        let last = last.and_then(|state| Some(state.last?.0));
+        match last {
+            Some(last) if last.avg10 < threshold => Begin::Calm,
+            Some(last) if last.avg60 < threshold => Begin::Near,
+            Some(_) => Begin::Reached,
+            None => Begin::Calm,
+        }
+    }
+
+    /// The threshold of a stall, in percent of the time.
+    pub const fn threshold(&self, stall: Stall) -> f32 {
+        self.thresholds.of(stall.kind)
+    }
+
     /// When to wake up to read a file; `None` if there is no stall.
     pub fn wake_at(&self) -> Option<BootNanos> {
         let states = self.states.values();
@@ -242,18 +272,21 @@ impl StallBoard {
     }
 
     /// Applies a sample of one file; `None` if it cannot be read. The state stays until the file is
-    /// lost (see [`SourceState`]), and is unknown from then on.
+    /// lost (see [`SourceState`]), and is unknown from then on. A stall that is not in effect begins only
+    /// if it `may_begin`.
     pub fn apply_sample(
         &mut self,
         stall: Stall,
         sample: Option<StallSample>,
+        may_begin: bool,
         now: BootNanos,
     ) -> Option<StallChange> {
         let state = self.states.get_mut(&stall)?;
         let from = state.kept.pressure();
         let threshold = self.thresholds.of(stall.kind);
         let high = |percent: f32| percent >= threshold;
-        state.exceeded = sample.is_some_and(|s| high(s.avg60) && (state.exceeded || high(s.avg10)));
+        let begins = |s: StallSample| may_begin && high(s.avg10);
+        state.exceeded = sample.is_some_and(|s| high(s.avg60) && (state.exceeded || begins(s)));
         state.last = sample.map(|sample| (sample, now)).or(state.last);
         state.source = match sample {
             Some(_) => SourceState::Read,
@@ -368,7 +401,7 @@ mod tests {
         ];
         let mut board = board(true);
         for (seconds, avg10, avg60, expected, wake, why) in script {
-            board.apply_sample(IO, Some(StallSample { avg10, avg60 }), at(seconds));
+            board.apply_sample(IO, Some(StallSample { avg10, avg60 }), true, at(seconds));
             assert_eq!(board.pressures()[&IO], expected, "at {seconds} s: {why}");
             assert_eq!(board.wake_at(), wake.map(at), "at {seconds} s: {why}");
         }
@@ -384,9 +417,9 @@ mod tests {
         };
         let mut board = board(true);
         assert_eq!(board.exceeded(IO), Exceeded::Never);
-        board.apply_sample(IO, sample(50.0), at(1));
+        board.apply_sample(IO, sample(50.0), true, at(1));
         assert_eq!(board.exceeded(IO), Exceeded::Now);
-        board.apply_sample(IO, sample(1.0), at(11));
+        board.apply_sample(IO, sample(1.0), true, at(11));
         assert_eq!(board.exceeded(IO), Exceeded::At(at(1)));
         let other = Stall::new(StallOf::Pods, StallKind::Io);
         assert_eq!(board.exceeded(other), Exceeded::Never, "not monitored");
@@ -408,7 +441,7 @@ mod tests {
                     avg10: percent,
                     avg60: percent,
                 };
-                board.apply_sample(stall, Some(sample), at(1));
+                board.apply_sample(stall, Some(sample), true, at(1));
                 let exceeded = matches!(board.pressures()[&stall], Pressure::UnderPressure { .. });
                 assert_eq!(exceeded, expected, "{kind:?} of {of:?} at {percent} %");
             }
@@ -423,18 +456,21 @@ mod tests {
             avg10: 90.0,
             avg60: 90.0,
         };
-        let change = board.apply_sample(IO, Some(high), at(1)).unwrap();
+        let change = board.apply_sample(IO, Some(high), true, at(1)).unwrap();
         assert_eq!(change.from, Pressure::Unknown);
         assert!(
-            board.apply_sample(IO, Some(high), at(2)).is_none(),
+            board.apply_sample(IO, Some(high), true, at(2)).is_none(),
             "unchanged"
         );
-        assert!(board.apply_sample(IO, None, at(3)).is_none(), "one failure");
         assert!(
-            board.apply_sample(IO, None, at(22)).is_none(),
+            board.apply_sample(IO, None, true, at(3)).is_none(),
+            "one failure"
+        );
+        assert!(
+            board.apply_sample(IO, None, true, at(22)).is_none(),
             "one second short"
         );
-        let change = board.apply_sample(IO, None, at(23)).unwrap();
+        let change = board.apply_sample(IO, None, true, at(23)).unwrap();
         assert_eq!(change.to, Pressure::Unknown);
         assert_eq!(board.wake_at(), None, "not worth a wake-up");
         assert_eq!(board.due(at(99)).count(), 1, "it lost its trigger");
@@ -444,12 +480,12 @@ mod tests {
             avg10: 0.0,
             avg60: 0.0,
         };
-        board.apply_sample(IO, Some(normal), at(24));
+        board.apply_sample(IO, Some(normal), true, at(24));
         let kept = Pressure::UnderPressure {
             last_exceeded: at(2),
         };
         assert_eq!(board.pressures()[&IO], kept);
-        board.apply_sample(IO, Some(normal), at(2 + 30));
+        board.apply_sample(IO, Some(normal), true, at(2 + 30));
         assert_eq!(board.pressures()[&IO], Pressure::Normal);
     }
 
@@ -462,15 +498,15 @@ mod tests {
         let mut board = board(true);
         board.seed(IO, at(1));
         assert_eq!(board.pressures()[&IO], Pressure::Unknown, "not sampled yet");
-        board.apply_sample(IO, Some(normal), at(2));
-        board.apply_sample(IO, Some(normal), at(3));
+        board.apply_sample(IO, Some(normal), true, at(2));
+        board.apply_sample(IO, Some(normal), true, at(3));
         board.seed(IO, at(12));
         assert_eq!(board.wake_at(), Some(at(22)));
         assert!(
-            board.apply_sample(IO, Some(normal), at(22)).is_none(),
+            board.apply_sample(IO, Some(normal), true, at(22)).is_none(),
             "kept"
         );
-        let change = board.apply_sample(IO, Some(normal), at(32)).unwrap();
+        let change = board.apply_sample(IO, Some(normal), true, at(32)).unwrap();
         assert_eq!(change.to, Pressure::Normal, "30 s after the first sample");
         assert_eq!(board.wake_at(), None);
         board.seed(IO, at(33));
@@ -484,11 +520,11 @@ mod tests {
             avg10: 0.0,
             avg60: 0.0,
         };
-        board.apply_sample(IO, Some(normal), at(0));
+        board.apply_sample(IO, Some(normal), true, at(0));
         assert_eq!(board.wake_at(), None, "not worth a wake-up");
         assert_eq!(board.due(at(9)).count(), 0);
         assert_eq!(board.due(at(10)).count(), 1);
-        board.apply_sample(IO, None, at(10));
+        board.apply_sample(IO, None, true, at(10));
         assert_eq!(board.due(at(20)).count(), 1, "it may be there later");
     }
 }

@@ -16,13 +16,13 @@ use crate::lane::{Lane, Lanes, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::LinkSearch;
-use crate::pressure::io_wait::IoWait;
 use crate::reading::Machine;
 use crate::state::State;
 use crate::subjects::VolumeInput;
 use crate::subjects::incidents::LinksRead;
 use crate::subjects::{
-    DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, SignalInput, StateInput,
+    DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, SignalInput,
+    StallInput, StateInput,
 };
 use crate::tasks::Tasks;
 use crate::units::DeviceNumber;
@@ -36,11 +36,14 @@ pub mod nodefs;
 mod question;
 mod runtime;
 pub mod saved;
+mod shortage;
+mod units;
 
 use io_wait::IoWaitReader;
 use nodefs::Directories;
 pub use question::{Answer, Initial, Question};
 pub use runtime::RuntimeClient;
+use shortage::ShortageReader;
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -65,6 +68,8 @@ pub struct Blocking {
     state: mpsc::Sender<Question>,
     /// Uses the lane of `disks`, twice for each question.
     io_wait: IoWaitReader,
+    /// Uses the lane of `kill_details`, several times for each question: no file of either waits for a disk.
+    shortage: ShortageReader,
     /// Has a task instead of a lane. `None` if no container runtime is used.
     runtime: Option<mpsc::Sender<Question>>,
     /// Has a separate lane.
@@ -126,6 +131,11 @@ impl Blocking {
                 pods: responder.pods.clone(),
                 lane: lanes.of(Purpose::Disks),
             },
+            shortage: ShortageReader {
+                root: responder.root.clone(),
+                pods: responder.pods.clone(),
+                lane: lanes.of(Purpose::KillDetails),
+            },
             runtime: runtime.map(|runtime| runtime.start(answer.clone(), tasks)),
             names,
             answer,
@@ -139,6 +149,7 @@ impl Blocking {
         let lane = match question {
             Question::Resolve { name } => return self.resolve(name),
             Question::IoWait(disk) => return self.read_io_wait(disk),
+            Question::Shortage => return self.observe_shortage(),
             Question::Configuration => &self.configuration,
             // Reads directories on nodefs or the root file system.
             Question::Machine | Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
@@ -171,11 +182,24 @@ impl Blocking {
     }
 
     fn read_io_wait(&self, disk: DeviceNumber) {
-        let (reader, answer) = (self.io_wait.clone(), self.answer.clone());
+        let reader = self.io_wait.clone();
+        self.answer_later(
+            async move { Input::Disk(DiskInput::IoWaitRead(reader.read(disk).await)) },
+        );
+    }
+
+    fn observe_shortage(&self) {
+        let reader = self.shortage.clone();
+        self.answer_later(
+            async move { Input::Stall(StallInput::shortage_read(reader.read().await)) },
+        );
+    }
+
+    fn answer_later(&self, read: impl Future<Output = Input> + Send + 'static) {
+        let answer = self.answer.clone();
         tokio::spawn(async move {
-            let read = Input::Disk(DiskInput::IoWaitRead(reader.read(disk).await));
-            if answer.send(Answer::Subject(read)).await.is_err() {
-                debug!("the loop ended before the cgroups' I/O was read");
+            if answer.send(Answer::Subject(read.await)).await.is_err() {
+                debug!("the loop ended before the cgroups were read");
             }
         });
     }
@@ -282,8 +306,8 @@ impl Responder {
             }
             // Resolved by `Names`.
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
-            // Read by `IoWaitReader`.
-            Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+            // Read by `IoWaitReader` and `ShortageReader`.
+            Question::IoWait(_) | Question::Shortage => return Answer::missing(&question),
             Question::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
                 device,
                 volumes: self.directories.volumes_on(device),
@@ -393,6 +417,11 @@ mod tests {
                 root: HostRoot::new("/"),
                 pods: PodsPath::new(None, &[]),
                 lane: Lane::new(Purpose::Disks),
+            },
+            shortage: ShortageReader {
+                root: HostRoot::new("/"),
+                pods: PodsPath::new(None, &[]),
+                lane: Lane::new(Purpose::KillDetails),
             },
             runtime: None,
             names: Names::system(),

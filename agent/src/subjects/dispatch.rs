@@ -85,7 +85,12 @@ impl Subjects {
                 self.disks.on(input, now)
             }
             Input::Runtime(input) => self.runtime.on(input, now),
-            Input::Stall(input) => self.stalls.on(input, now),
+            Input::Stall(mut input) => {
+                if let StallInput::ShortageRead { evidence, .. } = &mut input {
+                    evidence.units.name_pods(|id| self.incidents.pod(id));
+                }
+                self.stalls.on(input, now)
+            }
             Input::Kill(input) => self.kills.on(input, now),
             Input::KillCounter(input) => {
                 let may_change = matches!(input, Counted(_) | LogEnded | Recalled { .. });

@@ -8,9 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{Decision, DiskInput, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now};
+use crate::pressure::oom::RemainingMemory;
+use crate::pressure::shortage::{HeldBack, ShortageEvidence, ShortageReading};
 use crate::pressure::stall::{StallBoard, StallChange, StallReading, StallSample, StallThresholds};
 use crate::pressure::{Exceeded, Pressure};
 use crate::reading::{Ground, Stall, StallKind, StallOf};
+
+mod shortage;
+#[cfg(test)]
+mod tests;
+
+use shortage::ShortageWatch;
 
 /// Everything that can happen to the stalls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -23,6 +31,13 @@ pub enum StallInput {
         stall: Stall,
         /// `None`: not read.
         sample: Option<StallSample>,
+    },
+    /// The answer to [`Query::Shortage`].
+    ShortageRead {
+        /// What was observed.
+        evidence: ShortageEvidence,
+        /// What is left; `None`: not read.
+        memory: Option<RemainingMemory>,
     },
     /// The loop woke up.
     Tick {
@@ -47,6 +62,16 @@ pub enum StallInput {
     },
 }
 
+impl StallInput {
+    /// An answer to which the loop adds the memory that is left.
+    pub const fn shortage_read(evidence: ShortageEvidence) -> Self {
+        Self::ShortageRead {
+            evidence,
+            memory: None,
+        }
+    }
+}
+
 /// A decision about a stall, to be logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StallDecision {
@@ -59,6 +84,8 @@ pub enum StallDecision {
         /// The sample that caused it.
         sample: Option<StallSample>,
     },
+    /// Tasks of the node wait for memory long enough, but the condition does not become True.
+    HeldBack(HeldBack),
 }
 
 /// How stalls are watched.
@@ -76,6 +103,7 @@ pub struct StallSetup {
 #[derive(Debug)]
 pub struct StallWatch {
     board: StallBoard,
+    shortage: ShortageWatch,
 }
 
 impl StallWatch {
@@ -83,6 +111,7 @@ impl StallWatch {
     pub fn new(setup: StallSetup) -> Self {
         Self {
             board: StallBoard::new(setup.thresholds, setup.transition_period, setup.watched),
+            shortage: ShortageWatch::default(),
         }
     }
 
@@ -90,16 +119,14 @@ impl StallWatch {
     pub fn on(&mut self, input: StallInput, now: Now) -> Vec<Effect> {
         match input {
             StallInput::Reported(stall) => self.reported(stall),
-            StallInput::Sampled { stall, sample } => {
-                let change = self.board.apply_sample(stall, sample, now.boot);
-                let changed = change.map(|change| log(StallDecision::Changed { change, sample }));
-                let details = change.zip(sample).and_then(details);
-                let published = [self.fact(), Effect::Publish];
-                changed
-                    .into_iter()
-                    .chain(details)
-                    .chain(published)
-                    .collect()
+            StallInput::Sampled { stall, sample } => self.sampled(stall, sample, now.boot),
+            StallInput::ShortageRead { evidence, memory } => {
+                let threshold = self.board.threshold(Stall::NODE_MEMORY);
+                self.shortage.read(evidence, memory, threshold, now.boot);
+                // What it decides, it decides with the averages of now.
+                let watched = self.board.watches(Stall::NODE_MEMORY);
+                let again = watched.then_some(Effect::Query(Query::Stall(Stall::NODE_MEMORY)));
+                again.into_iter().collect()
             }
             StallInput::Tick { soon } => {
                 let due = self.board.due(soon);
@@ -141,13 +168,56 @@ impl StallWatch {
         self.board.readings().collect()
     }
 
+    /// What is known of whether the node is short of memory, since tasks last waited for it.
+    pub const fn shortage(&self) -> Option<&ShortageReading> {
+        self.shortage.last()
+    }
+
+    fn sampled(
+        &mut self,
+        stall: Stall,
+        sample: Option<StallSample>,
+        now: BootNanos,
+    ) -> Vec<Effect> {
+        let is_of_memory = stall == Stall::NODE_MEMORY;
+        let may_begin = !is_of_memory || self.shortage.is_confirmed();
+        let change = self.board.apply_sample(stall, sample, may_begin, now);
+        let mut effects = Vec::new();
+        effects.extend(change.map(|change| log(StallDecision::Changed { change, sample })));
+        let begins = change.filter(|of| matches!(of.to, Pressure::UnderPressure { .. }));
+        effects.extend(begins.zip(sample).map(|of| self.details(of)));
+        if is_of_memory {
+            effects.extend(self.shortage.sampled(self.board.begin(stall)));
+        }
+        effects.extend([self.fact(), Effect::Publish]);
+        effects
+    }
+
+    /// The averages of a stall that begins, and who waits for memory, for the Event of its condition.
+    fn details(&self, (change, sample): (StallChange, StallSample)) -> Effect {
+        let mut text = format!(
+            "over 10 s {:.0}%, over a minute {:.0}%",
+            sample.avg10, sample.avg60
+        );
+        if change.stall == Stall::NODE_MEMORY {
+            text.push_str(&self.shortage.stalled_units());
+        }
+        Effect::EventDetails {
+            of: Ground::Stall(change.stall),
+            details: Some(text),
+        }
+    }
+
     /// A stall can be the first sign of a shortage or of a disk that does not respond. The trigger may
     /// be there only for that.
-    fn reported(&self, stall: Stall) -> Vec<Effect> {
+    fn reported(&mut self, stall: Stall) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.board.watches(stall) {
             effects.push(log(StallDecision::Reported(stall)));
             effects.push(Effect::Query(Query::Stall(stall)));
+            if stall == Stall::NODE_MEMORY && self.board.exceeded(stall) != Exceeded::Now {
+                effects.extend(self.shortage.query());
+            }
         }
         effects.push(pass_on(Input::Signal(match stall.kind {
             StallKind::Memory => SignalInput::MemoryMayBeShort,
@@ -166,263 +236,6 @@ impl StallWatch {
     }
 }
 
-/// The averages of a stall that begins, for the Event of its condition.
-fn details((change, sample): (StallChange, StallSample)) -> Option<Effect> {
-    let begins = matches!(change.to, Pressure::UnderPressure { .. });
-    begins.then(|| Effect::EventDetails {
-        of: Ground::Stall(change.stall),
-        details: Some(format!(
-            "over 10 s {:.0}%, over a minute {:.0}%",
-            sample.avg10, sample.avg60
-        )),
-    })
-}
-
 fn log(decision: StallDecision) -> Effect {
     Effect::Log(Decision::Stall(decision))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::SystemTime;
-
-    use super::*;
-    use crate::pressure::stall::READ_INTERVAL;
-
-    const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
-    const MEMORY: Stall = Stall::new(StallOf::Node, StallKind::Memory);
-    const PERIOD: Duration = Duration::from_mins(5);
-
-    fn watch<const N: usize>(
-        transition_period: Duration,
-        watched: [(Stall, bool); N],
-    ) -> StallWatch {
-        StallWatch::new(StallSetup {
-            thresholds: StallThresholds {
-                memory: 15.0,
-                io: 40.0,
-            },
-            transition_period,
-            watched: watched.into(),
-        })
-    }
-
-    fn at(seconds: u64) -> BootNanos {
-        BootNanos(seconds * 1_000_000_000)
-    }
-
-    fn on(watch: &mut StallWatch, seconds: u64, input: StallInput) -> Vec<Effect> {
-        let wall = SystemTime::UNIX_EPOCH;
-        let boot = at(seconds);
-        watch.on(input, Now { boot, wall })
-    }
-
-    fn sampled(percent: f32) -> StallInput {
-        let sample = StallSample {
-            avg10: percent,
-            avg60: percent,
-        };
-        StallInput::Sampled {
-            stall: IO,
-            sample: Some(sample),
-        }
-    }
-
-    fn configured<const N: usize>(transition_period: Duration, watched: [Stall; N]) -> StallInput {
-        StallInput::Configured {
-            transition_period,
-            watched: watched.into(),
-        }
-    }
-
-    /// Stalls whose files are queried.
-    fn queried(effects: &[Effect]) -> Vec<Stall> {
-        let query = |effect: &Effect| match effect {
-            Effect::Query(Query::Stall(stall)) => Some(*stall),
-            _ => None,
-        };
-        effects.iter().filter_map(query).collect()
-    }
-
-    /// The pressure of I/O that was published, and whether a change was logged.
-    fn published(effects: &[Effect]) -> (Option<Pressure>, bool) {
-        let changed = |effect: &Effect| {
-            matches!(
-                effect,
-                Effect::Log(Decision::Stall(StallDecision::Changed { .. }))
-            )
-        };
-        let states = effects.iter().find_map(|effect| match effect {
-            Effect::Fact(FactChange::Stalls(states)) => Some(states),
-            _ => None,
-        });
-        let of_io = |states: &Vec<(Stall, Pressure)>| {
-            let of_io = states.iter().find(|(stall, _)| *stall == IO);
-            of_io.map(|(_, pressure)| *pressure)
-        };
-        (states.and_then(of_io), effects.iter().any(changed))
-    }
-
-    #[test]
-    fn files_are_read_at_the_start_when_a_trigger_fires_and_while_not_calm() {
-        let mut watch = self::watch(PERIOD, [(IO, true), (MEMORY, false)]);
-        let tick = |seconds| StallInput::Tick { soon: at(seconds) };
-        let all = on(&mut watch, 1, tick(1));
-        assert_eq!(queried(&all), [MEMORY, IO]);
-        on(&mut watch, 1, sampled(1.0));
-        assert_eq!(watch.due(), None, "a trigger reports it");
-        assert_eq!(queried(&on(&mut watch, 2, tick(2))), [MEMORY], "no answer");
-
-        let fired = on(&mut watch, 3, StallInput::Reported(IO));
-        let expected = [
-            Effect::Log(Decision::Stall(StallDecision::Reported(IO))),
-            Effect::Query(Query::Stall(IO)),
-            pass_on(Input::Signal(SignalInput::StorageRequested)),
-            pass_on(Input::Disk(DiskInput::IoStalled)),
-        ];
-        assert_eq!(fired, expected);
-        let fired = on(&mut watch, 3, StallInput::Reported(MEMORY));
-        let memory = pass_on(Input::Signal(SignalInput::MemoryMayBeShort));
-        assert_eq!(fired.last(), Some(&memory));
-        let pods = Stall::new(StallOf::Pods, StallKind::Io);
-        let fired = on(&mut watch, 3, StallInput::Reported(pods));
-        let storage = pass_on(Input::Signal(SignalInput::StorageRequested));
-        assert_eq!(fired, [storage], "no disk of the node is suspected");
-        on(&mut watch, 3, sampled(50.0));
-        let again = at(3).plus(READ_INTERVAL);
-        assert_eq!(watch.due(), Some(again));
-        let early = on(&mut watch, 12, tick(12));
-        assert!(!queried(&early).contains(&IO), "{early:?}");
-        let due = on(&mut watch, 12, StallInput::Tick { soon: again });
-        assert!(queried(&due).contains(&IO), "in the same wake-up: {due:?}");
-    }
-
-    #[test]
-    fn each_sample_is_published_and_only_a_change_is_logged() {
-        let under = |seconds| Pressure::UnderPressure {
-            last_exceeded: at(seconds),
-        };
-        let missing = || StallInput::Sampled {
-            stall: IO,
-            sample: None,
-        };
-        let shorter = configured(Duration::from_secs(30), [IO]);
-        //  at s, input, published pressure, whether a change was logged, name
-        let script = [
-            (1, sampled(1.0), Some(Pressure::Normal), true, "the first"),
-            (11, sampled(2.0), Some(Pressure::Normal), false, "the same"),
-            (21, sampled(50.0), Some(under(21)), true, "exceeded"),
-            (31, sampled(50.0), Some(under(31)), false, "still"),
-            (41, sampled(1.0), Some(under(31)), false, "kept"),
-            (51, missing(), Some(under(31)), false, "one failed read"),
-            (52, shorter, Some(under(31)), false, "another period"),
-            (
-                60,
-                sampled(1.0),
-                Some(under(31)),
-                false,
-                "1 s before its end",
-            ),
-            (61, sampled(1.0), Some(Pressure::Normal), true, "at its end"),
-        ];
-        let mut watch = self::watch(PERIOD, [(IO, true)]);
-        for (seconds, input, pressure, logged, name) in script {
-            let effects = on(&mut watch, seconds, input);
-            assert_eq!(published(&effects), (pressure, logged), "{name}");
-        }
-    }
-
-    #[test]
-    fn the_event_of_a_stall_that_begins_has_its_averages() {
-        let averages = |avg10, avg60| StallInput::Sampled {
-            stall: IO,
-            sample: Some(StallSample { avg10, avg60 }),
-        };
-        let details = |effects: Vec<Effect>| {
-            effects.into_iter().find_map(|effect| match effect {
-                Effect::EventDetails { of, details } => Some((of, details?)),
-                _ => None,
-            })
-        };
-        let begins = |text: &str| Some((Ground::Stall(IO), text.to_owned()));
-        let mut watch = self::watch(PERIOD, [(IO, true)]);
-        let script = [
-            (1, averages(80.0, 39.0), None, "below 40 % over a minute"),
-            (
-                11,
-                averages(83.7, 41.2),
-                begins("over 10 s 84%, over a minute 41%"),
-                "begins",
-            ),
-            (21, averages(90.0, 50.0), None, "still"),
-            (400, averages(1.0, 1.0), None, "ends"),
-        ];
-        for (seconds, input, expected, name) in script {
-            assert_eq!(details(on(&mut watch, seconds, input)), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_stall_whose_condition_is_off_is_not_read_even_if_its_trigger_fires() {
-        let mut watch = self::watch(PERIOD, [(IO, true), (MEMORY, true)]);
-        on(&mut watch, 1, sampled(50.0));
-        assert!(watch.due().is_some());
-        let off = on(&mut watch, 2, configured(PERIOD, [MEMORY]));
-        assert_eq!(published(&off).0, None, "it has no state any more");
-        assert_eq!(watch.due(), None, "nothing wakes the agent");
-        let tick = |seconds| StallInput::Tick { soon: at(seconds) };
-        assert_eq!(queried(&on(&mut watch, 20, tick(20))), [MEMORY]);
-        let expected = [
-            pass_on(Input::Signal(SignalInput::StorageRequested)),
-            pass_on(Input::Disk(DiskInput::IoStalled)),
-        ];
-        let fired = on(&mut watch, 21, StallInput::Reported(IO));
-        assert_eq!(fired, expected, "only what else a stall can be a sign of");
-        assert_eq!(published(&on(&mut watch, 22, sampled(50.0))).0, None);
-
-        let again = on(&mut watch, 30, configured(PERIOD, [IO, MEMORY]));
-        assert_eq!(queried(&again), [IO], "at once");
-        let read = on(&mut watch, 30, sampled(1.0));
-        assert_eq!(published(&read).0, Some(Pressure::Normal));
-        assert!(
-            queried(&on(&mut watch, 50, tick(50))).contains(&IO),
-            "it has no trigger now"
-        );
-    }
-
-    #[test]
-    fn what_was_exceeded_before_a_restart_is_kept() {
-        let restored = |seconds| StallInput::Restored {
-            stall: IO,
-            at: at(seconds),
-        };
-        let under = |seconds| {
-            Some(Pressure::UnderPressure {
-                last_exceeded: at(seconds),
-            })
-        };
-        //  at s before and after the first sample, then published
-        let rows = [
-            ("by the state file", restored(50), None, under(50)),
-            ("too long ago", restored(1), None, Some(Pressure::Normal)),
-            (
-                "by the Node",
-                configured(Duration::from_mins(1), [IO]),
-                Some(StallInput::Stored(IO)),
-                under(100),
-            ),
-        ];
-        for (name, before, after, expected) in rows {
-            let minute = Duration::from_mins(1);
-            let mut watch = self::watch(minute, [(IO, true)]);
-            let state = on(&mut watch, 99, before);
-            let unread = Some(Pressure::Unknown);
-            assert_eq!(published(&state).0, unread, "{name}: not sampled yet");
-            let mut effects = on(&mut watch, 100, sampled(1.0));
-            if let Some(after) = after {
-                effects = on(&mut watch, 101, after);
-            }
-            assert_eq!(published(&effects).0, expected, "{name}");
-        }
-    }
 }

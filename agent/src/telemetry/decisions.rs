@@ -29,6 +29,10 @@ pub fn log(decision: Decision) {
                 "stall reported"
             );
         }
+        Decision::Stall(StallDecision::HeldBack(why)) => info!(
+            reason = why.as_str(),
+            "memory stall is not a condition of the node"
+        ),
         Decision::Stall(StallDecision::Changed { change, sample }) => info!(
             of = change.stall.of.as_str(),
             kind = change.stall.kind.as_str(),

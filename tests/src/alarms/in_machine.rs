@@ -1,8 +1,9 @@
-//! Workloads of a healthy node that need the disks of a virtual machine: no condition becomes True.
+//! Workloads that need the disks of a virtual machine, or all of its memory.
 
 use std::fs::File;
 use std::io;
 
+use super::stalls;
 use super::unwell::meminfo;
 use super::{Expected, Form, Prepared, Workload, workload};
 use crate::provoke::ioctl::{nvme_log_page, nvme_unknown_command};
@@ -15,7 +16,9 @@ const ALLOCATED: u64 = 192 * MIB;
 const LIMIT: u64 = 64 * MIB;
 
 pub(crate) fn workloads() -> Vec<Workload> {
-    vec![passthrough(), swapped_out()]
+    let mut all = vec![passthrough(), swapped_out()];
+    all.extend(stalls::in_machine());
+    all
 }
 
 /// The disk below nodefs is asked for its health, and for pages and with commands that it does not

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
+use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use nodepulse::clock::Clock;
 
 use crate::provoke::disk::DirectFile;
@@ -35,8 +36,14 @@ pub fn run(name: &str, arguments: &[&str]) -> io::Result<()> {
             saturate(Path::new(path), number(writers)?, time(seconds)?)
         }
         ("thrash", [path, threads, seconds]) => {
-            thrash(Path::new(path), number(threads)?, time(seconds)?)
+            thrash(&File::open(path)?, number(threads)?, time(seconds)?)
         }
+        ("thrash-unprivileged", [path, threads, seconds]) => {
+            let file = File::open(path)?;
+            drop_privileges()?;
+            thrash(&file, number(threads)?, time(seconds)?)
+        }
+        ("allocate", [mib]) => allocate(number(mib)?),
         ("unpack", [dir, files]) => unpack(Path::new(dir), number(files)?),
         ("build", [rate, seconds]) => build(number(rate)?, time(seconds)?),
         _ => Err(io::Error::other(format!("no load {name:?} {arguments:?}"))),
@@ -120,9 +127,8 @@ fn saturate(path: &Path, writers: u64, time: Duration) -> io::Result<()> {
 
 /// Random pages through the page cache, by so many threads. If the cache may be a little smaller than the
 /// file, pages that are in use are evicted, and read again.
-fn thrash(path: &Path, threads: u64, time: Duration) -> io::Result<()> {
+fn thrash(file: &File, threads: u64, time: Duration) -> io::Result<()> {
     const PAGE: u64 = 4 << 10;
-    let file = &File::open(path)?;
     let pages = file.metadata()?.len() / PAGE;
     // Pages that are cached already are charged to another cgroup.
     for advice in [
@@ -137,6 +143,27 @@ fn thrash(path: &Path, threads: u64, time: Duration) -> io::Result<()> {
             file.read_exact_at(&mut page, random.below(pages) * PAGE)
         })
     })
+}
+
+/// Becomes the user `nobody`.
+fn drop_privileges() -> io::Result<()> {
+    const NOBODY: u32 = 65_534;
+    setgroups(&[])?;
+    setgid(Gid::from_raw(NOBODY))?;
+    setuid(Uid::from_raw(NOBODY))?;
+    Ok(())
+}
+
+/// Fills memory step by step, and keeps it until it is killed.
+fn allocate(mib: usize) -> io::Result<()> {
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    for step in 0..mib {
+        // Not all the same, so that no page is shared with another.
+        all.push(vec![u8::try_from(step % 251).unwrap_or(1) | 1; MIB]);
+    }
+    loop {
+        thread::park();
+    }
 }
 
 /// Creates so many files with their modes, as `tar x` does.

@@ -86,6 +86,11 @@ impl Site {
         self.tree.limit(self.container(pod), bytes)
     }
 
+    /// Sets `memory.high` of the container of a pod, which cgroup v1 does not have.
+    pub fn slow_down_above(&self, pod: &str, bytes: u64) -> io::Result<()> {
+        self.tree.slow_down_above(self.container(pod), bytes)
+    }
+
     /// Starts a load in the container of a pod.
     pub fn load(&self, pod: &str, load: &[&str]) -> io::Result<Load> {
         self.provoke.load(&self.container(pod), load)

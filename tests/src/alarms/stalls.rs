@@ -1,7 +1,8 @@
-//! Tasks that wait for memory: long enough for the condition, and not.
+//! Tasks that wait for memory: because the node is short of it, and because their container is at its own
+//! limit.
 //!
-//! Threads of a container read random pages of a file that is a little larger than the container's limit:
-//! each evicts pages that another uses, so that they wait for pages that were just in memory.
+//! Threads read random pages of a file that is a little larger than the memory that they may use: each
+//! evicts pages that another uses, so that they wait for pages that were just in memory.
 
 use std::fs;
 use std::io;
@@ -13,7 +14,8 @@ use std::time::Duration;
 
 use nodepulse::clock::Clock;
 
-use super::{Expected, Form, Prepared, Site, Workload, cannot_run, workload};
+use super::unwell::meminfo;
+use super::{Expected, Form, Pace, Prepared, Site, Workload, cannot_run, workload};
 use crate::provoke::Load;
 use crate::provoke::disk::DirectFile;
 
@@ -23,8 +25,15 @@ const LIMIT: u64 = 96 * MIB;
 /// Of its file.
 const FILE_MIB: u64 = 128;
 const THREADS: &str = "8";
-/// The average over a minute reaches 15 % after 10 to 30 s, and is read every 10 s.
+/// The average over a minute reaches 15 % after 10 to 30 s. From the trigger on it takes 11 s until it is
+/// known that the node is short, and the same again if the average is too low then.
 const STALLED: Duration = Duration::from_secs(60);
+/// The default of `psi.memory`, in percent.
+const THRESHOLD: f32 = 15.0;
+/// A tenant: limit, file and processes.
+const TENANT: (u64, u64, usize) = (64 * MIB, 96, 5);
+/// Memory that a node that is short has left for the pages of its file.
+const LEFT: u64 = 96 * MIB;
 /// The average falls below 15 % within a minute and a half.
 const ENDED: Duration = Duration::from_secs(150);
 /// The average over a minute stays below 15 %.
@@ -33,7 +42,12 @@ const BURST: Duration = Duration::from_secs(8);
 const GROWTH_LIMIT: u64 = 512 * MIB;
 
 pub(super) fn workloads() -> Vec<Workload> {
-    vec![burst(), growth(), stall()]
+    vec![burst(), growth(), tenant(), at_high()]
+}
+
+/// Those that need a machine of their own.
+pub(super) fn in_machine() -> Vec<Workload> {
+    vec![short_of_memory()]
 }
 
 /// Tasks wait for memory for a few seconds.
@@ -71,26 +85,82 @@ fn growth() -> Workload {
     })
 }
 
-/// Tasks wait for memory until the condition is True; then it ends.
-fn stall() -> Workload {
+/// Processes of an unprivileged user read a file that is larger than the limit of their container.
+fn tenant() -> Workload {
+    let (form, expected) = (Form::Short, Expected::NoAlarm);
+    workload("memory-tenant-at-limit", form, expected, |site| {
+        let (limit, mib, processes) = TENANT;
+        calm()?;
+        site.limit("writer", limit)?;
+        DirectFile::filled(Path::new(&site.path("data")), mib)?;
+        Ok(Prepared::new(move |control| {
+            let averages = Averages::start();
+            let site = control.site();
+            let data = site.path("data");
+            let load = ["thrash-unprivileged", &data, "1", "3600"];
+            let all = (0..processes).map(|_| site.load("writer", &load));
+            let all: Vec<Load> = all.collect::<io::Result<_>>()?;
+            pass(as_long_as_a_tenant(site.pace));
+            drop(all);
+            averages.end_stalled()
+        }))
+    })
+}
+
+/// The kernel slows a container down that allocates more than `memory.high`, until it almost stands
+/// still.
+fn at_high() -> Workload {
+    let (form, expected) = (Form::Short, Expected::NoAlarm);
+    workload("memory-high-hang", form, expected, |site| {
+        calm()?;
+        let (limit, _, _) = TENANT;
+        site.slow_down_above("writer", limit)?;
+        Ok(Prepared::new(move |control| {
+            let averages = Averages::start();
+            let site = control.site();
+            let load = site.load("writer", &["allocate", &(4 * limit / MIB).to_string()])?;
+            pass(as_long_as_a_tenant(site.pace));
+            drop(load);
+            averages.end_stalled()
+        }))
+    })
+}
+
+/// Long enough for the average over a minute to exceed the threshold by far.
+fn as_long_as_a_tenant(pace: Pace) -> Duration {
+    match pace.form {
+        Form::Short => Duration::from_secs(45),
+        Form::Full => Duration::from_mins(5),
+    }
+}
+
+/// A pod takes most of the memory, and the tasks of another wait for the rest until the condition is
+/// True; then it ends.
+fn short_of_memory() -> Workload {
     let expected = Expected::Alarm {
         condition: "MemoryStallPressure",
         reason: "Stalled",
         within: STALLED,
-        culprit: Some("memory stall (PSI some) of the node"),
+        culprit: Some("waiting most: pod shop/writer"),
     };
     workload("memory-stall", Form::Full, expected, |site| {
-        set_up(site)?;
+        calm()?;
+        DirectFile::filled(Path::new(&site.path("data")), 3 * LEFT / MIB)?;
         let load = Prepared::new(|control| {
             let averages = Averages::start();
+            let site = control.site();
+            let bytes = meminfo("MemAvailable:")?.saturating_sub(LEFT);
+            let taken = site.provoke.allocate_in(&site.container("other"), bytes)?;
             control.begins();
-            let thrash = thrash(control.site())?;
+            let thrash = thrash(site)?;
             control.until_noticed();
-            drop(thrash);
+            drop((thrash, taken));
             averages.end()
         });
-        let load = load.settings("evictionPressureTransitionPeriod: 10s\n");
-        Ok(load.ends_within(ENDED))
+        // `MemoryLow` is another matter.
+        let settings = "evictionPressureTransitionPeriod: 10s\n\
+                        evictionHard: {memory.available: 1Mi}\n";
+        Ok(load.settings(settings).ends_within(ENDED))
     })
 }
 
@@ -157,12 +227,30 @@ impl Averages {
 
     /// In words.
     fn end(self) -> io::Result<String> {
+        self.most().map(words)
+    }
+
+    /// The same. Fails if one of them stayed below the threshold: then no condition proves nothing.
+    fn end_stalled(self) -> io::Result<String> {
+        let most = self.most()?;
+        let text = words(most);
+        if most.into_iter().any(|average| average < THRESHOLD) {
+            return Err(io::Error::other(format!(
+                "tasks did not wait enough: {text}"
+            )));
+        }
+        Ok(text)
+    }
+
+    fn most(self) -> io::Result<[f32; 2]> {
         self.ended.store(true, Ordering::Relaxed);
         self.sampler.thread().unpark();
-        let most = self.sampler.join().map_err(|_| io::ErrorKind::Other)?;
-        let [ten, sixty] = most?;
-        Ok(format!("memory PSI avg10 {ten:.0} %, avg60 {sixty:.0} %;"))
+        self.sampler.join().map_err(|_| io::ErrorKind::Other)?
     }
+}
+
+fn words([ten, sixty]: [f32; 2]) -> String {
+    format!("memory PSI avg10 {ten:.0} %, avg60 {sixty:.0} %;")
 }
 
 /// `some` of the node: over 10 s and over a minute, in percent.

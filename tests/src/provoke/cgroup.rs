@@ -104,6 +104,15 @@ impl CgroupTree {
         fs::write(self.dir(below).join(file), bytes.to_string())
     }
 
+    /// Slows the cgroup `below` down while it uses more memory. Not supported on cgroup v1.
+    pub fn slow_down_above(&self, below: impl AsRef<Path>, bytes: u64) -> io::Result<()> {
+        if self.version == Version::V1 {
+            let why = "cgroup v1 has no memory.high";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        fs::write(self.dir(below).join("memory.high"), bytes.to_string())
+    }
+
     /// Removes the limit of the memory of the cgroup `below`.
     pub fn unlimit(&self, below: impl AsRef<Path>) -> io::Result<()> {
         let (file, none) = match self.version {

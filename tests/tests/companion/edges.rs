@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodepulse::reading::{StallKind, StallOf};
+use nodepulse::reading::{Stall, StallKind, StallOf};
 use nodepulse::record::ScopeSource;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::Recorded;
@@ -10,8 +10,8 @@ use nodepulse_tests::node::{Kill, Limit, Node, pass};
 use nodepulse_tests::view::View;
 
 use crate::{
-    AT_ONCE, Cause, KILLED_PODS, NODE, REGULAR, SAMPLE_INTERVAL, SHORT, STATUS, Sim, TRANSITION,
-    WATCHED, calm, cluster, companion, condition_types, lines, patches, theirs, types,
+    AT_ONCE, Cause, KILLED_PODS, NODE, REGULAR, SAMPLE_INTERVAL, SHORT, SHORTAGE, STATUS, Sim,
+    TRANSITION, WATCHED, calm, cluster, companion, condition_types, lines, patches, theirs, types,
     writes_only_nodepulse_fields,
 };
 
@@ -157,7 +157,7 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         (PodsPids, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
         (Disk, Duration::from_secs(1), Duration::from_secs(4), "DiskIOPressure", "SlowDisk", "slow disk: sda".to_owned(), "DisksResponsive"),
         (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "OOM incidents in pods: at least 5, in at least 3 pods, within 10 minutes".to_owned(), "FewOOMKills"),
-        (Waits(StallOf::Node, StallKind::Memory), none, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 15% {lately}"), "NotStalled"),
+        (Waits(StallOf::Node, StallKind::Memory), SHORTAGE, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 15% {lately}"), "NotStalled"),
         (Waits(StallOf::Node, StallKind::Io), none, SAMPLE_INTERVAL, "DiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
         (Waits(StallOf::Pods, StallKind::Memory), none, SAMPLE_INTERVAL, "PodsMemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the pods cgroup /kubepods has been at least 15% {lately}"), "NotStalled"),
         (Waits(StallOf::Pods, StallKind::Io), none, SAMPLE_INTERVAL, "PodsDiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
@@ -175,12 +175,13 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         assert_eq!(condition["message"], message, "{type_}");
         let event = view.event(reason, SOON).await;
         assert_eq!(event["type"], "Warning", "{reason}");
-        if let Waits(..) = cause {
+        if let Waits(of, kind) = cause {
             let averages = event["message"].as_str().unwrap();
-            assert!(
-                averages.ends_with("; over 10 s 80%, over a minute 80%"),
-                "{averages}"
-            );
+            let waiting = "; waiting most: pod with id 0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11 (100% of the time)";
+            let of_memory = Stall::new(of, kind) == Stall::NODE_MEMORY;
+            let waiting = if of_memory { waiting } else { "" };
+            let expected = format!("; over 10 s 80%, over a minute 80%{waiting}");
+            assert!(averages.ends_with(&expected), "{averages}");
         }
         let uid = &view.node().unwrap()["metadata"]["uid"];
         assert_eq!(event["involvedObject"]["uid"], *uid);

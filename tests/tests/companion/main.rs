@@ -34,7 +34,7 @@ use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Recorded};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::node::{
-    COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, Running, in_memory,
+    COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, Running, in_memory, pass,
 };
 use nodepulse_tests::pod::CONTAINER;
 use nodepulse_tests::view::{EVENTS, LEASES, View};
@@ -300,6 +300,9 @@ impl Sim {
             Cause::Kills => self.kills_in(&KILLED_PODS, 5).await,
             Cause::Stall(of, kind) => {
                 self.waits(of, kind, 80.0);
+                if Stall::new(of, kind) == Stall::NODE_MEMORY {
+                    tokio::spawn(short_of_memory(Arc::clone(&self.host)));
+                }
                 self.stall(of, kind).await;
             }
         }
@@ -329,6 +332,21 @@ impl Sim {
     }
 }
 
+/// For as long as the agent observes it, the node reclaims memory, and a pod waits for it.
+async fn short_of_memory(host: Arc<MadeUpHost>) {
+    for second in 1..=SHORTAGE.as_secs() {
+        let reclaim = format!("allocstall_normal {second}\npgscan_kswapd 0\n");
+        host.write("proc/vmstat", reclaim);
+        let micros = second * 1_000_000;
+        let waits = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={micros}\n");
+        let [pod, ..] = KILLED_PODS;
+        host.write(&format!("sys/fs/cgroup/{pod}/memory.pressure"), waits);
+        pass(Duration::from_secs(1)).await;
+    }
+}
+
+/// From the trigger until it is known that the node is short of memory.
+const SHORTAGE: Duration = Duration::from_secs(11);
 /// How long a sample of files may be delayed.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// The longest that it takes until a source that cannot be read is lost: two sampling periods after the

@@ -6,7 +6,7 @@ use nodepulse::reading::{StallKind, StallOf};
 use nodepulse_tests::SOON;
 use nodepulse_tests::node::pass;
 
-use crate::{Cause, KILLED_PODS, REGULAR, SAMPLE_INTERVAL, Sim};
+use crate::{AT_ONCE, Cause, KILLED_PODS, REGULAR, SAMPLE_INTERVAL, SHORTAGE, Sim};
 
 #[tokio::test(start_paused = true)]
 async fn a_reload_changes_from_when_on_kills_are_frequent() {
@@ -34,7 +34,7 @@ async fn a_shorter_transition_period_ends_a_stall_sooner() {
     let view = sim.view();
     let stall = Cause::Stall(StallOf::Node, StallKind::Memory);
     sim.begin(stall).await;
-    view.becomes("MemoryStallPressure", "True", SAMPLE_INTERVAL)
+    view.becomes("MemoryStallPressure", "True", SHORTAGE + AT_ONCE)
         .await;
     sim.end(stall).await;
     sim.node

@@ -64,7 +64,7 @@ pub const STAGES: &[Stage] = &[
             setup::alarms(repo)?;
             alarms(repo, &["--all"])
         },
-        ..stage("alarms", 120, &["build"], |repo| alarms(repo, &[]))
+        ..stage("alarms", 180, &["build"], |repo| alarms(repo, &[]))
     },
     stage("vm", 960, &["build-ebpf"], vm),
     stage("cluster", 60, &["build"], cluster),

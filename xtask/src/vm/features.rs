@@ -89,6 +89,8 @@ pub const FEATURES: &[(&str, &[&str])] = &[
             "alarms/page-cache-node",
             "alarms/swap-out-cold-memory",
             "alarms/reclaim-burst",
+            "alarms/memory-tenant-at-limit",
+            "alarms/memory-high-hang",
             "alarms/crash-loop",
             "alarms/unplugged-disk",
         ],

@@ -7,27 +7,17 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::LIMIT;
-use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
-use crate::host::cgroup::{Hierarchy, Version, ancestors, io, walk};
-use crate::host::{HostError, HostRoot, block, psi};
+use super::{LIMIT, units};
+use crate::host::cgroup::pods::PodsPath;
+use crate::host::cgroup::{Version, io};
+use crate::host::{HostRoot, block, psi};
 use crate::lane::Lane;
-use crate::pods::{CgroupKind, Owner, classify, pod_of};
 use crate::pressure::io_wait::{CgroupIo, IoCounts, IoSnapshot, IoWait, StallRead, StallShare};
 use crate::reading::StallKind;
 use crate::units::{CgroupId, DeviceNumber};
 
 /// Time between the two reads.
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Limit on the cgroups of one read. Each takes about 20 µs.
-const MAX_CGROUPS: usize = 1000;
-
-/// Part of the limit that pods leave to other cgroups.
-const OTHER_CGROUPS: usize = 200;
-
-/// Levels of cgroups outside of pods: a slice, and the services in it.
-const SYSTEM_LEVELS: usize = 2;
 
 /// Reads the cgroups on the thread of a lane.
 #[derive(Debug, Clone)]
@@ -108,58 +98,13 @@ impl IoWaitReader {
         let Some(unified) = memory.filter(|memory| memory.version == Version::V2) else {
             return Some(BTreeMap::new());
         };
-        let mut reading = Reading {
-            unified,
-            levels,
-            buf: Vec::new(),
-            cgroups: BTreeMap::new(),
-        };
-        let pods = self.pods.path();
-        let pods_read = reading.read_below(pods, POD_LEVELS, MAX_CGROUPS - OTHER_CGROUPS, |path| {
-            pod_of(path, pods).map(Owner::from)
-        });
-        let others_read = reading.read_below("/", SYSTEM_LEVELS, MAX_CGROUPS, |path| {
-            let contains_pods = ancestors(pods).any(|above| above == path);
-            let is_system = !contains_pods && classify(path, pods) == CgroupKind::Other;
-            let is_below_pods = path
-                .strip_prefix(pods)
-                .is_some_and(|below| below.starts_with('/'));
-            (is_system && !is_below_pods).then(|| Owner::from_path(path, pods))
-        });
-        let failed = [pods_read, others_read].map(Result::err);
-        let all_failed = failed.iter().all(Option::is_some);
-        for err in failed.into_iter().flatten() {
-            let err = &err as &dyn std::error::Error;
-            debug!(err, "cgroups' I/O not read");
-        }
-        (!all_failed).then_some(reading.cgroups)
-    }
-}
-
-struct Reading<'a> {
-    unified: &'a Hierarchy,
-    levels: &'a [Vec<DeviceNumber>],
-    buf: Vec<u8>,
-    cgroups: BTreeMap<CgroupId, CgroupIo>,
-}
-
-impl Reading<'_> {
-    /// Reads the cgroups below `top` that `owner` names, until `limit` are read in total. Those
-    /// that are removed meanwhile are skipped.
-    fn read_below(
-        &mut self,
-        top: &str,
-        depth: usize,
-        limit: usize,
-        owner: impl Fn(&str) -> Option<Owner>,
-    ) -> Result<(), HostError> {
-        walk::each_below(self.unified, top, depth, |id, dir, path| {
-            let Some(owner) = owner(path) else {
-                return true;
-            };
-            let stat = io::stat(dir, self.levels, &mut self.buf).ok().flatten();
-            let stall = io::stall(dir, &mut self.buf).ok().flatten();
-            if stat.is_some() || stall.is_some() {
+        let mut cgroups = BTreeMap::new();
+        let mut buf = Vec::new();
+        units::each(&self.pods, unified, |id, dir, path, owner| {
+            let stat = io::stat(dir, levels, &mut buf).ok().flatten();
+            let stall = io::stall(dir, &mut buf).ok().flatten();
+            let is_read = stat.is_some() || stall.is_some();
+            if is_read {
                 let cgroup = CgroupIo {
                     owner,
                     path: path.to_owned(),
@@ -170,10 +115,11 @@ impl Reading<'_> {
                     }),
                     stall: stall.map(StallShare::from_percent),
                 };
-                self.cgroups.insert(id, cgroup);
+                cgroups.insert(id, cgroup);
             }
-            self.cgroups.len() < limit
-        })
+            is_read
+        })?;
+        Some(cgroups)
     }
 }
 
@@ -181,11 +127,13 @@ impl Reading<'_> {
 mod tests {
     use super::super::super::fixture::{CGROUPS, node};
     use super::super::super::signals::pods_path;
+    use super::super::units::{MAX_CGROUPS, OTHER_CGROUPS};
     use super::*;
     use crate::config::Config;
     use crate::host::cgroup::Layout;
     use crate::host::scratch::Scratch;
     use crate::lane::Purpose;
+    use crate::pods::Owner;
     use crate::pressure::io_wait::OthersStall;
 
     const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };

@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use super::{disk_files, largest_owners};
 use crate::config::Config;
 use crate::pressure::io_wait::IoWait;
+use crate::pressure::shortage::ShortageEvidence;
 use crate::reading::{Machine, Resource};
 use crate::subjects::incidents::{DetailsOf, DetailsRead, LinksRead};
 use crate::subjects::{
     DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, RuntimeInput,
-    RuntimeList, Saved, SignalInput, StateInput, StorageSample, VolumeInput,
+    RuntimeList, Saved, SignalInput, StallInput, StateInput, StorageSample, VolumeInput,
 };
 use crate::units::DeviceNumber;
 
@@ -30,6 +31,8 @@ pub enum Question {
     Disk(DiskQuery),
     /// Read which pods and cgroups use a disk, and which wait for it.
     IoWait(DeviceNumber),
+    /// Observe whether the node is short of memory.
+    Shortage,
     /// Read the pods that use a disk by a volume.
     VolumesOnDisk(DeviceNumber),
     /// Read which pods and units use most of a resource.
@@ -118,6 +121,9 @@ impl Answer {
             }
             Question::Resolve { .. } => return Self::Resolved(Vec::new()),
             Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+            Question::Shortage => {
+                Input::Stall(StallInput::shortage_read(ShortageEvidence::default()))
+            }
             Question::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
                 device: *device,
                 volumes: Vec::new(),

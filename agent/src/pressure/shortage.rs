@@ -1,0 +1,276 @@
+//! Whether tasks wait for memory because the node has too little of it.
+//!
+//! Tasks also wait if their own cgroup is at its limit: they reclaim its memory, or the kernel slows
+//! them down at `memory.high`. PSI of the node includes both, but only the former is a condition of the
+//! node, which no tenant may set.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::BootNanos;
+use crate::pods::{Owner, Pod, PodId};
+use crate::pressure::io_wait::{StallShare, leaves};
+use crate::pressure::oom::RemainingMemory;
+use crate::reading::reclaim::ReclaimCounts;
+use crate::units::CgroupId;
+
+/// Units that are named.
+const NAMED: usize = 3;
+
+/// What the node reclaimed while it was observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reclaim {
+    /// `allocstall_*` or `pgscan_kswapd` rose from the first reading to the last.
+    pub rose: bool,
+    /// Number of intervals between the readings: seconds, unless the node was too busy.
+    pub intervals: usize,
+    /// In how many of these `allocstall_*` rose.
+    pub direct: usize,
+}
+
+impl Reclaim {
+    /// From readings that are a second or more apart. A counter that decreased did not rise. `None` with
+    /// fewer than two readings.
+    pub fn between(readings: &[ReclaimCounts]) -> Option<Self> {
+        let [first, .., last] = readings else {
+            return None;
+        };
+        let intervals = readings.windows(2);
+        let direct = intervals.clone().filter(|pair| match pair {
+            [before, after] => after.direct > before.direct,
+            _ => false,
+        });
+        Some(Self {
+            rose: last.direct > first.direct || last.kswapd > first.kswapd,
+            intervals: intervals.len(),
+            direct: direct.count(),
+        })
+    }
+
+    /// Tasks had to reclaim the node's memory themselves most of the time.
+    const fn is_mostly_direct(self) -> bool {
+        self.direct > self.intervals / 2
+    }
+}
+
+/// A pod, or a cgroup outside of pods, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryUnit {
+    /// How it is named.
+    pub owner: Owner,
+    /// Path.
+    pub path: String,
+    /// How long its tasks have waited for memory: `total` of `some`.
+    pub stalled: Duration,
+    /// How often it was at its own limit, or the class of its pod was. `None`: not read.
+    pub limit_hits: Option<u64>,
+}
+
+/// The units at one moment.
+pub type UnitSnapshot = BTreeMap<CgroupId, MemoryUnit>;
+
+/// A unit whose tasks wait for memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StalledUnit {
+    /// Which pod or cgroup.
+    pub owner: Owner,
+    /// For which share of the time.
+    pub share: StallShare,
+    /// It is at its own limit, or that could not be read.
+    pub at_own_limit: bool,
+}
+
+/// Which units wait for memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum UnitStalls {
+    /// They could not be read, or it did not matter.
+    #[default]
+    NotRead,
+    /// Cgroup v1 does not attribute stalls to cgroups.
+    CgroupV1,
+    /// They were read.
+    Read {
+        /// At most three that wait most, the longest first.
+        units: Vec<StalledUnit>,
+        /// The longest wait of a unit that is not at its own limit.
+        unlimited: StallShare,
+    },
+}
+
+impl UnitStalls {
+    /// From three snapshots. The share of time is from `before` to `after`, which are `elapsed` apart; a
+    /// unit is at its own limit if it was between `earlier` and `after`: a task at `memory.high` sleeps
+    /// for up to two seconds between two hits. A unit that is not in all of them was created or removed
+    /// meanwhile, and does not count.
+    pub fn between(
+        earlier: &UnitSnapshot,
+        before: &UnitSnapshot,
+        after: &UnitSnapshot,
+        elapsed: Duration,
+    ) -> Self {
+        let stalled = leaves(after, |unit| Some(&unit.path)).filter_map(|(id, unit)| {
+            let [earlier, before] = [earlier.get(id)?, before.get(id)?];
+            let stalled = unit.stalled.saturating_sub(before.stalled);
+            let hits = unit.limit_hits.zip(earlier.limit_hits);
+            Some(StalledUnit {
+                owner: unit.owner.clone(),
+                share: StallShare::new(stalled, elapsed),
+                at_own_limit: hits.is_none_or(|(now, then)| now > then),
+            })
+        });
+        let mut units: Vec<StalledUnit> = stalled.collect();
+        units.retain(|unit| unit.share > StallShare::default());
+        units.sort_by(|a, b| {
+            let by_share = b.share.cmp(&a.share);
+            by_share.then_with(|| a.owner.cmp(&b.owner))
+        });
+        let unlimited = units.iter().find(|unit| !unit.at_own_limit);
+        let unlimited = unlimited.map(|unit| unit.share).unwrap_or_default();
+        units.truncate(NAMED);
+        Self::Read { units, unlimited }
+    }
+
+    /// At most three that wait most, the longest first.
+    pub fn units(&self) -> &[StalledUnit] {
+        match self {
+            Self::NotRead | Self::CgroupV1 => &[],
+            Self::Read { units, .. } => units,
+        }
+    }
+
+    /// Replaces the ids of pods that `find` knows by their names.
+    pub fn name_pods<'a>(&mut self, find: impl Fn(&PodId) -> Option<&'a Pod>) {
+        if let Self::Read { units, .. } = self {
+            units.iter_mut().for_each(|unit| unit.owner.name_pod(&find));
+        }
+    }
+}
+
+/// What was observed while tasks waited for memory.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ShortageEvidence {
+    /// `None`: `/proc/vmstat` could not be read.
+    pub reclaim: Option<Reclaim>,
+    /// Read only if the node reclaimed memory.
+    pub units: UnitStalls,
+}
+
+/// Whether the stall is one of the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ShortageVerdict {
+    /// The node is short of memory.
+    Short,
+    /// The condition does not become True.
+    HeldBack(HeldBack),
+}
+
+/// Why a stall does not set the condition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HeldBack {
+    /// `/proc/vmstat` could not be read.
+    NotRead,
+    /// The node reclaimed no memory.
+    NoReclaim,
+    /// No unit that waits is known to wait for the node's memory, and the node has enough of it.
+    OwnLimits,
+}
+
+impl HeldBack {
+    /// For people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotRead => "/proc/vmstat could not be read",
+            Self::NoReclaim => {
+                "the node did not reclaim memory: tasks wait at the limits of their own cgroups"
+            }
+            Self::OwnLimits => {
+                "no pod or service waits that long without being at its own limit, and the node has \
+                 enough memory"
+            }
+        }
+    }
+}
+
+impl ShortageEvidence {
+    /// `memory` is what is left now. A unit waits if its share reaches `threshold`, in percent of the
+    /// time.
+    ///
+    /// If no unit waits that is not at its own limit, which includes that none could be read, the node
+    /// is short only if its tasks had to reclaim memory most of the time and `memory.available` is below
+    /// twice its threshold.
+    pub fn judge(&self, memory: Option<RemainingMemory>, threshold: f32) -> ShortageVerdict {
+        let Some(reclaim) = self.reclaim else {
+            return ShortageVerdict::HeldBack(HeldBack::NotRead);
+        };
+        if !reclaim.rose {
+            return ShortageVerdict::HeldBack(HeldBack::NoReclaim);
+        }
+        let is_of_node = match &self.units {
+            UnitStalls::CgroupV1 => true,
+            UnitStalls::Read { unlimited, .. } => unlimited.percent() >= threshold,
+            UnitStalls::NotRead => false,
+        };
+        if is_of_node || (reclaim.is_mostly_direct() && is_low(memory)) {
+            ShortageVerdict::Short
+        } else {
+            ShortageVerdict::HeldBack(HeldBack::OwnLimits)
+        }
+    }
+}
+
+/// Whether less than twice the threshold on `memory.available` is left. Not without a threshold.
+fn is_low(memory: Option<RemainingMemory>) -> bool {
+    let left = memory.and_then(|of| of.memory.zip(of.threshold));
+    left.is_some_and(|(memory, threshold)| {
+        let twice = threshold.amount(memory.capacity).saturating_mul(2);
+        u64::try_from(memory.available).is_ok_and(|available| available < twice)
+            || memory.available < 0
+    })
+}
+
+/// What is known of a shortage, for people.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ShortageReading {
+    /// What was observed.
+    pub evidence: ShortageEvidence,
+    /// What follows from it.
+    pub verdict: ShortageVerdict,
+    /// When the observation ended.
+    pub at: BootNanos,
+}
+
+impl fmt::Display for Reclaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            rose,
+            intervals,
+            direct,
+        } = self;
+        if *rose {
+            write!(
+                f,
+                "the node reclaimed memory within {intervals} s, in {direct} of them its tasks did so \
+                 themselves"
+            )
+        } else {
+            write!(f, "the node did not reclaim memory within {intervals} s")
+        }
+    }
+}
+
+impl fmt::Display for StalledUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = if self.at_own_limit {
+            ", at its own limit"
+        } else {
+            ""
+        };
+        write!(f, "{} ({} of the time{limit})", self.owner, self.share)
+    }
+}
+
+#[cfg(test)]
+mod tests;
