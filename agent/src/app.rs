@@ -180,12 +180,10 @@ impl App {
                 }
             }
             Effect::EventDetails { of, details } => {
+                self.telemetry.journal.set_details(of, details.as_deref());
                 if let Some(reporting) = &self.reporting {
-                    reporting.event_details(of, details.clone());
+                    reporting.event_details(of, details);
                 }
-                self.telemetry
-                    .journal
-                    .record_details(of, details.unwrap_or_default());
             }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
             Effect::Log(decision) => self.telemetry.decided(decision, &self.config.policy, now),

@@ -128,9 +128,10 @@ impl Journal {
         );
     }
 
-    /// Records what the Event about a change to True has besides the condition; empty: nothing is known.
-    pub fn record_details(&mut self, of: Ground, details: String) {
-        self.details.insert(of, details);
+    /// Records what the Event about a change to True has besides the condition; `None`: nothing is known yet.
+    pub fn set_details(&mut self, of: Ground, details: Option<&str>) {
+        self.details
+            .insert(of, details.unwrap_or_default().to_owned());
     }
 
     fn push(
@@ -550,7 +551,7 @@ mod tests {
             journal.record_change(&change, at(0).wall);
         }
         let pids = Ground::Resource(Resource::Pids);
-        journal.record_details(pids, "most tasks: pod a/b (64)".to_owned());
+        journal.set_details(pids, Some("most tasks: pod a/b (64)"));
         let status = NodeStatus {
             conditions: vec![
                 condition("MemoryPressure", Status::True),

@@ -381,7 +381,7 @@ pub mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn answers_add_their_own_frames_to_the_budget() {
+    async fn answers_add_their_frames_to_the_budget() {
         let (client, mut server) = tokio::io::duplex(1 << 16);
         let mut client = FrameBudget::new(client, FloodPause::default());
         let mut buf = vec![0; 1 << 16];

@@ -91,8 +91,8 @@ pub struct Draft {
     pub object: Involved,
     /// Whether a person should act.
     pub type_: EventType,
-    /// Whether it is about a change of the Node's status, such as a condition. Such Events have a rate
-    /// limit of their own, and kills never delay them.
+    /// Whether it is about a change of the Node's status, such as a condition. Such Events have a
+    /// separate rate limit, and kills never delay them.
     pub is_transition: bool,
     /// CamelCase token.
     pub reason: String,

@@ -170,7 +170,7 @@ struct PageResponder {
     lanes: Arc<[Lane]>,
     /// Requests to the loop; capacity 1.
     requests: mpsc::Sender<StateRequest>,
-    /// The permit to send, which one of the connections holds while it waits for the answer.
+    /// The permit to send, which one of the connections keeps while it waits for the answer.
     one: Arc<Mutex<Metrics>>,
 }
 

@@ -502,7 +502,7 @@ mod tests {
             let one = &filter[at];
             at += 1;
             let k = usize::try_from(one.k).unwrap();
-            let holds = match one.code {
+            let is_met = match one.code {
                 0x20 => {
                     value = u32::from_le_bytes(data[k..k + 4].try_into().unwrap());
                     continue;
@@ -521,7 +521,7 @@ mod tests {
                 0x35 => value >= one.k,
                 other => panic!("instruction {other:#x}"),
             };
-            at += usize::from(if holds { one.jt } else { one.jf });
+            at += usize::from(if is_met { one.jt } else { one.jf });
         }
     }
 

@@ -154,7 +154,7 @@ impl Backlog {
         if self.waiting.len() <= self.room {
             return Overflow::None;
         }
-        // The end of a condition would otherwise be told before its beginning.
+        // The end of a condition would otherwise be written before its beginning.
         let pair = self.oldest_pair(false).or_else(|| self.oldest_pair(true));
         let older = match pair {
             Some((older, _)) => self.waiting.remove(older),
