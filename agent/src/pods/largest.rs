@@ -46,9 +46,9 @@ impl OwnerMemory {
 }
 
 impl LargestMemory {
-    /// Whether nothing was read.
+    /// Whether no owner is known. The sum alone is not worth a sentence.
     pub const fn is_empty(&self) -> bool {
-        self.owners.is_empty() && self.outside_pods.is_none()
+        self.owners.is_empty()
     }
 
     /// The `most` that use most over their request.
@@ -165,8 +165,7 @@ fn list(
         write!(f, "{before}{owner}")?;
         before = ", ";
     }
-    match outside_pods {
-        Some(outside) if owners.is_empty() => write!(f, "outside pods: {outside}"),
+    match outside_pods.filter(|_| !owners.is_empty()) {
         Some(outside) => write!(f, "; outside pods: {outside}"),
         None => Ok(()),
     }
@@ -266,6 +265,7 @@ mod tests {
              outside pods: 2200"
         );
         assert_eq!(tasks.first(), Some(&service("hog")));
-        assert_eq!(LargestTasks::default().to_string(), "");
+        tasks.owners.clear();
+        assert_eq!(tasks.to_string(), "", "the sum alone");
     }
 }
