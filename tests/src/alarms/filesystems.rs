@@ -69,12 +69,13 @@ fn aborted_journal(site: &Site) -> io::Result<Prepared> {
     let at = directory.join("nodefs");
     fs::create_dir(&at)?;
     let mounted = Mounted::ext4(&at, &backing, BYTES)?;
+    mounted.dig_holes()?;
     let nodefs = at.clone();
     let load = Prepared::new(move |control| {
         // The rest of the room.
         let full = fill(&backing.join("rest")).expect_err("tmpfs is full");
         control.begins();
-        let error = fill_synchronously(&at).expect_err("the device has no room");
+        let error = create_files(&at).expect_err("the device has no room");
         control.until_noticed();
         drop((mounted, room));
         Ok(format!("{full}, then {error}"))
@@ -89,14 +90,13 @@ fn fill(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates files until the journal is aborted: data that cannot be written is not an error of ext4.
-fn fill_synchronously(at: &Path) -> io::Result<()> {
-    const FILES: u32 = 1000;
+/// Creates files until ext4 notices that its journal is aborted, which a commit does.
+fn create_files(at: &Path) -> io::Result<()> {
+    const FILES: u32 = 100;
+    let directory = fs::File::open(at)?;
     for n in 0..FILES {
-        let mut file = fs::File::create(at.join(n.to_string()))?;
-        file.write_all(&[1; 16 * 1024])?;
-        // Fails for data already.
-        let _data = file.sync_all();
+        fs::File::create(at.join(n.to_string()))?;
+        let _aborted = directory.sync_all();
     }
     Ok(())
 }

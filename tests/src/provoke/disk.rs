@@ -293,6 +293,14 @@ impl Mounted {
             tool("losetup", &args).map(drop)
         })
     }
+
+    /// Releases what is zero below the loop device, such as a new journal: to write there needs room.
+    pub fn dig_holes(&self) -> io::Result<()> {
+        self.under.iter().try_for_each(|under| {
+            let args = ["--dig-holes".as_ref(), under.backing.path().as_os_str()];
+            tool("fallocate", &args).map(drop)
+        })
+    }
 }
 
 impl Drop for Mounted {

@@ -220,7 +220,9 @@ async fn an_ext4_of_the_node_that_counts_another_error_is_a_failure_and_one_of_a
     assert_eq!(view.status("DiskFailing"), "False", "old, or of a pod");
 
     count_errors(&sim.host, "dm-0", 4, 1_800_000_000);
-    let (condition, _) = view.becomes("DiskFailing", "True", SOON).await;
+    // With the next sample of storage.
+    let sampled = REGULAR + SOON;
+    let (condition, _) = view.becomes("DiskFailing", "True", sampled).await;
     assert_eq!(condition["reason"], "FilesystemShutdown");
     assert_eq!(condition["message"], "file system errors: root (/ on dm-0)");
     // A minute, then the transition period.
