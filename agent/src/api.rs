@@ -80,6 +80,10 @@ struct Shared {
     current: watch::Sender<Generation>,
     /// Whether there are credentials. Until then, no request is sent.
     available: watch::Sender<bool>,
+    /// They are read by [`Client::load`].
+    late: bool,
+    /// Why they could not be read so far.
+    missing: watch::Sender<Option<String>>,
 }
 
 impl fmt::Debug for Client {
@@ -110,16 +114,8 @@ impl Client {
         renewal: Option<Renewal>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        let first = Generation::new(access.connect()?);
-        Ok(Self(Arc::new(Shared {
-            access: Arc::new(Mutex::new(access)),
-            jitter: Mutex::new(Jitter::NONE),
-            renewal: renewal.map(Arc::new),
-            deadline,
-            dry_run: None,
-            current: watch::Sender::new(first),
-            available: watch::Sender::new(true),
-        })))
+        let shared = Shared::new(access, renewal, deadline)?;
+        Ok(Self(Arc::new(shared)))
     }
 
     /// A client that logs its writes instead of sending them. Reads with `reader`, or without a
@@ -142,6 +138,8 @@ impl Client {
             dry_run: Some(DryRun::new(reads, log)),
             current: watch::Sender::new(shared.current.borrow().clone()),
             available: watch::Sender::new(true),
+            late: false,
+            missing: watch::Sender::default(),
         })))
     }
 
@@ -193,6 +191,47 @@ impl Client {
         let renewal = Renewal::of(source);
         let access = renewal.first(source).await?;
         Self::with(access, Some(renewal), deadline)
+    }
+
+    /// The same for an agent that starts whatever another program or the kernel has done to the
+    /// credentials: if they cannot be read yet, or a program issues them, requests wait until
+    /// [`Client::load`] has read them. `Err` only for what a person has to change. Runs no program.
+    ///
+    /// While it is unknown whether a program issues the credentials, one may be run only if `unknown`
+    /// permits it.
+    pub async fn from_late_credentials(
+        source: credentials::CredentialSource<'_>,
+        deadline: Duration,
+        unknown: credentials::Programs,
+    ) -> Result<Self, ApiError> {
+        let (plugin, why) = match credentials::have_a_plugin(source).await {
+            Ok(true) => (true, None),
+            Ok(false) => match Self::from_credentials(source, deadline).await {
+                Err(err @ ApiError::Unreadable { .. }) => (false, Some(err.chain())),
+                client => return client,
+            },
+            Err(err @ ApiError::Unreadable { .. }) => (false, Some(err.chain())),
+            Err(err) => return Err(err),
+        };
+        let (nowhere, silent) = no_server();
+        let mut access = Credentials::fixed(nowhere, silent);
+        access.plugin = plugin;
+        let renewal = match unknown {
+            credentials::Programs::Refused if !plugin => Renewal::without_programs(source),
+            credentials::Programs::Permitted | credentials::Programs::Refused => {
+                Renewal::of(source)
+            }
+        };
+        let mut shared = Shared::new(access, Some(renewal), deadline)?;
+        shared.late = true;
+        shared.available.send_replace(false);
+        shared.missing.send_replace(why);
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// Why requests wait for credentials; `None` if they do not, or no attempt to read them has ended.
+    pub fn missing_credentials(&self) -> watch::Receiver<Option<String>> {
+        self.0.missing.subscribe()
     }
 
     /// Spreads requests at random from now on, so that nodes that were refused together do not
@@ -398,6 +437,27 @@ impl Client {
                 }
             }
         });
+    }
+}
+
+impl Shared {
+    fn new(
+        access: Credentials,
+        renewal: Option<Renewal>,
+        deadline: Duration,
+    ) -> Result<Self, ApiError> {
+        let first = Generation::new(access.connect()?);
+        Ok(Self {
+            access: Arc::new(Mutex::new(access)),
+            jitter: Mutex::new(Jitter::NONE),
+            renewal: renewal.map(Arc::new),
+            deadline,
+            dry_run: None,
+            current: watch::Sender::new(first),
+            available: watch::Sender::new(true),
+            late: false,
+            missing: watch::Sender::default(),
+        })
     }
 }
 

@@ -380,6 +380,7 @@ impl App {
             disk_details: &self.queries.disk_details(&self.subjects.disks, now.boot),
             transition_period: self.config.policy.transition_period,
             blocked: &self.telemetry.metering.lanes().blocked(),
+            missing_credentials: &self.telemetry.metering.missing_credentials(),
             now,
             time: convert::time,
         };

@@ -20,6 +20,7 @@ mod line_limit;
 pub mod log;
 mod logging;
 pub mod man;
+mod obstacle;
 pub mod page;
 mod position;
 pub mod run;

@@ -78,6 +78,8 @@ pub struct CurrentState<'a> {
     pub transition_period: Duration,
     /// Purposes of blocked calls.
     pub blocked: &'a [&'static str],
+    /// Why there are no credentials for the API server; empty if there are.
+    pub missing_credentials: &'a str,
     /// Time of the request.
     pub now: Now,
     /// Formats a time.
@@ -182,6 +184,7 @@ impl Journal {
             "at": (current.time)(current.now.wall),
             "transitionPeriodSeconds": current.transition_period.as_secs(),
             "blockedCalls": current.blocked,
+            "missingCredentials": current.missing_credentials,
             "conditions": conditions,
         })
     }
@@ -610,6 +613,7 @@ mod tests {
             disk_details: &[],
             transition_period: PERIOD,
             blocked: &["nodefs"],
+            missing_credentials: "",
             now: at(25),
             time: seconds,
         };

@@ -1,10 +1,12 @@
-//! Registration of file descriptors with the runtime, which happens only here.
+//! Registration of file descriptors with the runtime, which happens only here, and the end of those that
+//! the process inherited.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use aya::maps::{MapData, RingBuf};
+use nix::libc;
 use nix::sys::inotify::Inotify;
 use nix::sys::timerfd::TimerFd;
 use tokio::io::Interest;
@@ -48,4 +50,33 @@ pub fn watch<T: OneDescriptor>(inner: T, interest: Interest) -> io::Result<Async
     // result owns; `Watched` hands out no way to exchange it that its callers use.
     let registered = unsafe { AsyncFd::register_with_interest(Watched(inner), interest) };
     registered.map_err(Into::into)
+}
+
+/// The first descriptor after the standard ones.
+const FIRST: RawFd = 3;
+
+/// Closes every descriptor that the process inherited, except the standard ones: they count towards the
+/// limit, keep files and connections of another program open, and a credential plugin would inherit them.
+///
+/// Unlike `close_range`, it closes nothing that this process has opened, and works on every kernel.
+pub fn close_inherited() -> io::Result<()> {
+    let mut listed = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let number = entry?
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        listed.extend(number.filter(|&open: &RawFd| FIRST <= open));
+    }
+    for open in listed {
+        // SAFETY: F_GETFD reads the flags of whatever the number refers to, and fails for nothing.
+        let flags = unsafe { libc::fcntl(open, libc::F_GETFD) };
+        if 0 <= flags && flags & libc::FD_CLOEXEC == 0 {
+            // SAFETY: it is open, and it has no owner: what has one was opened by this process, with
+            // FD_CLOEXEC, as the standard library and all crates do it; nothing with that flag can be
+            // inherited.
+            drop(unsafe { OwnedFd::from_raw_fd(open) });
+        }
+    }
+    Ok(())
 }

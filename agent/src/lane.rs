@@ -9,9 +9,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use nix::errno::Errno;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
+
+use crate::clock;
+
+mod threads;
 
 /// The purpose of a blocking call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +79,9 @@ pub enum NoAnswer {
     /// The call ended without an answer, which is a bug.
     #[error("the call ended early")]
     Ended,
+    /// The kernel has no thread for the call, for example because all PIDs are in use.
+    #[error("cannot start a thread ({0})")]
+    NoThread(Errno),
 }
 
 /// The calls for one purpose, one at a time. Clones share the lane.
@@ -115,8 +123,7 @@ impl Lane {
     }
 
     /// Runs `call` on another thread and waits for it, both for at most `limit`. Waits for another
-    /// call that is within its limit. Must be called in a runtime with one blocking thread per
-    /// purpose.
+    /// call that is within its limit. Must be called in a runtime.
     pub async fn run<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -128,12 +135,16 @@ impl Lane {
         let run = async {
             let permit = Arc::clone(&self.one).acquire_owned().await;
             let running = RunningCall::start(self, permit.map_err(|_| NoAnswer::Ended)?, limit);
-            let call = tokio::task::spawn_blocking(move || {
+            let (answered, answer) = oneshot::channel();
+            start(move || {
+                // After a panic, the lane is free before the caller knows.
+                let (answered, running) = (answered, running);
                 let answer = call();
                 drop(running);
-                answer
-            });
-            call.await.map_err(|_| NoAnswer::Ended)
+                // The caller may have been dropped.
+                drop(answered.send(answer));
+            })?;
+            answer.await.map_err(|_| NoAnswer::Ended)
         };
         timeout(limit, run).await.unwrap_or_else(|_| {
             self.log_late(limit);
@@ -158,6 +169,16 @@ impl Lane {
             );
         }
     }
+}
+
+/// Runs `job` on a thread. Not on tokio's: it aborts the process if the kernel has none.
+fn start(job: impl FnOnce() + Send + 'static) -> Result<(), NoAnswer> {
+    if clock::is_paused() {
+        // Simulated time does not pass while a thread of the runtime works.
+        drop(tokio::task::spawn_blocking(job));
+        return Ok(());
+    }
+    threads::run(Box::new(job)).map_err(NoAnswer::NoThread)
 }
 
 /// A running call, even after its caller is dropped.
@@ -300,6 +321,17 @@ mod tests {
         assert_eq!(ended, Err::<(), _>(NoAnswer::Ended));
         assert!(!lane.is_blocked());
         assert_eq!(lane.run(LIMIT, || 4).await, Ok(4));
+    }
+
+    #[tokio::test]
+    async fn calls_in_real_time_are_answered_and_those_that_panic_block_nothing() {
+        let lane = Lane::new(Purpose::State);
+        for n in 0..3 {
+            assert_eq!(lane.run(LIMIT, move || n).await, Ok(n));
+            let ended = lane.run(LIMIT, || panic!("a fault")).await;
+            assert_eq!(ended, Err::<(), _>(NoAnswer::Ended));
+            assert!(!lane.is_blocked());
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -168,6 +168,8 @@ pub struct Server {
 struct PageResponder {
     ready_page: watch::Receiver<ReadyPage>,
     lanes: Arc<[Lane]>,
+    /// What the agent waits for before it can send anything.
+    obstacle: Option<watch::Receiver<Option<String>>>,
     /// Requests to the loop; capacity 1.
     requests: mpsc::Sender<StateRequest>,
     /// The permit to send, which one of the connections keeps while it waits for the answer.
@@ -189,11 +191,13 @@ impl Server {
         sites: Vec<Site>,
         ready_page: watch::Receiver<ReadyPage>,
         lanes: Arc<[Lane]>,
+        obstacle: Option<watch::Receiver<Option<String>>>,
     ) -> (Self, mpsc::Receiver<StateRequest>) {
         let (requests, receiver) = mpsc::channel(1);
         let responder = PageResponder {
             ready_page,
             lanes,
+            obstacle,
             requests,
             one: Arc::new(Mutex::new(Metrics {
                 last: None,
@@ -245,6 +249,10 @@ impl Server {
 impl PageResponder {
     /// Whether the agent is ready; `Err` is the reason if not.
     fn ready(&self) -> Result<(), Cow<'static, str>> {
+        let obstacle = self.obstacle.as_ref();
+        if let Some(why) = obstacle.and_then(|obstacle| obstacle.borrow().clone()) {
+            return Err(why.into());
+        }
         let page = self.ready_page.borrow();
         if let Readiness::NotReady(why) = page.readiness {
             return Err(why.into());

@@ -59,6 +59,17 @@ pub enum StateError {
     /// It is incomplete, too large, or belongs to another user.
     #[error("the state file is incomplete, invalid or belongs to another user, and is ignored")]
     Foreign,
+    /// Others use it, and nodepulse would close it to them.
+    #[error(
+        "{} is not a directory for nodepulse alone: {why}; set a directory that only nodepulse uses; \
+         example: /run/nodepulse", path.display()
+    )]
+    Shared {
+        /// The directory.
+        path: PathBuf,
+        /// What shows it.
+        why: String,
+    },
     /// Its owner could change it, or lock out nodepulse.
     #[error(
         "{} belongs to user {uid}, and must belong to the agent's own user or to root: \

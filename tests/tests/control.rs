@@ -87,18 +87,6 @@ async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
         assert_eq!(get(&port, path).await, Some(404), "{path} at a port");
     }
 
-    let second = alone(&["--state-directory", &state_path]).ends(SOON).await;
-    assert_eq!(second.code, Some(2), "{second:?}");
-    let refused = second.stderr.last().unwrap();
-    for word in [
-        "another nodepulse",
-        state_path.as_str(),
-        "--state-directory",
-    ] {
-        assert!(refused.contains(word), "{word}: {refused}");
-    }
-    assert_eq!(ask(&state, "/livez").await.unwrap().code, Some(200));
-
     first.kill();
     first.ends(SOON).await;
     assert!(socket.exists(), "left over");
@@ -147,6 +135,17 @@ async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() 
         "Unknown to True",
     ] {
         assert!(explained.stdout.contains(words), "{words}: {explained:?}");
+    }
+    let broken = agent.state().join("broken.yaml");
+    fs::write(&broken, "mode: [").unwrap();
+    for command in ["status", "explain"] {
+        let args = [command, "--config", &text(&broken)];
+        let asked = Process::output(Some(&agent), &args).await;
+        assert_eq!(asked.code, Some(0), "{command}: {asked:?}");
+        assert!(asked.stdout.contains("PIDPressure"), "{command}: {asked:?}");
+        let alone = Process::output(None, &args).await;
+        assert_eq!(alone.code, Some(2), "{command}: {alone:?}");
+        assert!(alone.stderr.contains("broken.yaml"), "{command}: {alone:?}");
     }
     let unknown = Process::output(Some(&agent), &["explain", "PidPressure"]).await;
     assert_eq!(unknown.code, Some(2), "{unknown:?}");

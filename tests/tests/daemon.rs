@@ -3,13 +3,14 @@
 //! Always compiled; run with the feature `kernel`, as root.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use nodepulse::kernel::Probe;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::http1::{exchange, request};
 use nodepulse_tests::loaded::programs;
 use nodepulse_tests::openmetrics::Exposition;
-use nodepulse_tests::process::{Process, node_mode};
+use nodepulse_tests::process::{Process, node_mode, node_mode_of, program};
 use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::view::View;
@@ -191,4 +192,77 @@ async fn what_the_kernel_counts_of_the_probes_is_in_the_metrics() {
         Some(0.0)
     );
     drop(counting);
+}
+
+/// A cgroup with a limit of tasks; removed with this value, when no process is in it.
+struct LimitedTasks(PathBuf);
+
+impl LimitedTasks {
+    fn new(name: &str, max: u32) -> Self {
+        // Version 1 has a hierarchy for the controller.
+        let hierarchy = Path::new("/sys/fs/cgroup/pids");
+        let unified = !hierarchy.is_dir();
+        let hierarchy = if unified {
+            Path::new("/sys/fs/cgroup")
+        } else {
+            hierarchy
+        };
+        if unified {
+            fs::write(hierarchy.join("cgroup.subtree_control"), "+pids").unwrap();
+        }
+        let limited = Self(hierarchy.join(format!("{name}-{}", std::process::id())));
+        fs::create_dir(&limited.0).unwrap();
+        limited.set(&max.to_string());
+        limited
+    }
+
+    fn set(&self, max: &str) {
+        fs::write(self.0.join("pids.max"), max).unwrap();
+    }
+
+    /// Starts the agent in it.
+    fn start(&self, args: &[String]) -> Process {
+        let procs = self.0.join("cgroup.procs");
+        let script = format!(
+            "echo $$ >{}; exec {} \"$@\"",
+            procs.display(),
+            program().display()
+        );
+        let shell = ["-c".to_owned(), script, "sh".to_owned()];
+        Process::start_program(Path::new("/bin/sh"), shell.iter().chain(args))
+    }
+}
+
+impl Drop for LimitedTasks {
+    fn drop(&mut self) {
+        drop(fs::remove_dir(&self.0));
+    }
+}
+
+#[cfg_attr(feature = "kernel", tokio::test)]
+#[cfg_attr(
+    not(feature = "kernel"),
+    expect(dead_code, reason = "runs with the feature `kernel`")
+)]
+async fn an_agent_that_gets_no_thread_continues_when_there_are_some() {
+    let api = ApiServer::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    // tasks, what has none
+    let rows = [
+        (1, "cannot start the log thread"),
+        (2, "cannot start a thread for calls"),
+    ];
+    for (max, line) in rows {
+        let name = format!("worker-{max}");
+        let kubeconfig = api.node_kubeconfig(dir.path(), &name).display().to_string();
+        let further = ["--kubeconfig", &kubeconfig, "--kernel-tier", "files"];
+        let tasks = LimitedTasks::new("nodepulse-tasks", max);
+        let agent = tasks.start(&node_mode_of(&name, "0.0.0.0", &further));
+        agent.wait_for_line(line, SOON).await;
+        tasks.set("max");
+        View::of(&api, &name).settled(SOON).await;
+        agent.terminate();
+        let ended = agent.ends(SOON).await;
+        assert_eq!(ended.code, Some(0), "{max}: {ended:?}");
+    }
 }

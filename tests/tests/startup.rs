@@ -125,11 +125,6 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
             ["taints.MemLow", "MemoryLow", "taints: {"],
         ),
         (
-            "no such kubeconfig",
-            vec!["--kubeconfig", &absent],
-            ["kubeconfig", "absent", "clusters: ["],
-        ),
-        (
             "a malformed kubeconfig",
             vec!["--kubeconfig", &malformed],
             ["kubeconfig", "malformed", "clusters: ["],

@@ -49,8 +49,35 @@ pub fn release(repo: &Repo, target: &str, package: &str, name: &str) -> Result<P
     eprintln!("build: {name} for {target}, release");
     let mut build = cargo_for(repo, "build", target)?;
     build.args(["--release", "--package", package, "--bin", name]);
+    build.env("CARGO_ENCODED_RUSTFLAGS", remapped_paths(repo)?);
     run(&mut build)?;
     Ok(repo.target_dir.join(target).join("release").join(name))
+}
+
+/// Flags of the compiler that keep the paths of this machine out of the binary, after those of the environment.
+/// Not in `.cargo/config.toml`, which cannot name them.
+fn remapped_paths(repo: &Repo) -> Result<String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let encoded = variable("CARGO_ENCODED_RUSTFLAGS");
+    let plain = || {
+        variable("RUSTFLAGS").map(|flags| flags.split_whitespace().collect::<Vec<_>>().join("\x1f"))
+    };
+    let home = variable("HOME").context("HOME is not set")?;
+    let of_home = |name: &str, directory: &str| {
+        variable(name).unwrap_or_else(|| format!("{home}/{directory}"))
+    };
+    let root = repo.root.display().to_string();
+    let target = repo.target_dir.display().to_string();
+    // The last one that matches counts.
+    let prefixes = [
+        (of_home("RUSTUP_HOME", ".rustup"), "rustup"),
+        (of_home("CARGO_HOME", ".cargo"), "cargo"),
+        (root, "nodepulse"),
+        (target, "target"),
+    ];
+    let flags = prefixes.map(|(from, to)| format!("--remap-path-prefix={from}=/{to}"));
+    let flags = encoded.or_else(plain).into_iter().chain(flags);
+    Ok(flags.collect::<Vec<_>>().join("\x1f"))
 }
 
 /// `cargo <verb>` for a target; for arm64 with the cross compiler.

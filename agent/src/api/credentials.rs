@@ -24,7 +24,7 @@ mod files;
 mod plugin;
 
 pub(super) use bearer::Bearer;
-use files::{Inlined, TokenFile};
+use files::{FileFault, Inlined, TokenFile};
 use plugin::Issued;
 pub(super) use plugin::RunningPlugin;
 
@@ -42,6 +42,15 @@ pub enum CredentialSource<'a> {
     Kubeconfig(&'a Path),
     /// The service account of this pod.
     InCluster,
+}
+
+/// Whether the sandbox permits to run a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Programs {
+    /// It may run.
+    Permitted,
+    /// It may not: the agent has to be started again.
+    Refused,
 }
 
 /// What connections are created from.
@@ -93,24 +102,41 @@ pub(super) async fn access(
     source: CredentialSource<'_>,
     running: &RunningPlugin,
 ) -> Result<Credentials, ApiError> {
-    let (mut config, token) = read(source).await?;
+    let Source {
+        mut config,
+        token,
+        had_files,
+    } = read(source).await?;
     let exec = config.auth_info.exec.take();
     let plugin = exec.is_some();
+    // What another program has written may be complete the next time.
+    let unusable = |err: ApiError| match err {
+        ApiError::Setup { what, source } if had_files || plugin => ApiError::Unreadable {
+            what: format!("cannot use {what}"),
+            why: one_line(&source.to_string()),
+        },
+        err => err,
+    };
     let mut renew_at = None;
     if let Some(exec) = exec {
+        if !running.is_permitted() {
+            return Err(ApiError::NeedsRestart);
+        }
         let run = plugin::run(&exec, PLUGIN_LIMIT, running);
-        let issued = run.map_err(|why| ApiError::Setup {
-            what: "users[].user.exec",
-            source: why.into(),
+        let issued = run.map_err(|why| ApiError::Unreadable {
+            what: "users[].user.exec".to_owned(),
+            why: one_line(&why),
         })?;
         renew_at = renewal(&issued);
-        config.auth_info = auth_info(issued)?;
+        config.auth_info = auth_info(issued).map_err(unusable)?;
     }
-    let connector = transport::tcp_tls(&config)?;
+    let connector = transport::tcp_tls(&config).map_err(unusable)?;
     let bearer = token.map(Bearer::new).transpose();
-    let bearer = bearer.map_err(|source| ApiError::Setup {
-        what: "the token",
-        source: source.into(),
+    let bearer = bearer.map_err(|source| {
+        unusable(ApiError::Setup {
+            what: "the token",
+            source: source.into(),
+        })
     })?;
     let fingerprint = fingerprint(&config);
     Ok(Credentials {
@@ -172,15 +198,28 @@ fn fingerprint(config: &kube::Config) -> u64 {
     hasher.finish()
 }
 
+/// Whether a program issues the credentials of `source`. Runs nothing.
+pub(super) async fn have_a_plugin(source: CredentialSource<'_>) -> Result<bool, ApiError> {
+    Ok(read(source).await?.config.auth_info.exec.is_some())
+}
+
+/// A kubeconfig or service account with all files that it refers to.
+struct Source {
+    config: kube::Config,
+    token: Option<TokenFile>,
+    /// It refers to files.
+    had_files: bool,
+}
+
 /// Reads credentials and all files that contain them. Sends nothing, and runs nothing.
-async fn read(source: CredentialSource<'_>) -> Result<(kube::Config, Option<TokenFile>), ApiError> {
+async fn read(source: CredentialSource<'_>) -> Result<Source, ApiError> {
     match source {
         CredentialSource::Kubeconfig(path) => kubeconfig(path).await,
         CredentialSource::InCluster => in_cluster().await,
     }
 }
 
-async fn in_cluster() -> Result<(kube::Config, Option<TokenFile>), ApiError> {
+async fn in_cluster() -> Result<Source, ApiError> {
     let wrong = |why: String| ApiError::InCluster {
         why: one_line(&why),
     };
@@ -188,13 +227,31 @@ async fn in_cluster() -> Result<(kube::Config, Option<TokenFile>), ApiError> {
     let unset = |name| wrong(format!("{name} is not set"));
     let (host, port) = (host.map_err(unset)?, port.map_err(unset)?);
     let dir = Path::new(files::SERVICE_ACCOUNT);
-    let Inlined { kubeconfig, token } = files::service_account(dir, &host, &port).map_err(wrong)?;
+    let read = files::service_account(dir, &host, &port).map_err(|fault| match fault {
+        FileFault::Invalid(why) => wrong(why),
+        FileFault::Unreadable(why) => ApiError::Unreadable {
+            what: "in-cluster service account".to_owned(),
+            why: format!(
+                "{}; run in a pod with automountServiceAccountToken, or set --kubeconfig",
+                one_line(&why)
+            ),
+        },
+    })?;
+    let Inlined {
+        kubeconfig,
+        token,
+        had_files,
+    } = read;
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = config.map_err(|err| wrong(err.to_string()))?;
     // The proxy of the environment is for external addresses.
     config.proxy_url = None;
-    Ok((config, token))
+    Ok(Source {
+        config,
+        token,
+        had_files,
+    })
 }
 
 #[expect(
@@ -205,12 +262,23 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-async fn kubeconfig(path: &Path) -> Result<(kube::Config, Option<TokenFile>), ApiError> {
+async fn kubeconfig(path: &Path) -> Result<Source, ApiError> {
     let wrong = |why: String| ApiError::Kubeconfig {
         path: path.display().to_string(),
         why: one_line(&why),
     };
-    let Inlined { kubeconfig, token } = files::kubeconfig(path).map_err(wrong)?;
+    let read = files::kubeconfig(path).map_err(|fault| match fault {
+        FileFault::Invalid(why) => wrong(why),
+        FileFault::Unreadable(why) => ApiError::Unreadable {
+            what: format!("kubeconfig {}", path.display()),
+            why: one_line(&why),
+        },
+    })?;
+    let Inlined {
+        kubeconfig,
+        token,
+        had_files,
+    } = read;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|err| wrong(err.to_string()))?;
@@ -235,7 +303,11 @@ async fn kubeconfig(path: &Path) -> Result<(kube::Config, Option<TokenFile>), Ap
             "a proxy ({proxy}) is set in the kubeconfig or in HTTPS_PROXY, and proxies are not supported"
         )));
     }
-    Ok((config, token))
+    Ok(Source {
+        config,
+        token,
+        had_files,
+    })
 }
 
 #[cfg(test)]
@@ -257,7 +329,7 @@ users: [{name: u, user: {token: t}}]
         let path = dir.path().join(name);
         read(CredentialSource::Kubeconfig(&path))
             .await
-            .map(|(config, _)| config)
+            .map(|read| read.config)
     }
 
     #[tokio::test]
@@ -306,7 +378,6 @@ users: [{name: u, user: {token: t}}]
                 ),
                 "interactiveMode is Always",
             ),
-            ("empty", String::new(), "current context"),
         ];
         for (name, text, expected) in rows {
             let err = load_text(name, &text).await.unwrap_err().to_string();
@@ -323,9 +394,81 @@ users: [{name: u, user: {token: t}}]
     #[tokio::test]
     async fn a_missing_kubeconfig_is_named() {
         let source = CredentialSource::Kubeconfig(Path::new("/no/such/kubeconfig"));
-        let err = read(source).await.err().unwrap().to_string();
+        let err = read(source).await.err().unwrap();
+        assert!(matches!(err, ApiError::Unreadable { .. }), "{err:?}");
+        let err = err.to_string();
         assert!(err.contains("kubeconfig /no/such/kubeconfig"), "{err}");
         assert!(err.contains("No such file"), "{err}");
+    }
+
+    #[tokio::test]
+    async fn what_another_program_writes_can_pass_and_what_a_person_wrote_cannot() {
+        let dir = Scratch::new();
+        dir.write("garbage", "not a certificate");
+        dir.write("empty", "");
+        let file = |name: &str| dir.path().join(name).display().to_string();
+        let user = |keys: String| GOOD.replace("token: t", &keys);
+        //  name, the kubeconfig, whether it can pass
+        let rows = [
+            ("no text", "\n".to_owned(), true),
+            ("no YAML", "a: [".to_owned(), false),
+            (
+                "no such token",
+                user(format!("tokenFile: {}", file("none"))),
+                true,
+            ),
+            (
+                "an empty token",
+                user(format!("tokenFile: {}", file("empty"))),
+                true,
+            ),
+            (
+                "an authority that is not complete",
+                GOOD.replace(
+                    "server:",
+                    &format!("certificate-authority: {}, server:", file("garbage")),
+                ),
+                true,
+            ),
+            (
+                "an inline authority",
+                GOOD.replace(
+                    "server:",
+                    "certificate-authority-data: bm90aGluZw==, server:",
+                ),
+                false,
+            ),
+            (
+                "a program that fails",
+                user("exec: {command: /bin/false, apiVersion: v1}".to_owned()),
+                true,
+            ),
+        ];
+        for (name, text, passes) in rows {
+            dir.write("kubeconfig", &text);
+            let path = dir.path().join("kubeconfig");
+            let source = CredentialSource::Kubeconfig(&path);
+            let err = access(source, &RunningPlugin::default())
+                .await
+                .err()
+                .unwrap();
+            let is = matches!(err, ApiError::Unreadable { .. });
+            assert_eq!(is, passes, "{name}: {err:?}");
+            if name == "a program that fails" {
+                assert!(err.chain().contains("exit status: 1"), "{name}: {err}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_is_not_run_if_the_sandbox_does_not_permit_it() {
+        let dir = Scratch::new();
+        let exec = "exec: {command: /bin/false, apiVersion: v1}";
+        dir.write("kubeconfig", GOOD.replace("token: t", exec));
+        let path = dir.path().join("kubeconfig");
+        let source = CredentialSource::Kubeconfig(&path);
+        let err = access(source, &RunningPlugin::forbidden()).await.err();
+        assert!(matches!(err, Some(ApiError::NeedsRestart)), "{err:?}");
     }
 
     #[tokio::test]

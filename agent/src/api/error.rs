@@ -13,6 +13,7 @@ use serde_json::Value;
 use tower::BoxError;
 
 use super::body::{self, Limit};
+use crate::escape::one_line;
 
 /// Maximum length of a server's message that is kept: it is logged.
 pub(super) const MESSAGE_LIMIT: usize = 512;
@@ -64,6 +65,20 @@ pub enum ApiError {
         /// What is missing.
         why: String,
     },
+    /// There are no credentials yet: a file cannot be read, or a program fails. This can pass.
+    #[error("{what}: {why}")]
+    Unreadable {
+        /// The affected file or program.
+        what: String,
+        /// The cause.
+        why: String,
+    },
+    /// A program issues the credentials, but the sandbox was entered before that was known.
+    #[error(
+        "the kubeconfig has a program (users[].user.exec), which only an agent that is started with it \
+         may run"
+    )]
+    NeedsRestart,
     /// Credentials were read, but cannot be put to use.
     #[error("cannot use {what}")]
     Setup {
@@ -190,11 +205,13 @@ impl ApiError {
     pub fn disposition(&self) -> Disposition {
         match self {
             // The input is wrong; an operator has to correct it.
-            Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Setup { .. } => {
-                Disposition::GiveUp
-            }
+            Self::Kubeconfig { .. }
+            | Self::InCluster { .. }
+            | Self::NeedsRestart
+            | Self::Setup { .. } => Disposition::GiveUp,
             // A token file can be between two rotations, and a broken connection can recover.
-            Self::Credentials { .. }
+            Self::Unreadable { .. }
+            | Self::Credentials { .. }
             | Self::Deadline { .. }
             | Self::Unreachable { .. }
             | Self::TooLarge { .. }
@@ -215,6 +232,8 @@ impl ApiError {
             Self::RetriesExceeded { source, .. } => source.refusal(),
             Self::Kubeconfig { .. }
             | Self::InCluster { .. }
+            | Self::Unreadable { .. }
+            | Self::NeedsRestart
             | Self::Setup { .. }
             | Self::Credentials { .. }
             | Self::Deadline { .. }
@@ -228,7 +247,8 @@ impl ApiError {
     /// attempts need not be counted.
     pub fn is_outage(&self) -> bool {
         match self {
-            Self::Credentials { .. }
+            Self::Unreadable { .. }
+            | Self::Credentials { .. }
             | Self::Deadline { .. }
             | Self::Unreachable { .. }
             | Self::TooLarge { .. }
@@ -238,8 +258,22 @@ impl ApiError {
                 Refusal::Unauthorized | Refusal::Throttled | Refusal::Unavailable
             ),
             Self::RetriesExceeded { source, .. } => source.is_outage(),
-            Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Setup { .. } => false,
+            Self::Kubeconfig { .. }
+            | Self::InCluster { .. }
+            | Self::NeedsRestart
+            | Self::Setup { .. } => false,
         }
+    }
+
+    /// The error and its causes, in one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.as_dyn().source();
+        while let Some(inner) = cause {
+            text = format!("{text}: {inner}");
+            cause = inner.source();
+        }
+        one_line(&text)
     }
 
     /// For a log field.

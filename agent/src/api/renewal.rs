@@ -15,14 +15,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::time::Instant;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::credentials::{self, CredentialSource, Credentials, RunningPlugin};
+use super::tally::RequestEnd;
 use super::{ApiError, Client, lock};
 use crate::lane::{Lane, Purpose};
 
 /// Minimum time from the end of one read to the next while the server rejects the credentials.
 const PAUSE: Duration = Duration::from_secs(10);
+/// Interval of reads while there are no credentials: conditions reach the server within ten seconds.
+const PAUSE_MISSING: Duration = Duration::from_secs(4);
 /// Interval of reads while there is no connection.
 const PAUSE_UNREACHABLE: Duration = Duration::from_mins(1);
 /// Timeout of one read, including the program of a kubeconfig: a little more than the program's.
@@ -58,11 +61,19 @@ impl fmt::Debug for Renewal {
 impl Renewal {
     /// Reads from `source` again.
     pub(super) fn of(source: CredentialSource<'_>) -> Self {
+        Self::of_running(source, RunningPlugin::default())
+    }
+
+    /// The same, but no program may be run: then only a new start can use the credentials.
+    pub(super) fn without_programs(source: CredentialSource<'_>) -> Self {
+        Self::of_running(source, RunningPlugin::forbidden())
+    }
+
+    fn of_running(source: CredentialSource<'_>, running: RunningPlugin) -> Self {
         let path = match source {
             CredentialSource::Kubeconfig(path) => Some(path.to_owned()),
             CredentialSource::InCluster => None,
         };
-        let running = RunningPlugin::default();
         let mut renewal = Self::with({
             let running = running.clone();
             move || read(path.as_ref(), &running)
@@ -79,18 +90,24 @@ impl Renewal {
         credentials::access(source, &self.running).await
     }
 
-    /// Reads the credentials again; logs why if they cannot be used.
-    async fn read_again(&self, done: &mut Option<Instant>) -> Option<Credentials> {
+    /// Reads the credentials.
+    async fn read(&self, done: &mut Option<Instant>) -> Result<Credentials, ApiError> {
         let read = Arc::clone(&self.read);
         let read = self.lane.run(LIMIT, move || read()).await;
         *done = Some(Instant::now());
-        let err: &dyn std::error::Error = match &read {
-            Ok(Ok(_)) => return read.ok()?.ok(),
-            Ok(Err(err)) => err.as_dyn(),
-            Err(err) => err,
-        };
-        warn!(err, "cannot read the credentials again");
-        None
+        read.unwrap_or_else(|err| {
+            Err(ApiError::Unreadable {
+                what: "the credentials".to_owned(),
+                why: err.to_string(),
+            })
+        })
+    }
+
+    /// Reads the credentials again; logs why if they cannot be used.
+    async fn read_again(&self, done: &mut Option<Instant>) -> Option<Credentials> {
+        let read = self.read(done).await;
+        let warn = |err: &ApiError| warn!(err = err.as_dyn(), "cannot read the credentials again");
+        read.inspect_err(warn).ok()
     }
 
     /// Reads with a function.
@@ -159,10 +176,62 @@ impl Client {
             };
             *lock(&self.0.access) = access;
         }
+        self.connect_and_send();
+        true
+    }
+
+    /// Requests that waited for credentials are sent.
+    fn connect_and_send(&self) {
         let number = self.0.current.borrow().number();
         self.replace_connection(number);
         self.0.available.send_replace(true);
-        true
+        self.0.missing.send_replace(None);
+    }
+
+    /// Reads the credentials of [`Client::from_late_credentials`] again and again until they can be
+    /// used, and then waits for ever. Each failure counts as an unanswered request. Returns if only a new
+    /// start can use them.
+    pub async fn load(self) {
+        if let (Some(renewal), true) = (&self.0.renewal, self.0.late) {
+            loop {
+                let read = renewal.read(&mut *renewal.done.lock().await).await;
+                match read {
+                    Ok(access) => {
+                        *lock(&self.0.access) = access;
+                        // As if they had been read at the start: the first rejection reads them again.
+                        *renewal.done.lock().await = None;
+                        info!("credentials can be used");
+                        self.connect_and_send();
+                        break;
+                    }
+                    Err(err @ ApiError::NeedsRestart) => {
+                        error!(err = err.as_dyn(), "the agent has to be started again");
+                        return;
+                    }
+                    Err(err) => self.record_missing(&err),
+                }
+                tokio::time::sleep(PAUSE_MISSING).await;
+            }
+        }
+        std::future::pending().await
+    }
+
+    fn record_missing(&self, err: &ApiError) {
+        let counts = Arc::clone(self.0.current.borrow().counts());
+        // The first request of either mode.
+        counts.ended("GET", "nodes", RequestEnd::Credentials);
+        let why = Some(err.chain());
+        self.0.missing.send_if_modified(|missing| {
+            if *missing == why {
+                return false;
+            }
+            warn!(
+                err = err.as_dyn(),
+                "cannot read the credentials; requests wait, and they are read again"
+            );
+            *missing = why;
+            true
+        });
     }
 
     /// The same in the background, while requests use the current credentials, which expire soon:

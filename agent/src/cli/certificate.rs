@@ -7,12 +7,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
+use super::obstacle::Obstacle;
 use super::settings;
 use crate::api::Client;
-use crate::api::credentials::CredentialSource;
-use crate::api::credentials::bootstrap::{self, KubeconfigState};
-use crate::app::CertificateSetup;
-use crate::certificate_store::{CURRENT, CertificateStore};
+use crate::api::credentials::bootstrap::{self, KubeconfigState, NotWritten};
+use crate::api::credentials::{CredentialSource, Programs};
+use crate::app::{CertificateSetup, RunMode};
+use crate::certificate_store::{CURRENT, CertificateStore, DirectoryError};
 use crate::client_certificate::Problem;
 use crate::clock::Clock;
 use crate::config::{CertificateConfig, Config, key};
@@ -20,29 +21,29 @@ use crate::os::file_watch::{self, WatchedFiles};
 use crate::reporting::certificate::describe;
 
 /// The client of the API server, and how its certificate is requested, if it is. `deadline` applies
-/// to each request. Opens no connection. `Err` is a message of one line. Must be called in a runtime.
+/// to each request. Opens no connection. Must be called in a runtime.
 pub(super) async fn client(
     config: &Config,
     deadline: Duration,
-) -> Result<(Option<Client>, Option<CertificateSetup>), String> {
+    run_mode: RunMode,
+) -> Result<(Option<Client>, Option<CertificateSetup>), Obstacle> {
     let Some(certificate) = &config.certificate else {
-        return Ok((settings::client(config, deadline).await?, None));
+        return Ok((other_client(config, deadline, run_mode).await?, None));
     };
     let pair = certificate.directory.join(CURRENT);
-    let state = bootstrap::state(&certificate.kubeconfig, &pair)?;
+    let state = bootstrap::state(&certificate.kubeconfig, &pair).map_err(Obstacle::Lasting)?;
     if state == KubeconfigState::Other {
         info!(
             kubeconfig = %certificate.kubeconfig.display(),
             "the kubeconfig has other credentials; no client certificate is requested"
         );
-        return Ok((settings::client(config, deadline).await?, None));
+        return Ok((other_client(config, deadline, run_mode).await?, None));
     }
     let store = open(certificate, &config.node_name)?;
     write_missing(certificate, &pair, state)?;
     let now = Clock::kernel().now().wall;
     let found = store.current(now);
     let from = CredentialSource::Kubeconfig;
-    let text = |err: crate::api::ApiError| err.to_string();
     let (client, bootstrap) = if let Err(problem) = &found {
         if *problem != Problem::Missing {
             warn!(
@@ -51,12 +52,22 @@ pub(super) async fn client(
             );
         }
         let bootstrap = Client::from_credentials(from(&certificate.bootstrap), deadline).await;
-        let bootstrap = bootstrap.map_err(|err| format!("{}: {err}", key::bootstrap_kubeconfig))?;
-        let client = Client::awaiting(from(&certificate.kubeconfig), deadline).map_err(text)?;
+        let bootstrap = bootstrap.map_err(|err| match Obstacle::from(err) {
+            Obstacle::Lasting(why) => {
+                Obstacle::Lasting(format!("{}: {why}", key::bootstrap_kubeconfig))
+            }
+            Obstacle::Passing(why) => {
+                Obstacle::Passing(format!("{}: {why}", key::bootstrap_kubeconfig))
+            }
+        })?;
+        let client = Client::awaiting(from(&certificate.kubeconfig), deadline)?;
         (client, Some(bootstrap))
     } else {
-        let client = Client::from_credentials(from(&certificate.kubeconfig), deadline).await;
-        (client.map_err(text)?, None)
+        // Its user has a pair of files, and no program.
+        let unknown = Programs::Refused;
+        let source = from(&certificate.kubeconfig);
+        let client = Client::from_late_credentials(source, deadline, unknown).await?;
+        (client, None)
     };
     let setup = CertificateSetup {
         changes: watch(&certificate.directory),
@@ -67,11 +78,27 @@ pub(super) async fn client(
     Ok((Some(client), Some(setup)))
 }
 
-fn open(certificate: &CertificateConfig, node: &str) -> Result<CertificateStore, String> {
+/// A client whose certificate is not requested. A single run does not wait for its credentials.
+async fn other_client(
+    config: &Config,
+    deadline: Duration,
+    run_mode: RunMode,
+) -> Result<Option<Client>, Obstacle> {
+    match run_mode {
+        RunMode::Once => settings::client(config, deadline).await,
+        RunMode::UntilStopped => settings::late_client(config, deadline).await,
+    }
+}
+
+fn open(certificate: &CertificateConfig, node: &str) -> Result<CertificateStore, Obstacle> {
     let directory = &certificate.directory;
     CertificateStore::open(directory, node).map_err(|err| {
         let (key, shown) = (&key::cert_dir, directory.display());
-        format!("{key}: {shown}: {err}; example: {key}: /var/lib/nodepulse/pki")
+        let why = format!("{key}: {shown}: {err}; example: {key}: /var/lib/nodepulse/pki");
+        match err {
+            DirectoryError::Io(_) => Obstacle::Passing(why),
+            DirectoryError::Owner(_) | DirectoryError::Mode(_) => Obstacle::Lasting(why),
+        }
     })
 }
 
@@ -80,7 +107,7 @@ fn write_missing(
     certificate: &CertificateConfig,
     pair: &Path,
     state: KubeconfigState,
-) -> Result<(), String> {
+) -> Result<(), Obstacle> {
     let path = &certificate.kubeconfig;
     match state {
         KubeconfigState::Requested | KubeconfigState::Other => return Ok(()),
@@ -90,7 +117,10 @@ fn write_missing(
             warn!(%path, why, "the kubeconfig is invalid, and is written again");
         }
     }
-    bootstrap::write(path, &certificate.bootstrap, pair)?;
+    bootstrap::write(path, &certificate.bootstrap, pair).map_err(|err| match err {
+        NotWritten::Invalid(why) => Obstacle::Lasting(why),
+        NotWritten::NotYet(why) => Obstacle::Passing(why),
+    })?;
     info!(path = %path.display(), "kubeconfig written");
     Ok(())
 }

@@ -108,7 +108,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
                       example: --kubeconfig ~/.kube/config",
                 );
             }
-            Err(err) => return refuse(&err),
+            Err(err) => return err.report(),
         };
         if let Some(after) = stale {
             let taints = config.nodepulse_taints.values().cloned().collect();

@@ -25,6 +25,10 @@ pub(super) fn text(answer: &Value, style: Style) -> String {
             &format!("Blocked file system calls: {}", blocked.join(", ")),
         );
     }
+    let missing = answer.get("missingCredentials").and_then(Value::as_str);
+    if let Some(why) = missing.filter(|why| !why.is_empty()) {
+        page.line(0, &format!("No credentials for the API server: {why}"));
+    }
     for condition in list(answer, "conditions") {
         if !page.out.is_empty() {
             page.out.push('\n');

@@ -1,16 +1,20 @@
 //! Non-blocking log output: a hanging disk must not stop lease renewal.
 
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tracing::warn;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Capacity of the queue to the writer thread. If it is full, lines are dropped, and the number is
 /// logged later.
 const LINES: usize = 1024;
+
+/// Interval of attempts to start the thread.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Time limit for the remaining lines at exit.
 const FLUSH_LIMIT: Duration = Duration::from_secs(1);
@@ -23,9 +27,11 @@ pub struct LogSender {
 }
 
 /// The receiving end of [`LogSender`].
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct LogWriter {
-    lines: Receiver<Vec<u8>>,
+    /// Locked by the thread once it runs, and until then while queued lines are written: a thread
+    /// that cannot be started does not take the lines with it.
+    lines: Arc<Mutex<Receiver<Vec<u8>>>>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -40,38 +46,101 @@ pub fn channel() -> (LogSender, LogWriter) {
     let (send, lines) = sync_channel(LINES);
     let dropped: Arc<AtomicU64> = Arc::default();
     let writer = LogWriter {
-        lines,
+        lines: Arc::new(Mutex::new(lines)),
         dropped: Arc::clone(&dropped),
     };
     (LogSender { send, dropped }, writer)
 }
 
 impl LogWriter {
-    /// Starts the thread, which inherits the capabilities of the caller.
-    pub fn start(self) -> io::Result<LogFlush> {
+    /// Starts the thread, which inherits the capabilities of the caller. After an error, lines stay in the
+    /// queue, and it can be called again.
+    pub fn start(&self) -> io::Result<LogFlush> {
         let (running, done) = sync_channel(0);
+        let writer = self.clone();
         std::thread::Builder::new()
             .name("log".to_owned())
             .spawn(move || {
                 let _running: SyncSender<()> = running;
-                self.write();
+                let lines = writer.lines();
+                while let Ok(line) = lines.recv() {
+                    if line.is_empty() {
+                        return; // The end: see [`LogSender::end`].
+                    }
+                    writer.write(&line);
+                }
             })?;
         Ok(LogFlush { done })
     }
 
-    fn write(self) {
-        while let Ok(line) = self.lines.recv() {
-            if line.is_empty() {
-                return; // The end: see [`LogSender::end`].
+    /// Writes the queued lines on this thread, while there is no other.
+    pub fn write_queued(&self) {
+        for line in self.lines().try_iter() {
+            self.write(&line);
+        }
+    }
+
+    fn write(&self, line: &[u8]) {
+        // An error of the log cannot be logged.
+        let mut stderr = io::stderr().lock();
+        let mut written = stderr.write_all(line);
+        let missing = self.dropped.swap(0, Ordering::Relaxed);
+        if missing > 0 {
+            written = written.and(writeln!(stderr, "{missing} log lines dropped"));
+        }
+        drop(written);
+    }
+
+    /// A panic elsewhere leaves the queue consistent.
+    fn lines(&self) -> MutexGuard<'_, Receiver<Vec<u8>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that writes the log, started as soon as the kernel has one.
+#[derive(Debug)]
+pub struct LogThread {
+    writer: LogWriter,
+    flush: Option<LogFlush>,
+}
+
+impl LogThread {
+    /// Starts the thread if possible; otherwise see [`LogThread::retry`]. It inherits the capabilities of
+    /// the caller.
+    pub fn start(writer: LogWriter) -> Self {
+        let flush = writer.start().inspect_err(|err| {
+            let err = err as &dyn std::error::Error;
+            warn!(
+                err,
+                lines = LINES,
+                "cannot start the log thread; lines wait in memory, and it is tried again"
+            );
+            // Here, because nothing runs yet that a hanging disk would stop.
+            writer.write_queued();
+        });
+        Self {
+            writer,
+            flush: flush.ok(),
+        }
+    }
+
+    /// Tries again until the thread is started, then waits for ever.
+    pub async fn retry<Never>(&mut self) -> Never {
+        while self.flush.is_none() {
+            tokio::time::sleep(RETRY).await;
+            self.flush = self.writer.start().ok();
+        }
+        std::future::pending().await
+    }
+
+    /// Ends the log: waits for the thread, or writes the lines without one.
+    pub fn end(self, lines: &LogSender) {
+        match self.flush {
+            Some(flush) => {
+                lines.end();
+                flush.wait();
             }
-            // An error of the log cannot be logged.
-            let mut stderr = io::stderr().lock();
-            let mut written = stderr.write_all(&line);
-            let missing = self.dropped.swap(0, Ordering::Relaxed);
-            if missing > 0 {
-                written = written.and(writeln!(stderr, "{missing} log lines dropped"));
-            }
-            drop(written);
+            None => self.writer.write_queued(),
         }
     }
 }

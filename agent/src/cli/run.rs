@@ -13,8 +13,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
+use super::log::{LogThread, LogWriter};
+use super::obstacle::{self, Obstacle};
 use super::settings::{self, Settings, configuration};
-use super::{certificate, log, logging, refuse, supervision};
+use super::supervision::{Claiming, StateClaim};
+use super::{certificate, fail, log, logging, refuse, supervision};
 use crate::api::Client;
 use crate::app::{
     Agent, AppError, CertificateSetup, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
@@ -23,9 +26,9 @@ use crate::clock::Clock;
 use crate::config::{
     Config, IgnoredKeys, LoadedConfig, Mode, Overrides, ProbeGroup, Sandbox, Tier, key,
 };
+use crate::fd;
 use crate::kernel::support::Missing;
 use crate::kernel::{KillHook, Support, Wanted, loader, object};
-use crate::lane::Purpose;
 use crate::logind;
 use crate::os::kmsg;
 use crate::sandbox::{self, Plugin, Profile, memory};
@@ -63,6 +66,8 @@ const START: Duration = Duration::from_secs(10);
 
 /// Runs the agent until SIGTERM or SIGINT.
 pub fn run(arguments: Arguments) -> ExitCode {
+    // Before the configuration is read, because there may be no descriptor left for it.
+    let kept_open = fd::close_inherited();
     let options = RunOptions {
         run_mode: if arguments.one_shot.once {
             RunMode::Once
@@ -76,11 +81,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
         },
     };
     let overrides = arguments.settings.overrides();
-    let (mut config, ignored) = match configuration(&overrides) {
+    let (mut config, ignored) = match settings::loaded(&overrides) {
         Ok(LoadedConfig {
             config, ignored, ..
         }) => (config, ignored),
-        Err(err) => return refuse(&err),
+        Err(obstacle) => return obstacle.report(),
     };
     if let Some(reason) = settings::excessive_reservations(&config) {
         return refuse(&reason);
@@ -89,6 +94,14 @@ pub fn run(arguments: Arguments) -> ExitCode {
         // A daemon may be running at the same time.
         config.serve = None;
     }
+    let (lines, writer) = log::channel();
+    let start_logging =
+        |config: &Config| logging::start(config.log_level, config.log_format, lines.clone());
+    // Before the programs are attached: their records of the time of another agent are that agent's to report.
+    let (claim, logging) = match claim(&config, options, &writer, &start_logging) {
+        Ok(claimed) => claimed,
+        Err(code) => return code,
+    };
     // Before long-lived allocations: parsing BTF takes 20 MiB, which are returned completely only
     // if the heap is empty.
     let kernel = match kernel_source(&config) {
@@ -100,20 +113,47 @@ pub fn run(arguments: Arguments) -> ExitCode {
             ));
         }
     };
-    let (lines, writer) = log::channel();
-    let logging = logging::start(config.log_level, config.log_format, lines.clone());
+    let logging = logging.unwrap_or_else(|| start_logging(&config));
+    if let Err(err) = kept_open {
+        let err = &err as &dyn std::error::Error;
+        warn!(err, "cannot close inherited file descriptors");
+    }
     log_ignored_keys(&ignored);
-    let prepared = Prepared::new(config, kernel, options);
+    let prepared = Prepared::new(config, kernel, claim, &writer, options);
     // Threads inherit the capabilities of their creator: the first one starts here.
-    let flush = match writer.start() {
-        Ok(flush) => flush,
-        Err(err) => return refuse(&format!("cannot start the log thread: {err}")),
-    };
+    let mut log = LogThread::start(writer);
     let reload = Reload { overrides, logging };
-    let code = prepared.map_or_else(|code| code, |prepared| prepared.run(reload));
-    lines.end();
-    flush.wait();
+    let code = prepared.map_or_else(|code| code, |prepared| prepared.run(reload, &mut log));
+    log.end(&lines);
     code
+}
+
+/// Claims the state directory, unless nothing is written. While another agent has it and answers, a daemon
+/// waits: then logging has been started. `Err` is the exit code.
+fn claim(
+    config: &Config,
+    options: RunOptions,
+    log: &LogWriter,
+    start_logging: &dyn Fn(&Config) -> SetLogging,
+) -> Result<(Option<StateClaim>, Option<SetLogging>), ExitCode> {
+    if options.write_mode == WriteMode::Print {
+        return Ok((None, None));
+    }
+    let mut claiming = Claiming::new(&config.state_directory);
+    match claiming.attempt() {
+        Ok(claim) => return Ok((Some(claim), None)),
+        Err(Obstacle::Passing(_)) if options.run_mode == RunMode::UntilStopped => {}
+        Err(obstacle) => return Err(obstacle.report()),
+    }
+    let logging = start_logging(config);
+    let runtime = runtime().map_err(|err| fail(&err))?;
+    let waited = runtime.block_on(wait_out(config, log, async || claiming.attempt()));
+    log.write_queued();
+    Ok((Some(waited?), Some(logging)))
+}
+
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
 }
 
 /// How to run.
@@ -138,24 +178,29 @@ struct Prepared {
 
 impl Prepared {
     /// Starts no thread.
-    fn new(config: Config, kernel: KernelSource, options: RunOptions) -> Result<Self, ExitCode> {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            // Kept between samples, which are ten seconds apart.
-            .max_blocking_threads(Purpose::ALL.len())
-            .thread_keep_alive(Duration::from_mins(1))
-            .build()
-            .map_err(|err| failed(&err))?;
+    fn new(
+        config: Config,
+        kernel: KernelSource,
+        claim: Option<StateClaim>,
+        log: &LogWriter,
+        options: RunOptions,
+    ) -> Result<Self, ExitCode> {
+        let runtime = runtime().map_err(|err| failed(&err))?;
         let notify = supervision::notify(options.run_mode).map_err(|why| refuse(&why))?;
-        let client = runtime.block_on(client(&config, options.write_mode));
-        let (client, certificate) = client.map_err(|why| refuse(&why))?;
-        let (claim, control) = match options.write_mode {
-            WriteMode::Print => (None, None),
-            WriteMode::Send => {
-                let _entered = runtime.enter();
-                supervision::claim(&config.state_directory).map_err(|why| refuse(&why))?
+        let client = match options.run_mode {
+            RunMode::UntilStopped if options.write_mode == WriteMode::Send => {
+                let attempt = async || client(&config, options).await;
+                runtime.block_on(wait_out(&config, log, attempt))?
             }
+            RunMode::UntilStopped | RunMode::Once => runtime
+                .block_on(client(&config, options))
+                .map_err(|obstacle| obstacle.report())?,
         };
+        let (client, certificate) = client;
+        let (claim, control) = claim.map_or((None, None), |claim| {
+            let _entered = runtime.enter();
+            supervision::open(&config.state_directory, claim)
+        });
         memory::protect();
         // What requires privileges is opened here.
         let kmsg = kernel_log(&config, &kernel);
@@ -187,15 +232,15 @@ impl Prepared {
         })
     }
 
-    fn run(self, reload: Reload) -> ExitCode {
-        let code = self.runtime.block_on(on_runtime(self.agent, reload));
+    fn run(self, reload: Reload, log: &mut LogThread) -> ExitCode {
+        let code = self.runtime.block_on(on_runtime(self.agent, reload, log));
         // A hanging file system call must not delay the exit.
         self.runtime.shutdown_background();
         code
     }
 }
 
-async fn on_runtime(agent: Agent, reload: Reload) -> ExitCode {
+async fn on_runtime(agent: Agent, reload: Reload, log: &mut LogThread) -> ExitCode {
     let shutdown = match stop_signal() {
         Ok(shutdown) => shutdown,
         Err(err) => return failed(&err),
@@ -226,6 +271,7 @@ async fn on_runtime(agent: Agent, reload: Reload) -> ExitCode {
         tokio::select! {
             ended = agent => ended,
             never = settled => never,
+            never = log.retry() => never,
         }
     });
     match ended.await {
@@ -354,18 +400,29 @@ fn kernel_log(config: &Config, kernel: &KernelSource) -> Option<File> {
 /// The client of the API server, or one that prints the requests. Opens no connection.
 async fn client(
     config: &Config,
-    write_mode: WriteMode,
-) -> Result<(Option<Client>, Option<CertificateSetup>), String> {
+    options: RunOptions,
+) -> Result<(Option<Client>, Option<CertificateSetup>), Obstacle> {
     let deadline = config.lease_duration / 4;
-    match write_mode {
-        WriteMode::Send => certificate::client(config, deadline).await,
+    match options.write_mode {
+        WriteMode::Send => certificate::client(config, deadline, options.run_mode).await,
         WriteMode::Print => {
             let client = settings::client(config, deadline).await?;
-            let client = Client::dry_run(client, deadline, Box::new(supervision::print));
-            client
-                .map(|client| (Some(client), None))
-                .map_err(|err| err.to_string())
+            let client = Client::dry_run(client, deadline, Box::new(supervision::print))?;
+            Ok((Some(client), None))
         }
+    }
+}
+
+/// Repeats `attempt` while what makes it fail can pass. `Err` is the exit code.
+async fn wait_out<T>(
+    config: &Config,
+    log: &LogWriter,
+    attempt: impl AsyncFnMut() -> Result<T, Obstacle>,
+) -> Result<T, ExitCode> {
+    let stop = stop_signal().map_err(|err| failed(&err))?;
+    match obstacle::wait_out(config, log, stop, attempt).await {
+        Some(done) => done.map_err(|why| refuse(&why)),
+        None => Err(ExitCode::SUCCESS),
     }
 }
 

@@ -10,9 +10,12 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use nix::unistd::gethostname;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::api::{Client, credentials};
+use super::obstacle::Obstacle;
+use crate::api::Client;
+use crate::api::credentials::{CredentialSource, Programs};
 use crate::config::{
-    self, Config, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Mode, Overrides, Scalar, key,
+    self, Config, ConfigError, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Mode, Overrides,
+    Sandbox, Scalar, key,
 };
 use crate::escape::escape;
 use crate::file::{self, FileError};
@@ -31,6 +34,9 @@ const MAX_DROP_INS: usize = 256;
 
 /// Extension of drop-in files.
 const EXTENSION: &str = "yaml";
+
+/// Variables that name configuration files.
+const FILE_VARIABLES: [&str; 2] = ["NODEPULSE_CONFIG", "NODEPULSE_KUBELET_CONFIG"];
 
 /// Heading of the flags that name configuration files.
 pub(super) const FILES: &str = "Configuration files";
@@ -153,13 +159,20 @@ pub(super) fn one_of(spec: &KeySpec) -> ValueParser {
 
 /// Merges all layers and checks the result. `Err` is a message of one line.
 pub(super) fn configuration(overrides: &Overrides) -> Result<LoadedConfig, String> {
-    let hostname = gethostname()
-        .map_err(|err| format!("cannot read the host name: {err}; set --node-name"))?;
+    loaded(overrides).map_err(|obstacle| obstacle.to_string())
+}
+
+/// The same for a daemon, which is started again after what passes.
+pub(super) fn loaded(overrides: &Overrides) -> Result<LoadedConfig, Obstacle> {
+    let hostname = gethostname().map_err(|err| {
+        Obstacle::Lasting(format!("cannot read the host name: {err}; set --node-name"))
+    })?;
     let hostname = hostname.to_string_lossy();
     let drop_ins = match config::drop_in_directory(overrides, &variable) {
         Some(directory) => drop_ins(&directory).map_err(|err| {
             let directory = escape(directory.as_os_str().as_encoded_bytes());
-            format!("cannot list {directory} ({err}); make it readable, or remove it")
+            let why = format!("cannot list {directory} ({err}); make it readable, or remove it");
+            of_file(&err, why)
         })?,
         None => Vec::new(),
     };
@@ -169,7 +182,37 @@ pub(super) fn configuration(overrides: &Overrides) -> Result<LoadedConfig, Strin
     };
     let left = Cell::new(ALL_FILES);
     let read = |path: &Path| read(path, &left);
-    config::load(&overrides, &variable, &read, &hostname).map_err(|err| err.to_string())
+    let loaded = config::load(&overrides, &variable, &read, &hostname);
+    loaded.map_err(|err| match &err {
+        ConfigError::Read { source, .. } => of_file(source, err.to_string()),
+        _ => Obstacle::Lasting(err.to_string()),
+    })
+}
+
+/// A file that cannot be read: a person has to write it or permit to read it; anything else is the
+/// kernel's, such as too many open files.
+fn of_file(err: &io::Error, why: String) -> Obstacle {
+    let lasting = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
+    match err.raw_os_error() {
+        Some(_) if !lasting.contains(&err.kind()) => Obstacle::Passing(why),
+        Some(_) | None => Obstacle::Lasting(why),
+    }
+}
+
+/// The configuration without files: of the flags, the environment and the defaults.
+pub(super) fn without_files(overrides: &Overrides) -> Result<Config, String> {
+    let overrides = Overrides {
+        config: None,
+        kubelet_config: None,
+        drop_ins: Vec::new(),
+        ..overrides.clone()
+    };
+    let of_no_file = |name: &str| variable(name).filter(|_| !FILE_VARIABLES.contains(&name));
+    let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
+    let loaded = config::load(&overrides, &of_no_file, &absent, "localhost");
+    loaded
+        .map(|loaded| loaded.config)
+        .map_err(|err| err.to_string())
 }
 
 /// The configuration and a runtime, for a command that is not the daemon.
@@ -206,16 +249,42 @@ pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
     })
 }
 
+/// Where the credentials for the API server are, if one is configured.
+fn credentials(config: &Config) -> Option<CredentialSource<'_>> {
+    match &config.kubeconfig {
+        Some(path) => Some(CredentialSource::Kubeconfig(path)),
+        None => variable(IN_CLUSTER).map(|_| CredentialSource::InCluster),
+    }
+}
+
 /// A client of the API server, if one is configured. `deadline` applies to each request. Opens no
 /// connection.
-pub(super) async fn client(config: &Config, deadline: Duration) -> Result<Option<Client>, String> {
-    let source = match &config.kubeconfig {
-        Some(path) => credentials::CredentialSource::Kubeconfig(path),
-        None if variable(IN_CLUSTER).is_some() => credentials::CredentialSource::InCluster,
-        None => return Ok(None),
+pub(super) async fn client(
+    config: &Config,
+    deadline: Duration,
+) -> Result<Option<Client>, Obstacle> {
+    let Some(source) = credentials(config) else {
+        return Ok(None);
     };
     let client = Client::from_credentials(source, deadline).await;
-    client.map(Some).map_err(|err| err.to_string())
+    client.map(Some).map_err(Obstacle::from)
+}
+
+/// The same for the daemon, which starts also if the credentials cannot be read yet. Runs no program.
+pub(super) async fn late_client(
+    config: &Config,
+    deadline: Duration,
+) -> Result<Option<Client>, Obstacle> {
+    let Some(source) = credentials(config) else {
+        return Ok(None);
+    };
+    let unknown = match config.sandbox {
+        Sandbox::Off => Programs::Permitted,
+        // A sandbox for programs permits more, and cannot be entered later.
+        Sandbox::Auto | Sandbox::Require => Programs::Refused,
+    };
+    let client = Client::from_late_credentials(source, deadline, unknown).await;
+    client.map(Some).map_err(Obstacle::from)
 }
 
 /// Reads a file, or standard input for `-`. `left` is the remaining size limit.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::client::{self, DaemonError};
-use super::settings::{configuration, one_of};
+use super::settings::{configuration, one_of, without_files};
 use super::terminal::{Style, print};
 use super::{Output, explanation, fail, refuse, text};
 use crate::api::convert;
@@ -96,15 +96,16 @@ pub fn status(arguments: StatusArguments) -> ExitCode {
         mode: arguments.mode,
         ..arguments.location.overrides()
     };
-    let config = match configuration(&overrides) {
-        Ok(loaded) => loaded.config,
+    let (state_directory, config) = match located(&overrides) {
+        Ok(located) => located,
         Err(reason) => return refuse(&reason),
     };
-    let status = match client::get(&config.state_directory, "/v1/status") {
+    let status = match client::get(&state_directory, "/v1/status") {
         Ok(status) => status,
-        Err(DaemonError::NotRunning) => match computed(config) {
-            Ok(status) => status,
-            Err(err) => return fail(&err),
+        Err(DaemonError::NotRunning) => match config.map(computed) {
+            Ok(Ok(status)) => status,
+            Ok(Err(err)) => return fail(&err),
+            Err(reason) => return refuse(&reason),
         },
         Err(DaemonError::Failed(reason)) => return fail(&reason),
     };
@@ -112,6 +113,21 @@ pub fn status(arguments: StatusArguments) -> ExitCode {
         StatusFormat::Yaml => text::yaml(&status),
         StatusFormat::Json => format!("{status:#}\n"),
     })
+}
+
+/// The state directory of the daemon, and the configuration. A daemon runs with the last one that was valid,
+/// so what is wrong with the file does not stop a command that only asks it.
+/// `Err` if it is a flag or a variable.
+fn located(overrides: &Overrides) -> Result<(PathBuf, Result<Config, String>), String> {
+    let config = configuration(overrides).map(|loaded| loaded.config);
+    let directory = match &config {
+        Ok(config) => config.state_directory.clone(),
+        Err(reason) => {
+            let config = without_files(overrides).map_err(|_| reason.clone())?;
+            config.state_directory
+        }
+    };
+    Ok((directory, config))
 }
 
 fn computed(config: Config) -> io::Result<Value> {
@@ -124,14 +140,17 @@ fn computed(config: Config) -> io::Result<Value> {
 
 /// Prints why each condition has its status.
 pub fn explain(arguments: ExplainArguments) -> ExitCode {
-    let config = match configuration(&arguments.location.overrides()) {
-        Ok(loaded) => loaded.config,
+    let (state_directory, config) = match located(&arguments.location.overrides()) {
+        Ok(located) => located,
         Err(reason) => return refuse(&reason),
     };
-    let mut answer = match client::get(&config.state_directory, "/v1/explain") {
+    let mut answer = match client::get(&state_directory, "/v1/explain") {
         Ok(answer) => answer,
         Err(DaemonError::NotRunning) => {
-            let socket = config.state_directory.join(serve::socket::NAME);
+            if let Err(reason) = config {
+                return refuse(&reason);
+            }
+            let socket = state_directory.join(serve::socket::NAME);
             let reason = format!(
                 "no daemon is listening on {}; `explain` needs a running daemon; start it, or set \
                  --state-directory",

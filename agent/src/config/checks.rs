@@ -149,6 +149,19 @@ pub(super) fn period(text: &str) -> Result<Option<Duration>, String> {
     duration::parse(text).map(|period| (!period.is_zero()).then_some(period))
 }
 
+/// The shortest [`interval`].
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often the agent does something without a cause; `None` for zero, as [`period`].
+pub(super) fn interval(text: &str) -> Result<Option<Duration>, String> {
+    match period(text)? {
+        Some(period) if period < MIN_INTERVAL => {
+            Err("must be at least 1s, because each time wakes the agent".to_owned())
+        }
+        period => Ok(period),
+    }
+}
+
 /// A duration above zero.
 pub(super) fn positive(text: &str) -> Result<Duration, String> {
     period(text)?.ok_or_else(|| "must be greater than zero".to_owned())

@@ -267,6 +267,8 @@ impl Loader<'_> {
     }
 
     fn frequent_oom(&self) -> Result<FrequentOom, ConfigError> {
+        const EXAMPLE_PODS: usize = 3;
+
         let keys = &self.0;
         let incidents = keys.value(&key::oom_frequent_incidents)?;
         let pods = keys.checked(&key::oom_frequent_pods, |pods| {
@@ -275,6 +277,14 @@ impl Loader<'_> {
             }
             let all = key::oom_frequent_incidents.spec.name;
             Err(format!("is more than {all}, which is {incidents}"))
+        });
+        let pods = pods.map_err(|mut err| {
+            if let ConfigError::Value { example, .. } = &mut err {
+                // The default may be what is rejected.
+                let pods = incidents.min(EXAMPLE_PODS);
+                *example = format!("oom: {{frequent: {{pods: {pods}}}}}");
+            }
+            err
         })?;
         Ok(FrequentOom {
             incidents,

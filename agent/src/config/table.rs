@@ -132,6 +132,10 @@ const PERIOD: Type<Option<Duration>> = Type {
     scalar: go_duration(true),
     parse: checks::period,
 };
+const INTERVAL: Type<Option<Duration>> = Type {
+    scalar: go_duration(true),
+    parse: checks::interval,
+};
 const PERCENT: Type<f32> = Type::text(
     STRING,
     "percentage",
@@ -351,11 +355,11 @@ keys! {
         .key("enableControllerAttachDetach", "Let the controller manager attach and detach volumes")
         .details("`false` omits the annotation that it reads.")
         .default("true", KUBELET).kubelet().flag("BOOL").heading(REGISTRATION);
-    node_status_update_frequency: Option<Duration> = PERIOD
+    node_status_update_frequency: Option<Duration> = INTERVAL
         .key("nodeStatusUpdateFrequency", "Interval at which the node status is computed")
         .details("A changed status is then sent; a condition that becomes True is sent at once.")
         .default("10s", KUBELET).kubelet().flag("DURATION").heading(REGISTRATION);
-    node_status_report_frequency: Option<Duration> = PERIOD
+    node_status_report_frequency: Option<Duration> = INTERVAL
         .key("nodeStatusReportFrequency", "Interval at which an unchanged status is sent")
         .details("After a change, once after half of it to one and a half times, at random. \
                   If only `nodeStatusUpdateFrequency` is set, its value applies to both.")

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use super::read_config::ReadConfig;
 use crate::config::{Config, Mode};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::{HostRoot, container_logs, machine, volumes};
-use crate::lane::{Lane, Lanes, Purpose};
+use crate::lane::{Lane, Lanes, NoAnswer, Purpose};
 use crate::names::Names;
 use crate::node_status::AttachDetach;
 use crate::pods::LinkSearch;
@@ -47,6 +48,9 @@ use shortage::ShortageReader;
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// How long a question is not repeated after there was no thread for it.
+const NO_THREAD_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time limit for the answers for which the agent waits before it exits: kills that were counted, and
 /// what was saved.
@@ -242,13 +246,20 @@ async fn run_lane(
 ) {
     // What is asked only once is repeated after a timeout, when the lane is free.
     let mut repeated = None;
+    let mut pause_until = None;
     loop {
+        let available = async {
+            if let Some(until) = pause_until {
+                sleep_until(until).await;
+            }
+            lane.free().await;
+        };
         let question = tokio::select! {
             question = questions.recv() => match question {
                 Some(question) => question,
                 None => return,
             },
-            () = lane.free(), if repeated.is_some() => match repeated.take() {
+            () = available, if repeated.is_some() => match repeated.take() {
                 Some(question) => question,
                 None => continue,
             },
@@ -260,6 +271,11 @@ async fn run_lane(
         if once.is_some() {
             repeated = once.filter(|_| found.is_err());
         }
+        // Without a thread, the lane is free, but of no use yet.
+        pause_until = match found {
+            Err(NoAnswer::NoThread(_)) => Instant::now().checked_add(NO_THREAD_PAUSE),
+            Ok(_) | Err(NoAnswer::Late(_) | NoAnswer::Blocked | NoAnswer::Ended) => None,
+        };
         let found = found.unwrap_or_else(|err| {
             let (purpose, err) = (lane.purpose().as_str(), &err as &dyn std::error::Error);
             debug!(purpose, err, "request not answered");

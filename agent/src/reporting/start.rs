@@ -56,6 +56,7 @@ pub(super) fn start(
         queue: config.event_queue,
     };
     let (sink, recorder) = Recorder::new(client.clone(), clock, reporter, deliveries);
+    tasks.spawn("credentials", client.clone().load());
     let recorder = tasks.spawn("recorder", recorder.run());
     tasks.spawn("deliveries", forward_deliveries(delivered, reports.clone()));
     let part = match config.mode {

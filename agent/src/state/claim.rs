@@ -1,6 +1,6 @@
 //! The state directory: other users cannot access it, and one process at a time uses it.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -15,6 +15,12 @@ use crate::file::is_trusted_owner;
 /// The locked file. It is not the directory, because every user who can open a file can lock it.
 const LOCK: &str = "lock";
 
+/// What nodepulse writes to the directory.
+const WRITTEN: [&str; 4] = [LOCK, super::NAME, super::NEW, "nodepulse.sock"];
+
+/// Only a file's owner may remove it, as in `/tmp`.
+const STICKY: u32 = 0o1000;
+
 /// Permissions of other users.
 const OTHERS: u32 = 0o077;
 
@@ -28,6 +34,8 @@ pub(super) fn builder() -> DirBuilder {
 /// Exclusive use of the directory for as long as this value lives.
 #[derive(Debug)]
 pub struct Claim {
+    /// The former mode of the directory, if it was open to other users.
+    pub closed_from: Option<u32>,
     /// Closing it releases the lock, which saves a system call.
     _locked: File,
 }
@@ -36,11 +44,20 @@ impl Claim {
     /// Locks `directory`, which is created if it is missing, and closed to other users if it is
     /// open to them; `None` if another process has locked it. The kernel releases the lock when the
     /// process ends. Fails with [`StateError::Owner`] if it belongs to another user than
-    /// nodepulse's or root.
+    /// nodepulse's or root, and with [`StateError::Shared`] if it is open to others and not for
+    /// nodepulse alone.
     pub fn take(directory: &Path) -> Result<Option<Self>, StateError> {
         builder().recursive(true).create(directory)?;
         // As a descriptor, so that the checked directory is the one that is changed.
-        close_to_others(&File::open(directory)?, directory)?;
+        let opened = File::open(directory)?;
+        let mode = opened.metadata()?.mode();
+        if mode & OTHERS != 0
+            && let Some(why) = shared(directory, mode)?
+        {
+            let path = directory.to_owned();
+            return Err(StateError::Shared { path, why });
+        }
+        let closed = close_to_others(&opened, directory)?;
         let path = directory.join(LOCK);
         let locked = OpenOptions::new()
             .read(true)
@@ -53,16 +70,36 @@ impl Claim {
             .open(&path)?;
         close_to_others(&locked, &path)?;
         match flock(&locked, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Self { _locked: locked })),
+            Ok(()) => Ok(Some(Self {
+                closed_from: closed.then_some(mode & 0o7777),
+                _locked: locked,
+            })),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(io::Error::from(errno).into()),
         }
     }
 }
 
+/// What shows that others use `directory`, which is open to them.
+fn shared(directory: &Path, mode: u32) -> io::Result<Option<String>> {
+    if directory.canonicalize()? == Path::new("/") {
+        return Ok(Some("it is the root directory".to_owned()));
+    }
+    if mode & STICKY != 0 {
+        return Ok(Some("all users can write to it".to_owned()));
+    }
+    for entry in fs::read_dir(directory)? {
+        let name = entry?.file_name();
+        if !WRITTEN.iter().any(|known| name == *known) {
+            return Ok(Some(format!("it contains {name:?}")));
+        }
+    }
+    Ok(None)
+}
+
 /// Removes the permissions of other users on `file`, which is at `path`: the `DirectoryOrCreate` of
-/// a kubelet creates directories that every user can open.
-fn close_to_others(file: &File, path: &Path) -> Result<(), StateError> {
+/// a kubelet creates directories that every user can open. Returns whether there were any.
+fn close_to_others(file: &File, path: &Path) -> Result<bool, StateError> {
     let found = file.metadata()?;
     if !is_trusted_owner(found.uid()) {
         return Err(StateError::Owner {
@@ -73,13 +110,13 @@ fn close_to_others(file: &File, path: &Path) -> Result<(), StateError> {
     // Root's directory, used by another user, keeps its permissions.
     if found.mode() & OTHERS != 0 && found.uid() == nix::unistd::geteuid().as_raw() {
         file.set_permissions(Permissions::from_mode(found.mode() & 0o7777 & !OTHERS))?;
+        return Ok(true);
     }
-    Ok(())
+    Ok(false)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
@@ -139,6 +176,51 @@ mod tests {
         assert!(Claim::take(dir.path()).unwrap().is_none(), "the second");
         drop(claim);
         assert!(Claim::take(dir.path()).unwrap().is_some(), "the next");
+    }
+
+    #[test]
+    fn a_directory_that_others_use_is_refused_and_keeps_its_mode() {
+        let rows: [(&str, u32, &[&str], Option<&str>); 6] = [
+            ("of a kubelet", 0o755, &[], None),
+            (
+                "used before",
+                0o755,
+                &["state", "lock", "nodepulse.sock"],
+                None,
+            ),
+            (
+                "foreign",
+                0o755,
+                &["lock", "passwd"],
+                Some("it contains \"passwd\""),
+            ),
+            ("foreign, but closed", 0o700, &["passwd"], None),
+            ("sticky", 0o1777, &[], Some("all users can write to it")),
+            ("sticky, but closed", 0o1700, &[], None),
+        ];
+        for (name, bits, files, refused) in rows {
+            let dir = directory(&name.replace([' ', ','], "-"));
+            for file in files {
+                fs::write(dir.path().join(file), "").unwrap();
+            }
+            fs::set_permissions(dir.path(), Permissions::from_mode(bits)).unwrap();
+            let taken = Claim::take(dir.path());
+            let Some(why) = refused else {
+                let claim = taken.unwrap().unwrap();
+                let open = (bits & OTHERS != 0).then_some(bits);
+                assert_eq!(claim.closed_from, open, "{name}");
+                assert_eq!(mode(dir.path()), bits & !OTHERS, "{name}");
+                continue;
+            };
+            let err = taken.unwrap_err().to_string();
+            assert!(
+                err.contains(why) && err.contains("example"),
+                "{name}: {err}"
+            );
+            assert_eq!(mode(dir.path()), bits, "{name}");
+        }
+        let err = Claim::take(Path::new("/")).unwrap_err().to_string();
+        assert!(err.contains("it is the root directory"), "{err}");
     }
 
     #[test]

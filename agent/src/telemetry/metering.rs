@@ -92,7 +92,8 @@ impl Metering {
             readiness: Readiness::NotReady("no signal has been evaluated yet"),
             refused_configuration: None,
         });
-        let (server, requests) = Server::start(sites, receiver, lanes.all().into());
+        let missing = client.as_ref().map(Client::missing_credentials);
+        let (server, requests) = Server::start(sites, receiver, lanes.all().into(), missing);
         Self {
             metrics: Metrics::new(env!("CARGO_PKG_VERSION"), tier, node_name),
             evaluated: false,

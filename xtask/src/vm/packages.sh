@@ -142,6 +142,74 @@ EOF
     systemctl start dbus systemd-logind containerd && systemctl restart "$unit" && until_ok is_ready || { of_node packages; return 1; }
 }
 
+# Each fault is there when the unit starts. The agent reports it and, once it has passed, has its first status at
+# the API server by itself.
+credentials=/etc/nodepulse
+is_active() { [ "$(state)" = active ]; }
+is_reported() { since | grep -q "$1"; }
+# fault REASON BEGIN END
+fault() {
+    systemctl stop "$unit" && set_cursor && "$2" && systemctl start --no-block "$unit" &&
+        until_ok is_reported "$1" >/dev/null
+    found=$?
+    "$3"
+    [ "$found" = 0 ] || { echo "$2: no $1 in:"; since; return 1; }
+    took=$(until_ok is_active) || { since; return 1; }
+    took=${took% ms}
+    [ "$took" -lt 10000 ] || { since; echo "$2: $took ms"; return 1; }
+    equal 0 "$(systemctl show --property NRestarts --value "$unit")" || { since; return 1; }
+    printf '%s' "$2 $took ms, "
+}
+
+hide_kubeconfig() { mv "$credentials/kubeconfig" "$credentials/kept"; }
+show_kubeconfig() { cp "$credentials/kept" "$credentials/kubeconfig"; }
+of_kubeconfig() { sed -n "s/.*client-$1-data: //p" "$credentials/kept" | base64 -d; }
+hide_certificate() {
+    rm -f "$credentials/crt"
+    of_kubeconfig key >"$credentials/key"
+    sed -e "s|client-certificate-data: .*|client-certificate: crt|" -e "s|client-key-data: .*|client-key: key|" \
+        "$credentials/kept" >"$credentials/kubeconfig"
+}
+show_certificate() { of_kubeconfig certificate >"$credentials/crt"; }
+# plugin COMMAND: what it runs before it prints the credentials.
+plugin() {
+    rm -f "$credentials/good"
+    cat >"$credentials/plugin" <<EOF
+#!/bin/sh
+cd $credentials || exit 1
+$1
+pem() { awk '{ printf "%s\\\\n", \$0 }' "\$1"; }
+printf '{"status": {"clientCertificateData": "%s", "clientKeyData": "%s"}}' "\$(pem crt)" "\$(pem key)"
+EOF
+    chmod 755 "$credentials/plugin"
+    exec="exec: {apiVersion: client.authentication.k8s.io/v1, command: $credentials/plugin}"
+    sed -e "s|client-certificate-data: .*|$exec|" -e '/client-key-data/d' \
+        "$credentials/kept" >"$credentials/kubeconfig"
+}
+fail_plugin() { plugin '[ -e good ] || exit 7'; }
+hang_plugin() { plugin 'until [ -e good ]; do sleep 0.2; done'; }
+mend_plugin() { touch "$credentials/good"; }
+limit_tasks() { systemctl set-property --runtime "$unit" TasksMax=1; }
+permit_tasks() { systemctl set-property --runtime "$unit" TasksMax=infinity; }
+lock_state() { exec 8>>/run/nodepulse/lock && flock 8; }
+unlock_state() { exec 8>&-; }
+start_second() {
+    printf 'apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nserve: {address: "off"}\n' >/run/second.yaml
+    systemd-run --quiet --unit second --property Type=notify nodepulse run --config /run/second.yaml
+}
+stop_second() { systemctl stop second; }
+
+faults() {
+    fault 'No such file' hide_kubeconfig show_kubeconfig &&
+        fault 'No such file' hide_certificate show_certificate &&
+        fault 'exit status: 7' fail_plugin mend_plugin &&
+        fault 'not done within' hang_plugin mend_plugin &&
+        show_kubeconfig &&
+        fault 'cannot start the log thread' limit_tasks permit_tasks &&
+        fault 'does not answer' lock_state unlock_state &&
+        fault 'another nodepulse (PID' start_second stop_second
+}
+
 of_runtime() { ctr --namespace k8s.io "$@"; }
 has_image() { nodepulse status | grep -q "sizeBytes: $1\$"; }
 # The size is that of the manifest and of everything that it lists.
@@ -209,7 +277,7 @@ shutdown() {
 
 read -r up _ </proc/uptime
 echo "vm-kernel: $(uname -r) ${up%.*}000"
-echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node images runtime network lock logind dbus shutdown"
+echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node faults images runtime network lock logind dbus shutdown"
 check install install
 check reload reload
 check upgrade upgrade
@@ -220,6 +288,7 @@ check remove remove
 check purge purge
 check journal journal
 check node node
+check faults faults
 check images images
 check runtime runtime
 check network network

@@ -60,7 +60,7 @@ impl Bearer {
     /// Reads the file again. Can wait for a disk. The old token stays if there is no other: some
     /// tools remove the file after it was read. Returns why there is no other token.
     pub(in crate::api) fn refresh(&self) -> Result<(), String> {
-        let file = files::read_token(&self.path)?;
+        let file = files::read_token(&self.path).map_err(|err| err.to_string())?;
         let header = header(&file.token).map_err(|err| err.to_string())?;
         lock(&self.current).header = header;
         Ok(())

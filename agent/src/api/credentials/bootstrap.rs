@@ -10,7 +10,8 @@ use std::path::Path;
 use kube::config::{Kubeconfig, NamedAuthInfo};
 use serde_json::json;
 
-use super::{files, one_line};
+use super::files::{self, FileFault};
+use super::one_line;
 use crate::config::key;
 use crate::file::{self, FileError};
 
@@ -72,11 +73,26 @@ fn user(kubeconfig: &Kubeconfig) -> Option<&NamedAuthInfo> {
     users.find(|named| named.name == *user)
 }
 
-/// Writes the kubeconfig at `path`. `Err` is a message of one line.
-pub fn write(path: &Path, bootstrap: &Path, pair: &Path) -> Result<(), String> {
+/// Why the kubeconfig was not written, in one line.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotWritten {
+    /// A person has to change something.
+    #[error("{0}")]
+    Invalid(String),
+    /// The kernel refused it, or the bootstrap kubeconfig does not exist yet.
+    #[error("{0}")]
+    NotYet(String),
+}
+
+/// Writes the kubeconfig at `path`.
+pub fn write(path: &Path, bootstrap: &Path, pair: &Path) -> Result<(), NotWritten> {
     let shown = bootstrap.display();
-    let invalid = |why: &str| format!("{}: {shown}: {}", key::bootstrap_kubeconfig, one_line(why));
-    let read = files::kubeconfig(bootstrap).map_err(|why| invalid(&why))?;
+    let text = |why: &str| format!("{}: {shown}: {}", key::bootstrap_kubeconfig, one_line(why));
+    let invalid = |why: &str| NotWritten::Invalid(text(why));
+    let read = files::kubeconfig(bootstrap).map_err(|fault| match fault {
+        FileFault::Invalid(why) => invalid(&why),
+        FileFault::Unreadable(why) => NotWritten::NotYet(text(&why)),
+    })?;
     let kubeconfig = read.kubeconfig;
     let context = files::current_context(&kubeconfig);
     let mut clusters = kubeconfig.clusters.iter();
@@ -95,11 +111,11 @@ pub fn write(path: &Path, bootstrap: &Path, pair: &Path) -> Result<(), String> {
         "users": [{"name": "node", "user": {"client-certificate": pair, "client-key": pair}}],
     });
     replace(path, &format!("{text:#}\n")).map_err(|err| {
-        format!(
+        NotWritten::NotYet(format!(
             "cannot write kubeconfig {} ({err}); set a path in a directory that nodepulse can write; \
              example: kubeconfig: /var/lib/nodepulse/kubeconfig",
             path.display()
-        )
+        ))
     })
 }
 
@@ -210,11 +226,15 @@ users: [{name: u, user: {token: abcdef.0123456789abcdef}}]
         for (name, text, expected) in rows {
             dir.write(name, &text);
             let err = write(&at("kubeconfig"), &at(name), &at("pair")).unwrap_err();
+            let passes = matches!(err, NotWritten::NotYet(_));
+            assert_eq!(passes, name == "authority", "{err:?}");
+            let err = err.to_string();
             assert!(err.contains(expected) && err.contains(name), "{err}");
             assert!(!err.contains('\n'), "{err}");
         }
         dir.write("good", BOOTSTRAP);
         let err = write(&at("none/kubeconfig"), &at("good"), &at("pair")).unwrap_err();
+        let err = err.to_string();
         assert!(
             err.contains("cannot write kubeconfig") && err.contains("example"),
             "{err}"

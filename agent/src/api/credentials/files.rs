@@ -11,7 +11,7 @@ use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
 use serde_json::{Map, Value, json};
 
-use crate::file;
+use crate::file::{self, FileError};
 
 /// Of the user in a kubeconfig: the key for a file, and the key for its content.
 const OF_USER: [(&str, &str); 2] = [
@@ -26,6 +26,30 @@ pub(super) const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/service
 pub(super) struct Inlined {
     pub(super) kubeconfig: Kubeconfig,
     pub(super) token: Option<TokenFile>,
+    /// It referred to files, which another program may be writing.
+    pub(super) had_files: bool,
+}
+
+/// Why there are no credentials.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FileFault {
+    /// A person has to change it.
+    #[error("{0}")]
+    Invalid(String),
+    /// The kernel refused it, or another program has not written it yet.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl FileFault {
+    fn new(err: &FileError, text: String) -> Self {
+        match err {
+            FileError::Io(_) => Self::Unreadable(text),
+            FileError::NotRegular(_) | FileError::TooLarge(_) | FileError::NotText => {
+                Self::Invalid(text)
+            }
+        }
+    }
 }
 
 /// A token in a file, which may be replaced while it is in use.
@@ -35,34 +59,42 @@ pub(super) struct TokenFile {
 }
 
 /// Reads `path`, and the files of its current context.
-pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, String> {
-    let text = file::text(path).map_err(|err| err.to_string())?;
+pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, FileFault> {
+    let text = file::text(path).map_err(|err| FileFault::new(&err, err.to_string()))?;
     // Some editors start every file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(|err| err.to_string())?;
+    if text.trim().is_empty() {
+        return Err(FileFault::Unreadable("it is empty".to_owned()));
+    }
+    let invalid = |err: kube::config::KubeconfigError| FileFault::Invalid(err.to_string());
+    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(invalid)?;
     let dir = path.parent().unwrap_or(Path::new(""));
     let context = current_context(&kubeconfig).cloned();
-    let mut token = None;
+    let (mut token, mut had_files) = (None, false);
     if let Some(context) = context {
         let mut clusters = kubeconfig.clusters.iter_mut();
         let cluster = clusters.find(|named| named.name == context.cluster);
         if let Some(cluster) = cluster.and_then(|named| named.cluster.as_mut()) {
-            inline_authority(cluster, dir)?;
+            had_files |= inline_authority(cluster, dir)?;
         }
         let mut users = kubeconfig.auth_infos.iter_mut();
         let user = users.find(|named| Some(&named.name) == context.user.as_ref());
         if let Some(user) = user.and_then(|named| named.auth_info.as_mut()) {
-            token = inline_user(user, dir)?;
+            had_files |= inline_user(user, dir, &mut token)?;
         }
     }
-    Ok(Inlined { kubeconfig, token })
+    Ok(Inlined {
+        kubeconfig,
+        token,
+        had_files,
+    })
 }
 
 /// The same for the service account in `dir`, of the server at `host` and `port`.
-pub(super) fn service_account(dir: &Path, host: &str, port: &str) -> Result<Inlined, String> {
+pub(super) fn service_account(dir: &Path, host: &str, port: &str) -> Result<Inlined, FileFault> {
     let port: u16 = port
         .parse()
-        .map_err(|_| format!("the port of the API server is {port:?}"))?;
+        .map_err(|_| FileFault::Invalid(format!("the port of the API server is {port:?}")))?;
     let host = match host.parse() {
         Ok(std::net::IpAddr::V6(ip)) => format!("[{ip}]"),
         Ok(std::net::IpAddr::V4(_)) | Err(_) => host.to_owned(),
@@ -79,8 +111,9 @@ pub(super) fn service_account(dir: &Path, host: &str, port: &str) -> Result<Inli
         "users": [{"name": "account", "user": {}}],
     });
     Ok(Inlined {
-        kubeconfig: serde_json::from_value(kubeconfig).map_err(|err| err.to_string())?,
+        kubeconfig: serde_json::from_value(kubeconfig).map_err(invalid)?,
         token: Some(token),
+        had_files: true,
     })
 }
 
@@ -95,12 +128,13 @@ pub(super) fn current_context(kubeconfig: &Kubeconfig) -> Option<&Context> {
 }
 
 /// The token in a file.
-pub(super) fn read_token(path: &Path) -> Result<TokenFile, String> {
-    let wrong = |why: &dyn std::fmt::Display| format!("token {}: {why}", path.display());
-    let text = file::text(path).map_err(|err| wrong(&err))?;
+pub(super) fn read_token(path: &Path) -> Result<TokenFile, FileFault> {
+    let shown = path.display();
+    let text =
+        file::text(path).map_err(|err| FileFault::new(&err, format!("token {shown}: {err}")))?;
     let token = text.trim();
     if token.is_empty() {
-        return Err(wrong(&"it is empty"));
+        return Err(FileFault::Unreadable(format!("token {shown}: it is empty")));
     }
     Ok(TokenFile {
         path: path.to_owned(),
@@ -108,30 +142,46 @@ pub(super) fn read_token(path: &Path) -> Result<TokenFile, String> {
     })
 }
 
-fn inline_authority(cluster: &mut Cluster, dir: &Path) -> Result<(), String> {
+/// Whether there was a file.
+fn inline_authority(cluster: &mut Cluster, dir: &Path) -> Result<bool, FileFault> {
     if let Some(path) = cluster.certificate_authority.take()
         && cluster.certificate_authority_data.is_none()
     {
         let data = data("certificate-authority", &dir.join(path))?;
         cluster.certificate_authority_data = data.as_str().map(str::to_owned);
+        return Ok(true);
     }
-    Ok(())
+    Ok(false)
 }
 
-fn inline_user(user: &mut AuthInfo, dir: &Path) -> Result<Option<TokenFile>, String> {
-    let read = |err: serde_json::Error| err.to_string();
-    let Value::Object(mut keys) = serde_json::to_value(&*user).map_err(read)? else {
-        return Ok(None);
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the signature of a function for `map_err`"
+)]
+fn invalid(err: serde_json::Error) -> FileFault {
+    FileFault::Invalid(err.to_string())
+}
+
+/// Whether there was a file. Sets the token if it is in one.
+fn inline_user(
+    user: &mut AuthInfo,
+    dir: &Path,
+    token: &mut Option<TokenFile>,
+) -> Result<bool, FileFault> {
+    let mut had_files = false;
+    let Value::Object(mut keys) = serde_json::to_value(&*user).map_err(invalid)? else {
+        return Ok(had_files);
     };
     for (path_key, data_key) in OF_USER {
         if let Some(path) = take(&mut keys, path_key)
             && keys.get(data_key).is_none_or(Value::is_null)
         {
             keys.insert(data_key.to_owned(), data(path_key, &dir.join(path))?);
+            had_files = true;
         }
     }
     let token_file = take(&mut keys, "tokenFile");
-    *user = serde_json::from_value(Value::Object(keys)).map_err(read)?;
+    *user = serde_json::from_value(Value::Object(keys)).map_err(invalid)?;
     if let Some(exec) = &mut user.exec
         && let Some(command) = &mut exec.command
         && command.contains('/')
@@ -140,12 +190,12 @@ fn inline_user(user: &mut AuthInfo, dir: &Path) -> Result<Option<TokenFile>, Str
     }
     // In kube's order of precedence.
     let has_password = user.username.is_some() && user.password.is_some();
-    match token_file {
-        Some(path) if !has_password && user.token.is_none() && user.exec.is_none() => {
-            read_token(&dir.join(path)).map(Some)
-        }
-        Some(_) | None => Ok(None),
+    let used = !has_password && user.token.is_none() && user.exec.is_none();
+    if let Some(path) = token_file.filter(|_| used) {
+        *token = Some(read_token(&dir.join(path))?);
+        had_files = true;
     }
+    Ok(had_files)
 }
 
 fn take(keys: &mut Map<String, Value>, key: &str) -> Option<String> {
@@ -153,7 +203,8 @@ fn take(keys: &mut Map<String, Value>, key: &str) -> Option<String> {
 }
 
 /// The content of a file, in base 64.
-fn data(key: &str, path: &Path) -> Result<Value, String> {
-    let bytes = file::read(path).map_err(|err| format!("{key} {}: {err}", path.display()))?;
+fn data(key: &str, path: &Path) -> Result<Value, FileFault> {
+    let bytes = file::read(path)
+        .map_err(|err| FileFault::new(&err, format!("{key} {}: {err}", path.display())))?;
     Ok(json!(ByteString(bytes)))
 }

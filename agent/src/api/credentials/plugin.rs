@@ -66,12 +66,23 @@ pub(in crate::api) struct RunningPlugin(Arc<Mutex<GroupState>>);
 enum GroupState {
     #[default]
     Idle,
+    /// The sandbox permits no program.
+    Forbidden,
     Group(Pid),
     /// No other group is started.
     Ended,
 }
 
 impl RunningPlugin {
+    /// No program may be run, because the sandbox does not permit it.
+    pub(in crate::api) fn forbidden() -> Self {
+        Self(Arc::new(Mutex::new(GroupState::Forbidden)))
+    }
+
+    pub(in crate::api) fn is_permitted(&self) -> bool {
+        *lock(&self.0) != GroupState::Forbidden
+    }
+
     /// Kills the running group, and prevents new ones.
     pub(in crate::api) fn end(&self) {
         let mut state = lock(&self.0);

@@ -31,7 +31,10 @@ pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
     if let Some(missing) = missing {
         return Ok(vec![missing.clone()]);
     }
-    let Some(client) = settings::client(config, DEADLINE).await? else {
+    let Some(client) = settings::client(config, DEADLINE)
+        .await
+        .map_err(|obstacle| obstacle.to_string())?
+    else {
         let found = "not configured: conditions are evaluated and logged, but not sent";
         return Ok(vec![Item::ok(NAME, found)]);
     };
@@ -94,7 +97,7 @@ fn reached(version: Result<Option<String>, ApiError>) -> Item {
                     "check the server and certificate authority in the kubeconfig, and the network"
                 }
             };
-            Item::missing(NAME, explained(&err), cure)
+            Item::missing(NAME, err.chain(), cure)
         }
     }
 }
@@ -103,22 +106,8 @@ async fn permission(client: &Client, permission: &Permission) -> Item {
     match allowed(client, &permission.access).await {
         Ok(true) => Item::ok(&permission.name(), "allowed"),
         Ok(false) => permission.item("not allowed", permission.if_denied()),
-        Err(err) => permission.item(
-            &format!("unknown: {}", explained(&err)),
-            permission.if_denied(),
-        ),
+        Err(err) => permission.item(&format!("unknown: {}", err.chain()), permission.if_denied()),
     }
-}
-
-/// An error and its causes.
-fn explained(err: &dyn std::error::Error) -> String {
-    let mut text = err.to_string();
-    let mut cause = err.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }
 
 /// A permission that the agent needs.

@@ -233,8 +233,8 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
         &["nodeStatusUpdateFrequency", r#""-10s""#, "negative", "10s"],
     ),
     (
-        "nodeStatusReportFrequency: often",
-        &["nodeStatusReportFrequency", r#""often""#],
+        "nodeStatusReportFrequency: 999ms",
+        &["nodeStatusReportFrequency", "at least 1s"],
     ),
     (
         "nodeLeaseDurationSeconds: -1",
@@ -272,7 +272,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ),
     (
         "oom: {frequent: {incidents: 2}}",
-        &["oom.frequent.pods", "which is 2"],
+        &["oom.frequent.pods", "which is 2", "pods: 2"],
     ),
     (
         "psi: {enabled: perhaps}",

@@ -11,6 +11,13 @@ use crate::kernel::counters::ProbeCounters;
 use crate::metrics::{Label, SetTotal as _};
 
 impl Metering {
+    /// Why there are no credentials for the API server; empty if there are.
+    pub fn missing_credentials(&self) -> String {
+        let missing = self.client.as_ref().map(Client::missing_credentials);
+        let missing = missing.and_then(|missing| missing.borrow().clone());
+        missing.unwrap_or_default()
+    }
+
     pub(super) fn counted_by_the_kernel(&self, figures: &ProbeCounters) {
         let kernel = &self.metrics.kernel;
         for (reason, count) in &figures.losses {

@@ -1,0 +1,92 @@
+//! Threads for calls that can block. One that has ended its call is kept for the next one, because
+//! samples are a few seconds apart.
+
+use std::sync::mpsc::{SendError, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use tracing::{info, warn};
+
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// How long a thread waits for another call before it ends.
+const KEPT: Duration = Duration::from_mins(1);
+
+/// Process-wide, as threads are; lanes, which have one call at a time, bound their number.
+static THREADS: Mutex<Threads> = Mutex::new(Threads {
+    idle: Vec::new(),
+    refused: false,
+});
+
+struct Threads {
+    /// Each with its channel of capacity one, which is empty.
+    idle: Vec<(ThreadId, SyncSender<Job>)>,
+    /// The kernel had no thread when one was started last.
+    refused: bool,
+}
+
+/// Runs `job` on the thread that became idle last, so that the others end, or on a new one.
+pub(super) fn run(job: Job) -> Result<(), Errno> {
+    let idle = threads().idle.pop();
+    let job = match idle {
+        Some((_, thread)) => match thread.send(job) {
+            Ok(()) => return Ok(()),
+            // It cannot have ended, because it was idle.
+            Err(SendError(job)) => job,
+        },
+        None => job,
+    };
+    start(job)
+}
+
+fn start(job: Job) -> Result<(), Errno> {
+    let started = thread::Builder::new()
+        .name("lane".to_owned())
+        .spawn(move || work(job));
+    let refused = started.is_err();
+    if std::mem::replace(&mut threads().refused, refused) != refused {
+        match &started {
+            Ok(_) => info!("threads can be started again"),
+            Err(err) => {
+                let err = err as &dyn std::error::Error;
+                warn!(
+                    err,
+                    "cannot start a thread for calls that can block; tried again"
+                );
+            }
+        }
+    }
+    let errno = |err: std::io::Error| Errno::from_raw(err.raw_os_error().unwrap_or_default());
+    started.map(drop).map_err(errno)
+}
+
+fn work(mut job: Job) {
+    let (sender, jobs) = sync_channel(1);
+    let this = thread::current().id();
+    loop {
+        job();
+        threads().idle.push((this, sender.clone()));
+        let next = jobs.recv_timeout(KEPT).ok().or_else(|| {
+            let mut threads = threads();
+            let place = threads.idle.iter().position(|(id, _)| *id == this);
+            if let Some(place) = place {
+                threads.idle.remove(place);
+                return None;
+            }
+            drop(threads);
+            // It was taken from the list at this moment, so its job arrives.
+            jobs.recv().ok()
+        });
+        match next {
+            Some(next) => job = next,
+            None => return,
+        }
+    }
+}
+
+/// A panic elsewhere leaves the value consistent.
+fn threads() -> MutexGuard<'static, Threads> {
+    THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+}
