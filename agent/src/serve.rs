@@ -305,7 +305,7 @@ mod tests {
             readiness: Readiness::Ready,
             refused_configuration: None,
         });
-        let (server, mut requests) = Server::start(Vec::new(), ready_page, Arc::new([]));
+        let (server, mut requests) = Server::start(Vec::new(), ready_page, Arc::new([]), None);
         tokio::spawn(async move {
             let mut written = 0;
             while let Some(request) = requests.recv().await {
