@@ -1,6 +1,7 @@
 //! PURE: why each condition has its status.
 //!
 //! Records the last reading of each signal and the last changes. Decides nothing.
+// tidy: long: one document, with all that a condition depends on
 
 #![forbid(unsafe_code)]
 
