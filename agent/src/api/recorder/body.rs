@@ -42,8 +42,11 @@ pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
     let mut patch = json!({
         "count": count,
         "lastTimestamp": time(write.pending.newest.at),
-        "message": cut(&write.message),
     });
+    // An unchanged one is stored already, with the details that were added to it.
+    if write.is_combined() || write.is_update() {
+        add(&mut patch, "message", json!(cut(&write.message)));
+    }
     // Those of an unchanged message are stored already. A combined one is about the newest kill,
     // whose details are not known.
     let annotations = &write.pending.newest.annotations;
