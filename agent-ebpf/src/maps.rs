@@ -6,13 +6,14 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 
 use crate::oom::choice::Choice;
 
-/// Kills only, so that a flood of other records cannot drop one. Has room for about 130 kills.
+/// Kills only, so that a flood of other records cannot drop one. Has room for about 270 kills, while user space
+/// waits for memory or the CPU.
 #[map]
-pub static CRIT: RingBuf = RingBuf::with_byte_size(64 * 1024, 0);
+pub static CRIT: RingBuf = RingBuf::with_byte_size(128 * 1024, 0);
 
 /// State changes and trends: a few records an hour.
 #[map]
-pub static BULK: RingBuf = RingBuf::with_byte_size(256 * 1024, 0);
+pub static BULK: RingBuf = RingBuf::with_byte_size(64 * 1024, 0);
 
 /// Attempts to write, one slot per ring. Only the programs use it.
 #[map]

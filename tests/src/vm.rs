@@ -31,9 +31,11 @@ pub mod alarms;
 pub mod ask;
 pub mod capabilities;
 mod daemon;
+mod idle;
 pub mod kill_events;
 mod ladder;
 mod loopback;
+mod thrash;
 mod unwell;
 
 /// A check, in the order in which they run.

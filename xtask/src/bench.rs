@@ -21,6 +21,7 @@ mod kills;
 mod report;
 mod runs;
 mod sample;
+mod storm;
 
 use api::Api;
 use report::{Figures, Judged, Section};
@@ -50,6 +51,8 @@ enum What {
     Kills(kills::Args),
     /// Measure how late conditions that flap are reported
     Flapping(flapping::Args),
+    /// Measure what memory remains after a storm of kills
+    Storm(storm::Args),
 }
 
 /// The cost of an idle agent.
@@ -77,6 +80,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Some(What::Kernel(args)) => kernel::main(args),
         Some(What::Kills(args)) => kills::main(args),
         Some(What::Flapping(args)) => flapping::main(args),
+        Some(What::Storm(args)) => storm::main(args),
         None => idle(&args.idle),
     }
 }

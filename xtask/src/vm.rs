@@ -1,7 +1,7 @@
 //! Boots kernels of the matrix in virtual machines and runs the kernel's tests in them. Each machine
 //! gets a kernel, and an initramfs with the tests' PID 1.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -54,6 +54,9 @@ pub struct Args {
     /// Of these, only the workloads or kills whose names contain one of these
     #[arg(long, requires = "suite", value_name = "NAME,...")]
     workloads: Option<String>,
+    /// Run this agent, and do not build one, for figures of the release binary
+    #[arg(long, conflicts_with_all = ["all", "packages"])]
+    agent: Option<PathBuf>,
 }
 
 /// Which kernels of the matrix.
@@ -131,7 +134,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     } else {
         BOOTS.iter().collect()
     };
-    let reports = booted(&repo, args.arch, &choice, &boots)?;
+    let reports = booted(&repo, args.arch, &choice, &boots, args.agent.as_deref())?;
     println!("\n{}", table(&reports));
     let mut failed = counts(&reports).failed;
     if args.all {
@@ -155,7 +158,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 /// The boots of each run.
 pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<KernelReport>> {
-    booted(repo, Arch::Amd64, choice, &BOOTS.each_ref())
+    booted(repo, Arch::Amd64, choice, &BOOTS.each_ref(), None)
 }
 
 /// The packages, in one boot.
@@ -191,11 +194,12 @@ fn booted(
     arch: Arch,
     choice: &Choice<'_>,
     boots: &[&Boot],
+    agent: Option<&Path>,
 ) -> Result<Vec<KernelReport>> {
     if arch == Arch::Arm64 {
         setup::vm_arm64(repo)?;
     }
-    let archive = archive(repo, arch.target())?;
+    let archive = archive(repo, arch.target(), agent)?;
     of_archive(repo, arch, choice, boots, &archive)
 }
 
@@ -280,9 +284,19 @@ fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Ker
     ends
 }
 
-/// PID 1, the program that provokes and the agent.
-fn archive(repo: &Repo, target: &str) -> Result<Vec<u8>> {
-    let programs = programs(repo, target, ["init", "provoke", "nodepulse"])?;
+/// PID 1, the program that provokes and the agent, which is built unless it is given.
+fn archive(repo: &Repo, target: &str, agent: Option<&Path>) -> Result<Vec<u8>> {
+    const AGENT: &str = "nodepulse";
+    let programs = match agent {
+        None => programs(repo, target, ["init", "provoke", AGENT])?,
+        Some(agent) => {
+            let mut programs = programs(repo, target, ["init", "provoke"])?;
+            let program =
+                std::fs::read(agent).with_context(|| format!("cannot read {}", agent.display()))?;
+            programs.push((AGENT, program));
+            programs
+        }
+    };
     Ok(initramfs::pack(&programs))
 }
 

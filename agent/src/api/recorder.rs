@@ -211,7 +211,7 @@ impl Recorder {
         } = self.amendable.get(&id)?.clone();
         message.insert_str(0, &prefix);
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-        let name = self.correlator.amend(&key, &message)?;
+        let name = self.correlator.name(&key)?;
         let place = Endpoint::event(&namespace, &name);
         let (client, jitter) = (self.client.clone(), self.jitter.fork());
         let patch = amendment::body(&message, &annotations);
@@ -290,12 +290,8 @@ impl Recorder {
         let event = body::event(&name, &write, &self.reporter);
         let known = write.known.as_ref().map(|known| {
             let count = known.count.saturating_add(write.count);
-            let (name, details) = (known.name.clone(), known.details.clone());
-            let known = CreatedEvent {
-                name,
-                count,
-                details,
-            };
+            let name = known.name.clone();
+            let known = CreatedEvent { name, count };
             (known, body::patch(count, &write))
         });
         let delivery = Delivery {
@@ -383,7 +379,7 @@ impl Recorder {
             sent: written.sent,
             acked: written.acked,
         };
-        self.correlator.written(write.key, written.known);
+        self.correlator.written(&write.key, written.known);
         if self.deliveries.try_send(delivered).is_err() {
             debug!("this delivery is not reported");
         }

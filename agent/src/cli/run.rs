@@ -264,7 +264,8 @@ async fn on_runtime(agent: Agent, reload: Reload, log: &mut LogThread) -> ExitCo
     let agent = agent.run(shutdown);
     let settled = async {
         tokio::time::sleep(START).await;
-        memory::settle();
+        // Reads code from the disk, which may hang.
+        drop(tokio::task::spawn_blocking(memory::settle));
         std::future::pending().await
     };
     let ended = Box::pin(async {

@@ -6,9 +6,20 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::ptr::NonNull;
 
-use nix::sys::mman::{MmapAdvise, madvise};
+use nix::sys::mman::{MmapAdvise, madvise, mlock};
 
 use crate::file;
+
+/// Reads all of the program's code, and keeps it in memory. Fails with `ENOMEM` or `EPERM` if the limit on
+/// locked memory does not permit that.
+pub fn lock_code() -> io::Result<()> {
+    let maps = file::text(Path::new("/proc/self/maps")).map_err(io::Error::other)?;
+    for (start, len) in maps.lines().filter_map(code) {
+        // SAFETY: locking pages changes neither their addresses nor their contents.
+        unsafe { mlock(start, len) }?;
+    }
+    Ok(())
+}
 
 /// Unmaps the pages of the program's code, which stay in the page cache, and returns their bytes.
 /// Each is mapped again when it is executed next.

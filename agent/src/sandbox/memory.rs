@@ -22,17 +22,20 @@ pub fn protect() {
     info!(low_oom_score, "memory protection");
 }
 
-/// Releases the code that only the start needed. Then locks what is in memory, and each other page
-/// when it is first used (`MCL_ONFAULT`).
-///
-/// Locks only without a limit on locked memory: under a limit all mapped memory counts, and without
-/// `CAP_IPC_LOCK` not even the stack could grow beyond it.
+/// Without a limit on locked memory, locks all code, so that the first kill needs no page from a disk on which
+/// the whole node waits, and each other page when it is first used (`MCL_ONFAULT`). Under a limit all mapped
+/// memory counts, and without `CAP_IPC_LOCK` not even the stack could grow beyond it: then nothing is locked,
+/// and the code that only the start needed is released.
 pub fn settle() {
-    let released = mapped::release_code().unwrap_or_default();
     let unlimited =
         getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(soft, _)| soft == RLIM_INFINITY);
     let on_fault = MlockAllFlags::from_bits_retain(libc::MCL_ONFAULT);
     let all = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE | on_fault;
-    let locked = unlimited && mlockall(all).is_ok();
+    let locked = unlimited && mlockall(all).is_ok() && mapped::lock_code().is_ok();
+    let released = if locked {
+        0
+    } else {
+        mapped::release_code().unwrap_or_default()
+    };
     info!(locked, released, "memory after the start");
 }

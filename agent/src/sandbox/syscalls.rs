@@ -84,6 +84,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_brk,
     libc::SYS_madvise,
     libc::SYS_membarrier,
+    libc::SYS_mlock,
     libc::SYS_mlockall,
     libc::SYS_mremap,
     libc::SYS_munmap,

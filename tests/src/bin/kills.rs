@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use nodepulse_tests::hostile::footprint::Footprint;
 use nodepulse_tests::pod_kills::{Cluster, Way, stop, ways};
 use nodepulse_tests::provoke::Provoke;
 use serde_json::{Value, json};
@@ -23,13 +24,30 @@ struct Args {
     /// Kills after which the time until their details were added is measured, one in two seconds.
     #[arg(long, default_value_t = 30)]
     details: usize,
+    /// Instead of the times, measure the agent's memory before and after this many kills without a pause.
+    #[arg(long)]
+    storm: Option<usize>,
+    /// Seconds from the end of the storm to the last measurement.
+    #[arg(long, default_value_t = 300)]
+    rest: u64,
 }
+
+/// Before the storm: the agent locks and releases memory ten seconds after its start, and its helper
+/// threads end after a minute.
+const SETTLE: Duration = Duration::from_secs(75);
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    match runtime.map(|runtime| runtime.block_on(measure(&Args::parse()))) {
+    let args = Args::parse();
+    let measured = async {
+        match args.storm {
+            Some(kills) => storm(&args, kills).await,
+            None => measure(&args).await,
+        }
+    };
+    match runtime.map(|runtime| runtime.block_on(measured)) {
         Ok(json) => {
             println!("{json}");
             ExitCode::SUCCESS
@@ -57,6 +75,35 @@ async fn measure(args: &Args) -> Value {
         "knowing": { "first": figures(firsts(knowing)), "whole": figures(wholes(knowing)) },
         "details": figures(details),
         "asking": { "first": figures(firsts(asking)), "whole": figures(wholes(asking)) },
+    })
+}
+
+/// Memory of the agent in KiB: idle, at the end of the storm, and after the rest.
+async fn storm(args: &Args, kills: usize) -> Value {
+    let provoke = Provoke::next_to_this_program().expect("the path of this program");
+    let cluster = Cluster::with("storm", args.pods, provoke).await;
+    let agent = cluster.agent(&args.agent).await;
+    let memory = || {
+        let found = Footprint::of(agent.id()).expect("the agent runs");
+        json!({ "rss": found.rss_kib, "anonymous": found.anonymous_kib })
+    };
+    tokio::time::sleep(SETTLE).await;
+    let idle = memory();
+    let (killed, took) = cluster.kill(kills).await;
+    let storm = memory();
+    tokio::time::sleep(Duration::from_secs(args.rest)).await;
+    let rest = memory();
+    let counted: u64 = cluster.counted().values().sum();
+    let reported: u64 = cluster.reported().values().sum();
+    stop(agent).await;
+    json!({
+        "kills": killed.len(),
+        "counted": counted,
+        "reported": reported,
+        "seconds": took.as_secs(),
+        "idle": idle,
+        "storm": storm,
+        "rest": rest,
     })
 }
 

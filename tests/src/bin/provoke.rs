@@ -3,14 +3,17 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Barrier;
 use std::{env, fs, thread};
 
+use caps::{CapSet, Capability};
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
+use nix::sys::resource::{Resource, setrlimit};
 use nodepulse_tests::alarms::loads;
 
 /// Touched at a time: small steps, so that the limit is hit and not jumped over.
@@ -47,6 +50,7 @@ fn run(words: &[&[u8]]) -> io::Result<()> {
             .and_then(|()| child(rest))
             .and_then(|()| stand()),
         [b"namespace", rest @ ..] => namespace(rest),
+        [b"unlocked", program, rest @ ..] => unlocked(program, rest),
         [b"score", score, rest @ ..] => {
             fs::write("/proc/self/oom_score_adj", score).and_then(|()| run(rest))
         }
@@ -54,7 +58,7 @@ fn run(words: &[&[u8]]) -> io::Result<()> {
             "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | \
              crowd COUNT | storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
              thrash CGROUP FILE | parent CGROUP COMMAND | main CGROUP COMMAND | \
-             namespace COMMAND | score NUMBER COMMAND | load CGROUP NAME [ARGUMENT…]",
+             namespace COMMAND | unlocked PROGRAM [ARGUMENT…] | score NUMBER COMMAND | load CGROUP NAME [ARGUMENT…]",
         )),
     }
 }
@@ -101,6 +105,17 @@ fn number<T: std::str::FromStr>(text: &[u8]) -> io::Result<T> {
 fn namespace(words: &[&[u8]]) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWPID)?;
     child(words)
+}
+
+/// Becomes a program that cannot lift the limit on locked memory, which is that of a container.
+fn unlocked(program: &[u8], arguments: &[&[u8]]) -> io::Result<()> {
+    const LIMIT: u64 = 8 << 20;
+    setrlimit(Resource::RLIMIT_MEMLOCK, LIMIT, LIMIT)?;
+    caps::drop(None, CapSet::Bounding, Capability::CAP_SYS_RESOURCE).map_err(io::Error::other)?;
+    let arguments = arguments.iter().map(|argument| OsStr::from_bytes(argument));
+    Err(Command::new(OsStr::from_bytes(program))
+        .args(arguments)
+        .exec())
 }
 
 /// Runs this program with `words`, and waits for its end.

@@ -4,7 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Found, loopback, note_panics, print_result};
+use super::thrash::{self, Memory};
+use super::{Found, idle, loopback, note_panics, print_result};
 use crate::kill_combinations::{self, Combination, Site, combinations};
 use crate::provoke::Provoke;
 
@@ -23,10 +24,15 @@ pub fn run(parts: &str) -> io::Result<()> {
     note_panics();
     let mut all = combinations();
     all.retain(|one| parts.split(',').any(|part| one.name().contains(part)));
+    let is_named = |name: &str| parts.split(',').any(|part| name.contains(part));
+    let mut thrashing = Memory::ALL.to_vec();
+    thrashing.retain(|memory| is_named(memory.name()));
+    let service = is_named(SERVICE).then_some(SERVICE);
+    let idle = is_named(idle::NAME).then_some(idle::NAME);
     let names: Vec<String> = all.iter().map(|combination| combination.name()).collect();
-    let with_service = parts.split(',').any(|part| SERVICE.contains(part));
-    let service = with_service.then_some(SERVICE);
-    let plan: Vec<&str> = names.iter().map(String::as_str).chain(service).collect();
+    let further = thrashing.iter().map(|memory| memory.name());
+    let further = service.into_iter().chain(further).chain(idle);
+    let plan: Vec<&str> = names.iter().map(String::as_str).chain(further).collect();
     println!("vm-plan: {}", plan.join(" "));
     runtime.block_on(async {
         for (name, combination) in names.iter().zip(all) {
@@ -34,9 +40,19 @@ pub fn run(parts: &str) -> io::Result<()> {
             let check = async move { found(&provoke, &[combination]).await.map(Found::Good) };
             print_result(name, check).await;
         }
-        if with_service {
+        if let Some(name) = service {
+            let provoke = provoke.clone();
             let check = async move { in_service(&provoke).await.map(Found::Good) };
-            print_result(SERVICE, check).await;
+            print_result(name, check).await;
+        }
+        for memory in thrashing {
+            let provoke = provoke.clone();
+            let check = async move { thrash::reported(&provoke, memory).await.map(Found::Good) };
+            print_result(memory.name(), check).await;
+        }
+        if let Some(name) = idle {
+            let check = async move { idle::measured(&provoke).await.map(Found::Good) };
+            print_result(name, check).await;
         }
     });
     runtime.shutdown_background();

@@ -261,7 +261,7 @@ fn the_validation_reads_the_new_configuration_before_the_agents() {
 #[test]
 fn the_test_runs_check_with_the_privileges_of_an_agent() {
     let Some(helm) = Helm::find() else { return };
-    let values = json!({"extraCapabilities": ["SYS_RESOURCE"], "extraArgs": ["--log-format=json"]});
+    let values = json!({"extraCapabilities": ["SETPCAP"], "extraArgs": ["--log-format=json"]});
     let rendered = render(&helm, &values);
     let test = of(&rendered, "Pod");
     assert_eq!(test["metadata"]["annotations"]["helm.sh/hook"], "test");
@@ -287,6 +287,19 @@ fn the_test_runs_check_with_the_privileges_of_an_agent() {
 }
 
 #[test]
+fn the_agent_may_lock_its_memory_by_default() {
+    let Some(helm) = Helm::find() else { return };
+    let capabilities = |values: &Value| {
+        let pod = agent_pod(&render(&helm, values)).clone();
+        pod["containers"][0]["securityContext"]["capabilities"]["add"].clone()
+    };
+    let locked = json!(["BPF", "PERFMON", "DAC_READ_SEARCH", "SYS_RESOURCE"]);
+    assert_eq!(capabilities(&json!({})), locked);
+    let none = json!(["BPF", "PERFMON", "DAC_READ_SEARCH"]);
+    assert_eq!(capabilities(&json!({"extraCapabilities": []})), none);
+}
+
+#[test]
 fn values_are_rendered_in_their_fields() {
     let Some(helm) = Helm::find() else { return };
     let digest = format!("sha256:{}", "0".repeat(64));
@@ -297,7 +310,7 @@ fn values_are_rendered_in_their_fields() {
             "imagePullSecrets": [{"name": "s"}],
             "config": {"cgroupDriver": "cgroupfs", "rootDirectory": "/data/kubelet",
                        "imagefsDirectory": "/data/images"},
-            "extraCapabilities": ["SYS_RESOURCE"],
+            "extraCapabilities": ["SETPCAP"],
             "extraArgs": ["--log-format=json"],
             "extraEnv": [{"name": "A", "value": "b"}],
             "podAnnotations": {"a": "b"},
@@ -323,7 +336,7 @@ fn values_are_rendered_in_their_fields() {
     let capabilities = &container["securityContext"]["capabilities"]["add"];
     assert_eq!(
         *capabilities,
-        json!(["BPF", "PERFMON", "DAC_READ_SEARCH", "SYS_RESOURCE"])
+        json!(["BPF", "PERFMON", "DAC_READ_SEARCH", "SETPCAP"])
     );
     assert_eq!(container["ports"][0]["containerPort"], 9999);
     assert_eq!(container["env"][2]["value"], "$(POD_IP):9999");

@@ -1,8 +1,8 @@
 //! Details that are added to an Event after it was written.
 //!
-//! Only the message is patched, and annotations are added, so the patch cannot conflict with one that raises the count: both
-//! contain the message with the details, and they may arrive in any order. Nothing waits for it, and
-//! it is dropped if the Event does not exist any more.
+//! Only the message is patched, and annotations are added, so the patch cannot conflict with one that raises
+//! the count of an unchanged message, which has no message, and they may arrive in any order. Nothing waits
+//! for it, and it is dropped if the Event does not exist any more.
 
 #![forbid(unsafe_code)]
 

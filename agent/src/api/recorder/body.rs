@@ -42,8 +42,11 @@ pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
     let mut patch = json!({
         "count": count,
         "lastTimestamp": time(write.pending.newest.at),
-        "message": cut(&write.message),
     });
+    // An unchanged one is stored already, with the details that were added to it.
+    if write.is_combined() || write.is_update() {
+        add(&mut patch, "message", json!(cut(&write.message)));
+    }
     // Those of an unchanged message are stored already. A combined one is about the newest kill,
     // whose details are not known.
     let annotations = &write.pending.newest.annotations;
@@ -125,7 +128,26 @@ fn cut(message: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use super::super::correlate::tests::input;
+    use super::super::correlate::{Correlator, PendingEvent};
     use super::*;
+    use crate::clock::BootNanos;
+
+    #[test]
+    fn a_raised_count_keeps_the_details_that_were_added_to_an_unchanged_message() {
+        let mut correlator = Correlator::new();
+        let mut patched = |message: &str| {
+            let pending = PendingEvent::once(input("OOMKilled", message));
+            let write = correlator.admit(pending, BootNanos(0)).unwrap();
+            let patch: Value = serde_json::from_slice(&patch(2, &write)).unwrap();
+            patch["message"].clone()
+        };
+        for unchanged in ["1", "1", "2", "3", "4", "5", "6", "7", "8", "9"] {
+            assert_eq!(patched(unchanged), Value::Null, "{unchanged}");
+        }
+        let combined = json!("(combined from similar events): 10");
+        assert_eq!(patched("10"), combined, "it replaces the one before");
+    }
 
     #[test]
     fn names_and_messages_fit() {

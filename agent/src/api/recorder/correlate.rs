@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::iter;
 use std::time::{Duration, SystemTime};
 
@@ -216,7 +217,20 @@ pub struct EventKey {
     object: Involved,
     type_: EventType,
     reason: String,
-    message: Option<String>,
+    message: Option<Fingerprint>,
+}
+
+/// A text or key that is compared and not read again. The values themselves would take more than a megabyte
+/// after a storm of kills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Fingerprint(u64);
+
+impl Fingerprint {
+    fn new(value: &(impl Hash + ?Sized)) -> Self {
+        let mut hasher = DefaultHasher::new();
+        value.hash(&mut hasher);
+        Self(hasher.finish())
+    }
 }
 
 /// An Event that the server has stored.
@@ -226,8 +240,6 @@ pub struct CreatedEvent {
     pub name: String,
     /// `count`.
     pub count: u32,
-    /// The message with the details that were added. `None`: it is that of the key.
-    pub details: Option<String>,
 }
 
 /// One Event to write.
@@ -274,7 +286,7 @@ struct ObjectState {
 #[derive(Debug)]
 struct Recent {
     last: BootNanos,
-    messages: Vec<String>,
+    messages: Vec<Fingerprint>,
 }
 
 /// Remembers written Events, and decides how to write the next.
@@ -284,7 +296,7 @@ pub struct Correlator {
     /// Of the changes of the Node's status, of both types: so the end of a condition does not overtake its
     /// beginning.
     transitions: ObjectState,
-    known: Lru<EventKey, CreatedEvent>,
+    known: Lru<Fingerprint, CreatedEvent>,
     /// Delayed observations of objects that were dropped.
     lost: u32,
     /// The kills in them.
@@ -338,7 +350,7 @@ impl Correlator {
         later: &PendingEvent,
     ) -> Option<EventWrite> {
         let message = format!("{prefix}{}", later.newest.message);
-        self.amend(key, &message)?;
+        self.name(key)?;
         let mut pending = later.clone();
         pending.newest.object = key.object.clone();
         Some(EventWrite {
@@ -346,7 +358,7 @@ impl Correlator {
             count: 0,
             pending,
             message,
-            known: self.known.get(key).cloned(),
+            known: self.known.get(&Fingerprint::new(key)).cloned(),
         })
     }
 
@@ -387,22 +399,15 @@ impl Correlator {
         (std::mem::take(&mut self.lost), kills)
     }
 
-    /// Stores what the server now has. Details that were added meanwhile are kept.
-    pub fn written(&mut self, key: EventKey, mut known: CreatedEvent) {
-        if known.details.is_none() {
-            known.details = self.known.get(&key).and_then(|old| old.details.clone());
-        }
-        self.known.insert(key, known);
+    /// Stores what the server now has.
+    pub fn written(&mut self, key: &EventKey, known: CreatedEvent) {
+        self.known.insert(Fingerprint::new(key), known);
     }
 
-    /// Changes the message of a written Event. Returns the Event's name; `None` if it is not known any
-    /// more.
-    pub fn amend(&mut self, key: &EventKey, message: &str) -> Option<String> {
-        let mut known = self.known.get(key)?.clone();
-        known.details = Some(message.to_owned());
-        let name = known.name.clone();
-        self.known.insert(key.clone(), known);
-        Some(name)
+    /// The name of a written Event; `None` if it is not known any more.
+    pub fn name(&mut self, key: &EventKey) -> Option<String> {
+        let known = self.known.get(&Fingerprint::new(key));
+        known.map(|known| known.name.clone())
     }
 
     /// Those of the Node's status first.
@@ -417,14 +422,13 @@ impl Correlator {
             object: input.object.clone(),
             type_: input.type_,
             reason: input.reason.clone(),
-            message: (!combined).then(|| input.message.clone()),
+            message: (!combined).then(|| Fingerprint::new(&input.message)),
         };
-        let known = self.known.get(&key).cloned();
-        let details = known.as_ref().and_then(|known| known.details.clone());
+        let known = self.known.get(&Fingerprint::new(&key)).cloned();
         let message = if combined {
             format!("{COMBINED}{}", input.message)
         } else {
-            details.unwrap_or_else(|| input.message.clone())
+            input.message.clone()
         };
         EventWrite {
             key,
@@ -497,7 +501,12 @@ impl ObjectState {
         if self.delayed.is_empty() || !self.take_token(now) {
             return None;
         }
-        self.delayed.pop_front()
+        let first = self.delayed.pop_front();
+        if self.delayed.is_empty() {
+            // Without its memory.
+            self.delayed = VecDeque::new();
+        }
+        first
     }
 }
 
@@ -515,11 +524,12 @@ impl Recent {
             self.messages.clear();
         }
         self.last = now;
-        if self.messages.iter().any(|seen| seen == message) {
+        let message = Fingerprint::new(message);
+        if self.messages.contains(&message) {
             return false;
         }
         if self.messages.len() + 1 < DISTINCT_MESSAGES {
-            self.messages.push(message.to_owned());
+            self.messages.push(message);
             return false;
         }
         true
@@ -572,9 +582,8 @@ pub(super) mod tests {
         let known = CreatedEvent {
             name: "n".to_owned(),
             count,
-            details: None,
         };
-        correlator.written(write.key, known);
+        correlator.written(&write.key, known);
         (write.message, count)
     }
 

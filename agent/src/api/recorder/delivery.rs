@@ -161,7 +161,6 @@ impl Delivery {
         let known = CreatedEvent {
             name: name.clone(),
             count: times.max(1),
-            details: None,
         };
         let place = Endpoint::new_event(&self.namespace, name);
         match self.client.create(&place, event).await {
