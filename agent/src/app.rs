@@ -290,6 +290,7 @@ impl App {
         if let Report::ApiServer { release, .. } = &report {
             self.facts.api_server = *release;
         }
+        self.feed(Input::Incident(IncidentInput::ServerAnswered), now);
         if let Report::Registered { stored, .. } = &report {
             self.ledger.record_stored(stored);
             let on_node = StateInput::TrueOnNode(stored.true_conditions());

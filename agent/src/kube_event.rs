@@ -36,7 +36,7 @@ pub use kill_details::KillDetails;
 pub use kills::{GROUP, Kills};
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
-pub use unidentified_kills::{Period, UnidentifiedKills};
+pub use unidentified_kills::{Period, SOME_VICTIMS_UNKNOWN, UnidentifiedKills, VICTIMS_UNKNOWN};
 pub use volume::{DiskTrouble, VolumeTrouble};
 
 /// The object that an Event is about: `involvedObject`.
@@ -105,6 +105,9 @@ pub struct Draft {
     pub of: u32,
     /// The number of observations: the first value of its `count`.
     pub times: u32,
+    /// The container of the pod that it is about, if its `fieldPath` is not known. An Event that waited
+    /// for the API server reads it before it is sent.
+    pub container: Option<ContainerLabel>,
     /// Set if something may be added to it later.
     pub id: Option<EventId>,
     /// Set if this is a later version of that Event: it replaces the message, adds annotations, and has
@@ -136,6 +139,7 @@ impl Draft {
             of: 1,
             times: 1,
             id: None,
+            container: None,
             version_of: None,
             kills: ReportedKills::default(),
             at,

@@ -227,10 +227,12 @@ impl StoredNode {
         self.conditions.iter().find(|c| c.type_ == type_)
     }
 
-    /// The types of the stored conditions that are True.
-    pub fn true_conditions(&self) -> Vec<String> {
+    /// The types of the stored conditions that are True, and when that was last reported.
+    pub fn true_conditions(&self) -> Vec<(String, SystemTime)> {
         let is_true = self.conditions.iter().filter(|c| c.status == Status::True);
-        is_true.map(|c| c.type_.clone()).collect()
+        is_true
+            .map(|c| (c.type_.clone(), c.last_heartbeat_time))
+            .collect()
     }
 }
 

@@ -18,7 +18,7 @@ mod owner;
 mod recent_pods;
 
 pub use change::PodChange;
-pub use containers::{Container, ContainerList, Containers};
+pub use containers::{Container, ContainerList, Containers, MemoryLimits};
 pub use index::{MAX_PODS, MAX_REMOVED_PODS, Pod, PodIndex};
 pub use largest::{LargestMemory, LargestTasks, OwnerMemory};
 pub use last_names::{ByNames, classify_by_names};
@@ -144,15 +144,16 @@ pub fn container_path<'a>(path: &'a str, pods: &str) -> Option<&'a str> {
     above.find(|path| matches!(classify(path, pods), CgroupKind::Container { .. }))
 }
 
-/// The class of the pod whose cgroup is at `path`. `None`: it is not the cgroup of a pod.
+/// The class of the pod whose cgroup is at `path`. `None`: it is not the cgroup of a pod. That of a system
+/// pod does not show the class; as for a Burstable one, its processes show what it requests.
 pub fn qos_class(path: &str, pods: &str) -> Option<QosClass> {
     pod_of(path, pods)?;
     let (above, _) = path.rsplit_once('/')?;
     let class = CgroupNames::of(pods).class(above.rsplit('/').next()?);
     Some(match class.filter(|_| above != pods) {
         None => QosClass::Guaranteed,
-        Some(names::BURSTABLE) => QosClass::Burstable,
-        Some(_) => QosClass::BestEffort,
+        Some(names::BESTEFFORT) => QosClass::BestEffort,
+        Some(_) => QosClass::Burstable,
     })
 }
 

@@ -36,6 +36,12 @@ impl Bytes {
     }
 }
 
+impl std::iter::Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        Self(all.map(Self::get).fold(0, u64::saturating_add))
+    }
+}
+
 impl std::fmt::Display for Bytes {
     /// In the largest binary unit that is not above the value, with one decimal: `63.9Mi`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

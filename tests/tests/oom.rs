@@ -248,10 +248,12 @@ async fn a_group_that_is_killed_together_is_one_event() {
     assert_eq!(view.event_reasons(), ["OOMKilled"]);
     let message = event["message"].as_str().unwrap();
     assert!(
-        message.starts_with("The kernel killed 40 processes together in cgroup /"),
+        message.starts_with("The kernel killed 40 processes together in container "),
         "{message}"
     );
-    assert!(message.contains("12 (stress), and 28 more. "), "{message}");
+    let named =
+        "5 (stress) with 62.8Mi, and 35 more; together they had 2.4Gi of anonymous memory. ";
+    assert!(message.contains(named), "{message}");
     node.stop().await.unwrap();
 }
 
@@ -363,7 +365,7 @@ async fn without_programs_and_log_the_counters_report_kills() {
         host.oom(POD, 4, 4).pods_oom(0, 4);
         pass(Duration::from_mins(1)).await;
         let expected = format!(
-            "OOM kills in cgroup /{POD}: the victims are unknown, and the count of this Event is \
+            "OOM kills in cgroup /{POD}: the victims are unknown; the count of this Event is \
              the number of kills"
         );
         assert_eq!(view.counted_kills(), [(2, expected)], "{cgroups:?}");

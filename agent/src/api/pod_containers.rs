@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::{ApiError, Client, Endpoint};
-use crate::pods::{Container, ContainerList, Containers};
+use crate::pods::{Container, ContainerList, Containers, MemoryLimits};
 
 /// The lists of a pod's containers: in the specification, and in the status.
 const LISTS: [(ContainerList, &str, &str); 3] = [
@@ -50,15 +50,17 @@ pub(super) fn containers(pod: &Value) -> Containers {
             let Some(container) = container(entry) else {
                 continue;
             };
-            found.specify(container.restarting(restarts(pod, list, entry)));
+            let container = container.restarting(restarts(pod, list, entry));
+            found.specify(container.limited(limits(pod, entry)));
         }
         for state in entries(pod, status) {
             let Some(mut container) = container(state) else {
                 continue;
             };
-            container.restarts = found
-                .named(&container.name)
-                .and_then(|specified| specified.restarts);
+            if let Some(specified) = found.named(&container.name) {
+                container.restarts = specified.restarts;
+                container.limits = specified.limits;
+            }
             let ids = IDS.iter().filter_map(|at| state.pointer(at)?.as_str());
             for id in ids {
                 // `containerd://<id>`
@@ -90,6 +92,14 @@ fn restarts(pod: &Value, list: ContainerList, entry: &Value) -> Option<bool> {
         "Always" | "OnFailure" => Some(true),
         "Never" => Some(false),
         _ => None,
+    }
+}
+
+fn limits(pod: &Value, entry: &Value) -> MemoryLimits {
+    let has_limit = |of: &Value| of.pointer("/resources/limits/memory").is_some();
+    MemoryLimits {
+        container: has_limit(entry),
+        pod: pod.get("spec").is_some_and(has_limit),
     }
 }
 

@@ -294,7 +294,12 @@ impl Recorder {
             let known = CreatedEvent { name, count };
             (known, body::patch(count, &write))
         });
+        let newest = &write.pending.newest;
+        let happened = newest.stamp.map(|stamp| stamp.kernel);
+        let waited = happened.is_some_and(|at| OUTAGE < self.clock.now().boot.since(at));
         let delivery = Delivery {
+            container: newest.container.clone(),
+            waited,
             client: self.client.clone(),
             clock: self.clock,
             namespace: body::namespace(&write.pending.newest.object).to_owned(),

@@ -20,10 +20,6 @@ pub(super) fn of_kills(kills: &Kills, container: Option<&str>) -> Annotations {
     let limiting = first.scope.as_ref().memcg();
     let usage = limiting.filter(|_| !first.is_global());
     let usage = usage.and_then(|limiting| limiting.usage);
-    let resident = first.resident.map(|kinds| {
-        let sum = kinds.into_iter().map(Bytes::get);
-        sum.fold(0, u64::saturating_add)
-    });
     let kill = OomKill {
         container: container.map(str::to_owned),
         consequence: kills
@@ -34,7 +30,7 @@ pub(super) fn of_kills(kills: &Kills, container: Option<&str>) -> Annotations {
         used_bytes: usage.map(|(used, _)| used.get()),
         processes: kills.count(),
         victim: first.comm.clone(),
-        victim_bytes: resident,
+        victim_bytes: first.resident_sum().map(Bytes::get),
     };
     annotation(OOM_KILL, &kill)
 }

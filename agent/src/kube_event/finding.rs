@@ -18,7 +18,7 @@ pub struct Finding {
     pub victim: Pid,
     /// Name of the victim.
     pub comm: String,
-    /// User id of the victim.
+    /// User id of the victim, on the host.
     pub uid: Option<u32>,
     /// Path of its memory cgroup, or the last names of the path if the cgroup was removed.
     pub cgroup: Option<String>,
@@ -36,6 +36,9 @@ pub struct Finding {
     pub trigger: Option<String>,
     /// What it means for the victim's container. `None`: unknown, or the victim was in none.
     pub consequence: Option<Consequence>,
+    /// Path of the cgroup whose processes were all killed, if that is the container or one above it.
+    #[serde(default)]
+    pub group: Option<String>,
     /// What it means for the node.
     pub verdict: KillVerdict,
 }
@@ -112,10 +115,9 @@ impl Finding {
         self.scope.as_ref().memcg()?.path.as_deref()
     }
 
-    /// Memory that the victim had.
+    /// Memory that the victim had. Pages that it shares are counted in others, too.
     pub fn resident_sum(&self) -> Option<Bytes> {
-        let sum = self.resident?.into_iter().map(Bytes::get);
-        Some(Bytes::from_bytes(sum.fold(0, u64::saturating_add)))
+        Some(self.resident?.into_iter().sum())
     }
 
     /// Whether the kernel killed the whole container of the victim.

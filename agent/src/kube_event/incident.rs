@@ -13,7 +13,7 @@ use super::{annotations, kill_text};
 use crate::clock::{Now, Stamp};
 use crate::escape::quote;
 use crate::node_status::transition::EventType;
-use crate::pods::{Container, Pod, PodRef};
+use crate::pods::{Container, Containers, Pod, PodId, PodRef};
 
 /// Characters of a container's id that are shown, as runtimes do.
 const SHORT_ID: usize = 12;
@@ -43,6 +43,9 @@ pub enum EventPlace {
 pub struct Incident {
     /// Where. `None`: in no pod, or in one that cannot be known.
     pub pod: Option<PodRef>,
+    /// The pod's namespace and name, if they were known when it happened. For an Event on the Node.
+    #[serde(default)]
+    pub pod_name: Option<String>,
     /// When.
     pub at: SystemTime,
     /// When the kernel recorded it and when the agent read it, if the kernel recorded it.
@@ -82,6 +85,7 @@ pub fn incidents(findings: Vec<Finding>, now: Now) -> Vec<Incident> {
     let incident = |group: Vec<Finding>| {
         let first = group.first()?;
         Some(Incident {
+            pod_name: None,
             pod: match &first.owner {
                 VictimOwner::Pod(pod) => Some(pod.clone()),
                 VictimOwner::UnknownPod | VictimOwner::NoPod => None,
@@ -123,7 +127,7 @@ impl Incident {
         if !first.is_global() && self.pod.is_some() {
             return None;
         }
-        let words = kill_text::on_node(kills, node_events)?;
+        let words = kill_text::words_on_node(kills, self.place().as_deref(), node_events)?;
         let mut draft = self.draft(Involved::Node, words);
         if node_events != NodeEvents::Kubelet {
             draft.annotations = self.annotations(None);
@@ -137,7 +141,7 @@ impl Incident {
         let words = match &self.occurrence {
             Occurrence::Kills(kills) => Words {
                 reason: kill_text::IN_POD,
-                message: kill_text::in_cgroup(kills, &of_pod, None),
+                message: kill_text::on_node(kills, self.place().as_deref(), None),
             },
             Occurrence::UnidentifiedKills(counted) => counted.words(&match &counted.cgroup {
                 Some(cgroup) => format!(" in cgroup {}", quote(cgroup)),
@@ -174,8 +178,10 @@ impl Incident {
             uid: pod.uid.to_string(),
             field_path: container.and_then(ContainerLabel::field_path),
         };
+        let unspecified = |label: &&ContainerLabel| label.field_path().is_none();
         Draft {
             annotations: self.annotations(container),
+            container: container.filter(unspecified).cloned(),
             ..self.draft(object, words)
         }
     }
@@ -227,8 +233,9 @@ impl Incident {
 
     fn message(&self, kills: &Kills, place: &EventPlace, details: Option<&KillDetails>) -> String {
         match place {
-            EventPlace::Node => kill_text::in_cgroup(kills, "", details),
-            EventPlace::NodeInstead => kill_text::in_cgroup(kills, &self.of_pod(), details),
+            EventPlace::Node | EventPlace::NodeInstead => {
+                kill_text::on_node(kills, self.place().as_deref(), details)
+            }
             EventPlace::Pod(container) => {
                 let container = container.as_ref().map(ContainerLabel::called);
                 kill_text::in_pod(kills, container, details)
@@ -259,6 +266,20 @@ impl Incident {
         if let (Occurrence::Kills(kills), Some(later)) = (&mut self.occurrence, later.group()) {
             kills.add(later);
         }
+    }
+
+    /// The pod, and which container of it, as an Event on the Node names them.
+    fn place(&self) -> Option<String> {
+        let at = self.pod.as_ref()?;
+        let pod = match (&self.pod_name, &at.pod) {
+            (Some(name), _) => format!("pod {name}"),
+            (None, PodId::Uid(uid)) => format!("pod with UID {uid}"),
+            (None, PodId::ConfigHash(hash)) => format!("static pod with hash {hash}"),
+        };
+        Some(match &at.container {
+            Some(id) => format!("container {} of {pod}", id.get(..SHORT_ID).unwrap_or(id)),
+            None => pod,
+        })
     }
 
     /// For readers who identify cgroups by their paths.
@@ -295,6 +316,7 @@ impl Incident {
             of: of.max(1),
             times,
             id: None,
+            container: None,
             version_of: None,
             kills: self.kills.clone(),
             at: self.at,
@@ -325,6 +347,14 @@ impl ContainerLabel {
         format!(" in container {}", self.called().0)
     }
 
+    /// The container with this label, if it is one of `containers`.
+    pub fn find<'a>(&self, containers: &'a Containers) -> Option<&'a Container> {
+        match self {
+            Self::Name(container) => containers.named(&container.name),
+            Self::Id(id) => containers.find(id),
+        }
+    }
+
     fn field_path(&self) -> Option<Box<str>> {
         match self {
             Self::Name(container) => container.field_path().map(Into::into),
@@ -337,10 +367,11 @@ impl ContainerLabel {
 mod tests {
     use super::*;
     use crate::kube_event::Period;
-    use crate::pods::{ContainerList, PodId};
+    use crate::pods::ContainerList;
 
     fn incident(pod: Option<PodRef>, occurrence: Occurrence) -> Incident {
         Incident {
+            pod_name: None,
             pod,
             at: SystemTime::UNIX_EPOCH,
             stamp: None,
@@ -437,10 +468,75 @@ mod tests {
         });
         let incident = incident(None, outside);
         let draft = incident.on_node(NodeEvents::Companion).unwrap();
-        let expected = "OOM kills outside the pods: the victims are unknown, and the count of this \
-                        Event is the number of kills";
+        let expected = "OOM kills outside the pods: the victims are unknown; the count of this Event is \
+                        the number of kills";
         assert_eq!((draft.message.as_str(), draft.of), (expected, 3));
         assert_eq!(incident.on_node(NodeEvents::Off), None);
+    }
+
+    #[test]
+    fn an_event_on_the_node_names_the_pod_of_the_victim() {
+        use crate::pressure::oom::{Doubt, KillVerdict};
+        use crate::reading::oom::OomScope;
+
+        let id = "0123456789abcdef".to_owned();
+        let at = |pod, container: Option<&String>| PodRef {
+            pod,
+            container: container.cloned(),
+        };
+        let uid = || PodId::Uid("aa".to_owned());
+        let hash = PodId::ConfigHash("bb".to_owned());
+        let name = || Some("shop/web-0".to_owned());
+        let rows = [
+            (
+                at(uid(), Some(&id)),
+                name(),
+                "container 0123456789ab of pod shop/web-0",
+            ),
+            (at(uid(), None), name(), "pod shop/web-0"),
+            (
+                at(uid(), Some(&id)),
+                None,
+                "container 0123456789ab of pod with UID aa",
+            ),
+            (at(hash, None), None, "static pod with hash bb"),
+        ];
+        for (pod, pod_name, expected) in rows {
+            let now = crate::clock::BootNanos(0);
+            let finding = Finding {
+                stamp: Stamp {
+                    kernel: now,
+                    read: now,
+                },
+                victim: crate::units::Pid(7),
+                comm: "java".to_owned(),
+                uid: None,
+                cgroup: Some("/kubepods/podaa/c".to_owned()),
+                owner: VictimOwner::Pod(pod.clone()),
+                counter: None,
+                scope: OomScope::Global,
+                resident: None,
+                trigger: None,
+                consequence: None,
+                group: None,
+                unit: None,
+                verdict: KillVerdict::EventOnly {
+                    why: Doubt::MemoryLeft,
+                },
+            };
+            let incident = Incident {
+                pod_name,
+                ..incident(Some(pod), Occurrence::Kills(vec![finding].into()))
+            };
+            let start = format!("Process 7 (java) in {expected} was killed because memory ran out");
+            for draft in [
+                incident.on_node(NodeEvents::Companion).unwrap(),
+                incident.on_node_instead(),
+            ] {
+                assert!(draft.message.starts_with(&start), "{}", draft.message);
+                assert!(!draft.message.contains("kubepods"), "{}", draft.message);
+            }
+        }
     }
 
     #[test]

@@ -15,6 +15,9 @@ const PROCESSES: usize = 3;
 /// Pods and units that are named. More are read.
 const OWNERS: usize = 5;
 
+/// What remains in a cgroup in which all processes were killed is reported from this part of what they had.
+const REMAINS: u64 = 10;
+
 /// What was read after a kill.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KillDetails {
@@ -38,9 +41,18 @@ impl KillDetails {
 
     /// Leaves out processes that were killed, whose sizes are known from before, and those below 1 % of
     /// the limit, unless most processes were not compared. What was killed outside of pods is added to
-    /// what its unit uses.
+    /// what its unit uses. The memory of a cgroup in which all were killed is left out, too, unless some of
+    /// it remains, such as the files of a tmpfs.
     #[must_use]
     pub fn without(mut self, victims: &[Finding]) -> Self {
+        let first = victims.first();
+        let all_died = first.is_some_and(|first| {
+            first.group.is_some() && first.group.as_deref() == first.limiting()
+        });
+        let had: Bytes = victims.iter().filter_map(Finding::resident_sum).sum();
+        let remains = |split: &MemorySplit| had.get() / REMAINS < split.total().get();
+        let is_informative = |split: &MemorySplit| !all_died || (!self.releasing && remains(split));
+        self.split = self.split.filter(is_informative);
         let is_victim = |pid| victims.iter().any(|victim| victim.victim == pid);
         let limiting = victims
             .first()

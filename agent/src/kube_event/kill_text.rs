@@ -1,6 +1,8 @@
 //! The wording of Events about OOM kills: one sentence for each fact, the most important first. A reader
 //! is to learn what failed, why, and what caused it, without access to the node.
 
+use std::cmp::Reverse;
+
 use super::{Finding, KillDetails, Kills, Limiting, NodeEvents, VictimOwner, Words};
 use crate::escape::quoted;
 use crate::pods::{Container, ContainerList, Owner};
@@ -9,7 +11,7 @@ use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::units::Bytes;
 
 /// Victims that a message names.
-const NAMED: usize = 12;
+const NAMED: usize = 5;
 
 /// Reason of Events about kills in pods.
 pub(super) const IN_POD: &str = "OOMKilled";
@@ -25,7 +27,11 @@ const NODE_IS_SHORT: &str = "Raise the requests of pods that use more memory tha
 const NO_LIMIT: &str = "memory ran out at a limit that is not known";
 
 /// Reason and message of the Event on the Node. `None`: another program records it.
-pub(super) fn on_node(kills: &Kills, node_events: NodeEvents) -> Option<Words> {
+pub(super) fn words_on_node(
+    kills: &Kills,
+    place: Option<&str>,
+    node_events: NodeEvents,
+) -> Option<Words> {
     let unsure = |first: &Finding| !first.is_global() && first.owner == VictimOwner::UnknownPod;
     let reason = match node_events {
         _ if kills.first().is_some_and(unsure) => IN_POD,
@@ -39,28 +45,31 @@ pub(super) fn on_node(kills: &Kills, node_events: NodeEvents) -> Option<Words> {
             "System OOM encountered, victim process: {}, pid: {}",
             first.comm, first.victim
         ),
-        _ => in_cgroup(kills, "", None),
+        _ => on_node(kills, place, None),
     };
     Some(Words { reason, message })
 }
 
-/// For readers who identify cgroups by their paths; `of_pod` follows the path of the victim's.
-pub(super) fn in_cgroup(kills: &Kills, of_pod: &str, details: Option<&KillDetails>) -> String {
+/// For readers of the Node's Events. `place`: the pod in which it was, else the cgroup is named.
+pub(super) fn on_node(kills: &Kills, place: Option<&str>, details: Option<&KillDetails>) -> String {
     let Some(first) = kills.first() else {
         return String::new();
     };
     let cgroup = first.cgroup.as_deref();
-    let cgroup = cgroup.map_or_else(
-        || "an unknown cgroup".to_owned(),
-        |cgroup| format!("cgroup {}", quoted(cgroup)),
-    );
-    let limit = first.limit(|limiting| limiting.by_path(first.cgroup.as_deref()));
+    let cgroup = || {
+        cgroup.map_or_else(
+            || "an unknown cgroup".to_owned(),
+            |cgroup| format!("cgroup {}", quoted(cgroup)),
+        )
+    };
+    let whose = place.map_or_else(cgroup, str::to_owned);
+    let limit = first.limit(|limiting| match place {
+        Some(_) => limiting.by_owner(false),
+        None => limiting.by_path(first.cgroup.as_deref()),
+    });
     let killed = match kills.only() {
-        Some(one) => format!("Process {} in {cgroup}{of_pod} was killed", one.process()),
-        None => format!(
-            "The kernel killed {} processes together in {cgroup}{of_pod}",
-            kills.count()
-        ),
+        Some(one) => format!("Process {} in {whose} was killed", one.process()),
+        None => format!("The kernel killed {} together in {whose}", processes(kills)),
     };
     let facts = [
         Some(format!(
@@ -91,8 +100,8 @@ pub(super) fn in_pod(
         (Some(called), Some(_)) if whole => format!("Container {called} was killed"),
         (Some(called), None) if whole => {
             format!(
-                "Container {called} was killed ({} processes together)",
-                kills.count()
+                "Container {called} was killed ({} together)",
+                processes(kills)
             )
         }
         (Some(called), Some(_)) => format!("A process in container {called} was killed"),
@@ -101,8 +110,8 @@ pub(super) fn in_pod(
             let called =
                 called.map_or("the pod".to_owned(), |called| format!("container {called}"));
             format!(
-                "The kernel killed {} processes together in {called}",
-                kills.count()
+                "The kernel killed {} together in {called}",
+                processes(kills)
             )
         }
     };
@@ -112,7 +121,7 @@ pub(super) fn in_pod(
             "{killed} because {limit}{}.",
             consequence(kills, specified)
         )),
-        first.advice(kills, details),
+        first.advice(kills, specified, details),
         details.map(KillDetails::sentences),
         Some(victims(kills)),
         Some(request(kills)),
@@ -132,7 +141,9 @@ fn consequence(kills: &Kills, container: Option<&Container>) -> String {
         (Some(ContainerList::Ephemeral), _) => "so the container has ended",
         (_, Some(true)) => "so the container restarts",
         (_, Some(false)) => "and the container does not restart, because of restartPolicy Never",
-        (_, None) => "so the container restarts unless the pod's restartPolicy is Never",
+        (_, None) => {
+            "so the container restarts unless its restartPolicy is Never or it is ephemeral"
+        }
     };
     match kills.consequence() {
         None => String::new(),
@@ -150,13 +161,50 @@ fn victims(kills: &Kills) -> String {
     if let Some(one) = kills.only() {
         return one.described();
     }
-    let named = kills.findings.iter().take(NAMED);
-    let mut named: Vec<_> = named.map(Finding::process).collect();
+    let mut largest: Vec<_> = kills.findings.iter().collect();
+    // Those of the same size, or of an unknown one, remain in the order in which they were killed.
+    largest.sort_by_key(|one| Reverse(one.resident_sum()));
+    let together = together(kills);
+    let mut named: Vec<_> = largest.into_iter().take(NAMED).map(with_size).collect();
     let all = usize::try_from(kills.count()).unwrap_or(usize::MAX);
+    let mut which = "";
     if all > named.len() {
         named.push(format!("and {} more", all - named.len()));
+        which = if together.is_empty() { "" } else { "largest " };
     }
-    format!("The processes were {}.", named.join(", "))
+    format!("The {which}processes were {}{together}.", named.join(", "))
+}
+
+fn with_size(one: &Finding) -> String {
+    let process = one.process();
+    match one.resident_sum() {
+        Some(size) => format!("{process} with {size}"),
+        None => process,
+    }
+}
+
+/// The anonymous memory of all, since other pages can be shared between them.
+fn together(kills: &Kills) -> String {
+    let known = || kills.findings.iter().filter_map(|one| one.resident);
+    let anon: Bytes = known().map(|[anon, _, _]| anon).sum();
+    let of = u64::try_from(known().count()).unwrap_or(u64::MAX);
+    match of {
+        0 => String::new(),
+        _ if of < kills.count() => {
+            format!("; together they had at least {anon} of anonymous memory")
+        }
+        _ => format!("; together they had {anon} of anonymous memory"),
+    }
+}
+
+/// How many. Of a container that is killed as a whole, further ones may be reported later, or not at all if
+/// their records are lost.
+fn processes(kills: &Kills) -> String {
+    let at_least = match kills.consequence() {
+        Some(Consequence::WholeContainer) => "at least ",
+        Some(Consequence::MainProcess | Consequence::ChildProcess) | None => "",
+    };
+    format!("{at_least}{} processes", kills.count())
 }
 
 fn request(kills: &Kills) -> String {
@@ -164,7 +212,7 @@ fn request(kills: &Kills) -> String {
     let trigger = kills.first().and_then(|first| first.trigger.as_ref());
     match (trigger, kills.only()) {
         (Some(trigger), Some(one)) if *trigger == itself(one) => {
-            "It requested more memory itself.".to_owned()
+            "The process triggered the kill itself.".to_owned()
         }
         (Some(trigger), _) => format!("More memory was requested by {trigger}."),
         (None, _) => "Which process requested more memory is not known.".to_owned(),
@@ -203,22 +251,36 @@ impl Finding {
     }
 
     /// What can be done about it, and that no limit of the pod was the cause.
-    fn advice(&self, kills: &Kills, details: Option<&KillDetails>) -> Option<String> {
+    fn advice(
+        &self,
+        kills: &Kills,
+        container: Option<&Container>,
+        details: Option<&KillDetails>,
+    ) -> Option<String> {
+        let limits = container.and_then(|container| container.limits);
         if let Some(advice) = self.advice_on_node(kills, details) {
-            return Some(format!("This was not a limit of the pod. {advice}"));
+            return Some(format!(
+                "The limit that was reached is not the pod's own. {advice}"
+            ));
         }
         let limiting = self.scope.as_ref().memcg()?;
         let tied = limiting.tied.as_ref().map(|(owner, _)| *owner);
+        let of_pod = limits.is_some_and(|limits| limits.pod);
+        let only_pod = limits.is_some_and(|limits| limits.pod && !limits.container);
         let (what, limit) = match (limiting.owner, tied) {
-            (LimitOwner::Container, None | Some(LimitOwner::Container)) => {
-                ("container", "its limit")
+            (LimitOwner::Container, None | Some(LimitOwner::Container)) if !only_pod => {
+                ("container", "its limit (resources.limits.memory)")
             }
-            (LimitOwner::Container | LimitOwner::Pod, _) => ("pod", "the limits of its containers"),
+            (LimitOwner::Container | LimitOwner::Pod, _) if of_pod => {
+                ("pod", "its limit (spec.resources.limits.memory)")
+            }
+            (LimitOwner::Container | LimitOwner::Pod, _) => (
+                "pod",
+                "the limits of its containers (resources.limits.memory)",
+            ),
             (LimitOwner::PodsCgroup | LimitOwner::Other, _) => return None,
         };
-        Some(format!(
-            "If the {what} needs more memory, raise {limit} (resources.limits.memory)."
-        ))
+        Some(format!("If the {what} needs more memory, raise {limit}."))
     }
 
     /// What can be done about it if all pods together, or the node, were short of memory. On the node, it

@@ -51,6 +51,11 @@ impl ReportedKills {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// Those of all owners.
+    pub fn total(&self) -> u64 {
+        self.0.values().copied().fold(0, u64::saturating_add)
+    }
 }
 
 // A map with such keys is no JSON object.

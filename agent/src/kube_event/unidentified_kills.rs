@@ -4,6 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Words;
 
+/// In the message of such an Event, and in its place in one that is combined with others, whose victims
+/// may be known.
+pub const VICTIMS_UNKNOWN: &str = "the victims are unknown";
+/// See [`VICTIMS_UNKNOWN`].
+pub const SOME_VICTIMS_UNKNOWN: &str = "some victims are unknown";
+
 /// OOM kills that the kernel counted but no record reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnidentifiedKills {
@@ -36,8 +42,7 @@ impl UnidentifiedKills {
         Words {
             reason: "OOMKilled",
             message: format!(
-                "OOM kills{whereabouts}{when}: the victims are unknown, and the count of this Event is the \
-                 number of kills"
+                "OOM kills{whereabouts}{when}: {VICTIMS_UNKNOWN}; the count of this Event is the number of kills"
             ),
         }
     }

@@ -49,6 +49,7 @@ impl VolumeTrouble<'_> {
         let separator = if self.details.is_empty() { "" } else { ": " };
         Draft {
             id: None,
+            container: None,
             version_of: None,
             object: Involved::Pod {
                 namespace: pod.namespace.to_string(),

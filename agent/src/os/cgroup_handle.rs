@@ -7,6 +7,7 @@ use std::ffi::c_int;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -70,12 +71,23 @@ impl CgroupMount {
             .ok_or_else(io::Error::last_os_error)?;
         // SAFETY: the call above returned this descriptor, which has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let full = fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+        let full = path_of(&File::from(fd))?;
         let below = full
             .strip_prefix(&self.mount)
             .map_err(|_| io::ErrorKind::NotFound)?;
         Ok(format!("/{}", below.display()))
     }
+}
+
+/// The path of an open directory. Fails with [`io::ErrorKind::NotFound`] if it was removed since:
+/// the kernel then appends ` (deleted)`, with which the name of another directory can end, too.
+fn path_of(dir: &File) -> io::Result<PathBuf> {
+    let path = fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd()))?;
+    let (there, open) = (fs::symlink_metadata(&path)?, dir.metadata()?);
+    let is_same = (there.dev(), there.ino()) == (open.dev(), open.ino());
+    is_same
+        .then_some(path)
+        .ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 #[cfg(test)]
@@ -94,5 +106,39 @@ mod tests {
         let link = dir.path().join("cgroup");
         symlink(mount, &link).unwrap();
         assert_eq!(CgroupMount::open(&link).unwrap().mount, Path::new(mount));
+    }
+
+    #[test]
+    fn a_directory_that_is_removed_while_it_is_open_has_no_path() {
+        //  its name, whether it is removed, and the name of another one
+        let rows = [
+            ("web.scope", false, None),
+            ("web.scope (deleted)", false, None),
+            ("web.scope (deleted)", false, Some("web.scope")),
+            ("web.scope", true, None),
+            ("web.scope", true, Some("web.scope (deleted)")),
+        ];
+        for (name, is_removed, other) in rows {
+            let scratch = Scratch::new();
+            let path = fs::canonicalize(scratch.path()).unwrap().join(name);
+            fs::create_dir(&path).unwrap();
+            let dir = File::open(&path).unwrap();
+            if is_removed {
+                fs::remove_dir(&path).unwrap();
+            }
+            if let Some(other) = other {
+                fs::create_dir(path.with_file_name(other)).unwrap();
+            }
+            let found = path_of(&dir).map_err(|err| err.kind());
+            let expected = if is_removed {
+                Err(io::ErrorKind::NotFound)
+            } else {
+                Ok(path)
+            };
+            assert_eq!(
+                found, expected,
+                "{name}, removed: {is_removed}, and {other:?}"
+            );
+        }
     }
 }

@@ -22,6 +22,18 @@ pub struct Container {
     /// its pod. `None`: unknown.
     #[serde(default)]
     pub restarts: Option<bool>,
+    /// The memory limits of its specification. `None`: unknown.
+    #[serde(default)]
+    pub limits: Option<MemoryLimits>,
+}
+
+/// Which fields of a pod's specification set a memory limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryLimits {
+    /// `resources.limits.memory` of the container.
+    pub container: bool,
+    /// `spec.resources.limits.memory` of the pod. It limits a container without a limit, too.
+    pub pod: bool,
 }
 
 /// The lists of containers in a pod's specification.
@@ -42,6 +54,7 @@ impl Container {
             list,
             name: name.into(),
             restarts: None,
+            limits: None,
         })
     }
 
@@ -49,6 +62,15 @@ impl Container {
     #[must_use]
     pub fn restarting(self, restarts: Option<bool>) -> Self {
         Self { restarts, ..self }
+    }
+
+    /// With what is known of its limits.
+    #[must_use]
+    pub fn limited(self, limits: MemoryLimits) -> Self {
+        Self {
+            limits: Some(limits),
+            ..self
+        }
     }
 
     /// `spec.containers{web}`: the kubelet's form of `involvedObject.fieldPath`.

@@ -5,9 +5,11 @@
 
 use super::PodId;
 
-/// The `QoS` classes with a separate cgroup. Guaranteed pods are next to these.
-pub(super) const CLASSES: [&str; 2] = [BURSTABLE, "besteffort"];
+/// The classes of pods with a separate cgroup: two of `QoS`, and system pods of any (KEP-5894). Guaranteed
+/// pods are next to these.
+pub(super) const CLASSES: [&str; 3] = [BURSTABLE, BESTEFFORT, "system"];
 pub(super) const BURSTABLE: &str = "burstable";
+pub(super) const BESTEFFORT: &str = "besteffort";
 /// Prefixes of a container id; with systemd's driver, the suffix is `.scope`. `crio-conmon-` is not
 /// included: it is the monitor of a container.
 const RUNTIMES: [&str; 4] = ["", "cri-containerd-", "crio-", "docker-"];
@@ -34,7 +36,7 @@ impl<'a> CgroupNames<'a> {
             .map_or(Self::Cgroupfs, |prefix| Self::Systemd { prefix })
     }
 
-    /// The `QoS` class whose cgroup has this name.
+    /// The class whose cgroup has this name.
     pub(super) fn class(&self, name: &str) -> Option<&'static str> {
         let class = match self {
             Self::Cgroupfs => name,

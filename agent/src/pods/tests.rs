@@ -58,6 +58,13 @@ fn every_form_of_name_is_recognized() {
             pod(),
             "kubelet, cgroupfs",
         ),
+        (fs, format!("/system/pod{UID}"), pod(), "a system pod"),
+        (
+            sd,
+            format!("/kubepods-system.slice/kubepods-system-pod{SLICE}.slice"),
+            pod(),
+            "a system pod, systemd",
+        ),
         (
             fs,
             format!("/pod{UID}"),
@@ -371,6 +378,8 @@ fn the_class_of_a_pod_is_that_of_the_cgroup_above() {
         (format!("/a/kubepods.slice/kubepods-pod{uid}.slice"), "/a/kubepods.slice", Some(Guaranteed)),
         (format!("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uid}.slice"), "/kubepods.slice", Some(Burstable)),
         (format!("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod{uid}.slice"), "/kubepods.slice", Some(BestEffort)),
+        (format!("/kubepods/system/pod{UID}"), "/kubepods", Some(Burstable)),
+        (format!("/kubepods.slice/kubepods-system.slice/kubepods-system-pod{uid}.slice"), "/kubepods.slice", Some(Burstable)),
         // A pods cgroup that is named like a class.
         (format!("/burstable/pod{UID}"), "/burstable", Some(Guaranteed)),
         (format!("/kubepods/burstable/pod{UID}/c"), "/kubepods", None),

@@ -19,6 +19,14 @@ pub struct MemorySplit {
     pub sockets: Option<Bytes>,
 }
 
+impl MemorySplit {
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        let kinds = [self.anon, self.file, self.shmem].into_iter();
+        kinds.chain(self.kernel).chain(self.sockets).sum()
+    }
+}
+
 /// A process and its resident memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessSize {

@@ -207,15 +207,20 @@ impl Writer {
             return Ok(None);
         }
         let version = match access::version(&self.link.client).await {
-            Ok(version) => version,
+            Ok(version) => {
+                self.release_known = true;
+                version
+            }
             Err(err @ ApiError::Unreachable { .. }) => return Ok(Some(err)),
-            Err(err) => {
-                let err = &err as &dyn std::error::Error;
+            Err(source) => {
+                let err = &source as &dyn std::error::Error;
                 debug!(err, "cannot read the version of the API server");
-                return Ok(None);
+                if source.refusal().is_none() {
+                    return Ok(None);
+                }
+                None
             }
         };
-        self.release_known = true;
         let release = version.as_deref().and_then(Release::parse);
         let (acknowledged, seen) = oneshot::channel();
         self.send(Report::ApiServer {
@@ -283,6 +288,7 @@ fn events(
             of: 1,
             times: 1,
             id: None,
+            container: None,
             version_of: None,
             kills: ReportedKills::default(),
             at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),

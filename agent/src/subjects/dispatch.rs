@@ -1,5 +1,7 @@
 //! Which subjects an input reaches, and what several of them do together.
 
+use std::time::{Duration, SystemTime};
+
 use super::kill_counters::KillCounterInput::{Counted, LogEnded, Recalled};
 use super::saved_times::Times;
 use super::{
@@ -197,9 +199,14 @@ impl Subjects {
                 effects.push(pass_on(Input::KillCounter(recalled)));
                 effects
             }
-            StateInput::TrueOnNode(types) => {
+            StateInput::TrueOnNode(conditions) => {
                 let mut effects = Vec::new();
-                for type_ in self.saved.adopt(types) {
+                let conditions = conditions.into_iter();
+                let possible = conditions.filter(|(type_, reported)| {
+                    !is_of_former_boot(*reported, now) || self.outlives_boot(type_)
+                });
+                let possible = possible.map(|(type_, _)| type_).collect();
+                for type_ in self.saved.adopt(possible) {
                     effects.extend(self.seed(&type_, now));
                 }
                 let facts = self.signals.publish();
@@ -261,6 +268,20 @@ impl Subjects {
         })
     }
 
+    /// Whether what a condition reported can last until after the next boot: only what a disk stores. Those
+    /// that a kubelet has, too, end as a kubelet ends them.
+    fn outlives_boot(&self, type_: &str) -> bool {
+        match (self.mode, self.resource(type_)) {
+            (_, Some(Resource::Disk)) | (Mode::Node, Some(Resource::Memory | Resource::Pids)) => {
+                true
+            }
+            (Mode::Companion, Some(Resource::Memory | Resource::Pids))
+            | (_, Some(Resource::DiskIo | Resource::DiskFailing | Resource::PodsPids) | None) => {
+                false
+            }
+        }
+    }
+
     /// Companion mode's condition of this type.
     fn nodepulse_condition(&self, type_: &str) -> Option<NodepulseCondition> {
         match self.mode {
@@ -312,6 +333,12 @@ impl Subjects {
             Mode::Companion => NodepulseCondition::ALL.into_iter().map(latest).collect(),
         }
     }
+}
+
+/// Whether a condition was last reported before this boot. The server stores whole seconds.
+fn is_of_former_boot(reported: SystemTime, now: Now) -> bool {
+    let booted = now.wall_at(BootNanos(0));
+    reported != SystemTime::UNIX_EPOCH && reported + Duration::from_secs(1) < booted
 }
 
 /// What is read before the first evaluation.

@@ -55,6 +55,8 @@ pub enum IncidentInput {
     Configured(NodeEvents),
     /// Events are recorded from now on. Before, incidents are only logged.
     ReportingStarted,
+    /// The API server answered for the first time.
+    ServerAnswered,
     /// New incidents.
     Happened(Vec<Incident>),
     /// The watch reported a change.
@@ -156,6 +158,8 @@ pub struct Incidents {
     uncounted: BTreeMap<Box<str>, u64>,
     /// By uid of the pod.
     reads: BTreeMap<Box<str>, LastRead>,
+    /// The API server has answered since the start. Before, no name is waited for in vain.
+    answered: bool,
     /// The missing permission to read pods was logged.
     warned: bool,
     /// Kills for which no Event is recorded.
@@ -177,6 +181,7 @@ impl Incidents {
             groups: Groups::default(),
             uncounted: BTreeMap::new(),
             reads: BTreeMap::new(),
+            answered: false,
             warned: false,
             unwanted: ReportedKills::default(),
             effects: Vec::new(),
@@ -188,8 +193,12 @@ impl Incidents {
         match input {
             IncidentInput::Configured(node_events) => self.node_events = node_events,
             IncidentInput::ReportingStarted => self.reporting = EventRecording::Events,
+            IncidentInput::ServerAnswered => self.server_answered(now.boot),
             IncidentInput::Happened(incidents) => self.happened(incidents, now.boot),
-            IncidentInput::PodChanged(change) => self.pod_changed(change),
+            IncidentInput::PodChanged(change) => {
+                self.server_answered(now.boot);
+                self.pod_changed(change);
+            }
             IncidentInput::Containers { uid, read } => self.containers_read(&uid, read, now.boot),
             IncidentInput::Links(read) => self.links_read(&read, now.boot),
             IncidentInput::Delivered(id) => self.delivered(id, now.boot),
@@ -221,7 +230,12 @@ impl Incidents {
     }
 
     fn happened(&mut self, incidents: Vec<Incident>, now: BootNanos) {
-        for incident in incidents {
+        for mut incident in incidents {
+            let pod = incident
+                .pod
+                .as_ref()
+                .and_then(|at| self.index.find(&at.pod));
+            incident.pod_name = pod.map(|pod| format!("{}/{}", pod.namespace, pod.name));
             match self.reporting {
                 EventRecording::LogOnly => self.unwanted.add_all(incident.kills),
                 EventRecording::Events => {
@@ -252,7 +266,7 @@ impl Incidents {
             self.unwanted.add_all(incident.kills);
             return;
         };
-        let until = now.plus(UNKNOWN_POD);
+        let until = self.until_pod_is_known(now);
         self.report_or_wait(
             Waiting {
                 incident,

@@ -5,11 +5,12 @@
 //! neither a program nor the kernel's log reports any.
 //!
 //! The counters are read at samples of memory, which are taken anyway. The only reason to wake is that
-//! something was acknowledged, which is saved at most 2 s later.
+//! something was acknowledged. A few kills are saved at most 2 s later, and many at once: after a
+//! SIGKILL, the next start reports what is not saved a second time.
 
 use std::time::Duration;
 
-use super::{Decision, Effect, Input, Query, StateInput, pass_on};
+use super::{Decision, Effect, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
     Finding, Incident, KillOutcomes, KillOwner, Occurrence, Period, ReportedKills,
@@ -24,6 +25,7 @@ mod group_kills;
 mod input;
 mod ledger;
 mod no_pod;
+mod saving;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -42,6 +44,9 @@ use states::{Baseline, CounterReading, LastReading, Missed, Patience, Saving};
 /// Shortest time between two readings of the counters, each of which walks all pods, and between two
 /// writes of the state. Records that were in a ring at the first reading have arrived by then.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// Acknowledged kills that are saved at once. An Event with a count has more than that at one stroke.
+const AT_ONCE: u64 = 8;
 
 /// Shortest time between two readings if counters are the only source: about that between samples of
 /// memory on a calm node.
@@ -65,6 +70,8 @@ pub struct KillCounters {
     read_at: BootNanos,
     saving: Saving,
     saved_at: BootNanos,
+    /// Kills that were acknowledged since.
+    unsaved: u64,
     patience: Patience,
     suspected: Option<Missed>,
     reported: Option<Missed>,
@@ -96,6 +103,7 @@ impl KillCounters {
                 Saving::Impossible
             },
             saved_at: BootNanos(0),
+            unsaved: 0,
             patience: match setup.source {
                 KillSource::Counters => Patience::None,
                 KillSource::Program | KillSource::Log => Patience::SecondReading,
@@ -120,7 +128,7 @@ impl KillCounters {
             In::LogEnded => self.log_ended(now.boot),
             In::Settled(outcomes) => {
                 self.settle(outcomes, now.boot);
-                Vec::new()
+                self.save_if_many(now.boot)
             }
             In::Sampled => self.sampled(now.boot),
             In::PodsCounter(counter) => self.pods_counted(counter, now.boot),
@@ -128,7 +136,7 @@ impl KillCounters {
             In::Counted(counted) => self.counted(counted, now),
             In::Saved => {
                 self.saving.saved();
-                Vec::new()
+                self.save_if_many(now.boot)
             }
             In::Due => self.save_if_due(now.boot),
             In::Stopping => self.stopping(now.boot),
@@ -140,7 +148,12 @@ impl KillCounters {
     #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         let behind = self.baseline != Baseline::Unknown && self.saving == Saving::Behind;
-        behind.then(|| self.saved_at.plus(AGAIN))
+        let wait = if self.unsaved < AT_ONCE {
+            AGAIN
+        } else {
+            Duration::ZERO
+        };
+        behind.then(|| self.saved_at.plus(wait))
     }
 
     /// Whether no source of kills is available.
@@ -212,6 +225,7 @@ impl KillCounters {
     fn settle(&mut self, outcomes: KillOutcomes, now: BootNanos) {
         if !outcomes.acknowledged.is_empty() {
             self.saving.acknowledged();
+            self.unsaved = self.unsaved.saturating_add(outcomes.acknowledged.total());
         }
         if !outcomes.dropped.is_empty() {
             self.reading.want();
@@ -429,6 +443,7 @@ impl KillCounters {
         };
         let again = self.ledger.report(owner, kills);
         Some(Incident {
+            pod_name: None,
             pod: (cgroup.as_ref()).and_then(|cgroup| PodRef::of(classify(cgroup, pods))),
             at: now.wall,
             stamp: None,
@@ -440,21 +455,5 @@ impl KillCounters {
                 period,
             }),
         })
-    }
-
-    fn save_if_due(&mut self, now: BootNanos) -> Vec<Effect> {
-        match self.due() {
-            Some(at) if at <= now => self.save(now),
-            Some(_) | None => Vec::new(),
-        }
-    }
-
-    fn save(&mut self, now: BootNanos) -> Vec<Effect> {
-        if self.baseline == Baseline::Unknown || self.saving == Saving::Impossible {
-            return Vec::new();
-        }
-        (self.saving, self.saved_at) = (Saving::Writing, now);
-        let acknowledged = StateInput::Acknowledged(self.ledger.acknowledged());
-        vec![pass_on(Input::State(acknowledged))]
     }
 }

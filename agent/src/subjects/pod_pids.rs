@@ -148,6 +148,7 @@ impl PodPids {
             limit: refused.limit_of_cgroup(),
         };
         let incident = Incident {
+            pod_name: None,
             pod,
             at: now.wall,
             stamp: None,

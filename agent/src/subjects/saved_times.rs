@@ -5,7 +5,7 @@
 //! early. An orderly exit saves exact times.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -65,8 +65,9 @@ pub enum StateInput {
         /// The counters of kills at start; `None`: they could not be read.
         counted: Option<CountedKills>,
     },
-    /// The Node was read for the first time; these types of conditions are True in it.
-    TrueOnNode(Vec<String>),
+    /// The Node was read for the first time; these types of conditions are True in it, and were last
+    /// reported then. Without that time it is the epoch.
+    TrueOnNode(Vec<(String, SystemTime)>),
     /// Save how many kills of each cgroup are acknowledged.
     Acknowledged(BTreeMap<CgroupId, u64>),
     /// Write the file if it is due.

@@ -34,7 +34,7 @@ struct Reader<'a> {
 /// Pages that are counted in several places, or late.
 const SLACK: u64 = 6 * MIB;
 /// Victims that a message names at most.
-const NAMED: usize = 12;
+const NAMED: usize = 5;
 /// The program of a process itself.
 const PROGRAM: u64 = 12 * MIB;
 
@@ -75,7 +75,7 @@ impl Facts<'_> {
                 "; the main process is alive, and the container continues to run. ".to_owned(),
             ),
             Outcome::WholeContainer => (
-                format!("Container web was killed ({killed_together} processes together)"),
+                format!("Container web was killed (at least {killed_together} processes together)"),
                 "it",
                 format!(
                     "; all its processes were killed as a group (memory.oom.group), {restarts}"
@@ -120,18 +120,23 @@ impl Facts<'_> {
                  (resources.limits.memory). "
             }
             LimitOf::AllPods => {
-                "This was not a limit of the pod. Raise the requests of pods that use more memory than \
+                "The limit that was reached is not the pod's own. Raise the requests of pods that use more memory than \
                  they request, or limit them. "
             }
             LimitOf::Node => {
-                "This was not a limit of the pod. Limit hog.service with MemoryMax=, move it to another \
-                 node, or reserve more memory for the system. "
+                "The limit that was reached is not the pod's own. Limit hog.service with MemoryMax=, move it to \
+                 another node, or reserve more memory for the system. "
             }
         });
     }
 
     /// The memory by kind, and the processes that are left.
     fn of_cgroup(&self, reader: &mut Reader<'_>) {
+        let all_died = self.combination.limit == LimitOf::Container
+            && self.combination.outcome == Outcome::WholeContainer;
+        if all_died && reader.rest.starts_with("The ") {
+            return; // Next to nothing is left.
+        }
         let limit = match self.combination.limit {
             LimitOf::Container => CONTAINER,
             _ => POD,
@@ -231,15 +236,20 @@ impl Facts<'_> {
         // The kernel may count the process that it chose first a second time, with the group.
         let counted = usize::try_from(self.kills).unwrap_or(usize::MAX);
         assert!((all..=all + 1).contains(&counted), "{}", reader.whole);
-        reader.text("The processes were ");
+        reader.text("The largest processes were ");
         let mut named = Vec::new();
+        let mut largest = u64::MAX;
         while named.len() < NAMED {
             reader.text(if named.is_empty() { "" } else { ", " });
             named.push(reader.number());
-            reader.text(" (provoke)");
+            reader.text(" (provoke) with ");
+            largest = reader.size(0..=largest);
         }
         let more = all - NAMED;
-        reader.text(&format!(", and {more} more. "));
+        reader.text(&format!(", and {more} more; together they had "));
+        // At least what the one that requests more has allocated until then.
+        reader.size(super::sizes::HELPER..=u64::MAX);
+        reader.text(" of anonymous memory. ");
         let trigger = self.requester(reader);
         // The one that requests more is started last.
         let mut last = named.iter().filter(|pid| !self.group.contains(pid));
@@ -279,7 +289,7 @@ impl Facts<'_> {
         if self.combination.limit == LimitOf::Node && reader.rest.starts_with("More ") {
             self.requester(reader);
         } else {
-            reader.text("It requested more memory itself.");
+            reader.text("The process triggered the kill itself.");
         }
     }
 
@@ -335,7 +345,7 @@ impl Reader<'_> {
     }
 
     /// A size like `12.5Mi`.
-    fn size(&mut self, expected: RangeInclusive<u64>) {
+    fn size(&mut self, expected: RangeInclusive<u64>) -> u64 {
         let end = self.rest.find([' ', ',', '.', ')', '(']);
         // The point of a number, and not that of a sentence.
         let is_point = |at: usize| {
@@ -358,6 +368,7 @@ impl Reader<'_> {
             self.whole
         );
         self.rest = rest;
+        bytes
     }
 
     /// The pids of the largest processes, which are in order and at most `most` bytes large.

@@ -108,7 +108,7 @@ impl<'a> Stage<'a> {
         self.agent = Some(self.started().await);
         let all_pods = self.limit(combination.limit, &subject);
         let victim = self.victim(combination, &subject);
-        let event = self.event(&subject).await;
+        let event = self.event(combination, &subject).await;
         let message = event["message"].as_str().expect("a message").to_owned();
         let kills = self.tree.kills(&subject.web).expect("a count of kills");
         let group = subject.group.iter().map(Crowd::id);
@@ -170,15 +170,17 @@ impl<'a> Stage<'a> {
     }
 
     /// The only Event of the pod, with its details and with all processes of a group.
-    async fn event(&self, subject: &Subject) -> Value {
+    async fn event(&self, combination: Combination, subject: &Subject) -> Value {
         // With the helper, and the process that requests more.
         let number = match subject.group.len() {
             0 => String::new(),
-            others => format!(" ({} processes together)", others + 2),
+            others => format!(" (at least {} processes together)", others + 2),
         };
+        // If the whole cgroup that reached its limit was killed, there may be no details.
+        let is_whole = !subject.group.is_empty() && combination.limit == LimitOf::Container;
         let complete = |event: &Value| {
             let message = event["message"].as_str().unwrap_or_default();
-            message.contains(&number) && is_detailed(message)
+            message.contains(&number) && (is_whole || is_detailed(message))
         };
         let found = |api: &ApiServer| subject.pod.events(api).into_iter().find(complete);
         let patience = self.site.patience;

@@ -100,6 +100,47 @@ async fn the_transition_period_of_a_stored_true_begins_with_the_first_sample_how
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_reboot_only_a_full_disk_stays_true() {
+    let of_former_boot = [
+        "MemoryLow",
+        "PIDsLow",
+        "DiskSpaceLow",
+        "DiskIOPressure",
+        "DiskFailing",
+        "FrequentOOMKills",
+        "MemoryStallPressure",
+        "DiskStallPressure",
+    ];
+    let api = cluster();
+    let mut node = kubelets_node();
+    let conditions = node["status"]["conditions"].as_array_mut().unwrap();
+    for type_ in of_former_boot {
+        let [changed, reported] = ["2025-12-01T00:00:00Z", "2025-12-02T00:00:00Z"];
+        conditions.insert(
+            0,
+            json!({
+                "type": type_,
+                "status": "True",
+                "lastTransitionTime": changed,
+                "lastHeartbeatTime": reported,
+            }),
+        );
+    }
+    api.put_object(node);
+    let node = companion().host(calm()).start(&api);
+    let view = View::of(&api, "worker-1");
+    for type_ in of_former_boot {
+        if type_ != "DiskSpaceLow" {
+            view.becomes(type_, "False", SAMPLE_INTERVAL * 2).await;
+        }
+    }
+    assert_eq!(view.status("DiskSpaceLow"), "True");
+    view.becomes("DiskSpaceLow", "False", TRANSITION + SAMPLE_INTERVAL)
+        .await;
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_restart_prolongs_no_condition_and_corrects_a_true_of_another_client() {
     let sim = Sim::start().await;
     pass(Duration::from_secs(33)).await;

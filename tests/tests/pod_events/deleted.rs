@@ -8,8 +8,8 @@ use nodepulse_tests::node::{Limit, Node, in_memory, pass};
 use nodepulse_tests::pod::Pod;
 
 use crate::{
-    AT_ONCE, CONTAINER, OTHER_ID, PER_POD, POD, UID, cart, host, kill, message, of_node, reported,
-    started,
+    AT_ONCE, CONTAINER, ID, OTHER_ID, PER_POD, POD, UID, cart, host, kill, message, of_node,
+    reported, started,
 };
 
 #[tokio::test(start_paused = true)]
@@ -41,8 +41,11 @@ async fn an_unknown_pod_is_waited_for_and_then_the_event_is_on_the_node() {
             let (events, late) = on_node;
             let within = Duration::from_secs(2)..=Duration::from_secs(2) + AT_ONCE;
             assert!(within.contains(&late), "{late:?}");
-            let expected =
-                format!("Process 4321 (stress) in cgroup /{CONTAINER} of pod {UID} was killed ");
+            let container = &ID[..12];
+            let expected = format!(
+                "Process 4321 (stress) in container {container} of pod with UID {UID} was killed because \
+                 the container reached its memory limit "
+            );
             assert!(events[0].1.starts_with(&expected), "{events:?}");
             assert_eq!(events[0].0, "OOMKilled");
         }

@@ -32,9 +32,9 @@ async fn a_kill_is_an_event_on_its_pod_with_container_and_limit() {
         ),
         (
             Limit::Of(PODS),
-            "all pods on the node together reached their memory limit of 64Mi (64Mi in use). This \
-             was not a limit of the pod. Raise the requests of pods that use more memory than they request, \
-             or limit them.",
+            "all pods on the node together reached their memory limit of 64Mi (64Mi in use). The limit \
+             that was reached is not the pod's own. Raise the requests of pods that use more memory than they \
+             request, or limit them.",
         ),
     ];
     for (limit, expected) in rows {
@@ -96,9 +96,9 @@ async fn a_kill_of_the_whole_node_is_an_event_on_the_node_and_on_the_pod() {
     let (events, _) = reported(&api, &pod, 1, api.now()).await;
     assert!(
         message(&events[0]).contains(
-            " in container web was killed because the node was out of memory. This was not a limit of \
-             the pod. Raise the requests of pods that use more memory than they request, limit them, or \
-             reserve more memory for the system. "
+            " in container web was killed because the node was out of memory. The limit that was \
+             reached is not the pod's own. Raise the requests of pods that use more memory than they request, \
+             limit them, or reserve more memory for the system. "
         ),
         "{events:?}"
     );
@@ -176,10 +176,11 @@ async fn a_group_kill_is_one_event_on_its_pod_and_pods_are_distinguished() {
         let start = "The kernel killed 30 processes together in container web because all pods on the node \
              together reached their memory limit of 64Mi (64Mi in use). ";
         assert!(message(&events[0]).starts_with(start), "{events:?}");
-        let named = format!(" The processes were {first} (stress), ");
+        let named = format!(" The largest processes were {first} (stress) with 62.8Mi, ");
         assert!(message(&events[0]).contains(&named), "{events:?}");
         assert!(
-            message(&events[0]).contains(", and 18 more. "),
+            message(&events[0])
+                .contains(", and 25 more; together they had 1.8Gi of anonymous memory. "),
             "{events:?}"
         );
     }

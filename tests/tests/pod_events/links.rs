@@ -1,6 +1,7 @@
 //! Pods and containers are named by the links that a kubelet makes for container logs.
 
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
@@ -134,10 +135,35 @@ async fn kills_during_an_outage_are_events_with_names_afterwards() {
         for event in &events {
             let whereabouts = format!(" in container {expected} was killed ");
             assert!(message(event).contains(&whereabouts), "{name}: {event}");
+            assert_eq!(field_path(event), Some("spec.containers{web}"), "{name}");
         }
         assert_eq!(of_node(&api), [], "{name}");
         node.stop().await.unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_during_an_outage_waits_for_the_names_of_pods() {
+    let (api, host, pod) = (in_memory(), host(), cart());
+    pod.put(&api);
+    let node = started(&api, Node::named("worker-1").host(Arc::clone(&host))).await;
+    api.freeze_all();
+    node.kill();
+    let node = Node::named("worker-1").host(host).start(&api);
+    for pid in [1, 2, 3] {
+        pass(Duration::from_secs(10)).await;
+        let kill = kill(pid, Limit::Of(CONTAINER));
+        node.kernel().oom_kill(kill).await;
+    }
+    pass(Duration::from_secs(10)).await;
+    assert!(pod.events(&api).is_empty());
+    api.thaw();
+    let (events, _) = reported(&api, &pod, 3, api.now()).await;
+    let paths: Vec<_> = events.iter().map(field_path).collect();
+    assert_eq!(paths, [Some("spec.containers{web}"); 3], "{events:?}");
+    pass(Duration::from_mins(1)).await;
+    assert_eq!(of_node(&api), []);
+    node.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

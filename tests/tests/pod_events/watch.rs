@@ -29,7 +29,9 @@ async fn without_permission_to_watch_events_are_on_the_node_and_the_watch_is_ret
         .await;
     assert!(at - killed <= AT_ONCE, "{:?} late", at - killed);
     assert!(
-        on_node[0].1.contains(&format!(" of pod {UID} was killed ")),
+        on_node[0]
+            .1
+            .contains(&format!(" of pod with UID {UID} was killed ")),
         "{on_node:?}"
     );
     pass(Duration::from_hours(1)).await;

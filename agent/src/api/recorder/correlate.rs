@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use super::lru::Lru;
 use crate::clock::BootNanos;
-use crate::kube_event::{Draft, EventId, Involved, ReportedKills};
+use crate::kube_event::{
+    Draft, EventId, Involved, ReportedKills, SOME_VICTIMS_UNKNOWN, VICTIMS_UNKNOWN,
+};
 use crate::node_status::transition::EventType;
 
 /// Number of distinct messages of one kind within [`SIMILAR_WINDOW`] before they become one Event.
@@ -426,7 +428,8 @@ impl Correlator {
         };
         let known = self.known.get(&Fingerprint::new(&key)).cloned();
         let message = if combined {
-            format!("{COMBINED}{}", input.message)
+            let message = input.message.replace(VICTIMS_UNKNOWN, SOME_VICTIMS_UNKNOWN);
+            format!("{COMBINED}{message}")
         } else {
             input.message.clone()
         };
@@ -552,6 +555,7 @@ pub(super) mod tests {
             of: 1,
             times: 1,
             id: None,
+            container: None,
             version_of: None,
             kills: ReportedKills::default(),
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
@@ -649,6 +653,11 @@ pub(super) mod tests {
         assert_eq!(
             write(&mut correlator, pending("e"), after(300)),
             combined("e", 22)
+        );
+        let unknown = pending("OOM kills: the victims are unknown; the count");
+        assert_eq!(
+            write(&mut correlator, unknown, after(600)),
+            combined("OOM kills: some victims are unknown; the count", 23)
         );
     }
 

@@ -9,8 +9,11 @@ use tokio::sync::watch;
 
 use super::correlate::CreatedEvent;
 use crate::api::backoff::Jitter;
+use crate::api::pod_containers;
 use crate::api::{ApiError, Client, Disposition, Endpoint, Refusal, Sign};
 use crate::clock::{BootNanos, Clock};
+use crate::kube_event::ContainerLabel;
+use crate::pods::Container;
 
 /// Maximum number of attempts that the server answers with an error, as in a kubelet.
 const TRIES: u32 = 12;
@@ -42,6 +45,10 @@ pub struct Delivery {
     pub known: Option<(CreatedEvent, Vec<u8>)>,
     /// Name and object of a new Event, if none exists or it has expired.
     pub fresh: (String, Value),
+    /// The container that the Event is about, if its `fieldPath` is missing in the object.
+    pub container: Option<ContainerLabel>,
+    /// It has waited for the API server, so that what is missing is read first.
+    pub waited: bool,
     /// Spreads the waits.
     pub jitter: Jitter,
     /// Becomes true at shutdown: then there is no further wait.
@@ -147,6 +154,26 @@ impl Delivery {
         }
     }
 
+    /// Reads the container's `fieldPath`. An Event does not depend on it: a server may accept Events and
+    /// not answer this.
+    async fn complete(&mut self) {
+        let Some(label) = &self.container else {
+            return;
+        };
+        let name = self.fresh.1.pointer("/involvedObject/name");
+        let name = name.and_then(Value::as_str).unwrap_or_default();
+        let path = match pod_containers::read(&self.client, &self.namespace, name).await {
+            Ok(containers) => label.find(&containers).and_then(Container::field_path),
+            Err(err) if err.is_outage() => return,
+            Err(_) => None,
+        };
+        let object = self.fresh.1.get_mut("involvedObject");
+        if let (Some(path), Some(Value::Object(object))) = (path, object) {
+            object.insert("fieldPath".to_owned(), path.into());
+        }
+        self.container = None;
+    }
+
     async fn write(&mut self, times: u32, unanswered: bool) -> Result<CreatedEvent, ApiError> {
         if let Some((known, patch)) = &self.known {
             let place = Endpoint::event(&self.namespace, &known.name);
@@ -156,6 +183,9 @@ impl Delivery {
                 Err(err) if err.refusal() == Some(Refusal::NotFound) => self.known = None,
                 Err(err) => return Err(err),
             }
+        }
+        if self.waited || unanswered {
+            self.complete().await;
         }
         let (name, event) = &self.fresh;
         let known = CreatedEvent {

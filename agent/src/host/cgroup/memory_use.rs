@@ -1,6 +1,6 @@
 //! Who uses the memory of a cgroup: its memory by kind, and its largest processes.
 
-use super::{Hierarchy, Version, walk};
+use super::{Hierarchy, Version, ancestors, walk};
 use crate::host::{HostError, field};
 use crate::host::{HostFile, HostRoot, first_processes, parse_u64, present};
 use crate::reading::memory_use::MemorySplit;
@@ -80,7 +80,8 @@ pub fn is_outdated(split: &MemorySplit, memory: &Hierarchy, cgroup: &str) -> boo
 
 /// At most `most` processes with the largest resident memory, of at most [`MOST_COMPARED`]. A page has
 /// `page` bytes. A process that ends meanwhile is skipped, and so is one that is not visible in the pid
-/// namespace of this process. Without processes if the cgroup was removed.
+/// namespace of this process. Without processes if the cgroup was removed. Those of `dying` are left
+/// out, and of the cgroups below it.
 ///
 /// # Cost
 ///
@@ -88,13 +89,16 @@ pub fn is_outdated(split: &MemorySplit, memory: &Hierarchy, cgroup: &str) -> boo
 pub fn largest_processes(
     root: &HostRoot,
     memory: &Hierarchy,
-    cgroup: &str,
+    (cgroup, dying): (&str, Option<&str>),
     page: u64,
     most: usize,
 ) -> Found {
     let mut buf = Vec::new();
     let (mut pids, mut cgroups, mut is_partial) = (Vec::new(), 0, false);
-    let walked = walk::each_below(memory, cgroup, LEVELS, |_, dir, _| {
+    let walked = walk::each_below(memory, cgroup, LEVELS, |_, dir, path| {
+        if dying.is_some_and(|dying| ancestors(path).any(|above| above == dying)) {
+            return true;
+        }
         pids.extend(first_processes(dir, &mut buf).into_iter().flatten());
         cgroups += 1;
         is_partial = MOST_COMPARED < pids.len() || cgroups == MOST_CGROUPS;
@@ -176,8 +180,16 @@ mod tests {
     }
 
     fn largest(dir: &Scratch, most: usize) -> (Vec<String>, usize, bool) {
+        largest_without(dir, None, most)
+    }
+
+    fn largest_without(
+        dir: &Scratch,
+        dying: Option<&str>,
+        most: usize,
+    ) -> (Vec<String>, usize, bool) {
         let memory = hierarchy(dir, Version::V2);
-        let found = largest_processes(&dir.root(), &memory, "/pod", 4096, most);
+        let found = largest_processes(&dir.root(), &memory, ("/pod", dying), 4096, most);
         let text = |(pid, resident, comm): (Pid, Bytes, Vec<u8>)| {
             format!("{pid} {} {resident}", String::from_utf8_lossy(&comm))
         };
@@ -298,6 +310,9 @@ mod tests {
         let named = ["2 p2 120.0Ki", "4 p4 80.0Ki", "1 p1 40.0Ki"].map(str::to_owned);
         assert_eq!(largest(&dir, 3), (named.to_vec(), 4, false));
         assert_eq!(largest(&dir, 1), (named[..1].to_vec(), 4, false));
+        let without = |dying| largest_without(&dir, Some(dying), 3);
+        assert_eq!(without("/pod/b"), (named[2..].to_vec(), 1, false));
+        assert_eq!(without("/pod"), (Vec::new(), 0, false));
         std::fs::remove_dir_all(dir.path().join("cg/pod")).unwrap();
         assert_eq!(largest(&dir, 3), (Vec::new(), 0, false));
     }

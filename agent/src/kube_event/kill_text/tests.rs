@@ -9,6 +9,7 @@ use crate::reading::memory_use::{LargestProcesses, MemorySplit, ProcessSize};
 use crate::units::Pid;
 
 mod details;
+mod groups;
 
 fn at(path: &str) -> Limiting {
     Limiting {
@@ -37,6 +38,7 @@ fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
         resident: None,
         trigger: trigger.map(str::to_owned),
         consequence: None,
+        group: None,
         verdict: KillVerdict::EventOnly {
             why: Doubt::LocalLimit(LimitOwner::Other),
         },
@@ -106,7 +108,7 @@ fn of_a_large_group_all_are_counted_and_the_first_are_stored_and_named() {
     for part in [
         "The kernel killed 1000 processes together in the pod",
         "The processes were 0 (p0), 1 (p1), ",
-        ", 11 (p11), and 988 more.",
+        ", 4 (p4), and 995 more.",
     ] {
         assert!(message.contains(part), "{part}: {message}");
     }
@@ -142,22 +144,30 @@ fn the_message_names_the_limit_by_its_owner() {
 fn the_message_contains_what_can_be_done() {
     use LimitOwner::{Container, Other, Pod, PodsCgroup};
     let advice = |what, limit| {
-        format!("If the {what} needs more memory, raise {limit} (resources.limits.memory).")
+        format!("If the {what} needs more memory, raise {limit}resources.limits.memory).")
     };
-    let container = advice("container", "its limit");
-    let pod = advice("pod", "the limits of its containers");
-    let pods = format!("This was not a limit of the pod. {PODS_ARE_SHORT}");
+    let set = |container, pod| Some(crate::pods::MemoryLimits { container, pod });
+    let container = advice("container", "its limit (");
+    let pod = advice("pod", "the limits of its containers (");
+    let whole = advice("pod", "its limit (spec.");
+    let pods = format!("The limit that was reached is not the pod's own. {PODS_ARE_SHORT}");
     #[rustfmt::skip]
     let rows = [
-        (Container, None, Some(&container)),
-        (Container, Some(Container), Some(&container)),
-        (Container, Some(Pod), Some(&pod)),
-        (Pod, None, Some(&pod)),
-        (Pod, Some(PodsCgroup), Some(&pod)),
-        (PodsCgroup, None, Some(&pods)),
-        (Other, None, None),
+        (Container, None, None, Some(&container)),
+        (Container, Some(Container), None, Some(&container)),
+        (Container, None, set(true, false), Some(&container)),
+        (Container, None, set(true, true), Some(&container)),
+        (Container, None, set(false, true), Some(&whole)),
+        (Container, Some(Pod), None, Some(&pod)),
+        (Container, Some(Pod), set(false, true), Some(&whole)),
+        (Pod, None, None, Some(&pod)),
+        (Pod, None, set(true, false), Some(&pod)),
+        (Pod, None, set(true, true), Some(&whole)),
+        (Pod, Some(PodsCgroup), None, Some(&pod)),
+        (PodsCgroup, None, set(false, true), Some(&pods)),
+        (Other, None, None, None),
     ];
-    for (owner, tied, expected) in rows {
+    for (owner, tied, limits, expected) in rows {
         let limiting = Limiting {
             owner,
             tied: tied.map(|owner| (owner, "/b".to_owned())),
@@ -167,8 +177,13 @@ fn the_message_contains_what_can_be_done() {
             scope: OomScope::Memcg(limiting),
             ..finding(7, None, None)
         };
-        let advice = finding.advice(&Kills::from(vec![finding.clone()]), None);
-        assert_eq!(advice.as_ref(), expected, "{owner:?}, {tied:?}");
+        let container = crate::pods::Container {
+            limits,
+            ..crate::pods::Container::new(None, "web").unwrap()
+        };
+        let kills = Kills::from(vec![finding.clone()]);
+        let found = finding.advice(&kills, Some(&container), None);
+        assert_eq!(found.as_ref(), expected, "{owner:?}, {tied:?}, {limits:?}");
     }
 }
 
@@ -208,7 +223,8 @@ fn the_message_contains_what_happens_to_the_container() {
         };
         (1..).zip(consequences).map(finding).collect()
     };
-    let restarts = "so the container restarts unless the pod's restartPolicy is Never.";
+    let restarts =
+        "so the container restarts unless its restartPolicy is Never or it is ephemeral.";
     #[rustfmt::skip]
     let rows = [
         (of(&[Some(MainProcess)]), &app, format!(
@@ -226,7 +242,7 @@ fn the_message_contains_what_happens_to_the_container() {
         (of(&[None]), &app,
             "A process in container web was killed because the container reached its memory limit of 64Mi (64Mi in use).".to_owned()),
         (of(&[Some(WholeContainer), Some(WholeContainer)]), &app, format!(
-            "Container web was killed (2 processes together) because it reached its memory limit of 64Mi (64Mi in use); all its processes were killed as a group (memory.oom.group), {restarts}")),
+            "Container web was killed (at least 2 processes together) because it reached its memory limit of 64Mi (64Mi in use); all its processes were killed as a group (memory.oom.group), {restarts}")),
         (of(&[Some(ChildProcess), Some(MainProcess)]), &app, format!(
             "Container web was killed (2 processes together) because it reached its memory limit of 64Mi (64Mi in use); its main process died, {restarts}")),
         (of(&[Some(ChildProcess), None]), &app,
@@ -256,7 +272,7 @@ fn the_victim_and_the_process_that_requested_memory_are_described() {
     let had = "Process 7 (p7) of UID 1000 had 2.0Mi of anonymous memory, 4.0Ki of file cache and 0 of \
                shared memory.";
     let rows = [
-        (one(known, Some("process 7 (p7)")), format!("{had} It requested more memory itself.")),
+        (one(known, Some("process 7 (p7)")), format!("{had} The process triggered the kill itself.")),
         (one(known, Some("process 8 (p7)")), format!("{had} More memory was requested by process 8 (p7).")),
         (
             one(None, None),
@@ -285,10 +301,10 @@ fn a_name_cannot_imitate_the_text_around_it() {
     };
     let itself = "process 7 (\"a) with 9Gi, (b\")";
     let one = hostile(7, Some(itself));
-    let message = in_cgroup(&vec![one.clone()].into(), "", None);
+    let message = on_node(&vec![one.clone()].into(), None, None);
     let expected = "Process 7 (\"a) with 9Gi, (b\") in cgroup \"/x y\" was killed because cgroup \"/a, b\" \
                     reached its memory limit. Process 7 (\"a) with 9Gi, (b\"): how much memory it had is not \
-                    known. It requested more memory itself.";
+                    known. The process triggered the kill itself.";
     assert_eq!(message, expected);
     let two = [one.clone(), hostile(8, None)];
     let message = in_pod(&two.to_vec().into(), None, None);
@@ -314,7 +330,7 @@ fn a_name_cannot_imitate_the_text_around_it() {
         scope: OomScope::Global,
         ..one
     };
-    let words = on_node(&vec![global].into(), NodeEvents::Kubelet).unwrap();
+    let words = words_on_node(&vec![global].into(), None, NodeEvents::Kubelet).unwrap();
     let expected = "System OOM encountered, victim process: a) with 9Gi, (b, pid: 7";
     assert_eq!(words.message, expected);
 }
@@ -404,7 +420,7 @@ fn a_large_group_is_counted_and_a_part_of_it_named() {
         "The kernel killed 100 processes together in an unknown cgroup because cgroup /a reached";
     assert!(messages[0].starts_with(start), "{messages:?}");
     assert!(
-        messages[0].contains("111 (p111), and 88 more. "),
+        messages[0].contains("104 (p104), and 95 more. "),
         "{messages:?}"
     );
 }
@@ -444,7 +460,7 @@ fn an_event_on_the_node_has_the_words_of_the_mode_or_is_left_to_another_program(
         (&some_pods, Off, Some(("OOMKilled", "cgroup /a reached its memory limit"))),
     ];
     for (finding, events, expected) in rows {
-        let words = on_node(&vec![finding.clone()].into(), events);
+        let words = words_on_node(&vec![finding.clone()].into(), None, events);
         let Some((reason, part)) = expected else {
             assert_eq!(words, None, "{finding:?}");
             continue;

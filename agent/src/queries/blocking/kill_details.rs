@@ -32,7 +32,11 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: &DetailsOf) -> DetailsR
         return DetailsRead::default();
     };
     match of {
-        DetailsOf::Cgroup { path, victims } => of_cgroup(root, &layout.memory, path, victims),
+        DetailsOf::Cgroup {
+            path,
+            victims,
+            group,
+        } => of_cgroup(root, &layout.memory, path, victims, group.as_deref()),
         DetailsOf::Pods => DetailsRead {
             memory: of_pods(root, &layout.memory, pods.path()),
             ..DetailsRead::default()
@@ -45,9 +49,16 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: &DetailsOf) -> DetailsR
     }
 }
 
-fn of_cgroup(root: &HostRoot, memory: &Hierarchy, cgroup: &str, victims: &[Pid]) -> DetailsRead {
+fn of_cgroup(
+    root: &HostRoot,
+    memory: &Hierarchy,
+    cgroup: &str,
+    victims: &[Pid],
+    group: Option<&str>,
+) -> DetailsRead {
     // First, because the other processes of a container end with its main process.
-    let found = memory_use::largest_processes(root, memory, cgroup, page_size(), PROCESSES);
+    let found =
+        memory_use::largest_processes(root, memory, (cgroup, group), page_size(), PROCESSES);
     let released = wait_for_release(root, victims);
     let split = memory_use::split(memory, cgroup, &mut Vec::new()).unwrap_or_else(|err| {
         debug!(

@@ -6,7 +6,7 @@ use crate::config::{DiskIo, OomNodeEvents, SlowLimit};
 use crate::pods::PodId;
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
-use crate::pressure::{Policy, Pressure, SlowDisks};
+use crate::pressure::{Exceeded, Policy, Pressure, SlowDisks};
 use crate::subjects::kill_counters::{CountedKills, Counting};
 use crate::subjects::{
     Announced, DiskProbe, DiskSetup, FactChange, IoTrigger, KillCounterSetup, KillSource,
@@ -138,11 +138,46 @@ fn frequent_kills_survive_a_restart_even_if_the_first_count_fails() {
         let effects = play(&mut subjects, recalled, at(1001));
         assert_eq!(frequent(&effects), expected, "{name}");
         // The condition of the Node is kept, also if the state file is not known.
-        let on_node = Input::State(StateInput::TrueOnNode(vec![TYPE.to_owned()]));
+        let on_node = Input::State(StateInput::TrueOnNode(vec![(
+            TYPE.to_owned(),
+            SystemTime::UNIX_EPOCH,
+        )]));
         let effects = play(&mut subjects, on_node, at(1002));
         let is_true = |pressure: Pressure| matches!(pressure, Pressure::UnderPressure { .. });
         let now_true = frequent(&effects).or(expected).is_some_and(is_true);
         assert!(now_true, "{name}");
+    }
+}
+
+#[test]
+fn of_a_former_boot_only_a_full_disk_is_still_true() {
+    let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
+    let started = Now {
+        wall: SystemTime::UNIX_EPOCH + 24 * hour,
+        ..at(1000)
+    };
+    let booted = started.wall_at(BootNanos(0));
+    //  type, when it was last reported; whether it is kept
+    let rows = [
+        ("MemoryLow", booted, true),
+        ("MemoryLow", booted - second, true),
+        ("MemoryLow", booted - 2 * second, false),
+        ("MemoryLow", SystemTime::UNIX_EPOCH, true),
+        ("PIDsLow", booted - hour, false),
+        ("DiskSpaceLow", booted - hour, true),
+        ("DiskIOPressure", booted - hour, false),
+        ("DiskFailing", booted - hour, false),
+        ("FrequentOOMKills", booted - hour, false),
+        ("FrequentOOMKills", booted, true),
+        ("MemoryStallPressure", booted - hour, false),
+    ];
+    for (type_, reported, expected) in rows {
+        let mut subjects = subjects();
+        play(&mut subjects, Input::Starting, started);
+        let on_node = StateInput::TrueOnNode(vec![(type_.to_owned(), reported)]);
+        play(&mut subjects, Input::State(on_node), started);
+        let kept = subjects.times().get(type_) != Some(&Exceeded::Never);
+        assert_eq!(kept, expected, "{type_}, reported {reported:?}");
     }
 }
 

@@ -39,6 +39,9 @@ pub enum DetailsOf {
         path: String,
         /// The processes that were killed.
         victims: Vec<Pid>,
+        /// Path of a cgroup whose processes were all killed.
+        #[serde(default)]
+        group: Option<String>,
     },
     /// All pods: they reached their common limit.
     Pods,
@@ -277,6 +280,7 @@ fn details_of(incident: &Incident) -> Option<DetailsOf> {
             path.starts_with('/').then(|| DetailsOf::Cgroup {
                 path,
                 victims: victims(),
+                group: kill.group.clone(),
             })
         }
     }

@@ -27,6 +27,7 @@ fn at(ms: u64) -> Now {
 fn kill(uid: &str, container: Option<&str>) -> Incident {
     let pod = PodId::Uid(uid.to_owned());
     Incident {
+        pod_name: None,
         pod: Some(PodRef {
             pod: pod.clone(),
             container: container.map(str::to_owned),
@@ -71,6 +72,7 @@ fn global(uid: Option<&str>) -> Incident {
         resident: None,
         trigger: None,
         consequence: None,
+        group: None,
         verdict: KillVerdict::EventOnly {
             why: Doubt::MemoryLeft,
         },
@@ -155,6 +157,7 @@ type Step = (u64, In, &'static [&'static str], Option<u64>);
 fn play(node_events: NodeEvents, steps: Vec<Step>) {
     let mut incidents = Incidents::new(node_events);
     incidents.on(In::ReportingStarted, at(0));
+    incidents.on(In::ServerAnswered, at(0));
     for (ms, input, expected, due) in steps {
         let name = format!("{input:?} at {ms} ms");
         let effects = without_links(&mut incidents, input, at(ms));
@@ -227,6 +230,7 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
 
     let mut incidents = Incidents::new(NodeEvents::Off);
     incidents.on(In::ReportingStarted, at(0));
+    incidents.on(In::ServerAnswered, at(0));
     incidents.on(happened(kill("aa", None)), at(0));
     let last = incidents.on(In::Stopping, at(1));
     assert_eq!(
@@ -239,6 +243,7 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
 fn at_most_so_many_pods_are_read_at_the_same_time() {
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
     incidents.on(In::ReportingStarted, at(0));
+    incidents.on(In::ServerAnswered, at(0));
     let mut reads = 0;
     for n in 0..=MAX_READS {
         let uid = format!("{n:x}");
@@ -259,6 +264,7 @@ fn kills_without_an_event_count_as_acknowledged() {
     let effects = incidents.on(happened(kill("aa", None)), at(0));
     assert_eq!(short(&effects), ["acknowledged"], "nothing is reported");
     incidents.on(In::ReportingStarted, at(0));
+    incidents.on(In::ServerAnswered, at(0));
     let effects = incidents.on(happened(outside_pods()), at(0));
     assert_eq!(short(&effects), ["on the node"], "the Event has it");
     incidents.on(present("aa"), at(0));
@@ -320,6 +326,7 @@ fn a_removed_pod_has_events_but_is_neither_read_nor_counted_for_its_metric() {
 fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
     incidents.on(In::ReportingStarted, at(0));
+    incidents.on(In::ServerAnswered, at(0));
     for n in 0..MAX_REMEMBERED {
         let uid = format!("{n:x}");
         incidents.on(present(&uid), at(0));
@@ -345,6 +352,7 @@ fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
 fn a_container_whose_name_is_not_known_at_the_end_is_named_by_its_id() {
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
     incidents.on(In::ReportingStarted, at(0));
+    incidents.on(In::ServerAnswered, at(0));
     incidents.on(present("aa"), at(0));
     incidents.on(happened(kill("aa", Some("0123456789abcdef"))), at(0));
     let effects = incidents.on(In::Stopping, at(1));

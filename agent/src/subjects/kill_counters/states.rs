@@ -44,7 +44,7 @@ impl CounterReading {
 /// What is saved, compared with what is acknowledged.
 ///
 /// ```text
-///         acknowledged           AGAIN after the last write
+///         acknowledged       AGAIN after the last write, or many
 ///  Saved ──────────────► Behind ────────────────────────────► Writing ── acknowledged ──► WritingBehind
 ///   ▲                       ▲                                   │                             │
 ///   └── saved ──────────────│───────────────────────────────────┘                             │

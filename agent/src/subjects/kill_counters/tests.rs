@@ -6,7 +6,7 @@ use crate::kube_event::VictimOwner;
 use crate::pods::{CgroupKind, PodId};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::{LimitOwner, OomScope};
-use crate::subjects::{IncidentInput, Input};
+use crate::subjects::{IncidentInput, Input, StateInput};
 use crate::units::{CgroupId, Pid};
 
 mod no_pod;
@@ -77,6 +77,7 @@ fn record(seconds: u64) -> In {
         resident: None,
         trigger: None,
         consequence: None,
+        group: None,
         verdict: KillVerdict::EventOnly {
             why: Doubt::LocalLimit(LimitOwner::Pod),
         },
@@ -341,6 +342,7 @@ fn dropped_kills_are_read_until_they_can_be_reported_again() {
     };
     let pod = PodId::Uid("aa".to_owned());
     let expected = Incident {
+        pod_name: None,
         pod: PodRef::of(CgroupKind::Pod { pod: pod.clone() }),
         at: at(313).wall,
         stamp: None,
@@ -430,6 +432,27 @@ fn counters_are_asked_for_once_and_saved_two_seconds_apart() {
         (21, all(1), &["KillCounters"], Asked),
     ];
     play(&mut counters, steps);
+}
+
+#[test]
+fn many_acknowledged_kills_are_saved_at_once() {
+    let mut counters = counters(KillSource::Program);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (3, recalled(PreviousAgent::Acknowledged([(CgroupId(1), 3), (CgroupId(2), 3)].into()), 50), &["save 3"], Wanted),
+        (3, In::Saved, &[], Wanted),
+        (5, In::Sampled, &["KillCounters"], Asked),
+        (5, In::Counted(Some(counted(50))), &["log 47 by number", "report 47 by number, WhileDown"], Idle),
+        (5, acknowledged(7), &[], Idle),
+        (5, acknowledged(1), &["save 11"], Idle),
+        // One write at a time.
+        (5, acknowledged(30), &[], Idle),
+        (5, In::Saved, &["save 41"], Idle),
+        (5, In::Saved, &[], Idle),
+        (5, acknowledged(7), &[], Idle),
+    ];
+    play(&mut counters, steps);
+    assert_eq!(counters.due(), Some(at(7).boot), "2 s after the last write");
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub(super) struct Case {
     resident: Option<[Bytes; 3]>,
     trigger: Option<String>,
     consequence: Option<Consequence>,
+    /// Path of the cgroup that the kernel kills as a whole, as it is.
+    group: Option<String>,
 }
 
 impl Case {
@@ -50,7 +52,7 @@ impl Case {
             (limit, next(), tied)
         });
         let bytes = |pages| Bytes::from_pages(pages, page);
-        let consequence = {
+        let (consequence, group) = {
             let mut of = |id: Option<CgroupId>| match id {
                 Some(id) if id == kill.cgroup => path.clone(),
                 Some(_) => next(),
@@ -63,7 +65,7 @@ impl Case {
                 reference: reference.as_deref(),
                 group: group.as_deref(),
             };
-            consequence(&kill, paths, &pods)
+            (consequence(&kill, paths, &pods), group)
         };
         let scope = scope.map(|(limit, path, tied)| Limiting {
             owner: limit_owner(path.as_deref(), &kill, &limit, &pods),
@@ -98,6 +100,7 @@ impl Case {
             resident: known.then_some(resident),
             trigger: Some(trigger),
             consequence,
+            group,
         }
     }
 
@@ -143,6 +146,7 @@ impl Case {
             resident: kill.resident,
             trigger: trigger.map(|comm| format!("a process named {comm}")),
             consequence: is_whole.then_some(Consequence::WholeContainer),
+            group,
         }
     }
 
@@ -158,6 +162,7 @@ impl Case {
 
     /// With the verdict, the finding.
     pub(super) fn judged(self, verdict: KillVerdict) -> Finding {
+        let is_whole = self.consequence == Some(Consequence::WholeContainer);
         Finding {
             stamp: self.stamp,
             victim: self.victim,
@@ -173,6 +178,7 @@ impl Case {
             resident: self.resident,
             trigger: self.trigger,
             consequence: self.consequence,
+            group: self.group.filter(|_| is_whole).map(escape),
             verdict,
         }
     }

@@ -177,6 +177,7 @@ fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
             panic!("{cgroup}: {input:?}");
         };
         let expected = Incident {
+            pod_name: None,
             pod: PodRef::of(container(if cgroup.contains("podaa") {
                 "aa"
             } else {

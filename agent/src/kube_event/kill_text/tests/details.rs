@@ -85,7 +85,7 @@ fn the_advice_for_a_node_that_was_out_of_memory_follows_the_largest_owner() {
     for (victim, details, advice, largest, name) in rows {
         let kills = Kills::from(vec![victim]);
         let details = details.map(|details: KillDetails| details.without(&kills.findings));
-        let message = in_cgroup(&kills, "", details.as_ref());
+        let message = on_node(&kills, None, details.as_ref());
         assert!(message.contains(advice), "{name}: {message}");
         assert!(message.contains(largest), "{name}: {message}");
     }

@@ -96,6 +96,7 @@ pub(super) fn found() -> In {
 pub(super) fn started(node_events: NodeEvents) -> Incidents {
     let mut incidents = Incidents::new(node_events);
     incidents.on(In::ReportingStarted, at(0));
+    incidents.on(In::ServerAnswered, at(0));
     incidents.on(present("aa"), at(0));
     incidents
 }
@@ -106,6 +107,7 @@ fn details_are_read_after_the_event_was_delivered_and_added_to_it() {
     let cgroup = DetailsOf::Cgroup {
         path: "/kubepods/podaa/c".to_owned(),
         victims: vec![Pid(7)],
+        group: None,
     };
     for (owner, of) in [
         (Container, cgroup.clone()),

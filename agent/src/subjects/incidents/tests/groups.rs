@@ -16,6 +16,7 @@ fn as_group(mut incident: Incident, pid: u32) -> Incident {
         let finding = &mut kills.findings[0];
         finding.victim = Pid(pid);
         finding.consequence = Some(Consequence::WholeContainer);
+        finding.group = Some("/kubepods/podaa/c".to_owned());
         finding.trigger = Some(BY.to_owned());
     }
     incident
@@ -46,8 +47,9 @@ fn kills(drafts: &[Draft]) -> u64 {
 /// Processes in the first sentence.
 fn processes(draft: &Draft) -> u64 {
     let text = |(_, rest): (&str, &str)| rest.split(' ').next()?.parse().ok();
-    let many = draft.message.split_once("The kernel killed ");
-    let many = many.or_else(|| draft.message.split_once("was killed ("));
+    let message = draft.message.replace("at least ", "");
+    let many = message.split_once("The kernel killed ");
+    let many = many.or_else(|| message.split_once("was killed ("));
     many.and_then(text).unwrap_or(1)
 }
 
@@ -75,10 +77,11 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
     );
     assert_eq!(incidents.due(), Some(at(351).boot));
     let asked = queries(&incidents.on(In::Delivered(id), at(103)));
-    let [DetailsOf::Cgroup { victims, .. }] = &asked[..] else {
+    let [DetailsOf::Cgroup { victims, group, .. }] = &asked[..] else {
         panic!("{asked:?}");
     };
     assert_eq!(*victims, [Pid(1), Pid(2)]);
+    assert_eq!(group.as_deref(), Some("/kubepods/podaa/c"));
 
     let effects = incidents.on(found(), at(110));
     assert_eq!(amendments(effects.clone()), []);
@@ -102,6 +105,7 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
         "9 (java) with 40.0Ki",
     ] {
         let message = version.message.replace("The kernel killed ", "(");
+        let message = message.replace("at least ", "");
         assert!(message.contains(part), "{part}: {message}");
     }
     let kill = &version.annotations["nodepulse.dev/oom-kill"];

@@ -68,6 +68,7 @@ fn play_all(rows: Vec<(&str, Vec<Step>)>) {
     for (row, steps) in rows {
         let mut incidents = Incidents::new(NodeEvents::Kubelet);
         incidents.on(In::ReportingStarted, at(0));
+        incidents.on(In::ServerAnswered, at(0));
         for (ms, input, expected, due) in steps {
             let name = format!("{row}: {input:?} at {ms} ms");
             let effects = incidents.on(input, at(ms));
@@ -264,6 +265,7 @@ fn one_read_is_for_every_container_that_waits() {
     let id = |n: usize| format!("{n:064x}");
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
     incidents.on(In::ReportingStarted, at(0));
+    incidents.on(In::ServerAnswered, at(0));
     let asked = |effects: &[Effect]| -> Vec<usize> {
         let query = |effect: &Effect| match effect {
             Effect::Query(Query::ContainerLinks(ids)) => Some(ids.len()),
