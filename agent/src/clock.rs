@@ -79,12 +79,6 @@ pub struct Stamp {
     pub read: BootNanos,
 }
 
-/// Whether the runtime's clock is paused, as in a simulation: a clock that runs does not show the same
-/// nanosecond again.
-pub fn is_paused() -> bool {
-    Instant::now() == Instant::now()
-}
-
 /// Reads time and creates alarms.
 ///
 /// In production this is the kernel's boot clock. In a simulation it is the runtime's clock, which

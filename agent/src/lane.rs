@@ -14,9 +14,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
-use crate::clock;
-
 mod threads;
+
+pub use threads::use_own_threads;
 
 /// The purpose of a blocking call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -171,14 +171,13 @@ impl Lane {
     }
 }
 
-/// Runs `job` on a thread. Not on tokio's: it aborts the process if the kernel has none.
+/// Runs `job` on a thread. See [`use_own_threads`].
 fn start(job: impl FnOnce() + Send + 'static) -> Result<(), NoAnswer> {
-    if clock::is_paused() {
-        // Simulated time does not pass while a thread of the runtime works.
-        drop(tokio::task::spawn_blocking(job));
-        return Ok(());
+    if threads::are_used() {
+        return threads::run(Box::new(job)).map_err(NoAnswer::NoThread);
     }
-    threads::run(Box::new(job)).map_err(NoAnswer::NoThread)
+    drop(tokio::task::spawn_blocking(job));
+    Ok(())
 }
 
 /// A running call, even after its caller is dropped.
@@ -321,17 +320,6 @@ mod tests {
         assert_eq!(ended, Err::<(), _>(NoAnswer::Ended));
         assert!(!lane.is_blocked());
         assert_eq!(lane.run(LIMIT, || 4).await, Ok(4));
-    }
-
-    #[tokio::test]
-    async fn calls_in_real_time_are_answered_and_those_that_panic_block_nothing() {
-        let lane = Lane::new(Purpose::State);
-        for n in 0..3 {
-            assert_eq!(lane.run(LIMIT, move || n).await, Ok(n));
-            let ended = lane.run(LIMIT, || panic!("a fault")).await;
-            assert_eq!(ended, Err::<(), _>(NoAnswer::Ended));
-            assert!(!lane.is_blocked());
-        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Threads for calls that can block. One that has ended its call is kept for the next one, because
 //! samples are a few seconds apart.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SendError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
@@ -19,6 +20,19 @@ static THREADS: Mutex<Threads> = Mutex::new(Threads {
     idle: Vec::new(),
     refused: false,
 });
+
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// Runs the calls of all lanes on threads of this module from now on. A process that must go on if the kernel
+/// has no thread calls it at its start: tokio aborts then. By default, calls run on the threads of the runtime,
+/// because simulated time does not pass while one of those works.
+pub fn use_own_threads() {
+    USED.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn are_used() -> bool {
+    USED.load(Ordering::Relaxed)
+}
 
 struct Threads {
     /// Each with its channel of capacity one, which is empty.
@@ -89,4 +103,34 @@ fn work(mut job: Job) {
 /// A panic elsewhere leaves the value consistent.
 fn threads() -> MutexGuard<'static, Threads> {
     THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_is_used_again_and_one_that_panics_is_not() {
+        let (ended, calls) = channel();
+        let call = |panics: bool| {
+            let ended = ended.clone();
+            run(Box::new(move || {
+                ended.send(thread::current().id()).unwrap();
+                assert!(!panics, "a fault");
+            }))
+            .unwrap();
+            let id = calls.recv().unwrap();
+            // It is idle a moment after its call.
+            while !panics && !threads().idle.iter().any(|(idle, _)| *idle == id) {
+                thread::yield_now();
+            }
+            id
+        };
+        let first = call(false);
+        assert_eq!(call(false), first);
+        assert_eq!(call(true), first);
+        assert_ne!(call(false), first, "it has ended");
+    }
 }

@@ -73,7 +73,7 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["budget"]),
         &["aya", "kube", "tracing"],
     ),
-    room("lane", Rooms::Only(&["clock"]), &["aya", "kube"]),
+    room("lane", Rooms::Only(&[]), &["aya", "kube"]),
     room("tasks", Rooms::Only(&[]), &["aya", "kube"]),
     room("names", Rooms::Only(&["file", "lane"]), &["aya", "kube"]),
     // Edges.
