@@ -40,6 +40,7 @@ mod renewal;
 pub mod signing_requests;
 pub mod stale;
 pub mod status;
+mod stream_limit;
 pub mod taints;
 pub mod tally;
 pub mod transport;
@@ -423,9 +424,9 @@ impl Client {
             if current.number() != number {
                 return false;
             }
-            match self.access().connect() {
-                Ok(client) => {
-                    *current = current.next(client);
+            match current.next() {
+                Ok(next) => {
+                    *current = next;
                     debug!(generation = current.number(), "connection replaced");
                     true
                 }
@@ -446,9 +447,10 @@ impl Shared {
         renewal: Option<Renewal>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        let first = Generation::new(access.connect()?);
+        let access = Arc::new(Mutex::new(access));
+        let first = Generation::new(Arc::clone(&access))?;
         Ok(Self {
-            access: Arc::new(Mutex::new(access)),
+            access,
             jitter: Mutex::new(Jitter::NONE),
             renewal: renewal.map(Arc::new),
             deadline,

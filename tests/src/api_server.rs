@@ -111,6 +111,11 @@ impl ApiServer {
         })
     }
 
+    /// Limits how many requests at once are answered on one of the connections that follow.
+    pub fn limit_streams(&self, max: u32) {
+        self.inner.state().max_streams = Some(max);
+    }
+
     /// Listens nowhere: [`ApiServer::dial`] is the only way in, and time is tokio's.
     ///
     /// Must be called on a tokio runtime. Wall time begins at 2026-01-01T00:00:00Z.

@@ -1,5 +1,6 @@
 //! Each way in which the API server can fail.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -243,6 +244,45 @@ async fn concurrent_requests_use_one_connection() {
     node.stop().await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn watches_leave_room_for_lease_and_status_if_the_server_limits_streams() {
+    for streams in [1, 2, 3] {
+        let api = in_memory();
+        api.limit_streams(streams);
+        let host = std::sync::Arc::new(nodepulse_tests::host_root::MadeUpHost::calm());
+        host.pid_max(10_000);
+        let node = Node::named("worker-1").host(host.clone()).start(&api);
+        let view = View::of(&api, "worker-1");
+        view.settled(SOON).await;
+        pass(Duration::from_mins(12)).await;
+        for gap in gaps(&view.renewals()) {
+            let longest = PERIOD + Duration::from_secs(1);
+            assert!((PERIOD..=longest).contains(&gap), "{streams}: {gap:?}");
+        }
+        let crossed = api.now();
+        host.tasks(9_600);
+        node.kernel().pid_crossing(Side::Over, 9_600).await;
+        let (_, at) = view.becomes("PIDPressure", "True", SOON).await;
+        assert!(
+            at - crossed <= 5 * MILLISECOND,
+            "{streams}: {:?}",
+            at - crossed
+        );
+        // Both watches are open, each on a connection of its own.
+        let watches = api.requests_where(|request| request.query.contains("watch=true"));
+        let paths: BTreeSet<_> = watches.iter().map(|watch| watch.path.clone()).collect();
+        assert_eq!(paths.len(), 2, "{streams}: {paths:?}");
+        assert_eq!(api.connections().open, 3, "{streams}");
+        let all = api.requests();
+        let unanswered = all
+            .iter()
+            .filter(|request| request.status.is_none())
+            .count();
+        assert_eq!(unanswered, 0, "{streams}");
+        node.stop().await.unwrap();
+    }
+}
+
 /// A resolver whose only server, on the socket, does not answer.
 fn silent_names(dir: &Path) -> (Names, UdpSocket) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -260,11 +300,11 @@ async fn a_node_is_registered_without_its_addresses_while_no_name_server_answers
     let node = Node::named("worker-1").names(names).start(&api);
     let view = View::of(&api, "worker-1");
     view.settled(Duration::from_secs(1)).await;
-    assert!(queries.recv(&mut [0; 512]).is_ok(), "a query was sent");
     assert_eq!(view.status("Ready"), "True");
     assert!(view.node().unwrap()["status"]["addresses"].is_null());
     // The lookup ends, and the addresses are those of the default route.
     pass(Duration::from_secs(5)).await;
+    assert!(queries.recv(&mut [0; 512]).is_ok(), "a query was sent");
     let addresses = view.node().unwrap()["status"]["addresses"].clone();
     assert_eq!(addresses[0]["type"], "InternalIP", "{addresses}");
     assert_eq!(addresses[1]["address"], "worker-1", "{addresses}");

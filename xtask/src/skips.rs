@@ -70,6 +70,10 @@ const ACCEPTED: &[(&str, &str)] = &[
         "NODEPULSE_E2E_VALUES names no values with which the chart's pods can run on the cluster.",
     ),
     (
+        "no pods that need a feature",
+        "An API server before 1.36 knows neither `declaredFeatures` nor a pod that needs one of them.",
+    ),
+    (
         "the kernel log is not restricted",
         "kernel.dmesg_restrict is 0, so every process may read the log.",
     ),

@@ -14,6 +14,7 @@ use kube::config::{AuthInfo, KubeConfigOptions};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::stream_limit::StreamLimit;
 use super::{ApiError, Connector, transport};
 use crate::clock::Clock;
 use crate::escape::one_line;
@@ -85,8 +86,9 @@ impl Credentials {
     }
 
     /// Opens no connection yet. Must be called in a runtime.
-    pub(super) fn connect(&self) -> Result<kube::Client, ApiError> {
-        transport::connect(&self.config, self.connector.clone(), self.bearer.clone())
+    pub(super) fn connect(&self, limit: StreamLimit) -> Result<kube::Client, ApiError> {
+        let (connector, bearer) = (self.connector.clone(), self.bearer.clone());
+        transport::connect(&self.config, connector, bearer, limit)
     }
 
     /// Whether they expire soon, or have expired.

@@ -4,8 +4,8 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -16,10 +16,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tower::BoxError;
 use tracing::{debug, warn};
 
-use super::Endpoint;
 use super::body::{self, BodyError, Limit};
+use super::credentials::Credentials;
 use super::presence::Presence;
+use super::stream_limit::StreamLimit;
 use super::tally::{RequestEnd, RequestTally};
+use super::{ApiError, Endpoint};
 
 /// Timeout of the answer to a watch. A server that fills its cache first, after a restart, takes
 /// longer than for other requests.
@@ -32,6 +34,10 @@ pub(super) const TURN_LIMIT: Duration = Duration::from_secs(1);
 pub struct Generation {
     number: u64,
     client: kube::Client,
+    /// For watches that need a connection of their own, and for the next connection.
+    access: Arc<Mutex<Credentials>>,
+    /// Of this connection and those before.
+    limit: StreamLimit,
     opening: Arc<Opening>,
     counts: Arc<RequestCounts>,
 }
@@ -74,38 +80,76 @@ impl Opening {
 
 impl Generation {
     /// The first connection.
-    pub(super) fn new(client: kube::Client) -> Self {
-        Self {
+    pub(super) fn new(access: Arc<Mutex<Credentials>>) -> Result<Self, ApiError> {
+        let limit = StreamLimit::default();
+        let client = lock(&access).connect(limit.clone())?;
+        Ok(Self {
             number: 0,
             client,
+            access,
+            limit,
             opening: Opening::new(),
             counts: Arc::default(),
-        }
+        })
     }
 
     /// The next connection.
-    pub(super) fn next(&self, client: kube::Client) -> Self {
-        Self {
+    pub(super) fn next(&self) -> Result<Self, ApiError> {
+        Ok(Self {
             number: self.number.wrapping_add(1),
-            client,
+            client: self.connect()?,
             opening: Opening::new(),
-            counts: Arc::clone(&self.counts),
-        }
+            ..self.clone()
+        })
+    }
+
+    fn connect(&self) -> Result<kube::Client, ApiError> {
+        lock(&self.access).connect(self.limit.clone())
     }
 
     pub(super) fn counts(&self) -> &Arc<RequestCounts> {
         &self.counts
     }
 
-    /// Sends the request for a watch on `resource`. Returns the server's answer, whatever its
-    /// status; `None` without an answer.
+    /// Sends the request for a watch on `resource`, without a body. Returns the server's answer, whatever
+    /// its status, and the client whose connection it uses; `None` without an answer.
+    ///
+    /// A watch has a connection of its own if the server answers only few requests at once on one: it
+    /// would leave no room for the Lease and the status.
     pub(super) async fn watch(
         &self,
         resource: &'static str,
         request: http::Request<Body>,
+    ) -> Option<(http::Response<Body>, kube::Client)> {
+        let (head, _) = request.into_parts();
+        let request = || http::Request::from_parts(head.clone(), Body::empty());
+        if !self.limit.is_scarce() {
+            let turn = self.opening.turn().await;
+            let response = self.open_watch(&self.client, resource, request()).await;
+            if response.is_some() {
+                self.opening.answered.store(true, Ordering::Relaxed);
+            }
+            drop(turn);
+            // The answer may be the first one, before which the limit was not known.
+            if response.is_none() || !self.limit.is_scarce() {
+                return Some((response?, self.client.clone()));
+            }
+        }
+        let own = self.connect().inspect_err(|err| {
+            debug!(resource, err = err.as_dyn(), "no connection for a watch");
+        });
+        let own = own.ok()?;
+        let response = self.open_watch(&own, resource, request()).await?;
+        Some((response, own))
+    }
+
+    async fn open_watch(
+        &self,
+        client: &kube::Client,
+        resource: &'static str,
+        request: http::Request<Body>,
     ) -> Option<http::Response<Body>> {
-        let turn = self.opening.turn().await;
-        let answered = tokio::time::timeout(WATCH_LIMIT, self.send(request)).await;
+        let answered = tokio::time::timeout(WATCH_LIMIT, send(client, request)).await;
         let end = match &answered {
             Ok(Ok(response)) => RequestEnd::answered(response.status().as_u16()),
             Ok(Err(SendFailure::Credentials(_))) => RequestEnd::Credentials,
@@ -114,10 +158,6 @@ impl Generation {
             }
             Err(_) => RequestEnd::Deadline,
         };
-        if let RequestEnd::Answered(_) = end {
-            self.opening.answered.store(true, Ordering::Relaxed);
-        }
-        drop(turn);
         self.counts.ended("WATCH", resource, end);
         match answered {
             Ok(Ok(response)) => Some(response),
@@ -204,7 +244,7 @@ impl Generation {
         limit: Limit,
     ) -> Result<ServerResponse, SendFailure> {
         let turn = self.opening.turn().await;
-        let response = self.send(request).await?;
+        let response = send(&self.client, request).await?;
         self.opening.answered.store(true, Ordering::Relaxed);
         drop(turn);
         let (head, body) = response.into_parts();
@@ -225,17 +265,21 @@ impl Generation {
             body,
         })
     }
+}
 
-    async fn send(
-        &self,
-        request: http::Request<Body>,
-    ) -> Result<http::Response<Body>, SendFailure> {
-        self.client.send(request).await.map_err(|err| match err {
-            kube::Error::Auth(_) => SendFailure::Credentials(err.into()),
-            // All other errors of `send` come from below HTTP.
-            _ => SendFailure::Connection(err.into()),
-        })
-    }
+async fn send(
+    client: &kube::Client,
+    request: http::Request<Body>,
+) -> Result<http::Response<Body>, SendFailure> {
+    client.send(request).await.map_err(|err| match err {
+        kube::Error::Auth(_) => SendFailure::Credentials(err.into()),
+        // All other errors of `send` come from below HTTP.
+        _ => SendFailure::Connection(err.into()),
+    })
+}
+
+fn lock(access: &Mutex<Credentials>) -> MutexGuard<'_, Credentials> {
+    access.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn request(

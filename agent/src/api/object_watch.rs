@@ -150,6 +150,8 @@ impl Pace {
 pub struct Watch {
     resource: &'static str,
     generation: Generation,
+    /// Dropping the last client closes the connection.
+    _connection: kube::Client,
     lines: Lines,
     /// When the client closes it.
     end: Instant,
@@ -176,8 +178,9 @@ impl Watch {
             debug!(resource, err = &err as &dyn Error, "invalid path");
             WatchEnd::Broken
         })?;
-        let response = generation.watch(resource, request).await;
-        let (head, body) = response.ok_or(WatchEnd::Broken)?.into_parts();
+        let opened = generation.watch(resource, request).await;
+        let (response, connection) = opened.ok_or(WatchEnd::Broken)?;
+        let (head, body) = response.into_parts();
         let code = head.status.as_u16();
         if !head.status.is_success() {
             log_refusal(resource, code, body).await;
@@ -188,6 +191,7 @@ impl Watch {
         Ok(Self {
             resource,
             generation: generation.clone(),
+            _connection: connection,
             lines: Lines::new(body, Limit::OBJECT),
             end: now.checked_add(open).unwrap_or(now),
         })

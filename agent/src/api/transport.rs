@@ -10,11 +10,11 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::dns::Name;
@@ -28,6 +28,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::ApiError;
 use super::credentials::Bearer;
+use super::stream_limit::{FirstFrame, StreamLimit};
 use crate::http2::{FloodPause, FrameBudget};
 use crate::names::{self, NameError, Names};
 
@@ -61,6 +62,9 @@ const HEADERS_LIMIT: u32 = 16 << 10;
 /// The same over HTTP/1.1, where it is also the size of a read.
 const BUFFER_LIMIT: usize = 64 << 10;
 
+/// Size of a read until the first frame is complete.
+const FIRST_READ: usize = 512;
+
 /// A bidirectional byte stream for HTTP.
 trait Io: Read + Write + Send + Unpin {}
 impl<T: Read + Write + Send + Unpin> Io for T {}
@@ -69,6 +73,8 @@ impl<T: Read + Write + Send + Unpin> Io for T {}
 pub struct Stream {
     io: Box<dyn Io>,
     protocol: Protocol,
+    /// Until the first frame was read.
+    first: Option<FirstFrame>,
 }
 
 /// The HTTP version on a new stream.
@@ -87,6 +93,7 @@ impl Stream {
         Self {
             io: Box::new(TokioIo::new(FrameBudget::new(io, pause))),
             protocol: Protocol::Http2,
+            first: None,
         }
     }
 
@@ -98,7 +105,17 @@ impl Stream {
         Self {
             io: Box::new(io),
             protocol: Protocol::Http1,
+            first: None,
         }
+    }
+
+    /// Writes the server's limit to `limit` when it is known.
+    fn reporting(mut self, limit: StreamLimit) -> Self {
+        self.first = match self.protocol {
+            Protocol::Http1 => None,
+            Protocol::Http2 => Some(FirstFrame::new(limit)),
+        };
+        self
     }
 }
 
@@ -123,9 +140,21 @@ impl Read for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buf: ReadBufCursor<'_>,
+        mut buf: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_read(cx, buf)
+        let Self { io, first, .. } = &mut *self;
+        let Some(frame) = first else {
+            return Pin::new(io).poll_read(cx, buf);
+        };
+        let mut room = [0; FIRST_READ];
+        let length = room.len().min(buf.remaining());
+        let mut read = ReadBuf::new(room.get_mut(..length).unwrap_or_default());
+        ready!(Pin::new(io).poll_read(cx, read.unfilled()))?;
+        buf.put_slice(read.filled());
+        if !frame.continues(read.filled()) {
+            *first = None;
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -243,13 +272,15 @@ where
     }))
 }
 
-/// A client over `connector`. Dropping its last clone closes the connection.
+/// A client over `connector`. Dropping its last clone closes the connection. `limit` receives the
+/// server's limit.
 ///
 /// Must be called in a runtime.
 pub(super) fn connect(
     config: &kube::Config,
     connector: Connector,
     bearer: Option<Bearer>,
+    limit: StreamLimit,
 ) -> Result<kube::Client, ApiError> {
     let setup = |what| {
         move |source: kube::Error| ApiError::Setup {
@@ -261,6 +292,8 @@ pub(super) fn connect(
     if let Ok(agent) = HeaderValue::from_str(&user_agent()) {
         config.headers.push((USER_AGENT, agent));
     }
+    let connector = connector.map_response(move |stream| stream.reporting(limit.clone()));
+    let connector = BoxCloneSyncService::new(connector);
     let http: legacy::Client<Connector, kube::client::Body> =
         legacy::Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -321,7 +354,7 @@ mod tests {
             Ok(client)
         });
         let config = kube::Config::new("http://server".parse().unwrap());
-        let client = connect(&config, flooded, None).unwrap();
+        let client = connect(&config, flooded, None, StreamLimit::default()).unwrap();
         for attempt in 1..=2 {
             let request = http::Request::get("/version").body(Vec::new()).unwrap();
             let asked = client.request::<serde_json::Value>(request);

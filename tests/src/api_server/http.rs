@@ -43,6 +43,7 @@ pub(super) async fn serve<S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let handled = Arc::clone(&control);
+    let max_streams = inner.state().max_streams;
     let service = service_fn(move |request| {
         handle(
             Arc::clone(&inner),
@@ -51,7 +52,10 @@ pub(super) async fn serve<S>(
             request,
         )
     });
-    let builder = Builder::new(TokioExecutor::new());
+    let mut builder = Builder::new(TokioExecutor::new());
+    if let Some(max_streams) = max_streams {
+        builder.http2().max_concurrent_streams(max_streams);
+    }
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     loop {

@@ -34,6 +34,8 @@ pub(super) struct ServerState {
     pub(super) opened: u64,
     /// How new connections begin: frozen or not.
     pub(super) freezing: Freezing,
+    /// Requests at once on a new connection, if there is a limit.
+    pub(super) max_streams: Option<u32>,
     pub(super) tokens: HashMap<String, Identity>,
     /// By the certificate itself: only this server has issued any.
     pub(super) certificates: HashMap<Vec<u8>, Identity>,

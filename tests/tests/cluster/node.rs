@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use nodepulse_tests::process::Process;
+use nodepulse_tests::skip;
 use serde_json::{Value, json};
 
 use super::caller::{
     LEASES, MERGE, NODES, SOON, array, condition, taint_keys, text, until, with_taint,
 };
 use super::running::{Scribbler, done, stop};
-use super::stage::{Stage, scenario};
+use super::stage::{PODS, Stage, real, scenario};
 
 /// Its period is a quarter of that.
 const LEASE: &str = "nodeLeaseDurationSeconds: 8\n";
@@ -214,4 +215,79 @@ async fn once(stage: &Stage) {
         lease["metadata"]["ownerReferences"][0]["uid"],
         node["metadata"]["uid"]
     );
+}
+
+/// A feature of kubelets from 1.36 on, without which a pod that restarts all containers has no place.
+const FEATURE: &str = "RestartAllContainersOnContainerExits";
+
+fn declares(feature: &str) -> Value {
+    json!({"status": {"declaredFeatures": [feature]}})
+}
+
+#[tokio::test]
+async fn features_that_a_node_declares_are_neither_added_nor_changed() {
+    scenario("declares", declared).await;
+}
+
+/// `declaredFeatures` has the features of a kubelet (KEP-5328), and here is none.
+async fn declared(stage: &Stage) {
+    let agent = stage.run("node", &stage.node_file(), "");
+    let made = settled(stage).await;
+    assert!(made["status"]["declaredFeatures"].is_null(), "{made:#}");
+    // As if a kubelet had been here.
+    let path = stage.status_path();
+    stage.admin.change(&path, MERGE, &declares(FEATURE)).await;
+    // Servers before 1.36 do not store it.
+    let stored = stage.node().await["status"]["declaredFeatures"].clone();
+    assert!(real().is_some() || stored == json!([FEATURE]), "{stored}");
+    stage.configure("evictionHard: {pid.available: 99.9%}\n");
+    agent.hang_up();
+    let is_written = |node: &Value| condition(node, "PIDPressure")["status"] == "True";
+    let node = stage.node_is("PIDPressure is True", is_written).await;
+    assert_eq!(node["status"]["declaredFeatures"], stored);
+    stop(agent).await;
+}
+
+#[tokio::test]
+#[ignore = "no real API server: the embedded one has no scheduler"]
+async fn a_pod_that_needs_a_feature_waits_for_a_node_that_declares_it() {
+    scenario("needs", needs).await;
+}
+
+async fn needs(stage: &Stage) {
+    let agent = stage.run("node", &stage.node_file(), "");
+    settled(stage).await;
+    let [plain, needing] = ["plain", "needing"].map(|what| stage.further(what));
+    let exit_codes = json!({"operator": "In", "values": [1]});
+    let rule = json!({"action": "RestartAllContainers", "exitCodes": exit_codes});
+    let restarts = json!({"restartPolicy": "Never", "restartPolicyRules": [rule.clone()]});
+    let (code, pod) = stage.unscheduled_pod(&needing, &restarts).await;
+    if pod["spec"]["containers"][0]["restartPolicyRules"][0] != rule {
+        stop(agent).await;
+        return skip("no pods that need a feature", format!("{code} {pod}"));
+    }
+    let (code, pod) = stage.unscheduled_pod(&plain, &json!({})).await;
+    assert!(code.is_success(), "{code} {pod}");
+    let is_bound = async |name: &str| {
+        let pod = stage.admin.object(&format!("{PODS}/{name}")).await;
+        (pod["spec"]["nodeName"] == stage.name()).then_some(pod)
+    };
+    until("a pod without needs has a node", async || {
+        is_bound(&plain).await
+    })
+    .await;
+    let waits = async || {
+        let pod = stage.admin.object(&format!("{PODS}/{needing}")).await;
+        (condition(&pod, "PodScheduled")["status"] == "False").then_some(pod)
+    };
+    let pod = until("the other pod is refused", waits).await;
+    assert!(pod["spec"]["nodeName"].is_null(), "{pod:#}");
+
+    let path = stage.status_path();
+    stage.admin.change(&path, MERGE, &declares(FEATURE)).await;
+    until("the Node declares the feature", async || {
+        is_bound(&needing).await
+    })
+    .await;
+    stop(agent).await;
 }

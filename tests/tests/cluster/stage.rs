@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::{OnceCell, RwLock};
 
-use super::caller::{Caller, LEASES, MERGE, NODES, array, text, until};
+use super::caller::{Answer, Caller, LEASES, MERGE, NODES, array, text, until};
 use super::neighbours::Neighbours;
 use super::shipped::{collection, grant, shipped};
 
@@ -160,6 +160,25 @@ impl Stage {
             }
         }
         (found == 0).then_some(())
+    }
+
+    /// Creates a pod of one container for the scheduler, which finds only the Node of this scenario for it.
+    pub async fn unscheduled_pod(&self, name: &str, container: &Value) -> Answer {
+        self.install_shipped().await;
+        let mut container = container.clone();
+        container["name"] = json!("c");
+        container["image"] = json!("none.invalid/none");
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "nodeSelector": {"kubernetes.io/hostname": self.name},
+                "serviceAccountName": "nodepulse",
+                "tolerations": [{"operator": "Exists"}],
+                "containers": [container],
+            },
+        });
+        self.admin.post(PODS, &pod).await
     }
 
     /// Waits until the neighbours have written to the Node and its Lease that are there now.
