@@ -1,6 +1,7 @@
 //! Prepares the client certificate of node mode, before privileges are dropped: the directory, the
 //! kubeconfig that refers to it, and the client that may request the first one.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -96,8 +97,12 @@ fn open(certificate: &CertificateConfig, node: &str) -> Result<CertificateStore,
         let (key, shown) = (&key::cert_dir, directory.display());
         let why = format!("{key}: {shown}: {err}; example: {key}: /var/lib/nodepulse/pki");
         match err {
-            DirectoryError::Io(_) => Obstacle::Passing(why),
-            DirectoryError::Owner(_) | DirectoryError::Mode(_) => Obstacle::Lasting(why),
+            DirectoryError::Io(err) if err.kind() != io::ErrorKind::NotADirectory => {
+                Obstacle::Passing(why)
+            }
+            DirectoryError::Io(_) | DirectoryError::Owner(_) | DirectoryError::Mode(_) => {
+                Obstacle::Lasting(why)
+            }
         }
     })
 }

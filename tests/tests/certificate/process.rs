@@ -105,10 +105,10 @@ async fn a_setting_that_cannot_work_ends_the_start_with_one_line() {
     let at = |name: &str| dir.path().join(name).display().to_string();
     fs::write(dir.path().join("file"), "").unwrap();
     let (bootstrap, kubeconfig) = (at("bootstrap"), at("kubeconfig"));
-    let (absent, in_file) = (at("absent"), at("file/pki"));
+    let in_file = at("file/pki");
     fs::create_dir(dir.path().join("directory")).unwrap();
     let directory = at("directory");
-    let rows: [(&[&str], &str); 5] = [
+    let rows: [(&[&str], &str); 4] = [
         (
             &["--bootstrap-kubeconfig", &bootstrap],
             "requires kubeconfig",
@@ -121,15 +121,6 @@ async fn a_setting_that_cannot_work_ends_the_start_with_one_line() {
                 &directory,
             ],
             "directory: it cannot be read",
-        ),
-        (
-            &[
-                "--bootstrap-kubeconfig",
-                &absent,
-                "--kubeconfig",
-                &kubeconfig,
-            ],
-            "bootstrapKubeconfig",
         ),
         (
             &[
@@ -166,6 +157,22 @@ async fn a_setting_that_cannot_work_ends_the_start_with_one_line() {
         };
         assert!(line.contains(expected), "{further:?}: {line}");
     }
+}
+
+#[tokio::test]
+async fn a_bootstrap_kubeconfig_that_is_late_is_waited_for() {
+    let dir = tempdir().unwrap();
+    let api = token(&dir).await;
+    let (bootstrap, kept) = (dir.path().join("bootstrap"), dir.path().join("kept"));
+    fs::rename(&bootstrap, &kept).unwrap();
+    let agent = Process::start(arguments(&dir));
+    let line = agent.wait_for_line("the agent waits", SOON).await;
+    assert!(line.contains("bootstrapKubeconfig"), "{line}");
+    assert_eq!(api.signing_requests().len(), 0);
+    fs::rename(&kept, &bootstrap).unwrap();
+    View::of(&api, "worker-1").settled(REPLACED).await;
+    agent.terminate();
+    assert_eq!(agent.ends(SOON).await.code, Some(0));
 }
 
 #[tokio::test]
