@@ -363,9 +363,9 @@ fn shortage(observed: &ShortageReading, now: BootNanos) -> Value {
     json!({
         "reclaim": evidence.reclaim.map(|reclaim| reclaim.to_string()),
         "units": units,
-        "heldBack": match verdict {
+        "withheld": match verdict {
             ShortageVerdict::Short => None,
-            ShortageVerdict::HeldBack(why) => Some(why.as_str()),
+            ShortageVerdict::Withheld(why) => Some(why.as_str()),
         },
         "secondsAgo": now.since(*at).as_secs(),
     })
@@ -491,7 +491,7 @@ mod tests {
     use crate::pods::Owner;
     use crate::pressure::io_wait::StallShare;
     use crate::pressure::kills::FrequentOom;
-    use crate::pressure::shortage::{HeldBack, Reclaim, ShortageEvidence, StalledUnit, UnitStalls};
+    use crate::pressure::shortage::{Reclaim, ShortageEvidence, StalledUnit, UnitStalls, Withheld};
     use crate::pressure::stall::StallSample;
     use crate::pressure::{Policy, SlowDisks};
     use crate::reading::{Reading, Stall, StallKind, StallOf};
@@ -582,12 +582,12 @@ mod tests {
                     units: vec![StalledUnit {
                         owner: Owner::from_path("/a.slice/b.service", "/kubepods"),
                         share: StallShare::from_percent(97.0),
-                        at_own_limit: true,
+                        at_its_limit: true,
                     }],
                     unlimited: StallShare::default(),
                 },
             },
-            verdict: ShortageVerdict::HeldBack(HeldBack::OwnLimits),
+            verdict: ShortageVerdict::Withheld(Withheld::AtLimits),
             at: at(20).boot,
         };
         let current = CurrentState {
@@ -661,7 +661,7 @@ mod tests {
                 "reclaim": "the node reclaimed memory within 10 s, in 3 of them its tasks did so \
                             themselves",
                 "units": ["b.service (97% of the time, at its own limit)"],
-                "heldBack": HeldBack::OwnLimits.as_str(),
+                "withheld": Withheld::AtLimits.as_str(),
                 "secondsAgo": 5,
             },
         }]);

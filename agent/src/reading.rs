@@ -339,7 +339,7 @@ pub enum FilesystemAccess {
     Writable,
     /// Files can be read.
     ReadOnly,
-    /// It stopped working after an error, whatever its mount says.
+    /// It stopped working after an error, even if its mount is writable.
     ShutDown,
 }
 

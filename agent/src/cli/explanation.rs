@@ -205,7 +205,7 @@ impl Page {
         if !units.is_empty() {
             self.line(4, &format!("waiting most: {}", units.join(", ")));
         }
-        if let Some(why) = shortage.get("heldBack").and_then(Value::as_str) {
+        if let Some(why) = shortage.get("withheld").and_then(Value::as_str) {
             self.line(4, &format!("not a condition of the node: {why}"));
         }
     }
@@ -320,7 +320,7 @@ mod tests {
             ],
             "stalls": [{ "of": "node", "kind": "memory", "threshold": 15.0, "avg10": 1.25,
                          "avg60": 0.5, "secondsAgo": 4, "shortage": {
-                             "reclaim": "reclaimed", "units": ["a", "b"], "heldBack": "why",
+                             "reclaim": "reclaimed", "units": ["a", "b"], "withheld": "why",
                              "secondsAgo": 5 } },
                        { "of": "pods", "kind": "io", "threshold": 40.0 }],
             "kills": { "incidents": 3, "incidentsThreshold": 5, "pods": 2, "podsThreshold": 3,

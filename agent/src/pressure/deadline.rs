@@ -437,7 +437,7 @@ mod tests {
         for (allocated, events) in rows {
             let taken = samples_of_allocations(&[allocated], events, 1_500_000);
             let first = in_minutes(&taken, 0.0, 1.0);
-            assert!(idle[0] < first, "the margin holds: {first}");
+            assert!(idle[0] < first, "the margin remains: {first}");
             let tenth = in_minutes(&taken, 10.0, 20.0);
             assert!(tenth <= idle[1], "{tenth} after {allocated}");
         }

@@ -80,7 +80,7 @@ pub struct StalledUnit {
     /// For which share of the time.
     pub share: StallShare,
     /// It is at its own limit, or that could not be read.
-    pub at_own_limit: bool,
+    pub at_its_limit: bool,
 }
 
 /// Which units wait for memory.
@@ -118,7 +118,7 @@ impl UnitStalls {
             Some(StalledUnit {
                 owner: unit.owner.clone(),
                 share: StallShare::new(stalled, elapsed),
-                at_own_limit: hits.is_none_or(|(now, then)| now > then),
+                at_its_limit: hits.is_none_or(|(now, then)| now > then),
             })
         });
         let mut units: Vec<StalledUnit> = stalled.collect();
@@ -127,7 +127,7 @@ impl UnitStalls {
             let by_share = b.share.cmp(&a.share);
             by_share.then_with(|| a.owner.cmp(&b.owner))
         });
-        let unlimited = units.iter().find(|unit| !unit.at_own_limit);
+        let unlimited = units.iter().find(|unit| !unit.at_its_limit);
         let unlimited = unlimited.map(|unit| unit.share).unwrap_or_default();
         units.truncate(NAMED);
         Self::Read { units, unlimited }
@@ -164,29 +164,29 @@ pub enum ShortageVerdict {
     /// The node is short of memory.
     Short,
     /// The condition does not become True.
-    HeldBack(HeldBack),
+    Withheld(Withheld),
 }
 
 /// Why a stall does not set the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum HeldBack {
+pub enum Withheld {
     /// `/proc/vmstat` could not be read.
     NotRead,
     /// The node reclaimed no memory.
     NoReclaim,
     /// No unit that waits is known to wait for the node's memory, and the node has enough of it.
-    OwnLimits,
+    AtLimits,
 }
 
-impl HeldBack {
+impl Withheld {
     /// For people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotRead => "/proc/vmstat could not be read",
             Self::NoReclaim => {
-                "the node did not reclaim memory: tasks wait at the limits of their own cgroups"
+                "the node did not reclaim memory: tasks wait at the limits of their cgroups"
             }
-            Self::OwnLimits => {
+            Self::AtLimits => {
                 "no pod or service waits that long without being at its own limit, and the node has \
                  enough memory"
             }
@@ -203,10 +203,10 @@ impl ShortageEvidence {
     /// twice its threshold.
     pub fn judge(&self, memory: Option<RemainingMemory>, threshold: f32) -> ShortageVerdict {
         let Some(reclaim) = self.reclaim else {
-            return ShortageVerdict::HeldBack(HeldBack::NotRead);
+            return ShortageVerdict::Withheld(Withheld::NotRead);
         };
         if !reclaim.rose {
-            return ShortageVerdict::HeldBack(HeldBack::NoReclaim);
+            return ShortageVerdict::Withheld(Withheld::NoReclaim);
         }
         let is_of_node = match &self.units {
             UnitStalls::CgroupV1 => true,
@@ -216,7 +216,7 @@ impl ShortageEvidence {
         if is_of_node || (reclaim.is_mostly_direct() && is_low(memory)) {
             ShortageVerdict::Short
         } else {
-            ShortageVerdict::HeldBack(HeldBack::OwnLimits)
+            ShortageVerdict::Withheld(Withheld::AtLimits)
         }
     }
 }
@@ -263,7 +263,7 @@ impl fmt::Display for Reclaim {
 
 impl fmt::Display for StalledUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limit = if self.at_own_limit {
+        let limit = if self.at_its_limit {
             ", at its own limit"
         } else {
             ""

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{Decision, DiskInput, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::pressure::oom::RemainingMemory;
-use crate::pressure::shortage::{HeldBack, ShortageEvidence, ShortageReading};
+use crate::pressure::shortage::{ShortageEvidence, ShortageReading, Withheld};
 use crate::pressure::stall::{StallBoard, StallChange, StallReading, StallSample, StallThresholds};
 use crate::pressure::{Exceeded, Pressure};
 use crate::reading::{Ground, Stall, StallKind, StallOf};
@@ -85,7 +85,7 @@ pub enum StallDecision {
         sample: Option<StallSample>,
     },
     /// Tasks of the node wait for memory long enough, but the condition does not become True.
-    HeldBack(HeldBack),
+    Withheld(Withheld),
 }
 
 /// How stalls are watched.

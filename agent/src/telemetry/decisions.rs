@@ -29,7 +29,7 @@ pub fn log(decision: Decision) {
                 "stall reported"
             );
         }
-        Decision::Stall(StallDecision::HeldBack(why)) => info!(
+        Decision::Stall(StallDecision::Withheld(why)) => info!(
             reason = why.as_str(),
             "memory stall is not a condition of the node"
         ),

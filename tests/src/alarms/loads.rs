@@ -145,12 +145,12 @@ fn thrash(file: &File, threads: u64, time: Duration) -> io::Result<()> {
     })
 }
 
-/// Becomes the user `nobody`.
+/// Becomes a user without privileges.
 fn drop_privileges() -> io::Result<()> {
-    const NOBODY: u32 = 65_534;
+    const UNPRIVILEGED: u32 = 65_534;
     setgroups(&[])?;
-    setgid(Gid::from_raw(NOBODY))?;
-    setuid(Uid::from_raw(NOBODY))?;
+    setgid(Gid::from_raw(UNPRIVILEGED))?;
+    setuid(Uid::from_raw(UNPRIVILEGED))?;
     Ok(())
 }
 

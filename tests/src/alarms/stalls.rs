@@ -45,7 +45,7 @@ pub(super) fn workloads() -> Vec<Workload> {
     vec![burst(), growth(), tenant(), at_high()]
 }
 
-/// Those that need a machine of their own.
+/// Those that need a separate machine.
 pub(super) fn in_machine() -> Vec<Workload> {
     vec![short_of_memory()]
 }

@@ -91,7 +91,7 @@ async fn an_agent_is_silent_by_the_clock_of_the_api_server_and_the_given_time() 
     let text = cluster.run(&[]).await.good();
     assert_eq!(row(&text, "worker-1")[1..3], ["agent", "silent"]);
     // An unchanged status may be 7.5 minutes old.
-    for (time, noted) in [("479s", true), ("8m", false)] {
+    for (time, expected) in [("479s", true), ("8m", false)] {
         let printed = cluster.run(&["--silent-after", time]).await;
         assert_eq!(printed.code, Some(0), "{time}: {}", printed.stderr);
         let parts = [
@@ -99,11 +99,11 @@ async fn an_agent_is_silent_by_the_clock_of_the_api_server_and_the_given_time() 
             "nodeStatusReportFrequency",
             "8m",
         ];
-        let is_noted = parts.iter().all(|part| printed.stderr.contains(part));
-        assert_eq!(is_noted, noted, "{time}: {}", printed.stderr);
+        let has_note = parts.iter().all(|part| printed.stderr.contains(part));
+        assert_eq!(has_note, expected, "{time}: {}", printed.stderr);
         assert_eq!(
             printed.stderr.is_empty(),
-            !noted,
+            !expected,
             "{time}: {}",
             printed.stderr
         );

@@ -160,8 +160,7 @@ fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
     let (plenty, low) = (left(17_600, Some(1000)), left(1999, Some(1000)));
     let short = ShortageVerdict::Short;
     let [not_read, no_reclaim, own_limits] =
-        [HeldBack::NotRead, HeldBack::NoReclaim, HeldBack::OwnLimits]
-            .map(ShortageVerdict::HeldBack);
+        [Withheld::NotRead, Withheld::NoReclaim, Withheld::AtLimits].map(ShortageVerdict::Withheld);
     let v1 = || UnitStalls::CgroupV1;
     //  reclaim, units, memory, verdict, name
     let rows = [

@@ -159,9 +159,11 @@ impl Snapshot<'_> {
     fn unit(&mut self, dir: &Path, path: &str, owner: Owner) -> Option<MemoryUnit> {
         let stalled = memory_stall::stalled(dir, &mut self.buf).ok().flatten()?;
         let limit_hits = if owner.is_of_pods() {
-            let own = hits(memory_stall::limit_hits_of_tree(dir, &mut self.buf));
+            let of_pod = hits(memory_stall::limit_hits_of_tree(dir, &mut self.buf));
             let of_class = self.class_hits(path);
-            own.zip(of_class).map(|(own, of_class)| own + of_class)
+            of_pod
+                .zip(of_class)
+                .map(|(of_pod, of_class)| of_pod + of_class)
         } else {
             hits(memory_stall::limit_hits(dir, &mut self.buf))
         };
@@ -288,14 +290,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_is_read_if_the_node_reclaims_memory() {
+    async fn the_waiting_units_are_read_if_the_node_reclaims_memory() {
         //  hits in the last seconds: of the pod itself, with its containers, of its class; at its limit?
         let rows = [
             ([0, 0, 0], false, "no limit"),
             ([0, 1, 0], true, "the limit of a container"),
             ([0, 0, 1], true, "the limit of the class"),
         ];
-        for ([local, tree, class], at_own_limit, name) in rows {
+        for ([local, tree, class], at_its_limit, name) in rows {
             let (dir, config) = quiet_node();
             let change = |second: u64| {
                 vmstat(&dir, 5 + second, 9);
@@ -316,9 +318,9 @@ mod tests {
                 panic!("{name}: {evidence:?}");
             };
             assert_eq!(pod.share, StallShare::from_percent(97.0), "{name}");
-            assert_eq!(pod.at_own_limit, at_own_limit, "{name}");
+            assert_eq!(pod.at_its_limit, at_its_limit, "{name}");
             assert_eq!(service.share, StallShare::from_percent(20.0), "{name}");
-            assert!(!service.at_own_limit, "{name}: a limit below it");
+            assert!(!service.at_its_limit, "{name}: a limit below it");
         }
     }
 

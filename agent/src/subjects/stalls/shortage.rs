@@ -4,7 +4,7 @@
 use crate::clock::BootNanos;
 use crate::pressure::oom::RemainingMemory;
 use crate::pressure::shortage::{
-    HeldBack, ShortageEvidence, ShortageReading, ShortageVerdict, UnitStalls,
+    ShortageEvidence, ShortageReading, ShortageVerdict, UnitStalls, Withheld,
 };
 use crate::pressure::stall::Begin;
 use crate::subjects::{Effect, Query};
@@ -22,7 +22,7 @@ pub(super) struct ShortageWatch {
     /// The last answer is of this stall.
     applies: bool,
     /// What was logged of this stall.
-    logged: Option<HeldBack>,
+    logged: Option<Withheld>,
 }
 
 impl ShortageWatch {
@@ -75,7 +75,7 @@ impl ShortageWatch {
             }
             Begin::Near => effects.extend(self.query()),
             Begin::Reached => {
-                effects.extend(self.held_back());
+                effects.extend(self.withheld());
                 effects.extend(self.query());
             }
         }
@@ -83,12 +83,12 @@ impl ShortageWatch {
     }
 
     /// Logs each reason once for each stall.
-    fn held_back(&mut self) -> Option<Effect> {
-        let Some(ShortageVerdict::HeldBack(why)) = self.verdict() else {
+    fn withheld(&mut self) -> Option<Effect> {
+        let Some(ShortageVerdict::Withheld(why)) = self.verdict() else {
             return None;
         };
         let is_new = self.logged.replace(why) != Some(why);
-        is_new.then(|| log(StallDecision::HeldBack(why)))
+        is_new.then(|| log(StallDecision::Withheld(why)))
     }
 
     /// The units that wait most, for an Event. Empty if they are not known.

@@ -249,10 +249,10 @@ fn memory(avg10: f32, avg60: f32) -> StallInput {
 
 /// What is observed if the node reclaims memory, or does not.
 fn shortage(rose: bool) -> StallInput {
-    let unit = |n: u32, percent, at_own_limit| StalledUnit {
+    let unit = |n: u32, percent, at_its_limit| StalledUnit {
         owner: Owner::from_path(&format!("/system.slice/{n}.service"), "/kubepods"),
         share: StallShare::from_percent(percent),
-        at_own_limit,
+        at_its_limit,
     };
     StallInput::shortage_read(ShortageEvidence {
         reclaim: Some(Reclaim {
@@ -268,7 +268,7 @@ fn shortage(rose: bool) -> StallInput {
 }
 
 /// In short: the pressure of memory that is published; whether its file and a shortage are queried;
-/// whether it is held back.
+/// whether it is withheld.
 fn in_short(effects: &[Effect]) -> String {
     let words = effects.iter().filter_map(|effect| match effect {
         Effect::Fact(FactChange::Stalls(states)) => {
@@ -278,7 +278,7 @@ fn in_short(effects: &[Effect]) -> String {
         }
         Effect::Query(Query::Stall(_)) => Some("file".to_owned()),
         Effect::Query(Query::Shortage) => Some("shortage".to_owned()),
-        Effect::Log(Decision::Stall(StallDecision::HeldBack(why))) => Some(format!("{why:?}")),
+        Effect::Log(Decision::Stall(StallDecision::Withheld(why))) => Some(format!("{why:?}")),
         Effect::EventDetails { details, .. } => details.clone(),
         _ => None,
     });
@@ -321,7 +321,7 @@ fn a_stall_on_memory_begins_only_while_the_node_is_short_of_it() {
             memory(60.4, 31.6),
             "over 10 s 60%, over a minute 32%; waiting most: 1.service (97% of \
              the time, at its own limit), 2.service (34% of the time) True",
-            "and the Event says who waits",
+            "and the Event names the units that wait",
         ),
         (
             43,
