@@ -31,22 +31,24 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 fn problem(disks: &Disks) -> Option<(&'static str, String)> {
     let names = disks.read_only.iter().copied().map(NodeFilesystem::as_str);
     let read_only: Vec<String> = names.map(str::to_owned).collect();
+    // Three at most, and escaped: as names, they would be quoted and cut.
+    let failed = disks.failed_filesystems.join(", ");
     let all = [
-        ("StalledDisk", "stalled disk", &disks.stalled),
-        ("DiskErrors", "disk errors", &disks.failing),
+        ("StalledDisk", "stalled disk", list(&disks.stalled)),
+        ("DiskErrors", "disk errors", list(&disks.failing)),
+        ("FilesystemShutdown", "file system errors", failed),
         (
-            "FilesystemShutdown",
-            "file system errors",
-            &disks.failed_filesystems,
+            "ReadOnlyFilesystem",
+            "read-only file system",
+            list(&read_only),
         ),
-        ("ReadOnlyFilesystem", "read-only file system", &read_only),
     ];
     let problems = all.into_iter().filter(|(_, _, names)| !names.is_empty());
     let mut reason = None;
     let mut texts = Vec::new();
     for (of, what, names) in problems {
         reason.get_or_insert(of);
-        texts.push(format!("{what}: {}", list(names)));
+        texts.push(format!("{what}: {names}"));
     }
     Some((reason?, texts.join("; ")))
 }
