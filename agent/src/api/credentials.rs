@@ -425,18 +425,18 @@ users: [{name: u, user: {token: t}}]
                 true,
             ),
             (
-                "an authority that is not complete",
-                GOOD.replace(
-                    "server:",
-                    &format!("certificate-authority: {}, server:", file("garbage")),
-                ),
+                "a certificate that is not complete",
+                user(format!(
+                    "client-certificate: {0}, client-key: {0}",
+                    file("garbage")
+                )),
                 true,
             ),
             (
-                "an inline authority",
-                GOOD.replace(
-                    "server:",
-                    "certificate-authority-data: bm90aGluZw==, server:",
+                "an inline certificate",
+                user(
+                    "client-certificate-data: bm90aGluZw==, client-key-data: bm90aGluZw=="
+                        .to_owned(),
                 ),
                 false,
             ),
