@@ -55,6 +55,8 @@ pub(super) trait Answer {
 pub(super) struct Connection {
     requests: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
+    /// Why it was closed, if that was for too many frames: hyper reports only that it was.
+    pause: FloodPause,
 }
 
 impl Drop for Connection {
@@ -65,18 +67,24 @@ impl Drop for Connection {
 
 impl Connection {
     pub(super) async fn open(io: Box<dyn Io>) -> Result<Self, CriError> {
+        let pause = FloodPause::default();
+        let io = FrameBudget::new(io, pause.clone());
         let opened = Builder::new(TokioExecutor::new())
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .max_header_list_size(HEADERS_LIMIT)
-            .handshake(TokioIo::new(FrameBudget::new(io, FloodPause::default())))
+            .handshake(TokioIo::new(io))
             .await;
         let (requests, connection) = opened.map_err(failed("connect"))?;
         let driver = tokio::spawn(async move {
             // The request that fails has the error.
             drop(connection.await);
         });
-        Ok(Self { requests, driver })
+        Ok(Self {
+            requests,
+            driver,
+            pause,
+        })
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -93,7 +101,17 @@ impl Connection {
             why: err.to_string(),
         })?;
         let response = self.requests.send_request(request).await;
-        read(call, response.map_err(failed(call))?, answer).await
+        let answered = match response {
+            Ok(response) => read(call, response, answer).await,
+            Err(err) => Err(failed(call)(err)),
+        };
+        match (answered, self.pause.check()) {
+            (Err(_), Err(reason)) => Err(CriError::NotGrpc {
+                call,
+                why: reason.to_string(),
+            }),
+            (answered, _) => answered,
+        }
     }
 }
 
