@@ -3,6 +3,7 @@
 //!
 //! The agent is the real one from the decoder to the request body. Without probes, TLS,
 //! and the process around it.
+// tidy: long: one builder, whose settings all tests share
 
 use std::fs::File;
 use std::future::Future;

@@ -10,7 +10,7 @@ const APP: &str = "agent/src/app.rs";
 const MAX_FIELDS: usize = 10;
 
 /// The most lines of `app.rs` and `app/`.
-const MAX_LINES: usize = 1_600;
+const MAX_LINES: usize = 1_650;
 
 /// What `app` must not contain, and where it belongs.
 const REJECTED: &[(&str, &str)] = &[

@@ -43,6 +43,11 @@ const ALLOWED: &[Allowed] = &[
         "serve.address",
         "a constant remedy in a log line",
     ),
+    allowed(
+        "agent/src/bin/kubectl-nodepulse/",
+        "nodeStatusReportFrequency",
+        "a note of the plugin, which links none of the configuration",
+    ),
     allowed("agent/src/cri/", "runtime.endpoint", MESSAGE),
     allowed("agent/src/host/", "cgroupDriver", MESSAGE),
     allowed("agent/src/kernel/", "kernel.tier", MESSAGE),

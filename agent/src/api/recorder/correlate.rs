@@ -1,4 +1,5 @@
 //! Which Events are written, folded or delayed: pure, `now` is a parameter.
+// tidy: long: the three decisions share the state of each Event
 
 #![forbid(unsafe_code)]
 

@@ -71,8 +71,7 @@ pub struct Connection {
     #[arg(long, global = true, value_name = "NAME", default_value = "nodepulse")]
     pub agent_namespace: String,
     /// An agent without a report for longer is silent;
-    /// at least 8m, or 1.5 times and some more than
-    /// nodeStatusReportFrequency of the agents
+    /// at least 1.6 times nodeStatusReportFrequency
     #[arg(long, global = true, value_name = "DURATION", default_value = "15m",
           value_parser = age::parse_duration, verbatim_doc_comment)]
     pub silent_after: Duration,
