@@ -2,6 +2,7 @@
 //!
 //! One task owns the state. Each event that can wake it is one kind of `Input`. The other tasks send
 //! to it over bounded channels, and receive requests from it.
+// tidy: long: the loop, with one arm for each wake-up
 
 #![forbid(unsafe_code)]
 

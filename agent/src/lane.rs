@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 mod threads;
 
-pub use threads::use_own_threads;
+pub use threads::use_lane_threads;
 
 /// The purpose of a blocking call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -171,7 +171,7 @@ impl Lane {
     }
 }
 
-/// Runs `job` on a thread. See [`use_own_threads`].
+/// Runs `job` on a thread. See [`use_lane_threads`].
 fn start(job: impl FnOnce() + Send + 'static) -> Result<(), NoAnswer> {
     if threads::are_used() {
         return threads::run(Box::new(job)).map_err(NoAnswer::NoThread);

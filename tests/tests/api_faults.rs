@@ -268,7 +268,7 @@ async fn watches_leave_room_for_lease_and_status_if_the_server_limits_streams() 
             "{streams}: {:?}",
             at - crossed
         );
-        // Both watches are open, each on a connection of its own.
+        // Both watches are open, each on a separate connection.
         let watches = api.requests_where(|request| request.query.contains("watch=true"));
         let paths: BTreeSet<_> = watches.iter().map(|watch| watch.path.clone()).collect();
         assert_eq!(paths.len(), 2, "{streams}: {paths:?}");

@@ -34,7 +34,7 @@ pub(super) const TURN_LIMIT: Duration = Duration::from_secs(1);
 pub struct Generation {
     number: u64,
     client: kube::Client,
-    /// For watches that need a connection of their own, and for the next connection.
+    /// For watches that need a separate connection, and for the next connection.
     access: Arc<Mutex<Credentials>>,
     /// Of this connection and those before.
     limit: StreamLimit,
@@ -114,7 +114,7 @@ impl Generation {
     /// Sends the request for a watch on `resource`, without a body. Returns the server's answer, whatever
     /// its status, and the client whose connection it uses; `None` without an answer.
     ///
-    /// A watch has a connection of its own if the server answers only few requests at once on one: it
+    /// A watch has a separate connection if the server answers only few requests at once on one: it
     /// would leave no room for the Lease and the status.
     pub(super) async fn watch(
         &self,
@@ -135,12 +135,12 @@ impl Generation {
                 return Some((response?, self.client.clone()));
             }
         }
-        let own = self.connect().inspect_err(|err| {
+        let separate = self.connect().inspect_err(|err| {
             debug!(resource, err = err.as_dyn(), "no connection for a watch");
         });
-        let own = own.ok()?;
-        let response = self.open_watch(&own, resource, request()).await?;
-        Some((response, own))
+        let separate = separate.ok()?;
+        let response = self.open_watch(&separate, resource, request()).await?;
+        Some((response, separate))
     }
 
     async fn open_watch(

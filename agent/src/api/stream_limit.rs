@@ -125,7 +125,7 @@ mod tests {
             for pieces in [1, 4, bytes.len()] {
                 let limit = StreamLimit::default();
                 let mut first = FirstFrame::new(limit.clone());
-                // What follows is not looked at.
+                // What follows is not read.
                 let more = [bytes.clone(), frame(SETTINGS, &[(3, 3)])].concat();
                 let ended = more.chunks(pieces).any(|piece| !first.continues(piece));
                 assert!(ended, "{name} by {pieces}");

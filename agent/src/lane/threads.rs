@@ -26,7 +26,7 @@ static USED: AtomicBool = AtomicBool::new(false);
 /// Runs the calls of all lanes on threads of this module from now on. A process that must go on if the kernel
 /// has no thread calls it at its start: tokio aborts then. By default, calls run on the threads of the runtime,
 /// because simulated time does not pass while one of those works.
-pub fn use_own_threads() {
+pub fn use_lane_threads() {
     USED.store(true, Ordering::Relaxed);
 }
 

@@ -79,7 +79,7 @@ fn between(rows: &[Row]) -> UnitStalls {
 const NEVER: [Option<u64>; 3] = [Some(7); 3];
 
 #[test]
-fn the_units_that_wait_most_are_named_with_whether_they_are_at_their_own_limits() {
+fn the_units_that_wait_most_are_named_with_whether_they_are_at_their_limits() {
     let stalls = between(&[
         Row(1, "/kubepods/pod1", 970, [Some(7), Some(7), Some(8)]),
         Row(2, "/kubepods/pod2", 140, NEVER),
@@ -159,7 +159,7 @@ fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
     };
     let (plenty, low) = (left(17_600, Some(1000)), left(1999, Some(1000)));
     let short = ShortageVerdict::Short;
-    let [not_read, no_reclaim, own_limits] =
+    let [not_read, no_reclaim, at_limits] =
         [Withheld::NotRead, Withheld::NoReclaim, Withheld::AtLimits].map(ShortageVerdict::Withheld);
     let v1 = || UnitStalls::CgroupV1;
     //  reclaim, units, memory, verdict, name
@@ -191,7 +191,7 @@ fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
             reclaim(true, 0),
             of_node(149),
             plenty,
-            own_limits,
+            at_limits,
             "a unit below it",
         ),
         (
@@ -205,7 +205,7 @@ fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
             reclaim(true, 10),
             at_limit(),
             plenty,
-            own_limits,
+            at_limits,
             "a tenant, with enough memory",
         ),
         (
@@ -219,42 +219,42 @@ fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
             reclaim(true, 5),
             at_limit(),
             low,
-            own_limits,
+            at_limits,
             "reclaim half of the time",
         ),
         (
             reclaim(true, 10),
             at_limit(),
             left(2000, Some(1000)),
-            own_limits,
+            at_limits,
             "twice the threshold",
         ),
         (
             reclaim(true, 10),
             at_limit(),
             left(1, None),
-            own_limits,
+            at_limits,
             "no threshold",
         ),
         (
             reclaim(true, 10),
             at_limit(),
             None,
-            own_limits,
+            at_limits,
             "memory not read",
         ),
         (
             reclaim(true, 10),
             unread(),
             plenty,
-            own_limits,
+            at_limits,
             "its limit cannot be read",
         ),
         (
             reclaim(true, 10),
             UnitStalls::NotRead,
             plenty,
-            own_limits,
+            at_limits,
             "units not read",
         ),
         (

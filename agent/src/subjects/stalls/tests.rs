@@ -294,7 +294,12 @@ fn a_stall_on_memory_begins_only_while_the_node_is_short_of_it() {
         (1, fired(), "file shortage", "from the trigger on"),
         (1, memory(9.0, 1.0), "False", "not yet"),
         (3, fired(), "file", "it is being observed"),
-        (3, memory(40.0, 16.0), "False", "held until that is known"),
+        (
+            3,
+            memory(40.0, 16.0),
+            "False",
+            "withheld until that is known",
+        ),
         (
             11,
             shortage(false),
