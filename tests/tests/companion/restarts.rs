@@ -135,7 +135,7 @@ async fn after_a_reboot_only_a_full_disk_stays_true() {
         }
     }
     assert_eq!(view.status("DiskSpaceLow"), "True");
-    view.becomes("DiskSpaceLow", "False", TRANSITION + SAMPLE_INTERVAL)
+    view.becomes("DiskSpaceLow", "False", TRANSITION + 2 * SAMPLE_INTERVAL)
         .await;
     node.stop().await.unwrap();
 }
