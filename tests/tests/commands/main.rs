@@ -79,7 +79,7 @@ async fn an_invalid_call_is_refused_in_one_line() {
         ),
         (
             &["check", "--kubeconfig", &absent],
-            ["kubeconfig", "absent", "clusters: ["],
+            ["kubeconfig", "absent", "No such file"],
         ),
         (&["check", "-o", "xml"], ["--output", "xml", "text, json"]),
         (

@@ -78,7 +78,7 @@ async fn the_agents_explanation_is_read_in_its_pod() {
     assert!(explained.contains("PIDsLow is "), "{text}");
     let called = fs::read_to_string(cluster.dir.path().join("called")).unwrap();
     let expected = format!(
-        "--kubeconfig {file} exec --namespace nodepulse nodepulse-worker-1 --container nodepulse -- \
+        "--kubeconfig {file} exec --namespace=nodepulse pod/nodepulse-worker-1 --container=nodepulse -- \
          /nodepulse explain "
     );
     assert_eq!(called, expected);
