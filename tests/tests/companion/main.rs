@@ -332,16 +332,18 @@ impl Sim {
     }
 }
 
-/// For as long as the agent observes it, the node reclaims memory, and a pod waits for it.
+/// For as long as the agent observes it, the node reclaims memory, and a pod waits for it. The files
+/// change between the readings, which are a whole number of seconds after the cause.
 async fn short_of_memory(host: Arc<MadeUpHost>) {
-    for second in 1..=SHORTAGE.as_secs() {
+    let half = Duration::from_millis(500);
+    for second in 0..=SHORTAGE.as_secs() {
         let reclaim = format!("allocstall_normal {second}\npgscan_kswapd 0\n");
         host.write("proc/vmstat", reclaim);
         let micros = second * 1_000_000;
         let waits = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={micros}\n");
         let [pod, ..] = KILLED_PODS;
         host.write(&format!("sys/fs/cgroup/{pod}/memory.pressure"), waits);
-        pass(Duration::from_secs(1)).await;
+        pass(if second == 0 { half } else { 2 * half }).await;
     }
 }
 
