@@ -89,22 +89,14 @@ async fn a_hung_file_system_blocks_one_purpose_and_is_reported_until_it_responds
     // Another purpose of the file system does its work.
     node.reload(|now| now.eviction_hard = Some("pid.available<5%".to_owned()))
         .await;
-    let mut applied = None;
-    for _ in 0..1000 {
+    let applied = async || {
         let read = node.scrape().await;
-        applied = read.value("nodepulse_config_reloads_total", &[("result", "applied")]);
-        if applied.is_some() {
-            break;
-        }
-    }
-    assert_eq!(applied, Some(1.0));
+        read.value("nodepulse_config_reloads_total", &[("result", "applied")]) == Some(1.0)
+    };
+    assert!(eventually(applied).await, "the configuration");
 
     hung.answers();
-    for _ in 0..1000 {
-        if blocked("nodefs").await == Some(0.0) {
-            break;
-        }
-    }
+    assert!(responds("nodefs").await);
     pass(Duration::from_secs(20)).await;
     assert_eq!(blocked("nodefs").await, Some(0.0));
     assert_eq!(node.get("/readyz").await.code, Some(200));

@@ -170,6 +170,8 @@ async fn a_bootstrap_kubeconfig_that_is_late_is_waited_for() {
     assert!(line.contains("bootstrapKubeconfig"), "{line}");
     assert_eq!(api.signing_requests().len(), 0);
     fs::rename(&kept, &bootstrap).unwrap();
+    let request = next_request_within(&api, REPLACED).await;
+    api.issue(&request, &Issue::now(&api, HOUR));
     View::of(&api, "worker-1").settled(REPLACED).await;
     agent.terminate();
     assert_eq!(agent.ends(SOON).await.code, Some(0));
