@@ -71,7 +71,8 @@ pub struct Connection {
     #[arg(long, global = true, value_name = "NAME", default_value = "nodepulse")]
     pub agent_namespace: String,
     /// An agent without a report for longer is silent;
-    /// at least 1.6 times nodeStatusReportFrequency
+    /// at least 1.6 times the agents'
+    /// nodeStatusReportFrequency
     #[arg(long, global = true, value_name = "DURATION", default_value = "15m",
           value_parser = age::parse_duration, verbatim_doc_comment)]
     pub silent_after: Duration,
