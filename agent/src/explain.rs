@@ -530,6 +530,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one document")]
     fn an_explanation_has_signals_causes_changes_and_the_earliest_end() {
         let threshold = |text| Threshold::parse("memory.available", text).unwrap().unwrap();
         let mut evaluator = Evaluator::new(Policy {

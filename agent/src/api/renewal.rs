@@ -213,7 +213,7 @@ impl Client {
                 tokio::time::sleep(PAUSE_MISSING).await;
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     fn record_missing(&self, err: &ApiError) {

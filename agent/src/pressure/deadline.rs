@@ -344,10 +344,12 @@ mod tests {
 
     #[test]
     fn a_rate_is_halved_each_minute_without_a_fall_of_at_least_half_of_it() {
+        type Row = (Option<(u64, i64)>, u64, u128);
+
         // 40 GiB above the threshold, after a fall by 16 GiB in a second and, at the second time, by
         // the given size in a second. Times in seconds after the first fall.
         //  second fall, its GiB; sampled at, wait in ms
-        let rows: [(Option<(u64, i64)>, u64, u128); 14] = [
+        let rows: [Row; 14] = [
             (None, 0, 1_250),
             (None, 59, 1_250),
             (None, 60, 2_500),

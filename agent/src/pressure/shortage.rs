@@ -144,7 +144,9 @@ impl UnitStalls {
     /// Replaces the ids of pods that `find` knows by their names.
     pub fn name_pods<'a>(&mut self, find: impl Fn(&PodId) -> Option<&'a Pod>) {
         if let Self::Read { units, .. } = self {
-            units.iter_mut().for_each(|unit| unit.owner.name_pod(&find));
+            for unit in units {
+                unit.owner.name_pod(&find);
+            }
         }
     }
 }

@@ -322,8 +322,6 @@ impl Responder {
             }
             // Resolved by `Names`.
             Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
-            // Read by `IoWaitReader` and `ShortageReader`.
-            Question::IoWait(_) | Question::Shortage => return Answer::missing(&question),
             Question::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
                 device,
                 volumes: self.directories.volumes_on(device),
@@ -358,8 +356,11 @@ impl Responder {
                 }
                 Input::State(StateInput::Written)
             }
-            // Answered by `RuntimeClient`.
-            Question::RuntimeStatus | Question::RuntimeImages => return Answer::missing(&question),
+            // Answered by `IoWaitReader`, `ShortageReader` and `RuntimeClient`.
+            Question::IoWait(_)
+            | Question::Shortage
+            | Question::RuntimeStatus
+            | Question::RuntimeImages => return Answer::missing(&question),
             Question::Configuration => {
                 return Answer::Configured(match &self.read {
                     Some(read) => read.read().map(Box::new),

@@ -91,7 +91,7 @@ fn shared(directory: &Path, mode: u32) -> io::Result<Option<String>> {
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name();
         if !WRITTEN.iter().any(|known| name == *known) {
-            return Ok(Some(format!("it contains {name:?}")));
+            return Ok(Some(format!("it contains {:?}", name.to_string_lossy())));
         }
     }
     Ok(None)

@@ -190,8 +190,8 @@ fn inline_user(
     }
     // In kube's order of precedence.
     let has_password = user.username.is_some() && user.password.is_some();
-    let used = !has_password && user.token.is_none() && user.exec.is_none();
-    if let Some(path) = token_file.filter(|_| used) {
+    let applies = !has_password && user.token.is_none() && user.exec.is_none();
+    if let Some(path) = token_file.filter(|_| applies) {
         *token = Some(read_token(&dir.join(path))?);
         had_files = true;
     }

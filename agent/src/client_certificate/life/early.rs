@@ -28,14 +28,16 @@ impl Early {
     /// `None` if the certificate was stored long enough ago, or at an unknown time.
     pub(super) fn new(certificate: &Certificate, last: Option<Self>, now: Now) -> Option<Self> {
         let stored = certificate.stored?;
-        let least = LEAST.max(certificate.life() / LEAST_PART);
+        let part = certificate.life().checked_div(LEAST_PART);
+        let shortest = LEAST.max(part.unwrap_or_default());
         let times = last.map_or(0, |last| last.times).saturating_add(1);
         let factor = 2u32.checked_pow(times.saturating_sub(1));
-        let delay = least.saturating_mul(factor.unwrap_or(u32::MAX));
+        let delay = shortest.saturating_mul(factor.unwrap_or(u32::MAX));
         // The successor is to be there before the expiry, if that leaves the shortest delay.
         let left = certificate.not_after.duration_since(stored);
-        let latest = left.unwrap_or_default() / 4 * 3;
-        let delay = delay.min(latest).max(least);
+        let quarter = left.unwrap_or_default().checked_div(4);
+        let latest = quarter.unwrap_or_default().saturating_mul(3);
+        let delay = delay.min(latest).max(shortest);
         let age = now.wall.duration_since(stored).unwrap_or_default();
         let rest = delay.checked_sub(age).filter(|rest| !rest.is_zero())?;
         Some(Self {

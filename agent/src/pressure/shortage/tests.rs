@@ -15,8 +15,10 @@ fn counts(readings: &[(u64, u64)]) -> Vec<ReclaimCounts> {
 
 #[test]
 fn reclaim_rose_if_one_of_the_sums_did_from_the_first_reading_to_the_last() {
+    type Row<'a> = (&'a [(u64, u64)], bool, usize, &'a str);
+
     //  allocstall and pgscan_kswapd of each reading, rose, intervals with direct reclaim, name
-    let rows: [(&[(u64, u64)], bool, usize, &str); 6] = [
+    let rows: [Row; 6] = [
         (&[(5, 9), (5, 9), (5, 9)], false, 0, "neither"),
         (&[(5, 9), (6, 9), (6, 9)], true, 1, "direct reclaim once"),
         (&[(5, 9), (6, 9), (7, 9)], true, 2, "direct reclaim always"),
@@ -127,6 +129,7 @@ fn a_unit_that_is_not_in_all_snapshots_does_not_count() {
     assert_eq!(backwards.units(), [], "the time decreases");
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as it is passed")]
 fn left(available: u64, threshold: Option<u64>) -> Option<RemainingMemory> {
     Some(RemainingMemory {
         memory: Some(Reading {
@@ -138,6 +141,7 @@ fn left(available: u64, threshold: Option<u64>) -> Option<RemainingMemory> {
     })
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "as it is passed")]
 const fn reclaim(rose: bool, direct: usize) -> Option<Reclaim> {
     Some(Reclaim {
         rose,
@@ -147,6 +151,7 @@ const fn reclaim(rose: bool, direct: usize) -> Option<Reclaim> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one table")]
 fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
     let of_node = |waited| between(&[Row(1, "/kubepods/pod1", waited, NEVER)]);
     let at_limit = || between(&[Row(1, "/kubepods/pod1", 970, [Some(7), Some(7), Some(8)])]);
