@@ -472,12 +472,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_list_without_an_end_is_an_error_and_one_with_many_pages_is_not() {
+        type Row = (fn(usize) -> Value, Result<usize, &'static str>);
+
         /// A page of so many objects, and what continues it.
         fn page(objects: usize, next: &str) -> Value {
             json!({ "metadata": { "continue": next }, "items": vec![json!({}); objects] })
         }
         //  the pages, the number of objects or what the error contains
-        let rows: [(fn(usize) -> Value, Result<usize, &str>); 5] = [
+        let rows: [Row; 5] = [
             (
                 |n| page(500, if n < 9 { ["a", "b"][n % 2] } else { "" }),
                 Ok(5_000),
