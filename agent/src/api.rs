@@ -205,13 +205,13 @@ impl Client {
         deadline: Duration,
         unknown: credentials::Programs,
     ) -> Result<Self, ApiError> {
-        let (plugin, why) = match credentials::have_a_plugin(source).await {
+        let (plugin, unreadable) = match credentials::have_a_plugin(source).await {
             Ok(true) => (true, None),
             Ok(false) => match Self::from_credentials(source, deadline).await {
-                Err(err @ ApiError::Unreadable { .. }) => (false, Some(err.chain())),
+                Err(err @ ApiError::Unreadable { .. }) => (false, Some(err)),
                 client => return client,
             },
-            Err(err @ ApiError::Unreadable { .. }) => (false, Some(err.chain())),
+            Err(err @ ApiError::Unreadable { .. }) => (false, Some(err)),
             Err(err) => return Err(err),
         };
         let (nowhere, silent) = no_server();
@@ -226,8 +226,11 @@ impl Client {
         let mut shared = Shared::new(access, Some(renewal), deadline)?;
         shared.late = true;
         shared.available.send_replace(false);
-        shared.missing.send_replace(why);
-        Ok(Self(Arc::new(shared)))
+        let client = Self(Arc::new(shared));
+        if let Some(err) = &unreadable {
+            client.record_missing(err);
+        }
+        Ok(client)
     }
 
     /// Why requests wait for credentials; `None` if they do not, or no attempt to read them has ended.

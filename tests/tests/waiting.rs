@@ -219,7 +219,8 @@ async fn a_limit_of_the_kernel_is_not_taken_for_an_invalid_configuration() {
         "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n",
     )
     .unwrap();
-    let script = format!("ulimit -n 3; exec {} \"$@\"", program().display());
+    // One for the dynamic loader.
+    let script = format!("ulimit -n 4; exec {} \"$@\"", program().display());
     let run = ["-c", &script, "sh", "run", "--config", &text(&config)];
     let ended = Process::start_program(Path::new("/bin/sh"), run)
         .ends(SOON)

@@ -216,7 +216,8 @@ impl Client {
         std::future::pending::<()>().await;
     }
 
-    fn record_missing(&self, err: &ApiError) {
+    /// Counts a failure to read the credentials, and logs each reason once.
+    pub(super) fn record_missing(&self, err: &ApiError) {
         let counts = Arc::clone(self.0.current.borrow().counts());
         // The first request of either mode.
         counts.ended("GET", "nodes", RequestEnd::Credentials);

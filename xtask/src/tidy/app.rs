@@ -150,7 +150,7 @@ mod tests {
         let rows: [(&str, &str, Option<&str>); 11] = [
             (APP, FIELDS, None),
             (APP, &many, Some("agent/src/app.rs:1: `App` has 11 fields")),
-            (APP, &long, Some("`app` has 1601 lines")),
+            (APP, &long, Some("`app` has 1651 lines")),
             (
                 APP,
                 "impl App {\n}\nimpl App {\n}\n",
