@@ -185,6 +185,11 @@ struct Metrics {
 }
 
 impl Server {
+    /// Closes all sockets, which dropping it does only when the runtime next runs its tasks.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+
     /// Serves `sites`. Returns the receiver of requests. Must be called in a runtime.
     #[must_use]
     pub fn start(

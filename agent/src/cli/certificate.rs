@@ -32,7 +32,7 @@ pub(super) async fn client(
         return Ok((other_client(config, deadline, run_mode).await?, None));
     };
     let pair = certificate.directory.join(CURRENT);
-    let state = bootstrap::state(&certificate.kubeconfig, &pair).map_err(Obstacle::Lasting)?;
+    let state = bootstrap::state(&certificate.kubeconfig, &pair).map_err(not_written)?;
     if state == KubeconfigState::Other {
         info!(
             kubeconfig = %certificate.kubeconfig.display(),
@@ -107,6 +107,13 @@ fn open(certificate: &CertificateConfig, node: &str) -> Result<CertificateStore,
     })
 }
 
+fn not_written(err: NotWritten) -> Obstacle {
+    match err {
+        NotWritten::Invalid(why) => Obstacle::Lasting(why),
+        NotWritten::NotYet(why) => Obstacle::Passing(why),
+    }
+}
+
 /// Writes the kubeconfig, which refers to `pair`, if it is missing or invalid.
 fn write_missing(
     certificate: &CertificateConfig,
@@ -122,10 +129,7 @@ fn write_missing(
             warn!(%path, why, "the kubeconfig is invalid, and is written again");
         }
     }
-    bootstrap::write(path, &certificate.bootstrap, pair).map_err(|err| match err {
-        NotWritten::Invalid(why) => Obstacle::Lasting(why),
-        NotWritten::NotYet(why) => Obstacle::Passing(why),
-    })?;
+    bootstrap::write(path, &certificate.bootstrap, pair).map_err(not_written)?;
     info!(path = %path.display(), "kubeconfig written");
     Ok(())
 }

@@ -68,7 +68,9 @@ pub(super) async fn wait_out<T>(
         loop {
             let why = match attempt().await {
                 Ok(done) => {
-                    if waiting.is_some() {
+                    if let Some((_, _, server)) = waiting.take() {
+                        // The agent listens on the same port.
+                        server.stop().await;
                         info!("the start continues");
                     }
                     return Ok(done);

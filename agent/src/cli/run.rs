@@ -264,8 +264,10 @@ async fn on_runtime(agent: Agent, reload: Reload, log: &mut LogThread) -> ExitCo
     let agent = agent.run(shutdown);
     let settled = async {
         tokio::time::sleep(START).await;
-        // Reads code from the disk, which may hang.
-        drop(tokio::task::spawn_blocking(memory::settle));
+        // It reads code from the disk, which may hang. Not a thread of tokio: see `use_lane_threads`.
+        while std::thread::Builder::new().spawn(memory::settle).is_err() {
+            tokio::time::sleep(START).await;
+        }
         std::future::pending().await
     };
     let ended = Box::pin(async {

@@ -97,14 +97,18 @@ pub(super) async fn files(provoke: &Provoke) -> io::Result<String> {
     Ok(memory["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// On cgroup v1 and without pressure files a kill is reported with the victim's path and the limit's.
+/// On cgroup v1 and without pressure files a kill is reported with the container, the pod and the limit.
 pub(super) async fn bare(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
     node.tree.limit(POD, 32 * MIB)?;
     let pid = node.eats(provoke, 256 * MIB).await?;
     let event = node.event_message(pid).await;
-    for path in [node.tree.path(CONTAINER), node.tree.path(POD)] {
-        assert!(event.contains(&path), "{path}: {event}");
+    let expected = [
+        "in container 8d0f1e2a4b6c of pod with UID 9c0f5d8a-11aa-4c3d-8e6f-2d8a4d2e1f4b",
+        "because the pod reached its memory limit of 32Mi",
+    ];
+    for part in expected {
+        assert!(event.contains(part), "{part}: {event}");
     }
     assert_eq!(node.view().status("MemoryPressure"), "False");
     node.stop().await;

@@ -30,7 +30,7 @@ pub enum KubeconfigState {
 
 /// Reads the kubeconfig at `path`. `pair` is the path of the requested certificate with its key. `Err`
 /// is a message of one line about a file that may contain credentials, but whose user is unknown.
-pub fn state(path: &Path, pair: &Path) -> Result<KubeconfigState, String> {
+pub fn state(path: &Path, pair: &Path) -> Result<KubeconfigState, NotWritten> {
     let refused = |why: &str| {
         format!(
             "kubeconfig {}: {why}; it may contain credentials, and is not replaced: correct it, or \
@@ -44,7 +44,14 @@ pub fn state(path: &Path, pair: &Path) -> Result<KubeconfigState, String> {
             return Ok(KubeconfigState::Missing);
         }
         Err(err @ FileError::NotText) => return Ok(KubeconfigState::Invalid(err.to_string())),
-        Err(err) => return Err(refused(&format!("it cannot be read ({err})"))),
+        Err(err) => {
+            let why = refused(&format!("it cannot be read ({err})"));
+            // What a person has to change are the kind of the file and its permissions.
+            return Err(match err {
+                FileError::Io(err) if !is_lasting(err.kind()) => NotWritten::NotYet(why),
+                _ => NotWritten::Invalid(why),
+            });
+        }
     };
     if text.trim().is_empty() {
         return Ok(KubeconfigState::Invalid("it is empty".to_owned()));
@@ -54,7 +61,9 @@ pub fn state(path: &Path, pair: &Path) -> Result<KubeconfigState, String> {
         Err(err) => return Ok(KubeconfigState::Invalid(one_line(&err.to_string()))),
     };
     let Some(user) = user(&kubeconfig) else {
-        return Err(refused("its current context has no user"));
+        return Err(NotWritten::Invalid(refused(
+            "its current context has no user",
+        )));
     };
     let certificate = user.auth_info.as_ref();
     let certificate = certificate.and_then(|user| user.client_certificate.as_deref());
@@ -65,6 +74,12 @@ pub fn state(path: &Path, pair: &Path) -> Result<KubeconfigState, String> {
     } else {
         KubeconfigState::Other
     })
+}
+
+/// Whether a person has to change something.
+fn is_lasting(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{IsADirectory, NotADirectory, PermissionDenied};
+    matches!(kind, IsADirectory | NotADirectory | PermissionDenied)
 }
 
 fn user(kubeconfig: &Kubeconfig) -> Option<&NamedAuthInfo> {
@@ -197,7 +212,9 @@ users: [{name: u, user: {token: abcdef.0123456789abcdef}}]
             ("file/kubeconfig", "Not a directory"),
         ];
         for (name, expected) in rows {
-            let err = state(&at(name), &at("pair")).unwrap_err();
+            let Err(NotWritten::Invalid(err)) = state(&at(name), &at("pair")) else {
+                panic!("{name}");
+            };
             for part in [at(name).to_str().unwrap(), expected, "remove it"] {
                 assert!(err.contains(part), "{name}: {err}");
             }

@@ -487,10 +487,17 @@ impl ObjectState {
     /// Adds an observation to a similar one that is delayed, or behind the others.
     fn delay(&mut self, mut pending: PendingEvent) {
         let newest = &pending.newest;
-        let mut delayed = self.delayed.iter_mut().filter(|delayed| {
+        let similar = self.delayed.iter().position(|delayed| {
             delayed.newest.type_ == newest.type_ && delayed.newest.reason == newest.reason
         });
-        match delayed.next() {
+        if newest.is_transition {
+            // The last change of a condition is written last.
+            if let Some(older) = similar.and_then(|at| self.delayed.remove(at)) {
+                pending.add_older(older);
+            }
+            return self.delayed.push_back(pending);
+        }
+        match similar.and_then(|at| self.delayed.get_mut(at)) {
             Some(similar) => {
                 std::mem::swap(similar, &mut pending);
                 similar.add_older(pending);

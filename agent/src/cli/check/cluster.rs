@@ -64,7 +64,7 @@ fn certificate(config: &Config) -> Result<Option<Item>, String> {
         return Ok(None);
     };
     let pair = certificate.directory.join(CURRENT);
-    match bootstrap::state(&certificate.kubeconfig, &pair)? {
+    match bootstrap::state(&certificate.kubeconfig, &pair).map_err(|err| err.to_string())? {
         // Its own credentials are checked by the API server.
         KubeconfigState::Other => return Ok(None),
         KubeconfigState::Missing | KubeconfigState::Invalid(_) | KubeconfigState::Requested => {}

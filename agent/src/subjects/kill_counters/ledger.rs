@@ -202,7 +202,11 @@ impl KillLedger {
             // thread of a victim, or a cgroup of version 1 that is gone.
             let reported = entry.known() - i128::from(entry.since);
             let surplus = reported - i128::from(counter.kills);
-            entry.acknowledged -= surplus.max(0);
+            // Not outside of the pods: that difference is too small for a moment if a kill in a pod falls
+            // between the readings of its two counters.
+            if *owner != KillOwner::NoPod {
+                entry.acknowledged -= surplus.max(0);
+            }
             let twice = entry.take_groups(counter.kills, self.asked_at);
             counted_twice = counted_twice.saturating_add(twice);
             entry.paused = entry.paused.filter(|until| now < *until);
