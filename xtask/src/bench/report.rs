@@ -100,7 +100,7 @@ impl Figures {
             what: "binary",
             unit: "MiB",
             value: float(binary_bytes) / 1_048_576.0,
-            gate: Some(8.0),
+            gate: Some(10.0),
             moved_by: MovedBy::Nothing,
         });
         Self {
