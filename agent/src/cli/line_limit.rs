@@ -9,12 +9,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Subscriber, info};
+use tracing::{Event, Level, Subscriber, info};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 /// Lines of one statement within [`PERIOD`]; more are only counted.
 const LINES: u32 = 100;
+/// The same of the levels that are logged by default, where each OOM kill has a line: a storm of a thousand
+/// in a minute is logged completely.
+const LINES_BY_DEFAULT: u32 = 2_000;
 /// How often the counts are logged, with the next line of any kind.
 const PERIOD: Duration = Duration::from_mins(1);
 /// The target of lines with a count, which have no limit.
@@ -49,6 +52,7 @@ impl Counts {
     fn admit(
         &mut self,
         of: Identifier,
+        lines: u32,
         message: impl FnOnce() -> String,
         now: Instant,
     ) -> (bool, Vec<Kind>) {
@@ -60,7 +64,7 @@ impl Counts {
             ended.retain(|kind| kind.suppressed > 0);
         }
         let kind = self.kinds.entry(of).or_default();
-        if kind.lines < LINES {
+        if kind.lines < lines {
             kind.lines += 1;
             return (true, ended);
         }
@@ -79,7 +83,13 @@ impl<S: Subscriber> Layer<S> for LineLimit {
             return true;
         }
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let admitted = counts.admit(metadata.callsite(), || Message::of(event), Instant::now());
+        let lines = if *metadata.level() <= Level::INFO {
+            LINES_BY_DEFAULT
+        } else {
+            LINES
+        };
+        let message = || Message::of(event);
+        let admitted = counts.admit(metadata.callsite(), lines, message, Instant::now());
         // Logging below comes back here.
         drop(counts);
         let (is_allowed, ended) = admitted;
@@ -142,11 +152,14 @@ mod tests {
             for n in 0..10_000 {
                 debug!(n, "flood");
             }
+            for n in 0..10_000 {
+                info!(n, "kill");
+            }
             debug!("other");
         });
         let lines = passed.0.lock().unwrap();
-        let floods = lines.iter().filter(|line| *line == "flood").count();
-        assert_eq!(floods, 100);
+        let number = |message| lines.iter().filter(|line| *line == message).count();
+        assert_eq!((number("flood"), number("kill")), (100, 2_000));
         assert_eq!(lines.last().map(String::as_str), Some("other"));
     }
 
@@ -177,7 +190,7 @@ mod tests {
         let mut counts = Counts::default();
         let mut admit = |of: &Identifier, seconds| {
             let now = start + Duration::from_secs(seconds);
-            let (allowed, ended) = counts.admit(of.clone(), || "m".to_owned(), now);
+            let (allowed, ended) = counts.admit(of.clone(), LINES, || "m".to_owned(), now);
             let ended = ended
                 .into_iter()
                 .map(|kind| (kind.suppressed, kind.message));
