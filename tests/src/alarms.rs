@@ -62,7 +62,12 @@ const ONLY_HERE: [&str; 4] = [
 ];
 /// Of the full form, those that a virtual machine also runs. Without `disk-stall`: with an emulated processor,
 /// tasks need so much of their time for the requests that they wait for the disk less than 40 % of it.
-const ALSO_IN_MACHINES: [&str; 2] = ["page-cache-node", "reclaim-burst"];
+const ALSO_IN_MACHINES: [&str; 4] = [
+    "page-cache-node",
+    "reclaim-burst",
+    "memory-tenant-at-limit",
+    "memory-high-hang",
+];
 
 /// Prepares a workload.
 pub type SetUp = Box<dyn Fn(&Site) -> io::Result<Prepared> + Send + Sync>;

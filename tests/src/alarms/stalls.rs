@@ -15,7 +15,7 @@ use std::time::Duration;
 use nodepulse::clock::Clock;
 
 use super::unwell::meminfo;
-use super::{Expected, Form, Pace, Prepared, Site, Workload, cannot_run, workload};
+use super::{Expected, Form, Prepared, Site, Workload, cannot_run, workload};
 use crate::provoke::Load;
 use crate::provoke::disk::DirectFile;
 
@@ -87,7 +87,7 @@ fn growth() -> Workload {
 
 /// Processes of an unprivileged user read a file that is larger than the limit of their container.
 fn tenant() -> Workload {
-    let (form, expected) = (Form::Short, Expected::NoAlarm);
+    let (form, expected) = (Form::Full, Expected::NoAlarm);
     workload("memory-tenant-at-limit", form, expected, |site| {
         let (limit, mib, processes) = TENANT;
         calm()?;
@@ -100,7 +100,7 @@ fn tenant() -> Workload {
             let load = ["thrash-unprivileged", &data, "1", "3600"];
             let all = (0..processes).map(|_| site.load("writer", &load));
             let all: Vec<Load> = all.collect::<io::Result<_>>()?;
-            pass(as_long_as_a_tenant(site.pace));
+            pass(AS_LONG_AS_A_TENANT);
             drop(all);
             averages.end_stalled()
         }))
@@ -110,7 +110,7 @@ fn tenant() -> Workload {
 /// The kernel slows a container down that allocates more than `memory.high`, until it almost stands
 /// still.
 fn at_high() -> Workload {
-    let (form, expected) = (Form::Short, Expected::NoAlarm);
+    let (form, expected) = (Form::Full, Expected::NoAlarm);
     workload("memory-high-hang", form, expected, |site| {
         calm()?;
         let (limit, _, _) = TENANT;
@@ -119,7 +119,7 @@ fn at_high() -> Workload {
             let averages = Averages::start();
             let site = control.site();
             let load = site.load("writer", &["allocate", &(4 * limit / MIB).to_string()])?;
-            pass(as_long_as_a_tenant(site.pace));
+            pass(AS_LONG_AS_A_TENANT);
             drop(load);
             averages.end_stalled()
         }))
@@ -127,12 +127,7 @@ fn at_high() -> Workload {
 }
 
 /// Long enough for the average over a minute to exceed the threshold by far.
-fn as_long_as_a_tenant(pace: Pace) -> Duration {
-    match pace.form {
-        Form::Short => Duration::from_secs(45),
-        Form::Full => Duration::from_mins(5),
-    }
-}
+const AS_LONG_AS_A_TENANT: Duration = Duration::from_mins(5);
 
 /// A pod takes most of the memory, and the tasks of another wait for the rest until the condition is
 /// True; then it ends.
