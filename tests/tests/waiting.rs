@@ -64,7 +64,9 @@ const PASSING: [Passing; 6] = [
     },
     Passing {
         name: "no certificate",
-        user: Some("client-certificate: DIR/crt, client-key: DIR/crt, tokenFile: DIR/token"),
+        user: Some(
+            "client-certificate: DIR/crt\n    client-key: DIR/crt\n    tokenFile: DIR/token",
+        ),
         from_the_start: Some(("token", "good")),
         end: ("crt", ""),
         reason: "No such file",
