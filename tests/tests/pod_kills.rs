@@ -191,8 +191,8 @@ async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_name
         agent.wait_for_line(&format!("victim={pid} "), SOON).await;
     }
     cluster.api.restart().await;
-    let without_field = assert_named(&cluster, &killed).await;
-    println!("{without_field} of 20 without fieldPath");
+    // Most lack the field of the Pod.
+    assert_named(&cluster, &killed).await;
     stop(agent).await;
 }
 
