@@ -19,6 +19,7 @@ use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
 
 mod annotations;
+mod container_label;
 mod finding;
 mod incident;
 mod kill_details;
@@ -30,8 +31,9 @@ mod unidentified_kills;
 mod volume;
 
 pub use annotations::Annotations;
+pub use container_label::ContainerLabel;
 pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
-pub use incident::{ContainerLabel, EventPlace, Incident, Occurrence, incidents};
+pub use incident::{EventPlace, Incident, Occurrence, incidents};
 pub use kill_details::KillDetails;
 pub use kills::{GROUP, Kills};
 pub use refused_forks::RefusedForks;

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use super::container_label::{ContainerLabel, SHORT_ID};
 use super::finding::{Finding, NodeEvents};
 use super::{
     Annotations, Draft, Involved, KillDetails, Kills, RefusedForks, ReportedKills,
@@ -13,19 +14,7 @@ use super::{annotations, kill_text};
 use crate::clock::{Now, Stamp};
 use crate::escape::quote;
 use crate::node_status::transition::EventType;
-use crate::pods::{Container, Containers, Pod, PodId, PodRef};
-
-/// Characters of a container's id that are shown, as runtimes do.
-const SHORT_ID: usize = 12;
-
-/// How a message names a container.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ContainerLabel {
-    /// By its name in the pod's specification.
-    Name(Container),
-    /// By its id, since its name is unknown.
-    Id(String),
-}
+use crate::pods::{Pod, PodId, PodRef};
 
 /// Where an Event about an incident is, which decides how it is worded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -334,40 +323,11 @@ impl EventPlace {
     }
 }
 
-impl ContainerLabel {
-    /// How it is called, and what its specification has.
-    fn called(&self) -> (&str, Option<&Container>) {
-        match self {
-            Self::Name(container) => (&container.name, Some(container)),
-            Self::Id(id) => (id.get(..SHORT_ID).unwrap_or(id), None),
-        }
-    }
-
-    fn whereabouts(&self) -> String {
-        format!(" in container {}", self.called().0)
-    }
-
-    /// The container with this label, if it is one of `containers`.
-    pub fn find<'a>(&self, containers: &'a Containers) -> Option<&'a Container> {
-        match self {
-            Self::Name(container) => containers.named(&container.name),
-            Self::Id(id) => containers.find(id),
-        }
-    }
-
-    fn field_path(&self) -> Option<Box<str>> {
-        match self {
-            Self::Name(container) => container.field_path().map(Into::into),
-            Self::Id(_) => None,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kube_event::Period;
-    use crate::pods::ContainerList;
+    use crate::pods::{Container, ContainerList};
 
     fn incident(pod: Option<PodRef>, occurrence: Occurrence) -> Incident {
         Incident {
