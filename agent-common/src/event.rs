@@ -100,6 +100,8 @@ pub const VIA_EXIT: u8 = 2;
 /// [`OomKill::order`] if the allocation's order is not known. In the kernel -1 means sysrq:
 /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/oom.h#L43-L46>
 pub const ORDER_UNKNOWN: i32 = i32::MIN;
+/// [`OomKill::uid_in_namespace`] if it is not known: the number that is no user's.
+pub const UID_UNKNOWN: u32 = u32::MAX;
 
 /// `oom:mark_victim`: the kernel has chosen a process to kill. One record per killed process, so
 /// several for one event with `memory.oom.group`.
@@ -177,10 +179,15 @@ pub struct OomKill {
     /// Id of the highest memory cgroup below the limit that the kernel kills as a whole
     /// (`memory.oom.group`) and that contains the victim; 0 for none, and if it is not known.
     pub cg_group: u64,
+    /// Real user id of the victim in its user namespace, or [`UID_UNKNOWN`].
+    pub uid_in_namespace: u32,
+    /// Always zero.
+    pub pad_uid: u32,
 }
-layout!(OomKill, 496, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
+layout!(OomKill, 504, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
     scope @ 138, order @ 140, comm @ 144, leaf @ 176, parent @ 272, grandparent @ 368, constraint @ 464, via @ 465,
-    ns_tgid @ 468, cg_tied @ 472, cg_reference @ 480, cg_group @ 488);
+    ns_tgid @ 468, cg_tied @ 472, cg_reference @ 480, cg_group @ 488,
+    uid_in_namespace @ 496, pad_uid @ 500);
 
 /// The number of pids crossed the level that user space wrote into
 /// [`crate::settings::PidSettings`].

@@ -37,6 +37,12 @@ pub struct KernelOffsets {
     pub signal_oom_mm: u32,
     /// `cred.uid`.
     pub cred_uid: u32,
+    /// `cred.user_ns`.
+    pub cred_user_ns: u32,
+    /// `user_namespace.uid_map.extent`.
+    pub user_ns_extents: u32,
+    /// `user_namespace.uid_map.nr_extents`: before or behind the extents, depending on the kernel.
+    pub user_ns_extent_count: u32,
     /// `mm_struct.rss_stat[0].count` from 6.2 on (<https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types.h#L966>), else
     /// `mm_struct.rss_stat.count[0]` (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/mm_types_task.h#L60-L62>).
     pub mm_rss: u32,
@@ -122,10 +128,8 @@ pub struct KernelOffsets {
     pub req_urgent: u32,
     /// No offset: the bit `REQ_SYNC`.
     pub req_sync: u32,
-    /// Always zero.
-    pub pad: u32,
 }
-layout!(KernelOffsets, 208);
+layout!(KernelOffsets, 216);
 
 impl KernelOffsets {
     /// This kernel has no such field.
@@ -146,6 +150,9 @@ impl KernelOffsets {
             signal_oom_score_adj: M,
             signal_oom_mm: M,
             cred_uid: M,
+            cred_user_ns: M,
+            user_ns_extents: M,
+            user_ns_extent_count: M,
             mm_rss: M,
             mm_rss_stride: M,
             mm_total_vm: M,
@@ -186,7 +193,6 @@ impl KernelOffsets {
             req_readahead: M,
             req_urgent: M,
             req_sync: M,
-            pad: 0,
         }
     }
 }

@@ -6,7 +6,7 @@ use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 
 use crate::oom::choice::Choice;
 
-/// Kills only, so that a flood of other records cannot drop one. Has room for about 270 kills, while user space
+/// Kills only, so that a flood of other records cannot drop one. Has room for about 250 kills, while user space
 /// waits for memory or the CPU.
 #[map]
 pub static CRIT: RingBuf = RingBuf::with_byte_size(128 * 1024, 0);

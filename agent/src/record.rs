@@ -158,6 +158,8 @@ pub struct RecordedKill {
     pub comm: Vec<u8>,
     /// User id, in the initial user namespace.
     pub uid: u32,
+    /// The same in the process's user namespace. `None`: unknown, or the user has no id there.
+    pub uid_in_namespace: Option<u32>,
     /// -1000 to 1000.
     pub oom_score_adj: i16,
     /// Process whose allocation failed; often not the victim.

@@ -292,7 +292,7 @@ impl Cluster {
         (killed, bare)
     }
 
-    /// Kills one process in a pod. `around` are `namespace` and `parent` in their order, the outermost first:
+    /// Kills one process in a pod. `around` are `users`, `namespace` and `parent`, the outermost first:
     /// see [`Provoke::run`]; a parent is in the same container.
     pub async fn kill_below(&self, pod: usize, around: &[&str]) {
         let dir = self.tree.dir(cgroup(pod, 0)).into_os_string();

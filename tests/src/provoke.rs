@@ -55,7 +55,8 @@ impl Provoke {
     }
 
     /// Runs the program with these words to its end. `namespace` in front of a command makes a new pid
-    /// namespace for it, and `parent CGROUP` a parent inside that cgroup, which outlives it.
+    /// namespace for it, `parent CGROUP` a parent inside that cgroup, which outlives it, and `users`, which
+    /// must be the first, a user namespace in which root is user 1000.
     pub fn run(&self, words: &[&OsStr]) -> io::Result<()> {
         killed(self.command().args(words)).map(drop)
     }

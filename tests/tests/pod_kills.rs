@@ -78,12 +78,13 @@ async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes(
     let main = "; its main process died, so the container restarts.";
     let child = "; the main process is alive, and the container continues";
     //  pod, processes around the victim, part of the first sentence
-    let rows: [(usize, &[&str], &str); 5] = [
+    let rows: [(usize, &[&str], &str); 6] = [
         (0, &["namespace"], main),
         (1, &["namespace"], main),
         (2, &["namespace", "parent"], child),
         (3, &["namespace", "parent"], child),
         (4, &[], shares),
+        (5, &["users", "namespace"], main),
     ];
     for (pod, around, expected) in rows {
         // A new one may read details at once.
@@ -103,6 +104,11 @@ async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes(
             At::Pod => "the pod reached its memory limit of 8Mi (",
         };
         assert!(message.contains(limit), "{limit}: {message}");
+        let user = match around.first() {
+            Some(&"users") => " (provoke) of UID 1000 (0 on the host) had ",
+            _ => " (provoke) of UID 0 had ",
+        };
+        assert!(message.contains(user), "{user}: {message}");
         // The first process of the container, which lives on.
         assert!(message.contains(" (provoke) with "), "{message}");
         println!("{message}");

@@ -1,7 +1,7 @@
 //! The victim: its identity, and the memory that it uses.
 
 use agent_common::KernelOffsets;
-use agent_common::event::OomKill;
+use agent_common::event::{OomKill, UID_UNKNOWN};
 
 use super::cgroup;
 use crate::offsets::{Address, offset};
@@ -14,6 +14,7 @@ const SHMEM_PAGES: u32 = 3;
 /// Ids and name; `None` as soon as something cannot be read.
 #[inline(always)]
 pub fn identity(record: &mut OomKill, task: Address) -> Option<()> {
+    record.uid_in_namespace = UID_UNKNOWN;
     // SAFETY: all offsets in this function come from `table`.
     unsafe {
         record.pid = task.at(offset!(task_pid)).read()?;
@@ -23,8 +24,46 @@ pub fn identity(record: &mut OomKill, task: Address) -> Option<()> {
         record.oom_score_adj = signal.at(offset!(signal_oom_score_adj)).read()?;
         let cred = task.at(offset!(task_real_cred)).follow()?;
         record.uid = cred.at(offset!(cred_uid)).read()?;
+        record.uid_in_namespace = in_user_namespace(cred, record.uid).unwrap_or(UID_UNKNOWN);
     }
     Some(())
+}
+
+/// Extents that fit in a map of ids. Of more, it has pointers to them:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/user_namespace.h#L14-L32>
+const MAX_EXTENTS: u32 = 5;
+/// Size of a `struct uid_gid_extent`: the first id, the first id of the host, and how many there are.
+const EXTENT_SIZE: u32 = 12;
+
+/// The id that user `uid` of the host has in the user namespace of `cred`. The kernel stores ids of the
+/// host also for a nested namespace, and unused extents are empty: `map_write` and `map_id_up` in
+/// <https://github.com/gregkh/linux/blob/v6.12.107/kernel/user_namespace.c>
+#[inline(always)]
+fn in_user_namespace(cred: Address, uid: u32) -> Option<u32> {
+    // SAFETY: all offsets come from `table`.
+    let (user_ns, extents, count) = unsafe {
+        (
+            offset!(cred_user_ns),
+            offset!(user_ns_extents),
+            offset!(user_ns_extent_count),
+        )
+    };
+    if [user_ns, extents, count].contains(&KernelOffsets::MISSING) {
+        return None;
+    }
+    let ns = cred.at(user_ns).follow()?;
+    if MAX_EXTENTS < ns.at(count).read::<u32>()? {
+        return None;
+    }
+    for n in 0..MAX_EXTENTS {
+        let extent = ns.at(extents).at(n.wrapping_mul(EXTENT_SIZE));
+        let [first, lower_first, length] = extent.read::<[u32; 3]>()?;
+        let distance = uid.wrapping_sub(lower_first);
+        if distance < length {
+            return Some(first.wrapping_add(distance));
+        }
+    }
+    None
 }
 
 /// Sizes; `None` as soon as something cannot be read, for example of a task that has released its

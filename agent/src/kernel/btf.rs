@@ -340,7 +340,8 @@ fn index(n: u32) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A small BTF file: `struct outer { int a; union { struct inner i; }; struct inner n[3]; }`,
+    /// A small BTF file: `struct outer { int a; union { struct inner i; struct { int x; int late; }; };
+    /// struct inner n[3]; }`,
     /// `struct inner { u8 pad[4]; int x; }`, `enum colour { RED = 3, BLUE = 9 }` and
     /// `typedef void (*btf_trace_paint)(void *, struct outer *)`.
     fn sample() -> Vec<u8> {
@@ -362,13 +363,14 @@ mod tests {
         );
         let (colour, red, blue) = (text("colour"), text("RED"), text("BLUE"));
         let paint = text("btf_trace_paint");
+        let late = text("late");
         let info = |kind: u32, members: u32| kind << 24 | members;
         #[rustfmt::skip]
         let words: Vec<u32> = vec![
             int, info(1, 0), 4, 32,                                      // 1 int
             inner, info(4, 1), 8, x, 1, 32,                              // 2 struct inner
             0, info(3, 0), 0, 2, 1, 3,                                   // 3 inner[3]
-            0, info(5, 1), 8, i, 2, 0,                                   // 4 anonymous union
+            0, info(5, 2), 8, i, 2, 0, 0, 12, 0,                         // 4 anonymous union
             outer, info(4, 3), 36, a, 1, 0, 0, 4, 32, n, 3, 96,          // 5 struct outer
             colour, info(6, 2), 4, red, 3, blue, 9,                      // 6 enum
             0, info(2, 0), 5,                                            // 7 struct outer *
@@ -376,6 +378,7 @@ mod tests {
             0, info(13, 2), 0, 0, 8, 0, 7,                               // 9 prototype
             0, info(2, 0), 9,                                            // 10 pointer to it
             paint, info(8, 0), 10,                                       // 11 typedef
+            0, info(4, 2), 8, x, 1, 0, late, 1, 32,                      // 12 anonymous struct
         ];
         file(&words, &strings)
     }
@@ -400,6 +403,7 @@ mod tests {
             ("outer.a", Some(0), "first member"),
             ("outer.i", Some(4), "through an anonymous union"),
             ("outer.i.x", Some(8), "and a struct"),
+            ("outer.late", Some(8), "in an anonymous struct of the union"),
             ("outer.n", Some(12), "an array itself"),
             ("outer.n[2].x", Some(32), "an element of it"),
             ("outer.missing", None, "no such member"),

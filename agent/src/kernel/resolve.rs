@@ -14,6 +14,7 @@ const NAMES: &[&str] = &[
     "task_struct",
     "signal_struct",
     "cred",
+    "user_namespace",
     "mm_struct",
     "percpu_counter",
     "css_set",
@@ -89,6 +90,9 @@ fn offsets(btf: &Btf) -> KernelOffsets {
         signal_oom_score_adj: at("signal_struct.oom_score_adj"),
         signal_oom_mm: at("signal_struct.oom_mm"),
         cred_uid: at("cred.uid"),
+        cred_user_ns: at("cred.user_ns"),
+        user_ns_extents: at("user_namespace.uid_map.extent"),
+        user_ns_extent_count: at("user_namespace.uid_map.nr_extents"),
         mm_rss: mm_rss.unwrap_or(KernelOffsets::MISSING),
         mm_rss_stride: mm_rss_stride.unwrap_or(KernelOffsets::MISSING),
         mm_total_vm: at("mm_struct.total_vm"),
@@ -131,7 +135,6 @@ fn offsets(btf: &Btf) -> KernelOffsets {
         req_readahead: flags(btf, &["__REQ_RAHEAD"]),
         req_urgent: flags(btf, &["__REQ_META", "__REQ_PRIO", "__REQ_FUA"]),
         req_sync: flags(btf, &["__REQ_SYNC"]),
-        pad: 0,
     }
 }
 
@@ -277,8 +280,17 @@ mod tests {
             ..zeroed()
         };
         //  members of this kernel, disabled probes
-        let rows: [(KernelOffsets, &[Probe]); 6] = [
+        let rows: [(KernelOffsets, &[Probe]); 7] = [
             (kernel, &[]),
+            (
+                KernelOffsets {
+                    cred_user_ns: M,
+                    user_ns_extents: M,
+                    user_ns_extent_count: M,
+                    ..kernel
+                },
+                &[],
+            ),
             (
                 KernelOffsets {
                     pid_ns: M,

@@ -20,6 +20,9 @@ pub struct Finding {
     pub comm: String,
     /// User id of the victim, on the host.
     pub uid: Option<u32>,
+    /// The same in its user namespace.
+    #[serde(default)]
+    pub uid_in_namespace: Option<u32>,
     /// Path of its memory cgroup, or the last names of the path if the cgroup was removed.
     pub cgroup: Option<String>,
     /// Which pod that cgroup belongs to.

@@ -471,6 +471,7 @@ mod tests {
                 victim: crate::units::Pid(7),
                 comm: "java".to_owned(),
                 uid: None,
+                uid_in_namespace: None,
                 cgroup: Some("/kubepods/podaa/c".to_owned()),
                 owner: VictimOwner::Pod(pod.clone()),
                 counter: None,

@@ -238,9 +238,11 @@ impl Finding {
     }
 
     fn described(&self) -> String {
-        let uid = self
-            .uid
-            .map_or_else(String::new, |uid| format!(" of UID {uid}"));
+        let uid = match (self.uid, self.uid_in_namespace) {
+            (Some(host), Some(uid)) if uid != host => format!(" of UID {uid} ({host} on the host)"),
+            (Some(uid), _) => format!(" of UID {uid}"),
+            (None, _) => String::new(),
+        };
         let memory = match self.resident {
             Some([anon, file, shmem]) => format!(
                 " had {anon} of anonymous memory, {file} of file cache and {shmem} of shared memory"

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use agent_common::event::{
-    self as raw, ORDER_UNKNOWN, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT, VIA_EXIT, VIA_FENTRY,
+    self as raw, ORDER_UNKNOWN, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT, UID_UNKNOWN, VIA_EXIT,
+    VIA_FENTRY,
 };
 use agent_common::settings::device_numbers;
 use agent_common::{ABI_VERSION, EventKind, Header};
@@ -111,6 +112,7 @@ fn oom_kill(at: BootNanos, body: &raw::OomKill) -> RecordedKill {
         victim: Pid(body.tgid),
         comm: text(&body.comm),
         uid: body.uid,
+        uid_in_namespace: (body.uid_in_namespace != UID_UNKNOWN).then_some(body.uid_in_namespace),
         oom_score_adj: body.oom_score_adj,
         trigger: Pid(body.trigger_tgid),
         trigger_comm: text(&body.trigger_comm),
@@ -203,6 +205,7 @@ mod tests {
         kill.constraint = 3;
         kill.via = VIA_EXIT;
         kill.order = -1;
+        kill.uid_in_namespace = 1000;
         kill
     }
 
@@ -234,18 +237,19 @@ mod tests {
             let Record::OomKill(kill) = decode(kill.as_bytes()).unwrap() else {
                 panic!("not a kill");
             };
-            (kill.constraint, kill.order, kill.via)
+            let uid = kill.uid_in_namespace;
+            (kill.constraint, kill.order, uid, kill.via)
         };
-        assert_eq!(
-            fields(&|_| ()),
-            (Some(OomConstraint::Memcg), Some(-1), Via::Exit)
-        );
+        let constraint = Some(OomConstraint::Memcg);
+        let known = (constraint, Some(-1), Some(1000), Via::Exit);
+        assert_eq!(fields(&|_| ()), known);
         let unknown = fields(&|kill| {
             kill.constraint = CONSTRAINT_UNKNOWN;
             kill.order = ORDER_UNKNOWN;
+            kill.uid_in_namespace = UID_UNKNOWN;
             kill.via = VIA_TASK;
         });
-        assert_eq!(unknown, (None, None, Via::Task));
+        assert_eq!(unknown, (None, None, None, Via::Task));
     }
 
     #[test]

@@ -50,6 +50,8 @@ fn run(words: &[&[u8]]) -> io::Result<()> {
             .and_then(|()| child(rest))
             .and_then(|()| stand()),
         [b"namespace", rest @ ..] => namespace(rest),
+        [b"users", rest @ ..] => users().and_then(|()| run(rest)),
+        [b"map", pid] => stand().and_then(|()| map(pid)),
         [b"unlocked", program, rest @ ..] => unlocked(program, rest),
         [b"score", score, rest @ ..] => {
             fs::write("/proc/self/oom_score_adj", score).and_then(|()| run(rest))
@@ -58,7 +60,8 @@ fn run(words: &[&[u8]]) -> io::Result<()> {
             "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | \
              crowd COUNT | storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
              thrash CGROUP FILE | parent CGROUP COMMAND | main CGROUP COMMAND | \
-             namespace COMMAND | unlocked PROGRAM [ARGUMENT…] | score NUMBER COMMAND | load CGROUP NAME [ARGUMENT…]",
+             namespace COMMAND | users COMMAND | map PID | \
+             unlocked PROGRAM [ARGUMENT…] | score NUMBER COMMAND | load CGROUP NAME [ARGUMENT…]",
         )),
     }
 }
@@ -105,6 +108,24 @@ fn number<T: std::str::FromStr>(text: &[u8]) -> io::Result<T> {
 fn namespace(words: &[&[u8]]) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWPID)?;
     child(words)
+}
+
+/// Enters a new user namespace. A process outside of it has to map its users.
+fn users() -> io::Result<()> {
+    let mut mapper = Command::new(env::current_exe()?);
+    let mapper = mapper.args(["map", &std::process::id().to_string()]);
+    let mut mapper = mapper.stdin(Stdio::piped()).spawn()?;
+    unshare(CloneFlags::CLONE_NEWUSER)?;
+    drop(mapper.stdin.take());
+    let status = mapper.wait()?;
+    let failed = || io::Error::other(format!("the mapping ended with {status}"));
+    status.success().then_some(()).ok_or_else(failed)
+}
+
+/// Makes root the user 1000 of the user namespace of `pid`; the users before it are others.
+fn map(pid: &[u8]) -> io::Result<()> {
+    let pid: u32 = number(pid)?;
+    fs::write(format!("/proc/{pid}/uid_map"), "0 231072 1000\n1000 0 1\n")
 }
 
 /// Becomes a program that cannot lift the limit on locked memory, which is that of a container.

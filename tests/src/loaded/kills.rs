@@ -165,10 +165,10 @@ async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     );
     let [container, pause] = [container.as_os_str(), pause.as_os_str()];
     let bytes = (256 * MIB).to_string();
-    let [namespace, parent, eat] = ["namespace", "parent", "eat"].map(OsStr::new);
+    let [namespace, parent, users, eat] = ["namespace", "parent", "users", "eat"].map(OsStr::new);
     let eat = [eat, container, OsStr::new(&bytes)];
     let inside = Some(container_id);
-    let rows: [Position<'_>; 5] = [
+    let rows: [Position<'_>; 6] = [
         ("the main process", &[namespace], Some(true), None),
         (
             "a child",
@@ -189,6 +189,7 @@ async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
             Some(CgroupId(pause_id)),
         ),
         ("of the host", &[parent, container], None, None),
+        ("another user", &[users], None, None),
     ];
     for (what, before, is_first, reference) in rows {
         provoke.run(&[before, &eat].concat())?;
@@ -208,6 +209,8 @@ async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
             );
         }
         assert_eq!(kill.group, None, "{what}");
+        let user = if before.contains(&users) { 1000 } else { 0 };
+        assert_eq!((kill.uid, kill.uid_in_namespace), (0, Some(user)), "{what}");
     }
     Ok(format!("{} positions", rows.len()))
 }

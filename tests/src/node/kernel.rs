@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent_common::event::{
     COMM_LEN, CONSTRAINT_UNKNOWN, NAME_LEN, ORDER_UNKNOWN, SCOPE_GLOBAL, SCOPE_MEMCG, SOURCE_EXACT,
-    SOURCE_INFERRED, VIA_TASK,
+    SOURCE_INFERRED, UID_UNKNOWN, VIA_TASK,
 };
 use agent_common::settings::device_key;
 use agent_common::{
@@ -167,6 +167,8 @@ impl Kernel {
             cg_tied: 0,
             cg_reference: 0,
             cg_group: 0,
+            uid_in_namespace: UID_UNKNOWN,
+            pad_uid: 0,
         }
     }
 

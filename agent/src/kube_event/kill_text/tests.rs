@@ -30,6 +30,7 @@ fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
         victim: Pid(pid),
         comm: format!("p{pid}"),
         uid: None,
+        uid_in_namespace: None,
         cgroup: None,
         owner: VictimOwner::NoPod,
         counter: None,

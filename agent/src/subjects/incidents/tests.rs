@@ -64,6 +64,7 @@ fn global(uid: Option<&str>) -> Incident {
         victim: Pid(7),
         comm: "victim".to_owned(),
         uid: None,
+        uid_in_namespace: None,
         cgroup: None,
         counter: None,
         unit: None,

@@ -69,6 +69,7 @@ fn record(seconds: u64) -> In {
         victim: Pid(7),
         comm: "victim".to_owned(),
         uid: None,
+        uid_in_namespace: None,
         cgroup: Some(POD.to_owned()),
         counter: owner.counter(Some(POD), PODS),
         unit: None,

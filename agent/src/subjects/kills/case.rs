@@ -17,6 +17,7 @@ pub(super) struct Case {
     victim: Pid,
     comm: Vec<u8>,
     uid: Option<u32>,
+    uid_in_namespace: Option<u32>,
     /// Path of the victim's cgroup, as it is.
     pub(super) path: Option<String>,
     /// What is known of that path, escaped.
@@ -90,6 +91,7 @@ impl Case {
             cgroup: Some(path.as_ref().map_or_else(|| last_names(&kill), escape)),
             comm: kill.comm,
             uid: Some(kill.uid),
+            uid_in_namespace: kill.uid_in_namespace,
             path,
             owner,
             pods,
@@ -135,6 +137,7 @@ impl Case {
             victim: kill.victim,
             comm: kill.comm,
             uid: kill.uid,
+            uid_in_namespace: None,
             path,
             cgroup: kill.cgroup.map(escape),
             owner,
@@ -168,6 +171,7 @@ impl Case {
             victim: self.victim,
             comm: escape(&self.comm),
             uid: self.uid,
+            uid_in_namespace: self.uid_in_namespace,
             cgroup: self.cgroup,
             counter: self.owner.counter(self.path.as_deref(), &self.pods),
             unit: (self.path.as_deref())

@@ -35,6 +35,7 @@ pub(super) fn kill(scope: OomScope<MemcgLimit>, source: ScopeSource) -> Recorded
         victim: Pid(7),
         comm: b"victim\n".to_vec(),
         uid: 1000,
+        uid_in_namespace: None,
         oom_score_adj: 0,
         trigger: Pid(8),
         trigger_comm: b"trigger".to_vec(),
@@ -172,13 +173,21 @@ fn a_kill_is_examined_in_steps_and_only_what_decides_is_requested() {
 #[test]
 fn a_finding_has_the_contents_of_the_record_in_safe_text() {
     let mut kills = Kills::new(4096);
-    kills.on(recorded(kill(limit(VICTIM), ScopeSource::Exact)), now());
+    let record = RecordedKill {
+        uid_in_namespace: Some(0),
+        ..kill(limit(VICTIM), ScopeSource::Exact)
+    };
+    kills.on(recorded(record), now());
     let effects = kills.on(paths(&[Some(CONTAINER), Some(CONTAINER)]), now());
     let Some(Effect::Log(Decision::KillFound(finding))) = effects.first() else {
         panic!("no finding: {effects:?}");
     };
     let kib = |n| Bytes::from_kib(n);
     assert_eq!(finding.comm, "victim\\n");
+    assert_eq!(
+        (finding.uid, finding.uid_in_namespace),
+        (Some(1000), Some(0))
+    );
     assert_eq!(finding.trigger.as_deref(), Some("process 8 (trigger)"));
     assert_eq!(finding.cgroup.as_deref(), Some(CONTAINER));
     assert_eq!(finding.resident, Some([kib(4), kib(0), kib(0)]));

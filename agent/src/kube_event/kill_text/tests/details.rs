@@ -90,3 +90,28 @@ fn the_advice_for_a_node_that_was_out_of_memory_follows_the_largest_owner() {
         assert!(message.contains(largest), "{name}: {message}");
     }
 }
+
+#[test]
+fn the_user_of_the_victim_is_that_of_its_user_namespace() {
+    //  user on the host and in the namespace; what the message has of them
+    let rows = [
+        (Some(231_072), Some(0), " of UID 0 (231072 on the host)"),
+        (Some(0), Some(1000), " of UID 1000 (0 on the host)"),
+        (Some(1000), Some(1000), " of UID 1000"),
+        (Some(231_072), None, " of UID 231072"),
+        (None, None, ""),
+    ];
+    for (uid, uid_in_namespace, user) in rows {
+        let victim = Finding {
+            uid,
+            uid_in_namespace,
+            ..finding(7, Some("/a"), Some("process 8 (java)"))
+        };
+        let expected = format!(
+            " Process 7 (p7){user}: how much memory it had is not known. More memory was requested by \
+             process 8 (java)."
+        );
+        let message = in_pod(&vec![victim].into(), None, None);
+        assert!(message.ends_with(&expected), "{expected}: {message}");
+    }
+}
