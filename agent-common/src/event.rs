@@ -183,11 +183,13 @@ pub struct OomKill {
     pub uid_in_namespace: u32,
     /// Always zero.
     pub pad_uid: u32,
+    /// Id of the memory cgroup of the trigger; 0 if it is not known.
+    pub cg_trigger: u64,
 }
-layout!(OomKill, 504, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
+layout!(OomKill, 512, tgid @ 32, cg_default @ 48, anon_pages @ 96, oom_score_adj @ 136,
     scope @ 138, order @ 140, comm @ 144, leaf @ 176, parent @ 272, grandparent @ 368, constraint @ 464, via @ 465,
     ns_tgid @ 468, cg_tied @ 472, cg_reference @ 480, cg_group @ 488,
-    uid_in_namespace @ 496, pad_uid @ 500);
+    uid_in_namespace @ 496, pad_uid @ 500, cg_trigger @ 504);
 
 /// The number of pids crossed the level that user space wrote into
 /// [`crate::settings::PidSettings`].

@@ -20,7 +20,7 @@ pub use offsets::KernelOffsets;
 pub use settings::{DiskEntry, PidSettings, PidState};
 
 /// Version of every layout in this crate together. Raised by any change of a field.
-pub const ABI_VERSION: u16 = 6;
+pub const ABI_VERSION: u16 = 7;
 
 /// Asserts the size of a record and the offset of each named field.
 macro_rules! layout {

@@ -166,6 +166,8 @@ pub struct RecordedKill {
     pub trigger: Pid,
     /// Name of the trigger.
     pub trigger_comm: Vec<u8>,
+    /// The trigger's memory cgroup. `None`: unknown.
+    pub trigger_cgroup: Option<CgroupId>,
     /// The victim's memory cgroup.
     pub cgroup: CgroupId,
     /// Names of that cgroup, its parent and its grandparent; empty at and above the root. Used if

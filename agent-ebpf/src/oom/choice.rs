@@ -9,6 +9,7 @@ pub struct Choice {
     pub(super) time: u64,
     pub(super) cg_limiting: u64,
     pub(super) cg_tied: u64,
+    pub(super) cg_trigger: u64,
     pub(super) limit_usage_pages: u64,
     pub(super) limit_max_pages: u64,
     pub(super) total_pages: u64,
@@ -29,6 +30,7 @@ impl Choice {
         record.header.time = self.time;
         record.cg_limiting = self.cg_limiting;
         record.cg_tied = self.cg_tied;
+        record.cg_trigger = self.cg_trigger;
         record.limit_usage_pages = self.limit_usage_pages;
         record.limit_max_pages = self.limit_max_pages;
         record.total_pages = self.total_pages;

@@ -7,7 +7,9 @@ use agent_common::event::{
     SOURCE_EXACT, SOURCE_INFERRED,
 };
 use aya_ebpf::helpers::bpf_get_current_pid_tgid;
-use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_ktime_get_boot_ns};
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_comm, bpf_get_current_task, bpf_ktime_get_boot_ns,
+};
 
 use super::choice::Choice;
 use super::{MAX_DEPTH, cgroup};
@@ -25,11 +27,14 @@ impl Choice {
     /// `oom_control` is not available, the scope is inferred from the memory cgroups of `task`.
     #[inline(always)]
     pub fn now(task: Address) -> Self {
+        // SAFETY: takes nothing, gives the address of the running task.
+        let trigger = Address::new(unsafe { bpf_get_current_task() });
         let mut choice = Self {
             // SAFETY: takes nothing and reads the clock.
             time: unsafe { bpf_ktime_get_boot_ns() },
             cg_limiting: 0,
             cg_tied: 0,
+            cg_trigger: cgroup::memory(trigger).and_then(cgroup::id).unwrap_or(0),
             limit_usage_pages: 0,
             limit_max_pages: 0,
             total_pages: 0,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::KillOwner;
+use super::{ContainerLabel, KillOwner};
 use crate::clock::Stamp;
 use crate::pods::{CgroupKind, Owner, PodRef};
 use crate::pressure::oom::{Grounds, KillVerdict};
@@ -37,6 +37,9 @@ pub struct Finding {
     pub resident: Option<[Bytes; 3]>,
     /// The process that requested the memory.
     pub trigger: Option<String>,
+    /// The container of that process, if it is another one of the victim's pod.
+    #[serde(default)]
+    pub trigger_container: Option<ContainerLabel>,
     /// What it means for the victim's container. `None`: unknown, or the victim was in none.
     pub consequence: Option<Consequence>,
     /// Path of the cgroup whose processes were all killed, if that is the container or one above it.

@@ -232,6 +232,16 @@ impl Incident {
         }
     }
 
+    /// Names the container of the process that requested memory, if only its id is known.
+    pub fn name_trigger(&mut self, name: impl FnOnce(&str) -> ContainerLabel) {
+        if let Occurrence::Kills(kills) = &mut self.occurrence
+            && let Some(first) = kills.findings.first_mut()
+            && let Some(ContainerLabel::Id(id)) = &first.trigger_container
+        {
+            first.trigger_container = Some(name(id));
+        }
+    }
+
     /// The kills, if the kernel killed a whole container.
     pub fn group(&self) -> Option<&Kills> {
         match &self.occurrence {
@@ -478,6 +488,7 @@ mod tests {
                 scope: OomScope::Global,
                 resident: None,
                 trigger: None,
+                trigger_container: None,
                 consequence: None,
                 group: None,
                 unit: None,

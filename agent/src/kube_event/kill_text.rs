@@ -3,7 +3,9 @@
 
 use std::cmp::Reverse;
 
-use super::{Finding, KillDetails, Kills, Limiting, NodeEvents, VictimOwner, Words};
+use super::{
+    ContainerLabel, Finding, KillDetails, Kills, Limiting, NodeEvents, VictimOwner, Words,
+};
 use crate::escape::quoted;
 use crate::pods::{Container, ContainerList, Owner};
 use crate::pressure::oom::{Doubt, KillVerdict};
@@ -209,12 +211,15 @@ fn processes(kills: &Kills) -> String {
 
 fn request(kills: &Kills) -> String {
     let itself = |one: &Finding| format!("process {}", one.process());
-    let trigger = kills.first().and_then(|first| first.trigger.as_ref());
+    let first = kills.first();
+    let trigger = first.and_then(|first| first.trigger.as_ref());
+    let container = first.and_then(|first| first.trigger_container.as_ref());
+    let container = container.map_or_else(String::new, ContainerLabel::whereabouts);
     match (trigger, kills.only()) {
         (Some(trigger), Some(one)) if *trigger == itself(one) => {
             "The process triggered the kill itself.".to_owned()
         }
-        (Some(trigger), _) => format!("More memory was requested by {trigger}."),
+        (Some(trigger), _) => format!("More memory was requested by {trigger}{container}."),
         (None, _) => "Which process requested more memory is not known.".to_owned(),
     }
 }

@@ -116,6 +116,7 @@ fn oom_kill(at: BootNanos, body: &raw::OomKill) -> RecordedKill {
         oom_score_adj: body.oom_score_adj,
         trigger: Pid(body.trigger_tgid),
         trigger_comm: text(&body.trigger_comm),
+        trigger_cgroup: (body.cg_trigger != 0).then_some(CgroupId(body.cg_trigger)),
         cgroup: CgroupId(body.cg_memory),
         names: [
             text(&body.leaf),
@@ -206,6 +207,7 @@ mod tests {
         kill.via = VIA_EXIT;
         kill.order = -1;
         kill.uid_in_namespace = 1000;
+        kill.cg_trigger = 12;
         kill
     }
 
@@ -237,19 +239,20 @@ mod tests {
             let Record::OomKill(kill) = decode(kill.as_bytes()).unwrap() else {
                 panic!("not a kill");
             };
-            let uid = kill.uid_in_namespace;
-            (kill.constraint, kill.order, uid, kill.via)
+            let (uid, cgroup) = (kill.uid_in_namespace, kill.trigger_cgroup);
+            (kill.constraint, kill.order, uid, cgroup, kill.via)
         };
-        let constraint = Some(OomConstraint::Memcg);
-        let known = (constraint, Some(-1), Some(1000), Via::Exit);
+        let (constraint, cgroup) = (Some(OomConstraint::Memcg), Some(CgroupId(12)));
+        let known = (constraint, Some(-1), Some(1000), cgroup, Via::Exit);
         assert_eq!(fields(&|_| ()), known);
         let unknown = fields(&|kill| {
             kill.constraint = CONSTRAINT_UNKNOWN;
             kill.order = ORDER_UNKNOWN;
             kill.uid_in_namespace = UID_UNKNOWN;
+            kill.cg_trigger = 0;
             kill.via = VIA_TASK;
         });
-        assert_eq!(unknown, (None, None, None, Via::Task));
+        assert_eq!(unknown, (None, None, None, None, Via::Task));
     }
 
     #[test]

@@ -206,7 +206,7 @@ impl Incidents {
             IncidentInput::Due => self.release(now.boot),
             IncidentInput::Stopping => {
                 for waiting in std::mem::take(&mut self.waiting) {
-                    self.report_as_known(&waiting, now.boot);
+                    self.report_as_known(waiting, now.boot);
                 }
                 self.report_groups(BootNanos(u64::MAX));
             }
@@ -279,7 +279,7 @@ impl Incidents {
         while self.waiting.len() > MAX_WAITING
             && let Some(oldest) = self.waiting.pop_front()
         {
-            self.report_as_known(&oldest, now);
+            self.report_as_known(oldest, now);
         }
     }
 
@@ -288,7 +288,7 @@ impl Incidents {
         if self.may_improve(&target, &mut waiting, now) {
             self.waiting.push_back(waiting);
         } else {
-            self.report_to(&waiting.incident, target, now);
+            self.report_to(waiting.incident, target, now);
         }
     }
 
@@ -445,23 +445,24 @@ impl Incidents {
         }
     }
 
-    fn report_as_known(&mut self, waiting: &Waiting, now: BootNanos) {
+    fn report_as_known(&mut self, waiting: Waiting, now: BootNanos) {
         let target = self.target(&waiting.pod);
-        self.report_to(&waiting.incident, target, now);
+        self.report_to(waiting.incident, target, now);
     }
 
-    fn report_to(&mut self, incident: &Incident, target: Target, now: BootNanos) {
+    fn report_to(&mut self, mut incident: Incident, target: Target, now: BootNanos) {
         let (draft, place) = match target {
             Target::Pod(pod, container) => {
-                self.count_kills(incident, &pod);
-                self.set_pod_of_group(incident, &pod);
+                incident.name_trigger(|id| self.label(&pod, id));
+                self.count_kills(&incident, &pod);
+                self.set_pod_of_group(&incident, &pod);
                 let draft = incident.on_pod(&pod, container.as_ref());
                 (draft, EventPlace::Pod(container))
             }
-            Target::Node if self.is_reported(incident) => return,
+            Target::Node if self.is_reported(&incident) => return,
             Target::Node => (incident.on_node_instead(), EventPlace::NodeInstead),
         };
-        self.record(draft, incident, place, now);
+        self.record(draft, &incident, place, now);
     }
 
     /// Whether an Event on the Node already reports it.

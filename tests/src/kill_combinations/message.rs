@@ -300,8 +300,11 @@ impl Facts<'_> {
         let pid = reader.number();
         if self.combination.limit == LimitOf::Node {
             reader.text(" (");
-            let end = reader.rest.find(").").expect("a name");
-            reader.rest = &reader.rest[end + 2..];
+            // The last sentence: the name, and the other container if the process is in one.
+            let by = reader.rest.strip_suffix('.').expect("a sentence");
+            let other = by.split_once(") in container ");
+            assert!(by.ends_with(')') || other.is_some(), "{}", reader.whole);
+            reader.rest = "";
         } else {
             reader.text(" (provoke).");
         }

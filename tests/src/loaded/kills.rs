@@ -49,6 +49,7 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     assert_eq!((kill.victim, kill.trigger), (Pid(pid), Pid(pid)));
     assert_eq!((kill.comm.as_slice(), kill.uid), (&b"provoke"[..], 0));
     assert_eq!(kill.trigger_comm, b"provoke");
+    assert_eq!(kill.trigger_cgroup, Some(kill.cgroup));
     assert_eq!(kill.names[0], b"container");
     assert_eq!(kill.names[1], b"pod");
     let OomScope::Memcg(MemcgLimit {
@@ -79,6 +80,7 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
         "a removed cgroup has no path"
     );
     assert_source(loaded, &kill, OomConstraint::Memcg);
+    triggered_by_another(loaded, provoke).await?;
     let positions = positions(loaded, provoke).await?;
     Ok(format!(
         "{:?}, {:?}, {positions}: usage {usage_pages} of {max_pages} pages, {} MiB anonymous",
@@ -145,6 +147,26 @@ pub async fn group(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
         })
         .await;
     Ok(format!("{expected} records"))
+}
+
+/// A container reaches the limit of the pod, and a process of another one is killed.
+async fn triggered_by_another(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<()> {
+    let mut tree = tree("another")?;
+    for container in ["pod/web", "pod/proxy"] {
+        tree.add(container)?;
+    }
+    tree.limit("pod", 48 * MIB)?;
+    let (web, proxy) = (tree.dir("pod/web"), tree.dir("pod/proxy"));
+    let victim = provoke.allocate_with_score(&web, 1000, 24 * MIB)?;
+    let (trigger, _) = provoke.eat_in(&proxy, 32 * MIB)?;
+    let kill = loaded.kill_of(victim.id()).await;
+    assert_eq!(kill.trigger, Pid(trigger));
+    let cgroups = [web.metadata()?.ino(), proxy.metadata()?.ino()].map(CgroupId);
+    assert_eq!(
+        (kill.cgroup, kill.trigger_cgroup),
+        (cgroups[0], Some(cgroups[1]))
+    );
+    Ok(())
 }
 
 /// A process by what is around it, whether it is the first of its namespace, and the cgroup that it

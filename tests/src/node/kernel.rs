@@ -169,6 +169,7 @@ impl Kernel {
             cg_group: 0,
             uid_in_namespace: UID_UNKNOWN,
             pad_uid: 0,
+            cg_trigger: 0,
         }
     }
 

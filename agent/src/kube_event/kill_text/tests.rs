@@ -38,6 +38,7 @@ fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
         scope: limiting.map_or(OomScope::Unknown, |path| OomScope::Memcg(at(path))),
         resident: None,
         trigger: trigger.map(str::to_owned),
+        trigger_container: None,
         consequence: None,
         group: None,
         verdict: KillVerdict::EventOnly {

@@ -230,11 +230,16 @@ impl Incidents {
         Some(id)
     }
 
-    /// The Event about the pod of a group is recorded: later kills in it are counted at once.
+    /// The Event about the pod of a group is recorded: later kills in it are counted at once, and later
+    /// versions name the same containers.
     pub(super) fn set_pod_of_group(&mut self, incident: &Incident, pod: &Pod) {
         let is_about = |group: &&mut Group| group.incident.is_group_of(incident);
         if let Some(group) = self.groups.0.iter_mut().rev().find(is_about) {
             group.pod = Some(pod.clone());
+            let first = incident.group().and_then(Kills::first);
+            if let Some(named) = first.and_then(|first| first.trigger_container.clone()) {
+                group.incident.name_trigger(|_| named);
+            }
         }
     }
 

@@ -72,6 +72,7 @@ fn global(uid: Option<&str>) -> Incident {
         scope: OomScope::Global,
         resident: None,
         trigger: None,
+        trigger_container: None,
         consequence: None,
         group: None,
         verdict: KillVerdict::EventOnly {

@@ -77,6 +77,7 @@ fn record(seconds: u64) -> In {
         scope: OomScope::Unknown,
         resident: None,
         trigger: None,
+        trigger_container: None,
         consequence: None,
         group: None,
         verdict: KillVerdict::EventOnly {

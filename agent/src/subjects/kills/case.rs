@@ -3,8 +3,8 @@
 use super::consequence::{Paths, consequence, is_whole_container};
 use crate::clock::{BootNanos, Stamp};
 use crate::escape::{escape, quote};
-use crate::kube_event::{Finding, Limiting, VictimOwner};
-use crate::pods::{ByNames, CgroupKind, Owner, classify, classify_by_names};
+use crate::kube_event::{ContainerLabel, Finding, Limiting, VictimOwner};
+use crate::pods::{ByNames, CgroupKind, Owner, PodRef, classify, classify_by_names};
 use crate::pressure::oom::{Kill, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomConstraint, OomScope, ScopeSource};
 use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
@@ -31,6 +31,7 @@ pub(super) struct Case {
     order: Option<i32>,
     resident: Option<[Bytes; 3]>,
     trigger: Option<String>,
+    trigger_container: Option<ContainerLabel>,
     consequence: Option<Consequence>,
     /// Path of the cgroup that the kernel kills as a whole, as it is.
     group: Option<String>,
@@ -53,7 +54,7 @@ impl Case {
             (limit, next(), tied)
         });
         let bytes = |pages| Bytes::from_pages(pages, page);
-        let (consequence, group) = {
+        let (consequence, group, requester) = {
             let mut of = |id: Option<CgroupId>| match id {
                 Some(id) if id == kill.cgroup => path.clone(),
                 Some(_) => next(),
@@ -61,12 +62,13 @@ impl Case {
             };
             let reference = of(kill.namespace.map(|at| at.reference));
             let group = of(kill.group);
+            let requester = of(kill.trigger_cgroup);
             let paths = Paths {
                 victim: path.as_deref(),
                 reference: reference.as_deref(),
                 group: group.as_deref(),
             };
-            (consequence(&kill, paths, &pods), group)
+            (consequence(&kill, paths, &pods), group, requester)
         };
         let scope = scope.map(|(limit, path, tied)| Limiting {
             owner: limit_owner(path.as_deref(), &kill, &limit, &pods),
@@ -82,6 +84,7 @@ impl Case {
             None => owner_by_names(&kill, &pods),
         };
         let trigger = format!("process {} ({})", kill.trigger, quote(&kill.trigger_comm));
+        let trigger_container = requester.and_then(|path| other_container(&path, &owner, &pods));
         Self {
             stamp: Stamp {
                 kernel: kill.at,
@@ -101,6 +104,7 @@ impl Case {
             order: kill.order,
             resident: known.then_some(resident),
             trigger: Some(trigger),
+            trigger_container,
             consequence,
             group,
         }
@@ -148,6 +152,7 @@ impl Case {
             order: kill.order,
             resident: kill.resident,
             trigger: trigger.map(|comm| format!("a process named {comm}")),
+            trigger_container: None,
             consequence: is_whole.then_some(Consequence::WholeContainer),
             group,
         }
@@ -181,6 +186,7 @@ impl Case {
             scope: self.scope,
             resident: self.resident,
             trigger: self.trigger,
+            trigger_container: self.trigger_container,
             consequence: self.consequence,
             group: self.group.filter(|_| is_whole).map(escape),
             verdict,
@@ -196,10 +202,23 @@ pub(super) fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
     let other = |id: &CgroupId| *id != kill.cgroup;
     let reference = kill.namespace.map(|at| at.reference).filter(other);
     let group = kill.group.filter(other);
-    [Some(kill.cgroup), tied, limiting, reference, group]
+    let trigger = kill.trigger_cgroup.filter(other);
+    [Some(kill.cgroup), tied, limiting, reference, group, trigger]
         .into_iter()
         .flatten()
         .collect()
+}
+
+/// The container that the cgroup at `path` belongs to, if it is another one of the victim's pod.
+fn other_container(path: &str, victim: &VictimOwner, pods: &str) -> Option<ContainerLabel> {
+    let VictimOwner::Pod(victim) = victim else {
+        return None;
+    };
+    let other = PodRef::of(classify(path, pods)).filter(|other| other.pod == victim.pod)?;
+    let id = other
+        .container
+        .filter(|id| Some(id) != victim.container.as_ref());
+    id.map(ContainerLabel::Id)
 }
 
 /// By the last names of a cgroup that was removed and not seen before.

@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::*;
-use crate::kube_event::{Limiting, VictimOwner};
+use crate::kube_event::{ContainerLabel, Limiting, VictimOwner};
 use crate::pods::PodId;
 use crate::pressure::oom::Grounds;
 use crate::reading::oom::{Consequence, LimitOwner, OomConstraint, OomScope, ScopeSource};
@@ -39,6 +39,7 @@ pub(super) fn kill(scope: OomScope<MemcgLimit>, source: ScopeSource) -> Recorded
         oom_score_adj: 0,
         trigger: Pid(8),
         trigger_comm: b"trigger".to_vec(),
+        trigger_cgroup: None,
         cgroup: VICTIM,
         names: [b"c".to_vec(), b"podaa".to_vec(), b"kubepods".to_vec()],
         scope,
@@ -267,6 +268,35 @@ fn the_consequence_is_that_of_the_cgroups_of_the_record() {
         let limiting = finding.scope.clone().memcg().unwrap();
         assert_eq!(limiting.path.as_deref(), Some(CTR));
         assert_eq!(limiting.tied, Some((LimitOwner::Pod, pod.to_owned())));
+    }
+}
+
+#[test]
+fn the_container_of_the_trigger_is_known_if_it_is_another_one_of_the_pod() {
+    let [web, proxy] = ["3b", "00"].map(|id| id.repeat(32));
+    let [victim, other] = [&web, &proxy].map(|id| format!("/kubepods/podaa/{id}"));
+    let rows = [
+        (Some(other.clone()), Some(ContainerLabel::Id(proxy))),
+        (Some(format!("{victim}/deeper")), None),
+        (Some(other.replace("podaa", "podbb")), None),
+        (Some("/system.slice/cron.service".to_owned()), None),
+        (None, None),
+    ];
+    for (path, expected) in rows {
+        let record = RecordedKill {
+            trigger_cgroup: Some(CgroupId(12)),
+            ..kill(limit(CgroupId(9)), ScopeSource::Exact)
+        };
+        let mut kills = Kills::new(4096);
+        let asked = short(&kills.on(recorded(record), now()));
+        assert_eq!(
+            asked,
+            ["CgroupPaths([CgroupId(3), CgroupId(9), CgroupId(12)])"]
+        );
+        let found = [Some(&*victim), Some("/kubepods/podaa"), path.as_deref()];
+        kills.on(paths(&found), now());
+        let finding = &kills.found[0];
+        assert_eq!(finding.trigger_container, expected, "{path:?}");
     }
 }
 

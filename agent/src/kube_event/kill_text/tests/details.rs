@@ -92,24 +92,28 @@ fn the_advice_for_a_node_that_was_out_of_memory_follows_the_largest_owner() {
 }
 
 #[test]
-fn the_user_of_the_victim_is_that_of_its_user_namespace() {
-    //  user on the host and in the namespace; what the message has of them
+fn the_user_of_the_victim_and_another_container_that_requested_memory_are_named() {
+    let id = ContainerLabel::Id("0123456789abcdef".to_owned());
+    let proxy = ContainerLabel::Name(Container::new(None, "proxy").unwrap());
+    //  user on the host and in the namespace, container; what the message has of them
+    #[rustfmt::skip]
     let rows = [
-        (Some(231_072), Some(0), " of UID 0 (231072 on the host)"),
-        (Some(0), Some(1000), " of UID 1000 (0 on the host)"),
-        (Some(1000), Some(1000), " of UID 1000"),
-        (Some(231_072), None, " of UID 231072"),
-        (None, None, ""),
+        ((Some(231_072), Some(0)), None, " of UID 0 (231072 on the host)", ""),
+        ((Some(0), Some(1000)), Some(proxy), " of UID 1000 (0 on the host)", " in container proxy"),
+        ((Some(1000), Some(1000)), Some(id), " of UID 1000", " in container 0123456789ab"),
+        ((Some(231_072), None), None, " of UID 231072", ""),
+        ((None, None), None, "", ""),
     ];
-    for (uid, uid_in_namespace, user) in rows {
+    for ((uid, uid_in_namespace), trigger_container, user, place) in rows {
         let victim = Finding {
             uid,
             uid_in_namespace,
+            trigger_container,
             ..finding(7, Some("/a"), Some("process 8 (java)"))
         };
         let expected = format!(
             " Process 7 (p7){user}: how much memory it had is not known. More memory was requested by \
-             process 8 (java)."
+             process 8 (java){place}."
         );
         let message = in_pod(&vec![victim].into(), None, None);
         assert!(message.ends_with(&expected), "{expected}: {message}");

@@ -180,6 +180,44 @@ fn an_event_that_waits_for_a_name_has_the_later_processes_at_once() {
 }
 
 #[test]
+fn the_container_of_the_trigger_has_its_name_in_every_version() {
+    let mut incidents = started(NodeEvents::Off);
+    let killed = |ms, pid| {
+        let mut incident = but(of_group(ms, pid), |of| {
+            of.trigger_container = Some(ContainerLabel::Id("c2".to_owned()));
+        });
+        if let Some(pod) = &mut incident.pod {
+            pod.container = Some("c1".to_owned());
+        }
+        happened(incident)
+    };
+    let mut containers = Containers::default();
+    for (id, name) in [("c1", "web"), ("c2", "proxy")] {
+        let list = Some(ContainerList::Containers);
+        containers.add(id, Container::new(list, name).unwrap());
+    }
+    let read = In::Containers {
+        uid: "aa".into(),
+        read: ContainersRead::Found(containers),
+    };
+    let mut all = drafts(without_links(&mut incidents, killed(0, 1), at(0)));
+    for (ms, input) in [
+        (10, read),
+        (10, In::Due),
+        (20, killed(20, 2)),
+        (300, In::Due),
+    ] {
+        all.extend(drafts(incidents.on(input, at(ms))));
+    }
+    let versions: Vec<_> = all.iter().map(processes).collect();
+    assert_eq!(versions, [1, 2]);
+    for draft in all {
+        let expected = format!("More memory was requested by {BY} in container proxy.");
+        assert!(draft.message.ends_with(&expected), "{}", draft.message);
+    }
+}
+
+#[test]
 fn another_kill_is_another_event() {
     let proxy = VictimOwner::Pod(PodRef {
         pod: PodId::Uid("aa".to_owned()),
