@@ -19,7 +19,7 @@ use crate::units::CgroupId;
 
 mod claim;
 
-pub use claim::Claim;
+pub use claim::{Claim, Holder, holder};
 
 const NAME: &str = "state";
 const NEW: &str = "state.new";

@@ -6,8 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, getsockopt, socket};
+use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, socket};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -37,18 +36,6 @@ pub(super) fn daemon(state_directory: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The PID of the process that listens on the control socket of this state directory, if it is visible
-/// from here, and whether it answers within `limit`.
-pub(super) fn holder(state_directory: &Path, limit: Duration) -> (Option<i32>, bool) {
-    let at = state_directory.join(serve::socket::NAME);
-    let Ok(stream) = connect(&at) else {
-        return (None, false);
-    };
-    let peer = getsockopt(&stream, PeerCredentials).ok();
-    let pid = peer.map(|peer| peer.pid()).filter(|pid| 0 < *pid);
-    (pid, exchange(stream, "/livez", limit).is_ok())
-}
-
 /// Requests `path` from the daemon of this state directory.
 pub(super) fn get(state_directory: &Path, path: &str) -> Result<Value, DaemonError> {
     let at = state_directory.join(serve::socket::NAME);
@@ -58,7 +45,7 @@ pub(super) fn get(state_directory: &Path, path: &str) -> Result<Value, DaemonErr
             "no answer from the daemon on {shown}: {err}; {cure}"
         ))
     };
-    let answer = match connect(&at).and_then(|stream| exchange(stream, path, TIMEOUT)) {
+    let answer = match connect(&at).and_then(|stream| exchange(stream, path)) {
         Ok(answer) => answer,
         Err(err) => {
             return Err(match err.kind() {
@@ -87,9 +74,9 @@ pub(super) fn get(state_directory: &Path, path: &str) -> Result<Value, DaemonErr
     serde_json::from_str(body).map_err(|err| failed(&err, "check that it has the same version"))
 }
 
-fn exchange(mut stream: UnixStream, path: &str, limit: Duration) -> io::Result<String> {
-    let end = Instant::now() + limit;
-    stream.set_write_timeout(Some(limit))?;
+fn exchange(mut stream: UnixStream, path: &str) -> io::Result<String> {
+    let end = Instant::now() + TIMEOUT;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: nodepulse\r\n\r\n")?;
     let mut answer = Vec::new();
     let mut part = vec![0; 64 << 10];

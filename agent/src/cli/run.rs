@@ -128,8 +128,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
     code
 }
 
-/// Claims the state directory, unless nothing is written. While another agent has it and answers, a daemon
-/// waits: then logging has been started. `Err` is the exit code.
+/// Claims the state directory, unless nothing is written. While another agent has it, a daemon waits: then
+/// logging has been started. `Err` is the exit code.
 fn claim(
     config: &Config,
     options: RunOptions,

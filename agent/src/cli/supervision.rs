@@ -10,7 +10,6 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::client;
 use super::obstacle::Obstacle;
 use super::settings::variable;
 use crate::app::RunMode;
@@ -18,15 +17,12 @@ use crate::config::key;
 use crate::escape::{escape, escape_json};
 use crate::notify::{self, Notify};
 use crate::os::file_watch::{self, WatchedFiles};
-use crate::serve::socket::{self, Socket};
-use crate::state::{Claim, StateError};
+use crate::serve::socket::Socket;
+use crate::state::{Claim, Holder, StateError, holder};
 
-/// How long another agent may take to answer on its control socket.
-const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-
-/// How long a process that keeps the state directory locked may be silent. An agent on a node that
-/// thrashes answers again within a minute.
-const SILENT_LIMIT: Duration = Duration::from_mins(1);
+/// How long the process that keeps the state directory locked must not have run. On a node that thrashes,
+/// an agent runs within a minute.
+const HALT_LIMIT: Duration = Duration::from_mins(1);
 
 /// Connects to the service manager, if the environment names one. `Err` is a message of one line
 /// about an invalid variable.
@@ -53,24 +49,24 @@ pub(super) enum StateClaim {
     Taken(Claim),
     /// The directory cannot be used. No state is saved, and there is no control socket.
     Unusable(StateError),
-    /// A process that does not answer keeps the directory. The same applies.
-    Silent(String),
+    /// A process that cannot run keeps the directory. The same applies.
+    Halted(String),
 }
 
-/// Takes the state directory, again and again while another agent has it and answers: two agents must not
+/// Takes the state directory, again and again while a process has it that can run: two agents must not
 /// write to one Node.
 #[derive(Debug)]
 pub(super) struct Claiming<'a> {
     directory: &'a Path,
-    /// Since when the other process has not answered.
-    silent: Option<Instant>,
+    /// The other process, if it cannot run, and since when it has not.
+    halted: Option<(Holder, Instant)>,
 }
 
 impl<'a> Claiming<'a> {
     pub(super) fn new(directory: &'a Path) -> Self {
         Self {
             directory,
-            silent: None,
+            halted: None,
         }
     }
 
@@ -88,39 +84,24 @@ impl<'a> Claiming<'a> {
             Err(err) => return Ok(StateClaim::Unusable(err)),
         };
         let shown = self.directory.display();
-        let of = other
-            .pid
-            .map_or_else(String::new, |pid| format!(" (PID {pid})"));
-        if other.answers {
-            self.silent = None;
-            return Err(Obstacle::Passing(format!(
-                "another nodepulse{of} uses the state directory {shown} and answers on {shown}/{}; \
-                 stop it, or use another directory; example: --state-directory /run/nodepulse-2",
-                socket::NAME
+        // Unknown in another PID namespace.
+        let of = other.map_or_else(String::new, |other| format!(" (PID {})", other.pid));
+        let now = Instant::now();
+        let halted = other.filter(|other| other.halted.is_some());
+        let known = self.halted.filter(|(known, _)| Some(*known) == halted);
+        let since = known.map_or(now, |(_, since)| since);
+        self.halted = halted.map(|other| (other, since));
+        if halted.is_some() && HALT_LIMIT <= now.duration_since(since) {
+            return Ok(StateClaim::Halted(format!(
+                "another process{of} keeps the state directory {shown} locked, but has been in \
+                 uninterruptible sleep for a minute"
             )));
         }
-        let now = Instant::now();
-        let silent = *self.silent.get_or_insert(now);
-        let why = format!(
-            "another process{of} keeps the state directory {shown} locked, but does not answer"
-        );
-        if now.duration_since(silent) < SILENT_LIMIT {
-            return Err(Obstacle::Passing(why));
-        }
-        Ok(StateClaim::Silent(why))
+        Err(Obstacle::Passing(format!(
+            "another nodepulse{of} uses the state directory {shown}; stop it, or use another \
+             directory; example: --state-directory /run/nodepulse-2"
+        )))
     }
-}
-
-/// The process that has locked the state directory.
-struct Holder {
-    /// Unknown if it is in another PID namespace, or has no control socket.
-    pid: Option<i32>,
-    answers: bool,
-}
-
-fn holder(directory: &Path) -> Holder {
-    let (pid, answers) = client::holder(directory, ANSWER_LIMIT);
-    Holder { pid, answers }
 }
 
 /// Opens the control socket in a claimed directory. Logs why nothing can be saved or opened.
@@ -140,7 +121,7 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
             );
             return (None, None);
         }
-        StateClaim::Silent(why) => {
+        StateClaim::Halted(why) => {
             warn!(
                 why,
                 "no state is saved and there is no control socket until the next start"
@@ -197,31 +178,76 @@ pub(super) fn print(method: &str, path: &str, body: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
+    use nix::libc;
+    use nix::poll::{PollTimeout, poll};
+    use nix::sys::signal::{Signal, killpg};
+    use nix::unistd::Pid;
+
     use super::*;
     use crate::host::scratch::Scratch;
 
+    /// The attempts so many seconds after the start, each of which is to wait.
+    async fn waits(claiming: &mut Claiming<'_>, seconds: &[u64]) {
+        let begun = Instant::now();
+        for seconds in seconds {
+            let at = begun + Duration::from_secs(*seconds);
+            tokio::time::advance(at.duration_since(Instant::now())).await;
+            let Err(Obstacle::Passing(why)) = claiming.attempt() else {
+                panic!("it does not wait at {seconds} s");
+            };
+            assert!(why.contains("another nodepulse (PID "), "{why}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_is_silent_for_a_minute_does_not_stop_the_start() {
+    async fn a_process_that_can_run_is_waited_for_without_end() {
         let dir = Scratch::new();
         let state = dir.path().join("state");
         let kept = Claim::take(&state).unwrap();
         let mut claiming = Claiming::new(&state);
-        for seconds in [0, 30, 29] {
-            tokio::time::advance(Duration::from_secs(seconds)).await;
-            let Err(Obstacle::Passing(why)) = claiming.attempt() else {
-                panic!("it waits");
-            };
-            assert!(why.contains("does not answer"), "{why}");
-        }
-        tokio::time::advance(Duration::from_secs(1)).await;
-        let kept_for_long = claiming.attempt().unwrap();
-        assert!(
-            matches!(kept_for_long, StateClaim::Silent(_)),
-            "{kept_for_long:?}"
-        );
-        assert!(open(&state, kept_for_long).0.is_none());
+        // It has no control socket, as one that waits for its kubeconfig.
+        waits(&mut claiming, &[0, 59, 61, 3600]).await;
         drop(kept);
         let taken = claiming.attempt().unwrap();
         assert!(matches!(taken, StateClaim::Taken(_)), "{taken:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_that_has_slept_uninterruptibly_for_a_minute_does_not_stop_the_start() {
+        let dir = Scratch::new();
+        let state = dir.path().join("state");
+        drop(Claim::take(&state).unwrap());
+        // It sleeps in state D until its child ends: CLONE_VFORK and SIGCHLD.
+        let clone = libc::SYS_clone;
+        let script = format!(
+            "open F, '>>', $ARGV[0]; flock F, 2; syscall({clone}, 0x4011, 0, 0, 0, 0) or sleep 60"
+        );
+        let mut sleeper = Command::new("perl")
+            .args(["-e", &script])
+            .arg(state.join("lock"))
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(sleeper.id()).unwrap();
+        let sleeps =
+            || holder(&state).is_some_and(|other| other.pid == pid && other.halted.is_some());
+        let mut attempts = 0..3000;
+        while !sleeps() {
+            attempts
+                .next()
+                .unwrap_or_else(|| panic!("{:?}", holder(&state)));
+            poll(&mut [], PollTimeout::from(10_u16)).unwrap();
+        }
+        let mut claiming = Claiming::new(&state);
+        waits(&mut claiming, &[0, 30, 59]).await;
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let halted = claiming.attempt().unwrap();
+        assert!(matches!(halted, StateClaim::Halted(_)), "{halted:?}");
+        assert!(open(&state, halted).0.is_none());
+        killpg(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+        sleeper.wait().unwrap();
     }
 }

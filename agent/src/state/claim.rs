@@ -7,7 +7,9 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::Path;
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
-use rustix::fs::{FlockOperation, flock};
+use procfs::LockType;
+use procfs::process::Process;
+use rustix::fs::{FlockOperation, flock, major, minor};
 
 use super::StateError;
 use crate::file::is_trusted_owner;
@@ -78,6 +80,36 @@ impl Claim {
             Err(errno) => Err(io::Error::from(errno).into()),
         }
     }
+}
+
+/// The process that has locked a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// In the PID namespace of `/proc`.
+    pub pid: i32,
+    /// Set if its main thread cannot run, because it sleeps uninterruptibly, or is dead while another
+    /// thread does: the CPU time of the process so far, in ticks. Other threads of an agent may sleep so
+    /// for a long time, and it lives.
+    pub halted: Option<u64>,
+}
+
+/// The process that has locked `directory`; `None` if there is none, or it is not visible from here.
+pub fn holder(directory: &Path) -> Option<Holder> {
+    let file = fs::metadata(directory.join(LOCK)).ok()?;
+    let device = (major(file.dev()), minor(file.dev()));
+    let mut locks = procfs::locks().ok()?.into_iter();
+    let found = locks.find(|lock| {
+        lock.lock_type == LockType::FLock
+            && (lock.devmaj, lock.devmin) == device
+            && lock.inode == file.ino()
+    });
+    let pid = found?.pid.filter(|pid| 0 < *pid)?;
+    let stat = Process::new(pid).ok()?.stat().ok()?;
+    let is_halted = matches!(stat.state, 'D' | 'Z');
+    Some(Holder {
+        pid,
+        halted: is_halted.then(|| stat.utime.saturating_add(stat.stime)),
+    })
 }
 
 /// What shows that others use `directory`, which is open to them.
