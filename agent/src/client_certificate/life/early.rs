@@ -10,7 +10,7 @@ use crate::clock::{BootNanos, Now};
 
 /// The shortest delay.
 const LEAST: Duration = Duration::from_mins(1);
-/// The shortest delay as a part of the certificate's life, if that is longer: a tenth.
+/// The shortest delay as a part of the time to the expiry when it was issued, if that is longer: a tenth.
 const LEAST_PART: u32 = 10;
 
 /// A certificate that was past its rotation point when it was issued.
@@ -28,14 +28,15 @@ impl Early {
     /// `None` if the certificate was stored long enough ago, or at an unknown time.
     pub(super) fn new(certificate: &Certificate, last: Option<Self>, now: Now) -> Option<Self> {
         let stored = certificate.stored?;
-        let part = certificate.life().checked_div(LEAST_PART);
+        let left = certificate.not_after.duration_since(stored);
+        let left = left.unwrap_or_default();
+        let part = left.checked_div(LEAST_PART);
         let shortest = LEAST.max(part.unwrap_or_default());
         let times = last.map_or(0, |last| last.times).saturating_add(1);
         let factor = 2u32.checked_pow(times.saturating_sub(1));
         let delay = shortest.saturating_mul(factor.unwrap_or(u32::MAX));
         // The successor is to be there before the expiry, if that leaves the shortest delay.
-        let left = certificate.not_after.duration_since(stored);
-        let quarter = left.unwrap_or_default().checked_div(4);
+        let quarter = left.checked_div(4);
         let latest = quarter.unwrap_or_default().saturating_mul(3);
         let delay = delay.min(latest).max(shortest);
         let age = now.wall.duration_since(stored).unwrap_or_default();

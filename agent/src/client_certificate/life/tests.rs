@@ -291,9 +291,21 @@ fn a_certificate_that_is_issued_past_its_rotation_point_is_replaced_after_a_dela
     };
     // name, life and time to the expiry when issued in s, delays of the next requests in s, lines
     let rows: [(&str, u64, u64, &[u64], usize); 5] = [
-        ("a tenth, then twice that", 36_000, 10_000, &[3600, 7200], 1),
-        ("before the expiry", 36_000, 6000, &[3600, 4500, 4500], 1),
-        ("never less than a tenth", 36_000, 4000, &[3600, 3600], 1),
+        ("a tenth, then twice that", 36_000, 10_000, &[1000, 2000], 1),
+        (
+            "before the expiry",
+            36_000,
+            6000,
+            &[600, 1200, 2400, 4500, 4500],
+            1,
+        ),
+        (
+            "less is left than a tenth of its life",
+            36_000,
+            400,
+            &[60, 120, 240, 300],
+            1,
+        ),
         ("never less than a minute", 300, 80, &[60, 60, 60], 1),
         ("not past it", 36_000, 12_600, &[1800, 1800], 0),
     ];
@@ -324,7 +336,7 @@ fn a_certificate_that_is_issued_past_its_rotation_point_is_replaced_after_a_dela
             adopted(again),
         );
         life.on(Input::Used(true), moment(again));
-        assert_eq!(next(&mut life, again), (again + 3600, REQUEST), "{name}");
+        assert_eq!(next(&mut life, again), (again + 1000, REQUEST), "{name}");
     }
 }
 
@@ -341,20 +353,15 @@ fn a_start_with_such_a_certificate_requests_another_one_only_after_the_delay() {
     };
     // name, certificate, time of the start, time of the request
     let rows = [
-        ("just stored", issued(at, 36_000, 7000), at, at + 3600),
+        ("just stored", issued(at, 36_000, 7000), at, at + 700),
         (
             "half of the delay ago",
             issued(at, 36_000, 7000),
-            at + 1800,
-            at + 3600,
+            at + 350,
+            at + 700,
         ),
-        ("longer ago", issued(at, 36_000, 7000), at + 3700, at + 3700),
-        (
-            "in the future",
-            issued(at, 36_000, 7000),
-            at - 50,
-            at + 3550,
-        ),
+        ("longer ago", issued(at, 36_000, 7000), at + 800, at + 800),
+        ("in the future", issued(at, 36_000, 7000), at - 50, at + 650),
         ("at an unknown time", unknown, at, at),
     ];
     for (name, certificate, from, expected) in rows {
@@ -375,10 +382,10 @@ fn a_start_with_such_a_certificate_requests_another_one_only_after_the_delay() {
 #[test]
 fn a_certificate_that_expires_within_the_delay_ends_the_process_after_it() {
     let at = 1_000_000;
-    let mut life = Life::new(&Ok(issued(at, 36_000, 1000)), moment(at));
+    let mut life = Life::new(&Ok(issued(at, 36_000, 30)), moment(at));
     life.on(Input::Time, moment(at));
     let mut probe = next(&mut life, at);
-    assert_eq!(probe, (at + 1000, Operation::Probe));
+    assert_eq!(probe, (at + 30, Operation::Probe));
     let exit = loop {
         let probed = Input::Probed {
             found: Err(Problem::Expired(UNIX_EPOCH)),
@@ -390,5 +397,5 @@ fn a_certificate_that_expires_within_the_delay_ends_the_process_after_it() {
             other => panic!("{other:?}"),
         }
     };
-    assert!((at + 3600..at + 3650).contains(&exit), "{}", exit - at);
+    assert!((at + 60..at + 110).contains(&exit), "{}", exit - at);
 }
