@@ -24,7 +24,6 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
         fs::write(&path, words).unwrap();
         text(&path)
     };
-    let malformed = write("malformed", "apiVersion: v1\nkind: [Config\n");
     let no_cluster = write("no-cluster", "apiVersion: v1\nkind: Config\n");
     let unknown_key = write(
         "unknown.yaml",
@@ -123,11 +122,6 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
             "a taint of an unknown condition",
             vec!["--mode", "companion", "--config", &no_such_condition],
             ["taints.MemLow", "MemoryLow", "taints: {"],
-        ),
-        (
-            "a malformed kubeconfig",
-            vec!["--kubeconfig", &malformed],
-            ["kubeconfig", "malformed", "clusters: ["],
         ),
         (
             "a kubeconfig without a cluster",

@@ -40,7 +40,7 @@ const EXEC: &str =
     "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, args: [DIR/run]}";
 const CREDENTIAL: &str = r#"{"status": {"token": "good"}}"#;
 
-const PASSING: [Passing; 6] = [
+const PASSING: [Passing; 7] = [
     Passing {
         name: "no kubeconfig",
         user: None,
@@ -54,6 +54,13 @@ const PASSING: [Passing; 6] = [
         from_the_start: Some(("kubeconfig", "")),
         end: ("unused", ""),
         reason: "it is empty",
+    },
+    Passing {
+        name: "half a kubeconfig",
+        user: None,
+        from_the_start: Some(("kubeconfig", "clusters: [{name: c, cluster: {server: ")),
+        end: ("unused", ""),
+        reason: "it cannot be parsed",
     },
     Passing {
         name: "no token",

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::ByteString;
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError};
 use serde_json::{Map, Value, json};
 
 use crate::file::{self, FileError};
@@ -66,8 +66,7 @@ pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, FileFault> {
     if text.trim().is_empty() {
         return Err(FileFault::Unreadable("it is empty".to_owned()));
     }
-    let invalid = |err: kube::config::KubeconfigError| FileFault::Invalid(err.to_string());
-    let mut kubeconfig = Kubeconfig::from_yaml(text).map_err(invalid)?;
+    let mut kubeconfig = parse(text)?;
     let dir = path.parent().unwrap_or(Path::new(""));
     let context = current_context(&kubeconfig).cloned();
     let (mut token, mut had_files) = (None, false);
@@ -114,6 +113,17 @@ pub(super) fn service_account(dir: &Path, host: &str, port: &str) -> Result<Inli
         kubeconfig: serde_json::from_value(kubeconfig).map_err(invalid)?,
         token: Some(token),
         had_files: true,
+    })
+}
+
+/// Parses a kubeconfig. Errors contain no excerpt of `text`, because it may be part of a secret.
+pub(super) fn parse(text: &str) -> Result<Kubeconfig, FileFault> {
+    Kubeconfig::from_yaml(text).map_err(|err| match err {
+        // Another program may be writing it.
+        KubeconfigError::Parse(err) => {
+            FileFault::Unreadable(format!("it cannot be parsed: {}", err.without_snippet()))
+        }
+        err => FileFault::Invalid(err.to_string()),
     })
 }
 
