@@ -60,6 +60,8 @@ const FIRST: RawFd = 3;
 ///
 /// Unlike `close_range`, it closes nothing that this process has opened, and works on every kernel.
 pub fn close_inherited() -> io::Result<()> {
+    // If the table is full, reading the list needs one of them.
+    close_if_inherited(FIRST);
     let mut listed = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         let number = entry?
@@ -69,14 +71,55 @@ pub fn close_inherited() -> io::Result<()> {
         listed.extend(number.filter(|&open: &RawFd| FIRST <= open));
     }
     for open in listed {
-        // SAFETY: F_GETFD reads the flags of whatever the number refers to, and fails for nothing.
-        let flags = unsafe { libc::fcntl(open, libc::F_GETFD) };
-        if 0 <= flags && flags & libc::FD_CLOEXEC == 0 {
-            // SAFETY: it is open, and it has no owner: what has one was opened by this process, with
-            // FD_CLOEXEC, as the standard library and all crates do it; nothing with that flag can be
-            // inherited.
-            drop(unsafe { OwnedFd::from_raw_fd(open) });
-        }
+        close_if_inherited(open);
     }
     Ok(())
+}
+
+fn close_if_inherited(open: RawFd) {
+    // SAFETY: F_GETFD reads the flags of whatever the number refers to, and fails for nothing.
+    let flags = unsafe { libc::fcntl(open, libc::F_GETFD) };
+    if 0 <= flags && flags & libc::FD_CLOEXEC == 0 {
+        // SAFETY: it is open, and it has no owner: what has one was opened by this process, with
+        // FD_CLOEXEC, as the standard library and all crates do it; nothing with that flag can be
+        // inherited.
+        drop(unsafe { OwnedFd::from_raw_fd(open) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, fork};
+
+    use super::*;
+
+    /// Fills the table, and closes what is inherited. Returns how many descriptors are open then.
+    fn fill_and_close() -> io::Result<usize> {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        setrlimit(Resource::RLIMIT_NOFILE, 256, hard)?;
+        // SAFETY: the number may be of a descriptor of the test's process, of which this copy uses none.
+        unsafe { libc::dup2(0, FIRST) };
+        // SAFETY: the copies have no owner.
+        while 0 <= unsafe { libc::dup(0) } {}
+        close_inherited()?;
+        Ok(fs::read_dir("/proc/self/fd")?.count())
+    }
+
+    #[test]
+    fn a_full_table_of_descriptors_is_emptied() {
+        // SAFETY: the child allocates, which the C library permits, and reads no state of another thread.
+        let child = match unsafe { fork() }.unwrap() {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => {
+                let left = fill_and_close().ok();
+                let is_empty = left.is_some_and(|left| left < 128);
+                // SAFETY: it ends this process, without the handlers of the test's.
+                unsafe { libc::_exit(i32::from(!is_empty)) }
+            }
+        };
+        let ended = waitpid(child, None).unwrap();
+        assert_eq!(ended, WaitStatus::Exited(child, 0));
+    }
 }
