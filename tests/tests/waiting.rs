@@ -287,7 +287,11 @@ async fn a_second_agent_waits_until_the_first_has_ended() {
         .ends(SOON)
         .await;
     assert_eq!(single.code, Some(1), "{single:?}");
-    let second = Process::start(&run);
+    let config = dir.path().join("config.yaml");
+    let head = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
+    fs::write(&config, head).unwrap();
+    let config = text(&config);
+    let second = Process::start(run.iter().copied().chain(["--config", &config]));
     let waits = second.wait_for_line("the agent waits", SOON).await;
     let pid = format!("PID {}", first.id());
     for line in [single.stderr.last().unwrap(), &waits] {
@@ -295,6 +299,9 @@ async fn a_second_agent_waits_until_the_first_has_ended() {
             assert!(line.contains(word), "{word}: {line}");
         }
     }
+    // It is read again when the agent has started.
+    fs::write(&config, "maxPods: [").unwrap();
+    second.hang_up();
     let pages = [("/livez", 200), ("/readyz", 503), ("/metrics", 503)];
     for (page, code) in pages {
         let answer = get(&address(&second).await, page).await;
@@ -303,6 +310,7 @@ async fn a_second_agent_waits_until_the_first_has_ended() {
     first.terminate();
     assert_eq!(first.ends(SOON).await.code, Some(0));
     second.wait_for_line("started", SOON).await;
+    second.wait_for_line("configuration refused", SOON).await;
     second.terminate();
     assert_eq!(second.ends(SOON).await.code, Some(0));
 }

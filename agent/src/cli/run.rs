@@ -68,6 +68,9 @@ const START: Duration = Duration::from_secs(10);
 pub fn run(arguments: Arguments) -> ExitCode {
     // Before the configuration is read, because there may be no descriptor left for it.
     let kept_open = fd::close_inherited();
+    if let Err(err) = supervision::postpone_reloads() {
+        return fail(&err);
+    }
     let options = RunOptions {
         run_mode: if arguments.one_shot.once {
             RunMode::Once

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use nix::sys::signal::{SigSet, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -136,11 +137,19 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
     (Some(claim), socket.ok())
 }
 
+/// Makes SIGHUP wait for [`reload_requests`]: until then, it would end the process. Must be called while
+/// there is one thread.
+pub(super) fn postpone_reloads() -> io::Result<()> {
+    SigSet::from(Signal::SIGHUP).thread_block()?;
+    Ok(())
+}
+
 /// Receives a message for each SIGHUP and each change of `files`. At most one message is queued.
 /// Must be called in a runtime.
 pub(super) fn reload_requests(files: Option<WatchedFiles>) -> io::Result<mpsc::Receiver<()>> {
     let (sender, requests) = mpsc::channel(1);
     let mut hangup = signal(SignalKind::hangup())?;
+    SigSet::from(Signal::SIGHUP).thread_unblock()?;
     let by_signal = sender.clone();
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
@@ -183,7 +192,7 @@ mod tests {
 
     use nix::libc;
     use nix::poll::{PollTimeout, poll};
-    use nix::sys::signal::{Signal, killpg};
+    use nix::sys::signal::killpg;
     use nix::unistd::Pid;
 
     use super::*;
