@@ -194,9 +194,24 @@ impl Client {
         Self::with(access, Some(renewal), deadline)
     }
 
-    /// The same for an agent that starts whatever another program or the kernel has done to the
-    /// credentials: if they cannot be read yet, or a program issues them, requests wait until
-    /// [`Client::load`] has read them. `Err` only for what a person has to change. Runs no program.
+    /// The same, but the program runs on another thread, which has ended afterwards.
+    pub async fn from_bootstrap_credentials(
+        source: credentials::CredentialSource<'_>,
+        deadline: Duration,
+    ) -> Result<Self, ApiError> {
+        let renewal = Renewal::of(source);
+        let access = if credentials::have_a_plugin(source).await? {
+            renewal.first_apart().await?
+        } else {
+            renewal.first(source).await?
+        };
+        Self::with(access, Some(renewal), deadline)
+    }
+
+    /// The same as [`Client::from_credentials`] for an agent that starts whatever another program or the
+    /// kernel has done to the credentials: if they cannot be read yet, or a program issues them, requests
+    /// wait until [`Client::load`] has read them. `Err` only for what a person has to change. Runs no
+    /// program.
     ///
     /// While it is unknown whether a program issues the credentials, one may be run only if `unknown`
     /// permits it.

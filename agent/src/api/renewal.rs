@@ -9,11 +9,13 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use nix::unistd::gettid;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
@@ -88,6 +90,27 @@ impl Renewal {
         source: CredentialSource<'_>,
     ) -> Result<Credentials, ApiError> {
         credentials::access(source, &self.running).await
+    }
+
+    /// The first read, on a thread that has ended afterwards, unlike that of the lane: a sandbox is entered
+    /// while there is one thread.
+    pub(super) async fn first_apart(&self) -> Result<Credentials, ApiError> {
+        let failed = |why: String| ApiError::Unreadable {
+            what: "the credentials".to_owned(),
+            why,
+        };
+        let read = Arc::clone(&self.read);
+        let (answered, answer) = oneshot::channel();
+        let _thread = std::thread::Builder::new()
+            .spawn(move || drop(answered.send((gettid(), read()))))
+            .map_err(|err| failed(format!("cannot start a thread ({err})")))?;
+        let answer = answer.await;
+        let (id, credentials) = answer.map_err(|_| failed("the thread ended early".to_owned()))?;
+        // It can be listed for a moment longer.
+        while Path::new(&format!("/proc/self/task/{id}")).exists() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        credentials
     }
 
     /// Reads the credentials.

@@ -52,7 +52,8 @@ pub(super) async fn client(
                 "the stored client certificate is not used"
             );
         }
-        let bootstrap = Client::from_credentials(from(&certificate.bootstrap), deadline).await;
+        let source = from(&certificate.bootstrap);
+        let bootstrap = Client::from_bootstrap_credentials(source, deadline).await;
         let bootstrap = bootstrap.map_err(|err| match Obstacle::from(err) {
             Obstacle::Lasting(why) => {
                 Obstacle::Lasting(format!("{}: {why}", key::bootstrap_kubeconfig))

@@ -4,9 +4,11 @@ use std::os::unix::fs::chown;
 
 use nix::unistd::geteuid;
 use nodepulse_tests::api_server::Identity;
+use nodepulse_tests::http1::{exchange, request};
 use nodepulse_tests::process::{Process, finished, node_mode};
-use nodepulse_tests::{SOON, skip};
+use nodepulse_tests::{SOON, eventually, skip};
 use tempfile::{TempDir, tempdir};
+use tokio::net::TcpStream;
 
 use super::*;
 
@@ -175,6 +177,40 @@ async fn a_bootstrap_kubeconfig_that_is_late_is_waited_for() {
     View::of(&api, "worker-1").settled(REPLACED).await;
     agent.terminate();
     assert_eq!(agent.ends(SOON).await.code, Some(0));
+}
+
+#[tokio::test]
+async fn a_program_of_the_bootstrap_kubeconfig_that_hangs_stops_no_other_work() {
+    let dir = tempdir().unwrap();
+    let _api = token(&dir).await;
+    let at = |name: &str| dir.path().join(name);
+    let exec = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, args: [{}]}}",
+        at("run").display()
+    );
+    let words = fs::read_to_string(at("bootstrap")).unwrap();
+    let words = words.replace("token: abcdef.0123456789abcdef", &exec);
+    fs::write(at("bootstrap"), words).unwrap();
+    // The first run fails: pages are served from then on.
+    let script = format!(
+        "cd {}; mkdir first 2>/dev/null && exit 1; echo $$ > new; mv new pid; exec sleep 60",
+        dir.path().display()
+    );
+    fs::write(at("run"), script).unwrap();
+    let mut all = arguments(&dir);
+    all.extend(["--serve-address", "127.0.0.1:0"].map(str::to_owned));
+    let agent = Process::start(all);
+    let line = agent.wait_for_line("serving address=", SOON).await;
+    let (_, address) = line.split_once("address=").unwrap();
+    let pid = eventually("program that hangs", || fs::read_to_string(at("pid"))).await;
+    let stream = TcpStream::connect(address.split(' ').next().unwrap()).await;
+    let live = exchange(stream.unwrap(), &request("GET", "/livez")).await;
+    assert_eq!(live.code, Some(200), "{live:?}");
+    // It was not answered only because the program was killed.
+    assert!(Path::new("/proc").join(pid.trim()).exists(), "{pid}");
+    agent.terminate();
+    let ended = agent.ends(SOON).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[tokio::test]
