@@ -39,6 +39,7 @@ pub use input::{
 };
 use ledger::{ByOwner, KillLedger, owner_of};
 use no_pod::NoPodKills;
+pub use no_pod::undisturbed;
 use states::{Baseline, CounterReading, LastReading, Missed, Patience, Saving};
 
 /// Shortest time between two readings of the counters, each of which walks all pods, and between two

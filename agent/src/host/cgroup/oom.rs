@@ -134,13 +134,18 @@ pub fn kills_below(
 }
 
 /// Kills on the node since it was started: `oom_kill` of `/proc/vmstat`, which the kernel raises
-/// together with the counter of the victim's cgroup (`__oom_kill_process()` in
-/// [mm/oom_kill.c](https://github.com/torvalds/linux/blob/v6.12/mm/oom_kill.c)). `None`: it cannot be
-/// compared, because a cgroup of version 1 does not count what is below it.
-pub fn node_kills(root: &HostRoot, memory: &Hierarchy) -> Option<u64> {
+/// directly before the counter of the victim's cgroup (`__oom_kill_process()` in
+/// [mm/oom_kill.c](https://github.com/torvalds/linux/blob/v6.12/mm/oom_kill.c)).
+pub fn node_kills(root: &HostRoot) -> Option<u64> {
     let mut buf = Vec::new();
     root.read("proc/vmstat", &mut buf).ok()?;
-    field(&buf, b"oom_kill").filter(|_| memory.version == Version::V2)
+    field(&buf, b"oom_kill")
+}
+
+/// Kills in a cgroup of version 2 and below it. Zero if there is no such cgroup.
+pub fn kills_in_tree(memory: &Hierarchy, cgroup: &str) -> Result<u64, HostError> {
+    let events = events(&memory.dir(cgroup), "memory.events", &mut Vec::new())?;
+    Ok(events.map_or(0, |events| events.kills))
 }
 
 /// The id of a cgroup, and the hits of its limit. `None`: it was removed, or it is the top of

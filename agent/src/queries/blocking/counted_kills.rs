@@ -4,24 +4,31 @@ use tracing::debug;
 
 use crate::host::HostRoot;
 use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{self, oom};
+use crate::host::cgroup::{self, Version, oom};
 use crate::pods::{CgroupKind, classify};
-use crate::subjects::kill_counters::{CgroupKills, CountedKills};
+use crate::subjects::kill_counters::{CgroupKills, CountedKills, undisturbed};
 
 /// Reads the counters of the node, of the pods cgroup, and of each pod. `None`: the total of the pods is
 /// unknown.
 pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
     let all = pods.path();
     let memory = &pods.layout()?.memory;
-    // First: a kill in a pod between the two readings must not be counted as one outside of the pods.
-    let node = oom::node_kills(root, memory);
     let of = |path: &str| {
         let is = |path: &str| classify(path, all);
         let counts = |path: &&str| matches!(is(path), CgroupKind::Pods | CgroupKind::Pod { .. });
         let mut above = cgroup::ancestors(path).take_while(|path| is(path) != CgroupKind::Other);
         above.find(counts).map(str::to_owned)
     };
-    let found = oom::kills_below(memory, all, of);
+    // A kill in a pod between two readings must not be counted as one outside of the pods.
+    let total = || match memory.version {
+        Version::V1 => oom::node_kills(root),
+        Version::V2 => oom::kills_in_tree(memory, all).ok(),
+    };
+    let (found, node) = undisturbed(total, || {
+        // Before the walk, which takes longer than the kernel needs from this counter to that of the pods.
+        let node = oom::node_kills(root).filter(|_| memory.version == Version::V2);
+        (oom::kills_below(memory, all, of), node)
+    });
     let counted = |cgroups| CountedKills {
         pods: all.to_owned(),
         cgroups,

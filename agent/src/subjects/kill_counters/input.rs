@@ -93,8 +93,7 @@ pub struct CountedKills {
     pub pods: String,
     /// For that cgroup, and for that of each pod. Empty: there are no pods.
     pub cgroups: Vec<CgroupKills>,
-    /// All kills since the node was started, read before the others. `None`: it is not known how many
-    /// of them were in pods.
+    /// All kills since the node was started. `None`: it is not known how many of them were in pods.
     #[serde(default)]
     pub node: Option<u64>,
 }

@@ -202,8 +202,8 @@ impl KillLedger {
             // thread of a victim, or a cgroup of version 1 that is gone.
             let reported = entry.known() - i128::from(entry.since);
             let surplus = reported - i128::from(counter.kills);
-            // Not outside of the pods: that difference is too small for a moment if a kill in a pod falls
-            // between the readings of its two counters.
+            // Not outside of the pods: that difference is an old one if kills fell between the readings of
+            // its two counters.
             if *owner != KillOwner::NoPod {
                 entry.acknowledged -= surplus.max(0);
             }

@@ -46,6 +46,26 @@ fn kills_outside_the_pods_are_accounted_for_by_the_counter_of_the_node() {
     ];
     play(&mut counters, steps);
 
+    // A kill in a pod that the kernel had counted on the node only.
+    let then = CountedKills {
+        node: Some(7),
+        ..counted(2)
+    };
+    let mut counters = self::counters(KillSource::Program);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (1, start(PreviousAgent::Unknown, 5), &[], Idle),
+        (2, In::Due, &["save 1"], Idle),
+        (3, In::Saved, &[], Idle),
+        (9, In::RecordsLost, &[], Wanted),
+        (9, In::Sampled, &["KillCounters"], Asked),
+        (9, count(6), &[], Wanted),
+        (9, record(9), &["report 1", "incident in aa at 9"], Wanted),
+        (12, In::Sampled, &["KillCounters"], Asked),
+        (12, In::Counted(Some(then)), &[], Idle),
+    ];
+    play(&mut counters, steps);
+
     let saved = |outside: Option<u64>| {
         let outside = outside.map(|kills| (CgroupId(0), kills));
         let pods = [(CgroupId(1), 1), (CgroupId(2), 1)];
