@@ -38,7 +38,9 @@ pub use kill_details::KillDetails;
 pub use kills::{GROUP, Kills};
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
-pub use unidentified_kills::{Period, SOME_VICTIMS_UNKNOWN, UnidentifiedKills, VICTIMS_UNKNOWN};
+pub use unidentified_kills::{
+    KillPlace, Period, SOME_VICTIMS_UNKNOWN, UnidentifiedKills, VICTIMS_UNKNOWN,
+};
 pub use volume::{DiskTrouble, VolumeTrouble};
 
 /// The object that an Event is about: `involvedObject`.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::container_label::{ContainerLabel, SHORT_ID};
 use super::finding::{Finding, NodeEvents};
 use super::{
-    Annotations, Draft, Involved, KillDetails, Kills, RefusedForks, ReportedKills,
+    Annotations, Draft, Involved, KillDetails, KillPlace, Kills, RefusedForks, ReportedKills,
     UnidentifiedKills, VictimOwner, Words,
 };
 use super::{annotations, kill_text};
@@ -104,7 +104,8 @@ impl Incident {
             Occurrence::Kills(kills) => kills,
             // Another program reports them.
             Occurrence::UnidentifiedKills(counted)
-                if counted.cgroup.is_none() && node_events == NodeEvents::Off =>
+                if !matches!(counted.place, KillPlace::Cgroup(_))
+                    && node_events == NodeEvents::Off =>
             {
                 return None;
             }
@@ -132,9 +133,14 @@ impl Incident {
                 reason: kill_text::IN_POD,
                 message: kill_text::on_node(kills, self.place().as_deref(), None),
             },
-            Occurrence::UnidentifiedKills(counted) => counted.words(&match &counted.cgroup {
-                Some(cgroup) => format!(" in cgroup {}", quote(cgroup)),
-                None => " outside the pods".to_owned(),
+            Occurrence::UnidentifiedKills(counted) => counted.words(&match &counted.place {
+                KillPlace::Cgroup(cgroup) => format!(" in cgroup {}", quote(cgroup)),
+                KillPlace::NoPod => " outside the pods".to_owned(),
+                KillPlace::Unknown => {
+                    " that the kernel counted, whose records were not received and whose cgroups are not \
+                     known"
+                        .to_owned()
+                }
             }),
             Occurrence::RefusedForks(refused) => {
                 let cgroup = quote(&refused.cgroup);
@@ -359,7 +365,7 @@ mod tests {
 
     fn unidentified(kills: u64, again: u64) -> Occurrence {
         Occurrence::UnidentifiedKills(UnidentifiedKills {
-            cgroup: Some("/kubepods/podaa".to_owned()),
+            place: KillPlace::Cgroup("/kubepods/podaa".to_owned()),
             kills,
             again,
             period: Period::Now,
@@ -429,19 +435,28 @@ mod tests {
 
     #[test]
     fn kills_outside_the_pods_are_an_event_on_the_node_unless_another_program_reports_them() {
-        let Occurrence::UnidentifiedKills(counted) = unidentified(3, 0) else {
-            unreachable!()
-        };
-        let outside = Occurrence::UnidentifiedKills(UnidentifiedKills {
-            cgroup: None,
-            ..counted
-        });
-        let incident = incident(None, outside);
-        let draft = incident.on_node(NodeEvents::Companion).unwrap();
-        let expected = "OOM kills outside the pods: the victims are unknown; the count of this Event is \
-                        the number of kills";
-        assert_eq!((draft.message.as_str(), draft.of), (expected, 3));
-        assert_eq!(incident.on_node(NodeEvents::Off), None);
+        let rows = [
+            (
+                KillPlace::NoPod,
+                "OOM kills outside the pods: the victims are unknown; the count of this Event is the \
+                 number of kills",
+            ),
+            (
+                KillPlace::Unknown,
+                "OOM kills that the kernel counted, whose records were not received and whose cgroups \
+                 are not known: the victims are unknown; the count of this Event is the number of kills",
+            ),
+        ];
+        for (place, expected) in rows {
+            let Occurrence::UnidentifiedKills(counted) = unidentified(3, 0) else {
+                unreachable!()
+            };
+            let outside = Occurrence::UnidentifiedKills(UnidentifiedKills { place, ..counted });
+            let incident = incident(None, outside);
+            let draft = incident.on_node(NodeEvents::Companion).unwrap();
+            assert_eq!((draft.message.as_str(), draft.of), (expected, 3));
+            assert_eq!(incident.on_node(NodeEvents::Off), None);
+        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub enum KillOwner {
     Pod(PodId),
     /// None of pods: the node's counter without that of all pods.
     NoPod,
+    /// The node's counter, on version 1: the cgroup is unknown.
+    Node,
 }
 
 /// Kills that are reported together, by owner. Empty for other Events.

@@ -13,14 +13,25 @@ pub const SOME_VICTIMS_UNKNOWN: &str = "some victims are unknown";
 /// OOM kills that the kernel counted but no record reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnidentifiedKills {
-    /// Path of the cgroup that counted them. `None`: they were outside of the pods.
-    pub cgroup: Option<String>,
+    /// Where they were.
+    pub place: KillPlace,
     /// How many.
     pub kills: u64,
     /// Those of them for which an Event was recorded before and dropped.
     pub again: u64,
     /// When they happened.
     pub period: Period,
+}
+
+/// Where unidentified kills were.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum KillPlace {
+    /// In the cgroup with this path, or below it.
+    Cgroup(String),
+    /// Outside of the pods.
+    NoPod,
+    /// Only the node counted them.
+    Unknown,
 }
 
 /// When unidentified kills happened.

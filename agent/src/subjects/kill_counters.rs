@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::{Decision, Effect, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
-    Finding, Incident, KillOutcomes, KillOwner, Occurrence, Period, ReportedKills,
+    Finding, Incident, KillOutcomes, KillOwner, KillPlace, Occurrence, Period, ReportedKills,
     UnidentifiedKills, incidents,
 };
 use crate::pods::{PodRef, classify};
@@ -436,21 +436,27 @@ impl KillCounters {
         }
         let pods = &counted.pods;
         let of_owner = |one: &&CgroupKills| owner_of(&one.cgroup, pods).as_ref() == Some(owner);
-        let cgroup = match owner {
-            KillOwner::NoPod => None,
+        let place = match owner {
+            KillOwner::NoPod => KillPlace::NoPod,
+            KillOwner::Node => KillPlace::Unknown,
             KillOwner::Pods | KillOwner::Pod(_) => {
-                Some(counted.cgroups.iter().find(of_owner)?.cgroup.clone())
+                let cgroup = counted.cgroups.iter().find(of_owner)?.cgroup.clone();
+                KillPlace::Cgroup(cgroup)
             }
+        };
+        let pod = match &place {
+            KillPlace::Cgroup(cgroup) => PodRef::of(classify(cgroup, pods)),
+            KillPlace::NoPod | KillPlace::Unknown => None,
         };
         let again = self.ledger.report(owner, kills);
         Some(Incident {
             pod_name: None,
-            pod: (cgroup.as_ref()).and_then(|cgroup| PodRef::of(classify(cgroup, pods))),
+            pod,
             at: now.wall,
             stamp: None,
             kills: ReportedKills::of(owner.clone(), kills),
             occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
-                cgroup,
+                place,
                 kills,
                 again,
                 period,

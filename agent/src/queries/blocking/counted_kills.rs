@@ -19,14 +19,15 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
         let mut above = cgroup::ancestors(path).take_while(|path| is(path) != CgroupKind::Other);
         above.find(counts).map(str::to_owned)
     };
-    // A kill in a pod between two readings must not be counted as one outside of the pods.
+    // A kill in a pod between two readings must not be counted as one elsewhere.
     let total = || match memory.version {
+        // The cgroup of all pods does not count what is below it.
         Version::V1 => oom::node_kills(root),
         Version::V2 => oom::kills_in_tree(memory, all).ok(),
     };
     let (found, node) = undisturbed(total, || {
         // Before the walk, which takes longer than the kernel needs from this counter to that of the pods.
-        let node = oom::node_kills(root).filter(|_| memory.version == Version::V2);
+        let node = oom::node_kills(root);
         (oom::kills_below(memory, all, of), node)
     });
     let counted = |cgroups| CountedKills {

@@ -3,7 +3,7 @@ use std::time::SystemTime;
 use super::*;
 use crate::clock::Stamp;
 use crate::kube_event::{
-    Finding, Involved, KillOwner, Occurrence, Period, UnidentifiedKills, VictimOwner,
+    Finding, Involved, KillOwner, KillPlace, Occurrence, Period, UnidentifiedKills, VictimOwner,
 };
 use crate::pods::{Container, ContainerList, PodId};
 use crate::pressure::oom::{Doubt, KillVerdict};
@@ -36,7 +36,7 @@ fn kill(uid: &str, container: Option<&str>) -> Incident {
         stamp: None,
         kills: ReportedKills::of(KillOwner::Pod(pod), 1),
         occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
-            cgroup: Some(format!("/kubepods/pod{uid}")),
+            place: KillPlace::Cgroup(format!("/kubepods/pod{uid}")),
             kills: 1,
             again: 0,
             period: Period::Now,

@@ -1,6 +1,6 @@
 //! Counters by owner, and the baseline with which later ones are compared.
 
-use super::ledger::{Counter, Counters, NO_POD, owner_of};
+use super::ledger::{Counter, Counters, NO_CGROUP, owner_of};
 use super::states::Baseline;
 use super::{CountedKills, KillCounters};
 use crate::kube_event::KillOwner;
@@ -26,12 +26,15 @@ impl KillCounters {
             });
             sum.kills = sum.kills.saturating_add(one.kills);
         }
-        let no_pod = self
-            .no_pod
-            .take(counted.node, counters.get(&KillOwner::Pods));
-        if let Some(kills) = no_pod {
-            let id = NO_POD;
-            counters.insert(KillOwner::NoPod, Counter { id, kills });
+        let (owner, kills) = if self.ledger.is_nested() {
+            let all = counters.get(&KillOwner::Pods);
+            (KillOwner::NoPod, self.no_pod.take(counted.node, all))
+        } else {
+            (KillOwner::Node, counted.node)
+        };
+        if let Some(kills) = kills {
+            let id = NO_CGROUP;
+            counters.insert(owner, Counter { id, kills });
         }
         if self.no_pod.begins {
             self.ledger.begin_outside_pods(&counters);

@@ -2,7 +2,7 @@
 
 use super::super::{Decision, Effect, IncidentInput, Input, pass_on};
 use crate::escape::escape;
-use crate::kube_event::{Incident, Occurrence};
+use crate::kube_event::{Incident, KillPlace, Occurrence};
 
 /// Passes incidents on, to be reported by Events.
 pub(super) fn report(incidents: Vec<Incident>) -> Effect {
@@ -14,8 +14,11 @@ pub(super) fn log_reported(incidents: &[Incident]) -> Vec<Effect> {
     let log = |incident: &Incident| match &incident.occurrence {
         Occurrence::UnidentifiedKills(counted) => {
             Some(Effect::Log(Decision::KillsReportedByNumber {
-                cgroup: (counted.cgroup.as_ref())
-                    .map_or_else(|| "outside the pods".to_owned(), escape),
+                cgroup: match &counted.place {
+                    KillPlace::Cgroup(cgroup) => escape(cgroup),
+                    KillPlace::NoPod => "outside the pods".to_owned(),
+                    KillPlace::Unknown => "unknown".to_owned(),
+                },
                 kills: counted.kills,
             }))
         }

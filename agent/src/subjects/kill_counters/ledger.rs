@@ -11,10 +11,12 @@
 //!
 //! Version 2 counts the kills of a pod in the cgroup of all pods too, and goes on counting them there
 //! when the pod is gone. Version 1 counts each cgroup alone: what it counted in a cgroup that is gone
-//! is gone with it, so there a sum can fall, and kills that were missing in it cannot be known.
+//! is gone with it, so there a sum can fall, and kills that were missing in it are only the node's.
 //!
 //! Kills outside of the pods are one more owner: what the node has counted without what the cgroup of
-//! all pods has. Version 1 has no such difference.
+//! all pods has. Version 1 has no such difference, but there the node is an owner of all kills: what it
+//! has counted, and what is neither known nor missing in a pod, was in a cgroup that is gone or outside
+//! of the pods.
 //!
 //! No I/O, and no clock.
 
@@ -49,8 +51,9 @@ pub fn owner_of(path: &str, pods: &str) -> Option<KillOwner> {
     }
 }
 
-/// Stands for the counter of kills outside of the pods, which has no cgroup. No cgroup has this id.
-pub const NO_POD: CgroupId = CgroupId(0);
+/// Stands for the counter of kills outside of the pods, or of the node, which has no cgroup. No cgroup has
+/// this id.
+pub const NO_CGROUP: CgroupId = CgroupId(0);
 
 /// Kills by owner.
 pub type ByOwner = BTreeMap<KillOwner, u64>;
@@ -102,6 +105,11 @@ impl KillLedger {
         }
     }
 
+    /// Whether the counter of all pods has the kills of each.
+    pub const fn is_nested(&self) -> bool {
+        self.nested
+    }
+
     /// A record of a kill came, and an Event for it is recorded next. `counted`: the kernel counted it
     /// before the counters were last asked for.
     pub fn seen(&mut self, owner: &KillOwner, counted: bool) {
@@ -136,7 +144,8 @@ impl KillLedger {
             self.each(&owner, |entry| {
                 entry.pending = entry.pending.saturating_sub(kills);
             });
-            if let Some(entry) = self.entries.get_mut(&owner) {
+            let of = self.entry_of(&owner);
+            if let Some(entry) = self.entries.get_mut(of) {
                 entry.dropped = entry.dropped.saturating_add(kills);
                 entry.paused = Some(now.plus(PAUSE));
             }
@@ -181,6 +190,9 @@ impl KillLedger {
         // Saved by an older agent, or what the cgroup of all pods counted is gone.
         if !has(&KillOwner::NoPod) || !has(&KillOwner::Pods) {
             self.begin_outside_pods(counters);
+        }
+        if !has(&KillOwner::Node) {
+            self.acknowledge_counted(counters, |owner| *owner == KillOwner::Node);
         }
     }
 
@@ -229,7 +241,7 @@ impl KillLedger {
         for owner in counters.keys() {
             let kills = of(owner).unwrap_or(0);
             let kills = match owner {
-                KillOwner::Pods => continue,
+                KillOwner::Pods | KillOwner::Node => continue,
                 KillOwner::NoPod => kills,
                 KillOwner::Pod(_) => {
                     // What is not missing at all was reported without the name of its pod.
@@ -243,6 +255,10 @@ impl KillLedger {
         // The cgroup of all pods contains no process itself, so on version 1 it counts nothing.
         if self.nested {
             missing.insert(KillOwner::Pods, left.unwrap_or(0));
+        }
+        if let Some(kills) = of(&KillOwner::Node) {
+            let in_pods = missing.values().copied().fold(0, u64::saturating_add);
+            missing.insert(KillOwner::Node, kills.saturating_sub(in_pods));
         }
         let paused = |owner: &KillOwner| {
             let entry = self.entries.get(owner);
@@ -287,7 +303,8 @@ impl KillLedger {
         self.entries.values().any(is_open)
     }
 
-    /// Those of pods that are gone are forgotten once nothing of them is pending.
+    /// Those of pods that are gone are forgotten once nothing of them is pending. The counter of the node is
+    /// not read at times.
     fn found(&mut self, counters: &Counters) {
         for (owner, counter) in counters {
             let entry = self.entries.entry(owner.clone()).or_default();
@@ -296,21 +313,36 @@ impl KillLedger {
                 entry.acknowledged = -i128::from(entry.pending);
                 entry.since = 0;
             }
-            if entry.id.is_none() && *owner == KillOwner::NoPod {
+            if entry.id.is_none() && matches!(owner, KillOwner::NoPod | KillOwner::Node) {
                 // How much of it was reported is unknown.
                 entry.begin(counter.kills);
             }
             entry.id = Some(counter.id);
         }
-        self.entries
-            .retain(|owner, entry| entry.pending > 0 || counters.contains_key(owner));
+        self.entries.retain(|owner, entry| {
+            entry.pending > 0 || *owner == KillOwner::Node || counters.contains_key(owner)
+        });
     }
 
-    /// The entry of `owner`, and on version 2 that of all pods.
+    /// The entry of `owner`, and that of all pods on version 2 or of the node on version 1.
     fn each(&mut self, owner: &KillOwner, change: impl Fn(&mut KillEntry)) {
-        change(self.entries.entry(owner.clone()).or_default());
-        if self.nested && matches!(owner, KillOwner::Pod(_)) {
-            change(self.entries.entry(KillOwner::Pods).or_default());
+        let of = self.entry_of(owner).clone();
+        change(self.entries.entry(of).or_default());
+        if matches!(owner, KillOwner::Pod(_)) {
+            let all = if self.nested {
+                KillOwner::Pods
+            } else {
+                KillOwner::Node
+            };
+            change(self.entries.entry(all).or_default());
+        }
+    }
+
+    /// The owner whose entry has the kills of `owner`.
+    fn entry_of<'a>(&self, owner: &'a KillOwner) -> &'a KillOwner {
+        match owner {
+            KillOwner::Pods | KillOwner::NoPod if !self.nested => &KillOwner::Node,
+            owner => owner,
         }
     }
 }

@@ -138,12 +138,13 @@ impl Missed {
         if self.until < at {
             return false;
         }
-        // On version 2 the counter of all pods includes the kills of a removed pod.
+        // On version 2 the counter of all pods includes the kills of a removed pod, and on version 1 that
+        // of the node includes all.
         let all = match owner {
             KillOwner::Pods | KillOwner::Pod(_) => &KillOwner::Pods,
-            KillOwner::NoPod => owner,
+            KillOwner::NoPod | KillOwner::Node => owner,
         };
-        for owner in [owner, all] {
+        for owner in [owner, all, &KillOwner::Node] {
             if let Some(kills) = self.by_owner.get_mut(owner).filter(|kills| **kills > 0) {
                 *kills -= 1;
                 return true;

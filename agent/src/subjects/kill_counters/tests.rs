@@ -350,7 +350,7 @@ fn dropped_kills_are_read_until_they_can_be_reported_again() {
         stamp: None,
         kills: ReportedKills::of(KillOwner::Pod(pod), 1),
         occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
-            cgroup: Some(POD.to_owned()),
+            place: KillPlace::Cgroup(POD.to_owned()),
             kills: 1,
             again: 1,
             period: Period::Now,

@@ -9,10 +9,12 @@ fn at(seconds: u64) -> BootNanos {
     BootNanos(0).plus(Duration::from_secs(seconds))
 }
 
-/// The cgroup of all pods is `*`.
+/// The cgroup of all pods is `*`; `-` is outside of them, and `node` is the node.
 fn owner(name: &str) -> KillOwner {
     match name {
         "*" => KillOwner::Pods,
+        "-" => KillOwner::NoPod,
+        "node" => KillOwner::Node,
         uid => KillOwner::Pod(PodId::Uid(uid.to_owned())),
     }
 }
@@ -153,6 +155,66 @@ fn what_was_counted_is_acknowledged_pending_or_missing() {
     ];
     for (name, nested, steps, acknowledged) in rows {
         play(name, *nested, steps, acknowledged);
+    }
+}
+
+#[test]
+fn version_1_counts_on_the_node_what_it_counts_in_no_pod() {
+    let pause = PAUSE.as_secs();
+    #[rustfmt::skip]
+    let rows: &[(&str, &[Step], Saved)] = &[
+        ("a pod has one of two", &[
+            Begin(&[("aa", 2, 1), ("node", 0, 9)]),
+            Count(1, &[("aa", 2, 2), ("node", 0, 11)], &[("aa", 1), ("node", 1)]),
+            Report("aa", 1, 0),
+            Report("node", 1, 0),
+            Count(2, &[("aa", 2, 2), ("node", 0, 11)], &[]),
+            Acknowledged("aa", 1),
+            Acknowledged("node", 1),
+        ], &[(2, 2), (0, 11)]),
+        ("in a pod that is removed", &[
+            Begin(&[("aa", 2, 1), ("node", 0, 9)]),
+            Count(1, &[("node", 0, 10)], &[("node", 1)]),
+        ], &[(0, 9)]),
+        ("a record of each", &[
+            Begin(&[("aa", 2, 1), ("node", 0, 9)]),
+            Seen("aa", true),
+            Seen("-", true),
+            Count(1, &[("aa", 2, 2), ("node", 0, 11)], &[]),
+            Acknowledged("aa", 1),
+            Acknowledged("-", 1),
+        ], &[(2, 2), (0, 11)]),
+        ("the kernel does not count every record", &[
+            Begin(&[("node", 0, 9)]),
+            Seen("-", true),
+            Count(1, &[("node", 0, 9)], &[]),
+            Acknowledged("-", 1),
+            Count(2, &[("node", 0, 10)], &[("node", 1)]),
+        ], &[(0, 9)]),
+        ("the counter of the node is not read at times", &[
+            Begin(&[("node", 0, 9)]),
+            Count(1, &[], &[]),
+            Count(2, &[("node", 0, 10)], &[("node", 1)]),
+        ], &[(0, 9)]),
+        ("an Event is dropped", &[
+            Begin(&[("node", 0, 9)]),
+            Seen("-", true),
+            Dropped("-", 1, 10),
+            Count(9 + pause, &[("node", 0, 10)], &[]),
+            Count(10 + pause, &[("node", 0, 10)], &[("node", 1)]),
+            Report("node", 1, 1),
+        ], &[(0, 9)]),
+        ("what the previous agent acknowledged", &[
+            Resume(&[("aa", 2, 2), ("node", 0, 12)], &[(2, 1), (0, 9)]),
+            Count(1, &[("aa", 2, 2), ("node", 0, 12)], &[("aa", 1), ("node", 2)]),
+        ], &[(2, 1), (0, 9)]),
+        ("an older agent did not save it", &[
+            Resume(&[("aa", 2, 2), ("node", 0, 12)], &[(2, 1)]),
+            Count(1, &[("aa", 2, 2), ("node", 0, 12)], &[("aa", 1)]),
+        ], &[(2, 1), (0, 12)]),
+    ];
+    for (name, steps, acknowledged) in rows {
+        play(name, FLAT, steps, acknowledged);
     }
 }
 

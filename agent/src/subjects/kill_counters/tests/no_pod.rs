@@ -1,4 +1,4 @@
-//! Kills outside of the pods.
+//! Kills outside of the pods, and on version 1 those in cgroups that are not known.
 
 use super::*;
 
@@ -87,5 +87,77 @@ fn kills_outside_the_pods_are_accounted_for_by_the_counter_of_the_node() {
             *expected,
             "{name}"
         );
+    }
+}
+
+/// Kills in the pod and on the node, as version 1 counts them.
+fn counted_flat(in_pod: u64, on_node: u64) -> CountedKills {
+    let mut counted = CountedKills {
+        node: Some(on_node),
+        ..counted(in_pod)
+    };
+    counted.cgroups[0].kills = 0;
+    counted
+}
+
+#[test]
+fn version_1_reports_kills_that_neither_a_record_nor_a_pod_accounts_for() {
+    let count = |in_pod, on_node| In::Counted(Some(counted_flat(in_pod, on_node)));
+    let one: &[&str] = &["log 1 by number", "report 1 by number, Now"];
+    let both: &[&str] = &[
+        "log 1 by number",
+        "log 1 by number",
+        "report 1 by number, Now, report 1 by number, Now",
+        "incident in aa at 12",
+    ];
+    #[rustfmt::skip]
+    let rows: [(&str, Vec<Step>); 3] = [
+        ("one of three has a record, and one is counted in its pod", vec![
+            (9, record_outside(9), &["report 1"], Wanted),
+            (9, In::Sampled, &["KillCounters"], Asked),
+            (9, count(2, 13), &[], Wanted),
+            (12, In::Sampled, &["KillCounters"], Asked),
+            (12, count(2, 13), both, Idle),
+            // Their records were late.
+            (13, record(9), &[], Wanted),
+            (13, record_outside(9), &[], Wanted),
+            (13, record_outside(9), &["report 1"], Wanted),
+        ]),
+        ("its record is on the way", vec![
+            (9, In::RecordsLost, &[], Wanted),
+            (9, In::Sampled, &["KillCounters"], Asked),
+            (9, count(1, 11), &[], Wanted),
+            (10, record_outside(9), &["report 1"], Wanted),
+            (12, In::Sampled, &["KillCounters"], Asked),
+            (12, count(1, 11), &[], Idle),
+        ]),
+        ("its container is removed before the second reading", vec![
+            (9, In::RecordsLost, &[], Wanted),
+            (9, In::Sampled, &["KillCounters"], Asked),
+            (9, count(2, 11), &[], Wanted),
+            (12, In::Sampled, &["KillCounters"], Asked),
+            (12, count(1, 11), &[], Wanted),
+            (15, In::Sampled, &["KillCounters"], Asked),
+            (15, count(1, 11), one, Idle),
+        ]),
+    ];
+    for (name, steps) in rows {
+        let setup = KillCounterSetup {
+            source: KillSource::Program,
+            counting: Some(Counting::Flat),
+            boot_known: true,
+        };
+        let mut counters = KillCounters::new(setup, at(0).boot);
+        let start = In::Recalled {
+            previous: PreviousAgent::Unknown,
+            counted: Some(counted_flat(1, 10)),
+        };
+        #[rustfmt::skip]
+        play_row(name, &mut counters, vec![
+            (1, start, &[], Idle),
+            (2, In::Due, &["save 1"], Idle),
+            (3, In::Saved, &[], Idle),
+        ]);
+        play_row(name, &mut counters, steps);
     }
 }
