@@ -61,6 +61,10 @@ pub struct Limiting {
     pub tied: Option<(LimitOwner, String)>,
     /// Its usage and its limit.
     pub usage: Option<(Bytes, Bytes)>,
+    /// The owner of that limit, if it is outside of pods and its path is known. It contains unescaped
+    /// text.
+    #[serde(default)]
+    pub unit: Option<Owner>,
 }
 
 /// The pod of a victim.

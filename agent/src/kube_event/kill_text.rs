@@ -290,9 +290,9 @@ impl Finding {
         Some(format!("If the {what} needs more memory, raise {limit}."))
     }
 
-    /// What can be done about it if all pods together, or the node, were short of memory. On the node, it
-    /// depends on who used most: until that was read, the victim, if it is outside of pods, because
-    /// the kernel prefers to kill in pods.
+    /// What can be done about it if all pods together, a unit outside of pods, or the node were short of
+    /// memory. On the node, it depends on who used most: until that was read, the victim, if it is outside
+    /// of pods, because the kernel prefers to kill in pods.
     fn advice_on_node(&self, kills: &Kills, details: Option<&KillDetails>) -> Option<String> {
         if self.is_global() {
             let is_short = matches!(self.verdict, KillVerdict::NodePressure { .. });
@@ -302,8 +302,12 @@ impl Finding {
             };
             return is_short.then(|| largest.unwrap_or_else(|| NODE_IS_SHORT.to_owned()));
         }
-        let owner = self.scope.as_ref().memcg()?.owner;
-        (owner == LimitOwner::PodsCgroup).then(|| PODS_ARE_SHORT.to_owned())
+        let limiting = self.scope.as_ref().memcg()?;
+        match (limiting.owner, &limiting.tied) {
+            (LimitOwner::PodsCgroup, _) => Some(PODS_ARE_SHORT.to_owned()),
+            (LimitOwner::Other, None) => limiting.unit.as_ref().and_then(Owner::limit_advice),
+            (LimitOwner::Other, Some(_)) | (LimitOwner::Container | LimitOwner::Pod, _) => None,
+        }
     }
 
     /// What was short.

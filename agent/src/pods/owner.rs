@@ -74,6 +74,23 @@ impl Owner {
         }
     }
 
+    /// The owner of the limit of the cgroup at `path`: in a unit, not the unit. `None`: the limit is that
+    /// of pods, or the kubelet sets it.
+    pub fn of_limit(path: &str, pods: &str) -> Option<Self> {
+        let rest = path.strip_prefix(pods).filter(|_| !pods.is_empty());
+        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return None;
+        }
+        let owner = Self::from_path(path, pods);
+        let above = path.rsplit_once('/');
+        let above = above.map(|(above, _)| Self::from_path(above, pods));
+        Some(if above.as_ref() == Some(&owner) {
+            Self::Other(path.to_owned())
+        } else {
+            owner
+        })
+    }
+
     /// Whether it is a pod, a container of one, or all pods.
     pub const fn is_of_pods(&self) -> bool {
         match self {
@@ -94,6 +111,19 @@ impl Owner {
     pub fn tasks_advice(&self) -> Option<String> {
         let limited = self.limited_by("TasksMax=", "pids.max")?;
         Some(format!("Limit {limited}, or move it to another node."))
+    }
+
+    /// What can be done if it reached its own memory limit. `None`: it is in pods.
+    pub fn limit_advice(&self) -> Option<String> {
+        let limit = match self {
+            Self::Pod { .. } | Self::NamedPod { .. } | Self::UnnamedPod | Self::Pods => {
+                return None;
+            }
+            Self::Unit { .. } | Self::Slice(_) => format!("MemoryMax= of {self}"),
+            Self::Session { session, .. } => format!("MemoryMax= of session-{session}.scope"),
+            Self::Other(_) => format!("the memory limit of {self}"),
+        };
+        Some(format!("Raise {limit} or reduce what it uses."))
     }
 
     /// What is limited, and by which property of systemd or file of the cgroup.

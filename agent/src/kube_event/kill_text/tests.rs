@@ -8,6 +8,7 @@ use crate::pressure::oom::Grounds;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit, ProcessSize};
 use crate::units::Pid;
 
+mod advice;
 mod details;
 mod groups;
 
@@ -17,6 +18,7 @@ fn at(path: &str) -> Limiting {
         path: Some(path.to_owned()),
         tied: None,
         usage: None,
+        unit: None,
     }
 }
 
@@ -139,53 +141,6 @@ fn the_message_names_the_limit_by_its_owner() {
             ..at("/a")
         };
         assert_eq!(limiting.by_owner(false), expected, "{owner:?}, {tied:?}");
-    }
-}
-
-#[test]
-fn the_message_contains_what_can_be_done() {
-    use LimitOwner::{Container, Other, Pod, PodsCgroup};
-    let advice = |what, limit| {
-        format!("If the {what} needs more memory, raise {limit}resources.limits.memory).")
-    };
-    let set = |container, pod| Some(crate::pods::MemoryLimits { container, pod });
-    let container = advice("container", "its limit (");
-    let pod = advice("pod", "the limits of its containers (");
-    let whole = advice("pod", "its limit (spec.");
-    let pods = format!("The limit that was reached is not the pod's own. {PODS_ARE_SHORT}");
-    #[rustfmt::skip]
-    let rows = [
-        (Container, None, None, Some(&container)),
-        (Container, Some(Container), None, Some(&container)),
-        (Container, None, set(true, false), Some(&container)),
-        (Container, None, set(true, true), Some(&container)),
-        (Container, None, set(false, true), Some(&whole)),
-        (Container, Some(Pod), None, Some(&pod)),
-        (Container, Some(Pod), set(false, true), Some(&whole)),
-        (Pod, None, None, Some(&pod)),
-        (Pod, None, set(true, false), Some(&pod)),
-        (Pod, None, set(true, true), Some(&whole)),
-        (Pod, Some(PodsCgroup), None, Some(&pod)),
-        (PodsCgroup, None, set(false, true), Some(&pods)),
-        (Other, None, None, None),
-    ];
-    for (owner, tied, limits, expected) in rows {
-        let limiting = Limiting {
-            owner,
-            tied: tied.map(|owner| (owner, "/b".to_owned())),
-            ..at("/a")
-        };
-        let finding = Finding {
-            scope: OomScope::Memcg(limiting),
-            ..finding(7, None, None)
-        };
-        let container = crate::pods::Container {
-            limits,
-            ..crate::pods::Container::new(None, "web").unwrap()
-        };
-        let kills = Kills::from(vec![finding.clone()]);
-        let found = finding.advice(&kills, Some(&container), None);
-        assert_eq!(found.as_ref(), expected, "{owner:?}, {tied:?}, {limits:?}");
     }
 }
 

@@ -183,6 +183,7 @@ fn kills_by(trigger: &str, at_millis: &[u64]) -> Vec<Finding> {
             path: Some(POD.to_owned()),
             tied: None,
             usage: None,
+            unit: None,
         });
         finding
     };

@@ -72,6 +72,7 @@ impl Case {
         };
         let scope = scope.map(|(limit, path, tied)| Limiting {
             owner: limit_owner(path.as_deref(), &kill, &limit, &pods),
+            unit: (path.as_deref()).and_then(|path| Owner::of_limit(path, &pods)),
             path: Some(path.map_or_else(|| format!("id:{}", limit.limiting.0), escape)),
             tied: tied.map(|path| (owner_by_path(&path, &pods), escape(path))),
             usage: Some((bytes(limit.usage_pages), bytes(limit.max_pages))),
@@ -119,6 +120,7 @@ impl Case {
             owner: path
                 .as_ref()
                 .map_or(LimitOwner::Other, |path| owner_by_path(&text(path), &pods)),
+            unit: (path.as_ref()).and_then(|path| Owner::of_limit(&text(path), &pods)),
             path: path.map(escape),
             tied: None,
             usage: None,

@@ -432,6 +432,7 @@ fn a_finding_names_the_limit_by_what_was_known_of_its_cgroup() {
         path: Some("/kubepods/podaa".to_owned()),
         tied: Some((LimitOwner::PodsCgroup, PODS.to_owned())),
         usage: sizes,
+        unit: None,
     };
     let mut kills = Kills::new(4096);
     let found = [Some(CONTAINER), Some(PODS), Some("/kubepods/podaa")];
@@ -444,6 +445,7 @@ fn a_finding_names_the_limit_by_what_was_known_of_its_cgroup() {
         path: Some("id:9".to_owned()),
         tied: None,
         usage: sizes,
+        unit: None,
     };
     assert_eq!(unknown, expected);
 }

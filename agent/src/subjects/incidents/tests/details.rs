@@ -27,6 +27,7 @@ pub(super) fn limited(ms: u64, owner: LimitOwner) -> Incident {
             path: Some("/kubepods/podaa/c".to_owned()),
             tied: None,
             usage: None,
+            unit: None,
         });
     }
     incident
