@@ -73,6 +73,12 @@ impl Provoke {
         started(self.command().arg("crowd").arg(count.to_string()))
     }
 
+    /// The same inside `cgroup`.
+    pub fn crowd_in(&self, cgroup: &Path, count: u32) -> io::Result<Crowd> {
+        let mut command = self.command();
+        started(command.arg("crowd").arg(cgroup).arg(count.to_string()))
+    }
+
     /// Starts `count` threads and waits for their end, `rounds` times.
     pub fn storm(&self, count: u32, rounds: u32) -> io::Result<()> {
         let mut storm = self.command();

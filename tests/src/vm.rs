@@ -30,6 +30,7 @@ use crate::{eventually, logged};
 pub mod alarms;
 pub mod ask;
 pub mod capabilities;
+mod companion;
 mod daemon;
 mod idle;
 pub mod kill_events;

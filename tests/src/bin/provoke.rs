@@ -36,6 +36,7 @@ fn run(words: &[&[u8]]) -> io::Result<()> {
         [b"eat", cgroup, bytes, name] => called(name).and_then(|()| eat(cgroup, bytes)),
         [b"allocate", cgroup, bytes] => allocate(cgroup, bytes),
         [b"crowd", count] => crowd(count),
+        [b"crowd", cgroup, count] => join(cgroup).and_then(|()| crowd(count)),
         [b"storm", count, rounds] => storm(count, rounds),
         [b"stand"] => stand(),
         [b"nothing"] => Ok(()),
@@ -58,7 +59,7 @@ fn run(words: &[&[u8]]) -> io::Result<()> {
         }
         _ => Err(io::Error::other(
             "usage: provoke eat CGROUP BYTES [NAME] | allocate CGROUP BYTES | \
-             crowd COUNT | storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
+             crowd [CGROUP] COUNT | storm COUNT ROUNDS | wait CGROUP | fork CGROUP COUNT | bomb CGROUP | \
              thrash CGROUP FILE | parent CGROUP COMMAND | main CGROUP COMMAND | \
              namespace COMMAND | users COMMAND | map PID | \
              unlocked PROGRAM [ARGUMENT…] | score NUMBER COMMAND | load CGROUP NAME [ARGUMENT…]",

@@ -188,7 +188,7 @@ impl Node {
 }
 
 /// In another thread: the API server lives in this one, and has to go on answering.
-async fn in_background<T: Send + 'static>(
+pub(super) async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     tokio::task::spawn_blocking(work)
@@ -207,7 +207,7 @@ fn available() -> io::Result<u64> {
         .ok_or_else(|| io::Error::other(text.clone()))
 }
 
-fn most_pids() -> io::Result<u32> {
+pub(super) fn most_pids() -> io::Result<u32> {
     let number = |path| {
         let text = fs::read_to_string(path)?;
         text.trim().parse::<u32>().map_err(io::Error::other)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::thrash::{self, Memory};
-use super::{Found, idle, loopback, note_panics, print_result};
+use super::{Found, companion, idle, loopback, note_panics, print_result};
 use crate::kill_combinations::{self, Combination, Site, combinations};
 use crate::provoke::Provoke;
 
@@ -27,11 +27,16 @@ pub fn run(parts: &str) -> io::Result<()> {
     let is_named = |name: &str| parts.split(',').any(|part| name.contains(part));
     let mut thrashing = Memory::ALL.to_vec();
     thrashing.retain(|memory| is_named(memory.name()));
-    let service = is_named(SERVICE).then_some(SERVICE);
-    let idle = is_named(idle::NAME).then_some(idle::NAME);
+    let [service, pids, reboot, idle] = [SERVICE, companion::PIDS, companion::REBOOT, idle::NAME]
+        .map(|name| is_named(name).then_some(name));
     let names: Vec<String> = all.iter().map(|combination| combination.name()).collect();
     let further = thrashing.iter().map(|memory| memory.name());
-    let further = service.into_iter().chain(further).chain(idle);
+    let further = service
+        .into_iter()
+        .chain(pids)
+        .chain(reboot)
+        .chain(further)
+        .chain(idle);
     let plan: Vec<&str> = names.iter().map(String::as_str).chain(further).collect();
     println!("vm-plan: {}", plan.join(" "));
     runtime.block_on(async {
@@ -43,6 +48,16 @@ pub fn run(parts: &str) -> io::Result<()> {
         if let Some(name) = service {
             let provoke = provoke.clone();
             let check = async move { in_service(&provoke).await.map(Found::Good) };
+            print_result(name, check).await;
+        }
+        if let Some(name) = pids {
+            let provoke = provoke.clone();
+            let check = async move { companion::pids_of_service(&provoke).await.map(Found::Good) };
+            print_result(name, check).await;
+        }
+        if let Some(name) = reboot {
+            let provoke = provoke.clone();
+            let check = async move { companion::reboot(&provoke).await.map(Found::Good) };
             print_result(name, check).await;
         }
         for memory in thrashing {

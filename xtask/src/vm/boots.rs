@@ -57,7 +57,7 @@ pub static KILLS: Boot = Boot {
     plan: "kills",
     kernel_line: "psi=1",
     machine: &[],
-    limit: Duration::from_mins(20),
+    limit: Duration::from_mins(22),
     workloads: String::new(),
 };
 
