@@ -98,6 +98,8 @@ pub struct Recorder {
     correlator: Correlator,
     /// The number in the last assigned name: no two Events share one.
     last_name: u128,
+    /// When the server last answered again. Events that are older have waited for it.
+    returned: BootNanos,
     /// Set while Events of an outage are written: the time of the next write.
     paced: Option<BootNanos>,
     /// [`EventCounts::lost`] when last reported.
@@ -140,6 +142,7 @@ impl Recorder {
             backlog,
             correlator: Correlator::new(),
             last_name: 0,
+            returned: BootNanos(0),
             paced: None,
             lost_reported: 0,
             refusal_logged: None,
@@ -295,8 +298,10 @@ impl Recorder {
             (known, body::patch(count, &write))
         });
         let newest = &write.pending.newest;
-        let happened = newest.stamp.map(|stamp| stamp.kernel);
-        let waited = happened.is_some_and(|at| OUTAGE < self.clock.now().boot.since(at));
+        let now = self.clock.now().boot;
+        let waited = newest
+            .stamp
+            .is_some_and(|stamp| stamp.kernel <= self.returned || OUTAGE < now.since(stamp.kernel));
         let delivery = Delivery {
             container: newest.container.clone(),
             waited,
@@ -360,8 +365,11 @@ impl Recorder {
         add(&self.tally.delivered, times);
         self.tally
             .acknowledged(std::mem::take(&mut write.pending.kills));
-        if let Some(delayed_by) = written.delayed_by.filter(|delayed_by| OUTAGE < *delayed_by) {
-            self.back(delayed_by, written.acked);
+        if let Some(delayed_by) = written.delayed_by {
+            self.returned = written.acked;
+            if OUTAGE < delayed_by {
+                self.back(delayed_by, written.acked);
+            }
         }
         let id = write.pending.newest.id.filter(|_| !write.is_combined());
         if let Some(id) = id {
