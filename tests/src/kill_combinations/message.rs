@@ -62,24 +62,21 @@ impl Facts<'_> {
 
     fn first_sentence(&self, reader: &mut Reader<'_>) {
         let killed_together = self.group.len() + 1;
-        let restarts = "so the container restarts. ";
         let (killed, subject, means) = match self.combination.outcome {
             Outcome::MainProcess => (
                 "Container web was killed".to_owned(),
                 "it",
-                format!("; its main process died, {restarts}"),
+                "; its main process died, so the container restarts",
             ),
             Outcome::ChildProcess => (
                 "A process in container web was killed".to_owned(),
                 "the container",
-                "; the main process is alive, and the container continues to run. ".to_owned(),
+                "; the main process is alive, and the container continues to run",
             ),
             Outcome::WholeContainer => (
                 format!("Container web was killed (at least {killed_together} processes together)"),
                 "it",
-                format!(
-                    "; all its processes were killed as a group (memory.oom.group), {restarts}"
-                ),
+                "; all its processes were killed as a group (memory.oom.group), so the container restarts",
             ),
         };
         reader.text(&format!("{killed} because "));
@@ -107,7 +104,12 @@ impl Facts<'_> {
             reader.size(limit - limit / 8..=limit + rounding(limit));
             reader.text(" in use)");
         }
-        reader.text(&means);
+        reader.text(means);
+        // A node without memory may not get the pod's specification in time.
+        let is_slow = self.combination.limit == LimitOf::Node;
+        let unread = " unless its restartPolicy is Never or it is ephemeral. ";
+        let may_be_unread = is_slow && self.combination.outcome != Outcome::ChildProcess;
+        reader.one_of([". ", if may_be_unread { unread } else { ". " }]);
     }
 
     fn advice(&self, reader: &mut Reader<'_>) {
