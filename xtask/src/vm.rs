@@ -23,7 +23,7 @@ pub mod qemu;
 mod qmp;
 mod report;
 
-use boots::{ALARMS, BOOTS, Boot, KILLS, PACKAGES};
+use boots::{ALARMS, BOOTS, Boot, IDLE, KILLS, PACKAGES};
 use console::Check;
 use qemu::Machine;
 pub use report::{counts, skips, table};
@@ -51,6 +51,9 @@ pub struct Args {
     /// Only kills of every kind: consequence, limit and QoS class
     #[arg(long, conflicts_with_all = ["all", "packages"], group = "suite")]
     kills: bool,
+    /// Only an idle agent with the settings of the chart, and 110 pods
+    #[arg(long, conflicts_with_all = ["all", "packages", "suite"])]
+    idle: bool,
     /// Of these, only the workloads or kills whose names contain one of these
     #[arg(long, requires = "suite", value_name = "NAME,...")]
     workloads: Option<String>,
@@ -125,8 +128,14 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         workloads: args.workloads.clone().unwrap_or_default(),
         ..boot.clone()
     });
+    let idle = Boot {
+        workloads: "idle".to_owned(),
+        ..IDLE.clone()
+    };
     let boots: Vec<&Boot> = if args.alarms {
         vec![&alarms]
+    } else if args.idle {
+        vec![&idle]
     } else if args.kills {
         vec![&kills]
     } else if args.all {
@@ -143,7 +152,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         failed += counts(&packages).failed;
     }
     let command = match args.arch {
-        Arch::Arm64 if !args.alarms && !args.kills => Some("cargo xtask vm --arch arm64"),
+        Arch::Arm64 if !args.alarms && !args.kills && !args.idle => {
+            Some("cargo xtask vm --arch arm64")
+        }
         _ => args.all.then_some("cargo xtask vm --all"),
     };
     if let Some(command) = command {

@@ -29,6 +29,8 @@ pub fn run(parts: &str) -> io::Result<()> {
     thrashing.retain(|memory| is_named(memory.name()));
     let [service, pids, reboot, idle] = [SERVICE, companion::PIDS, companion::REBOOT, idle::NAME]
         .map(|name| is_named(name).then_some(name));
+    // The machine for it has more memory.
+    let idle = idle.filter(|_| !parts.is_empty());
     let names: Vec<String> = all.iter().map(|combination| combination.name()).collect();
     let further = thrashing.iter().map(|memory| memory.name());
     let further = service

@@ -61,6 +61,15 @@ pub static KILLS: Boot = Boot {
     workloads: String::new(),
 };
 
+/// An idle agent, on a machine with the memory of a node: the less there is, the more often it is read.
+pub static IDLE: Boot = Boot {
+    plan: "kills",
+    kernel_line: "psi=1",
+    machine: &["-m", "16384"],
+    limit: Duration::from_mins(10),
+    workloads: String::new(),
+};
+
 /// The packages, on a Debian with systemd as PID 1.
 pub static PACKAGES: Boot = Boot {
     plan: "packages",
