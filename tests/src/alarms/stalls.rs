@@ -166,10 +166,10 @@ fn set_up(site: &Site) -> io::Result<()> {
     Ok(())
 }
 
-/// After earlier stalls, the average over a minute has to fall first.
+/// After earlier stalls, the average over a minute has to fall first: from 100 % within four minutes.
 fn calm() -> io::Result<()> {
     const CALM: f32 = 2.0;
-    const ATTEMPTS: u32 = 180;
+    const ATTEMPTS: u32 = 300;
     for _ in 0..ATTEMPTS {
         let averages = averages().map_err(|err| cannot_run(format!("no PSI of memory: {err}")))?;
         let [_, sixty] = averages;
