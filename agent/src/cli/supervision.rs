@@ -84,8 +84,12 @@ impl<'a> Claiming<'a> {
             }
             Err(err) => return Ok(StateClaim::Unusable(err)),
         };
+        self.decide(other)
+    }
+
+    /// While `other` has the directory; `None`: it is in another PID namespace.
+    fn decide(&mut self, other: Option<Holder>) -> Result<StateClaim, Obstacle> {
         let shown = self.directory.display();
-        // Unknown in another PID namespace.
         let of = other.map_or_else(String::new, |other| format!(" (PID {})", other.pid));
         let now = Instant::now();
         let halted = other.filter(|other| other.halted.is_some());
@@ -94,8 +98,8 @@ impl<'a> Claiming<'a> {
         self.halted = halted.map(|other| (other, since));
         if halted.is_some() && HALT_LIMIT <= now.duration_since(since) {
             return Ok(StateClaim::Halted(format!(
-                "another process{of} keeps the state directory {shown} locked, but has been in \
-                 uninterruptible sleep for a minute"
+                "another process{of} keeps the state directory {shown} locked, but was killed, and has \
+                 not run for a minute"
             )));
         }
         Err(Obstacle::Passing(format!(
@@ -187,28 +191,14 @@ pub(super) fn print(method: &str, path: &str, body: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::CommandExt as _;
-    use std::process::Command;
-
-    use nix::libc;
-    use nix::poll::{PollTimeout, poll};
-    use nix::sys::signal::killpg;
-    use nix::unistd::Pid;
-
     use super::*;
     use crate::host::scratch::Scratch;
 
-    /// The attempts so many seconds after the start, each of which is to wait.
-    async fn waits(claiming: &mut Claiming<'_>, seconds: &[u64]) {
-        let begun = Instant::now();
-        for seconds in seconds {
-            let at = begun + Duration::from_secs(*seconds);
-            tokio::time::advance(at.duration_since(Instant::now())).await;
-            let Err(Obstacle::Passing(why)) = claiming.attempt() else {
-                panic!("it does not wait at {seconds} s");
-            };
-            assert!(why.contains("another nodepulse (PID "), "{why}");
-        }
+    fn assert_waits(attempt: Result<StateClaim, Obstacle>) {
+        let Err(Obstacle::Passing(why)) = attempt else {
+            panic!("it does not wait");
+        };
+        assert!(why.contains("another nodepulse (PID "), "{why}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -218,45 +208,41 @@ mod tests {
         let kept = Claim::take(&state).unwrap();
         let mut claiming = Claiming::new(&state);
         // It has no control socket, as one that waits for its kubeconfig.
-        waits(&mut claiming, &[0, 59, 61, 3600]).await;
+        for seconds in [0, 59, 2, 3600] {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            assert_waits(claiming.attempt());
+        }
         drop(kept);
         let taken = claiming.attempt().unwrap();
         assert!(matches!(taken, StateClaim::Taken(_)), "{taken:?}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_that_has_slept_uninterruptibly_for_a_minute_does_not_stop_the_start() {
+    async fn a_killed_process_that_has_not_run_for_a_minute_does_not_stop_the_start() {
         let dir = Scratch::new();
         let state = dir.path().join("state");
-        drop(Claim::take(&state).unwrap());
-        // It sleeps in state D until its child ends: CLONE_VFORK and SIGCHLD.
-        let clone = libc::SYS_clone;
-        let script = format!(
-            "open F, '>>', $ARGV[0]; flock F, 2; syscall({clone}, 0x4011, 0, 0, 0, 0) or sleep 60"
-        );
-        let mut sleeper = Command::new("perl")
-            .args(["-e", &script])
-            .arg(state.join("lock"))
-            .process_group(0)
-            .spawn()
-            .unwrap();
-        let pid = i32::try_from(sleeper.id()).unwrap();
-        let sleeps =
-            || holder(&state).is_some_and(|other| other.pid == pid && other.halted.is_some());
-        let mut attempts = 0..3000;
-        while !sleeps() {
-            attempts
-                .next()
-                .unwrap_or_else(|| panic!("{:?}", holder(&state)));
-            poll(&mut [], PollTimeout::from(10_u16)).unwrap();
-        }
         let mut claiming = Claiming::new(&state);
-        waits(&mut claiming, &[0, 30, 59]).await;
+        //  seconds, the PID and the CPU time of a holder that is halted
+        let rows = [
+            (0, 1, 7),
+            (59, 1, 7),
+            (1, 1, 8),
+            (59, 1, 8),
+            (1, 2, 8),
+            (59, 2, 8),
+        ];
+        for (seconds, pid, ticks) in rows {
+            tokio::time::advance(Duration::from_secs(seconds)).await;
+            let halted = Some(ticks);
+            assert_waits(claiming.decide(Some(Holder { pid, halted })));
+        }
         tokio::time::advance(Duration::from_secs(1)).await;
-        let halted = claiming.attempt().unwrap();
+        let halted = Holder {
+            pid: 2,
+            halted: Some(8),
+        };
+        let halted = claiming.decide(Some(halted)).unwrap();
         assert!(matches!(halted, StateClaim::Halted(_)), "{halted:?}");
         assert!(open(&state, halted).0.is_none());
-        killpg(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-        sleeper.wait().unwrap();
     }
 }

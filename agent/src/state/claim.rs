@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use nix::libc::{self, O_NOFOLLOW, O_NONBLOCK};
 use procfs::LockType;
 use procfs::process::Process;
 use rustix::fs::{FlockOperation, flock, major, minor};
@@ -87,9 +87,8 @@ impl Claim {
 pub struct Holder {
     /// In the PID namespace of `/proc`.
     pub pid: i32,
-    /// Set if its main thread cannot run, because it sleeps uninterruptibly, or is dead while another
-    /// thread does: the CPU time of the process so far, in ticks. Other threads of an agent may sleep so
-    /// for a long time, and it lives.
+    /// Set if it was killed and its main thread has not ended: the CPU time of the process so far, in
+    /// ticks. Without a signal that kills it, it may go on, however long it has slept.
     pub halted: Option<u64>,
 }
 
@@ -105,11 +104,19 @@ pub fn holder(directory: &Path) -> Option<Holder> {
     });
     let pid = found?.pid.filter(|pid| 0 < *pid)?;
     let stat = Process::new(pid).ok()?.stat().ok()?;
-    let is_halted = matches!(stat.state, 'D' | 'Z');
+    let is_halted = is_halted(stat.state, stat.signal);
     Some(Holder {
         pid,
         halted: is_halted.then(|| stat.utime.saturating_add(stat.stime)),
     })
+}
+
+/// By the state of the main thread, and the signals that are pending for it. SIGKILL is pending for each
+/// thread of a process that was killed, by any signal, until the thread ends.
+const fn is_halted(state: char, pending: u64) -> bool {
+    let is_killed = pending & 1 << (libc::SIGKILL - 1) != 0;
+    // Dead, while another thread is not.
+    (state == 'D' && is_killed) || state == 'Z'
 }
 
 /// What shows that others use `directory`, which is open to them.
@@ -253,6 +260,22 @@ mod tests {
         }
         let err = Claim::take(Path::new("/")).unwrap_err().to_string();
         assert!(err.contains("it is the root directory"), "{err}");
+    }
+
+    #[test]
+    fn only_a_process_that_was_killed_and_does_not_end_is_halted() {
+        let (killed, hung_up) = (1 << 8, 1);
+        let rows = [
+            ('D', killed, true, "killed in uninterruptible sleep"),
+            ('D', 0, false, "a slow disk"),
+            ('D', hung_up, false, "it will read its configuration again"),
+            ('R', killed, false, "it is about to end"),
+            ('S', 0, false, "idle"),
+            ('Z', 0, true, "another thread has not ended"),
+        ];
+        for (state, pending, expected, why) in rows {
+            assert_eq!(is_halted(state, pending), expected, "{why}");
+        }
     }
 
     #[test]
