@@ -90,6 +90,7 @@ impl Delivery {
                 Err(err) => err,
             };
             failing_since.get_or_insert(sent);
+            self.waited = true;
             failed += 1;
             let starts =
                 unanswered > 0 && refused_at_start < REFUSED_AT_START && may_be_starting(&err);
@@ -184,7 +185,7 @@ impl Delivery {
                 Err(err) => return Err(err),
             }
         }
-        if self.waited || unanswered {
+        if self.waited {
             self.complete().await;
         }
         let (name, event) = &self.fresh;
