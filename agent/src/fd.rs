@@ -97,6 +97,9 @@ mod tests {
 
     /// Fills the table, and closes what is inherited. Returns how many descriptors are open then.
     fn fill_and_close() -> io::Result<usize> {
+        // At once: they include locked files of other tests.
+        // SAFETY: descriptors of the test's process, of which this copy uses none.
+        unsafe { libc::close_range(3, u32::MAX, 0) };
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         setrlimit(Resource::RLIMIT_NOFILE, 256, hard)?;
         // SAFETY: the number may be of a descriptor of the test's process, of which this copy uses none.
