@@ -206,7 +206,7 @@ faults() {
         fault 'not done within' hang_plugin mend_plugin &&
         show_kubeconfig &&
         fault 'cannot start the log thread' limit_tasks permit_tasks &&
-        fault 'does not answer' lock_state unlock_state &&
+        fault 'uses the state directory' lock_state unlock_state &&
         fault 'another nodepulse (PID' start_second stop_second
 }
 
