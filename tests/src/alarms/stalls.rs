@@ -24,7 +24,7 @@ const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 96 * MIB;
 /// Of its file.
 const FILE_MIB: u64 = 128;
-const THREADS: &str = "8";
+const THREADS: &str = "16";
 /// The average over a minute reaches 15 % after 10 to 30 s. From the trigger on it takes 11 s until it is
 /// known that the node is short, and the same again if the average is too low then.
 const STALLED: Duration = Duration::from_secs(60);
@@ -140,7 +140,9 @@ fn short_of_memory() -> Workload {
     };
     workload("memory-stall", Form::Full, expected, |site| {
         calm()?;
-        DirectFile::filled(Path::new(&site.path("data")), 3 * LEFT / MIB)?;
+        // Much more, and most pages would be evicted for too long for the kernel to count reading them
+        // as a wait for memory.
+        DirectFile::filled(Path::new(&site.path("data")), LEFT / 2 * 3 / MIB)?;
         let load = Prepared::new(|control| {
             let averages = Averages::start();
             let site = control.site();
