@@ -43,6 +43,7 @@ pub mod status;
 mod stream_limit;
 pub mod taints;
 pub mod tally;
+mod tls;
 pub mod transport;
 
 #[cfg(test)]
@@ -107,7 +108,7 @@ impl Client {
         connector: Connector,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        Self::with(Credentials::fixed(config, connector), None, deadline)
+        Self::with(Credentials::of_config(config, connector)?, None, deadline)
     }
 
     fn with(

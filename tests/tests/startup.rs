@@ -190,6 +190,43 @@ async fn a_second_run_adopts_its_node() {
 }
 
 #[tokio::test]
+async fn a_server_of_another_authority_is_used_only_with_insecure_skip_tls_verify() {
+    let dir = tempdir().unwrap();
+    let api = ApiServer::start().await;
+    let good = fs::read_to_string(api.node_kubeconfig(dir.path(), "worker-1")).unwrap();
+    let (before, rest) = good.split_once("certificate-authority-data: ").unwrap();
+    let (_, after) = rest.split_once('\n').unwrap();
+    let start = |name: &str, key: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, format!("{before}{key}\n{after}")).unwrap();
+        Process::start(node_mode(&[
+            "--kubeconfig",
+            &text(&path),
+            "--kernel-tier",
+            "files",
+        ]))
+    };
+    let other = ApiServer::start().await;
+    let other = fs::read_to_string(other.node_kubeconfig(dir.path(), "worker-1")).unwrap();
+    let authority = other
+        .lines()
+        .find(|line| line.contains("certificate-authority-data"));
+    let refused = start("other", authority.unwrap().trim());
+    refused
+        .wait_for_line("invalid peer certificate", SOON)
+        .await;
+    refused.terminate();
+    assert_eq!(refused.ends(SOON).await.code, Some(0));
+    let view = View::of(&api, "worker-1");
+    assert_eq!(view.creates().len(), 0);
+
+    let used = start("insecure", "insecure-skip-tls-verify: true");
+    view.settled(SOON).await;
+    used.terminate();
+    assert_eq!(used.ends(SOON).await.code, Some(0));
+}
+
+#[tokio::test]
 async fn without_an_api_server_it_runs_and_opens_no_connection() {
     let args = ["run", "--node-name", "worker-1", "--kernel-tier", "files"];
     let alone = Process::start(args);

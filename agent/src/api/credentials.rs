@@ -19,12 +19,12 @@ use super::{ApiError, Connector, transport};
 use crate::clock::Clock;
 use crate::escape::one_line;
 
-mod bearer;
+mod authorization;
 pub mod bootstrap;
 mod files;
 mod plugin;
 
-pub(super) use bearer::Bearer;
+pub(super) use authorization::Authorization;
 use files::{FileFault, Inlined, TokenFile};
 use plugin::Issued;
 pub(super) use plugin::RunningPlugin;
@@ -62,33 +62,42 @@ pub(super) struct Credentials {
     pub(super) plugin: bool,
     /// Equal for equal credentials, so that no second copy of a key is kept for comparison.
     pub(super) fingerprint: u64,
-    /// Set if the token is in a file.
-    pub(super) bearer: Option<Bearer>,
+    /// Set if there is a token or a password.
+    pub(super) authorization: Option<Authorization>,
     pub(super) renew_at: Option<Instant>,
 }
 
 impl Credentials {
-    /// Credentials that never change.
+    /// The server and user of `config`.
+    pub(super) fn of_config(config: kube::Config, connector: Connector) -> Result<Self, ApiError> {
+        let authorization = authorization(None, &config.auth_info)?;
+        Ok(Self {
+            authorization,
+            ..Self::fixed(config, connector)
+        })
+    }
+
+    /// Credentials that never change, for a server that asks for none.
     pub(super) const fn fixed(config: kube::Config, connector: Connector) -> Self {
         Self {
             config,
             connector,
             plugin: false,
             fingerprint: 0,
-            bearer: None,
+            authorization: None,
             renew_at: None,
         }
     }
 
     /// Whether both are the same credentials.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.fingerprint == other.fingerprint && self.bearer == other.bearer
+        self.fingerprint == other.fingerprint && self.authorization == other.authorization
     }
 
     /// Opens no connection yet. Must be called in a runtime.
     pub(super) fn connect(&self, limit: StreamLimit) -> Result<kube::Client, ApiError> {
-        let (connector, bearer) = (self.connector.clone(), self.bearer.clone());
-        transport::connect(&self.config, connector, bearer, limit)
+        let (connector, authorization) = (self.connector.clone(), self.authorization.clone());
+        transport::connect(&self.config, connector, authorization, limit)
     }
 
     /// Whether they expire soon, or have expired.
@@ -133,21 +142,25 @@ pub(super) async fn access(
         config.auth_info = auth_info(issued).map_err(unusable)?;
     }
     let connector = transport::tcp_tls(&config).map_err(unusable)?;
-    let bearer = token.map(Bearer::new).transpose();
-    let bearer = bearer.map_err(|source| {
-        unusable(ApiError::Setup {
-            what: "the token",
-            source: source.into(),
-        })
-    })?;
+    let authorization = authorization(token, &config.auth_info).map_err(unusable)?;
     let fingerprint = fingerprint(&config);
     Ok(Credentials {
         config,
         connector,
         plugin,
         fingerprint,
-        bearer,
+        authorization,
         renew_at,
+    })
+}
+
+fn authorization(
+    token: Option<TokenFile>,
+    user: &AuthInfo,
+) -> Result<Option<Authorization>, ApiError> {
+    Authorization::new(token, user).map_err(|source| ApiError::Setup {
+        what: "the token",
+        source: source.into(),
     })
 }
 
@@ -469,6 +482,51 @@ users: [{name: u, user: {token: t}}]
         let source = CredentialSource::Kubeconfig(&path);
         let err = access(source, &RunningPlugin::forbidden()).await.err();
         assert!(matches!(err, Some(ApiError::NeedsRestart)), "{err:?}");
+    }
+
+    #[tokio::test]
+    async fn requests_have_the_token_or_the_password_of_the_kubeconfig() {
+        let dir = Scratch::new();
+        dir.write("file", "in-a-file\n");
+        let path = dir.path().join("kubeconfig");
+        let file = dir.path().join("file").display().to_string();
+        let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/echo, args: \
+                    ['{\"status\": {\"token\": \"printed\"}}']}";
+        let password = "username: jane, password: p@ss";
+        //  the user, and the header
+        let rows = [
+            ("token: t".to_owned(), Some("Bearer t")),
+            (format!("tokenFile: {file}"), Some("Bearer in-a-file")),
+            (format!("token: t, tokenFile: {file}"), Some("Bearer t")),
+            (exec.to_owned(), Some("Bearer printed")),
+            (password.to_owned(), Some("Basic amFuZTpwQHNz")),
+            (format!("token: t, {password}"), Some("Basic amFuZTpwQHNz")),
+            ("username: jane".to_owned(), None),
+            (String::new(), None),
+        ];
+        for (user, expected) in rows {
+            dir.write("kubeconfig", GOOD.replace("token: t", &user));
+            let source = CredentialSource::Kubeconfig(&path);
+            let read = access(source, &RunningPlugin::default()).await.unwrap();
+            let request = http::Request::new(());
+            let request = match &read.authorization {
+                Some(authorization) => authorization.sign(request),
+                None => request,
+            };
+            let header = request.headers().get(http::header::AUTHORIZATION);
+            assert_eq!(header.map(|it| it.to_str().unwrap()), expected, "{user}");
+            assert!(header.is_none_or(http::HeaderValue::is_sensitive), "{user}");
+        }
+        dir.write(
+            "kubeconfig",
+            GOOD.replace("token: t", "token: \"a\\u0007b\""),
+        );
+        let source = CredentialSource::Kubeconfig(&path);
+        let refused = access(source, &RunningPlugin::default())
+            .await
+            .err()
+            .unwrap();
+        assert!(refused.chain().contains("the token"), "{refused:?}");
     }
 
     #[tokio::test]

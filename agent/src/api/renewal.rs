@@ -295,16 +295,16 @@ impl Client {
 impl Client {
     /// Reads a token file again from time to time, while requests use the old token.
     pub(super) fn refresh_token(&self) {
-        let bearer = self.access().bearer.clone();
-        let (Some(renewal), Some(bearer)) = (&self.0.renewal, bearer) else {
+        let authorization = self.access().authorization.clone();
+        let (Some(renewal), Some(authorization)) = (&self.0.renewal, authorization) else {
             return;
         };
-        if !bearer.is_stale() {
+        if !authorization.is_stale() {
             return;
         }
         let lane = renewal.lane.clone();
         tokio::spawn(async move {
-            match lane.run(LIMIT, move || bearer.refresh()).await {
+            match lane.run(LIMIT, move || authorization.refresh()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(err)) => debug!(err, "the token is unchanged"),
                 Err(err) => {

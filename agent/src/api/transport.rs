@@ -27,8 +27,9 @@ use tower::util::{BoxCloneSyncService, MapRequestLayer};
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::ApiError;
-use super::credentials::Bearer;
+use super::credentials::Authorization;
 use super::stream_limit::{FirstFrame, StreamLimit};
+use super::tls;
 use crate::http2::{FloodPause, FrameBudget};
 use crate::names::{self, NameError, Names};
 
@@ -192,12 +193,9 @@ impl Write for Stream {
 /// if the certificates or keys in `config` cannot be used.
 pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
     let setup = |what| move |source: BoxError| ApiError::Setup { what, source };
-    let tls = config
-        .rustls_client_config()
-        .map_err(BoxError::from)
-        .map_err(setup(
-            "the certificate authority, client certificate or key",
-        ))?;
+    let tls = tls::client_config(config).map_err(setup(
+        "the certificate authority, client certificate or key",
+    ))?;
     let mut tcp = HttpConnector::new_with_resolver(tower::service_fn(resolve));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -279,7 +277,7 @@ where
 pub(super) fn connect(
     config: &kube::Config,
     connector: Connector,
-    bearer: Option<Bearer>,
+    authorization: Option<Authorization>,
     limit: StreamLimit,
 ) -> Result<kube::Client, ApiError> {
     let setup = |what| {
@@ -307,14 +305,9 @@ pub(super) fn connect(
             .build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
-        .option_layer(
-            config
-                .auth_layer()
-                .map_err(setup("the user's credentials"))?,
-        )
-        .option_layer(bearer.map(|bearer| {
+        .option_layer(authorization.map(|authorization| {
             MapRequestLayer::new(move |request: http::Request<kube::client::Body>| {
-                bearer.sign(request)
+                authorization.sign(request)
             })
         }))
         .layer(
