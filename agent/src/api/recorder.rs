@@ -86,7 +86,8 @@ pub struct Recorder {
     clock: Clock,
     reporter: Reporter,
     jitter: Jitter,
-    inputs: mpsc::Receiver<Draft>,
+    /// Boxed: tokio keeps up to four blocks of 32 messages.
+    inputs: mpsc::Receiver<Box<Draft>>,
     amendments: mpsc::Receiver<Amendment>,
     /// The last Events that were written, and can get details.
     amendable: Lru<EventId, Amendable>,
@@ -97,7 +98,7 @@ pub struct Recorder {
     backlog: Backlog,
     correlator: Correlator,
     /// The number in the last assigned name: no two Events share one.
-    last_name: u128,
+    last_number: u64,
     /// When the server last answered again. Events that are older have waited for it.
     returned: BootNanos,
     /// Set while Events of an outage are written: the time of the next write.
@@ -141,7 +142,7 @@ impl Recorder {
             leaving,
             backlog,
             correlator: Correlator::new(),
-            last_name: 0,
+            last_number: 0,
             returned: BootNanos(0),
             paced: None,
             lost_reported: 0,
@@ -162,7 +163,7 @@ impl Recorder {
             let is_stopping = *leaving.borrow_and_update();
             let last = is_stopping || !open;
             while is_stopping && let Ok(input) = self.inputs.try_recv() {
-                self.queue(input);
+                self.queue(*input);
             }
             if is_stopping {
                 self.paced = None;
@@ -180,7 +181,7 @@ impl Recorder {
             let may_amend = amending.is_none() && open;
             tokio::select! {
                 input = self.inputs.recv(), if open => match input {
-                    Some(input) => self.queue(input),
+                    Some(input) => self.queue(*input),
                     None => open = false,
                 },
                 (write, result) = finished(&mut writing) => {
@@ -214,7 +215,8 @@ impl Recorder {
         } = self.amendable.get(&id)?.clone();
         message.insert_str(0, &prefix);
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-        let name = self.correlator.name(&key)?;
+        let number = self.correlator.number(&key)?;
+        let name = self.name(&key.object, number);
         let place = Endpoint::event(&namespace, &name);
         let (client, jitter) = (self.client.clone(), self.jitter.fork());
         let patch = amendment::body(&message, &annotations);
@@ -289,13 +291,14 @@ impl Recorder {
     }
 
     fn start(&mut self, write: EventWrite) -> Writing {
-        let name = self.next_name(&write);
+        let number = self.next_number(&write);
+        let name = self.name(&write.key.object, number);
         let event = body::event(&name, &write, &self.reporter);
         let known = write.known.as_ref().map(|known| {
             let count = known.count.saturating_add(write.count);
-            let name = known.name.clone();
-            let known = CreatedEvent { name, count };
-            (known, body::patch(count, &write))
+            let name = self.name(&write.key.object, known.number);
+            let known = CreatedEvent { count, ..*known };
+            (name, known, body::patch(count, &write))
         });
         let newest = &write.pending.newest;
         let now = self.clock.now().boot;
@@ -309,6 +312,7 @@ impl Recorder {
             clock: self.clock,
             namespace: body::namespace(&write.pending.newest.object).to_owned(),
             known,
+            number,
             fresh: (name, event),
             jitter: self.jitter.fork(),
             leaving: self.leaving.subscribe(),
@@ -432,16 +436,21 @@ impl Recorder {
     }
 
     /// No two Events have the same name, even in one nanosecond.
-    fn next_name(&mut self, write: &EventWrite) -> String {
-        let input = &write.pending.newest;
-        let about = match &input.object {
+    fn next_number(&mut self, write: &EventWrite) -> u64 {
+        let at = write.pending.newest.at;
+        let since_epoch = at.duration_since(SystemTime::UNIX_EPOCH);
+        let nanos = since_epoch.map_or(0, |since| since.as_nanos());
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        self.last_number = nanos.max(self.last_number.saturating_add(1));
+        self.last_number
+    }
+
+    fn name(&self, object: &Involved, number: u64) -> String {
+        let object = match object {
             Involved::Node => &self.reporter.node,
             Involved::Pod { name, .. } => name,
         };
-        let since_epoch = input.at.duration_since(SystemTime::UNIX_EPOCH);
-        let nanos = since_epoch.map_or(0, |since| since.as_nanos());
-        self.last_name = nanos.max(self.last_name + 1);
-        body::name(about, self.last_name)
+        body::name(object, number)
     }
 }
 

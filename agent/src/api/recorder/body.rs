@@ -113,7 +113,7 @@ fn involved(object: &Involved, reporter: &Reporter) -> Value {
 }
 
 /// `<object>.<nanoseconds in hex>`, within the 253 characters of a DNS subdomain.
-pub fn name(object: &str, nanos: u128) -> String {
+pub fn name(object: &str, nanos: u64) -> String {
     let suffix = format!("{nanos:x}");
     let room = 252_usize.saturating_sub(suffix.len());
     let object: String = object.chars().take(room).collect();

@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::iter;
 use std::time::{Duration, SystemTime};
@@ -217,7 +217,8 @@ impl Backlog {
 /// The key of an Event on the server. Without a message: the combined one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EventKey {
-    object: Involved,
+    /// `involvedObject`.
+    pub object: Involved,
     type_: EventType,
     reason: String,
     message: Option<Fingerprint>,
@@ -237,10 +238,11 @@ impl Fingerprint {
 }
 
 /// An Event that the server has stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreatedEvent {
-    /// `metadata.name`.
-    pub name: String,
+    /// The end of `metadata.name`; what it begins with follows from the object. A thousand names would take
+    /// more memory than all the rest.
+    pub number: u64,
     /// `count`.
     pub count: u32,
 }
@@ -280,7 +282,8 @@ struct ObjectState {
     tokens: u32,
     /// When `tokens` was last raised, or full.
     refilled: BootNanos,
-    reasons: BTreeMap<String, Recent>,
+    /// A few: a tree would take ten times the memory, for each object that had an Event.
+    reasons: Vec<Recent>,
     /// Delayed by the rate limit: one for each of the reasons, in the order in which they are written.
     delayed: VecDeque<PendingEvent>,
 }
@@ -288,6 +291,7 @@ struct ObjectState {
 /// The state of one reason of a subject.
 #[derive(Debug)]
 struct Recent {
+    reason: String,
     last: BootNanos,
     messages: Vec<Fingerprint>,
 }
@@ -334,11 +338,7 @@ impl Correlator {
             }
             self.subjects.get_or_insert(of, || ObjectState::new(now))
         };
-        let recent = subject
-            .reasons
-            .entry(newest.reason.clone())
-            .or_insert_with(|| Recent::new(now));
-        pending.mixed |= recent.exceeds(&newest.message, now);
+        pending.mixed |= subject.exceeds(newest, now);
         subject.delay(pending);
         let first = subject.release(now)?;
         Some(self.write(first))
@@ -353,7 +353,7 @@ impl Correlator {
         later: &PendingEvent,
     ) -> Option<EventWrite> {
         let message = format!("{prefix}{}", later.newest.message);
-        self.name(key)?;
+        let known = *self.known.get(&Fingerprint::new(key))?;
         let mut pending = later.clone();
         pending.newest.object = key.object.clone();
         Some(EventWrite {
@@ -361,7 +361,7 @@ impl Correlator {
             count: 0,
             pending,
             message,
-            known: self.known.get(&Fingerprint::new(key)).cloned(),
+            known: Some(known),
         })
     }
 
@@ -407,10 +407,10 @@ impl Correlator {
         self.known.insert(Fingerprint::new(key), known);
     }
 
-    /// The name of a written Event; `None` if it is not known any more.
-    pub fn name(&mut self, key: &EventKey) -> Option<String> {
-        let known = self.known.get(&Fingerprint::new(key));
-        known.map(|known| known.name.clone())
+    /// The number of a written Event; `None` if it is not known any more.
+    pub fn number(&mut self, key: &EventKey) -> Option<u64> {
+        let known = self.known.get(&Fingerprint::new(key))?;
+        Some(known.number)
     }
 
     /// Those of the Node's status first.
@@ -427,7 +427,7 @@ impl Correlator {
             reason: input.reason.clone(),
             message: (!combined).then(|| Fingerprint::new(&input.message)),
         };
-        let known = self.known.get(&Fingerprint::new(&key)).cloned();
+        let known = self.known.get(&Fingerprint::new(&key)).copied();
         let message = if combined {
             let message = input.message.replace(VICTIMS_UNKNOWN, SOME_VICTIMS_UNKNOWN);
             format!("{COMBINED}{message}")
@@ -449,9 +449,21 @@ impl ObjectState {
         Self {
             tokens: BURST,
             refilled: now,
-            reasons: BTreeMap::new(),
+            reasons: Vec::new(),
             delayed: VecDeque::new(),
         }
+    }
+
+    /// Whether the message of `newest` exceeds the limit for its reason, and is combined with those before it.
+    fn exceeds(&mut self, newest: &Draft, now: BootNanos) -> bool {
+        let mut known = self.reasons.iter_mut();
+        let recent = if let Some(recent) = known.find(|known| known.reason == newest.reason) {
+            recent
+        } else {
+            self.reasons.reserve_exact(1);
+            self.reasons.push_mut(Recent::new(&newest.reason, now))
+        };
+        recent.exceeds(&newest.message, now)
     }
 
     fn refill(&mut self, now: BootNanos) {
@@ -497,12 +509,13 @@ impl ObjectState {
             }
             return self.delayed.push_back(pending);
         }
-        match similar.and_then(|at| self.delayed.get_mut(at)) {
-            Some(similar) => {
-                std::mem::swap(similar, &mut pending);
-                similar.add_older(pending);
-            }
-            None => self.delayed.push_back(pending),
+        if let Some(similar) = similar.and_then(|at| self.delayed.get_mut(at)) {
+            std::mem::swap(similar, &mut pending);
+            similar.add_older(pending);
+        } else {
+            // Most objects have no more than one.
+            self.delayed.reserve_exact(1);
+            self.delayed.push_back(pending);
         }
     }
 
@@ -522,14 +535,14 @@ impl ObjectState {
 }
 
 impl Recent {
-    fn new(now: BootNanos) -> Self {
+    fn new(reason: &str, now: BootNanos) -> Self {
         Self {
+            reason: reason.to_owned(),
             last: now,
             messages: Vec::new(),
         }
     }
 
-    /// Whether `message` exceeds the limit, and is combined with those before it.
     fn exceeds(&mut self, message: &str, now: BootNanos) -> bool {
         if SIMILAR_WINDOW < now.since(self.last) {
             self.messages.clear();
@@ -591,10 +604,7 @@ pub(super) mod tests {
 
     fn accept(correlator: &mut Correlator, write: EventWrite) -> (String, u32) {
         let count = write.count + write.known.map_or(0, |known| known.count);
-        let known = CreatedEvent {
-            name: "n".to_owned(),
-            count,
-        };
+        let known = CreatedEvent { number: 7, count };
         correlator.written(&write.key, known);
         (write.message, count)
     }

@@ -41,8 +41,10 @@ pub struct Delivery {
     pub clock: Clock,
     /// The namespace of the Event.
     pub namespace: String,
-    /// The existing Event after the patch, and the patch.
-    pub known: Option<(CreatedEvent, Vec<u8>)>,
+    /// The name of the existing Event, what it is after the patch, and the patch.
+    pub known: Option<(String, CreatedEvent, Vec<u8>)>,
+    /// The end of the name of a new Event.
+    pub number: u64,
     /// Name and object of a new Event, if none exists or it has expired.
     pub fresh: (String, Value),
     /// The container that the Event is about, if its `fieldPath` is missing in the object.
@@ -176,10 +178,10 @@ impl Delivery {
     }
 
     async fn write(&mut self, times: u32, unanswered: bool) -> Result<CreatedEvent, ApiError> {
-        if let Some((known, patch)) = &self.known {
-            let place = Endpoint::event(&self.namespace, &known.name);
+        if let Some((name, known, patch)) = &self.known {
+            let place = Endpoint::event(&self.namespace, name);
             match self.client.patch(&place, patch).await {
-                Ok(_) => return Ok(known.clone()),
+                Ok(_) => return Ok(*known),
                 // The server keeps Events for an hour.
                 Err(err) if err.refusal() == Some(Refusal::NotFound) => self.known = None,
                 Err(err) => return Err(err),
@@ -190,7 +192,7 @@ impl Delivery {
         }
         let (name, event) = &self.fresh;
         let known = CreatedEvent {
-            name: name.clone(),
+            number: self.number,
             count: times.max(1),
         };
         let place = Endpoint::new_event(&self.namespace, name);

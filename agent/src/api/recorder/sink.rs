@@ -98,7 +98,7 @@ pub struct EventSink {
     /// To the recorder's task. Capacity for 1000, more than one iteration of the loop creates. If
     /// it is full, the newest is lost and counted; the recorder empties it even while the API
     /// server is unavailable.
-    pub(super) inputs: mpsc::Sender<Draft>,
+    pub(super) inputs: mpsc::Sender<Box<Draft>>,
     amendments: mpsc::Sender<Amendment>,
     pub(super) tally: Arc<EventTally>,
     /// Shutdown signal to the recorder. Only the change to true matters.
@@ -107,7 +107,7 @@ pub struct EventSink {
 
 impl EventSink {
     pub(super) const fn new(
-        inputs: mpsc::Sender<Draft>,
+        inputs: mpsc::Sender<Box<Draft>>,
         amendments: mpsc::Sender<Amendment>,
         tally: Arc<EventTally>,
         leaving: watch::Sender<bool>,
@@ -123,7 +123,7 @@ impl EventSink {
     /// Queues an Event. Never blocks.
     pub fn record(&self, input: Draft) {
         add(&self.tally.recorded, input.times);
-        if let Err(refused) = self.inputs.try_send(input) {
+        if let Err(refused) = self.inputs.try_send(Box::new(input)) {
             let input = refused.into_inner();
             add(&self.tally.lost_full, input.times);
             self.tally.dropped(input.kills);
