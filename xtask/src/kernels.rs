@@ -30,6 +30,8 @@ pub struct Kernel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     pub vmlinuz: PathBuf,
+    /// The device mapper, if the package has it: Debian's kernels load it as a module.
+    pub dm_mod: Option<PathBuf>,
     /// Of the package that it came in.
     pub version: String,
     /// What a reader should know, such as that the mirror did not answer.
@@ -121,15 +123,22 @@ impl Kernel {
         let deb = apt.download(package)?;
         let mut unpack = command("dpkg-deb");
         run(unpack.arg("-x").arg(&deb).arg(&work))?;
-        let found = vmlinuz_in(&work)?;
         let kept_as = dir.join("vmlinuz");
-        std::fs::rename(&found, &kept_as)
-            .with_context(|| format!("cannot move {}", found.display()))?;
+        let moved = |from: PathBuf, to: &Path| {
+            std::fs::rename(&from, to).with_context(|| format!("cannot move {}", from.display()))
+        };
+        moved(vmlinuz_in(&work)?, &kept_as)?;
+        let dm_mod = dm_mod_in(&work);
+        let has_dm_mod = dm_mod.is_some();
+        dm_mod
+            .map(|found| moved(found, &dir.join(DM_MOD)))
+            .transpose()?;
         let origin = json!({
             "package": package.name,
             "version": package.version,
             "deb_sha256": package.sha256,
             "vmlinuz_sha256": sha256(&kept_as)?,
+            "dm_mod": has_dm_mod,
         });
         std::fs::write(dir.join(ORIGIN), format!("{origin:#}\n"))?;
         remove(&work)?;
@@ -141,14 +150,19 @@ impl Kernel {
 /// Stored next to an image: its origin and digest.
 const ORIGIN: &str = "vmlinuz.json";
 
+const DM_MOD: &str = "dm-mod.ko";
+
 /// The image of an earlier run, if it has not changed since.
 fn kept(dir: &Path) -> Option<Image> {
     let vmlinuz = dir.join("vmlinuz");
     let origin = std::fs::read_to_string(dir.join(ORIGIN)).ok()?;
     let origin: Value = serde_json::from_str(&origin).ok()?;
-    let whole = sha256(&vmlinuz).is_ok_and(|sum| origin["vmlinuz_sha256"] == sum.as_str());
+    let dm_mod = origin["dm_mod"].as_bool()?.then(|| dir.join(DM_MOD));
+    let whole = sha256(&vmlinuz).is_ok_and(|sum| origin["vmlinuz_sha256"] == sum.as_str())
+        && dm_mod.as_ref().is_none_or(|file| file.is_file());
     whole.then_some(Image {
         vmlinuz,
+        dm_mod,
         version: origin["version"].as_str()?.to_owned(),
         note: None,
     })
@@ -165,6 +179,14 @@ fn vmlinuz_in(unpacked: &Path) -> Result<PathBuf> {
     };
     let found = in_boot.chain(with_modules).find(named);
     found.with_context(|| format!("no vmlinuz in {}", unpacked.display()))
+}
+
+fn dm_mod_in(unpacked: &Path) -> Option<PathBuf> {
+    let roots = ["usr/lib/modules", "lib/modules"];
+    let versions = roots.iter().flat_map(|root| entries(&unpacked.join(root)));
+    // Newer releases compress modules, and nothing needs one of theirs.
+    let mut files = versions.map(|version| version.join("kernel/drivers/md").join(DM_MOD));
+    files.find(|file| file.is_file())
 }
 
 fn entries(dir: &Path) -> Vec<PathBuf> {

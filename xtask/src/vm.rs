@@ -180,7 +180,11 @@ fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
     let target = Arch::Amd64.target();
     let programs = programs(repo, target, packages::PROGRAMS)?;
     let agent = built(repo, target, &["nodepulse"])?.join("nodepulse");
-    let archive = packages::archive(repo, &agent, programs)?;
+    let mut matrix = kernels::matrix(repo, Arch::Amd64)?.into_iter();
+    let kernel = matrix.find(|kernel| kernel.name == packages::KERNEL);
+    // A kernel that cannot be had is in the reports.
+    let dm_mod = kernel.and_then(|kernel| kernel.fetch().ok()?.dm_mod);
+    let archive = packages::archive(repo, &agent, programs, dm_mod.as_deref())?;
     let boots = [&PACKAGES];
     let reports = of_archive(
         repo,

@@ -19,7 +19,8 @@ const SUITE: &str = "bookworm";
 pub const KERNEL: &str = "6.1";
 
 /// What the scripts need that is not essential.
-const INCLUDE: &str = "systemd,systemd-sysv,init-system-helpers,procps,dbus,iproute2,containerd";
+const INCLUDE: &str =
+    "systemd,systemd-sysv,init-system-helpers,procps,dbus,iproute2,containerd,kmod,dmsetup";
 
 /// The API server of the tests, and the program that reads the Node from it.
 pub const PROGRAMS: [&str; 2] = ["testapi", "kubectl-nodepulse"];
@@ -63,11 +64,13 @@ version = 2
 snapshotter = 'native'
 ";
 
-/// The initramfs: Debian, the packages of this binary, [`PROGRAMS`], and a service that checks the packages.
+/// The initramfs: Debian, the packages of this binary, [`PROGRAMS`], the module of the device mapper, and a service
+/// that checks the packages.
 pub fn archive(
     repo: &Repo,
     agent: &Path,
     programs: Vec<(&'static str, Vec<u8>)>,
+    dm_mod: Option<&Path>,
 ) -> Result<Vec<u8>> {
     let root = root()?;
     let root = fs::File::open(&root).with_context(|| root.display().to_string())?;
@@ -96,6 +99,10 @@ pub fn archive(
         File::new("etc/cni/net.d/packages.conf", 0o644, CNI),
         File::new("etc/containerd/config.toml", 0o644, CONTAINERD),
     ];
+    if let Some(dm_mod) = dm_mod {
+        let module = fs::read(dm_mod).with_context(|| dm_mod.display().to_string())?;
+        files.push(File::new("packages/dm-mod.ko", 0o644, module));
+    }
     let programs = programs.into_iter();
     files.extend(programs.map(|(name, bytes)| File::new(format!("packages/{name}"), 0o755, bytes)));
     pack_root(root, &files)
@@ -103,7 +110,7 @@ pub fn archive(
 
 /// Made once; the packages in it are those of that day.
 fn root() -> Result<PathBuf> {
-    let file = setup::cache()?.join(format!("debian-{SUITE}-containerd.tar"));
+    let file = setup::cache()?.join(format!("debian-{SUITE}-dmsetup.tar"));
     if file.is_file() {
         return Ok(file);
     }

@@ -156,7 +156,7 @@ fault() {
     [ "$found" = 0 ] || { echo "$2: no $1 in:"; since; return 1; }
     took=$(until_ok is_active) || { since; return 1; }
     took=${took% ms}
-    [ "$took" -lt 10000 ] || { since; echo "$2: $took ms"; return 1; }
+    [ "$took" -lt $((10000 + load)) ] || { since; echo "$2: $took ms, loading $load ms"; return 1; }
     equal 0 "$(systemctl show --property NRestarts --value "$unit")" || { since; return 1; }
     printf '%s' "$2 $took ms, "
 }
@@ -199,6 +199,12 @@ start_second() {
 }
 stop_second() { systemctl stop second; }
 
+# An emulated processor takes 9 to 19 s to load the kernel programs: what waits before that may take as much longer.
+load=0
+measure_load() {
+    systemctl stop "$unit" && systemctl start --no-block "$unit" && load=$(until_ok is_active) && load=${load% ms}
+}
+
 faults() {
     fault 'No such file' hide_kubeconfig show_kubeconfig &&
         fault 'No such file' hide_certificate show_certificate &&
@@ -206,6 +212,7 @@ faults() {
         fault 'not done within' hang_plugin mend_plugin &&
         show_kubeconfig &&
         fault 'cannot start the log thread' limit_tasks permit_tasks &&
+        measure_load &&
         fault 'uses the state directory' lock_state unlock_state &&
         fault 'another nodepulse (PID' start_second stop_second
 }
@@ -229,6 +236,29 @@ runtime() {
     systemctl stop containerd && false=$(until_ok is_without_runtime) || { of_node packages; return 1; }
     systemctl start containerd && true=$(until_ok is_ready) || { of_node packages; return 1; }
     equal "$before" "$(pid)" && echo "Ready was False after $false, and True $true after its start"
+}
+
+# set_nodefs TARGET: all of the disk `ext4` is below nodefs, or nothing but errors.
+set_nodefs() {
+    dmsetup suspend --noflush --nolockfs nodefs && dmsetup load nodefs --table "0 131072 $1" && dmsetup resume nodefs
+}
+fails() { of_node packages | grep -A 1 ' DiskFailing=True' | grep 'file system errors: nodefs (/var/lib/kubelet on dm-0)'; }
+# No disk has an error, and ext4 keeps the mount writable: it has aborted its journal.
+aborted() {
+    disk=$(grep -lx 'ext4 *' /sys/class/nvme/*/serial) && disk=/dev/${disk#/sys/class/nvme/} && disk=${disk%/serial}n1 &&
+        insmod /packages/dm-mod.ko && dmsetup create nodefs --table "0 131072 linear $disk 0" &&
+        mkdir -p /var/lib/kubelet && mount -o errors=continue /dev/dm-0 /var/lib/kubelet &&
+        systemctl restart "$unit" && until_ok is_ready || { dmsetup table; of_node packages; return 1; }
+    before=$(pid)
+    set_cursor
+    set_nodefs error
+    for n in 1 2 3 4 5; do echo $n >"/var/lib/kubelet/$n"; sync; done 2>/dev/null
+    noticed=$(until_ok fails)
+    failed=$?
+    [ "$failed" = 0 ] || { of_node packages; cat /sys/fs/ext4/*/errors_count /proc/mounts; since; }
+    umount /var/lib/kubelet
+    dmsetup remove nodefs
+    [ "$failed" = 0 ] && equal "$before" "$(pid)" && systemctl restart "$unit" && until_ok is_ready >/dev/null && echo $noticed
 }
 
 set_cursor() { cursor=$(journalctl --lines 0 --show-cursor | sed -n 's/^-- cursor: //p'); }
@@ -277,7 +307,7 @@ shutdown() {
 
 read -r up _ </proc/uptime
 echo "vm-kernel: $(uname -r) ${up%.*}000"
-echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node faults images runtime network lock logind dbus shutdown"
+echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node faults aborted images runtime network lock logind dbus shutdown"
 check install install
 check reload reload
 check upgrade upgrade
@@ -289,6 +319,7 @@ check purge purge
 check journal journal
 check node node
 check faults faults
+check aborted aborted
 check images images
 check runtime runtime
 check network network
