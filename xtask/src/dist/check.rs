@@ -171,7 +171,7 @@ fn control(packed: &Packed) -> Result<()> {
     let version = field("Version")?;
     ensure!(version.starts_with(env!("CARGO_PKG_VERSION")), "{version}");
     let mib = field("Installed-Size")?.parse::<u32>()? / 1024;
-    ensure!(mib >= 7, "Installed-Size is {mib} MiB");
+    ensure!(mib >= 6, "Installed-Size is {mib} MiB");
     let conffiles = command("dpkg-deb")
         .arg("-I")
         .arg(&packed.deb)
