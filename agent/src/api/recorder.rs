@@ -294,10 +294,10 @@ impl Recorder {
         let number = self.next_number(&write);
         let name = self.name(&write.key.object, number);
         let event = body::event(&name, &write, &self.reporter);
-        let known = write.known.as_ref().map(|known| {
+        let known = write.known.map(|known| {
             let count = known.count.saturating_add(write.count);
             let name = self.name(&write.key.object, known.number);
-            let known = CreatedEvent { count, ..*known };
+            let known = CreatedEvent { count, ..known };
             (name, known, body::patch(count, &write))
         });
         let newest = &write.pending.newest;

@@ -48,8 +48,7 @@ type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 /// No error contains an excerpt of the data: those of the PEM parser have whole lines of it.
 fn identity(user: &AuthInfo) -> Result<Option<Identity>, BoxError> {
-    let key = user.client_key_data.as_ref();
-    let (certificate, key) = match (&user.client_certificate_data, key) {
+    let (certificate, key) = match (&user.client_certificate_data, &user.client_key_data) {
         (None, None) => return Ok(None),
         (Some(certificate), Some(key)) => (certificate, key),
         (Some(_), None) => return Err("there is a client certificate without its key".into()),

@@ -280,11 +280,9 @@ pub(super) fn connect(
     authorization: Option<Authorization>,
     limit: StreamLimit,
 ) -> Result<kube::Client, ApiError> {
-    let setup = |what| {
-        move |source: kube::Error| ApiError::Setup {
-            what,
-            source: source.into(),
-        }
+    let setup = |source: kube::Error| ApiError::Setup {
+        what: "the extra headers",
+        source: source.into(),
     };
     let mut config = config.clone();
     if let Ok(agent) = HeaderValue::from_str(&user_agent()) {
@@ -310,11 +308,7 @@ pub(super) fn connect(
                 authorization.sign(request)
             })
         }))
-        .layer(
-            config
-                .extra_headers_layer()
-                .map_err(setup("the extra headers"))?,
-        )
+        .layer(config.extra_headers_layer().map_err(setup)?)
         .map_err(BoxError::from)
         .service(http);
     Ok(kube::Client::new(service, config.default_namespace))

@@ -240,8 +240,8 @@ impl Fingerprint {
 /// An Event that the server has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreatedEvent {
-    /// The end of `metadata.name`; what it begins with follows from the object. A thousand names would take
-    /// more memory than all the rest.
+    /// The end of `metadata.name`; what it begins with follows from the object. A thousand names would be
+    /// as many small allocations.
     pub number: u64,
     /// `count`.
     pub count: u32,
