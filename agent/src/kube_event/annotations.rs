@@ -2,15 +2,63 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Finding, KillDetails, Kills};
 use crate::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
 use crate::reading::oom::{Consequence, LimitOwner};
 use crate::units::Bytes;
 
-/// `metadata.annotations`.
-pub type Annotations = BTreeMap<String, String>;
+/// `metadata.annotations`: at most two, for which a tree would allocate 544 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(
+    from = "BTreeMap<Box<str>, Box<str>>",
+    into = "BTreeMap<Box<str>, Box<str>>"
+)]
+pub struct Annotations(Vec<(Box<str>, Box<str>)>);
+
+impl Annotations {
+    /// No annotations.
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// One annotation.
+    pub fn one(name: &str, value: &str) -> Self {
+        Self(vec![(name.into(), value.into())])
+    }
+
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value of an annotation.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(known, _)| **known == *name)?;
+        Some(&found.1)
+    }
+
+    /// Adds those of another, which replace those of the same name.
+    pub fn add_all(&mut self, other: Self) {
+        self.0
+            .retain(|(name, _)| other.0.iter().all(|(new, _)| new != name));
+        self.0.reserve_exact(other.0.len());
+        self.0.extend(other.0);
+    }
+}
+
+impl From<BTreeMap<Box<str>, Box<str>>> for Annotations {
+    fn from(annotations: BTreeMap<Box<str>, Box<str>>) -> Self {
+        Self(annotations.into_iter().collect())
+    }
+}
+
+impl From<Annotations> for BTreeMap<Box<str>, Box<str>> {
+    fn from(annotations: Annotations) -> Self {
+        annotations.0.into_iter().collect()
+    }
+}
 
 /// Of kills with one cause. `container`: in which, if in one.
 pub(super) fn of_kills(kills: &Kills, container: Option<&str>) -> Annotations {
@@ -53,10 +101,8 @@ pub(super) fn of_details(details: &KillDetails) -> Annotations {
 }
 
 fn annotation(name: &str, value: &impl Serialize) -> Annotations {
-    let text = serde_json::to_string(value).ok();
-    text.into_iter()
-        .map(|text| (name.to_owned(), text))
-        .collect()
+    serde_json::to_string(value)
+        .map_or_else(|_| Annotations::new(), |text| Annotations::one(name, &text))
 }
 
 fn limit(kill: &Finding) -> Option<&'static str> {

@@ -216,7 +216,7 @@ impl Incident {
         details: Option<&KillDetails>,
     ) -> Option<(String, Annotations)> {
         if let Some((message, mut added)) = details.and_then(|all| self.with_details(place, all)) {
-            added.extend(self.annotations(place.container()));
+            added.add_all(self.annotations(place.container()));
             return Some((message, added));
         }
         let Occurrence::Kills(kills) = &self.occurrence else {

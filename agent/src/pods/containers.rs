@@ -95,6 +95,8 @@ impl Containers {
     /// A container has this id, or had it before its restart.
     pub fn add(&mut self, id: &str, container: Container) {
         if self.by_id.len() < MAX_IDS && is_valid(id, LONGEST_ID) {
+            // Most pods have two: room for four would take more memory than the names.
+            self.by_id.reserve_exact(1);
             self.by_id.push((id.into(), container));
         }
     }
@@ -102,6 +104,7 @@ impl Containers {
     /// The specification has this container.
     pub fn specify(&mut self, container: Container) {
         if self.specified.len() < MAX_IDS {
+            self.specified.reserve_exact(1);
             self.specified.push(container);
         }
     }

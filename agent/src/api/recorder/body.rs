@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::correlate::EventWrite;
 use super::{MESSAGE_LIMIT, Reporter};
@@ -58,11 +58,8 @@ pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
         );
     }
     if write.is_combined() && !annotations.is_empty() {
-        let all = annotations.iter();
-        let mut all: Map<_, _> = all
-            .map(|(key, value)| (key.clone(), json!(value)))
-            .collect();
-        all.insert(MEMORY_USERS.to_owned(), Value::Null);
+        let mut all = json!(annotations);
+        add(&mut all, MEMORY_USERS, Value::Null);
         add(&mut patch, "metadata", json!({ "annotations": all }));
     }
     patch.to_string().into_bytes()

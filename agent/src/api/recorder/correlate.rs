@@ -25,8 +25,9 @@ const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_mins(5);
 /// Maximum number of objects; a kubelet has 4096, with more memory.
 const SUBJECTS: usize = 512;
-/// Maximum number of written Events that can be counted up.
-const KNOWN: usize = 1024;
+/// Maximum number of written Events that can be counted up: those that are counted up most, of one
+/// message or combined, are the last to be forgotten.
+const KNOWN: usize = 512;
 /// Prefix of a combined message.
 const COMBINED: &str = "(combined from similar events): ";
 
@@ -86,7 +87,7 @@ impl PendingEvent {
     pub fn update(&mut self, later: Self) {
         let message = later.newest.message;
         self.newest.message = format!("{}{message}", self.prefix);
-        self.newest.annotations.extend(later.newest.annotations);
+        self.newest.annotations.add_all(later.newest.annotations);
         self.newest.at = later.newest.at;
         self.of = self.of.saturating_add(later.of);
         self.kills.add_all(later.kills);
@@ -553,6 +554,7 @@ impl Recent {
             return false;
         }
         if self.messages.len() + 1 < DISTINCT_MESSAGES {
+            self.messages.reserve_exact(1);
             self.messages.push(message);
             return false;
         }

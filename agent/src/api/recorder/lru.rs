@@ -2,70 +2,73 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
-use std::hash::Hash;
-
-/// A map that drops the least recently used entry.
+/// A map that drops the least recently used entry. It is searched from the newest entry on: a hash table takes
+/// twice the memory, and every use is followed by a request.
 #[derive(Debug)]
 pub struct Lru<K, V> {
-    entries: HashMap<K, (u64, V)>,
+    /// The most recently used one is the last.
+    entries: Vec<(K, V)>,
     room: usize,
-    /// Number of uses.
-    turn: u64,
 }
 
-impl<K: Hash + Eq + Clone, V> Lru<K, V> {
+impl<K: Eq, V> Lru<K, V> {
     /// An empty one, for `room` entries.
-    pub fn new(room: usize) -> Self {
+    pub const fn new(room: usize) -> Self {
         Self {
-            entries: HashMap::new(),
+            entries: Vec::new(),
             room,
-            turn: 0,
         }
     }
 
     /// Returns an entry, and counts as a use.
     pub fn get(&mut self, key: &K) -> Option<&V> {
-        self.turn += 1;
-        let (used, value) = self.entries.get_mut(key)?;
-        *used = self.turn;
-        Some(value)
+        let entry = self.take(key)?;
+        Some(&self.entries.push_mut(entry).1)
     }
 
     /// Returns an entry, which is created if it is missing.
     pub fn get_or_insert(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
-        self.make_room(&key);
-        self.turn += 1;
-        let (used, value) = self.entries.entry(key).or_insert_with(|| (0, new()));
-        *used = self.turn;
-        value
+        let entry = self.take(&key).unwrap_or_else(|| {
+            self.make_room(&key);
+            (key, new())
+        });
+        &mut self.entries.push_mut(entry).1
     }
 
     /// Adds or replaces.
     pub fn insert(&mut self, key: K, value: V) {
-        self.make_room(&key);
-        self.turn += 1;
-        self.entries.insert(key, (self.turn, value));
+        if self.take(&key).is_none() {
+            self.make_room(&key);
+        }
+        self.entries.push((key, value));
     }
 
-    /// All entries, in no order.
+    /// All entries, the least recently used first.
     pub fn values(&self) -> impl Iterator<Item = &V> {
-        self.entries.values().map(|(_, value)| value)
+        self.entries.iter().map(|(_, value)| value)
     }
 
-    /// All entries, in no order, without counting as a use.
+    /// All entries, the least recently used first, without counting as a use.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.entries.values_mut().map(|(_, value)| value)
+        self.entries.iter_mut().map(|(_, value)| value)
     }
 
     /// Makes room for `key`; returns the dropped entry.
     pub fn make_room(&mut self, key: &K) -> Option<V> {
-        if self.entries.len() < self.room || self.entries.contains_key(key) {
+        if self.entries.len() < self.room || self.find(key).is_some() {
             return None;
         }
-        let oldest = self.entries.iter().min_by_key(|(_, (used, _))| *used);
-        let oldest = oldest.map(|(key, _)| key.clone())?;
-        self.entries.remove(&oldest).map(|(_, value)| value)
+        let (_, oldest) = self.entries.remove(0);
+        Some(oldest)
+    }
+
+    fn take(&mut self, key: &K) -> Option<(K, V)> {
+        let place = self.find(key)?;
+        Some(self.entries.remove(place))
+    }
+
+    fn find(&self, key: &K) -> Option<usize> {
+        self.entries.iter().rposition(|(known, _)| known == key)
     }
 }
 

@@ -161,7 +161,7 @@ async fn a_combined_event_has_the_annotations_of_the_newest_kill_without_details
     for n in 0..11 {
         started.sink.record(Draft {
             message: n.to_string(),
-            annotations: [("k".to_owned(), n.to_string())].into(),
+            annotations: Annotations::one("k", &n.to_string()),
             ..kill()
         });
         started.deliveries.recv().await.unwrap();

@@ -2,7 +2,7 @@
 //! delayed, was written, or was lost.
 
 use super::*;
-use crate::kube_event::{KillOwner, ReportedKills};
+use crate::kube_event::{Annotations, KillOwner, ReportedKills};
 
 /// Attempts during an outage, a second apart but for the first.
 const FAILED: usize = 6;
@@ -15,7 +15,7 @@ fn kill(message: &str) -> Draft {
     Draft {
         id: Some(ID),
         kills: ReportedKills::of(KillOwner::Pods, 1),
-        annotations: [("k".to_owned(), message.to_owned())].into(),
+        annotations: Annotations::one("k", message),
         ..input("OOMKilled", message)
     }
 }

@@ -108,12 +108,13 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
         let message = message.replace("at least ", "");
         assert!(message.contains(part), "{part}: {message}");
     }
-    let kill = &version.annotations["nodepulse.dev/oom-kill"];
+    let kill = version.annotations.get("nodepulse.dev/oom-kill").unwrap();
     assert!(kill.contains(r#""processes":2"#), "{kill}");
     assert!(
         version
             .annotations
-            .contains_key("nodepulse.dev/memory-users")
+            .get("nodepulse.dev/memory-users")
+            .is_some()
     );
     assert_eq!(incidents.due(), None);
 
