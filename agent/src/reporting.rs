@@ -117,7 +117,7 @@ pub enum Report {
     /// A lease cycle has ended.
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
-    Event(Delivered),
+    Event(Box<Delivered>),
     /// An operation on the node's certificate has ended, or its file may have changed.
     Certificate(life::Input),
 }
@@ -155,7 +155,7 @@ struct Channels {
     /// companion mode.
     leases: mpsc::Receiver<Option<String>>,
     /// Results to the loop. The tasks wait while it is full; the loop never waits for them.
-    reports: mpsc::Sender<Report>,
+    reports: mpsc::Sender<Box<Report>>,
 }
 
 /// The client of the API server, and how its certificate is requested, if it is.
@@ -174,7 +174,7 @@ pub struct Reporting {
     renewals: Renewals,
     /// `None` if the agent does not request its certificate.
     certificate: Option<CertificateKeeper>,
-    reports: mpsc::Receiver<Report>,
+    reports: mpsc::Receiver<Box<Report>>,
     events: EventSink,
     details: EventDetails,
     recorder: AbortHandle,
@@ -460,7 +460,7 @@ pub async fn next(reporting: Option<&mut Reporting>) -> Report {
         None => None,
     };
     match report {
-        Some(report) => report,
+        Some(report) => *report,
         // Without a sender all tasks have ended, which is reported separately.
         None => std::future::pending().await,
     }

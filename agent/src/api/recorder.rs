@@ -92,7 +92,7 @@ pub struct Recorder {
     /// The last Events that were written, and can get details.
     amendable: Lru<EventId, Amendable>,
     /// From the recorder to the logger. If it is full, that delivery is not reported.
-    deliveries: mpsc::Sender<Delivered>,
+    deliveries: mpsc::Sender<Box<Delivered>>,
     tally: Arc<EventTally>,
     leaving: watch::Sender<bool>,
     backlog: Backlog,
@@ -121,7 +121,7 @@ impl Recorder {
         client: Client,
         clock: Clock,
         reporter: Reporter,
-        deliveries: mpsc::Sender<Delivered>,
+        deliveries: mpsc::Sender<Box<Delivered>>,
     ) -> (EventSink, Self) {
         let (sender, inputs) = mpsc::channel(ROOM);
         let (amender, amendments) = mpsc::channel(amendment::ROOM);
@@ -397,7 +397,7 @@ impl Recorder {
             acked: written.acked,
         };
         self.correlator.written(&write.key, written.known);
-        if self.deliveries.try_send(delivered).is_err() {
+        if self.deliveries.try_send(Box::new(delivered)).is_err() {
             debug!("this delivery is not reported");
         }
     }

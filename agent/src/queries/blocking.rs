@@ -62,24 +62,25 @@ const QUESTIONS: usize = 512;
 
 /// Passes questions to the lanes and returns their answers.
 pub struct Blocking {
-    configuration: mpsc::Sender<Question>,
-    nodefs: mpsc::Sender<Question>,
+    configuration: mpsc::Sender<Box<Question>>,
+    nodefs: mpsc::Sender<Box<Question>>,
     /// Separate, so that a hung file system does not delay queries of disks.
-    disks: mpsc::Sender<Question>,
-    container_logs: mpsc::Sender<Question>,
-    kill_details: mpsc::Sender<Question>,
+    disks: mpsc::Sender<Box<Question>>,
+    container_logs: mpsc::Sender<Box<Question>>,
+    kill_details: mpsc::Sender<Box<Question>>,
     /// The state file and the cgroups' counters of OOM kills.
-    state: mpsc::Sender<Question>,
+    state: mpsc::Sender<Box<Question>>,
     /// Uses the lane of `disks`, twice for each question.
     io_wait: IoWaitReader,
     /// Uses the lane of `kill_details`, several times for each question: no file of either waits for a disk.
     shortage: ShortageReader,
     /// Has a task instead of a lane. `None` if no container runtime is used.
-    runtime: Option<mpsc::Sender<Question>>,
+    runtime: Option<mpsc::Sender<Box<Question>>>,
     /// Has a separate lane.
     names: Names,
-    answer: mpsc::Sender<Answer>,
-    answers: mpsc::Receiver<Answer>,
+    /// The messages of all queues are boxed: a queue keeps the memory of more than a hundred.
+    answer: mpsc::Sender<Box<Answer>>,
+    answers: mpsc::Receiver<Box<Answer>>,
     /// Answers to dropped questions.
     dropped: VecDeque<Answer>,
 }
@@ -174,9 +175,9 @@ impl Blocking {
         );
         let crowded = announced && lane.capacity() < QUESTIONS / 2;
         let refused = if crowded {
-            Err(question)
+            Err(Box::new(question))
         } else {
-            let sent = lane.try_send(question);
+            let sent = lane.try_send(Box::new(question));
             sent.map_err(mpsc::error::TrySendError::into_inner)
         };
         if let Err(question) = refused {
@@ -202,7 +203,8 @@ impl Blocking {
     fn answer_later(&self, read: impl Future<Output = Input> + Send + 'static) {
         let answer = self.answer.clone();
         tokio::spawn(async move {
-            if answer.send(Answer::Subject(read.await)).await.is_err() {
+            let read = Box::new(Answer::Subject(read.await));
+            if answer.send(read).await.is_err() {
                 debug!("the loop ended before the cgroups were read");
             }
         });
@@ -218,7 +220,8 @@ impl Blocking {
                 );
                 Vec::new()
             });
-            if answer.send(Answer::Resolved(found)).await.is_err() {
+            let found = Box::new(Answer::Resolved(found));
+            if answer.send(found).await.is_err() {
                 debug!("the loop ended before the node's name was resolved");
             }
         });
@@ -230,7 +233,7 @@ impl Blocking {
             return answer;
         }
         match self.answers.recv().await {
-            Some(answer) => answer,
+            Some(answer) => *answer,
             None => std::future::pending().await,
         }
     }
@@ -241,8 +244,8 @@ impl Blocking {
 async fn run_lane(
     responder: Responder,
     lane: Lane,
-    mut questions: mpsc::Receiver<Question>,
-    answer: mpsc::Sender<Answer>,
+    mut questions: mpsc::Receiver<Box<Question>>,
+    answer: mpsc::Sender<Box<Answer>>,
 ) {
     // What is asked only once is repeated after a timeout, when the lane is free.
     let mut repeated = None;
@@ -256,7 +259,7 @@ async fn run_lane(
         };
         let question = tokio::select! {
             question = questions.recv() => match question {
-                Some(question) => question,
+                Some(question) => *question,
                 None => return,
             },
             () = available, if repeated.is_some() => match repeated.take() {
@@ -281,7 +284,7 @@ async fn run_lane(
             debug!(purpose, err, "request not answered");
             unanswered
         });
-        if answer.send(found).await.is_err() {
+        if answer.send(Box::new(found)).await.is_err() {
             return;
         }
     }
@@ -415,7 +418,7 @@ mod tests {
     use crate::subjects::Saved;
 
     /// Lanes with room for one question each, and without a task that answers.
-    fn without_tasks() -> (Blocking, Vec<mpsc::Receiver<Question>>) {
+    fn without_tasks() -> (Blocking, Vec<mpsc::Receiver<Box<Question>>>) {
         let mut receivers = Vec::new();
         let mut lane = || {
             let (sender, receiver) = mpsc::channel(1);

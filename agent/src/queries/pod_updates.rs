@@ -1,8 +1,9 @@
 //! Pods at the API server: the watch, and reads of their containers.
 
 use std::error::Error;
+use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
@@ -14,13 +15,18 @@ use crate::tasks::Tasks;
 /// Capacity of the queue from the watch to the loop. While it is full, the watch waits.
 const CHANGES: usize = 64;
 
+/// Maximum number of reads at the API server at once; the others wait. A connection keeps the memory that its
+/// requests took together, about 2 KiB each.
+const READS_AT_ONCE: usize = 8;
+
 /// Receives updates of pods, and asks for more.
 pub struct PodUpdates {
     client: Option<Client>,
     changes: mpsc::Receiver<PodChange>,
-    reads: mpsc::Receiver<IncidentInput>,
+    reads: mpsc::Receiver<Box<IncidentInput>>,
     /// For the reading tasks, at most [`MAX_READS`] at a time.
-    send_read: mpsc::Sender<IncidentInput>,
+    send_read: mpsc::Sender<Box<IncidentInput>>,
+    at_once: Arc<Semaphore>,
 }
 
 impl PodUpdates {
@@ -37,6 +43,7 @@ impl PodUpdates {
             changes,
             reads,
             send_read,
+            at_once: Arc::new(Semaphore::new(READS_AT_ONCE)),
         }
     }
 
@@ -44,7 +51,7 @@ impl PodUpdates {
     pub async fn next(&mut self) -> IncidentInput {
         tokio::select! {
             Some(change) = self.changes.recv() => IncidentInput::PodChanged(change),
-            Some(read) = self.reads.recv() => read,
+            Some(read) = self.reads.recv() => *read,
             else => std::future::pending().await,
         }
     }
@@ -60,13 +67,15 @@ impl PodUpdates {
         let Some(client) = self.client.clone() else {
             return;
         };
-        let reads = self.send_read.clone();
+        let (reads, at_once) = (self.send_read.clone(), Arc::clone(&self.at_once));
         tokio::spawn(async move {
+            let permit = at_once.acquire().await;
             let found = pod_containers::read(&client, &pod.namespace, &pod.name).await;
-            let read = IncidentInput::Containers {
+            drop(permit);
+            let read = Box::new(IncidentInput::Containers {
                 uid: pod.uid,
                 read: containers_read(found),
-            };
+            });
             // The loop may have ended meanwhile.
             drop(reads.send(read).await);
         });

@@ -73,7 +73,7 @@ impl CertificateKeeper {
         setup: CertificateSetup,
         client: Client,
         clock: Clock,
-        reports: mpsc::Sender<Report>,
+        reports: mpsc::Sender<Box<Report>>,
         tasks: &mut Tasks,
     ) -> Self {
         let mut jitter = client.jitter();
@@ -154,7 +154,7 @@ impl Worker {
         mut self,
         mut operations: mpsc::Receiver<Operation>,
         mut changes: mpsc::Receiver<()>,
-        reports: mpsc::Sender<Report>,
+        reports: mpsc::Sender<Box<Report>>,
     ) {
         loop {
             let input = tokio::select! {
@@ -164,7 +164,11 @@ impl Worker {
                 },
                 Some(()) = changes.recv() => Input::FilesChanged,
             };
-            if reports.send(Report::Certificate(input)).await.is_err() {
+            if reports
+                .send(Box::new(Report::Certificate(input)))
+                .await
+                .is_err()
+            {
                 return;
             }
         }

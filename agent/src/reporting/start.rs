@@ -142,11 +142,15 @@ fn checkpoint(config: &Config) -> DeviceCheckpoint {
 }
 
 async fn forward_deliveries(
-    mut delivered: mpsc::Receiver<Delivered>,
-    reports: mpsc::Sender<Report>,
+    mut delivered: mpsc::Receiver<Box<Delivered>>,
+    reports: mpsc::Sender<Box<Report>>,
 ) {
     while let Some(delivered) = delivered.recv().await {
-        if reports.send(Report::Event(delivered)).await.is_err() {
+        if reports
+            .send(Box::new(Report::Event(delivered)))
+            .await
+            .is_err()
+        {
             return;
         }
     }
@@ -165,7 +169,12 @@ async fn keep_lease(
         let cycle = keeper
             .cycle(&link.client, &link.clock, uid.as_deref())
             .await;
-        if link.reports.send(Report::Lease(cycle)).await.is_err() {
+        if link
+            .reports
+            .send(Box::new(Report::Lease(cycle)))
+            .await
+            .is_err()
+        {
             return;
         }
     }

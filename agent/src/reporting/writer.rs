@@ -29,7 +29,7 @@ use crate::reading::{Ground, Resource};
 pub(super) struct LoopLink {
     pub(super) client: Client,
     pub(super) clock: Clock,
-    pub(super) reports: mpsc::Sender<Report>,
+    pub(super) reports: mpsc::Sender<Box<Report>>,
 }
 
 /// The stored Node as last seen, and when it is written next.
@@ -233,7 +233,7 @@ impl Writer {
     }
 
     pub(super) async fn send(&self, report: Report) -> Result<(), LoopEnded> {
-        let sent = self.link.reports.send(report).await;
+        let sent = self.link.reports.send(Box::new(report)).await;
         sent.map_err(|_| LoopEnded)
     }
 }

@@ -18,7 +18,7 @@ fn accepted() -> Reply {
 
 struct Started {
     sink: EventSink,
-    deliveries: mpsc::Receiver<Delivered>,
+    deliveries: mpsc::Receiver<Box<Delivered>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -39,7 +39,7 @@ fn recorder(
     server: &Scripted,
     seed: u64,
     room: usize,
-) -> (EventSink, Recorder, mpsc::Receiver<Delivered>) {
+) -> (EventSink, Recorder, mpsc::Receiver<Box<Delivered>>) {
     let clock = Clock::runtime(Now {
         boot: BootNanos(0),
         wall: at(0),

@@ -38,17 +38,21 @@ impl RuntimeClient {
     /// Starts a task that answers questions about the runtime, one at a time.
     pub(super) fn start(
         self,
-        answers: mpsc::Sender<Answer>,
+        answers: mpsc::Sender<Box<Answer>>,
         tasks: &mut Tasks,
-    ) -> mpsc::Sender<Question> {
+    ) -> mpsc::Sender<Box<Question>> {
         let (sender, questions) = mpsc::channel(QUESTIONS);
         tasks.spawn("container_runtime", self.run(questions, answers));
         sender
     }
 
-    async fn run(mut self, mut questions: mpsc::Receiver<Question>, answers: mpsc::Sender<Answer>) {
+    async fn run(
+        mut self,
+        mut questions: mpsc::Receiver<Box<Question>>,
+        answers: mpsc::Sender<Box<Answer>>,
+    ) {
         while let Some(question) = questions.recv().await {
-            let input = match question {
+            let input = match *question {
                 Question::RuntimeStatus => RuntimeInput::Checked(self.status().await),
                 Question::RuntimeImages => RuntimeInput::Listed(self.images().await),
                 other => {
@@ -57,7 +61,7 @@ impl RuntimeClient {
                 }
             };
             let answer = Answer::Subject(Input::Runtime(input));
-            if answers.send(answer).await.is_err() {
+            if answers.send(Box::new(answer)).await.is_err() {
                 return;
             }
         }
