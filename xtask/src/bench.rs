@@ -1,7 +1,7 @@
 //! The cost of the agent. When idle: the shipped binary in either mode, against the test API server,
 //! sampled from `/proc`.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::sleep;
@@ -191,11 +191,17 @@ impl RunningAgent {
                 format!("unix://{}", socket.display()),
             );
         }
+        // What an earlier run counted would be reported, if the machine had kills since.
+        let state = log.with_extension("state");
+        if state.exists() {
+            fs::remove_dir_all(&state)
+                .with_context(|| format!("cannot remove {}", state.display()))?;
+        }
         let child = command
             .arg("--kubeconfig")
             .arg(kubeconfig)
             .arg("--state-directory")
-            .arg(log.with_extension("state"))
+            .arg(state)
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file)
