@@ -10,9 +10,9 @@ use nodepulse::api::{Client, credentials};
 use nodepulse::app::Agent;
 use nodepulse::clock::Clock;
 use nodepulse::config::{Config, Overrides};
-use nodepulse::node_status::Status;
-use nodepulse::node_status::setters::{SETTERS, Setter, Setters};
-use nodepulse::node_status::stamp::{ComputedCondition, SameStatus};
+use nodepulse_core::node_status::Status;
+use nodepulse_core::node_status::setters::{SETTERS, Setter, Setters};
+use nodepulse_core::node_status::stamp::{ComputedCondition, SameStatus};
 
 /// True while the machine has swap.
 const SWAP_ON: Setter = |context, status| {

@@ -11,26 +11,28 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 
+use nodepulse_core::clock::{ALIGN, BootNanos, Now};
+use nodepulse_core::explain::CurrentState;
+use nodepulse_core::kube_event::Draft;
+use nodepulse_core::node_status::ledger::Ledger;
+use nodepulse_core::node_status::{Facts, NodeStatus};
+use nodepulse_core::record::Received;
+use nodepulse_core::settings::Mode;
+use nodepulse_core::subjects::recording::RecordedSubjects;
+use nodepulse_core::subjects::{
+    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, StateInput, records,
+};
 use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::api::{Client, convert};
-use crate::clock::{ALIGN, Alarm, BootNanos, Clock, Now};
-use crate::config::{Config, Mode};
-use crate::explain::CurrentState;
-use crate::kube_event::Draft;
+use crate::clock::{Alarm, Clock};
+use crate::config::Config;
 use crate::logind::PowerMessage;
-use crate::node_status::ledger::Ledger;
-use crate::node_status::{Facts, NodeStatus};
 use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
-use crate::record::Received;
 use crate::reporting::{self, Report, Reporting, Why};
 use crate::serve::{StatePage, StateRequest};
-use crate::subjects::recording::RecordedSubjects;
-use crate::subjects::{
-    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, StateInput, records,
-};
 use crate::tasks::Tasks;
 use crate::telemetry::{self, Telemetry};
 

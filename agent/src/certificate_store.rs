@@ -18,13 +18,13 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use k8s_openapi::jiff::Timestamp;
+use nodepulse_core::client_certificate::{Certificate, Problem, check, x509};
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
-use crate::client_certificate::{Certificate, Problem, check, x509};
 use crate::file::{self, FileError, Links};
 
 mod key;

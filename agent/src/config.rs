@@ -12,13 +12,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::{Allocation, AttachDetach, Runtime, Taint};
-use crate::pressure::Policy;
-use crate::pressure::kills::FrequentOom;
-use crate::pressure::stall::StallThresholds;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::node_status::{Allocation, AttachDetach, Runtime, Taint};
+use nodepulse_core::pressure::Policy;
+use nodepulse_core::pressure::kills::FrequentOom;
+use nodepulse_core::pressure::stall::StallThresholds;
 
 mod allocation;
 mod checks;
@@ -38,10 +36,7 @@ mod raw;
 mod spec;
 mod table;
 
-pub use choices::{
-    Effect, LogFormat, LogLevel, Mode, OomNodeEvents, ProbeGroup, RuntimeEndpoint, Sandbox,
-    SlowLimit, Tier,
-};
+pub use choices::{Effect, LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier};
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use live::ConfigChanges;
@@ -52,6 +47,8 @@ pub use spec::{
 pub(crate) use table::key;
 pub use table::{HEADINGS, KEYS, Overrides, SERVER_KEYS};
 
+use nodepulse_core::settings::{DiskIo, Mode, OomNodeEvents};
+
 use error::one_line;
 use keys::Keys;
 use layers::{FileLayer, Layers};
@@ -59,7 +56,7 @@ use loader::Loader;
 use raw::{Format, RawConfig};
 
 /// `apiVersion` of the file.
-pub const API_VERSION: &str = concat!(domain!(), "/v1alpha1");
+pub const API_VERSION: &str = concat!(nodepulse_core::domain!(), "/v1alpha1");
 
 /// Default path of the configuration file, which may not exist.
 const FILE: &str = "/etc/nodepulse/config.yaml";
@@ -69,25 +66,6 @@ const DROP_INS: &str = "conf.d";
 
 /// `kind` of the file.
 pub const KIND: &str = "NodepulseConfiguration";
-
-/// `diskIO`: when a disk is slow or stalled.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct DiskIo {
-    /// Latency of a slow request on a solid-state or virtio disk.
-    pub solid_state_slow: SlowLimit,
-    /// Latency of a slow request on a rotational disk.
-    pub rotational_slow: SlowLimit,
-    /// Latency of a slow request by disk name in `/sys/block`.
-    pub devices: BTreeMap<String, SlowLimit>,
-    /// Time window for the share of slow requests.
-    pub window: Duration,
-    /// For how long a disk must be slow, within twice that time.
-    pub slow_for: Duration,
-    /// For which share of the time other tasks must wait, in percent.
-    pub min_stall: f32,
-    /// For how long a disk with requests in flight must complete none to be stalled.
-    pub stalled_after: Duration,
-}
 
 /// How node mode requests its client certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]

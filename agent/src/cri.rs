@@ -17,8 +17,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use crate::node_status::images::LargestImages;
-use crate::reading::container_runtime::{NodeImage, RuntimeStatus, RuntimeVersion};
+use nodepulse_core::node_status::images::LargestImages;
+use nodepulse_core::reading::container_runtime::{NodeImage, RuntimeStatus, RuntimeVersion};
 
 mod answers;
 mod call;

@@ -4,7 +4,7 @@
 //! paths and fill a buffer of the caller, without allocation once the buffer has grown. The others
 //! prefer clarity.
 //!
-//! File sizes are limited, and untrusted text is escaped with [`crate::escape`] before display.
+//! File sizes are limited, and untrusted text is escaped with [`nodepulse_core::escape`] before display.
 
 #![forbid(unsafe_code)]
 

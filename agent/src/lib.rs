@@ -8,28 +8,15 @@
 //! Files under `/proc`, `/sys` and the cgroup file systems are sampled into the same readings
 //! before "pressure state".
 
-/// nodepulse's domain. Defined before the modules, so that they can use it.
-macro_rules! domain {
-    () => {
-        "nodepulse.dev"
-    };
-}
-
-// Vocabulary of all rooms.
+// Shared by the others.
 mod budget;
 pub mod clock;
-pub mod escape;
 mod fd;
 mod file;
 mod http2;
-pub mod kill_annotation;
 mod lane;
 pub mod names;
-mod object_name;
-pub mod reading;
 mod tasks;
-pub mod units;
-
 // Edges that observe.
 pub mod kernel;
 
@@ -45,21 +32,6 @@ pub mod logind;
 
 pub mod cri;
 
-// Pure rooms that decide.
-pub mod client_certificate;
-
-pub mod record;
-
-pub mod pods;
-
-pub mod pressure;
-
-pub mod subjects;
-
-pub mod node_status;
-
-mod kube_event;
-
 // The edge that reports.
 pub mod api;
 
@@ -72,8 +44,6 @@ mod queries;
 mod telemetry;
 
 // Edges that answer requests.
-mod explain;
-
 pub mod metrics;
 
 pub mod serve;

@@ -23,7 +23,7 @@ pub use labelled::Labelled;
 
 use declare::Declarations;
 
-use crate::units::latency::DiskLatency;
+use nodepulse_core::units::latency::DiskLatency;
 
 /// `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,7 +1,7 @@
 //! EDGE: kernel notifications without eBPF, and system calls that lack a safe wrapper.
 //!
 //! The kernel log, uevents, cgroup notifications and PSI triggers become the same
-//! [`crate::record`]s that the programs send.
+//! [`nodepulse_core::record`]s that the programs send.
 
 pub mod cgroup_handle;
 pub mod cgroup_watch;

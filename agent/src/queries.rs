@@ -5,12 +5,12 @@
 
 #![forbid(unsafe_code)]
 
-use crate::clock::{BootNanos, Now, Stamp};
-use crate::pressure::Policy;
-use crate::pressure::disks::DiskDetails;
-use crate::pressure::oom::RemainingMemory;
-use crate::reading::Signal;
-use crate::subjects::{
+use nodepulse_core::clock::{BootNanos, Now, Stamp};
+use nodepulse_core::pressure::Policy;
+use nodepulse_core::pressure::disks::DiskDetails;
+use nodepulse_core::pressure::oom::RemainingMemory;
+use nodepulse_core::reading::Signal;
+use nodepulse_core::subjects::{
     DirectSample, DiskInput, DiskWatch, Input, KillCounterInput, KillInput, Query, SignalInput,
     StallInput,
 };

@@ -13,9 +13,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::clock::BootNanos;
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::units::CgroupId;
+
 use crate::file::{self, FileError, Links};
-use crate::units::CgroupId;
 
 mod claim;
 

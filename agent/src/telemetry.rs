@@ -2,16 +2,17 @@
 
 #![forbid(unsafe_code)]
 
+use nodepulse_core::clock::Now;
+use nodepulse_core::explain::Journal;
+use nodepulse_core::node_status::Facts;
+use nodepulse_core::node_status::setters::SetterError;
+use nodepulse_core::pressure::Policy;
+use nodepulse_core::record::{Received, Record};
+use nodepulse_core::settings::Mode;
+use nodepulse_core::subjects::{Decision, StallDecision};
 use tracing::{info, warn};
 
-use crate::clock::Now;
-use crate::config::{ConfigChanges, Mode};
-use crate::explain::Journal;
-use crate::node_status::Facts;
-use crate::node_status::setters::SetterError;
-use crate::pressure::Policy;
-use crate::record::{Received, Record};
-use crate::subjects::{Decision, StallDecision};
+use crate::config::ConfigChanges;
 
 pub mod decisions;
 pub mod metering;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use nodepulse::clock::{BootNanos, Clock};
+use nodepulse::clock::Clock;
+use nodepulse_core::clock::BootNanos;
 
 mod containerd;
 pub(crate) mod faulty;

@@ -15,7 +15,7 @@ use agent_common::{DiskEntry, PidSettings};
 use aya::sys::{Stats, enable_stats};
 use nix::time::{ClockId, clock_gettime};
 use nodepulse::kernel::Probe;
-use nodepulse::units::DeviceNumber;
+use nodepulse_core::units::DeviceNumber;
 
 use crate::loaded::testing::{EMPTY_COMPLETE, EMPTY_FORK, Testing, tracepoint};
 use crate::provoke::disk::{DirectFile, disk_of};

@@ -373,7 +373,7 @@ fn copy_tree(from: &Path, to: &Path) {
 mod tests {
     use nodepulse::host::cgroup::{Layout, Version, memory, oom, pids};
     use nodepulse::host::{addresses, block, machine, pids as node_pids};
-    use nodepulse::units::Bytes;
+    use nodepulse_core::units::Bytes;
 
     use super::*;
 

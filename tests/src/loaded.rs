@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use nodepulse::clock::Clock;
 use nodepulse::kernel::{Kernel, loader, ring};
-use nodepulse::record::{Received, Record, RecordedKill};
-use nodepulse::units::Pid;
+use nodepulse_core::record::{Received, Record, RecordedKill};
+use nodepulse_core::units::Pid;
 use tokio::sync::{mpsc, watch};
 
 use crate::SOON;

@@ -17,7 +17,7 @@ use nodepulse::clock::Clock;
 use nodepulse::config::{Config, Overrides};
 use nodepulse::kernel::{Wanted, loader, object};
 use nodepulse::state::State;
-use nodepulse::subjects::recording::RunRecorder;
+use nodepulse_core::subjects::recording::RunRecorder;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nodepulse::subjects::Setup;
-use nodepulse::subjects::recording::{ReplayError, Replayed, RunRecorder, Step, line, replay};
+use nodepulse_core::subjects::Setup;
+use nodepulse_core::subjects::recording::{ReplayError, Replayed, RunRecorder, Step, line, replay};
 use serde::Serialize;
 use serde_json::Value;
 

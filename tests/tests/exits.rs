@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nodepulse::app::AppError;
 use nodepulse::notify::Notify;
-use nodepulse::record::ScopeSource::Exact;
+use nodepulse_core::record::ScopeSource::Exact;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use agent_common::OomKill;
-use nodepulse::record::ScopeSource::Inferred;
+use nodepulse_core::record::ScopeSource::Inferred;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::fuzzing::safe;
 use nodepulse_tests::host_root::MadeUpHost;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agent_common::{DropReason, OomKill};
 use nodepulse::kernel::counters::ProbeCounters;
-use nodepulse::record::ScopeSource::Exact;
+use nodepulse_core::record::ScopeSource::Exact;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::host_root::MadeUpHost;

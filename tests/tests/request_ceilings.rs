@@ -15,8 +15,8 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use nodepulse::record::ScopeSource::Exact;
-use nodepulse::record::Side;
+use nodepulse_core::record::ScopeSource::Exact;
+use nodepulse_core::record::Side;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::MISHAPS;
 use nodepulse_tests::host_root::MadeUpHost;

@@ -87,6 +87,11 @@ impl Source {
         self.is_rust() && !self.path.starts_with("tests/tests/") && !self.is_unit_tests()
     }
 
+    /// Product code of a crate in `agent`.
+    fn is_agent(&self) -> bool {
+        self.path.starts_with("agent/") && self.path.contains("/src/") && self.is_product()
+    }
+
     /// A test module in a separate file.
     fn is_unit_tests(&self) -> bool {
         self.path.ends_with("/tests.rs")

@@ -6,14 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+use nodepulse_core::node_status::KERNEL_MONITOR;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::node_status::{NodeStatus, Taint};
 use serde_json::{Value, json};
 
 use super::convert::{condition_fields, object};
 use super::taints::{self, StoredTaints};
 use super::{ApiError, Client, Endpoint};
-use crate::node_status::KERNEL_MONITOR;
-use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::{NodeStatus, Taint};
 
 /// What was removed from a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -141,11 +141,12 @@ pub(super) fn in_status(conditions: Vec<Value>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::node_status::Status;
+
     use super::*;
     use crate::api::Refusal;
     use crate::api::convert::tests::condition;
     use crate::api::scripted::{Reply, Scripted, refusal};
-    use crate::node_status::Status;
 
     const GET: &str = "GET /api/v1/nodes/worker-1";
     const PATCH: &str = "PATCH /api/v1/nodes/worker-1";

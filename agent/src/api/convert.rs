@@ -10,12 +10,12 @@ use std::time::SystemTime;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::node_status::{
+use nodepulse_core::node_status::{
     Address, Condition, LABEL_ARCH, LABEL_OS, NodeInfo, NodeStatus, Registration, Status,
     StoredNode, Taint,
 };
-use crate::reading::container_runtime::{NodeImage, RuntimeHandler};
-use crate::units::quantity::Quantity;
+use nodepulse_core::reading::container_runtime::{NodeImage, RuntimeHandler};
+use nodepulse_core::units::quantity::Quantity;
 
 /// The object that a new Node is created with.
 pub fn initial_node(registration: &Registration, status: &NodeStatus) -> Value {

@@ -221,11 +221,12 @@ fn merge_conditions(into: &mut Value, elements: Vec<Value>) {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::node_status::{Address, Status};
+
     use super::*;
     use crate::api::convert::tests::{at, registration, status};
     use crate::api::convert::{desired_node, initial_node};
     use crate::api::patch::status_patch;
-    use crate::node_status::{Address, Status};
 
     #[test]
     fn a_patch_results_in_the_desired_object() {

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
+use nodepulse_core::escape::one_line;
 use serde_json::Value;
 use tower::BoxError;
 
 use super::body::{self, Limit};
-use crate::escape::one_line;
 
 /// Maximum length of a server's message that is kept: it is logged.
 pub(super) const MESSAGE_LIMIT: usize = 512;

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use http::header::{HeaderValue, RETRY_AFTER};
+use nodepulse_core::node_status::{NodeStatus, StoredNode};
 
 use super::body::{self, Limit};
 use super::convert::stored_node;
@@ -14,7 +15,6 @@ use super::patch::status_patch;
 use super::{
     ApiError, Call, Disposition, companion, credentials, holder, pod_containers, pod_watch,
 };
-use crate::node_status::{NodeStatus, StoredNode};
 
 /// Parses the output of a kubeconfig's program.
 pub fn exec_credential(printed: &[u8]) -> Result<(), String> {

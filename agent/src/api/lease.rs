@@ -6,6 +6,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use nodepulse_core::clock::BootNanos;
 use serde_json::{Map, Value, json};
 use tracing::{debug, warn};
 
@@ -13,7 +14,7 @@ use super::backoff::Backoff;
 use super::convert::{micro_time, object, text};
 use super::endpoint::LEASE_NAMESPACE;
 use super::{ApiError, Client, Disposition, Endpoint, Refusal};
-use crate::clock::{BootNanos, Clock};
+use crate::clock::Clock;
 
 /// Consecutive updates of one base.
 const TRIES: u32 = 5;
@@ -327,10 +328,11 @@ fn has_owner(lease: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::clock::Now;
+
     use super::*;
     use crate::api::convert::tests::at;
     use crate::api::scripted::{Reply, Scripted, refusal};
-    use crate::clock::Now;
 
     const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/worker-1";
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";

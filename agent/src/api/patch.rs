@@ -193,10 +193,11 @@ fn insert_unless_empty(patch: &mut Map<String, Value>, key: &str, part: Map<Stri
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::node_status::{Address, Status};
+
     use super::*;
     use crate::api::convert::tests::{at, registration, status};
     use crate::api::convert::{desired_node, initial_node};
-    use crate::node_status::{Address, Status};
 
     /// (what differs, before, after, the status part of the patch, whether it is a change)
     fn rows() -> Vec<(&'static str, Value, Value, Option<Value>, bool)> {

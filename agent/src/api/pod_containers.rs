@@ -2,10 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+use nodepulse_core::pods::{Container, ContainerList, Containers, MemoryLimits};
 use serde_json::Value;
 
 use super::{ApiError, Client, Endpoint};
-use crate::pods::{Container, ContainerList, Containers, MemoryLimits};
 
 /// The lists of a pod's containers: in the specification, and in the status.
 const LISTS: [(ContainerList, &str, &str); 3] = [

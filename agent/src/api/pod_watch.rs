@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use nodepulse_core::pods::{Pod, PodChange};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -12,7 +13,6 @@ use tracing::warn;
 use super::convert::text;
 use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget};
 use super::{Client, Generation};
-use crate::pods::{Pod, PodChange};
 
 /// Only metadata; whole objects from a server that does not support this form.
 const ACCEPT: &str =

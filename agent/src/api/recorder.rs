@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use nodepulse_core::clock::{BootNanos, Stamp};
+use nodepulse_core::kube_event::{Amendment, Draft, EventId, Involved};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 use super::backoff::Jitter;
 use super::{ApiError, Client, Endpoint, Refusal};
-use crate::clock::{BootNanos, Clock, Stamp};
-use crate::kube_event::{Amendment, Draft, EventId, Involved};
+use crate::clock::Clock;
 
 mod amendment;
 mod body;

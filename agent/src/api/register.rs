@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use nodepulse_core::node_status::{ATTACH_DETACH, NodeStatus, Registration};
+use nodepulse_core::units::quantity::Quantity;
 use serde_json::{Map, Value, json};
 use tracing::{debug, info};
 
@@ -11,8 +13,6 @@ use super::backoff::Backoff;
 use super::convert::{initial_node, object, object_at};
 use super::patch::status_patch;
 use super::{ApiError, Client, Disposition, Endpoint, Refusal};
-use crate::node_status::{ATTACH_DETACH, NodeStatus, Registration};
-use crate::units::quantity::Quantity;
 
 /// Whether a device manager left a checkpoint on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,13 +3,13 @@
 #![forbid(unsafe_code)]
 
 use k8s_openapi::ByteString;
+use nodepulse_core::client_certificate::signing_request;
 use rustls::pki_types::CertificateSigningRequestDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 use super::convert::text;
 use super::{ApiError, Client, Endpoint, Refusal};
-use crate::client_certificate::signing_request;
 
 const GROUP: &str = "certificates.k8s.io/v1";
 /// The signer of a node's client certificates.

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::node_status::{NodeStatus, StoredNode};
 use serde_json::Value;
 use tracing::{debug, warn};
 
@@ -12,8 +14,7 @@ use super::convert::{desired_node, stored_node, text};
 use super::patch::{CONDITIONS, changes, is_change, status_patch};
 use super::taints::{NodepulseTaints, StoredTaints, TaintKeeper, TaintOutcome};
 use super::{ApiError, Client, Disposition, Endpoint, Refusal, companion};
-use crate::clock::{BootNanos, Clock};
-use crate::node_status::{NodeStatus, StoredNode};
+use crate::clock::Clock;
 
 /// Attempts of one sync. Against a server that fails at random, five are enough; against one that
 /// is down, more would only add load to its start.
@@ -302,14 +303,14 @@ fn trim(node: &mut Value) {
 mod tests {
     use std::time::Duration;
 
+    use nodepulse_core::clock::Now;
+    use nodepulse_core::node_status::Status;
     use serde_json::json;
 
     use super::*;
     use crate::api::convert::initial_node;
     use crate::api::convert::tests::{at, registration, status};
     use crate::api::scripted::{Reply, Scripted, refusal};
-    use crate::clock::Now;
-    use crate::node_status::Status;
 
     const PATCH: &str = "PATCH /api/v1/nodes/worker-1/status";
     const GET: &str = "GET /api/v1/nodes/worker-1";

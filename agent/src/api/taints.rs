@@ -6,6 +6,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use nodepulse_core::node_status::Taint;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use serde::de::Error as _;
 use serde_json::{Value, json};
 use tracing::warn;
@@ -13,8 +15,6 @@ use tracing::warn;
 use super::backoff::Backoff;
 use super::convert::text;
 use super::{ApiError, Call, Client, Disposition, Endpoint, Refusal};
-use crate::node_status::Taint;
-use crate::node_status::nodepulse_condition::NodepulseCondition;
 
 /// Attempts of one change. Only a faulty client writes to the Node more often, and the next
 /// heartbeat tries again.

@@ -2,13 +2,17 @@
 
 use std::fs::File;
 
+use nodepulse_core::node_status::setters::{COMPANION, SETTERS, Setters};
+use nodepulse_core::record::Received;
+use nodepulse_core::settings::Mode;
+use nodepulse_core::subjects::recording::RunRecorder;
 use tokio::sync::{mpsc, watch};
 
 use super::reload::Reloads;
 use crate::api::Client;
 use crate::api::backoff::Jitter;
 use crate::clock::Clock;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::cri::Connector;
 use crate::host::cgroup::pods::PodsPath;
 use crate::kernel::counters::ProbeCounters;
@@ -16,14 +20,11 @@ use crate::kernel::support::Missing;
 use crate::kernel::{LoadedKernel, Support};
 use crate::logind::PowerMessage;
 use crate::names::Names;
-use crate::node_status::setters::{COMPANION, SETTERS, Setters};
 use crate::notify::Notify;
 use crate::os::psi::Trigger;
 use crate::queries::pressure_files;
 use crate::queries::signals::pods_path;
-use crate::record::Received;
 use crate::serve::{Site, socket::Socket};
-use crate::subjects::recording::RunRecorder;
 
 pub use crate::reporting::certificate::CertificateSetup;
 

@@ -2,12 +2,13 @@
 
 use std::io;
 
+use nodepulse_core::settings::Mode;
 use tokio::task::JoinError;
 use tracing::{debug, error};
 
 use super::kernel_inputs::RingEnd;
 use crate::api::holder::LeaseHolder;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::host::{HostRoot, listeners};
 
 pub use crate::reporting::certificate::CertificateEnd;

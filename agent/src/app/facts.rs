@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use nodepulse_core::node_status::{CompanionFacts, ContainerRuntime, Disks, Facts, Shutdown};
+use nodepulse_core::reading::{AbsentSource, Stall};
 use tracing::warn;
 
 use crate::config::Config;
 use crate::host::addresses;
-use crate::node_status::{CompanionFacts, ContainerRuntime, Disks, Facts, Shutdown};
 use crate::queries::signals::SignalReader;
-use crate::reading::{AbsentSource, Stall};
 
 /// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
 /// of the status.
@@ -23,10 +23,10 @@ pub(super) fn gather(
         node_ips: config.node_ips.clone(),
         network: addresses::network(root).unwrap_or_else(|err| {
             warn!(err = &err as &dyn std::error::Error, "addresses not read");
-            crate::reading::Network::default()
+            nodepulse_core::reading::Network::default()
         }),
         // Read by the helper thread.
-        machine: crate::reading::Machine::default(),
+        machine: nodepulse_core::reading::Machine::default(),
         ephemeral_storage: None,
         volumes: None,
         allocation: config.allocation.clone(),

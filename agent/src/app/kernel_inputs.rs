@@ -2,6 +2,9 @@
 
 use std::io;
 
+use nodepulse_core::reading::Stall;
+use nodepulse_core::record::Received;
+use nodepulse_core::subjects::KillSource;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::info;
@@ -13,9 +16,6 @@ use crate::kernel::{Kernel, LoadedKernel, Support, ring};
 use crate::os::psi::Trigger;
 use crate::os::watchers::Watchers;
 use crate::queries::cgroups::watched_trees;
-use crate::reading::Stall;
-use crate::record::Received;
-use crate::subjects::KillSource;
 
 /// Capacity of the channel of decoded events from the ring readers to the loop: about the content of
 /// one full ring. If it is full, the readers stop, the rings fill up and the probes count the losses:

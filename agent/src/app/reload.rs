@@ -3,16 +3,16 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use nodepulse_core::clock::Now;
+use nodepulse_core::subjects::{Input, Settings};
 use tokio::sync::mpsc;
 use tracing::error;
 
 use super::App;
-use crate::clock::Now;
 use crate::config::{Config, ConfigChanges, LogFormat, LogLevel, key};
 use crate::queries::pressure_files;
 use crate::queries::read_config::ReadConfig;
 use crate::reporting::Why;
-use crate::subjects::{Input, Settings};
 use crate::telemetry::Telemetry;
 
 /// Ports below this require a capability that the agent has dropped by now.

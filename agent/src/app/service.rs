@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::node_status::Shutdown;
 use tracing::info;
 
 use super::reload::Reloading;
-use crate::clock::BootNanos;
 use crate::logind::PowerMessage;
 use crate::logind::power::Power;
-use crate::node_status::Shutdown;
 use crate::notify::heartbeat::Heartbeat;
 use crate::reporting::Report;
 use crate::reporting::once::Once;

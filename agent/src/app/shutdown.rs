@@ -1,5 +1,6 @@
 //! The orderly exit: reports, saves and sends what is pending.
 
+use nodepulse_core::subjects::{IncidentInput, Input, KillCounterInput, StateInput};
 use tokio::time::timeout;
 use tracing::warn;
 
@@ -7,7 +8,6 @@ use super::App;
 use super::kernel_inputs::KernelInputs;
 use crate::kernel::ring::LAST_RECORDS;
 use crate::queries::blocking::LAST_ANSWERS;
-use crate::subjects::{IncidentInput, Input, KillCounterInput, StateInput};
 
 pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {
     app.service.heartbeat.notify.stopping();

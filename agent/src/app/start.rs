@@ -2,17 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nodepulse_core::node_status::Runtime;
+use nodepulse_core::node_status::ledger::Ledger;
+use nodepulse_core::reading::{AbsentSource, Stall, StallKind, StallOf};
+use nodepulse_core::settings::Mode;
+use nodepulse_core::subjects::recording::RecordedSubjects;
+use nodepulse_core::subjects::{
+    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, RuntimeUse, Setup, SignalSetup,
+    StallSetup,
+};
+
 use super::kernel_inputs::KernelInputs;
 use super::reload::Reloading;
 use super::service::Service;
 use super::{Agent, App, RunMode, facts};
 use crate::api::Client;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::lane::Lanes;
 use crate::logind::power::Power;
 use crate::names::Names;
-use crate::node_status::Runtime;
-use crate::node_status::ledger::Ledger;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
 use crate::queries::blocking::nodefs::Directories;
@@ -22,15 +30,9 @@ use crate::queries::pod_updates::PodUpdates;
 use crate::queries::pressure_files::{self, PressureFiles};
 use crate::queries::probes::Probes;
 use crate::queries::signals::SignalReader;
-use crate::reading::{AbsentSource, Stall, StallKind, StallOf};
 use crate::reporting::once::Once;
 use crate::reporting::{ApiAccess, Reporting, Why};
 use crate::serve::{Listener, Pages, Site};
-use crate::subjects::recording::RecordedSubjects;
-use crate::subjects::{
-    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, RuntimeUse, Setup, SignalSetup,
-    StallSetup,
-};
 use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 use crate::telemetry::metering::{self, Metering};

@@ -1,11 +1,12 @@
 //! What can wake the loop.
 
+use nodepulse_core::record::Received;
+use nodepulse_core::subjects::IncidentInput;
+
 use crate::logind::PowerMessage;
 use crate::queries::blocking::Answer;
-use crate::record::Received;
 use crate::reporting::Report;
 use crate::serve::{StatePage, StateRequest};
-use crate::subjects::IncidentInput;
 
 /// Everything that can wake the agent.
 pub(super) enum Wakeup {

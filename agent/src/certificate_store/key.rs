@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use nodepulse_core::client_certificate::signing_request;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
@@ -11,7 +12,6 @@ use rustls::pki_types::pem::PemObject as _;
 use zeroize::Zeroizing;
 
 use super::pem;
-use crate::client_certificate::signing_request;
 
 const LABEL: &str = "PRIVATE KEY";
 

@@ -1,8 +1,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
+use nodepulse_core::client_certificate::signing_request;
+
 use super::*;
-use crate::client_certificate::signing_request;
 use crate::host::scratch::Scratch;
 
 fn mode(path: &Path) -> u32 {

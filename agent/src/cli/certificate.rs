@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use nodepulse_core::client_certificate::Problem;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
@@ -15,7 +16,6 @@ use crate::api::credentials::bootstrap::{self, KubeconfigState, NotWritten};
 use crate::api::credentials::{CredentialSource, Programs};
 use crate::app::{CertificateSetup, RunMode};
 use crate::certificate_store::{CURRENT, CertificateStore, DirectoryError};
-use crate::client_certificate::Problem;
 use crate::clock::Clock;
 use crate::config::{CertificateConfig, Config, key};
 use crate::os::file_watch::{self, WatchedFiles};

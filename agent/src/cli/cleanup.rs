@@ -12,6 +12,9 @@ use std::time::Duration;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{ArgAction, Args};
 use futures_util::{StreamExt as _, stream};
+use nodepulse_core::escape::escape;
+use nodepulse_core::node_status::Taint;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 
 use super::client;
 use super::refuse;
@@ -21,9 +24,6 @@ use crate::api::node_list::NodeList;
 use crate::api::stale::{StaleRule, is_in_node_mode};
 use crate::api::{ApiError, Client, Disposition, Refusal};
 use crate::config::{KeySpec, key};
-use crate::escape::escape;
-use crate::node_status::Taint;
-use crate::node_status::nodepulse_condition::NodepulseCondition;
 
 mod stale;
 

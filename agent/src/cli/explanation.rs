@@ -1,12 +1,12 @@
 //! The daemon's explanation of its conditions as text.
 
+use nodepulse_core::escape::{is_unsafe, quote};
+use nodepulse_core::explain::amount;
+use nodepulse_core::node_status::setters::ready;
+use nodepulse_core::reading::Signal;
 use serde_json::{Map, Value};
 
 use super::terminal::{Paint, Style, wrap};
-use crate::escape::{is_unsafe, quote};
-use crate::explain::amount;
-use crate::node_status::setters::ready;
-use crate::reading::Signal;
 
 /// Width without a terminal.
 const WIDTH: usize = 80;

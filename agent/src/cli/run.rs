@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
+use nodepulse_core::settings::Mode;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
@@ -23,9 +24,7 @@ use crate::app::{
     Agent, AppError, CertificateSetup, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
 };
 use crate::clock::Clock;
-use crate::config::{
-    Config, IgnoredKeys, LoadedConfig, Mode, Overrides, ProbeGroup, Sandbox, Tier, key,
-};
+use crate::config::{Config, IgnoredKeys, LoadedConfig, Overrides, ProbeGroup, Sandbox, Tier, key};
 use crate::fd;
 use crate::kernel::support::Missing;
 use crate::kernel::{KillHook, Support, Wanted, loader, object};

@@ -8,19 +8,20 @@ use std::time::Duration;
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use nix::unistd::gethostname;
+use nodepulse_core::escape::escape;
+use nodepulse_core::node_status::capacity;
+use nodepulse_core::settings::Mode;
 use tokio::runtime::{Builder, Runtime};
 
 use super::obstacle::Obstacle;
 use crate::api::Client;
 use crate::api::credentials::{CredentialSource, Programs};
 use crate::config::{
-    self, Config, ConfigError, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Mode, Overrides,
-    Sandbox, Scalar, key,
+    self, Config, ConfigError, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Overrides, Sandbox,
+    Scalar, key,
 };
-use crate::escape::escape;
 use crate::file::{self, FileError};
 use crate::host::{HostRoot, machine};
-use crate::node_status::capacity;
 use crate::os::file_watch::{DropIns, WatchedFiles};
 
 /// Set in a pod with a service account: the address of the API server.

@@ -6,6 +6,9 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::node_status::setters;
+use nodepulse_core::reading::Resource;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
@@ -17,9 +20,6 @@ use crate::api::convert;
 use crate::app::Agent;
 use crate::clock::Clock;
 use crate::config::{Config, Overrides, key};
-use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::setters;
-use crate::reading::Resource;
 use crate::serve;
 
 /// Flags that locate the daemon.

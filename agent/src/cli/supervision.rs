@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
+use nodepulse_core::escape::{escape, escape_json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -15,7 +16,6 @@ use super::obstacle::Obstacle;
 use super::settings::variable;
 use crate::app::RunMode;
 use crate::config::key;
-use crate::escape::{escape, escape_json};
 use crate::notify::{self, Notify};
 use crate::os::file_watch::{self, WatchedFiles};
 use crate::serve::socket::Socket;

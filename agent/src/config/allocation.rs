@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use nodepulse_core::node_status::Allocation;
+use nodepulse_core::pressure::threshold::{Strength, Threshold, ThresholdValue};
+use nodepulse_core::reading::Signal;
+use nodepulse_core::units::quantity::Quantity;
+
 use super::error::ConfigError;
 use super::keys::Keys;
 use super::labels;
 use super::layers::Setting;
 use super::table::{RESOURCES, key};
-use crate::node_status::Allocation;
-use crate::pressure::threshold::{Strength, Threshold, ThresholdValue};
-use crate::reading::Signal;
-use crate::units::quantity::Quantity;
 
 /// `maxPods`, `podsPerCore`, `volumeLimits`, the reservations, and the hard thresholds that
 /// reserve.

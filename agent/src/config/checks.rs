@@ -6,15 +6,17 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use nodepulse_core::settings::SlowLimit;
+use nodepulse_core::units::quantity::Quantity;
 
-use super::choices::{RuntimeEndpoint, SlowLimit, names};
+use super::choices::{RuntimeEndpoint, names};
 use super::duration;
 use super::nearest::nearest;
-use crate::units::quantity::Quantity;
 
-/// One of a closed set of values.
-pub(super) fn one_of<T: ValueEnum>(text: &str) -> Result<T, String> {
-    T::from_str(text, false).map_err(|_| is_not_one_of(&names::<T>()))
+/// One of a closed set of values, by its name.
+pub(super) fn one_of<N: ValueEnum + Into<T>, T>(text: &str) -> Result<T, String> {
+    let name = N::from_str(text, false).map_err(|_| is_not_one_of(&names::<N>()))?;
+    Ok(name.into())
 }
 
 /// As [`one_of`]; an error suggests the nearest value.

@@ -1,19 +1,47 @@
 //! Closed sets of values, named as in the file.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use serde::{Deserialize, Serialize};
+use nodepulse_core::settings::{Mode, OomNodeEvents};
 
-/// What the agent writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub enum Mode {
+/// The values of `mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ModeName {
     /// Alongside a kubelet: writes nodepulse's conditions and Events.
     Companion,
     /// Without a kubelet: writes the Node, its status and its Lease.
     Node,
+}
+
+impl From<ModeName> for Mode {
+    fn from(name: ModeName) -> Self {
+        match name {
+            ModeName::Companion => Self::Companion,
+            ModeName::Node => Self::Node,
+        }
+    }
+}
+
+/// The values of `oom.nodeEvents`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum OomNodeEventsName {
+    Auto,
+    #[value(name = "true")]
+    On,
+    #[value(name = "false")]
+    Off,
+}
+
+impl From<OomNodeEventsName> for OomNodeEvents {
+    fn from(name: OomNodeEventsName) -> Self {
+        match name {
+            OomNodeEventsName::Auto => Self::Auto,
+            OomNodeEventsName::On => Self::On,
+            OomNodeEventsName::Off => Self::Off,
+        }
+    }
 }
 
 /// Source of kernel data.
@@ -89,15 +117,6 @@ pub enum LogLevel {
     Trace,
 }
 
-/// From when on a request to a disk is slow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SlowLimit {
-    /// The larger of the fixed limit of its kind and a multiple of the disk's own latency.
-    Auto,
-    /// This latency.
-    Fixed(Duration),
-}
-
 /// Format of log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
@@ -105,19 +124,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
-}
-
-/// Whether OOM kills of the node, and those outside pods, are Events on the Node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-pub enum OomNodeEvents {
-    /// Unless node-problem-detector records them.
-    Auto,
-    /// They are.
-    #[value(name = "true")]
-    On,
-    /// They are not.
-    #[value(name = "false")]
-    Off,
 }
 
 /// The kubelet's cgroup driver. Most clusters use systemd.

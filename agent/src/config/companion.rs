@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nodepulse_core::node_status::Taint;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::settings::Mode;
+
 use super::checks;
-use super::choices::Mode;
 use super::error::ConfigError;
 use super::keys::Keys;
 use super::labels::{is_kubernetes_namespace, parse_taint};
 use super::layers::Setting;
 use super::table::key;
-use crate::node_status::Taint;
-use crate::node_status::nodepulse_condition::NodepulseCondition;
 
 /// The default effect: no pod is evicted.
 const EFFECT: &str = "NoSchedule";

@@ -1,12 +1,13 @@
 //! The effective configuration, as a file.
 
+use nodepulse_core::pressure::threshold::ThresholdValue;
+use nodepulse_core::reading::Signal;
+use nodepulse_core::units::Bytes;
+
 use super::error::one_line;
 use super::layers::Setting;
 use super::table::key;
 use super::{API_VERSION, KIND};
-use crate::pressure::threshold::ThresholdValue;
-use crate::reading::Signal;
-use crate::units::Bytes;
 
 /// The effective configuration with defaults, and the source of each value. It contains no secrets,
 /// because no key has one.

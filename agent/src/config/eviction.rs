@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::choices::Mode;
+use nodepulse_core::pressure::threshold::{Strength, Threshold, ThresholdValue, parse_signal};
+use nodepulse_core::reading::Signal;
+use nodepulse_core::settings::Mode;
+
 use super::error::ConfigError;
 use super::keys::Keys;
 use super::layers::Setting;
 use super::spec::{KeySpec, Preset};
 use super::table::key;
-use crate::pressure::threshold::{Strength, Threshold, ThresholdValue, parse_signal};
-use crate::reading::Signal;
 
 /// The effective thresholds, sorted by signal, hard before soft.
 pub(super) fn thresholds(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {

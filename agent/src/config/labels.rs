@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use clap::ValueEnum as _;
+use nodepulse_core::node_status::Taint;
+use nodepulse_core::object_name::is_subdomain;
 
 use super::choices::{Effect, names};
 use super::error::ConfigError;
 use super::layers::Setting;
 use super::table::key;
-use crate::node_status::Taint;
-use crate::object_name::is_subdomain;
 
 /// Maximum length of a label value, and of the name part of a key.
 const LONGEST_VALUE: usize = 63;

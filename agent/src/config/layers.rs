@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use nodepulse_core::pressure::threshold::split_list;
+
 use super::error::ConfigError;
 use super::raw::{FileValue, RawConfig};
 use super::spec::{Form, KeySpec};
 use super::table::Overrides;
-use crate::pressure::threshold::split_list;
 
 /// One value as written, and its source.
 #[derive(Debug, Clone)]

@@ -5,8 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
+use nodepulse_core::node_status::{AttachDetach, Runtime, Taint};
+use nodepulse_core::pressure::kills::FrequentOom;
+use nodepulse_core::pressure::stall::StallThresholds;
+use nodepulse_core::pressure::threshold::{Threshold, with_allocatable};
+use nodepulse_core::pressure::{Policy, SlowDisks};
+use nodepulse_core::settings::{Mode, SlowLimit};
 
-use super::choices::{CgroupDriver, Enforced, Mode, SlowLimit};
+use super::choices::{CgroupDriver, Enforced};
 use super::effective::{Effective, Shown};
 use super::error::ConfigError;
 use super::keys::Keys;
@@ -15,11 +21,6 @@ use super::spec::{Key, KeySpec};
 use super::table::key;
 use super::{CertificateConfig, Config, DiskIo, PerPodMetrics, PsiConfig};
 use super::{allocation, checks, companion, eviction, labels};
-use crate::node_status::{AttachDetach, Runtime, Taint};
-use crate::pressure::kills::FrequentOom;
-use crate::pressure::stall::StallThresholds;
-use crate::pressure::threshold::{Threshold, with_allocatable};
-use crate::pressure::{Policy, SlowDisks};
 
 /// Builds the checked configuration.
 pub(super) struct Loader<'a>(pub(super) Keys<'a>);

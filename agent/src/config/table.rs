@@ -7,17 +7,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::pressure::threshold::IGNORED_SIGNALS;
+use nodepulse_core::reading::Signal;
+use nodepulse_core::settings::{Mode, OomNodeEvents, SlowLimit};
+use nodepulse_core::units::quantity::Quantity;
 
 use super::choices::{
-    CgroupDriver, Enforced, LogFormat, LogLevel, Mode, OomNodeEvents, ProbeGroup, RuntimeEndpoint,
-    Sandbox, SlowLimit, Tier, values,
+    CgroupDriver, Enforced, LogFormat, LogLevel, ModeName, OomNodeEventsName, ProbeGroup,
+    RuntimeEndpoint, Sandbox, Tier, values,
 };
 use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
 use super::{checks, duration};
-use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::pressure::threshold::IGNORED_SIGNALS;
-use crate::reading::Signal;
-use crate::units::quantity::Quantity;
 
 /// Origin of defaults.
 const KUBELET: &str = "the kubelet's";
@@ -177,11 +178,16 @@ const fn go_duration(zero: bool) -> Scalar {
 }
 
 const fn one_of<T: ValueEnum>() -> Type<T> {
+    named::<T, T>()
+}
+
+/// By the names of `N`.
+const fn named<N: ValueEnum + Into<T>, T>() -> Type<T> {
     let name = "";
-    let json = Json::Values(values::<T>);
+    let json = Json::Values(values::<N>);
     Type {
         scalar: Scalar { name, json },
-        parse: checks::one_of,
+        parse: checks::one_of::<N, T>,
     }
 }
 
@@ -259,7 +265,7 @@ macro_rules! keys {
 }
 
 keys! {
-    mode: Mode = one_of()
+    mode: Mode = named::<ModeName, _>()
         .key("mode", "Write conditions alongside a kubelet, or manage the whole Node")
         .default("companion", "safe alongside a kubelet: writes nothing that a kubelet writes")
         .flag("MODE").heading(NODE).common();
@@ -513,7 +519,8 @@ keys! {
         .details("As `psi.memory`.")
         .default("40%", "KEP-5394's");
     oom_node_events: OomNodeEvents = Type::text(
-            &["string", "boolean"], "`auto`, `true` or `false`", "^(auto|true|false)$", checks::one_of
+            &["string", "boolean"], "`auto`, `true` or `false`", "^(auto|true|false)$",
+            checks::one_of::<OomNodeEventsName, _>
         )
         .key("oom.nodeEvents", "Record OOM kills outside pods, and of the whole node, as Events on the Node")
         .details("`auto` turns them off in companion mode while node-problem-detector records them.")

@@ -1,8 +1,10 @@
+use nodepulse_core::node_status::{AttachDetach, Runtime, Taint};
+use nodepulse_core::pressure::SlowDisks;
+use nodepulse_core::pressure::threshold::{Strength, ThresholdValue};
+use nodepulse_core::reading::Signal;
+use nodepulse_core::settings::SlowLimit;
+
 use super::*;
-use crate::node_status::{AttachDetach, Runtime, Taint};
-use crate::pressure::SlowDisks;
-use crate::pressure::threshold::{Strength, ThresholdValue};
-use crate::reading::Signal;
 
 mod conditions;
 mod disk_io;
@@ -84,7 +86,7 @@ fn flags(flags: Overrides) -> Result<Config, ConfigError> {
 
 /// `signal<value` of every threshold, with the grace period of soft ones.
 fn thresholds(config: &Config) -> Vec<String> {
-    let text = |t: &crate::pressure::threshold::Threshold| {
+    let text = |t: &nodepulse_core::pressure::threshold::Threshold| {
         let value = match t.value {
             ThresholdValue::Quantity(n) => n.to_string(),
             ThresholdValue::Share(share) => format!("{}%", (share * 100.0).round()),

@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
+use nodepulse_core::escape::escape;
+use nodepulse_core::node_status::images::{LargestImages, ListedImage};
+use nodepulse_core::reading::container_runtime::{
+    NodeImage, RuntimeCondition, RuntimeHandler, RuntimeStatus, RuntimeVersion,
+};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost::{DecodeError, Message};
 
@@ -13,11 +18,6 @@ use super::LIMIT;
 use super::call::Answer;
 use super::messages::{
     Image, ImageFsInfoResponse, RuntimeCondition as Condition, StatusResponse, VersionResponse,
-};
-use crate::escape::escape;
-use crate::node_status::images::{LargestImages, ListedImage};
-use crate::reading::container_runtime::{
-    NodeImage, RuntimeCondition, RuntimeHandler, RuntimeStatus, RuntimeVersion,
 };
 
 /// Maximum number of handlers that are reported. A runtime has a few.

@@ -8,11 +8,11 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use nodepulse_core::escape::escape;
 use prost::DecodeError;
 use tokio::task::JoinHandle;
 
 use super::{CriError, Io};
-use crate::escape::escape;
 use crate::http2::{FloodPause, FrameBudget};
 
 /// Maximum size of a message: the kubelet's.

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
+use nodepulse_core::reading::{InterfaceAddress, Network};
 
 use super::{HostError, HostRoot, LIST_FILE, present, read_at};
-use crate::reading::{InterfaceAddress, Network};
 
 /// `RTF_UP` and `RTF_REJECT` (`linux/route.h`).
 const UP_OR_REJECT: u32 = 0x1 | 0x200;

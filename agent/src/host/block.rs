@@ -4,9 +4,10 @@ pub mod stack;
 
 use std::fs;
 
+use nodepulse_core::reading::{Disk, DiskRole};
+use nodepulse_core::units::DeviceNumber;
+
 use super::{HostError, HostRoot, parse_u64, present};
-use crate::reading::{Disk, DiskRole};
-use crate::units::DeviceNumber;
 
 /// Bytes of a sector in the `stat` file, whatever the disk's own sectors are.
 const SECTOR: u64 = 512;

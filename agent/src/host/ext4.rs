@@ -6,9 +6,10 @@
 use std::fs;
 use std::path::PathBuf;
 
+use nodepulse_core::reading::FilesystemErrors;
+use nodepulse_core::units::DeviceNumber;
+
 use super::{HostRoot, parse_u64};
-use crate::reading::FilesystemErrors;
-use crate::units::DeviceNumber;
 
 /// Where ext4 notices that its journal was aborted; it writes nothing from then on.
 const NOTICES_ABORT: &str = "ext4_journal_check_start";

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
+use nodepulse_core::reading::{HugePages, Machine};
+use nodepulse_core::units::Bytes;
+
 use super::{HostError, HostRoot, meminfo, parse_u64};
-use crate::reading::{HugePages, Machine};
-use crate::units::Bytes;
 
 /// Limit on counted processors; the largest kernel build supports 8192.
 const MAX_CPUS: usize = 65_536;

@@ -1,7 +1,8 @@
 //! `/proc/meminfo`.
 
+use nodepulse_core::units::Bytes;
+
 use super::{HostError, HostFile, HostRoot, parse_u64};
-use crate::units::Bytes;
 
 /// Values of `/proc/meminfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use nodepulse_core::reading::FilesystemAccess;
+use nodepulse_core::units::DeviceNumber;
+
 use super::{HostError, HostRoot, LIST_FILE, read_at};
-use crate::reading::FilesystemAccess;
-use crate::units::DeviceNumber;
 
 /// The file of the mounts that the host's first process sees. In a container without the host's
 /// processes, this is the container.

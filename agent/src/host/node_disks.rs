@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use nodepulse_core::units::DeviceNumber;
+
 use super::mounts::{Mount, Mounts};
 use super::{HostError, HostFile, HostRoot, resolve};
-use crate::units::DeviceNumber;
 
 /// Layers of device mapper, md and loop devices. Usual nodes have at most four.
 const MAX_LAYERS: usize = 16;

@@ -1,7 +1,8 @@
 //! `pid_max`, `threads-max` and the number of tasks.
 
+use nodepulse_core::reading::{Reading, Signal};
+
 use super::{HostError, HostFile, HostRoot, parse_u64, present, signed};
-use crate::reading::{Reading, Signal};
 
 /// Number of tasks, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Component, Path};
 
 use nix::sys::stat::{major, minor};
+use nodepulse_core::units::DeviceNumber;
 
 use super::mounts::Mounts;
 use super::{HostError, HostRoot, node_disks, resolve};
-use crate::units::DeviceNumber;
 
 /// The kubelet's directory of each pod, below its root directory.
 const PODS: &str = "pods";

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use nodepulse_core::reading::StallKind;
+
 use super::{HostError, HostFile, HostRoot, parse_u64};
-use crate::reading::StallKind;
 
 /// One pressure file.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::{FsFlags, statvfs};
+use nodepulse_core::reading::{Reading, Signal};
+use nodepulse_core::units::{Bytes, DeviceNumber};
 
 use super::{HostError, HostRoot, present, resolve, signed};
-use crate::reading::{Reading, Signal};
-use crate::units::{Bytes, DeviceNumber};
 
 /// Usage of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

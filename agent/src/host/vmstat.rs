@@ -1,7 +1,8 @@
 //! Counters of memory management: `/proc/vmstat`.
 
+use nodepulse_core::reading::reclaim::ReclaimCounts;
+
 use super::{HostError, HostFile, HostRoot, parse_u64};
-use crate::reading::reclaim::ReclaimCounts;
 
 /// `/proc/vmstat`.
 pub fn file(root: &HostRoot) -> HostFile {

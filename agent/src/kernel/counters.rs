@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use agent_common::settings::{CLASS_JUDGED, CLASS_WRITE, HISTOGRAM_BUCKETS, REQUEST_CLASSES};
 use agent_common::{DiskEntry, DropReason};
+use nodepulse_core::units::DeviceNumber;
+use nodepulse_core::units::latency::{Buckets, DiskLatency, OperationLatency};
 
 use super::Probe;
-use crate::units::DeviceNumber;
-use crate::units::latency::{Buckets, DiskLatency, OperationLatency};
 
 /// One reading of all counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use agent_common::DiskEntry;
 use agent_common::settings::device_key;
 use aya::maps::{Array, HashMap, MapData, MapError};
+use nodepulse_core::units::DeviceNumber;
 use zerocopy::FromBytes;
 
 use super::error::KernelError;
-use crate::units::DeviceNumber;
 
 type DiskBytes = [u8; size_of::<DiskEntry>()];
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use agent_common::{DiskEntry, DropReason, PidSettings, PidState};
 use aya::maps::{Array, Map, MapData, PerCpuArray, RingBuf};
 use aya::{Ebpf, EbpfLoader};
+use nodepulse_core::units::DeviceNumber;
 use zerocopy::IntoBytes;
 
 use super::attach::{self, explain};
@@ -16,7 +17,6 @@ use super::probe::Probe;
 use super::resolve::{Resolved, resolve};
 use super::support::{Missing, Support};
 use super::wanted::Wanted;
-use crate::units::DeviceNumber;
 
 /// The BTF file of the running kernel.
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";

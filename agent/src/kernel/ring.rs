@@ -4,13 +4,13 @@ use std::io;
 use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
+use nodepulse_core::record::Received;
+use nodepulse_core::record::decode::decode;
 use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
 use crate::fd;
-use crate::record::Received;
-use crate::record::decode::decode;
 
 /// Records read before other tasks run, so that a flood cannot delay a lease renewal.
 const BATCH: usize = 256;

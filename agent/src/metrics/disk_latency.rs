@@ -4,8 +4,9 @@
 
 use std::fmt::{self, Write};
 
+use nodepulse_core::units::latency::{DiskLatency, OperationLatency, bucket_end};
+
 use super::{MetricDescription, NODE_LABEL, PREFIX};
-use crate::units::latency::{DiskLatency, OperationLatency, bucket_end};
 
 /// Name without the prefix.
 const NAME: &str = "disk_latency_seconds";

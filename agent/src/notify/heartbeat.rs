@@ -1,7 +1,8 @@
 //! When a keep-alive message is due.
 
+use nodepulse_core::clock::BootNanos;
+
 use super::Notify;
-use crate::clock::BootNanos;
 
 /// Keep-alive messages to the watchdog of the service manager.
 #[derive(Debug)]

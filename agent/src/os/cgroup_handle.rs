@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::libc;
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
 
-use crate::units::CgroupId;
+use nodepulse_core::units::CgroupId;
 
 /// `FILEID_KERNFS` (`include/linux/exportfs.h`).
 const FILEID_KERNFS: c_int = 0xfe;

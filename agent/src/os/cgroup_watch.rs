@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
+use nodepulse_core::record::{Received, Record};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::clock::Clock;
 use crate::fd;
-use crate::record::{Received, Record};
 
 /// Delay after a change, so that a thousand new cgroups per second cause one wake-up per second.
 const QUIET: Duration = Duration::from_secs(1);

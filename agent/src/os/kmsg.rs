@@ -1,5 +1,5 @@
 //! OOM kills from the kernel log, if no program reports them: opens, polls and drains `/dev/kmsg`,
-//! parses it with [`crate::record::kmsg`], and sends the kills to the loop.
+//! parses it with [`nodepulse_core::record::kmsg`], and sends the kills to the loop.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc::O_NONBLOCK;
+use nodepulse_core::record::kmsg::KmsgParser;
+use nodepulse_core::record::{Received, Record};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 use tracing::warn;
 
 use crate::clock::Clock;
 use crate::fd;
-use crate::record::kmsg::KmsgParser;
-use crate::record::{Received, Record};
 
 /// Path of the log below the host root.
 pub const PATH: &str = "dev/kmsg";

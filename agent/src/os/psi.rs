@@ -9,13 +9,13 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
+use nodepulse_core::reading::{Stall, StallKind};
+use nodepulse_core::record::{Received, Record};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::fd;
-use crate::reading::{Stall, StallKind};
-use crate::record::{Received, Record};
 
 /// An active trigger. Dropping it removes the trigger.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvfrom, socket,
 };
+use nodepulse_core::record::uevent::parse;
+use nodepulse_core::record::{Received, Record};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 
 use crate::clock::Clock;
 use crate::fd;
-use crate::record::uevent::parse;
-use crate::record::{Received, Record};
 
 /// Longer than any uevent: a path, then at most `UEVENT_BUFFER_SIZE` (2048) bytes.
 const LONGEST: usize = 8192;

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::future::Future;
 use std::io;
 
+use nodepulse_core::record::{Received, Record};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
@@ -16,7 +17,6 @@ use super::cgroup_watch::{self, WatchedTree};
 use super::psi::Trigger;
 use super::{kmsg, psi, uevent};
 use crate::clock::Clock;
-use crate::record::{Received, Record};
 
 /// Runs until dropped.
 #[derive(Debug)]

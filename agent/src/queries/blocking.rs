@@ -5,28 +5,29 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nodepulse_core::node_status::AttachDetach;
+use nodepulse_core::pods::LinkSearch;
+use nodepulse_core::reading::Machine;
+use nodepulse_core::settings::Mode;
+use nodepulse_core::subjects::VolumeInput;
+use nodepulse_core::subjects::incidents::LinksRead;
+use nodepulse_core::subjects::{
+    DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, SignalInput,
+    StallInput, StateInput,
+};
+use nodepulse_core::units::DeviceNumber;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use super::read_config::ReadConfig;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::{HostRoot, container_logs, machine, volumes};
 use crate::lane::{Lane, Lanes, NoAnswer, Purpose};
 use crate::names::Names;
-use crate::node_status::AttachDetach;
-use crate::pods::LinkSearch;
-use crate::reading::Machine;
 use crate::state::State;
-use crate::subjects::VolumeInput;
-use crate::subjects::incidents::LinksRead;
-use crate::subjects::{
-    DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, SignalInput,
-    StallInput, StateInput,
-};
 use crate::tasks::Tasks;
-use crate::units::DeviceNumber;
 
 mod counted_kills;
 mod disk_files;
@@ -414,8 +415,9 @@ impl Responder {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::subjects::Saved;
+
     use super::*;
-    use crate::subjects::Saved;
 
     /// Lanes with room for one question each, and without a task that answers.
     fn without_tasks() -> (Blocking, Vec<mpsc::Receiver<Box<Question>>>) {

@@ -4,20 +4,22 @@ use std::error::Error;
 use std::io;
 
 use nix::unistd::{SysconfVar, sysconf};
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::pods::{CgroupKind, classify};
+use nodepulse_core::subjects::kill_counters::{Counting, PodsCounter};
+use nodepulse_core::subjects::pod_pids::PidLimit;
+use nodepulse_core::subjects::{
+    Announced, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput,
+};
+use nodepulse_core::units::CgroupId;
 use tracing::{debug, warn};
 
-use crate::clock::BootNanos;
 use crate::config::Config;
 use crate::host::cgroup::paths::CgroupPaths;
 use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
 use crate::os::cgroup_handle::CgroupMount;
 use crate::os::cgroup_watch::WatchedTree;
-use crate::pods::{CgroupKind, classify};
-use crate::subjects::kill_counters::{Counting, PodsCounter};
-use crate::subjects::pod_pids::PidLimit;
-use crate::subjects::{Announced, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput};
-use crate::units::CgroupId;
 
 /// Levels below the pods cgroup: those of pods, the container, and one that some runtimes add.
 const LEVELS: usize = POD_LEVELS + 2;

@@ -3,13 +3,13 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use nodepulse_core::pods::{Containers, Pod, PodChange};
+use nodepulse_core::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
 use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::config::Config;
-use crate::pods::{Containers, Pod, PodChange};
-use crate::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
 use crate::tasks::Tasks;
 
 /// Capacity of the queue from the watch to the loop. While it is full, the watch waits.

@@ -3,15 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use nodepulse_core::pressure::stall::StallSample;
+use nodepulse_core::reading::{AbsentSource, Stall, StallKind, StallOf};
+use nodepulse_core::settings::Mode;
 use tracing::{debug, info, warn};
 
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version};
 use crate::host::{HostFile, HostRoot, psi};
 use crate::os::psi::{Trigger, open};
-use crate::pressure::stall::StallSample;
-use crate::reading::{AbsentSource, Stall, StallKind, StallOf};
 
 /// Sets the triggers of this configuration, and logs each failure. Must be called before privileges
 /// are dropped: the kernel checks them when a trigger is set.
@@ -193,12 +194,13 @@ impl PressureFiles {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+    use nodepulse_core::reading::StallKind;
+
     use super::super::fixture::{self, CGROUPS};
     use super::super::signals::pods_path;
     use super::*;
     use crate::host::scratch::Scratch;
-    use crate::node_status::nodepulse_condition::NodepulseCondition;
-    use crate::reading::StallKind;
 
     /// A node with these cgroups of pods, which contain no process.
     fn node(pods: &[&str]) -> (Scratch, Config) {

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use agent_common::settings::TICK_MASK;
 use agent_common::{DiskEntry, DropReason, PidSettings};
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::escape::quote;
+use nodepulse_core::pressure::disks::DiskCounts;
+use nodepulse_core::pressure::pids::PidLevels;
+use nodepulse_core::reading::Signal;
+use nodepulse_core::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
+use nodepulse_core::units::DeviceNumber;
+use nodepulse_core::units::latency::Buckets;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::clock::BootNanos;
-use crate::escape::quote;
 use crate::kernel::counters::{self, ProbeCounters};
 use crate::kernel::{Kernel, Probe, ProbeState, Support};
-use crate::pressure::disks::DiskCounts;
-use crate::pressure::pids::PidLevels;
-use crate::reading::Signal;
-use crate::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
-use crate::units::DeviceNumber;
-use crate::units::latency::Buckets;
 
 pub struct Probes {
     kernel: Option<Kernel>,
@@ -212,9 +212,10 @@ fn log_support(support: &Support) {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::reading::DiskRole;
+
     use super::*;
     use crate::kernel::support::Missing;
-    use crate::reading::DiskRole;
 
     fn simulated(support: &Support) -> (watch::Sender<ProbeCounters>, Probes) {
         let (counted, counters) = watch::channel(ProbeCounters::default());

@@ -1,6 +1,9 @@
 //! Reads signals from files: here those that cannot wait for a disk, the others in
 //! [`super::blocking`].
 
+use nodepulse_core::node_status::Facts;
+use nodepulse_core::pressure::sample::Sample;
+use nodepulse_core::reading::{Reading, Signal};
 use tracing::{debug, warn};
 
 use crate::config::Config;
@@ -8,9 +11,6 @@ use crate::host::cgroup::memory::{CgroupMemory, RootMemory};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Layout};
 use crate::host::{HostError, HostRoot, addresses, meminfo, pids};
-use crate::node_status::Facts;
-use crate::pressure::sample::Sample;
-use crate::reading::{Reading, Signal};
 
 /// Keeps paths and buffer, to avoid allocations per sample.
 pub struct SignalReader {
@@ -123,7 +123,7 @@ impl SignalReader {
         match addresses::network(&self.root) {
             Ok(network) => {
                 let resolved = std::mem::take(&mut facts.network.resolved);
-                facts.network = crate::reading::Network {
+                facts.network = nodepulse_core::reading::Network {
                     resolved,
                     is_resolving: facts.network.is_resolving,
                     ..network

@@ -5,6 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nodepulse_core::client_certificate::life::{
+    Effect, Exit, Input, Life, Moment, Notice, Operation, RequestKey, Requested,
+};
+use nodepulse_core::client_certificate::{Certificate, Problem};
+use nodepulse_core::clock::{BootNanos, Now};
+use nodepulse_core::escape::escape_to;
 use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
@@ -14,13 +20,8 @@ use crate::api::convert::time;
 use crate::api::signing_requests::{RequestStatus, SigningRequest};
 use crate::api::{ApiError, Client, Refusal, access};
 use crate::certificate_store::{CertificateStore, PendingKey, StoreError};
-use crate::client_certificate::life::{
-    Effect, Exit, Input, Life, Moment, Notice, Operation, RequestKey, Requested,
-};
-use crate::client_certificate::{Certificate, Problem};
-use crate::clock::{BootNanos, Clock, Now};
+use crate::clock::Clock;
 use crate::config::key;
-use crate::escape::escape_to;
 use crate::lane::{Lane, NoAnswer, Purpose};
 use crate::tasks::Tasks;
 

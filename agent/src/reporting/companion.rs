@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::node_status::{Condition, Status, Taint};
 use tokio::sync::mpsc;
 
 use super::writer::{LoopEnded, Synced, Writer, log_unknown};
@@ -12,8 +14,6 @@ use crate::api::status::Sent;
 use crate::api::taints::{NodepulseTaints, TaintOutcome};
 use crate::api::{ApiError, Disposition, Refusal};
 use crate::config::Config;
-use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::{Condition, Status, Taint};
 
 /// Between reads of a Node that does not exist: a kubelet that was just started creates it soon, and a
 /// Node that was removed for good needs no fast reads.

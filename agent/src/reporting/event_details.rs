@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::reading::Ground;
+use nodepulse_core::reading::Ground;
 
 /// Time limit for details. Several hundred pods are read in a few milliseconds.
 const LIMIT: Duration = Duration::from_millis(50);
@@ -76,10 +76,10 @@ pub(super) fn with_details(message: &str, details: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::reading::Resource;
     use tokio::time::Instant;
 
     use super::*;
-    use crate::reading::Resource;
 
     const MEMORY: Ground = Ground::Resource(Resource::Memory);
     const PIDS: Ground = Ground::Resource(Resource::Pids);

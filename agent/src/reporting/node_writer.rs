@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nodepulse_core::clock::{Now, Stamp};
+use nodepulse_core::node_status::report;
+use nodepulse_core::node_status::transition::{Edge, edges, schedulable_edge};
+use nodepulse_core::node_status::{Registration, StoredNode};
+use nodepulse_core::reading::Resource;
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
@@ -13,11 +18,6 @@ use crate::api::node_watch::{self, NodeEvent};
 use crate::api::register::{DeviceCheckpoint, Registered, Registrar};
 use crate::api::status::Sent;
 use crate::api::{ApiError, Disposition};
-use crate::clock::{Now, Stamp};
-use crate::node_status::report;
-use crate::node_status::transition::{Edge, edges, schedulable_edge};
-use crate::node_status::{Registration, StoredNode};
-use crate::reading::Resource;
 
 /// Versions of the Node that wait for the writer during a request. When it is full, the watch waits.
 /// Each is a whole Node, so there is room for one.

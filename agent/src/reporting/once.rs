@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::settings::Mode;
+
 use super::Report;
 use crate::api::lease::Cycle;
 use crate::api::taints::TaintOutcome;
-use crate::clock::BootNanos;
-use crate::config::Mode;
 
 /// Time limit of the whole run. Most of it allows for an API server that is unavailable at first.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::settings::Mode;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use crate::api::ApiError;
 use crate::api::lease::Cycle;
-use crate::clock::BootNanos;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 
 /// Whether a renewal is under way.
 ///

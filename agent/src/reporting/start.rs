@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use nodepulse_core::clock::Stamp;
+use nodepulse_core::node_status::report::ReportSchedule as Schedule;
+use nodepulse_core::node_status::{Registration, Runtime};
+use nodepulse_core::reading::Resource;
+use nodepulse_core::settings::Mode;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, info};
@@ -16,12 +21,9 @@ use crate::api::lease::LeaseKeeper;
 use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;
 use crate::api::status::{Part, Sent, StatusWriter};
-use crate::clock::{Clock, Stamp};
-use crate::config::{Config, Mode};
+use crate::clock::Clock;
+use crate::config::Config;
 use crate::host::HostRoot;
-use crate::node_status::report::ReportSchedule as Schedule;
-use crate::node_status::{Registration, Runtime};
-use crate::reading::Resource;
 use crate::tasks::Tasks;
 
 /// Deliveries of Events to the loop. When it is full, one latency from the kernel is not recorded.

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use nodepulse_core::clock::{BootNanos, Stamp};
+use nodepulse_core::node_status::ledger::Update;
+use nodepulse_core::node_status::urgent::UrgentPatches;
+use nodepulse_core::node_status::{Condition, Status};
+use nodepulse_core::reading::Resource;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
@@ -9,11 +14,6 @@ use super::start::log_sync;
 use super::{SyncRequest, Why};
 use crate::api::ApiError;
 use crate::api::status::Sent;
-use crate::clock::{BootNanos, Stamp};
-use crate::node_status::ledger::Update;
-use crate::node_status::urgent::UrgentPatches;
-use crate::node_status::{Condition, Status};
-use crate::reading::Resource;
 
 /// Whether a sync is under way. The first registers or finds the Node too.
 ///

@@ -5,6 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use nodepulse_core::clock::{Now, Stamp};
+use nodepulse_core::kube_event::{Annotations, Draft, Involved, ReportedKills};
+use nodepulse_core::node_status::Condition;
+use nodepulse_core::node_status::ledger::{Began, Computed};
+use nodepulse_core::node_status::release::Release;
+use nodepulse_core::node_status::report::{self, ReportSchedule as Schedule};
+use nodepulse_core::node_status::transition::{Edge, edges, unsent};
+use nodepulse_core::reading::{Ground, Resource};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
@@ -15,14 +23,7 @@ use crate::api::backoff::Jitter;
 use crate::api::recorder::EventSink;
 use crate::api::status::{SendRule, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client};
-use crate::clock::{Clock, Now, Stamp};
-use crate::kube_event::{Annotations, Draft, Involved, ReportedKills};
-use crate::node_status::Condition;
-use crate::node_status::ledger::{Began, Computed};
-use crate::node_status::release::Release;
-use crate::node_status::report::{self, ReportSchedule as Schedule};
-use crate::node_status::transition::{Edge, edges, unsent};
-use crate::reading::{Ground, Resource};
+use crate::clock::Clock;
 
 /// What every task needs to send requests, and to report their results to the loop.
 #[derive(Clone)]
@@ -312,14 +313,14 @@ pub(super) fn log_unknown(err: &ApiError, logged: &mut bool) {
 mod tests {
     use std::time::Duration;
 
+    use nodepulse_core::clock::BootNanos;
+    use nodepulse_core::node_status::Status;
     use serde_json::json;
 
     use super::super::event_details::EventDetails;
     use super::*;
     use crate::api::recorder::{Recorder, Reporter};
     use crate::api::scripted::{Reply, Scripted};
-    use crate::clock::BootNanos;
-    use crate::node_status::Status;
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_condition_does_not_overtake_a_beginning_that_waits_for_details() {

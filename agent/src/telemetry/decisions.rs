@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use tracing::{debug, info, warn};
 
-use crate::escape::quote;
-use crate::kube_event::Finding;
-use crate::pressure::disks::Window;
-use crate::reading::oom::Consequence;
-use crate::reading::{DiskRole, Resource, Signal};
-use crate::record::{DiskAction, Side};
-use crate::subjects::disks::{ComputedLimit, DiskError, DiskReport, UnwatchReason};
-use crate::subjects::{Decision, DiskDecision, RuntimeDecision, StallDecision};
-use crate::units::DeviceNumber;
+use nodepulse_core::escape::quote;
+use nodepulse_core::kube_event::Finding;
+use nodepulse_core::pressure::disks::Window;
+use nodepulse_core::reading::oom::Consequence;
+use nodepulse_core::reading::{DiskRole, Resource, Signal};
+use nodepulse_core::record::{DiskAction, Side};
+use nodepulse_core::subjects::disks::{ComputedLimit, DiskError, DiskReport, UnwatchReason};
+use nodepulse_core::subjects::{Decision, DiskDecision, RuntimeDecision, StallDecision};
+use nodepulse_core::units::DeviceNumber;
 
 pub fn log(decision: Decision) {
     match decision {
@@ -244,16 +244,16 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
 
+    use nodepulse_core::clock::BootNanos;
+    use nodepulse_core::pressure::Pressure;
+    use nodepulse_core::pressure::change::{PressureChange, PressureReason};
+    use nodepulse_core::pressure::disks::Health;
+    use nodepulse_core::pressure::stall::{StallChange, StallSample};
+    use nodepulse_core::reading::{Stall, StallKind, StallOf};
+    use nodepulse_core::record::DiskChange;
     use tracing::subscriber::with_default;
 
     use super::*;
-    use crate::clock::BootNanos;
-    use crate::pressure::Pressure;
-    use crate::pressure::change::{PressureChange, PressureReason};
-    use crate::pressure::disks::Health;
-    use crate::pressure::stall::{StallChange, StallSample};
-    use crate::reading::{Stall, StallKind, StallOf};
-    use crate::record::DiskChange;
 
     #[derive(Clone, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);

@@ -7,6 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use nodepulse_core::clock::{BootNanos, Now, Stamp};
+use nodepulse_core::kube_event::Finding;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::node_status::{Condition, Status};
+use nodepulse_core::pressure::Policy;
+use nodepulse_core::pressure::disks::Health;
+use nodepulse_core::pressure::sample::Sample;
+use nodepulse_core::reading::AbsentSource;
+use nodepulse_core::reading::oom::{Consequence, LimitOwner, OomScope};
+use nodepulse_core::record::{DecodeError, Record};
+use nodepulse_core::settings::Mode;
+use nodepulse_core::subjects::{Decision, DiskDecision};
+use nodepulse_core::units::latency::DiskLatency;
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
@@ -14,25 +27,13 @@ use crate::api::lease::Cycle;
 use crate::api::recorder::EventCounts;
 use crate::api::taints::TaintOutcome;
 use crate::api::{Client, Refusal};
-use crate::clock::{BootNanos, Now, Stamp};
-use crate::config::{Config, Mode, PerPodMetrics};
+use crate::config::{Config, PerPodMetrics};
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
-use crate::kube_event::Finding;
 use crate::lane::Lanes;
 use crate::metrics::{Label, Metrics, SetTotal as _};
-use crate::node_status::nodepulse_condition::NodepulseCondition;
-use crate::node_status::{Condition, Status};
-use crate::pressure::Policy;
-use crate::pressure::disks::Health;
-use crate::pressure::sample::Sample;
-use crate::reading::AbsentSource;
-use crate::reading::oom::{Consequence, LimitOwner, OomScope};
-use crate::record::{DecodeError, Record};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Readiness, ReadyPage, Server, Site, StateRequest};
-use crate::subjects::{Decision, DiskDecision};
-use crate::units::latency::DiskLatency;
 
 mod scrape;
 
@@ -198,7 +199,7 @@ impl Metering {
         }
     }
 
-    /// A disk is healthy or not, or is not watched any more. At most [`crate::reading::Disk::MAX`] are watched.
+    /// A disk is healthy or not, or is not watched any more. At most [`nodepulse_core::reading::Disk::MAX`] are watched.
     fn record_disk(&self, decision: &DiskDecision) {
         let gauges = &self.metrics.node.disk_unhealthy;
         for state in [Health::Slow, Health::Stalled, Health::Failing] {

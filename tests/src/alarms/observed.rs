@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nodepulse::clock::{BootNanos, Clock};
+use nodepulse::clock::Clock;
+use nodepulse_core::clock::BootNanos;
 use serde_json::Value;
 use tokio::net::TcpStream;
 

@@ -7,7 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use nodepulse::clock::{BootNanos, Clock};
+use nodepulse::clock::Clock;
+use nodepulse_core::clock::BootNanos;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use nodepulse::api::backoff::Jitter;
-use nodepulse::clock::BootNanos;
+use nodepulse_core::clock::BootNanos;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;

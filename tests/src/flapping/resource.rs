@@ -7,11 +7,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use nix::fcntl::{FallocateFlags, fallocate};
-use nodepulse::clock::{BootNanos, Clock};
+use nodepulse::clock::Clock;
 use nodepulse::host::HostRoot;
 use nodepulse::host::cgroup::Layout;
 use nodepulse::host::cgroup::memory::RootMemory;
-use nodepulse::units::Bytes;
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::units::Bytes;
 
 use crate::alarms::unwell::{meminfo, most_tasks};
 use crate::provoke::disk::Mounted;

@@ -1,6 +1,6 @@
 //! Certificates and requests for them, which the API server sends or a file contains.
 
-use nodepulse::client_certificate::{signing_request, x509};
+use nodepulse_core::client_certificate::{signing_request, x509};
 
 /// A certificate, or a request for one, in DER.
 ///

@@ -6,9 +6,9 @@ use std::path::{Component, Path};
 
 use nodepulse::host::cgroup::{self, Hierarchy, Layout, Version, memory, oom};
 use nodepulse::host::{HostRoot, addresses, block, machine, meminfo, pids, psi, volumes};
-use nodepulse::pods::{CgroupKind, classify};
-use nodepulse::reading::StallKind;
-use nodepulse::units::Bytes;
+use nodepulse_core::pods::{CgroupKind, classify};
+use nodepulse_core::reading::StallKind;
+use nodepulse_core::units::Bytes;
 use tempfile::TempDir;
 
 /// Files below the simulated root that readers open, each a link to one file.

@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 
 use nodepulse::config::{Config, ConfigError, KEYS, Overrides, load};
-use nodepulse::pressure::threshold::{Threshold, ThresholdValue, parse_signal, split_list};
-use nodepulse::units::quantity::Quantity;
+use nodepulse_core::pressure::threshold::{Threshold, ThresholdValue, parse_signal, split_list};
+use nodepulse_core::units::quantity::Quantity;
 
 use super::text::safe;
 

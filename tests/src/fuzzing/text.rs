@@ -1,6 +1,6 @@
 //! External text, as shown to a person or a terminal.
 
-use nodepulse::escape::{ESCAPED_CHARS, escape as escaped, escape_to};
+use nodepulse_core::escape::{ESCAPED_CHARS, escape as escaped, escape_to};
 
 /// Names of processes, cgroups and devices: any bytes.
 ///

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse::clock::BootNanos;
-use nodepulse::reading::{Stall, StallKind, StallOf};
-use nodepulse::record::{DiskAction, DiskChange, Record, ScopeSource, Side};
-use nodepulse::units::DeviceNumber;
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::reading::{Stall, StallKind, StallOf};
+use nodepulse_core::record::{DiskAction, DiskChange, Record, ScopeSource, Side};
+use nodepulse_core::units::DeviceNumber;
 use serde_json::json;
 
 use super::Spells;

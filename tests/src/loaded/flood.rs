@@ -10,7 +10,7 @@ use agent_common::DropReason;
 use nix::unistd::getppid;
 use nodepulse::clock::Clock;
 use nodepulse::kernel::{Probe, ring};
-use nodepulse::record::{Received, Record};
+use nodepulse_core::record::{Received, Record};
 use tokio::sync::{mpsc, watch};
 
 use super::testing::{FLOOD, Testing};

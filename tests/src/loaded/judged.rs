@@ -11,7 +11,7 @@ use agent_common::settings::{CLASS_JUDGED, CLASS_WRITE, REQUEST_CLASSES, WINDOW_
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 use nodepulse::clock::Clock;
 use nodepulse::host::{HostRoot, block};
-use nodepulse::units::DeviceNumber;
+use nodepulse_core::units::DeviceNumber;
 
 use super::Loaded;
 use super::disks::{Disk, completed, window_of};

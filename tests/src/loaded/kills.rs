@@ -10,10 +10,10 @@ use std::path::Path;
 
 use nodepulse::kernel::{KillHook, Wanted};
 use nodepulse::os::cgroup_handle::CgroupMount;
-use nodepulse::record::{
+use nodepulse_core::record::{
     MemcgLimit, OomConstraint, OomScope, Record, RecordedKill, ScopeSource, Via,
 };
-use nodepulse::units::{CgroupId, Pid};
+use nodepulse_core::units::{CgroupId, Pid};
 
 use super::Loaded;
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use agent_common::PidSettings;
-use nodepulse::record::{Record, Side};
+use nodepulse_core::record::{Record, Side};
 
 use super::Loaded;
 use crate::provoke::{Provoke, tasks};

@@ -11,10 +11,10 @@ use std::time::Duration;
 use nodepulse::clock::Clock;
 use nodepulse::host::{HostRoot, block};
 use nodepulse::os::psi;
-use nodepulse::pressure::disks::{DiskBoard, DiskRules, DiskSample, Health, LatencySource};
-use nodepulse::reading::{DiskRole, Stall, StallKind, StallOf};
-use nodepulse::record::{Received, Record};
-use nodepulse::units::DeviceNumber;
+use nodepulse_core::pressure::disks::{DiskBoard, DiskRules, DiskSample, Health, LatencySource};
+use nodepulse_core::reading::{DiskRole, Stall, StallKind, StallOf};
+use nodepulse_core::record::{Received, Record};
+use nodepulse_core::units::DeviceNumber;
 use tokio::sync::mpsc;
 
 use crate::SOON;

@@ -17,7 +17,7 @@ use nodepulse::kernel::disk_maps::DiskMaps;
 use nodepulse::kernel::loader::BTF;
 use nodepulse::kernel::probe::Hook;
 use nodepulse::kernel::resolve::resolve;
-use nodepulse::units::DeviceNumber;
+use nodepulse_core::units::DeviceNumber;
 use zerocopy::IntoBytes as _;
 
 /// Below the target directory.

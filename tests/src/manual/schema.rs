@@ -5,7 +5,7 @@ use std::io;
 use nodepulse::config::{
     API_VERSION, Effect, Form, Json, KEYS, KIND, KeySpec, Preset, Reload, SERVER_KEYS, Scalar,
 };
-use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use serde_json::{Map, Value, json};
 
 use super::reference::meaning;

@@ -15,8 +15,8 @@ use agent_common::{
     ABI_VERSION, DiskError, EventKind, Header, OomKill, PidCrossing, PidTrend, SlowWindow,
 };
 use nodepulse::clock::Clock;
-use nodepulse::record::decode::decode;
-use nodepulse::record::{Received, Record, ScopeSource, Side};
+use nodepulse_core::record::decode::decode;
+use nodepulse_core::record::{Received, Record, ScopeSource, Side};
 use tokio::sync::mpsc;
 use zerocopy::{Immutable, IntoBytes};
 

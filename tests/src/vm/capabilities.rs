@@ -16,7 +16,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 use nodepulse::kernel::Wanted;
 use nodepulse::os::cgroup_handle::CgroupMount;
-use nodepulse::record::RecordedKill;
+use nodepulse_core::record::RecordedKill;
 
 use super::ladder;
 use crate::loaded::Loaded;

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nodepulse::clock::BootNanos;
 use nodepulse::state::State;
+use nodepulse_core::clock::BootNanos;
 use serde_json::{Value, json};
 
 use super::daemon::{in_background, most_pids};

@@ -3,7 +3,7 @@
 use std::io;
 
 use nodepulse::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
-use nodepulse::record::Via;
+use nodepulse_core::record::Via;
 
 use super::Found;
 use crate::loaded::{Loaded, kills};

@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::libc;
 use nix::mount::{MsFlags, mount, umount};
 use nix::sys::mman::{MlockAllFlags, mlockall, munlockall};
-use nodepulse::clock::BootNanos;
+use nodepulse_core::clock::BootNanos;
 
 use super::ask::ask;
 use super::{disk, loopback, now};

@@ -13,8 +13,8 @@ use std::time::Duration;
 use agent_common::DiskEntry;
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount, umount};
-use nodepulse::reading::StallKind;
-use nodepulse::record::DiskAction;
+use nodepulse_core::reading::StallKind;
+use nodepulse_core::record::DiskAction;
 
 use super::ask::{self, ask};
 use super::{Check, disk, watched};

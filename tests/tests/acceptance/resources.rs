@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nodepulse::config::Overrides;
-use nodepulse::units::quantity::Quantity;
+use nodepulse_core::units::quantity::Quantity;
 use nodepulse_tests::node::pass;
 use serde_json::{Value, json};
 

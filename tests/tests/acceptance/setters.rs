@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use nodepulse::config::Overrides;
 use nodepulse::host::addresses;
-use nodepulse::node_status::NodeStatus;
-use nodepulse::node_status::setters::{Context, SetterError, Setters, address, machine, ready};
+use nodepulse_core::node_status::NodeStatus;
+use nodepulse_core::node_status::setters::{
+    Context, SetterError, Setters, address, machine, ready,
+};
 use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Node, in_memory, pass};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse::clock::BootNanos;
-use nodepulse::reading::{Stall, StallKind, StallOf};
-use nodepulse::record::{Record, Side};
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::reading::{Stall, StallKind, StallOf};
+use nodepulse_core::record::{Record, Side};
 use nodepulse_tests::node::pass;
 use serde_json::{Value, json};
 

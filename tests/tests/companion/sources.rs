@@ -4,7 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse::reading::{StallKind, StallOf};
+use nodepulse_core::reading::{StallKind, StallOf};
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
 use nodepulse_tests::node::{Node, pass};
 use nodepulse_tests::pod::POD;

@@ -6,7 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use nodepulse::api::stale::{AgentState, StaleOutcome, StaleRule, clean};
 use nodepulse::api::{Client, convert, transport};
-use nodepulse::clock::{BootNanos, Clock, Now};
+use nodepulse::clock::Clock;
+use nodepulse_core::clock::{BootNanos, Now};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::node::{in_memory, pass};

@@ -1,9 +1,9 @@
 //! Disks that are slow, hang, fail or are not measured.
 
-use nodepulse::clock::BootNanos;
-use nodepulse::reading::{Stall, StallKind, StallOf};
-use nodepulse::record::{DiskAction, DiskChange, Record};
-use nodepulse::units::DeviceNumber;
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::reading::{Stall, StallKind, StallOf};
+use nodepulse_core::record::{DiskAction, DiskChange, Record};
+use nodepulse_core::units::DeviceNumber;
 use nodepulse_tests::node::pass;
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use nodepulse::clock::BootNanos;
-use nodepulse::node_status::urgent::UrgentPatches;
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::node_status::urgent::UrgentPatches;
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::flapping::{self, CROSSINGS, Exceeds, Flapping};
 use nodepulse_tests::node::pass;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use serde_json::Value;
 
 use super::{path, text};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nodepulse::metrics::{MetricDescription, Metrics};
-use nodepulse::units::latency::DiskLatency;
+use nodepulse_core::units::latency::DiskLatency;
 use nodepulse_tests::openmetrics::Exposition;
 use serde_json::Value;
 

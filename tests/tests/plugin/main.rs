@@ -25,7 +25,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use agent_common::OomKill;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use nodepulse::clock::Clock;
-use nodepulse::record::{ScopeSource, Side};
+use nodepulse_core::record::{ScopeSource, Side};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Identity};
 use nodepulse_tests::host_root::MadeUpHost;

@@ -29,11 +29,10 @@ const REJECTED: &[(&str, &str)] = &[
 ];
 
 /// The only product file that may compute a status.
-const LEDGER: &str = "agent/src/node_status/ledger.rs";
+const LEDGER: &str = "agent/core/src/node_status/ledger.rs";
 
 pub fn broken(sources: &[Source]) -> Vec<String> {
-    let product = sources.iter().filter(|source| source.is_product());
-    let product = product.filter(|source| source.path.starts_with("agent/src/"));
+    let product = sources.iter().filter(|source| source.is_agent());
     let code: Vec<(&str, String)> = product
         .map(|source| (source.path.as_str(), product_code(&source.text)))
         .collect();

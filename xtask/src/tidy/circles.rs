@@ -10,6 +10,7 @@ use super::code::{NamedPath, imports, paths, product_code};
 /// Where each crate's files are, and its root among them.
 const CRATES: &[(&str, &str)] = &[
     ("agent/src/", "lib"),
+    ("agent/core/src/", "lib"),
     ("agent-common/src/", "lib"),
     ("agent-ebpf/src/", "main"),
 ];

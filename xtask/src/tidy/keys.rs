@@ -6,9 +6,6 @@ use super::code::{Literal, product_literals};
 /// The table.
 const TABLE: &str = "agent/src/config/table.rs";
 
-/// The product.
-const PRODUCT: &str = "agent/src/";
-
 /// The calls in the table of which the first text is the name of a key.
 const CONSTRUCTORS: &[&str] = &[".key(", ".list(", ".map(", "Key::new("];
 
@@ -34,7 +31,7 @@ const ALLOWED: &[Allowed] = &[
     allowed("agent/src/api/", "taints", NODE),
     allowed("agent/src/api/", "providerID", NODE),
     allowed("agent/src/reporting/", "taints", "a step of `run --once`"),
-    allowed("agent/src/explain.rs", "conditions", ANSWER),
+    allowed("agent/core/src/explain.rs", "conditions", ANSWER),
     allowed("agent/src/cli/explanation.rs", "conditions", ANSWER),
     allowed("agent/src/cli/status.rs", "conditions", ANSWER),
     allowed("agent/src/sandbox.rs", "sandbox", "a log message"),
@@ -65,9 +62,9 @@ pub fn broken(sources: &[Source]) -> Vec<String> {
     }
     let mut used = vec![false; ALLOWED.len()];
     let mut broken = Vec::new();
-    let product = sources.iter().filter(|source| {
-        source.path.starts_with(PRODUCT) && source.is_product() && source.path != TABLE
-    });
+    let product = sources
+        .iter()
+        .filter(|source| source.is_agent() && source.path != TABLE);
     for source in product {
         for Literal { line, text } in product_literals(&source.text) {
             for key in keys.iter().filter(|key| names(text, key)) {

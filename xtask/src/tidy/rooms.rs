@@ -1,33 +1,8 @@
-//! Which module may name which. A room is a module under `agent/src`: edges perform I/O and contain no
-//! policy, pure rooms contain policy and perform no I/O.
+//! Which module may name which. A room is a module under `agent/src`. What decides is the crate
+//! `nodepulse-core`, which can name none of them.
 
 use super::Source;
 use super::code::{NamedPath, code_only, paths, product_code};
-
-/// What a pure room must not name: everything that reads, waits, logs or prints.
-const IMPURE: &[&str] = &[
-    "aya",
-    "hyper",
-    "hyper_util",
-    "k8s_openapi",
-    "kube",
-    "libc",
-    "nix",
-    "procfs",
-    "rustls",
-    "std::env",
-    "std::fs",
-    "std::io",
-    "std::net::TcpListener",
-    "std::net::TcpStream",
-    "std::net::UdpSocket",
-    "std::os",
-    "std::process",
-    "std::thread",
-    "tokio",
-    "tower",
-    "tracing",
-];
 
 enum Rooms {
     /// May name these rooms, and no other.
@@ -52,16 +27,7 @@ const UPPER: &[&str] = &["app", "cli", "os", "queries", "subjects", "telemetry"]
 
 /// The rooms in the order of the line. `lib`, `main`, `app` and `cli` may name every room.
 const ROOMS: &[Room] = &[
-    room("escape", Rooms::Only(&[]), IMPURE),
-    room("object_name", Rooms::Only(&[]), IMPURE),
-    room("kill_annotation", Rooms::Only(&[]), IMPURE),
-    room("units", Rooms::Only(&["clock", "reading"]), IMPURE),
-    room("reading", Rooms::Only(&["clock", "units"]), IMPURE),
-    room(
-        "clock",
-        Rooms::Only(&["reading", "units"]),
-        &["aya", "kube", "tracing"],
-    ),
+    room("clock", Rooms::Only(&[]), &["aya", "kube", "tracing"]),
     room(
         "file",
         Rooms::Only(&[]),
@@ -79,63 +45,50 @@ const ROOMS: &[Room] = &[
     // Edges.
     room(
         "kernel",
-        Rooms::Not(&["api", "host", "node_status", "pressure"]),
-        &["kube"],
+        Rooms::Not(&["api", "host"]),
+        &[
+            "kube",
+            "nodepulse_core::node_status",
+            "nodepulse_core::pressure",
+        ],
     ),
     room(
         "os",
-        Rooms::Only(&["clock", "fd", "file", "reading", "record", "units"]),
+        Rooms::Only(&["clock", "fd", "file"]),
         &["aya", "kube"],
     ),
     room(
         "host",
-        Rooms::Only(&["clock", "file", "reading", "units"]),
-        &["aya", "kube"],
+        Rooms::Only(&["clock", "file"]),
+        &["aya", "kube", "nodepulse_core::pressure"],
     ),
-    room(
-        "state",
-        Rooms::Only(&["clock", "file", "units"]),
-        &["aya", "kube"],
-    ),
+    room("state", Rooms::Only(&["clock", "file"]), &["aya", "kube"]),
     room(
         "certificate_store",
-        Rooms::Only(&["client_certificate", "file"]),
+        Rooms::Only(&["file"]),
         &["aya", "kube", "tokio", "tracing"],
     ),
     room(
         "logind",
-        Rooms::Only(&["budget", "clock", "reading", "units"]),
+        Rooms::Only(&["budget", "clock"]),
         &["aya", "kube"],
     ),
+    room("cri", Rooms::Only(&["http2"]), &["aya", "kube", "tracing"]),
     room(
-        "cri",
-        Rooms::Only(&["escape", "http2", "node_status", "reading"]),
-        &["aya", "kube", "tracing"],
+        "api",
+        Rooms::Not(&["host", "kernel"]),
+        &["aya", "nodepulse_core::pressure"],
     ),
-    room("api", Rooms::Not(&["host", "kernel", "pressure"]), &["aya"]),
-    room("reporting", Rooms::Not(&["kernel", "pressure"]), &["aya"]),
+    room(
+        "reporting",
+        Rooms::Not(&["kernel"]),
+        &["aya", "nodepulse_core::pressure"],
+    ),
     room(
         "queries",
         Rooms::Only(&[
-            "api",
-            "clock",
-            "config",
-            "cri",
-            "escape",
-            "host",
-            "kernel",
-            "kube_event",
-            "lane",
-            "names",
-            "node_status",
-            "os",
-            "pods",
-            "pressure",
-            "reading",
-            "state",
-            "subjects",
+            "api", "clock", "config", "cri", "host", "kernel", "lane", "names", "os", "state",
             "tasks",
-            "units",
         ]),
         &["aya", "kube"],
     ),
@@ -145,75 +98,14 @@ const ROOMS: &[Room] = &[
             "api",
             "clock",
             "config",
-            "escape",
-            "explain",
             "host",
             "kernel",
-            "kube_event",
             "lane",
             "metrics",
-            "node_status",
-            "pressure",
-            "reading",
-            "record",
             "reporting",
             "serve",
-            "subjects",
-            "units",
         ]),
         &["aya", "kube"],
-    ),
-    // Pure.
-    room("client_certificate", Rooms::Only(&["clock"]), IMPURE),
-    room(
-        "record",
-        Rooms::Only(&["clock", "reading", "units"]),
-        IMPURE,
-    ),
-    room(
-        "pods",
-        Rooms::Only(&["escape", "object_name", "reading", "units"]),
-        IMPURE,
-    ),
-    room(
-        "pressure",
-        Rooms::Only(&["clock", "pods", "reading", "units"]),
-        IMPURE,
-    ),
-    room(
-        "subjects",
-        Rooms::Only(&[
-            "clock",
-            "config",
-            "escape",
-            "kube_event",
-            "node_status",
-            "pods",
-            "pressure",
-            "reading",
-            "record",
-            "units",
-        ]),
-        IMPURE,
-    ),
-    room(
-        "node_status",
-        Rooms::Only(&["clock", "escape", "pressure", "reading", "units"]),
-        IMPURE,
-    ),
-    room(
-        "kube_event",
-        Rooms::Only(&[
-            "clock",
-            "escape",
-            "kill_annotation",
-            "node_status",
-            "pods",
-            "pressure",
-            "reading",
-            "units",
-        ]),
-        IMPURE,
     ),
     // Around the line. `config` fills the policy types of other rooms.
     room(
@@ -226,15 +118,10 @@ const ROOMS: &[Room] = &[
         Rooms::Only(&["config", "os"]),
         &["aya", "kube", "tokio"],
     ),
-    room(
-        "explain",
-        Rooms::Only(&["clock", "node_status", "pressure", "reading", "units"]),
-        IMPURE,
-    ),
-    room("metrics", Rooms::Only(&["units"]), &["aya", "kube"]),
+    room("metrics", Rooms::Only(&[]), &["aya", "kube"]),
     room(
         "serve",
-        Rooms::Only(&["budget", "lane", "metrics", "units"]),
+        Rooms::Only(&["budget", "lane", "metrics"]),
         &["aya", "kube"],
     ),
     room("notify", Rooms::Only(&["clock"]), &["aya", "kube", "tokio"]),
@@ -362,90 +249,9 @@ mod tests {
     #[test]
     fn a_room_names_only_what_it_may() {
         let table = [
-            ("pressure", "use crate::units::Bytes;", true, "its own kind"),
-            (
-                "pressure",
-                "use crate::record::Record;",
-                false,
-                "pressure knows no events",
-            ),
-            (
-                "pressure",
-                "use super::record::Record;",
-                false,
-                "the same, by another road",
-            ),
-            (
-                "pressure/oom",
-                "use super::threshold::T;",
-                true,
-                "super is the room itself",
-            ),
-            (
-                "pressure/oom",
-                "use super::super::kernel::K;",
-                false,
-                "two levels up is another room",
-            ),
-            (
-                "pressure",
-                "use std::{fmt, fs};",
-                false,
-                "I/O in a pure room",
-            ),
-            (
-                "pressure",
-                "use tracing::info;",
-                false,
-                "a pure room does not log",
-            ),
-            ("pressure", "// use tracing::info;", true, "a comment"),
-            (
-                "pressure",
-                "#[cfg(test)]\nmod tests { use crate::record::R; }",
-                true,
-                "tests may",
-            ),
-            (
-                "node_status",
-                "fn f() { crate::kernel::f() }",
-                false,
-                "no eBPF in the status",
-            ),
-            (
-                "node_status",
-                "use std::net::IpAddr;",
-                true,
-                "an address is a value",
-            ),
-            (
-                "record",
-                "use kube::api::Node;",
-                false,
-                "decoding knows no API",
-            ),
-            ("pods", "use std::fs::read;", false, "pure"),
-            (
-                "subjects/disks",
-                "use crate::host::block::Disk;",
-                false,
-                "a subject asks by a query",
-            ),
-            (
-                "subjects/pids",
-                "use crate::pressure::Pressure;",
-                true,
-                "policy is its work",
-            ),
-            (
-                "subjects/pids",
-                "use tracing::info;",
-                false,
-                "decisions are effects",
-            ),
             (
                 "kernel/ring",
-                "use crate::record::decode;",
+                "use nodepulse_core::record::decode;",
                 true,
                 "it hands bytes to decode",
             ),
@@ -458,7 +264,7 @@ mod tests {
             ("host/psi", "use std::fs;", true, "an edge does I/O"),
             (
                 "host/psi",
-                "use crate::pressure::Pressure;",
+                "use nodepulse_core::pressure::Pressure;",
                 false,
                 "an edge contains no policy",
             ),

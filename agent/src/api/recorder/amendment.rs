@@ -8,13 +8,13 @@
 
 use std::time::Duration;
 
+use nodepulse_core::kube_event::Annotations;
 use serde_json::json;
 use tracing::debug;
 
 use super::correlate::EventKey;
 use crate::api::backoff::Jitter;
 use crate::api::{ApiError, Client, Endpoint, Refusal};
-use crate::kube_event::Annotations;
 
 /// Capacity of the channel to the recorder.
 pub(super) const ROOM: usize = 16;

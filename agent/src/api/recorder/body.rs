@@ -2,13 +2,13 @@
 
 #![forbid(unsafe_code)]
 
+use nodepulse_core::kill_annotation::MEMORY_USERS;
+use nodepulse_core::kube_event::Involved;
 use serde_json::{Value, json};
 
 use super::correlate::EventWrite;
 use super::{MESSAGE_LIMIT, Reporter};
 use crate::api::convert::time;
-use crate::kill_annotation::MEMORY_USERS;
-use crate::kube_event::Involved;
 
 /// `source.component` and `reportingComponent`.
 const COMPONENT: &str = "nodepulse";
@@ -125,10 +125,11 @@ fn cut(message: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::clock::BootNanos;
+
     use super::super::correlate::tests::input;
     use super::super::correlate::{Correlator, PendingEvent};
     use super::*;
-    use crate::clock::BootNanos;
 
     #[test]
     fn a_raised_count_keeps_the_details_that_were_added_to_an_unchanged_message() {

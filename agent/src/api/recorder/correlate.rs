@@ -8,12 +8,13 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::iter;
 use std::time::{Duration, SystemTime};
 
-use super::lru::Lru;
-use crate::clock::BootNanos;
-use crate::kube_event::{
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::kube_event::{
     Draft, EventId, Involved, ReportedKills, SOME_VICTIMS_UNKNOWN, VICTIMS_UNKNOWN,
 };
-use crate::node_status::transition::EventType;
+use nodepulse_core::node_status::transition::EventType;
+
+use super::lru::Lru;
 
 /// Number of distinct messages of one kind within [`SIMILAR_WINDOW`] before they become one Event.
 const DISTINCT_MESSAGES: usize = 10;
@@ -564,8 +565,9 @@ impl Recent {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use nodepulse_core::kube_event::{Annotations, KillOwner};
+
     use super::*;
-    use crate::kube_event::{Annotations, KillOwner};
 
     pub fn input(reason: &str, message: &str) -> Draft {
         Draft {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, watch};
 use tracing::debug;
 
-use crate::kube_event::{Amendment, Draft, KillOutcomes, ReportedKills};
+use nodepulse_core::kube_event::{Amendment, Draft, KillOutcomes, ReportedKills};
 
 /// The outcome of observations so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

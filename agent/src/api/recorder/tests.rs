@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use nodepulse_core::clock::Now;
 use serde_json::json;
 
 use super::correlate::tests::input;
 use super::*;
 use crate::api::convert::tests::at;
 use crate::api::scripted::{Reply, Scripted, refusal};
-use crate::clock::Now;
 
 const EVENTS: &str = "POST /api/v1/namespaces/default/events";
 

@@ -1,5 +1,5 @@
 //! Later versions of an Event, which report what the Event did not contain yet: see
-//! [`Draft::version_of`](crate::kube_event::Draft::version_of).
+//! [`Draft::version_of`](nodepulse_core::kube_event::Draft::version_of).
 
 #![forbid(unsafe_code)]
 

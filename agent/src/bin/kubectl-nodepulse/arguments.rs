@@ -196,7 +196,7 @@ impl Message {
             // clap adds the usage and a tip: the first line names the argument.
             let line = text.lines().find(|line| !line.trim().is_empty());
             let line = line.unwrap_or("error: invalid arguments");
-            let line = nodepulse::escape::escape(line.as_bytes());
+            let line = nodepulse_core::escape::escape(line.as_bytes());
             // Nothing can be reported if stderr is closed.
             drop(writeln!(
                 std::io::stderr(),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nodepulse::escape::{self, escape};
+use nodepulse_core::escape::{self, escape};
 
 /// A failure.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::Timestamp;
 use nodepulse::cli::terminal::Paint;
-use nodepulse::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use serde::Serialize;
 
 use crate::age::{self, Present};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use nodepulse::cli::terminal::{Paint, Style};
-use nodepulse::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
-use nodepulse::units::Bytes;
+use nodepulse_core::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
+use nodepulse_core::units::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

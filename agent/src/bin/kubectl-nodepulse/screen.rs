@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 
 use nodepulse::cli::terminal::{self, Style};
-use nodepulse::escape::escape_to;
+use nodepulse_core::escape::escape_to;
 
 use crate::failure::Failure;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use nodepulse_core::settings::Mode;
 
 use super::super::settings;
 use super::report::{Item, Verdict};
@@ -13,7 +14,7 @@ use crate::api::endpoint::LEASE_NAMESPACE;
 use crate::api::{ApiError, Client, Refusal};
 use crate::certificate_store::{CURRENT, CertificateStore};
 use crate::clock::Clock;
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::reporting::certificate::describe;
 
 /// For each request. All permissions are requested at once, so a silent server costs two of these.

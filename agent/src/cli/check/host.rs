@@ -5,24 +5,25 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nodepulse_core::node_status::Runtime;
+use nodepulse_core::reading::Stall;
+use nodepulse_core::reading::container_runtime::RuntimeVersion;
+use nodepulse_core::settings::Mode;
 use serde_json::Value;
 
 use super::super::client;
 use super::super::settings::excessive_reservations;
 use super::report::{Item, Verdict};
-use crate::config::{Config, Mode, key};
+use crate::config::{Config, key};
 use crate::cri::{Client, Connector, CriError};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostFile, HostRoot, container_logs};
 use crate::lane::{Lane, Purpose};
-use crate::node_status::Runtime;
 use crate::os::ntp::{ClockSync, clock_sync};
 use crate::os::psi;
 use crate::queries::blocking::nodefs::Directories;
 use crate::queries::pressure_files;
-use crate::reading::Stall;
-use crate::reading::container_runtime::RuntimeVersion;
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let layout = Layout::detect(&HostRoot::new(&config.host_root));

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use nodepulse_core::escape::escape_to;
 use serde_json::{Value, json};
 
 use super::super::terminal::{Paint, Style, wrap};
-use crate::escape::escape_to;
 
 /// Maximum characters of one text: a verifier log can be long.
 const LONGEST: usize = 400;

@@ -1,7 +1,9 @@
 //! What a Node without a kubelet lacks, and how the control plane treats it.
 
+use nodepulse_core::settings::Mode;
+
 use super::report::Item;
-use crate::config::{Config, Mode, key};
+use crate::config::{Config, key};
 
 /// None in companion mode, which needs a kubelet on the node.
 pub(super) fn items(config: &Config) -> Vec<Item> {

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use nodepulse_core::units::DeviceNumber;
+
 use crate::host::{HostError, HostRoot, present};
-use crate::units::DeviceNumber;
 
 /// Limit on devices above or below each other. A usual stack has three: a volume of LVM, encrypted,
 /// on a RAID.

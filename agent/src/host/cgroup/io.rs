@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use nodepulse_core::reading::StallKind;
+use nodepulse_core::units::DeviceNumber;
+
 use crate::host::{HostError, HostFile, parse_u64, present, psi};
-use crate::reading::StallKind;
-use crate::units::DeviceNumber;
 
 /// Counters since the cgroup was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,10 +4,11 @@
 //! no `memory.current`; `anon` plus `file` is used instead, which excludes kernel memory (slab,
 //! page tables, socket buffers).
 
+use nodepulse_core::reading::{Reading, Signal};
+use nodepulse_core::units::Bytes;
+
 use super::{Hierarchy, Version, read_limit};
 use crate::host::{HostError, HostFile, field, signed};
-use crate::reading::{Reading, Signal};
-use crate::units::Bytes;
 
 /// Reads `memory.available`: the node's memory minus the working set of the top.
 #[derive(Debug, Clone)]

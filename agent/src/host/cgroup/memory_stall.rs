@@ -4,8 +4,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use nodepulse_core::reading::StallKind;
+
 use crate::host::{HostError, HostFile, field, present, psi};
-use crate::reading::StallKind;
 
 /// Reads `total` of `some` of `memory.pressure` of the cgroup at `dir`. `None`: the kernel has no PSI, it
 /// is disabled for the cgroup, or the cgroup was removed.

@@ -1,10 +1,11 @@
 //! Who uses the memory of a cgroup: its memory by kind, and its largest processes.
 
+use nodepulse_core::reading::memory_use::MemorySplit;
+use nodepulse_core::units::{Bytes, Pid};
+
 use super::{Hierarchy, Version, ancestors, walk};
 use crate::host::{HostError, field};
 use crate::host::{HostFile, HostRoot, first_processes, parse_u64, present};
-use crate::reading::memory_use::MemorySplit;
-use crate::units::{Bytes, Pid};
 
 /// Processes that are compared: about 10 ms.
 pub const MOST_COMPARED: usize = 1000;

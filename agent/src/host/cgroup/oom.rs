@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use nodepulse_core::units::CgroupId;
+
 use super::{Hierarchy, Layout, Version, walk};
 use crate::host::{HostError, HostFile, HostRoot, field, present};
-use crate::units::CgroupId;
 
 /// The counters of a cgroup since its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use nodepulse_core::clock::BootNanos;
+use nodepulse_core::units::CgroupId;
+
 use super::Hierarchy;
 use super::walk::InodeMap;
-use crate::clock::BootNanos;
 use crate::host::HostError;
-use crate::units::CgroupId;
 
 /// Shortest time between two walks for ids that are unknown.
 const WALK_INTERVAL: Duration = Duration::from_secs(2);

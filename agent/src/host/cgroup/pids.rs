@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use nodepulse_core::reading::{Reading, Signal};
+
 use super::{Hierarchy, read_limit};
 use crate::host::{HostError, HostFile, field, present, signed};
-use crate::reading::{Reading, Signal};
 
 /// Number of tasks of a cgroup, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use nodepulse_core::reading::pods::{PodMemory, QosClass};
+use nodepulse_core::units::Bytes;
+
 use super::memory::CgroupMemory;
 use super::pods::POD_LEVELS;
 use super::{Hierarchy, Version, walk};
 use crate::host::meminfo::MeminfoFile;
 use crate::host::{HostError, HostFile, HostRoot, first_processes, parse_u64};
-use crate::reading::pods::{PodMemory, QosClass};
-use crate::units::Bytes;
 
 /// Levels below the cgroup of a container that are searched for a process.
 const CONTAINER_LEVELS: usize = 2;

@@ -7,11 +7,11 @@ use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use nodepulse_core::units::CgroupId;
 use tracing::warn;
 
 use super::Hierarchy;
 use crate::host::HostError;
-use crate::units::CgroupId;
 
 /// Levels below the top. Kubernetes uses five, systemd inside a container a few more.
 pub const MAX_DEPTH: usize = 10;

@@ -1,12 +1,12 @@
 //! The kernel's counters of OOM kills.
 
+use nodepulse_core::pods::{CgroupKind, classify};
+use nodepulse_core::subjects::kill_counters::{CgroupKills, CountedKills, undisturbed};
 use tracing::debug;
 
 use crate::host::HostRoot;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{self, Version, oom};
-use crate::pods::{CgroupKind, classify};
-use crate::subjects::kill_counters::{CgroupKills, CountedKills, undisturbed};
 
 /// Reads the counters of the node, of the pods cgroup, and of each pod. `None`: the total of the pods is
 /// unknown.

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use nodepulse_core::pressure::disks::{DiskSample, DiskTotals};
+use nodepulse_core::reading::{Disk, DiskRole};
+use nodepulse_core::subjects::disks::{CountersRead, DiskCounters};
+use nodepulse_core::subjects::{DiskInput, DiskQuery};
+use nodepulse_core::units::DeviceNumber;
 use tracing::{debug, warn};
 
 use super::nodefs::Directories;
 use crate::host::{HostError, HostRoot, block, node_disks};
-use crate::pressure::disks::{DiskSample, DiskTotals};
-use crate::reading::{Disk, DiskRole};
-use crate::subjects::disks::{CountersRead, DiskCounters};
-use crate::subjects::{DiskInput, DiskQuery};
-use crate::units::DeviceNumber;
 
 /// Reads the answer. What the probe knows is not available on this thread.
 pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
@@ -149,11 +149,12 @@ fn logged<T>(read: Result<T, HostError>) -> Option<T> {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::clock::{BootNanos, Stamp};
+    use nodepulse_core::pressure::disks::Window;
+    use nodepulse_core::record::{DiskAction, DiskChange};
+
     use super::*;
-    use crate::clock::{BootNanos, Stamp};
     use crate::host::scratch::Scratch;
-    use crate::pressure::disks::Window;
-    use crate::record::{DiskAction, DiskChange};
 
     const VDA: DeviceNumber = DeviceNumber {
         major: 254,

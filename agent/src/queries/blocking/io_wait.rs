@@ -4,6 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use nodepulse_core::pressure::io_wait::{
+    CgroupIo, IoCounts, IoSnapshot, IoWait, StallRead, StallShare,
+};
+use nodepulse_core::reading::StallKind;
+use nodepulse_core::units::{CgroupId, DeviceNumber};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -12,9 +17,6 @@ use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Version, io};
 use crate::host::{HostRoot, block, psi};
 use crate::lane::Lane;
-use crate::pressure::io_wait::{CgroupIo, IoCounts, IoSnapshot, IoWait, StallRead, StallShare};
-use crate::reading::StallKind;
-use crate::units::{CgroupId, DeviceNumber};
 
 /// Time between the two reads.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -125,6 +127,9 @@ impl IoWaitReader {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::pods::Owner;
+    use nodepulse_core::pressure::io_wait::OthersStall;
+
     use super::super::super::fixture::{CGROUPS, node};
     use super::super::super::signals::pods_path;
     use super::super::units::{MAX_CGROUPS, OTHER_CGROUPS};
@@ -133,8 +138,6 @@ mod tests {
     use crate::host::cgroup::Layout;
     use crate::host::scratch::Scratch;
     use crate::lane::Purpose;
-    use crate::pods::Owner;
-    use crate::pressure::io_wait::OthersStall;
 
     const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
     const WRITER: &str = "kubepods/burstable/pod11111111-1f4b-4a62-9b0e-0f7c0f5d8a11";

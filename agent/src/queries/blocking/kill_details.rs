@@ -3,19 +3,19 @@
 use std::thread;
 use std::time::Duration;
 
+use nodepulse_core::escape::escape;
+use nodepulse_core::pods::LargestMemory;
+use nodepulse_core::reading::memory_use::{LargestProcesses, ProcessSize};
+use nodepulse_core::subjects::incidents::{DetailsOf, DetailsRead};
+use nodepulse_core::units::Pid;
 use tracing::debug;
 
 use super::largest_owners;
-use crate::escape::escape;
 use crate::host::HostRoot;
 use crate::host::cgroup::memory_use::has_memory;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, memory_use};
-use crate::pods::LargestMemory;
 use crate::queries::cgroups::page_size;
-use crate::reading::memory_use::{LargestProcesses, ProcessSize};
-use crate::subjects::incidents::{DetailsOf, DetailsRead};
-use crate::units::Pid;
 
 /// Processes of a cgroup. A message names fewer, without the victims.
 const PROCESSES: usize = 8;

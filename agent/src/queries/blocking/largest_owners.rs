@@ -1,5 +1,10 @@
 //! The pods, and the units outside of pods, that use most pids or memory.
 
+use nodepulse_core::pods::{LargestMemory, LargestTasks, Owner, OwnerMemory, pod_of, qos_class};
+use nodepulse_core::reading::Resource;
+use nodepulse_core::subjects::LargestOwnersInput;
+use nodepulse_core::subjects::largest_owners::NAMED;
+use nodepulse_core::units::Bytes;
 use tracing::debug;
 
 use crate::host::cgroup::memory::CgroupMemory;
@@ -7,11 +12,6 @@ use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use crate::host::cgroup::{Hierarchy, outside_pods, pids, pod_memory, walk};
 use crate::host::meminfo::MeminfoFile;
 use crate::host::{HostError, HostRoot, pids as node_pids};
-use crate::pods::{LargestMemory, LargestTasks, Owner, OwnerMemory, pod_of, qos_class};
-use crate::reading::Resource;
-use crate::subjects::LargestOwnersInput;
-use crate::subjects::largest_owners::NAMED;
-use crate::units::Bytes;
 
 /// Units whose working set is read. Of the others only what is charged is read.
 const COMPARED: usize = 16;
@@ -151,11 +151,12 @@ fn units(memory: &Hierarchy, pods: &str) -> Result<Vec<OwnerMemory>, HostError> 
 mod tests {
     use std::fs;
 
+    use nodepulse_core::pods::PodId;
+    use nodepulse_core::units::Bytes;
+
     use super::super::super::fixture::{CGROUPS, node};
     use super::super::super::signals::pods_path;
     use super::*;
-    use crate::pods::PodId;
-    use crate::units::Bytes;
 
     const UID: &str = "4e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f";
     const OTHER: &str = "5e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f";

@@ -7,20 +7,20 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use nodepulse_core::escape::escape;
+use nodepulse_core::pods::PodId;
+use nodepulse_core::pressure::sample::Sample;
+use nodepulse_core::reading::{FilesystemAccess, FilesystemReading, NodeFilesystem, Signal};
+use nodepulse_core::subjects::StorageSample;
+use nodepulse_core::units::DeviceNumber;
 use tokio::sync::watch;
 use tracing::debug;
 
 use crate::config::Config;
-use crate::escape::escape;
 use crate::host::mounts::{Mount, Mounts};
 use crate::host::pod_volumes::PodVolume;
 use crate::host::statfs::{self, Filesystem, Usage};
 use crate::host::{HostError, HostRoot, ext4, node_disks, pod_volumes};
-use crate::pods::PodId;
-use crate::pressure::sample::Sample;
-use crate::reading::{FilesystemAccess, FilesystemReading, NodeFilesystem, Signal};
-use crate::subjects::StorageSample;
-use crate::units::DeviceNumber;
 
 /// Where containerd stores images, and where CRI-O and Podman do, unless a runtime reports it.
 const IMAGES: [&str; 2] = ["/var/lib/containerd", "/var/lib/containers/storage"];
@@ -283,9 +283,10 @@ fn existing(directory: &Path) -> Result<PathBuf, HostError> {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::subjects::signals::STORAGE;
+
     use super::*;
     use crate::host::scratch::Scratch;
-    use crate::subjects::signals::STORAGE;
 
     #[test]
     fn a_missing_directory_is_on_the_file_system_of_its_nearest_ancestor() {

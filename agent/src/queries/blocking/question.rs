@@ -3,17 +3,18 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::{disk_files, largest_owners};
-use crate::config::Config;
-use crate::pressure::io_wait::IoWait;
-use crate::pressure::shortage::ShortageEvidence;
-use crate::reading::{Machine, Resource};
-use crate::subjects::incidents::{DetailsOf, DetailsRead, LinksRead};
-use crate::subjects::{
+use nodepulse_core::pressure::io_wait::IoWait;
+use nodepulse_core::pressure::shortage::ShortageEvidence;
+use nodepulse_core::reading::{Machine, Resource};
+use nodepulse_core::subjects::incidents::{DetailsOf, DetailsRead, LinksRead};
+use nodepulse_core::subjects::{
     DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, RuntimeInput,
     RuntimeList, Saved, SignalInput, StallInput, StateInput, StorageSample, VolumeInput,
 };
-use crate::units::DeviceNumber;
+use nodepulse_core::units::DeviceNumber;
+
+use super::{disk_files, largest_owners};
+use crate::config::Config;
 
 /// What to read, save or resolve.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Queries to the container runtime, over one connection that is opened again when it ends.
 
+use nodepulse_core::subjects::{Input, RuntimeAnswer, RuntimeInput, RuntimeList};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
@@ -7,7 +8,6 @@ use super::nodefs::Directories;
 use super::question::{Answer, Question};
 use crate::config::Config;
 use crate::cri::{Client, Connector};
-use crate::subjects::{Input, RuntimeAnswer, RuntimeInput, RuntimeList};
 use crate::tasks::Tasks;
 
 /// Capacity of the queue: one question is asked at a time.

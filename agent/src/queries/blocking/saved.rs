@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use nodepulse_core::escape::escape;
+use nodepulse_core::subjects::{Previous, Saved};
 use tracing::warn;
 
 use crate::config::Config;
-use crate::escape::escape;
 use crate::host::HostRoot;
 use crate::kernel::{ProbeState, Support};
 use crate::state::State;
-use crate::subjects::{Previous, Saved};
 
 /// The fixed part of the state file: the boot, and for its readers the tier and the probes. `None`:
 /// this boot cannot be distinguished from others.

@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use nodepulse_core::pods::Owner;
+use nodepulse_core::pressure::shortage::{
+    MemoryUnit, Reclaim, ShortageEvidence, UnitSnapshot, UnitStalls,
+};
+use nodepulse_core::reading::reclaim::ReclaimCounts;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::debug;
 
@@ -13,9 +18,6 @@ use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version, ancestors, memory_stall};
 use crate::host::{HostError, HostRoot, vmstat};
 use crate::lane::Lane;
-use crate::pods::Owner;
-use crate::pressure::shortage::{MemoryUnit, Reclaim, ShortageEvidence, UnitSnapshot, UnitStalls};
-use crate::reading::reclaim::ReclaimCounts;
 
 /// Readings of `/proc/vmstat` are this far apart at least, and so are the last two of the units.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -203,6 +205,9 @@ fn hits(read: Result<u64, HostError>) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_core::pressure::io_wait::StallShare;
+    use nodepulse_core::pressure::shortage::ShortageVerdict;
+
     use super::super::super::fixture::{CGROUPS, node};
     use super::super::super::signals::pods_path;
     use super::*;
@@ -210,8 +215,6 @@ mod tests {
     use crate::host::cgroup::Layout;
     use crate::host::scratch::Scratch;
     use crate::lane::Purpose;
-    use crate::pressure::io_wait::StallShare;
-    use crate::pressure::shortage::ShortageVerdict;
 
     const POD: &str = "kubepods/burstable/pod11111111-1f4b-4a62-9b0e-0f7c0f5d8a11";
     const CLASS: &str = "kubepods/burstable";

@@ -1,11 +1,11 @@
 //! Counters of the kernel, the API client and the process, read for a scrape.
 
 use agent_common::DropReason;
+use nodepulse_core::clock::{BootNanos, Now};
 use tracing::debug;
 
 use super::Metering;
 use crate::api::Client;
-use crate::clock::{BootNanos, Now};
 use crate::host::self_process;
 use crate::kernel::counters::ProbeCounters;
 use crate::metrics::{Label, SetTotal as _};

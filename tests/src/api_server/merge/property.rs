@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use nodepulse::api::convert::desired_node;
 use nodepulse::api::patch::{is_change, status_patch};
-use nodepulse::node_status::{Address, Condition, NodeInfo, NodeStatus, Status};
-use nodepulse::units::quantity::Quantity;
+use nodepulse_core::node_status::{Address, Condition, NodeInfo, NodeStatus, Status};
+use nodepulse_core::units::quantity::Quantity;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use nodepulse::clock::Clock;
 use nodepulse::os::cgroup_handle::CgroupMount;
 use nodepulse::os::kmsg;
-use nodepulse::record::kmsg::KmsgParser;
-use nodepulse::record::{LoggedKill, MemcgLimit, OomScope, RecordedKill};
-use nodepulse::units::CgroupId;
+use nodepulse_core::record::kmsg::KmsgParser;
+use nodepulse_core::record::{LoggedKill, MemcgLimit, OomScope, RecordedKill};
+use nodepulse_core::units::CgroupId;
 use tokio::time::{interval, timeout};
 
 use super::{MIB, tree};

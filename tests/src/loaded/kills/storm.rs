@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::thread;
 
-use nodepulse::record::{MemcgLimit, OomScope, Record, RecordedKill};
-use nodepulse::units::CgroupId;
+use nodepulse_core::record::{MemcgLimit, OomScope, Record, RecordedKill};
+use nodepulse_core::units::CgroupId;
 
 use super::{MIB, page, tree};
 use crate::loaded::Loaded;

@@ -1,7 +1,8 @@
 //! Details that are added to a written Event, also while its count changes and when requests fail.
 
+use nodepulse_core::kube_event::Annotations;
+
 use super::*;
-use crate::kube_event::Annotations;
 
 const PATCH: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0000";
 const ID: EventId = EventId(7);

@@ -1,8 +1,9 @@
 //! Later versions of an Event, which report kills that the Event did not contain: while it waits, is
 //! delayed, was written, or was lost.
 
+use nodepulse_core::kube_event::{Annotations, KillOwner, ReportedKills};
+
 use super::*;
-use crate::kube_event::{Annotations, KillOwner, ReportedKills};
 
 /// Attempts during an outage, a second apart but for the first.
 const FAILED: usize = 6;

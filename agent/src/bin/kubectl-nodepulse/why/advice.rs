@@ -1,6 +1,6 @@
 //! What to do about what happened to a pod.
 
-use nodepulse::kill_annotation::MemoryUser;
+use nodepulse_core::kill_annotation::MemoryUser;
 
 use super::Story;
 use crate::age;

@@ -1,0 +1,158 @@
+//! PURE: the wording of Kubernetes Events, and which object each Event is about.
+//!
+//! ```text
+//! Finding (an OOM kill) ───┐
+//! UnidentifiedKills ───────┼──► Incident ──► Draft on the Pod, on the Node, or on both
+//! RefusedForks ────────────┘
+//! ```
+//!
+//! A [`Draft`] is complete: `api::recorder` combines, limits and writes drafts, and words nothing.
+
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Stamp;
+use crate::node_status::Shutdown;
+use crate::node_status::transition::EventType;
+
+mod annotations;
+mod container_label;
+mod finding;
+mod incident;
+mod kill_details;
+mod kill_text;
+mod kills;
+mod refused_forks;
+mod reported_kills;
+mod unidentified_kills;
+mod volume;
+
+pub use annotations::Annotations;
+pub use container_label::ContainerLabel;
+pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
+pub use incident::{EventPlace, Incident, Occurrence, incidents};
+pub use kill_details::KillDetails;
+pub use kills::{GROUP, Kills};
+pub use refused_forks::RefusedForks;
+pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
+pub use unidentified_kills::{
+    KillPlace, Period, SOME_VICTIMS_UNKNOWN, UnidentifiedKills, VICTIMS_UNKNOWN,
+};
+pub use volume::{DiskTrouble, VolumeTrouble};
+
+/// The object that an Event is about: `involvedObject`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Involved {
+    /// The Node of this agent. Its Events are in namespace `default`.
+    Node,
+    /// A pod of this node. Its Events are in its namespace.
+    Pod {
+        /// `metadata.namespace`.
+        namespace: String,
+        /// `metadata.name`.
+        name: String,
+        /// `metadata.uid`.
+        uid: String,
+        /// The part of the pod that is meant: `spec.containers{web}`.
+        field_path: Option<Box<str>>,
+    },
+}
+
+impl Involved {
+    /// The object as a whole. Rate limits apply to it, whatever part of it an Event is about.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        let mut whole = self.clone();
+        if let Self::Pod { field_path, .. } = &mut whole {
+            *field_path = None;
+        }
+        whole
+    }
+}
+
+/// Identifies an Event to which something can be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct EventId(pub u64);
+
+/// The new message of an Event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Amendment {
+    /// Which Event.
+    pub id: EventId,
+    /// The whole message.
+    pub message: String,
+    /// Annotations that are added.
+    pub annotations: Annotations,
+}
+
+/// An Event to be recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Draft {
+    /// What it is about.
+    pub object: Involved,
+    /// Whether a person should act.
+    pub type_: EventType,
+    /// Whether it is about a change of the Node's status, such as a condition. Such Events have a
+    /// separate rate limit, and kills never delay them.
+    pub is_transition: bool,
+    /// CamelCase token.
+    pub reason: String,
+    /// For people. Cut after 1024 bytes.
+    pub message: String,
+    /// The same for programs, if there is anything.
+    pub annotations: Annotations,
+    /// How many things the message describes: processes that were killed together. If a newer message
+    /// replaces this one, the count includes them.
+    pub of: u32,
+    /// The number of observations: the first value of its `count`.
+    pub times: u32,
+    /// The container of the pod that it is about, if its `fieldPath` is not known. An Event that waited
+    /// for the API server reads it before it is sent.
+    pub container: Option<ContainerLabel>,
+    /// Set if something may be added to it later.
+    pub id: Option<EventId>,
+    /// Set if this is a later version of that Event: it replaces the message, adds annotations, and has
+    /// only the `kills` that the Event did not report yet, `of` being their number. If the Event is not
+    /// known any more, those become a separate Event.
+    pub version_of: Option<EventId>,
+    /// The kills that it reports, if any. `EventSink::kill_outcomes` has what became of them.
+    pub kills: ReportedKills,
+    /// When it happened: the kernel's time if the kernel recorded one.
+    pub at: SystemTime,
+    /// When the kernel recorded it and when the agent read it, if the kernel recorded it.
+    pub stamp: Option<Stamp>,
+}
+
+impl Draft {
+    /// The kubelet's Event on the Node about an announced or cancelled shutdown of the machine.
+    pub fn shutdown(shutdown: Shutdown, at: SystemTime) -> Self {
+        let message = match shutdown {
+            Shutdown::Announced => "Shutdown manager detected shutdown event",
+            Shutdown::NotAnnounced => "Shutdown manager detected shutdown cancellation",
+        };
+        Self {
+            object: Involved::Node,
+            type_: EventType::Normal,
+            is_transition: true,
+            reason: "Shutdown".to_owned(),
+            message: message.to_owned(),
+            annotations: Annotations::new(),
+            of: 1,
+            times: 1,
+            id: None,
+            container: None,
+            version_of: None,
+            kills: ReportedKills::default(),
+            at,
+            stamp: None,
+        }
+    }
+}
+
+/// Reason and message of an Event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Words {
+    reason: &'static str,
+    message: String,
+}

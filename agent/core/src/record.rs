@@ -1,0 +1,195 @@
+//! PURE: decoded kernel records.
+//!
+//! After [`decode`], no code handles bytes, raw kinds or lengths. Names are untrusted bytes; escape
+//! them before display.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::BootNanos;
+use crate::reading::Stall;
+use crate::units::{CgroupId, DeviceNumber, Pid};
+
+pub mod decode;
+pub mod kmsg;
+pub mod uevent;
+
+pub use crate::reading::oom::{OomConstraint, OomScope, ScopeSource};
+pub use decode::DecodeError;
+pub use kmsg::LoggedKill;
+pub use uevent::{DiskAction, DiskChange};
+
+/// A record and the time it was read.
+#[derive(Debug)]
+pub struct Received {
+    /// When the record was taken from the ring.
+    pub read: BootNanos,
+    /// The decoded record, or why it could not be decoded.
+    pub record: Result<Record, DecodeError>,
+}
+
+/// A decoded record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// The kernel chose a process to kill. Boxed because it is ten times larger than the others.
+    OomKill(Box<RecordedKill>),
+    /// An OOM kill from the kernel log, if no program reports kills.
+    LoggedKill(Box<LoggedKill>),
+    /// The kernel log is no longer read.
+    LogEnded,
+    /// The number of pids crossed a configured level.
+    PidCrossing {
+        /// Time of the event.
+        at: BootNanos,
+        /// Pids in the initial namespace.
+        value: u32,
+        /// Above the high level, or below the low one.
+        side: Side,
+    },
+    /// The number of pids changed by one step.
+    PidTrend {
+        /// Time of the event.
+        at: BootNanos,
+        /// Pids in the initial namespace.
+        value: u32,
+    },
+    /// A disk was slow during a window.
+    SlowWindow {
+        /// End of the window.
+        at: BootNanos,
+        /// The disk.
+        device: DeviceNumber,
+        /// Judged requests: those that a task waits for.
+        judged: u32,
+        /// Those of them that were slow.
+        slow: u32,
+        /// Length of the window.
+        length: Duration,
+        /// Longest latency of a judged request.
+        longest: Duration,
+    },
+    /// A watched cgroup was created, was removed, or reached its pids limit.
+    CgroupsChanged {
+        /// Time of the read.
+        at: BootNanos,
+    },
+    /// A read or write failed with an error of the medium or the transport.
+    DiskError {
+        /// Time of the event.
+        at: BootNanos,
+        /// The disk.
+        device: DeviceNumber,
+        /// A write failed, otherwise a read.
+        write: bool,
+        /// The error number, positive.
+        errno: i32,
+    },
+    /// A disk was added, removed or changed.
+    Disk(DiskChange),
+    /// Disk changes were lost; the list of disks must be read again.
+    DisksMissed,
+    /// A PSI trigger fired.
+    Stall {
+        /// Time of the wake-up.
+        at: BootNanos,
+        /// Group of tasks and resource.
+        stall: Stall,
+    },
+    /// A kind from a newer eBPF object: counted, then ignored.
+    Unknown {
+        /// [`agent_common::Header::kind`].
+        kind: u16,
+    },
+}
+
+/// Side of a level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Side {
+    /// At or above the level.
+    Over,
+    /// Below the level.
+    Under,
+}
+
+/// The memory cgroup that was at its limit, as a program recorded it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemcgLimit {
+    /// Its id.
+    pub limiting: CgroupId,
+    /// Its usage, in pages.
+    pub usage_pages: u64,
+    /// Its limit, in pages.
+    pub max_pages: u64,
+    /// An ancestor with exactly the same memory left, which may be the limiting cgroup instead.
+    pub tied: Option<CgroupId>,
+}
+
+/// A process in a pid namespace other than the initial one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamespacePid {
+    /// Its process id there; the first process of a namespace has 1.
+    pub pid: Pid,
+    /// The memory cgroup of its parent if it is the first process, else of the first process.
+    pub reference: CgroupId,
+}
+
+/// How an OOM kill was observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Via {
+    /// The tracepoint passed the task.
+    Task,
+    /// Entry of `mark_oom_victim`.
+    Fentry,
+    /// Exit of the task; memory sizes may be missing.
+    Exit,
+}
+
+/// A process that the kernel OOM-killed, as a program recorded it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedKill {
+    /// Time at which the victim was chosen.
+    pub at: BootNanos,
+    /// Process id of the victim.
+    pub victim: Pid,
+    /// Process name: any bytes except NUL.
+    pub comm: Vec<u8>,
+    /// User id, in the initial user namespace.
+    pub uid: u32,
+    /// The same in the process's user namespace. `None`: unknown, or the user has no id there.
+    pub uid_in_namespace: Option<u32>,
+    /// -1000 to 1000.
+    pub oom_score_adj: i16,
+    /// Process whose allocation failed; often not the victim.
+    pub trigger: Pid,
+    /// Name of the trigger.
+    pub trigger_comm: Vec<u8>,
+    /// The trigger's memory cgroup. `None`: unknown.
+    pub trigger_cgroup: Option<CgroupId>,
+    /// The victim's memory cgroup.
+    pub cgroup: CgroupId,
+    /// Names of that cgroup, its parent and its grandparent; empty at and above the root. Used if
+    /// the cgroup is removed before its path is resolved.
+    pub names: [Vec<u8>; 3],
+    /// Scope of the kill.
+    pub scope: OomScope<MemcgLimit>,
+    /// How the scope was determined.
+    pub source: ScopeSource,
+    /// Constraint on the allocation; `None` if unknown.
+    pub constraint: Option<OomConstraint>,
+    /// Order of the allocation; -1 for sysrq. `None` if unknown.
+    pub order: Option<i32>,
+    /// How the kill was observed.
+    pub via: Via,
+    /// The victim in its innermost pid namespace. `None`: that is the initial one, or it is unknown.
+    pub namespace: Option<NamespacePid>,
+    /// The highest cgroup below the limit that the kernel kills as a whole (`memory.oom.group`) and that
+    /// contains the victim. `None`: there is none, or it is unknown.
+    pub group: Option<CgroupId>,
+    /// Resident anonymous memory, in pages.
+    pub anon_pages: u64,
+    /// Resident file pages.
+    pub file_pages: u64,
+    /// Resident shared memory, in pages.
+    pub shmem_pages: u64,
+}

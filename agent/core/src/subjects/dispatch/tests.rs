@@ -1,0 +1,205 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, SystemTime};
+
+use super::*;
+use crate::pods::PodId;
+use crate::pressure::kills::FrequentOom;
+use crate::pressure::stall::StallThresholds;
+use crate::pressure::{Exceeded, Policy, Pressure, SlowDisks};
+use crate::settings::{DiskIo, OomNodeEvents, SlowLimit};
+use crate::subjects::kill_counters::{CountedKills, Counting};
+use crate::subjects::{
+    Announced, DiskProbe, DiskSetup, FactChange, IoTrigger, KillCounterSetup, KillSource,
+    NodeSetup, Previous, Saved, SignalSetup, StallSetup,
+};
+
+const TYPE: &str = "FrequentOOMKills";
+
+fn at(seconds: u64) -> Now {
+    Now {
+        boot: BootNanos(seconds * 1_000_000_000),
+        wall: SystemTime::UNIX_EPOCH,
+    }
+}
+
+/// Companion mode, in which only counters show kills.
+fn subjects() -> Subjects {
+    let transition_period = Duration::from_mins(5);
+    Subjects::new(&Setup {
+        started: at(1000).boot,
+        runtime: crate::subjects::RuntimeUse::Unused,
+        node: NodeSetup {
+            mode: Mode::Companion,
+            page: 4096,
+            counters: KillCounterSetup {
+                source: KillSource::Counters,
+                counting: Some(Counting::Nested),
+                boot_known: true,
+            },
+            node_events: OomNodeEvents::Auto,
+            frequent_oom: FrequentOom {
+                incidents: 5,
+                pods: 3,
+                window: Duration::from_mins(10),
+            },
+            refused_forks: Announced::Yes,
+        },
+        signals: SignalSetup {
+            policy: Policy {
+                thresholds: Vec::new(),
+                transition_period,
+                slow_disks: SlowDisks::NodepulseConditionOnly,
+            },
+            announced: Vec::new(),
+            pods_cgroup: "/kubepods".to_owned(),
+        },
+        disks: DiskSetup {
+            settings: DiskIo {
+                solid_state_slow: SlowLimit::Auto,
+                rotational_slow: SlowLimit::Fixed(Duration::from_millis(100)),
+                devices: BTreeMap::new(),
+                window: Duration::from_secs(1),
+                slow_for: Duration::from_secs(15),
+                min_stall: 10.0,
+                stalled_after: Duration::from_secs(10),
+            },
+            probe: DiskProbe::Missing,
+            trigger: IoTrigger::Missing,
+        },
+        stalls: StallSetup {
+            thresholds: StallThresholds {
+                memory: 15.0,
+                io: 40.0,
+            },
+            transition_period,
+            watched: Vec::new(),
+        },
+    })
+}
+
+/// All effects of an input that are not inputs themselves.
+fn play(subjects: &mut Subjects, input: Input, now: Now) -> Vec<Effect> {
+    let mut queue = VecDeque::from([pass_on(input)]);
+    let mut effects = Vec::new();
+    while let Some(effect) = queue.pop_front() {
+        match effect {
+            Effect::Input(input) => {
+                for effect in subjects.on(*input, now).into_iter().rev() {
+                    queue.push_front(effect);
+                }
+            }
+            effect => effects.push(effect),
+        }
+    }
+    effects
+}
+
+fn frequent(effects: &[Effect]) -> Option<Pressure> {
+    effects.iter().rev().find_map(|effect| match effect {
+        Effect::Fact(FactChange::FrequentKills(pressure)) => Some(*pressure),
+        _ => None,
+    })
+}
+
+/// The condition that a restart finds, by what the first answers are.
+#[test]
+fn frequent_kills_survive_a_restart_even_if_the_first_count_fails() {
+    let kept = |until| {
+        let last_exceeded = at(until).boot;
+        Some(Pressure::UnderPressure { last_exceeded })
+    };
+    let saved = |until| {
+        let exceeded = BTreeMap::from([(TYPE.to_owned(), Some(at(until).boot))]);
+        Previous::SameBoot(Saved {
+            exceeded,
+            ..Saved::default()
+        })
+    };
+    let counted = Some(CountedKills {
+        pods: "/kubepods".to_owned(),
+        cgroups: Vec::new(),
+        node: None,
+    });
+    let rows = [
+        (saved(1300), counted.clone(), kept(1300), "counted"),
+        (saved(1300), None, kept(1300), "the first count failed"),
+        (saved(9999), None, kept(1601), "a window from now at most"),
+        (Previous::Unknown, counted, None, "nothing was saved"),
+        (Previous::Unknown, None, None, "nothing was read"),
+    ];
+    for (previous, counted, expected, name) in rows {
+        let mut subjects = subjects();
+        let started = play(&mut subjects, Input::Starting, at(1000));
+        assert_eq!(
+            frequent(&started).map(|p| p.to_string()),
+            Some("False".to_owned())
+        );
+        let recalled = Input::State(StateInput::Recalled { previous, counted });
+        let effects = play(&mut subjects, recalled, at(1001));
+        assert_eq!(frequent(&effects), expected, "{name}");
+        // The condition of the Node is kept, also if the state file is not known.
+        let on_node = Input::State(StateInput::TrueOnNode(vec![(
+            TYPE.to_owned(),
+            SystemTime::UNIX_EPOCH,
+        )]));
+        let effects = play(&mut subjects, on_node, at(1002));
+        let is_true = |pressure: Pressure| matches!(pressure, Pressure::UnderPressure { .. });
+        let now_true = frequent(&effects).or(expected).is_some_and(is_true);
+        assert!(now_true, "{name}");
+    }
+}
+
+#[test]
+fn of_a_former_boot_only_a_full_disk_is_still_true() {
+    let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
+    let started = Now {
+        wall: SystemTime::UNIX_EPOCH + 24 * hour,
+        ..at(1000)
+    };
+    let booted = started.wall_at(BootNanos(0));
+    //  type, when it was last reported; whether it is kept
+    let rows = [
+        ("MemoryLow", booted, true),
+        ("MemoryLow", booted - second, true),
+        ("MemoryLow", booted - 2 * second, false),
+        ("MemoryLow", SystemTime::UNIX_EPOCH, true),
+        ("PIDsLow", booted - hour, false),
+        ("DiskSpaceLow", booted - hour, true),
+        ("DiskIOPressure", booted - hour, false),
+        ("DiskFailing", booted - hour, false),
+        ("FrequentOOMKills", booted - hour, false),
+        ("FrequentOOMKills", booted, true),
+        ("MemoryStallPressure", booted - hour, false),
+    ];
+    for (type_, reported, expected) in rows {
+        let mut subjects = subjects();
+        play(&mut subjects, Input::Starting, started);
+        let on_node = StateInput::TrueOnNode(vec![(type_.to_owned(), reported)]);
+        play(&mut subjects, Input::State(on_node), started);
+        let kept = subjects.times().get(type_) != Some(&Exceeded::Never);
+        assert_eq!(kept, expected, "{type_}, reported {reported:?}");
+    }
+}
+
+#[test]
+fn what_is_exceeded_is_saved_before_it_is_published() {
+    let mut subjects = subjects();
+    play(&mut subjects, Input::Starting, at(1000));
+    let recalled = StateInput::Recalled {
+        previous: Previous::Unknown,
+        counted: None,
+    };
+    play(&mut subjects, Input::State(recalled), at(1001));
+    let mut effects = Vec::new();
+    for pod in ["a", "b", "c", "a", "b"] {
+        let killed = Input::OomIncident {
+            pod: PodId::Uid(pod.to_owned()),
+            at: at(1002).boot,
+        };
+        effects = play(&mut subjects, killed, at(1002));
+    }
+    let position = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted);
+    let save = position(|effect| matches!(effect, Effect::Save(_)));
+    let publish = position(|effect| matches!(effect, Effect::Publish));
+    assert!(save.is_some() && save < publish, "{effects:?}");
+}
