@@ -25,6 +25,7 @@ use nodepulse_core::subjects::{
 use tokio::sync::mpsc;
 use tracing::info;
 
+use crate::api::recorder::Delivered;
 use crate::api::{Client, convert};
 use crate::clock::{Alarm, Clock};
 use crate::config::Config;
@@ -298,10 +299,8 @@ impl App {
             let on_node = StateInput::TrueOnNode(stored.true_conditions());
             self.feed(Input::State(on_node), now);
         }
-        if let Report::Event(delivered) = &report
-            && let Some(id) = delivered.id
-        {
-            self.feed(Input::Incident(IncidentInput::Delivered(id)), now);
+        if let Report::Event(Delivered { id: Some(id), .. }) = &report {
+            self.feed(Input::Incident(IncidentInput::Delivered(*id)), now);
         }
         self.publish(now);
         if let Some(reporting) = &mut self.reporting {

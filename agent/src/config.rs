@@ -17,6 +17,7 @@ use nodepulse_core::node_status::{Allocation, AttachDetach, Runtime, Taint};
 use nodepulse_core::pressure::Policy;
 use nodepulse_core::pressure::kills::FrequentOom;
 use nodepulse_core::pressure::stall::StallThresholds;
+use nodepulse_core::settings::{DiskIo, Mode, OomNodeEvents};
 
 mod allocation;
 mod checks;
@@ -46,8 +47,6 @@ pub use spec::{
 };
 pub(crate) use table::key;
 pub use table::{HEADINGS, KEYS, Overrides, SERVER_KEYS};
-
-use nodepulse_core::settings::{DiskIo, Mode, OomNodeEvents};
 
 use error::one_line;
 use keys::Keys;

@@ -118,7 +118,7 @@ pub enum Report {
     /// A lease cycle has ended.
     Lease(Result<Cycle, ApiError>),
     /// An Event is at the API server.
-    Event(Box<Delivered>),
+    Event(Delivered),
     /// An operation on the node's certificate has ended, or its file may have changed.
     Certificate(life::Input),
 }

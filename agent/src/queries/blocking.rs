@@ -175,10 +175,11 @@ impl Blocking {
             Question::Disk(DiskQuery::Find(_) | DiskQuery::List)
         );
         let crowded = announced && lane.capacity() < QUESTIONS / 2;
+        let question = Box::new(question);
         let refused = if crowded {
-            Err(Box::new(question))
+            Err(question)
         } else {
-            let sent = lane.try_send(Box::new(question));
+            let sent = lane.try_send(question);
             sent.map_err(mpsc::error::TrySendError::into_inner)
         };
         if let Err(question) = refused {

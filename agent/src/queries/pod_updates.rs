@@ -16,7 +16,7 @@ use crate::tasks::Tasks;
 const CHANGES: usize = 64;
 
 /// Maximum number of reads at the API server at once; the others wait. A connection keeps the memory that its
-/// requests took together, about 2 KiB each.
+/// requests took together.
 const READS_AT_ONCE: usize = 8;
 
 /// Receives updates of pods, and asks for more.

@@ -149,7 +149,7 @@ async fn forward_deliveries(
 ) {
     while let Some(delivered) = delivered.recv().await {
         if reports
-            .send(Box::new(Report::Event(delivered)))
+            .send(Box::new(Report::Event(*delivered)))
             .await
             .is_err()
         {

@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Finding, KillDetails, Kills};
 use crate::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
 use crate::reading::oom::{Consequence, LimitOwner};
 use crate::units::Bytes;
 
-/// `metadata.annotations`: at most two, for which a tree would allocate 544 bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(
-    from = "BTreeMap<Box<str>, Box<str>>",
-    into = "BTreeMap<Box<str>, Box<str>>"
-)]
+/// `metadata.annotations`: in the order of their names. At most two, for which a tree would
+/// allocate 544 bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "BTreeMap<Box<str>, Box<str>>")]
 pub struct Annotations(Vec<(Box<str>, Box<str>)>);
 
 impl Annotations {
@@ -41,10 +39,16 @@ impl Annotations {
 
     /// Adds those of another, which replace those of the same name.
     pub fn add_all(&mut self, other: Self) {
-        self.0
-            .retain(|(name, _)| other.0.iter().all(|(new, _)| new != name));
-        self.0.reserve_exact(other.0.len());
-        self.0.extend(other.0);
+        for (name, value) in other.0 {
+            let place = self.0.partition_point(|(known, _)| *known < name);
+            match self.0.get_mut(place) {
+                Some(known) if known.0 == name => known.1 = value,
+                _ => {
+                    self.0.reserve_exact(1);
+                    self.0.insert(place, (name, value));
+                }
+            }
+        }
     }
 }
 
@@ -54,9 +58,9 @@ impl From<BTreeMap<Box<str>, Box<str>>> for Annotations {
     }
 }
 
-impl From<Annotations> for BTreeMap<Box<str>, Box<str>> {
-    fn from(annotations: Annotations) -> Self {
-        annotations.0.into_iter().collect()
+impl Serialize for Annotations {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, value)| (name, value)))
     }
 }
 
@@ -116,4 +120,25 @@ fn limit(kill: &Finding) -> Option<&'static str> {
         LimitOwner::PodsCgroup => "pods",
         LimitOwner::Other => "cgroup",
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_are_the_same_in_whatever_order_they_are_added() {
+        let all = |names: [&str; 3]| {
+            let mut all = Annotations::new();
+            for name in names {
+                all.add_all(Annotations::one(name, name));
+            }
+            all
+        };
+        let sorted = all(["a", "b", "b"]);
+        assert_eq!(all(["b", "a", "a"]), sorted);
+        let text = serde_json::to_string(&sorted).unwrap();
+        assert_eq!(text, r#"{"a":"a","b":"b"}"#);
+        assert_eq!(serde_json::from_str::<Annotations>(&text).unwrap(), sorted);
+    }
 }

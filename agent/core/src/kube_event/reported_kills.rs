@@ -38,13 +38,10 @@ impl ReportedKills {
         if kills == 0 {
             return;
         }
-        match self.0.binary_search_by(|(known, _)| known.cmp(&owner)) {
-            Ok(found) => {
-                if let Some((_, sum)) = self.0.get_mut(found) {
-                    *sum = sum.saturating_add(kills);
-                }
-            }
-            Err(place) => {
+        let place = self.0.partition_point(|(known, _)| *known < owner);
+        match self.0.get_mut(place) {
+            Some((known, sum)) if *known == owner => *sum = sum.saturating_add(kills),
+            _ => {
                 self.0.reserve_exact(1);
                 self.0.insert(place, (owner, kills));
             }
@@ -73,9 +70,7 @@ impl ReportedKills {
 impl From<Vec<(KillOwner, u64)>> for ReportedKills {
     fn from(kills: Vec<(KillOwner, u64)>) -> Self {
         let mut all = Self::default();
-        for (owner, kills) in kills {
-            all.add(owner, kills);
-        }
+        all.add_all(Self(kills));
         all
     }
 }

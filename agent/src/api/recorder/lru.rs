@@ -29,7 +29,7 @@ impl<K: Eq, V> Lru<K, V> {
     /// Returns an entry, which is created if it is missing.
     pub fn get_or_insert(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
         let entry = self.take(&key).unwrap_or_else(|| {
-            self.make_room(&key);
+            self.drop_oldest();
             (key, new())
         });
         &mut self.entries.push_mut(entry).1
@@ -38,7 +38,7 @@ impl<K: Eq, V> Lru<K, V> {
     /// Adds or replaces.
     pub fn insert(&mut self, key: K, value: V) {
         if self.take(&key).is_none() {
-            self.make_room(&key);
+            self.drop_oldest();
         }
         self.entries.push((key, value));
     }
@@ -55,11 +55,15 @@ impl<K: Eq, V> Lru<K, V> {
 
     /// Makes room for `key`; returns the dropped entry.
     pub fn make_room(&mut self, key: &K) -> Option<V> {
-        if self.entries.len() < self.room || self.find(key).is_some() {
+        if self.find(key).is_some() {
             return None;
         }
-        let (_, oldest) = self.entries.remove(0);
-        Some(oldest)
+        self.drop_oldest()
+    }
+
+    /// Unless there is room for one more.
+    fn drop_oldest(&mut self) -> Option<V> {
+        (self.room <= self.entries.len()).then(|| self.entries.remove(0).1)
     }
 
     fn take(&mut self, key: &K) -> Option<(K, V)> {
