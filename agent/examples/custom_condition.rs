@@ -8,11 +8,11 @@ use std::path::Path;
 
 use nodepulse::api::{Client, credentials};
 use nodepulse::app::Agent;
-use nodepulse::clock::Clock;
 use nodepulse::config::{Config, Overrides};
 use nodepulse_core::node_status::Status;
 use nodepulse_core::node_status::setters::{SETTERS, Setter, Setters};
 use nodepulse_core::node_status::stamp::{ComputedCondition, SameStatus};
+use nodepulse_io::clock::Clock;
 
 /// True while the machine has swap.
 const SWAP_ON: Setter = |context, status| {

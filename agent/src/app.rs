@@ -22,19 +22,19 @@ use nodepulse_core::subjects::recording::RecordedSubjects;
 use nodepulse_core::subjects::{
     Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, StateInput, records,
 };
+use nodepulse_io::clock::{Alarm, Clock};
+use nodepulse_io::tasks::Tasks;
 use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::api::recorder::Delivered;
 use crate::api::{Client, convert};
-use crate::clock::{Alarm, Clock};
 use crate::config::Config;
 use crate::logind::PowerMessage;
 use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
 use crate::reporting::{self, Report, Reporting, Why};
 use crate::serve::{StatePage, StateRequest};
-use crate::tasks::Tasks;
 use crate::telemetry::{self, Telemetry};
 
 mod builder;

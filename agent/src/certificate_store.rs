@@ -25,7 +25,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
 
-use crate::file::{self, FileError, Links};
+use nodepulse_io::file::{self, FileError, Links};
 
 mod key;
 pub mod pem;

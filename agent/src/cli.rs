@@ -95,7 +95,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     // The daemon does not keep them.
     drop(args);
-    crate::lane::use_lane_threads();
+    nodepulse_io::lane::use_lane_threads();
     match cli.command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Check(arguments) => check::run(arguments),

@@ -187,8 +187,9 @@ async fn limited<T>(
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_io::http2::testing::{chain, flood};
+
     use super::*;
-    use crate::http2::tests::{chain, flood};
 
     #[tokio::test(start_paused = true)]
     async fn a_call_to_a_runtime_that_floods_the_connection_fails_with_the_reason() {

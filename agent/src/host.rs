@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 
-use crate::file::{self, FileError, Links};
+use nodepulse_io::file::{self, FileError, Links};
 
 /// Size limit of a small file. The largest, `memory.stat`, has about 2 KiB.
 pub const SMALL_FILE: u64 = 64 * 1024;

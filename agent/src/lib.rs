@@ -8,15 +8,6 @@
 //! Files under `/proc`, `/sys` and the cgroup file systems are sampled into the same readings
 //! before "pressure state".
 
-// Shared by the others.
-mod budget;
-pub mod clock;
-mod fd;
-mod file;
-mod http2;
-mod lane;
-pub mod names;
-mod tasks;
 // Edges that observe.
 pub mod kernel;
 

@@ -14,6 +14,8 @@ use nodepulse_core::node_status::ledger::{Computed, Update};
 use nodepulse_core::node_status::release::Release;
 use nodepulse_core::node_status::{Condition, StoredNode};
 use nodepulse_core::reading::{Ground, Resource};
+use nodepulse_io::clock::Clock;
+use nodepulse_io::tasks::Tasks;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
@@ -25,9 +27,7 @@ use crate::api::recorder::{Delivered, EventCounts, EventSink};
 use crate::api::status::Sent;
 use crate::api::taints::TaintOutcome;
 use crate::api::{ApiError, Client, Disposition};
-use crate::clock::Clock;
 use crate::config::Config;
-use crate::tasks::Tasks;
 
 pub mod certificate;
 mod companion;

@@ -33,8 +33,9 @@ mod pages;
 mod queue;
 pub mod socket;
 
-use crate::budget::Budget;
-use crate::lane::Lane;
+use nodepulse_io::budget::Budget;
+use nodepulse_io::lane::Lane;
+
 use socket::Socket;
 
 /// The kubelet's health endpoint.

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::units::CgroupId;
 
-use crate::file::{self, FileError, Links};
+use nodepulse_io::file::{self, FileError, Links};
 
 mod claim;
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
-use nodepulse::clock::Clock;
 use nodepulse_core::clock::BootNanos;
+use nodepulse_io::clock::Clock;
 
 mod containerd;
 pub(crate) mod faulty;

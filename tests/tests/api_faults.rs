@@ -7,8 +7,9 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use nodepulse::names::Names;
 use nodepulse_core::record::{ScopeSource, Side};
+use nodepulse_io::names::Names;
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault, Recorded};
 use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, in_memory, pass};

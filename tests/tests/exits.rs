@@ -5,9 +5,10 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nodepulse_core::record::ScopeSource::Exact;
+
 use nodepulse::app::AppError;
 use nodepulse::notify::Notify;
-use nodepulse_core::record::ScopeSource::Exact;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use agent_common::OomKill;
 use nodepulse_core::record::ScopeSource::Inferred;
+
+use agent_common::OomKill;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::fuzzing::safe;
 use nodepulse_tests::host_root::MadeUpHost;

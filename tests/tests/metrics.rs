@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use nodepulse_core::record::ScopeSource;
+use nodepulse_core::units::DeviceNumber;
+use nodepulse_core::units::latency::DiskLatency;
+
 use agent_common::DropReason;
 use nodepulse::kernel::Probe;
 use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::metrics::Metrics;
-use nodepulse_core::record::ScopeSource;
-use nodepulse_core::units::DeviceNumber;
-use nodepulse_core::units::latency::DiskLatency;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Issue};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::record::ScopeSource::{self, Exact, Inferred};
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost, PODS};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};

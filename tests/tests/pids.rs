@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::process::id;
 use std::time::Duration;
 
-use nodepulse::clock::Clock;
+use nodepulse_io::clock::Clock;
+
 use nodepulse::os::cgroup_watch::{self, WatchedTree};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;

@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use nodepulse_core::record::ScopeSource::Exact;
 use nodepulse_core::record::Side;
+
+use futures_util::future::join_all;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::MISHAPS;
 use nodepulse_tests::host_root::MadeUpHost;

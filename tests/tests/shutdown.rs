@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nodepulse_core::record::ScopeSource;
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};

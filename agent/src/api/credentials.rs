@@ -12,12 +12,12 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, KubeConfigOptions};
 use nodepulse_core::escape::one_line;
+use nodepulse_io::clock::Clock;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::stream_limit::StreamLimit;
 use super::{ApiError, Connector, transport};
-use crate::clock::Clock;
 
 mod authorization;
 pub mod bootstrap;

@@ -7,6 +7,7 @@
 use std::time::{Duration, SystemTime};
 
 use nodepulse_core::clock::BootNanos;
+use nodepulse_io::clock::Clock;
 use serde_json::{Map, Value, json};
 use tracing::{debug, warn};
 
@@ -14,7 +15,6 @@ use super::backoff::Backoff;
 use super::convert::{micro_time, object, text};
 use super::endpoint::LEASE_NAMESPACE;
 use super::{ApiError, Client, Disposition, Endpoint, Refusal};
-use crate::clock::Clock;
 
 /// Consecutive updates of one base.
 const TRIES: u32 = 5;

@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime};
 
 use nodepulse_core::clock::{BootNanos, Stamp};
 use nodepulse_core::kube_event::{Amendment, Draft, EventId, Involved};
+use nodepulse_io::clock::Clock;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
 use super::backoff::Jitter;
 use super::{ApiError, Client, Endpoint, Refusal};
-use crate::clock::Clock;
 
 mod amendment;
 mod body;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use nix::unistd::gettid;
+use nodepulse_io::lane::{Lane, Purpose};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
@@ -22,7 +23,6 @@ use tracing::{debug, error, info, warn};
 use super::credentials::{self, CredentialSource, Credentials, RunningPlugin};
 use super::tally::RequestEnd;
 use super::{ApiError, Client, lock};
-use crate::lane::{Lane, Purpose};
 
 /// Minimum time from the end of one read to the next while the server rejects the credentials.
 const PAUSE: Duration = Duration::from_secs(10);

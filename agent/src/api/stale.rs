@@ -10,6 +10,7 @@
 use std::time::{Duration, SystemTime};
 
 use nodepulse_core::node_status::Taint;
+use nodepulse_io::clock::Clock;
 use serde_json::{Value, json};
 
 use super::companion::{Removed, conditions, deletion, in_status, is_of_type, stored};
@@ -17,7 +18,6 @@ use super::convert::{object, parse_time, text};
 use super::node_list::NodeList;
 use super::taints::{StoredTaints, is_nodepulse, patch};
 use super::{ApiError, Client, Endpoint, Refusal};
-use crate::clock::Clock;
 
 /// Between the first reading of a Node and the removal. After an outage of the API server an agent
 /// renews its conditions within half of that time; the kubelet may be first.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::node_status::{NodeStatus, StoredNode};
+use nodepulse_io::clock::Clock;
 use serde_json::Value;
 use tracing::{debug, warn};
 
@@ -14,7 +15,6 @@ use super::convert::{desired_node, stored_node, text};
 use super::patch::{CONDITIONS, changes, is_change, status_patch};
 use super::taints::{NodepulseTaints, StoredTaints, TaintKeeper, TaintOutcome};
 use super::{ApiError, Client, Disposition, Endpoint, Refusal, companion};
-use crate::clock::Clock;
 
 /// Attempts of one sync. Against a server that fails at random, five are enough; against one that
 /// is down, more would only add load to its start.

@@ -21,6 +21,8 @@ use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube::client::ConfigExt;
+use nodepulse_io::http2::{FloodPause, FrameBudget};
+use nodepulse_io::names::{self, NameError, Names};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tower::util::{BoxCloneSyncService, MapRequestLayer};
@@ -30,8 +32,6 @@ use super::ApiError;
 use super::credentials::Authorization;
 use super::stream_limit::{FirstFrame, StreamLimit};
 use super::tls;
-use crate::http2::{FloodPause, FrameBudget};
-use crate::names::{self, NameError, Names};
 
 /// Opens a stream to the API server: TCP and TLS in production, memory in a simulation.
 pub type Connector = BoxCloneSyncService<http::Uri, Stream, BoxError>;
@@ -329,8 +329,9 @@ fn user_agent() -> String {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_io::http2::testing::{chain, flood};
+
     use super::*;
-    use crate::http2::tests::{chain, flood};
 
     /// hyper reports of the first request only that the connection was closed.
     #[tokio::test(start_paused = true)]

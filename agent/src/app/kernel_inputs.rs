@@ -5,12 +5,12 @@ use std::io;
 use nodepulse_core::reading::Stall;
 use nodepulse_core::record::Received;
 use nodepulse_core::subjects::KillSource;
+use nodepulse_io::clock::Clock;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::info;
 
 use super::builder::{Agent, KernelSource};
-use crate::clock::Clock;
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{Kernel, LoadedKernel, Support, ring};
 use crate::os::psi::Trigger;

@@ -11,6 +11,9 @@ use nodepulse_core::subjects::{
     DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, RuntimeUse, Setup, SignalSetup,
     StallSetup,
 };
+use nodepulse_io::lane::Lanes;
+use nodepulse_io::names::Names;
+use nodepulse_io::tasks::Tasks;
 
 use super::kernel_inputs::KernelInputs;
 use super::reload::Reloading;
@@ -18,9 +21,7 @@ use super::service::Service;
 use super::{Agent, App, RunMode, facts};
 use crate::api::Client;
 use crate::config::Config;
-use crate::lane::Lanes;
 use crate::logind::power::Power;
-use crate::names::Names;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
 use crate::queries::blocking::nodefs::Directories;
@@ -33,7 +34,6 @@ use crate::queries::signals::SignalReader;
 use crate::reporting::once::Once;
 use crate::reporting::{ApiAccess, Reporting, Why};
 use crate::serve::{Listener, Pages, Site};
-use crate::tasks::Tasks;
 use crate::telemetry::Telemetry;
 use crate::telemetry::metering::{self, Metering};
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nodepulse_core::client_certificate::Problem;
+use nodepulse_io::clock::Clock;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
@@ -16,7 +17,6 @@ use crate::api::credentials::bootstrap::{self, KubeconfigState, NotWritten};
 use crate::api::credentials::{CredentialSource, Programs};
 use crate::app::{CertificateSetup, RunMode};
 use crate::certificate_store::{CURRENT, CertificateStore, DirectoryError};
-use crate::clock::Clock;
 use crate::config::{CertificateConfig, Config, key};
 use crate::os::file_watch::{self, WatchedFiles};
 use crate::reporting::certificate::describe;

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 use nodepulse_core::settings::Mode;
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
@@ -23,9 +25,7 @@ use crate::api::Client;
 use crate::app::{
     Agent, AppError, CertificateSetup, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
 };
-use crate::clock::Clock;
 use crate::config::{Config, IgnoredKeys, LoadedConfig, Overrides, ProbeGroup, Sandbox, Tier, key};
-use crate::fd;
 use crate::kernel::support::Missing;
 use crate::kernel::{KillHook, Support, Wanted, loader, object};
 use crate::logind;

@@ -11,6 +11,7 @@ use nix::unistd::gethostname;
 use nodepulse_core::escape::escape;
 use nodepulse_core::node_status::capacity;
 use nodepulse_core::settings::Mode;
+use nodepulse_io::file::{self, FileError};
 use tokio::runtime::{Builder, Runtime};
 
 use super::obstacle::Obstacle;
@@ -20,7 +21,6 @@ use crate::config::{
     self, Config, ConfigError, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Overrides, Sandbox,
     Scalar, key,
 };
-use crate::file::{self, FileError};
 use crate::host::{HostRoot, machine};
 use crate::os::file_watch::{DropIns, WatchedFiles};
 

@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::node_status::setters;
 use nodepulse_core::reading::Resource;
+use nodepulse_io::clock::Clock;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
@@ -18,7 +19,6 @@ use super::terminal::{Style, print};
 use super::{Output, explanation, fail, refuse, text};
 use crate::api::convert;
 use crate::app::Agent;
-use crate::clock::Clock;
 use crate::config::{Config, Overrides, key};
 use crate::serve;
 

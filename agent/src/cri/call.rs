@@ -9,11 +9,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use nodepulse_core::escape::escape;
+use nodepulse_io::http2::{FloodPause, FrameBudget};
 use prost::DecodeError;
 use tokio::task::JoinHandle;
 
 use super::{CriError, Io};
-use crate::http2::{FloodPause, FrameBudget};
 
 /// Maximum size of a message: the kubelet's.
 const MESSAGE_LIMIT: usize = 16 << 20;

@@ -3,13 +3,14 @@
 //! Needs an object built by `cargo xtask build-ebpf --features log`.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::Ebpf;
 use aya_log::EbpfLogger;
 use tokio::io::Interest;
 use tracing::{debug, warn};
 
-use crate::fd;
+use nodepulse_io::fd;
 
 /// Forwards log lines of the probes to `tracing`.
 #[derive(Debug, Clone, Copy)]
@@ -40,11 +41,23 @@ pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<TracingLogger>> {
         .ok()
 }
 
+/// A log in the form that the runtime can watch.
+struct Log(EbpfLogger<TracingLogger>);
+
+impl AsFd for Log {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+// SAFETY: a logger owns its ring, and a ring keeps its descriptor from creation to drop.
+unsafe impl fd::OneDescriptor for Log {}
+
 /// Reads lines while the programs are loaded.
 pub async fn read(logger: EbpfLogger<TracingLogger>) -> io::Result<()> {
-    let mut logger = fd::watch(logger, Interest::READABLE)?;
+    let mut logger = fd::watch(Log(logger), Interest::READABLE)?;
     loop {
-        logger.get_mut().0.flush();
+        logger.get_mut().0.0.flush();
         logger.readable().await?.clear_ready();
     }
 }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use agent_common::KernelOffsets;
+use nodepulse_io::file::{self, Links};
 
 use super::btf::Btf;
 use super::probe::Probe;
 use super::support::Missing;
-use crate::file::{self, Links};
 
 /// The BTF type names that [`offsets`] needs.
 const NAMES: &[&str] = &[

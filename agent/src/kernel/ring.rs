@@ -1,6 +1,7 @@
 //! Waits for a ring, drains it, decodes the records, and sends them to the loop.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use aya::maps::{MapData, RingBuf};
@@ -9,8 +10,8 @@ use nodepulse_core::record::decode::decode;
 use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
 
-use crate::clock::Clock;
-use crate::fd;
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 
 /// Records read before other tasks run, so that a flood cannot delay a lease renewal.
 const BATCH: usize = 256;
@@ -18,6 +19,18 @@ const BATCH: usize = 256;
 /// Time limit for records that are pending when the agent is asked to stop. It is enough for full
 /// rings; a storm that continues is cut off.
 pub const LAST_RECORDS: Duration = Duration::from_millis(500);
+
+/// A ring in the form that the runtime can watch.
+struct Ring(RingBuf<MapData>);
+
+impl AsFd for Ring {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+// SAFETY: a ring owns its map, and a map keeps its descriptor from creation to drop.
+unsafe impl fd::OneDescriptor for Ring {}
 
 /// Reads one ring until the receiver is dropped, or until `stopping` is true and the ring is empty.
 /// Must be started right after the programs are attached; it drains the ring once before it waits,
@@ -31,11 +44,11 @@ pub async fn read(
     records: mpsc::Sender<Received>,
     mut stopping: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let mut ring = fd::watch(ring, Interest::READABLE)?;
+    let mut ring = fd::watch(Ring(ring), Interest::READABLE)?;
     loop {
         // Read before the drain, so that a last drain follows the signal.
         let last = *stopping.borrow_and_update();
-        while drain(&mut ring.get_mut().0, clock, &records).await? == Drained::Partly {
+        while drain(&mut ring.get_mut().0.0, clock, &records).await? == Drained::Partly {
             tokio::task::yield_now().await;
         }
         if last || records.is_closed() {

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use nodepulse_io::budget::Budget;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use tokio::io::{AsyncWriteExt as _, Interest};
 use tokio::net::UnixStream;
@@ -13,7 +14,6 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::Lock;
-use crate::budget::Budget;
 
 use super::wire::{MAX_BYTES, Message, MessageKind, MethodCall, parse, size};
 

@@ -19,8 +19,8 @@ use tokio::io::Interest;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use crate::clock::Clock;
-use crate::fd;
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 
 /// Delay after a change, so that a thousand new cgroups per second cause one wake-up per second.
 const QUIET: Duration = Duration::from_secs(1);

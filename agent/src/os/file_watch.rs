@@ -12,7 +12,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 
-use crate::fd;
+use nodepulse_io::fd;
 
 /// The symbolic link to the files of a mounted `ConfigMap`.
 const MOUNTED: &str = "..data";

@@ -15,8 +15,8 @@ use tokio::io::Interest;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use crate::clock::Clock;
-use crate::fd;
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 
 /// Path of the log below the host root.
 pub const PATH: &str = "dev/kmsg";

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 
 use nix::sys::mman::{MmapAdvise, madvise, mlock};
 
-use crate::file;
+use nodepulse_io::file;
 
 /// Reads all of the program's code, and keeps it in memory. Fails with `ENOMEM` or `EPERM` if the limit on
 /// locked memory does not permit that.

@@ -14,8 +14,8 @@ use nodepulse_core::record::{Received, Record};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 
-use crate::clock::Clock;
-use crate::fd;
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 
 /// An active trigger. Dropping it removes the trigger.
 #[derive(Debug)]

@@ -15,8 +15,8 @@ use nodepulse_core::record::{Received, Record};
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 
-use crate::clock::Clock;
-use crate::fd;
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 
 /// Longer than any uevent: a path, then at most `UEVENT_BUFFER_SIZE` (2048) bytes.
 const LONGEST: usize = 8192;

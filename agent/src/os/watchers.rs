@@ -9,6 +9,7 @@ use std::future::Future;
 use std::io;
 
 use nodepulse_core::record::{Received, Record};
+use nodepulse_io::clock::Clock;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
@@ -16,7 +17,6 @@ use tracing::{debug, warn};
 use super::cgroup_watch::{self, WatchedTree};
 use super::psi::Trigger;
 use super::{kmsg, psi, uevent};
-use crate::clock::Clock;
 
 /// Runs until dropped.
 #[derive(Debug)]

@@ -16,6 +16,9 @@ use nodepulse_core::subjects::{
     StallInput, StateInput,
 };
 use nodepulse_core::units::DeviceNumber;
+use nodepulse_io::lane::{Lane, Lanes, NoAnswer, Purpose};
+use nodepulse_io::names::Names;
+use nodepulse_io::tasks::Tasks;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
@@ -24,10 +27,7 @@ use super::read_config::ReadConfig;
 use crate::config::Config;
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::{HostRoot, container_logs, machine, volumes};
-use crate::lane::{Lane, Lanes, NoAnswer, Purpose};
-use crate::names::Names;
 use crate::state::State;
-use crate::tasks::Tasks;
 
 mod counted_kills;
 mod disk_files;

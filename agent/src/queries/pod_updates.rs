@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use nodepulse_core::pods::{Containers, Pod, PodChange};
 use nodepulse_core::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
+use nodepulse_io::tasks::Tasks;
 use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
 use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::config::Config;
-use crate::tasks::Tasks;
 
 /// Capacity of the queue from the watch to the loop. While it is full, the watch waits.
 const CHANGES: usize = 64;

@@ -11,6 +11,9 @@ use nodepulse_core::client_certificate::life::{
 use nodepulse_core::client_certificate::{Certificate, Problem};
 use nodepulse_core::clock::{BootNanos, Now};
 use nodepulse_core::escape::escape_to;
+use nodepulse_io::clock::Clock;
+use nodepulse_io::lane::{Lane, NoAnswer, Purpose};
+use nodepulse_io::tasks::Tasks;
 use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
@@ -20,10 +23,7 @@ use crate::api::convert::time;
 use crate::api::signing_requests::{RequestStatus, SigningRequest};
 use crate::api::{ApiError, Client, Refusal, access};
 use crate::certificate_store::{CertificateStore, PendingKey, StoreError};
-use crate::clock::Clock;
 use crate::config::key;
-use crate::lane::{Lane, NoAnswer, Purpose};
-use crate::tasks::Tasks;
 
 /// Timeout of reading or writing the files.
 const FILES_LIMIT: Duration = Duration::from_secs(10);

@@ -8,6 +8,8 @@ use nodepulse_core::node_status::report::ReportSchedule as Schedule;
 use nodepulse_core::node_status::{Registration, Runtime};
 use nodepulse_core::reading::Resource;
 use nodepulse_core::settings::Mode;
+use nodepulse_io::clock::Clock;
+use nodepulse_io::tasks::Tasks;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, info};
@@ -21,10 +23,8 @@ use crate::api::lease::LeaseKeeper;
 use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;
 use crate::api::status::{Part, Sent, StatusWriter};
-use crate::clock::Clock;
 use crate::config::Config;
 use crate::host::HostRoot;
-use crate::tasks::Tasks;
 
 /// Deliveries of Events to the loop. When it is full, one latency from the kernel is not recorded.
 const DELIVERIES: usize = 64;

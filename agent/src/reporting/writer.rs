@@ -13,6 +13,7 @@ use nodepulse_core::node_status::release::Release;
 use nodepulse_core::node_status::report::{self, ReportSchedule as Schedule};
 use nodepulse_core::node_status::transition::{Edge, edges, unsent};
 use nodepulse_core::reading::{Ground, Resource};
+use nodepulse_io::clock::Clock;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
@@ -23,7 +24,6 @@ use crate::api::backoff::Jitter;
 use crate::api::recorder::EventSink;
 use crate::api::status::{SendRule, Sent, StatusWriter, SyncOutcome};
 use crate::api::{ApiError, Client};
-use crate::clock::Clock;
 
 /// What every task needs to send requests, and to report their results to the loop.
 #[derive(Clone)]

@@ -7,12 +7,12 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::Path;
 
 use nix::libc::{self, O_NOFOLLOW, O_NONBLOCK};
+use nodepulse_io::file::is_trusted_owner;
 use procfs::LockType;
 use procfs::process::Process;
 use rustix::fs::{FlockOperation, flock, major, minor};
 
 use super::StateError;
-use crate::file::is_trusted_owner;
 
 /// The locked file. It is not the directory, because every user who can open a file can lock it.
 const LOCK: &str = "lock";

@@ -20,6 +20,7 @@ use nodepulse_core::record::{DecodeError, Record};
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::{Decision, DiskDecision};
 use nodepulse_core::units::latency::DiskLatency;
+use nodepulse_io::lane::Lanes;
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
@@ -30,7 +31,6 @@ use crate::api::{Client, Refusal};
 use crate::config::{Config, PerPodMetrics};
 use crate::kernel::counters::ProbeCounters;
 use crate::kernel::{ProbeState, Support};
-use crate::lane::Lanes;
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Readiness, ReadyPage, Server, Site, StateRequest};

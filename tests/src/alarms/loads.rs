@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
-use nodepulse::clock::Clock;
+use nodepulse_io::clock::Clock;
 
 use crate::provoke::disk::DirectFile;
 

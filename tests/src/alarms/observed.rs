@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nodepulse::clock::Clock;
 use nodepulse_core::clock::BootNanos;
+use nodepulse_io::clock::Clock;
 use serde_json::Value;
 use tokio::net::TcpStream;
 

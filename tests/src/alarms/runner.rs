@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use nodepulse::clock::Clock;
 use nodepulse_core::clock::BootNanos;
+use nodepulse_io::clock::Clock;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 

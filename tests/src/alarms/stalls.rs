@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nodepulse::clock::Clock;
+use nodepulse_io::clock::Clock;
 
 use super::unwell::meminfo;
 use super::{Expected, Form, Prepared, Site, Workload, cannot_run, workload};

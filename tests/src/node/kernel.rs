@@ -14,9 +14,9 @@ use agent_common::settings::device_key;
 use agent_common::{
     ABI_VERSION, DiskError, EventKind, Header, OomKill, PidCrossing, PidTrend, SlowWindow,
 };
-use nodepulse::clock::Clock;
 use nodepulse_core::record::decode::decode;
 use nodepulse_core::record::{Received, Record, ScopeSource, Side};
+use nodepulse_io::clock::Clock;
 use tokio::sync::mpsc;
 use zerocopy::{Immutable, IntoBytes};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nodepulse::api::{Client, transport};
 use nodepulse::app::CertificateSetup;
 use nodepulse::certificate_store::CertificateStore;
-use nodepulse::clock::Clock;
+use nodepulse_io::clock::Clock;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 

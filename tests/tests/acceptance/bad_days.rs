@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nodepulse_core::record::{ScopeSource, Side};
+
 use nodepulse_tests::days::{NAME, Stage, end_alike};
 use nodepulse_tests::host_root::PODS;
 use nodepulse_tests::node::{Kill, Limit, in_memory, pass};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use nodepulse::logind::PowerMessage;
 use nodepulse_core::record::{ScopeSource, Side};
+
+use nodepulse::logind::PowerMessage;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::{NAME, Stage};

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use nodepulse::config::Overrides;
 use nodepulse_core::units::quantity::Quantity;
+
+use nodepulse::config::Overrides;
 use nodepulse_tests::node::pass;
 use serde_json::{Value, json};
 

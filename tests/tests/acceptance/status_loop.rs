@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::record::Side;
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::Stage;

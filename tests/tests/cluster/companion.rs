@@ -1,6 +1,7 @@
 //! Companion mode, with exactly the shipped role.
 
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+
 use nodepulse_tests::skip;
 use serde_json::{Value, json};
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::record::Side;
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::node::{in_memory, pass};

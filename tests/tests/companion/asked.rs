@@ -6,6 +6,7 @@ use std::time::Duration;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
 use nodepulse_core::record::{Record, Side};
+
 use nodepulse_tests::node::pass;
 use serde_json::{Value, json};
 

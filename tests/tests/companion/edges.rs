@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
 use nodepulse_core::record::ScopeSource;
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::Recorded;
 use nodepulse_tests::node::{Kill, Limit, Node, pass};

@@ -30,6 +30,7 @@ use nodepulse_core::clock::BootNanos;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
 use nodepulse_core::record::{Record, ScopeSource, Side};
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Recorded};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nodepulse_core::reading::{StallKind, StallOf};
+
 use nodepulse_tests::node::pass;
 use nodepulse_tests::view::View;
 use serde_json::{Value, json};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::reading::{StallKind, StallOf};
+
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
 use nodepulse_tests::node::{Node, pass};
 use nodepulse_tests::pod::POD;

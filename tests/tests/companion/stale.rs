@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use nodepulse_core::clock::{BootNanos, Now};
+use nodepulse_io::clock::Clock;
+
 use nodepulse::api::stale::{AgentState, StaleOutcome, StaleRule, clean};
 use nodepulse::api::{Client, convert, transport};
-use nodepulse::clock::Clock;
-use nodepulse_core::clock::{BootNanos, Now};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::node::{in_memory, pass};

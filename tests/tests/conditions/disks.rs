@@ -4,6 +4,7 @@ use nodepulse_core::clock::BootNanos;
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
 use nodepulse_core::record::{DiskAction, DiskChange, Record};
 use nodepulse_core::units::DeviceNumber;
+
 use nodepulse_tests::node::pass;
 use serde_json::Value;
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::record::Side;
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;

@@ -3,6 +3,7 @@
 use std::fs;
 
 use nodepulse_core::record::ScopeSource;
+
 use nodepulse_tests::host_root::PODS;
 use nodepulse_tests::node::{Kill, Limit, pass};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::node_status::urgent::UrgentPatches;
+
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::flapping::{self, CROSSINGS, Exceeds, Flapping};
 use nodepulse_tests::node::pass;

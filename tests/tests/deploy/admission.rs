@@ -1,7 +1,8 @@
 //! The admission policies, evaluated as an API server evaluates them.
 
-use cel::{Context, Program};
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+
+use cel::{Context, Program};
 use serde_json::{Value, json};
 
 use super::{all, one};

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodepulse::metrics::{MetricDescription, Metrics};
 use nodepulse_core::units::latency::DiskLatency;
+
+use nodepulse::metrics::{MetricDescription, Metrics};
 use nodepulse_tests::openmetrics::Exposition;
 use serde_json::Value;
 

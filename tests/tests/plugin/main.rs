@@ -22,10 +22,11 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use nodepulse_core::record::{ScopeSource, Side};
+use nodepulse_io::clock::Clock;
+
 use agent_common::OomKill;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use nodepulse::clock::Clock;
-use nodepulse_core::record::{ScopeSource, Side};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Identity};
 use nodepulse_tests::host_root::MadeUpHost;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::record::Record;
 use nodepulse_core::record::ScopeSource::Inferred;
+
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
 use nodepulse_tests::pod::Pod;

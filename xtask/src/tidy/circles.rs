@@ -11,6 +11,7 @@ use super::code::{NamedPath, imports, paths, product_code};
 const CRATES: &[(&str, &str)] = &[
     ("agent/src/", "lib"),
     ("agent/core/src/", "lib"),
+    ("agent/io/src/", "lib"),
     ("agent-common/src/", "lib"),
     ("agent-ebpf/src/", "main"),
 ];

@@ -1,5 +1,5 @@
 //! Which module may name which. A room is a module under `agent/src`. What decides is the crate
-//! `nodepulse-core`, which can name none of them.
+//! `nodepulse-core`, and what every part needs to perform I/O is `nodepulse-io`: they can name none of them.
 
 use super::Source;
 use super::code::{NamedPath, code_only, paths, product_code};
@@ -27,21 +27,6 @@ const UPPER: &[&str] = &["app", "cli", "os", "queries", "subjects", "telemetry"]
 
 /// The rooms in the order of the line. `lib`, `main`, `app` and `cli` may name every room.
 const ROOMS: &[Room] = &[
-    room("clock", Rooms::Only(&[]), &["aya", "kube", "tracing"]),
-    room(
-        "file",
-        Rooms::Only(&[]),
-        &["aya", "kube", "tokio", "tracing"],
-    ),
-    room("budget", Rooms::Only(&[]), &["aya", "kube", "tracing"]),
-    room(
-        "http2",
-        Rooms::Only(&["budget"]),
-        &["aya", "kube", "tracing"],
-    ),
-    room("lane", Rooms::Only(&[]), &["aya", "kube"]),
-    room("tasks", Rooms::Only(&[]), &["aya", "kube"]),
-    room("names", Rooms::Only(&["file", "lane"]), &["aya", "kube"]),
     // Edges.
     room(
         "kernel",
@@ -52,28 +37,20 @@ const ROOMS: &[Room] = &[
             "nodepulse_core::pressure",
         ],
     ),
-    room(
-        "os",
-        Rooms::Only(&["clock", "fd", "file"]),
-        &["aya", "kube"],
-    ),
+    room("os", Rooms::Only(&[]), &["aya", "kube"]),
     room(
         "host",
-        Rooms::Only(&["clock", "file"]),
+        Rooms::Only(&[]),
         &["aya", "kube", "nodepulse_core::pressure"],
     ),
-    room("state", Rooms::Only(&["clock", "file"]), &["aya", "kube"]),
+    room("state", Rooms::Only(&[]), &["aya", "kube"]),
     room(
         "certificate_store",
-        Rooms::Only(&["file"]),
+        Rooms::Only(&[]),
         &["aya", "kube", "tokio", "tracing"],
     ),
-    room(
-        "logind",
-        Rooms::Only(&["budget", "clock"]),
-        &["aya", "kube"],
-    ),
-    room("cri", Rooms::Only(&["http2"]), &["aya", "kube", "tracing"]),
+    room("logind", Rooms::Only(&[]), &["aya", "kube"]),
+    room("cri", Rooms::Only(&[]), &["aya", "kube", "tracing"]),
     room(
         "api",
         Rooms::Not(&["host", "kernel"]),
@@ -86,21 +63,16 @@ const ROOMS: &[Room] = &[
     ),
     room(
         "queries",
-        Rooms::Only(&[
-            "api", "clock", "config", "cri", "host", "kernel", "lane", "names", "os", "state",
-            "tasks",
-        ]),
+        Rooms::Only(&["api", "config", "cri", "host", "kernel", "os", "state"]),
         &["aya", "kube"],
     ),
     room(
         "telemetry",
         Rooms::Only(&[
             "api",
-            "clock",
             "config",
             "host",
             "kernel",
-            "lane",
             "metrics",
             "reporting",
             "serve",
@@ -119,12 +91,8 @@ const ROOMS: &[Room] = &[
         &["aya", "kube", "tokio"],
     ),
     room("metrics", Rooms::Only(&[]), &["aya", "kube"]),
-    room(
-        "serve",
-        Rooms::Only(&["budget", "lane", "metrics"]),
-        &["aya", "kube"],
-    ),
-    room("notify", Rooms::Only(&["clock"]), &["aya", "kube", "tokio"]),
+    room("serve", Rooms::Only(&["metrics"]), &["aya", "kube"]),
+    room("notify", Rooms::Only(&[]), &["aya", "kube", "tokio"]),
 ];
 
 /// What whole crates must not name. The prefix that is most to the point comes first.
@@ -147,7 +115,7 @@ const CRATES: &[(&str, &[&str])] = &[
 ];
 
 /// Files that may contain unsafe code, or must allow a module below them to do so.
-const MAY_BE_UNSAFE: &[&str] = &["fd", "kernel", "lib", "main", "os"];
+const MAY_BE_UNSAFE: &[&str] = &["kernel", "lib", "main", "os"];
 
 const FORBID_UNSAFE: &str = "#![forbid(unsafe_code)]";
 
@@ -229,7 +197,7 @@ fn begins_with_any(path: &str, prefixes: &[&str]) -> bool {
     })
 }
 
-/// `unsafe` lives in `kernel` and `fd`, and nowhere else in the agent.
+/// `unsafe` lives in `kernel`, `os` and `io::fd`, and nowhere else in the agent.
 fn unsafe_allowed(source: &Source) -> Option<String> {
     let (name, depth) = room_of(&source.path)?;
     if depth > 1 || MAY_BE_UNSAFE.contains(&name) {

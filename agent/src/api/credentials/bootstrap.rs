@@ -8,12 +8,12 @@ use std::io;
 use std::path::Path;
 
 use kube::config::{Kubeconfig, NamedAuthInfo};
+use nodepulse_io::file::{self, FileError};
 use serde_json::json;
 
 use super::files::{self, FileFault};
 use super::one_line;
 use crate::config::key;
-use crate::file::{self, FileError};
 
 /// What a kubeconfig contains.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError};
 use serde_json::{Map, Value, json};
 
-use crate::file::{self, FileError};
+use nodepulse_io::file::{self, FileError};
 
 /// Of the user in a kubeconfig: the key for a file, and the key for its content.
 const OF_USER: [(&str, &str); 2] = [

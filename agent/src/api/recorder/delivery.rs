@@ -7,6 +7,7 @@ use std::time::Duration;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::kube_event::ContainerLabel;
 use nodepulse_core::pods::Container;
+use nodepulse_io::clock::Clock;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -14,7 +15,6 @@ use super::correlate::CreatedEvent;
 use crate::api::backoff::Jitter;
 use crate::api::pod_containers;
 use crate::api::{ApiError, Client, Disposition, Endpoint, Refusal, Sign};
-use crate::clock::Clock;
 
 /// Maximum number of attempts that the server answers with an error, as in a kubelet.
 const TRIES: u32 = 12;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use nodepulse::clock::Clock;
 use nodepulse::config::duration;
+use nodepulse_io::clock::Clock;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;

@@ -9,6 +9,7 @@ use nodepulse_core::node_status::Runtime;
 use nodepulse_core::reading::Stall;
 use nodepulse_core::reading::container_runtime::RuntimeVersion;
 use nodepulse_core::settings::Mode;
+use nodepulse_io::lane::{Lane, Purpose};
 use serde_json::Value;
 
 use super::super::client;
@@ -19,7 +20,6 @@ use crate::cri::{Client, Connector, CriError};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Layout, Version};
 use crate::host::{HostError, HostFile, HostRoot, container_logs};
-use crate::lane::{Lane, Purpose};
 use crate::os::ntp::{ClockSync, clock_sync};
 use crate::os::psi;
 use crate::queries::blocking::nodefs::Directories;

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nodepulse_io::clock::Clock;
+
 use super::print_error;
 use crate::api::Client;
 use crate::api::stale::{self, AgentState, StaleOutcome, StaleRule};
-use crate::clock::Clock;
 use crate::config::{self, Config, key};
 
 /// What the flag means, if a running agent cannot be that late.

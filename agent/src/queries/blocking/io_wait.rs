@@ -9,6 +9,7 @@ use nodepulse_core::pressure::io_wait::{
 };
 use nodepulse_core::reading::StallKind;
 use nodepulse_core::units::{CgroupId, DeviceNumber};
+use nodepulse_io::lane::Lane;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -16,7 +17,6 @@ use super::{LIMIT, units};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Version, io};
 use crate::host::{HostRoot, block, psi};
-use crate::lane::Lane;
 
 /// Time between the two reads.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -129,6 +129,7 @@ impl IoWaitReader {
 mod tests {
     use nodepulse_core::pods::Owner;
     use nodepulse_core::pressure::io_wait::OthersStall;
+    use nodepulse_io::lane::Purpose;
 
     use super::super::super::fixture::{CGROUPS, node};
     use super::super::super::signals::pods_path;
@@ -137,7 +138,6 @@ mod tests {
     use crate::config::Config;
     use crate::host::cgroup::Layout;
     use crate::host::scratch::Scratch;
-    use crate::lane::Purpose;
 
     const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
     const WRITER: &str = "kubepods/burstable/pod11111111-1f4b-4a62-9b0e-0f7c0f5d8a11";

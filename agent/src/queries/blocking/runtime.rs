@@ -1,6 +1,7 @@
 //! Queries to the container runtime, over one connection that is opened again when it ends.
 
 use nodepulse_core::subjects::{Input, RuntimeAnswer, RuntimeInput, RuntimeList};
+use nodepulse_io::tasks::Tasks;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
@@ -8,7 +9,6 @@ use super::nodefs::Directories;
 use super::question::{Answer, Question};
 use crate::config::Config;
 use crate::cri::{Client, Connector};
-use crate::tasks::Tasks;
 
 /// Capacity of the queue: one question is asked at a time.
 const QUESTIONS: usize = 1;

@@ -10,6 +10,7 @@ use nodepulse_core::pressure::shortage::{
     MemoryUnit, Reclaim, ShortageEvidence, UnitSnapshot, UnitStalls,
 };
 use nodepulse_core::reading::reclaim::ReclaimCounts;
+use nodepulse_io::lane::Lane;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::debug;
 
@@ -17,7 +18,6 @@ use super::{LIMIT, units};
 use crate::host::cgroup::pods::PodsPath;
 use crate::host::cgroup::{Hierarchy, Version, ancestors, memory_stall};
 use crate::host::{HostError, HostRoot, vmstat};
-use crate::lane::Lane;
 
 /// Readings of `/proc/vmstat` are this far apart at least, and so are the last two of the units.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -207,6 +207,7 @@ fn hits(read: Result<u64, HostError>) -> Option<u64> {
 mod tests {
     use nodepulse_core::pressure::io_wait::StallShare;
     use nodepulse_core::pressure::shortage::ShortageVerdict;
+    use nodepulse_io::lane::Purpose;
 
     use super::super::super::fixture::{CGROUPS, node};
     use super::super::super::signals::pods_path;
@@ -214,7 +215,6 @@ mod tests {
     use crate::config::Config;
     use crate::host::cgroup::Layout;
     use crate::host::scratch::Scratch;
-    use crate::lane::Purpose;
 
     const POD: &str = "kubepods/burstable/pod11111111-1f4b-4a62-9b0e-0f7c0f5d8a11";
     const CLASS: &str = "kubepods/burstable";

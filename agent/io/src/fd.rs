@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-use aya::maps::{MapData, RingBuf};
 use nix::libc;
 use nix::sys::inotify::Inotify;
 use nix::sys::timerfd::TimerFd;
@@ -27,12 +26,6 @@ unsafe impl OneDescriptor for OwnedFd {}
 unsafe impl OneDescriptor for TimerFd {}
 // SAFETY: an inotify instance owns its descriptor from creation to drop.
 unsafe impl OneDescriptor for Inotify {}
-// SAFETY: a ring owns its map, and a map keeps its descriptor from creation to drop.
-unsafe impl OneDescriptor for RingBuf<MapData> {}
-
-#[cfg(feature = "ebpf-log")]
-// SAFETY: a logger owns its ring, as above.
-unsafe impl<T> OneDescriptor for aya_log::EbpfLogger<T> {}
 
 /// A descriptor in the form that [`AsyncFd`] requires.
 #[derive(Debug)]

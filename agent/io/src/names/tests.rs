@@ -3,10 +3,10 @@ use std::fs;
 use domain::base::name::ToName as _;
 use domain::base::{Ttl, record::Record};
 use domain::rdata::{AllRecordData, Cname};
+use tempfile::{TempDir, tempdir};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::host::scratch::Scratch;
 
 /// The records of a simulated server, the same by UDP and TCP.
 type Records = fn(&str, Rtype, bool) -> (Rcode, Vec<&'static str>);
@@ -46,7 +46,7 @@ fn reply(query: &[u8], records_of: Records, tcp: bool) -> Vec<u8> {
 
 struct Server {
     names: Names,
-    dir: Scratch,
+    dir: TempDir,
 }
 
 impl Server {
@@ -76,12 +76,10 @@ impl Server {
     }
 
     fn with(resolv_conf: &str, port: u16) -> Self {
-        let dir = Scratch::new();
-        dir.write("hosts", "192.0.2.99 listed\n");
-        dir.write(
-            "resolv.conf",
-            format!("nameserver 127.0.0.1\n{resolv_conf}"),
-        );
+        let dir = tempdir().unwrap();
+        fs::write(dir.path().join("hosts"), "192.0.2.99 listed\n").unwrap();
+        let conf = format!("nameserver 127.0.0.1\n{resolv_conf}");
+        fs::write(dir.path().join("resolv.conf"), conf).unwrap();
         Self {
             names: Names::with(dir.path(), port),
             dir,
@@ -205,9 +203,8 @@ async fn a_server_that_never_answers_needs_no_thread_and_at_most_the_limit() {
 async fn the_files_are_read_at_each_lookup() {
     let server = Server::start("", records_of).await;
     assert!(server.names.resolve("api").await.is_err());
-    let conf = fs::read_to_string(server.dir.path().join("resolv.conf")).unwrap();
-    server
-        .dir
-        .write("resolv.conf", format!("{conf}search svc.test\n"));
+    let path = server.dir.path().join("resolv.conf");
+    let conf = fs::read_to_string(&path).unwrap();
+    fs::write(path, format!("{conf}search svc.test\n")).unwrap();
     assert_eq!(server.found("api").await, ["192.0.2.3"]);
 }

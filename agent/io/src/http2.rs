@@ -222,16 +222,21 @@ impl FrameReader {
     }
 }
 
-#[cfg(test)]
-pub mod tests {
+/// For the tests of the crates above.
+#[cfg(any(test, feature = "testing"))]
+#[allow(
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "only for tests"
+)]
+pub mod testing {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-    use super::*;
+    pub(super) const SETTINGS: u8 = 4;
+    pub(super) const PING: u8 = 6;
 
-    const SETTINGS: u8 = 4;
-    const PING: u8 = 6;
-    const END_HEADERS: u8 = 4;
-
+    /// One frame.
     pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let mut bytes = length[1..].to_vec();
@@ -266,6 +271,16 @@ pub mod tests {
         let all = std::iter::successors(Some(err), |err| err.source());
         all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::testing::{PING, SETTINGS, frame};
+    use super::*;
+
+    const END_HEADERS: u8 = 4;
 
     fn frames(reader: &mut FrameReader, bytes: &[u8]) -> Vec<Frame> {
         let mut all = Vec::new();

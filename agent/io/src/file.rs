@@ -168,9 +168,9 @@ mod tests {
 
     use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
+    use tempfile::tempdir;
 
     use super::*;
-    use crate::host::scratch::Scratch;
 
     fn rejected(path: &Path) -> String {
         let mut buf = b"old".to_vec();
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn only_regular_files_are_read_and_only_up_to_the_limit() {
-        let dir = Scratch::new();
+        let dir = tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("whole"), "0123456789abcdef").unwrap();
         fs::write(at("longer"), "0123456789abcdef!").unwrap();
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_link_is_followed_unless_it_is_refused() {
-        let dir = Scratch::new();
+        let dir = tempdir().unwrap();
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         fs::write(&file, "text").unwrap();
         symlink(&file, &link).unwrap();
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_text_is_rejected() {
-        let dir = Scratch::new();
+        let dir = tempdir().unwrap();
         let file = dir.path().join("file");
         // The byte order mark of UTF-16 and half a character.
         fs::write(&file, b"\xff\xfe\x41").unwrap();
