@@ -24,13 +24,13 @@ use nodepulse_core::subjects::{
 };
 use nodepulse_io::clock::{Alarm, Clock};
 use nodepulse_io::tasks::Tasks;
+use nodepulse_linux::logind::PowerMessage;
 use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::api::recorder::Delivered;
 use crate::api::{Client, convert};
 use crate::config::Config;
-use crate::logind::PowerMessage;
 use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
 use crate::reporting::{self, Report, Reporting, Why};

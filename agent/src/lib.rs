@@ -8,21 +8,6 @@
 //! Files under `/proc`, `/sys` and the cgroup file systems are sampled into the same readings
 //! before "pressure state".
 
-// Edges that observe.
-pub mod kernel;
-
-pub mod os;
-
-pub mod host;
-
-pub mod state;
-
-pub mod certificate_store;
-
-pub mod logind;
-
-pub mod cri;
-
 // The edge that reports.
 pub mod api;
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 use agent_common::{DiskEntry, PidSettings};
 use aya::sys::{Stats, enable_stats};
 use nix::time::{ClockId, clock_gettime};
-use nodepulse::kernel::Probe;
 use nodepulse_core::units::DeviceNumber;
+use nodepulse_linux::kernel::Probe;
 
 use crate::loaded::testing::{EMPTY_COMPLETE, EMPTY_FORK, Testing, tracepoint};
 use crate::provoke::disk::{DirectFile, disk_of};

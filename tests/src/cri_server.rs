@@ -16,12 +16,12 @@ use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use nodepulse::cri::messages::{
+use nodepulse_linux::cri::messages::{
     FilesystemIdentifier, FilesystemUsage, Image, ImageFsInfoResponse, ListImagesResponse,
     RuntimeCondition, RuntimeFeatures, RuntimeHandler, RuntimeHandlerFeatures, RuntimeStatus,
     StatusResponse, VersionResponse,
 };
-use nodepulse::cri::{Connector, Io};
+use nodepulse_linux::cri::{Connector, Io};
 use prost::Message;
 use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::net::UnixListener;

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use nodepulse::host::HostRoot;
+use nodepulse_linux::host::HostRoot;
 use tempfile::TempDir;
 
 /// How the cgroup hierarchies of the node are mounted.
@@ -371,9 +371,9 @@ fn copy_tree(from: &Path, to: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use nodepulse::host::cgroup::{Layout, Version, memory, oom, pids};
-    use nodepulse::host::{addresses, block, machine, pids as node_pids};
     use nodepulse_core::units::Bytes;
+    use nodepulse_linux::host::cgroup::{Layout, Version, memory, oom, pids};
+    use nodepulse_linux::host::{addresses, block, machine, pids as node_pids};
 
     use super::*;
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use nodepulse::kernel::{Kernel, loader, ring};
 use nodepulse_core::record::{Received, Record, RecordedKill};
 use nodepulse_core::units::Pid;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::kernel::{Kernel, loader, ring};
 use tokio::sync::{mpsc, watch};
 
 use crate::SOON;

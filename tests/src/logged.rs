@@ -5,9 +5,9 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
-use nodepulse::host::HostRoot;
-use nodepulse::host::cgroup::Layout;
-use nodepulse::os::kmsg;
+use nodepulse_linux::host::HostRoot;
+use nodepulse_linux::host::cgroup::Layout;
+use nodepulse_linux::os::kmsg;
 
 use crate::SOON;
 use crate::api_server::ApiServer;

@@ -1,6 +1,6 @@
 //! A Node and Pods of the usual size, and a Lease, as an API server stores them.
 
-use nodepulse::cri::messages::Image;
+use nodepulse_linux::cri::messages::Image;
 use serde_json::{Value, json};
 
 /// Images on a Node: as many as a kubelet reports.

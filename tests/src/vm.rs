@@ -17,10 +17,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nodepulse::kernel::{KillHook, Probe, ProbeState, Wanted};
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::units::DeviceNumber;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::kernel::{KillHook, Probe, ProbeState, Wanted};
 
 use crate::loaded::disks::{self, Disk};
 use crate::loaded::{Loaded, judged, kills, pids, programs};

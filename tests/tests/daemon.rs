@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use nodepulse::kernel::Probe;
+use nodepulse_linux::kernel::Probe;
+
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::http1::{exchange, request};
 use nodepulse_tests::loaded::programs;

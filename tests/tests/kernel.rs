@@ -12,9 +12,9 @@ use std::path::Path;
 use nodepulse_core::reading::StallKind;
 use nodepulse_core::record::{DiskAction, Via};
 use nodepulse_core::units::DeviceNumber;
+use nodepulse_linux::host::{HostRoot, pod_volumes};
+use nodepulse_linux::kernel::{KillHook, ProbeState, Support, Wanted, loader, object};
 
-use nodepulse::host::{HostRoot, pod_volumes};
-use nodepulse::kernel::{KillHook, ProbeState, Support, Wanted, loader, object};
 use nodepulse_tests::eventually;
 use nodepulse_tests::loaded::judged::Passthrough;
 use nodepulse_tests::loaded::{Loaded, disks, flood, judged, kills, pids, programs, psi};

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::record::ScopeSource::Exact;
+use nodepulse_linux::kernel::counters::ProbeCounters;
 
 use agent_common::{DropReason, OomKill};
-use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::host_root::MadeUpHost;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use nodepulse_core::record::ScopeSource;
 use nodepulse_core::units::DeviceNumber;
 use nodepulse_core::units::latency::DiskLatency;
+use nodepulse_linux::kernel::Probe;
+use nodepulse_linux::kernel::counters::ProbeCounters;
 
 use agent_common::DropReason;
-use nodepulse::kernel::Probe;
-use nodepulse::kernel::counters::ProbeCounters;
 use nodepulse::metrics::Metrics;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Issue};

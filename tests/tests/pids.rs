@@ -10,8 +10,8 @@ use std::process::id;
 use std::time::Duration;
 
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::os::cgroup_watch::{self, WatchedTree};
 
-use nodepulse::os::cgroup_watch::{self, WatchedTree};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::pod::{POD, UID};

@@ -3,8 +3,9 @@
 use std::os::unix::fs::chown;
 use std::path::Path;
 
+use nodepulse_linux::state::{Claim, State, StateError};
+
 use nix::unistd::geteuid;
-use nodepulse::state::{Claim, State, StateError};
 use nodepulse_tests::skip;
 use tempfile::tempdir;
 

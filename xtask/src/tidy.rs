@@ -14,7 +14,6 @@ mod code;
 mod crates;
 mod keys;
 mod links;
-mod rooms;
 mod sizes;
 mod vocabulary;
 mod words;
@@ -65,7 +64,6 @@ pub fn report(deep: bool) -> Result<usize> {
 
 fn check(sources: &[Source]) -> Found {
     let mut found = sizes::check(sources);
-    found.broken.extend(rooms::broken(sources));
     found.broken.extend(app::broken(sources));
     found.broken.extend(circles::broken(sources));
     found.broken.extend(words::broken(sources));

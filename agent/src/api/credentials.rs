@@ -327,8 +327,9 @@ async fn kubeconfig(path: &Path) -> Result<Source, ApiError> {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_linux::host::scratch::Scratch;
+
     use super::*;
-    use crate::host::scratch::Scratch;
 
     const GOOD: &str = "apiVersion: v1
 kind: Config

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use nodepulse_core::node_status::{CompanionFacts, ContainerRuntime, Disks, Facts, Shutdown};
 use nodepulse_core::reading::{AbsentSource, Stall};
+use nodepulse_linux::host::addresses;
 use tracing::warn;
 
 use crate::config::Config;
-use crate::host::addresses;
 use crate::queries::signals::SignalReader;
 
 /// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out

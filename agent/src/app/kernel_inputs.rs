@@ -6,15 +6,15 @@ use nodepulse_core::reading::Stall;
 use nodepulse_core::record::Received;
 use nodepulse_core::subjects::KillSource;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::kernel::counters::ProbeCounters;
+use nodepulse_linux::kernel::{Kernel, LoadedKernel, Support, ring};
+use nodepulse_linux::os::psi::Trigger;
+use nodepulse_linux::os::watchers::Watchers;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::info;
 
 use super::builder::{Agent, KernelSource};
-use crate::kernel::counters::ProbeCounters;
-use crate::kernel::{Kernel, LoadedKernel, Support, ring};
-use crate::os::psi::Trigger;
-use crate::os::watchers::Watchers;
 use crate::queries::cgroups::watched_trees;
 
 /// Capacity of the channel of decoded events from the ring readers to the loop: about the content of
@@ -110,7 +110,7 @@ impl KernelInputs {
             let mut stop = self.stop.subscribe();
             self.readers.spawn(async move {
                 tokio::select! {
-                    ended = crate::kernel::log::read(log) => ("log", ended),
+                    ended = nodepulse_linux::kernel::log::read(log) => ("log", ended),
                     _ = stop.wait_for(|requested| *requested) => ("log", Ok(())),
                 }
             });

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::node_status::Shutdown;
+use nodepulse_linux::logind::PowerMessage;
+use nodepulse_linux::logind::power::Power;
 use tracing::info;
 
 use super::reload::Reloading;
-use crate::logind::PowerMessage;
-use crate::logind::power::Power;
 use crate::notify::heartbeat::Heartbeat;
 use crate::reporting::Report;
 use crate::reporting::once::Once;

@@ -1,12 +1,12 @@
 //! The orderly exit: reports, saves and sends what is pending.
 
 use nodepulse_core::subjects::{IncidentInput, Input, KillCounterInput, StateInput};
+use nodepulse_linux::kernel::ring::LAST_RECORDS;
 use tokio::time::timeout;
 use tracing::warn;
 
 use super::App;
 use super::kernel_inputs::KernelInputs;
-use crate::kernel::ring::LAST_RECORDS;
 use crate::queries::blocking::LAST_ANSWERS;
 
 pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {

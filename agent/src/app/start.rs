@@ -14,6 +14,7 @@ use nodepulse_core::subjects::{
 use nodepulse_io::lane::Lanes;
 use nodepulse_io::names::Names;
 use nodepulse_io::tasks::Tasks;
+use nodepulse_linux::logind::power::Power;
 
 use super::kernel_inputs::KernelInputs;
 use super::reload::Reloading;
@@ -21,7 +22,6 @@ use super::service::Service;
 use super::{Agent, App, RunMode, facts};
 use crate::api::Client;
 use crate::config::Config;
-use crate::logind::power::Power;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
 use crate::queries::blocking::nodefs::Directories;

@@ -2,8 +2,8 @@
 
 use nodepulse_core::record::Received;
 use nodepulse_core::subjects::IncidentInput;
+use nodepulse_linux::logind::PowerMessage;
 
-use crate::logind::PowerMessage;
 use crate::queries::blocking::Answer;
 use crate::reporting::Report;
 use crate::serve::{StatePage, StateRequest};

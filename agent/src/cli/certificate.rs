@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use nodepulse_core::client_certificate::Problem;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::certificate_store::{CURRENT, CertificateStore, DirectoryError};
+use nodepulse_linux::os::file_watch::{self, WatchedFiles};
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
@@ -16,9 +18,7 @@ use crate::api::Client;
 use crate::api::credentials::bootstrap::{self, KubeconfigState, NotWritten};
 use crate::api::credentials::{CredentialSource, Programs};
 use crate::app::{CertificateSetup, RunMode};
-use crate::certificate_store::{CURRENT, CertificateStore, DirectoryError};
 use crate::config::{CertificateConfig, Config, key};
-use crate::os::file_watch::{self, WatchedFiles};
 use crate::reporting::certificate::describe;
 
 /// The client of the API server, and how its certificate is requested, if it is. `deadline` applies

@@ -114,8 +114,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::thread;
 
+    use nodepulse_linux::host::scratch::Scratch;
+
     use super::*;
-    use crate::host::scratch::Scratch;
 
     #[test]
     fn endless_answers_and_full_queues_do_not_block() {

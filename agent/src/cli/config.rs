@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use nodepulse_linux::host::HostRoot;
+use nodepulse_linux::host::meminfo::MeminfoFile;
 
 use super::refuse;
 use super::settings::{Settings, configuration, one_of};
 use super::terminal::print;
 use crate::config::{self, key};
-use crate::host::HostRoot;
-use crate::host::meminfo::MeminfoFile;
 
 /// Flags of `config`.
 #[derive(Debug, Args)]

@@ -12,6 +12,11 @@ use clap::{ArgAction, Args};
 use nodepulse_core::settings::Mode;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::fd;
+use nodepulse_linux::kernel::support::Missing;
+use nodepulse_linux::kernel::{KillHook, Support, Wanted, loader, object};
+use nodepulse_linux::logind;
+use nodepulse_linux::os::kmsg;
+use nodepulse_linux::state::Claim;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
@@ -26,12 +31,7 @@ use crate::app::{
     Agent, AppError, CertificateSetup, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
 };
 use crate::config::{Config, IgnoredKeys, LoadedConfig, Overrides, ProbeGroup, Sandbox, Tier, key};
-use crate::kernel::support::Missing;
-use crate::kernel::{KillHook, Support, Wanted, loader, object};
-use crate::logind;
-use crate::os::kmsg;
 use crate::sandbox::{self, Plugin, Profile, memory};
-use crate::state::Claim;
 
 /// Flags of `run`.
 #[derive(Debug, Args)]

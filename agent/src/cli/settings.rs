@@ -12,6 +12,8 @@ use nodepulse_core::escape::escape;
 use nodepulse_core::node_status::capacity;
 use nodepulse_core::settings::Mode;
 use nodepulse_io::file::{self, FileError};
+use nodepulse_linux::host::{HostRoot, machine};
+use nodepulse_linux::os::file_watch::{DropIns, WatchedFiles};
 use tokio::runtime::{Builder, Runtime};
 
 use super::obstacle::Obstacle;
@@ -21,8 +23,6 @@ use crate::config::{
     self, Config, ConfigError, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Overrides, Sandbox,
     Scalar, key,
 };
-use crate::host::{HostRoot, machine};
-use crate::os::file_watch::{DropIns, WatchedFiles};
 
 /// Set in a pod with a service account: the address of the API server.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use nodepulse_core::escape::{escape, escape_json};
+use nodepulse_linux::os::file_watch::{self, WatchedFiles};
+use nodepulse_linux::state::{Claim, Holder, StateError, holder};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -17,9 +19,7 @@ use super::settings::variable;
 use crate::app::RunMode;
 use crate::config::key;
 use crate::notify::{self, Notify};
-use crate::os::file_watch::{self, WatchedFiles};
 use crate::serve::socket::Socket;
-use crate::state::{Claim, Holder, StateError, holder};
 
 /// How long the process that keeps the state directory locked must not have run. On a node that thrashes,
 /// an agent runs within a minute.
@@ -191,8 +191,9 @@ pub(super) fn print(method: &str, path: &str, body: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_linux::host::scratch::Scratch;
+
     use super::*;
-    use crate::host::scratch::Scratch;
 
     fn assert_waits(attempt: Result<StateClaim, Obstacle>) {
         let Err(Obstacle::Passing(why)) = attempt else {

@@ -4,11 +4,11 @@ use std::process::ExitCode;
 
 use agent_common::ABI_VERSION;
 use clap::Args;
+use nodepulse_linux::kernel::object;
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
 use super::{Output, terminal};
-use crate::kernel::object;
 
 /// Flags of `version`.
 #[derive(Debug, Args)]

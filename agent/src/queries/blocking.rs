@@ -19,15 +19,15 @@ use nodepulse_core::units::DeviceNumber;
 use nodepulse_io::lane::{Lane, Lanes, NoAnswer, Purpose};
 use nodepulse_io::names::Names;
 use nodepulse_io::tasks::Tasks;
+use nodepulse_linux::host::cgroup::pods::PodsPath;
+use nodepulse_linux::host::{HostRoot, container_logs, machine, volumes};
+use nodepulse_linux::state::State;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
 use super::read_config::ReadConfig;
 use crate::config::Config;
-use crate::host::cgroup::pods::PodsPath;
-use crate::host::{HostRoot, container_logs, machine, volumes};
-use crate::state::State;
 
 mod counted_kills;
 mod disk_files;

@@ -12,14 +12,14 @@ use nodepulse_core::subjects::{
     Announced, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput,
 };
 use nodepulse_core::units::CgroupId;
+use nodepulse_linux::host::cgroup::paths::CgroupPaths;
+use nodepulse_linux::host::cgroup::pods::{POD_LEVELS, PodsPath};
+use nodepulse_linux::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
+use nodepulse_linux::os::cgroup_handle::CgroupMount;
+use nodepulse_linux::os::cgroup_watch::WatchedTree;
 use tracing::{debug, warn};
 
 use crate::config::Config;
-use crate::host::cgroup::paths::CgroupPaths;
-use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
-use crate::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids, walk};
-use crate::os::cgroup_handle::CgroupMount;
-use crate::os::cgroup_watch::WatchedTree;
 
 /// Levels below the pods cgroup: those of pods, the container, and one that some runtimes add.
 const LEVELS: usize = POD_LEVELS + 2;
@@ -296,10 +296,11 @@ impl Cgroups {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_linux::host::scratch::Scratch;
+
     use super::super::fixture::{CGROUPS, node};
     use super::super::signals::pods_path;
     use super::*;
-    use crate::host::scratch::Scratch;
 
     const POD: &str = "/kubepods/burstable/pod-0";
     const CONTAINER: &str = "/kubepods/burstable/pod-0/main";

@@ -3,8 +3,9 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use nodepulse_linux::host::scratch::Scratch;
+
 use crate::config::{Config, Overrides};
-use crate::host::scratch::Scratch;
 
 /// Where the cgroups of a made-up node are.
 pub const CGROUPS: &str = "sys/fs/cgroup";

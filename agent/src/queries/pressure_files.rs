@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use nodepulse_core::pressure::stall::StallSample;
 use nodepulse_core::reading::{AbsentSource, Stall, StallKind, StallOf};
 use nodepulse_core::settings::Mode;
+use nodepulse_linux::host::cgroup::pods::PodsPath;
+use nodepulse_linux::host::cgroup::{Hierarchy, Version};
+use nodepulse_linux::host::{HostFile, HostRoot, psi};
+use nodepulse_linux::os::psi::{Trigger, open};
 use tracing::{debug, info, warn};
 
 use crate::config::Config;
-use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{Hierarchy, Version};
-use crate::host::{HostFile, HostRoot, psi};
-use crate::os::psi::{Trigger, open};
 
 /// Sets the triggers of this configuration, and logs each failure. Must be called before privileges
 /// are dropped: the kernel checks them when a trigger is set.
@@ -196,11 +196,11 @@ impl PressureFiles {
 mod tests {
     use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
     use nodepulse_core::reading::StallKind;
+    use nodepulse_linux::host::scratch::Scratch;
 
     use super::super::fixture::{self, CGROUPS};
     use super::super::signals::pods_path;
     use super::*;
-    use crate::host::scratch::Scratch;
 
     /// A node with these cgroups of pods, which contain no process.
     fn node(pods: &[&str]) -> (Scratch, Config) {

@@ -16,8 +16,8 @@ use nodepulse_core::units::latency::Buckets;
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
-use crate::kernel::counters::{self, ProbeCounters};
-use crate::kernel::{Kernel, Probe, ProbeState, Support};
+use nodepulse_linux::kernel::counters::{self, ProbeCounters};
+use nodepulse_linux::kernel::{Kernel, Probe, ProbeState, Support};
 
 pub struct Probes {
     kernel: Option<Kernel>,
@@ -213,9 +213,9 @@ fn log_support(support: &Support) {
 #[cfg(test)]
 mod tests {
     use nodepulse_core::reading::DiskRole;
+    use nodepulse_linux::kernel::support::Missing;
 
     use super::*;
-    use crate::kernel::support::Missing;
 
     fn simulated(support: &Support) -> (watch::Sender<ProbeCounters>, Probes) {
         let (counted, counters) = watch::channel(ProbeCounters::default());

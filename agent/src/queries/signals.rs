@@ -4,13 +4,13 @@
 use nodepulse_core::node_status::Facts;
 use nodepulse_core::pressure::sample::Sample;
 use nodepulse_core::reading::{Reading, Signal};
+use nodepulse_linux::host::cgroup::memory::{CgroupMemory, RootMemory};
+use nodepulse_linux::host::cgroup::pods::PodsPath;
+use nodepulse_linux::host::cgroup::{self, Layout};
+use nodepulse_linux::host::{HostError, HostRoot, addresses, meminfo, pids};
 use tracing::{debug, warn};
 
 use crate::config::Config;
-use crate::host::cgroup::memory::{CgroupMemory, RootMemory};
-use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{self, Layout};
-use crate::host::{HostError, HostRoot, addresses, meminfo, pids};
 
 /// Keeps paths and buffer, to avoid allocations per sample.
 pub struct SignalReader {

@@ -14,6 +14,7 @@ use nodepulse_core::escape::escape_to;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::lane::{Lane, NoAnswer, Purpose};
 use nodepulse_io::tasks::Tasks;
+use nodepulse_linux::certificate_store::{CertificateStore, PendingKey, StoreError};
 use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
@@ -22,7 +23,6 @@ use crate::api::backoff::Jitter;
 use crate::api::convert::time;
 use crate::api::signing_requests::{RequestStatus, SigningRequest};
 use crate::api::{ApiError, Client, Refusal, access};
-use crate::certificate_store::{CertificateStore, PendingKey, StoreError};
 use crate::config::key;
 
 /// Timeout of reading or writing the files.

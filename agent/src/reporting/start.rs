@@ -10,6 +10,7 @@ use nodepulse_core::reading::Resource;
 use nodepulse_core::settings::Mode;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::tasks::Tasks;
+use nodepulse_linux::host::HostRoot;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, info};
@@ -24,7 +25,6 @@ use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
 use crate::api::register::DeviceCheckpoint;
 use crate::api::status::{Part, Sent, StatusWriter};
 use crate::config::Config;
-use crate::host::HostRoot;
 
 /// Deliveries of Events to the loop. When it is full, one latency from the kernel is not recorded.
 const DELIVERIES: usize = 64;

@@ -128,9 +128,10 @@ fn directories_of(sockets: &[PathBuf]) -> Vec<PathBuf> {
 mod tests {
     use std::os::unix::fs::symlink;
 
+    use nodepulse_linux::host::scratch::Scratch;
+
     use super::*;
     use crate::config::Overrides;
-    use crate::host::scratch::Scratch;
 
     fn config(flags: &Overrides) -> Config {
         let absent = |_: &Path| Err(std::io::ErrorKind::NotFound.into());

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 
 use nix::libc;
+use nodepulse_linux::os::confine;
 use seccompiler::{
     BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Is,
     SeccompCondition, SeccompFilter, SeccompRule, TargetArch, sock_filter,
 };
 
 use super::profile::{Plugin, UnixSockets};
-use crate::os::confine;
 
 /// Allowed with any arguments. Landlock restricts files; the family of a socket is checked at its
 /// creation.

@@ -10,9 +10,9 @@ use nix::sys::signal::kill;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{Pid, execve};
+use nodepulse_linux::os::confine;
 
 use super::profile::{Plugin, Profile, UnixSockets};
-use crate::os::confine;
 
 struct ForbiddenAction {
     /// Completes "can …".

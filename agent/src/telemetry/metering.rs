@@ -21,6 +21,8 @@ use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::{Decision, DiskDecision};
 use nodepulse_core::units::latency::DiskLatency;
 use nodepulse_io::lane::Lanes;
+use nodepulse_linux::kernel::counters::ProbeCounters;
+use nodepulse_linux::kernel::{ProbeState, Support};
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
@@ -29,8 +31,6 @@ use crate::api::recorder::EventCounts;
 use crate::api::taints::TaintOutcome;
 use crate::api::{Client, Refusal};
 use crate::config::{Config, PerPodMetrics};
-use crate::kernel::counters::ProbeCounters;
-use crate::kernel::{ProbeState, Support};
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, Readiness, ReadyPage, Server, Site, StateRequest};

@@ -7,12 +7,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 use nix::fcntl::{FallocateFlags, fallocate};
-use nodepulse::host::HostRoot;
-use nodepulse::host::cgroup::Layout;
-use nodepulse::host::cgroup::memory::RootMemory;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::units::Bytes;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::host::HostRoot;
+use nodepulse_linux::host::cgroup::Layout;
+use nodepulse_linux::host::cgroup::memory::RootMemory;
 
 use crate::alarms::unwell::{meminfo, most_tasks};
 use crate::provoke::disk::Mounted;

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as Std;
 
-use nodepulse::logind::{Lock, PowerMessage, fuzzing};
+use nodepulse_linux::logind::{Lock, PowerMessage, fuzzing};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tokio::io::{AsyncReadExt as _, Interest};
 use tokio::net::UnixStream;

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path};
 
-use nodepulse::host::cgroup::{self, Hierarchy, Layout, Version, memory, oom};
-use nodepulse::host::{HostRoot, addresses, block, machine, meminfo, pids, psi, volumes};
 use nodepulse_core::pods::{CgroupKind, classify};
 use nodepulse_core::reading::StallKind;
 use nodepulse_core::units::Bytes;
+use nodepulse_linux::host::cgroup::{self, Hierarchy, Layout, Version, memory, oom};
+use nodepulse_linux::host::{HostRoot, addresses, block, machine, meminfo, pids, psi, volumes};
 use tempfile::TempDir;
 
 /// Files below the simulated root that readers open, each a link to one file.
@@ -146,7 +146,7 @@ fn cgroup_files(hierarchy: &Hierarchy) {
 }
 
 /// An error names the file and what was wanted, but repeats nothing of what stood there.
-fn check_error<T>(result: Result<T, nodepulse::host::HostError>) -> Option<T> {
+fn check_error<T>(result: Result<T, nodepulse_linux::host::HostError>) -> Option<T> {
     result
         .map_err(|err| super::text::safe(&err.to_string()))
         .ok()

@@ -2,12 +2,12 @@
 
 use agent_common::event::{COMM_LEN, NAME_LEN};
 use agent_common::{ABI_VERSION, Header};
-use nodepulse::kernel::btf::Btf;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::record::decode::decode;
 use nodepulse_core::record::kmsg::KmsgParser;
 use nodepulse_core::record::uevent;
 use nodepulse_core::record::{DecodeError, Record};
+use nodepulse_linux::kernel::btf::Btf;
 
 /// One record of a ring.
 ///

@@ -1,6 +1,6 @@
 //! The file that is kept from one start to the next.
 
-use nodepulse::state::State;
+use nodepulse_linux::state::State;
 
 /// The content of the state file, which another program or a crash may have written.
 ///

@@ -10,12 +10,12 @@ use agent_common::settings::{CLASS_JUDGED, CLASS_WRITE, ERRORS_PER_WINDOW};
 use agent_common::{DiskEntry, DropReason};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount, umount};
-use nodepulse::host::{HostRoot, block};
-use nodepulse::os::uevent;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::record::{DiskAction, Record};
 use nodepulse_core::units::DeviceNumber;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::host::{HostRoot, block};
+use nodepulse_linux::os::uevent;
 use tokio::sync::mpsc;
 
 use super::Loaded;

@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 
 use agent_common::DropReason;
 use nix::unistd::getppid;
-use nodepulse::kernel::{Probe, ring};
 use nodepulse_core::record::{Received, Record};
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::kernel::{Probe, ring};
 use tokio::sync::{mpsc, watch};
 
 use super::testing::{FLOOD, Testing};

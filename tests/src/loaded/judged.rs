@@ -9,9 +9,9 @@ use std::time::Duration;
 use agent_common::DiskEntry;
 use agent_common::settings::{CLASS_JUDGED, CLASS_WRITE, REQUEST_CLASSES, WINDOW_EXTENSION};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
-use nodepulse::host::{HostRoot, block};
 use nodepulse_core::units::DeviceNumber;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::host::{HostRoot, block};
 
 use super::Loaded;
 use super::disks::{Disk, completed, window_of};

@@ -8,12 +8,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use nodepulse::kernel::{KillHook, Wanted};
-use nodepulse::os::cgroup_handle::CgroupMount;
 use nodepulse_core::record::{
     MemcgLimit, OomConstraint, OomScope, Record, RecordedKill, ScopeSource, Via,
 };
 use nodepulse_core::units::{CgroupId, Pid};
+use nodepulse_linux::kernel::{KillHook, Wanted};
+use nodepulse_linux::os::cgroup_handle::CgroupMount;
 
 use super::Loaded;
 

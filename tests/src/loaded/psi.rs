@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use nodepulse::host::{HostRoot, block};
-use nodepulse::os::psi;
 use nodepulse_core::pressure::disks::{DiskBoard, DiskRules, DiskSample, Health, LatencySource};
 use nodepulse_core::reading::{DiskRole, Stall, StallKind, StallOf};
 use nodepulse_core::record::{Received, Record};
 use nodepulse_core::units::DeviceNumber;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::host::{HostRoot, block};
+use nodepulse_linux::os::psi;
 use tokio::sync::mpsc;
 
 use crate::SOON;

@@ -12,12 +12,12 @@ use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{BtfTracePoint, Program, ProgramInfo, RawTracePoint};
 use aya::{Btf, Ebpf, EbpfLoader};
 use nix::libc;
-use nodepulse::kernel::Probe;
-use nodepulse::kernel::disk_maps::DiskMaps;
-use nodepulse::kernel::loader::BTF;
-use nodepulse::kernel::probe::Hook;
-use nodepulse::kernel::resolve::resolve;
 use nodepulse_core::units::DeviceNumber;
+use nodepulse_linux::kernel::Probe;
+use nodepulse_linux::kernel::disk_maps::DiskMaps;
+use nodepulse_linux::kernel::loader::BTF;
+use nodepulse_linux::kernel::probe::Hook;
+use nodepulse_linux::kernel::resolve::resolve;
 use zerocopy::IntoBytes as _;
 
 /// Below the target directory.
@@ -213,8 +213,9 @@ pub fn tracepoint(probe: Probe) -> io::Result<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_linux::kernel::object;
+
     use super::*;
-    use nodepulse::kernel::object;
 
     #[test]
     fn the_shipped_object_has_no_test_programs() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nodepulse::api::{Client, transport};
 use nodepulse::app::CertificateSetup;
-use nodepulse::certificate_store::CertificateStore;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::certificate_store::CertificateStore;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 

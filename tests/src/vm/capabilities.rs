@@ -14,9 +14,9 @@ use caps::{CapSet, Capability, CapsHashSet};
 use nix::sys::prctl::{set_keepcaps, set_no_new_privs};
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
-use nodepulse::kernel::Wanted;
-use nodepulse::os::cgroup_handle::CgroupMount;
 use nodepulse_core::record::RecordedKill;
+use nodepulse_linux::kernel::Wanted;
+use nodepulse_linux::os::cgroup_handle::CgroupMount;
 
 use super::ladder;
 use crate::loaded::Loaded;

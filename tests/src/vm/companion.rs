@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nodepulse::state::State;
 use nodepulse_core::clock::BootNanos;
+use nodepulse_linux::state::State;
 use serde_json::{Value, json};
 
 use super::daemon::{in_background, most_pids};

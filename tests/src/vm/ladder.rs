@@ -2,8 +2,8 @@
 
 use std::io;
 
-use nodepulse::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
 use nodepulse_core::record::Via;
+use nodepulse_linux::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
 
 use super::Found;
 use crate::loaded::{Loaded, kills};

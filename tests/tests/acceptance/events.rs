@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use nodepulse_core::record::{ScopeSource, Side};
+use nodepulse_linux::logind::PowerMessage;
 
-use nodepulse::logind::PowerMessage;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::{NAME, Stage};

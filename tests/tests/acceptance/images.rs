@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use nodepulse::cri::messages::Image;
+use nodepulse_linux::cri::messages::Image;
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::cri_server::CriServer;
 use nodepulse_tests::days::Stage;

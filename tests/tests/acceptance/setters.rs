@@ -8,9 +8,9 @@ use nodepulse_core::node_status::NodeStatus;
 use nodepulse_core::node_status::setters::{
     Context, SetterError, Setters, address, machine, ready,
 };
+use nodepulse_linux::host::addresses;
 
 use nodepulse::config::Overrides;
-use nodepulse::host::addresses;
 use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Node, in_memory, pass};

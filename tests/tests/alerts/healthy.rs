@@ -7,11 +7,11 @@ use nodepulse_core::clock::BootNanos;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
 use nodepulse_core::record::{Record, ScopeSource};
+use nodepulse_linux::kernel::counters::ProbeCounters;
+use nodepulse_linux::kernel::support::Missing;
+use nodepulse_linux::kernel::{Probe, ProbeState, Support};
 
 use agent_common::DropReason;
-use nodepulse::kernel::counters::ProbeCounters;
-use nodepulse::kernel::support::Missing;
-use nodepulse::kernel::{Probe, ProbeState, Support};
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost, PODS};
 use nodepulse_tests::node::{

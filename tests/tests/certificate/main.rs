@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
-use nodepulse::certificate_store::CURRENT;
+use nodepulse_linux::certificate_store::CURRENT;
+
 use nodepulse_tests::api_server::{ApiServer, Issue};
 use nodepulse_tests::node::{BOOTSTRAP, Node, Running, in_memory};
 use nodepulse_tests::view::View;

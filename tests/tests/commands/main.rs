@@ -29,7 +29,7 @@ async fn version_lists_the_embedded_programs() {
     let version = finished(["version", "-o", "json"], "").await;
     let version: Value = serde_json::from_str(&version.stdout).unwrap();
     assert!(version["version"].is_string(), "{version}");
-    let object = nodepulse::kernel::object::embedded().unwrap();
+    let object = nodepulse_linux::kernel::object::embedded().unwrap();
     assert_eq!(version["ebpfObject"]["bytes"], object.len());
     assert_eq!(version["ebpfObject"]["abi"], agent_common::ABI_VERSION);
     let dir = tempdir().unwrap();

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
-use nodepulse::cri::messages::{
+use nodepulse_linux::cri::messages::{
     ListImagesResponse, RuntimeStatus, StatusResponse, VersionResponse,
 };
+
 use nodepulse_tests::SOON;
 use nodepulse_tests::cri_server::{CriServer, condition, image, status as runtime_status};
 use nodepulse_tests::days::Stage;

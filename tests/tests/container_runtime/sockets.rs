@@ -3,7 +3,8 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
-use nodepulse::cri::{Client, Connector, CriError};
+use nodepulse_linux::cri::{Client, Connector, CriError};
+
 use nodepulse_tests::cri_server::CriServer;
 use tempfile::tempdir;
 

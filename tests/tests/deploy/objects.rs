@@ -12,8 +12,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, ServiceAcc
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use nodepulse::config::{Config, Overrides};
-use nodepulse::host::container_logs;
 use nodepulse_core::settings::Mode;
+use nodepulse_linux::host::container_logs;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};

@@ -12,6 +12,7 @@ const CRATES: &[(&str, &str)] = &[
     ("agent/src/", "lib"),
     ("agent/core/src/", "lib"),
     ("agent/io/src/", "lib"),
+    ("agent/linux/src/", "lib"),
     ("agent-common/src/", "lib"),
     ("agent-ebpf/src/", "main"),
 ];

@@ -45,11 +45,11 @@ const ALLOWED: &[Allowed] = &[
         "nodeStatusReportFrequency",
         "a note of the plugin, which links none of the configuration",
     ),
-    allowed("agent/src/cri/", "runtime.endpoint", MESSAGE),
-    allowed("agent/src/host/", "cgroupDriver", MESSAGE),
-    allowed("agent/src/kernel/", "kernel.tier", MESSAGE),
-    allowed("agent/src/kernel/", "kernel.probes", MESSAGE),
-    allowed("agent/src/state.rs", "stateDirectory", MESSAGE),
+    allowed("agent/linux/src/cri/", "runtime.endpoint", MESSAGE),
+    allowed("agent/linux/src/host/", "cgroupDriver", MESSAGE),
+    allowed("agent/linux/src/kernel/", "kernel.tier", MESSAGE),
+    allowed("agent/linux/src/kernel/", "kernel.probes", MESSAGE),
+    allowed("agent/linux/src/state.rs", "stateDirectory", MESSAGE),
 ];
 
 pub fn broken(sources: &[Source]) -> Vec<String> {

@@ -145,7 +145,7 @@ mod tests {
             ),
         ];
         for (text, allowed, why) in table {
-            let found = check(&[source("agent/src/host.rs", &text)]);
+            let found = check(&[source("agent/linux/src/host.rs", &text)]);
             assert_eq!(found.broken.is_empty(), allowed, "{why}: {found:?}");
         }
     }
@@ -154,12 +154,12 @@ mod tests {
     fn a_function_has_at_most_80_lines_and_a_note_above_50() {
         let reason = format!("{REASON}one table.\n#[must_use]\n");
         let table = [
-            ("agent/src/host.rs", function(50), 0, 0),
-            ("agent/src/host.rs", function(51), 0, 1),
-            ("agent/src/host.rs", function(80), 0, 1),
-            ("agent/src/host.rs", function(81), 1, 0),
+            ("agent/linux/src/host.rs", function(50), 0, 0),
+            ("agent/linux/src/host.rs", function(51), 0, 1),
+            ("agent/linux/src/host.rs", function(80), 0, 1),
+            ("agent/linux/src/host.rs", function(81), 1, 0),
             (
-                "agent/src/host.rs",
+                "agent/linux/src/host.rs",
                 format!("{reason}{}", function(81)),
                 0,
                 1,

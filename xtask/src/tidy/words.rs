@@ -59,8 +59,8 @@ mod tests {
     #[test]
     fn a_file_is_named_after_its_noun() {
         let table = [
-            ("agent/src/host/psi.rs", true),
-            ("agent/src/host/mod.rs", false),
+            ("agent/linux/src/host/psi.rs", true),
+            ("agent/linux/src/host/mod.rs", false),
             ("tests/src/utils.rs", false),
             ("agent/src/types.rs", false),
             ("docs/types.md", true),

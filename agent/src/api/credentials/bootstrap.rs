@@ -145,8 +145,9 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_linux::host::scratch::Scratch;
+
     use super::*;
-    use crate::host::scratch::Scratch;
 
     const BOOTSTRAP: &str = "apiVersion: v1
 kind: Config

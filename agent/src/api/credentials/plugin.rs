@@ -286,8 +286,9 @@ fn issued(printed: &Value) -> Option<Issued> {
 mod tests {
     use std::path::PathBuf;
 
+    use nodepulse_linux::host::scratch::Scratch;
+
     use super::*;
-    use crate::host::scratch::Scratch;
 
     fn shell(script: &str) -> ExecConfig {
         let exec = json!({

@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use nodepulse_core::settings::Mode;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::certificate_store::{CURRENT, CertificateStore};
 
 use super::super::settings;
 use super::report::{Item, Verdict};
@@ -13,7 +14,6 @@ use crate::api::convert::time;
 use crate::api::credentials::bootstrap::{self, KubeconfigState};
 use crate::api::endpoint::LEASE_NAMESPACE;
 use crate::api::{ApiError, Client, Refusal};
-use crate::certificate_store::{CURRENT, CertificateStore};
 use crate::config::Config;
 use crate::reporting::certificate::describe;
 

@@ -10,18 +10,18 @@ use nodepulse_core::reading::Stall;
 use nodepulse_core::reading::container_runtime::RuntimeVersion;
 use nodepulse_core::settings::Mode;
 use nodepulse_io::lane::{Lane, Purpose};
+use nodepulse_linux::cri::{Client, Connector, CriError};
+use nodepulse_linux::host::cgroup::pods::PodsPath;
+use nodepulse_linux::host::cgroup::{Layout, Version};
+use nodepulse_linux::host::{HostError, HostFile, HostRoot, container_logs};
+use nodepulse_linux::os::ntp::{ClockSync, clock_sync};
+use nodepulse_linux::os::psi;
 use serde_json::Value;
 
 use super::super::client;
 use super::super::settings::excessive_reservations;
 use super::report::{Item, Verdict};
 use crate::config::{Config, key};
-use crate::cri::{Client, Connector, CriError};
-use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{Layout, Version};
-use crate::host::{HostError, HostFile, HostRoot, container_logs};
-use crate::os::ntp::{ClockSync, clock_sync};
-use crate::os::psi;
 use crate::queries::blocking::nodefs::Directories;
 use crate::queries::pressure_files;
 
@@ -315,11 +315,12 @@ fn clock(clock_sync: io::Result<ClockSync>) -> Item {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_linux::host::scratch::Scratch;
+
     use super::*;
     use std::path::Path;
 
     use crate::config::Overrides;
-    use crate::host::scratch::Scratch;
 
     #[test]
     fn only_the_stall_of_a_condition_that_is_on_is_degraded_without_a_trigger() {

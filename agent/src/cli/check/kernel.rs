@@ -3,13 +3,13 @@
 use std::fs;
 
 use caps::{CapSet, Capability};
+use nodepulse_linux::host::HostRoot;
+use nodepulse_linux::kernel::support::Missing;
+use nodepulse_linux::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
 
 use super::super::run::wanted;
 use super::report::{Item, Verdict};
 use crate::config::{Config, Tier, key};
-use crate::host::HostRoot;
-use crate::kernel::support::Missing;
-use crate::kernel::{KillHook, Probe, ProbeState, Support, Wanted, loader, object};
 
 /// A capability, or one that includes it, and its use.
 struct Use {

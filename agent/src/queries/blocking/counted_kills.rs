@@ -4,9 +4,9 @@ use nodepulse_core::pods::{CgroupKind, classify};
 use nodepulse_core::subjects::kill_counters::{CgroupKills, CountedKills, undisturbed};
 use tracing::debug;
 
-use crate::host::HostRoot;
-use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{self, Version, oom};
+use nodepulse_linux::host::HostRoot;
+use nodepulse_linux::host::cgroup::pods::PodsPath;
+use nodepulse_linux::host::cgroup::{self, Version, oom};
 
 /// Reads the counters of the node, of the pods cgroup, and of each pod. `None`: the total of the pods is
 /// unknown.

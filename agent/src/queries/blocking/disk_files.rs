@@ -8,10 +8,10 @@ use nodepulse_core::reading::{Disk, DiskRole};
 use nodepulse_core::subjects::disks::{CountersRead, DiskCounters};
 use nodepulse_core::subjects::{DiskInput, DiskQuery};
 use nodepulse_core::units::DeviceNumber;
+use nodepulse_linux::host::{HostError, HostRoot, block, node_disks};
 use tracing::{debug, warn};
 
 use super::nodefs::Directories;
-use crate::host::{HostError, HostRoot, block, node_disks};
 
 /// Reads the answer. What the probe knows is not available on this thread.
 pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
@@ -152,9 +152,9 @@ mod tests {
     use nodepulse_core::clock::{BootNanos, Stamp};
     use nodepulse_core::pressure::disks::Window;
     use nodepulse_core::record::{DiskAction, DiskChange};
+    use nodepulse_linux::host::scratch::Scratch;
 
     use super::*;
-    use crate::host::scratch::Scratch;
 
     const VDA: DeviceNumber = DeviceNumber {
         major: 254,

@@ -10,13 +10,13 @@ use nodepulse_core::pressure::io_wait::{
 use nodepulse_core::reading::StallKind;
 use nodepulse_core::units::{CgroupId, DeviceNumber};
 use nodepulse_io::lane::Lane;
+use nodepulse_linux::host::cgroup::pods::PodsPath;
+use nodepulse_linux::host::cgroup::{Version, io};
+use nodepulse_linux::host::{HostRoot, block, psi};
 use tokio::time::Instant;
 use tracing::debug;
 
 use super::{LIMIT, units};
-use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{Version, io};
-use crate::host::{HostRoot, block, psi};
 
 /// Time between the two reads.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -130,14 +130,14 @@ mod tests {
     use nodepulse_core::pods::Owner;
     use nodepulse_core::pressure::io_wait::OthersStall;
     use nodepulse_io::lane::Purpose;
+    use nodepulse_linux::host::cgroup::Layout;
+    use nodepulse_linux::host::scratch::Scratch;
 
     use super::super::super::fixture::{CGROUPS, node};
     use super::super::super::signals::pods_path;
     use super::super::units::{MAX_CGROUPS, OTHER_CGROUPS};
     use super::*;
     use crate::config::Config;
-    use crate::host::cgroup::Layout;
-    use crate::host::scratch::Scratch;
 
     const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
     const WRITER: &str = "kubepods/burstable/pod11111111-1f4b-4a62-9b0e-0f7c0f5d8a11";

@@ -8,13 +8,13 @@ use nodepulse_core::pods::LargestMemory;
 use nodepulse_core::reading::memory_use::{LargestProcesses, ProcessSize};
 use nodepulse_core::subjects::incidents::{DetailsOf, DetailsRead};
 use nodepulse_core::units::Pid;
+use nodepulse_linux::host::HostRoot;
+use nodepulse_linux::host::cgroup::memory_use::has_memory;
+use nodepulse_linux::host::cgroup::pods::PodsPath;
+use nodepulse_linux::host::cgroup::{Hierarchy, memory_use};
 use tracing::debug;
 
 use super::largest_owners;
-use crate::host::HostRoot;
-use crate::host::cgroup::memory_use::has_memory;
-use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{Hierarchy, memory_use};
 use crate::queries::cgroups::page_size;
 
 /// Processes of a cgroup. A message names fewer, without the victims.

@@ -7,11 +7,11 @@ use nodepulse_core::subjects::largest_owners::NAMED;
 use nodepulse_core::units::Bytes;
 use tracing::debug;
 
-use crate::host::cgroup::memory::CgroupMemory;
-use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
-use crate::host::cgroup::{Hierarchy, outside_pods, pids, pod_memory, walk};
-use crate::host::meminfo::MeminfoFile;
-use crate::host::{HostError, HostRoot, pids as node_pids};
+use nodepulse_linux::host::cgroup::memory::CgroupMemory;
+use nodepulse_linux::host::cgroup::pods::{POD_LEVELS, PodsPath};
+use nodepulse_linux::host::cgroup::{Hierarchy, outside_pods, pids, pod_memory, walk};
+use nodepulse_linux::host::meminfo::MeminfoFile;
+use nodepulse_linux::host::{HostError, HostRoot, pids as node_pids};
 
 /// Units whose working set is read. Of the others only what is charged is read.
 const COMPARED: usize = 16;

@@ -13,14 +13,14 @@ use nodepulse_core::pressure::sample::Sample;
 use nodepulse_core::reading::{FilesystemAccess, FilesystemReading, NodeFilesystem, Signal};
 use nodepulse_core::subjects::StorageSample;
 use nodepulse_core::units::DeviceNumber;
+use nodepulse_linux::host::mounts::{Mount, Mounts};
+use nodepulse_linux::host::pod_volumes::PodVolume;
+use nodepulse_linux::host::statfs::{self, Filesystem, Usage};
+use nodepulse_linux::host::{HostError, HostRoot, ext4, node_disks, pod_volumes};
 use tokio::sync::watch;
 use tracing::debug;
 
 use crate::config::Config;
-use crate::host::mounts::{Mount, Mounts};
-use crate::host::pod_volumes::PodVolume;
-use crate::host::statfs::{self, Filesystem, Usage};
-use crate::host::{HostError, HostRoot, ext4, node_disks, pod_volumes};
 
 /// Where containerd stores images, and where CRI-O and Podman do, unless a runtime reports it.
 const IMAGES: [&str; 2] = ["/var/lib/containerd", "/var/lib/containers/storage"];
@@ -284,9 +284,9 @@ fn existing(directory: &Path) -> Result<PathBuf, HostError> {
 #[cfg(test)]
 mod tests {
     use nodepulse_core::subjects::signals::STORAGE;
+    use nodepulse_linux::host::scratch::Scratch;
 
     use super::*;
-    use crate::host::scratch::Scratch;
 
     #[test]
     fn a_missing_directory_is_on_the_file_system_of_its_nearest_ancestor() {

@@ -2,13 +2,13 @@
 
 use nodepulse_core::subjects::{Input, RuntimeAnswer, RuntimeInput, RuntimeList};
 use nodepulse_io::tasks::Tasks;
+use nodepulse_linux::cri::{Client, Connector};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::nodefs::Directories;
 use super::question::{Answer, Question};
 use crate::config::Config;
-use crate::cri::{Client, Connector};
 
 /// Capacity of the queue: one question is asked at a time.
 const QUESTIONS: usize = 1;

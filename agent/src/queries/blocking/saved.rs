@@ -4,12 +4,12 @@ use std::path::Path;
 
 use nodepulse_core::escape::escape;
 use nodepulse_core::subjects::{Previous, Saved};
+use nodepulse_linux::host::HostRoot;
+use nodepulse_linux::kernel::{ProbeState, Support};
+use nodepulse_linux::state::State;
 use tracing::warn;
 
 use crate::config::Config;
-use crate::host::HostRoot;
-use crate::kernel::{ProbeState, Support};
-use crate::state::State;
 
 /// The fixed part of the state file: the boot, and for its readers the tier and the probes. `None`:
 /// this boot cannot be distinguished from others.

@@ -11,13 +11,13 @@ use nodepulse_core::pressure::shortage::{
 };
 use nodepulse_core::reading::reclaim::ReclaimCounts;
 use nodepulse_io::lane::Lane;
+use nodepulse_linux::host::cgroup::pods::PodsPath;
+use nodepulse_linux::host::cgroup::{Hierarchy, Version, ancestors, memory_stall};
+use nodepulse_linux::host::{HostError, HostRoot, vmstat};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::debug;
 
 use super::{LIMIT, units};
-use crate::host::cgroup::pods::PodsPath;
-use crate::host::cgroup::{Hierarchy, Version, ancestors, memory_stall};
-use crate::host::{HostError, HostRoot, vmstat};
 
 /// Readings of `/proc/vmstat` are this far apart at least, and so are the last two of the units.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -208,13 +208,13 @@ mod tests {
     use nodepulse_core::pressure::io_wait::StallShare;
     use nodepulse_core::pressure::shortage::ShortageVerdict;
     use nodepulse_io::lane::Purpose;
+    use nodepulse_linux::host::cgroup::Layout;
+    use nodepulse_linux::host::scratch::Scratch;
 
     use super::super::super::fixture::{CGROUPS, node};
     use super::super::super::signals::pods_path;
     use super::*;
     use crate::config::Config;
-    use crate::host::cgroup::Layout;
-    use crate::host::scratch::Scratch;
 
     const POD: &str = "kubepods/burstable/pod11111111-1f4b-4a62-9b0e-0f7c0f5d8a11";
     const CLASS: &str = "kubepods/burstable";

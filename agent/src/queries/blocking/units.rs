@@ -6,8 +6,8 @@ use nodepulse_core::pods::{CgroupKind, Owner, classify, pod_of};
 use nodepulse_core::units::CgroupId;
 use tracing::debug;
 
-use crate::host::cgroup::pods::{POD_LEVELS, PodsPath};
-use crate::host::cgroup::{Hierarchy, ancestors, walk};
+use nodepulse_linux::host::cgroup::pods::{POD_LEVELS, PodsPath};
+use nodepulse_linux::host::cgroup::{Hierarchy, ancestors, walk};
 
 /// Limit on the cgroups of one read. Each takes about 20 µs.
 pub(super) const MAX_CGROUPS: usize = 1000;

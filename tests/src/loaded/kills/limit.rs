@@ -6,12 +6,12 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::time::Duration;
 
-use nodepulse::os::cgroup_handle::CgroupMount;
-use nodepulse::os::kmsg;
 use nodepulse_core::record::kmsg::KmsgParser;
 use nodepulse_core::record::{LoggedKill, MemcgLimit, OomScope, RecordedKill};
 use nodepulse_core::units::CgroupId;
 use nodepulse_io::clock::Clock;
+use nodepulse_linux::os::cgroup_handle::CgroupMount;
+use nodepulse_linux::os::kmsg;
 use tokio::time::{interval, timeout};
 
 use super::{MIB, tree};

@@ -90,7 +90,7 @@ mod tests {
 
     const CAPTURED: &[u8] = include_bytes!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/proc/debian12-6.18/proc/pressure/io"
+        "/../../tests/fixtures/proc/debian12-6.18/proc/pressure/io"
     ));
 
     #[test]

@@ -87,7 +87,7 @@ mod tests {
 
     const CAPTURED: &[u8] = include_bytes!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/proc/debian12-6.18/proc/loadavg"
+        "/../../tests/fixtures/proc/debian12-6.18/proc/loadavg"
     ));
 
     #[test]

@@ -162,7 +162,7 @@ mod tests {
 
     const V1_STAT: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/proc/debian12-6.18/sys/fs/cgroup/memory/memory.stat"
+        "/../../tests/fixtures/proc/debian12-6.18/sys/fs/cgroup/memory/memory.stat"
     ));
 
     fn hierarchy(dir: &Scratch, version: Version) -> Hierarchy {

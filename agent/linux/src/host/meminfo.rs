@@ -60,7 +60,7 @@ mod tests {
 
     const CAPTURED: &[u8] = include_bytes!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/proc/debian12-6.18/proc/meminfo"
+        "/../../tests/fixtures/proc/debian12-6.18/proc/meminfo"
     ));
 
     #[test]

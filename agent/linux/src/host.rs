@@ -27,8 +27,14 @@ pub mod statfs;
 pub mod vmstat;
 pub mod volumes;
 
-#[cfg(test)]
-pub(crate) mod scratch;
+#[cfg(any(test, feature = "testing"))]
+#[allow(
+    clippy::missing_panics_doc,
+    clippy::new_without_default,
+    clippy::unwrap_used,
+    reason = "only for tests"
+)]
+pub mod scratch;
 
 use std::fs;
 use std::io;

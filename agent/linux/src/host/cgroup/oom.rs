@@ -201,7 +201,7 @@ mod tests {
 
     const OOM_CONTROL: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/proc/debian12-6.18/sys/fs/cgroup/memory/memory.oom_control"
+        "/../../tests/fixtures/proc/debian12-6.18/sys/fs/cgroup/memory/memory.oom_control"
     ));
 
     fn layout(dir: &Scratch, version: Version) -> Layout {

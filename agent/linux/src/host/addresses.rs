@@ -108,11 +108,11 @@ mod tests {
 
     const V4: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/proc/debian12-6.18/proc/net/route"
+        "/../../tests/fixtures/proc/debian12-6.18/proc/net/route"
     ));
     const V6: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/proc/debian12-6.18/proc/net/ipv6_route"
+        "/../../tests/fixtures/proc/debian12-6.18/proc/net/ipv6_route"
     ));
 
     #[test]

@@ -218,7 +218,7 @@ mod tests {
 
     const HYBRID: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/../tests/fixtures/proc/debian12-6.18/proc/self/mountinfo"
+        "/../../tests/fixtures/proc/debian12-6.18/proc/self/mountinfo"
     ));
     const V2: &str =
         "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n";

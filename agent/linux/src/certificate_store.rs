@@ -17,15 +17,15 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use k8s_openapi::jiff::Timestamp;
 use nodepulse_core::client_certificate::{Certificate, Problem, check, x509};
+use nodepulse_io::file::{self, FileError, Links};
+
+use jiff::Timestamp;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use zeroize::Zeroizing;
-
-use nodepulse_io::file::{self, FileError, Links};
 
 mod key;
 pub mod pem;
