@@ -6,13 +6,13 @@
 use std::error::Error;
 use std::path::Path;
 
-use nodepulse::api::{Client, credentials};
 use nodepulse::app::Agent;
 use nodepulse::config::{Config, Overrides};
 use nodepulse_core::node_status::Status;
 use nodepulse_core::node_status::setters::{SETTERS, Setter, Setters};
 use nodepulse_core::node_status::stamp::{ComputedCondition, SameStatus};
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::{Client, credentials};
 
 /// True while the machine has swap.
 const SWAP_ON: Setter = |context, status| {

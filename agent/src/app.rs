@@ -24,12 +24,12 @@ use nodepulse_core::subjects::{
 };
 use nodepulse_io::clock::{Alarm, Clock};
 use nodepulse_io::tasks::Tasks;
+use nodepulse_kube::recorder::Delivered;
+use nodepulse_kube::{Client, convert};
 use nodepulse_linux::logind::PowerMessage;
 use tokio::sync::mpsc;
 use tracing::info;
 
-use crate::api::recorder::Delivered;
-use crate::api::{Client, convert};
 use crate::config::Config;
 use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};

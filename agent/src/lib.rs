@@ -9,8 +9,6 @@
 //! before "pressure state".
 
 // The edge that reports.
-pub mod api;
-
 mod reporting;
 
 // The edge that answers the queries of the subjects.

@@ -16,17 +16,17 @@ use nodepulse_core::node_status::{Condition, StoredNode};
 use nodepulse_core::reading::{Ground, Resource};
 use nodepulse_io::clock::Clock;
 use nodepulse_io::tasks::Tasks;
+use nodepulse_kube::backoff::Jitter;
+use nodepulse_kube::holder::LeaseHolder;
+use nodepulse_kube::lease::Cycle;
+use nodepulse_kube::recorder::{Delivered, EventCounts, EventSink};
+use nodepulse_kube::status::Sent;
+use nodepulse_kube::taints::TaintOutcome;
+use nodepulse_kube::{ApiError, Client, Disposition};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tracing::{debug, info, warn};
 
-use crate::api::backoff::Jitter;
-use crate::api::holder::LeaseHolder;
-use crate::api::lease::Cycle;
-use crate::api::recorder::{Delivered, EventCounts, EventSink};
-use crate::api::status::Sent;
-use crate::api::taints::TaintOutcome;
-use crate::api::{ApiError, Client, Disposition};
 use crate::config::Config;
 
 pub mod certificate;

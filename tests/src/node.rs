@@ -14,7 +14,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-use nodepulse::api::backoff::Jitter;
 use nodepulse::app::{Agent, AppError, KernelSource, ReadConfig, Reloads, RunMode};
 use nodepulse::config::{Config, Overrides};
 use nodepulse::notify::Notify;
@@ -24,6 +23,7 @@ use nodepulse_core::node_status::setters::Setters;
 use nodepulse_core::subjects::recording::RunRecorder;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::names::Names;
+use nodepulse_kube::backoff::Jitter;
 use nodepulse_linux::cri::Connector;
 use nodepulse_linux::kernel::Support;
 use nodepulse_linux::kernel::counters::ProbeCounters;

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use nodepulse::api::backoff::Jitter;
-use nodepulse::api::credentials::CredentialSource;
-use nodepulse::api::{Client, Endpoint};
 use nodepulse::app::{Agent, AppError, KernelSource};
 use nodepulse::config::{Config, Overrides};
 use nodepulse_core::subjects::recording::RunRecorder;
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::backoff::Jitter;
+use nodepulse_kube::credentials::CredentialSource;
+use nodepulse_kube::{Client, Endpoint};
 use nodepulse_linux::kernel::{Wanted, loader, object};
 use nodepulse_linux::state::State;
 use serde_json::{Value, json};

@@ -8,6 +8,8 @@ use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RunRecorder;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::names::Names;
+use nodepulse_kube::Client;
+use nodepulse_kube::backoff::Jitter;
 use nodepulse_linux::cri::Connector;
 use nodepulse_linux::host::cgroup::pods::PodsPath;
 use nodepulse_linux::kernel::counters::ProbeCounters;
@@ -18,8 +20,6 @@ use nodepulse_linux::os::psi::Trigger;
 use tokio::sync::{mpsc, watch};
 
 use super::reload::Reloads;
-use crate::api::Client;
-use crate::api::backoff::Jitter;
 use crate::config::Config;
 use crate::notify::Notify;
 use crate::queries::pressure_files;

@@ -3,12 +3,12 @@
 use std::io;
 
 use nodepulse_core::settings::Mode;
+use nodepulse_kube::holder::LeaseHolder;
 use nodepulse_linux::host::{HostRoot, listeners};
 use tokio::task::JoinError;
 use tracing::{debug, error};
 
 use super::kernel_inputs::RingEnd;
-use crate::api::holder::LeaseHolder;
 use crate::config::Config;
 
 pub use crate::reporting::certificate::CertificateEnd;

@@ -14,13 +14,13 @@ use nodepulse_core::subjects::{
 use nodepulse_io::lane::Lanes;
 use nodepulse_io::names::Names;
 use nodepulse_io::tasks::Tasks;
+use nodepulse_kube::Client;
 use nodepulse_linux::logind::power::Power;
 
 use super::kernel_inputs::KernelInputs;
 use super::reload::Reloading;
 use super::service::Service;
 use super::{Agent, App, RunMode, facts};
-use crate::api::Client;
 use crate::config::Config;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;

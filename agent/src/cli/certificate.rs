@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use nodepulse_core::client_certificate::Problem;
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::Client;
+use nodepulse_kube::credentials::bootstrap::{self, KubeconfigState, NotWritten};
+use nodepulse_kube::credentials::{CredentialSource, Programs};
 use nodepulse_linux::certificate_store::{CURRENT, CertificateStore, DirectoryError};
 use nodepulse_linux::os::file_watch::{self, WatchedFiles};
 use tokio::sync::mpsc;
@@ -14,9 +17,6 @@ use tracing::{debug, info, warn};
 
 use super::obstacle::Obstacle;
 use super::settings;
-use crate::api::Client;
-use crate::api::credentials::bootstrap::{self, KubeconfigState, NotWritten};
-use crate::api::credentials::{CredentialSource, Programs};
 use crate::app::{CertificateSetup, RunMode};
 use crate::config::{CertificateConfig, Config, key};
 use crate::reporting::certificate::describe;

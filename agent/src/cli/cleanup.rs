@@ -15,14 +15,14 @@ use futures_util::{StreamExt as _, stream};
 use nodepulse_core::escape::escape;
 use nodepulse_core::node_status::Taint;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_kube::companion::{self, Removed};
+use nodepulse_kube::node_list::NodeList;
+use nodepulse_kube::stale::{StaleRule, is_in_node_mode};
+use nodepulse_kube::{ApiError, Client, Disposition, Refusal};
 
 use super::client;
 use super::refuse;
 use super::settings::{self, Settings, configuration_and_runtime};
-use crate::api::companion::{self, Removed};
-use crate::api::node_list::NodeList;
-use crate::api::stale::{StaleRule, is_in_node_mode};
-use crate::api::{ApiError, Client, Disposition, Refusal};
 use crate::config::{KeySpec, key};
 
 mod stale;

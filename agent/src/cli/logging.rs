@@ -58,8 +58,8 @@ mod tests {
     fn libraries_do_not_log_details() {
         use tracing::Level;
         let table = [
-            (LogLevel::Trace, "nodepulse::api", Level::TRACE, true),
-            (LogLevel::Debug, "nodepulse::api", Level::DEBUG, true),
+            (LogLevel::Trace, "nodepulse_kube", Level::TRACE, true),
+            (LogLevel::Debug, "nodepulse_kube", Level::DEBUG, true),
             (
                 LogLevel::Debug,
                 "h2::codec::framed_read",

@@ -5,12 +5,12 @@ use std::future::Future;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use nodepulse_kube::ApiError;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use super::log::LogWriter;
 use super::{fail, refuse};
-use crate::api::ApiError;
 use crate::config::Config;
 use crate::serve::{Readiness, ReadyPage, Server};
 use crate::telemetry::metering;

@@ -12,6 +12,7 @@ use clap::{ArgAction, Args};
 use nodepulse_core::settings::Mode;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::fd;
+use nodepulse_kube::Client;
 use nodepulse_linux::kernel::support::Missing;
 use nodepulse_linux::kernel::{KillHook, Support, Wanted, loader, object};
 use nodepulse_linux::logind;
@@ -26,7 +27,6 @@ use super::obstacle::{self, Obstacle};
 use super::settings::{self, Settings, configuration};
 use super::supervision::{Claiming, StateClaim};
 use super::{certificate, fail, log, logging, refuse, supervision};
-use crate::api::Client;
 use crate::app::{
     Agent, AppError, CertificateSetup, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
 };

@@ -12,13 +12,13 @@ use nodepulse_core::escape::escape;
 use nodepulse_core::node_status::capacity;
 use nodepulse_core::settings::Mode;
 use nodepulse_io::file::{self, FileError};
+use nodepulse_kube::Client;
+use nodepulse_kube::credentials::{CredentialSource, Programs};
 use nodepulse_linux::host::{HostRoot, machine};
 use nodepulse_linux::os::file_watch::{DropIns, WatchedFiles};
 use tokio::runtime::{Builder, Runtime};
 
 use super::obstacle::Obstacle;
-use crate::api::Client;
-use crate::api::credentials::{CredentialSource, Programs};
 use crate::config::{
     self, Config, ConfigError, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Overrides, Sandbox,
     Scalar, key,

@@ -10,6 +10,7 @@ use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::node_status::setters;
 use nodepulse_core::reading::Resource;
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::convert;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
@@ -17,7 +18,6 @@ use super::client::{self, DaemonError};
 use super::settings::{configuration, one_of, without_files};
 use super::terminal::{Style, print};
 use super::{Output, explanation, fail, refuse, text};
-use crate::api::convert;
 use crate::app::Agent;
 use crate::config::{Config, Overrides, key};
 use crate::serve;

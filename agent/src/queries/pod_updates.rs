@@ -6,10 +6,10 @@ use std::sync::Arc;
 use nodepulse_core::pods::{Containers, Pod, PodChange};
 use nodepulse_core::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
 use nodepulse_io::tasks::Tasks;
+use nodepulse_kube::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use tokio::sync::{Semaphore, mpsc};
 use tracing::debug;
 
-use crate::api::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use crate::config::Config;
 
 /// Capacity of the queue from the watch to the loop. While it is full, the watch waits.

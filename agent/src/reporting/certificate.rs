@@ -14,15 +14,15 @@ use nodepulse_core::escape::escape_to;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::lane::{Lane, NoAnswer, Purpose};
 use nodepulse_io::tasks::Tasks;
+use nodepulse_kube::backoff::Jitter;
+use nodepulse_kube::convert::time;
+use nodepulse_kube::signing_requests::{RequestStatus, SigningRequest};
+use nodepulse_kube::{ApiError, Client, Refusal, access};
 use nodepulse_linux::certificate_store::{CertificateStore, PendingKey, StoreError};
 use tokio::sync::mpsc;
 use tracing::{debug, error, info, warn};
 
 use super::Report;
-use crate::api::backoff::Jitter;
-use crate::api::convert::time;
-use crate::api::signing_requests::{RequestStatus, SigningRequest};
-use crate::api::{ApiError, Client, Refusal, access};
 use crate::config::key;
 
 /// Timeout of reading or writing the files.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::node_status::{Condition, Status, Taint};
+use nodepulse_kube::backoff::Backoff;
+use nodepulse_kube::status::Sent;
+use nodepulse_kube::taints::{NodepulseTaints, TaintOutcome};
+use nodepulse_kube::{ApiError, Disposition, Refusal};
 use tokio::sync::mpsc;
 
 use super::writer::{LoopEnded, Synced, Writer, log_unknown};
 use super::{Report, SyncRequest, Wait};
-use crate::api::backoff::Backoff;
-use crate::api::status::Sent;
-use crate::api::taints::{NodepulseTaints, TaintOutcome};
-use crate::api::{ApiError, Disposition, Refusal};
 use crate::config::Config;
 
 /// Between reads of a Node that does not exist: a kubelet that was just started creates it soon, and a

@@ -8,16 +8,16 @@ use nodepulse_core::node_status::report;
 use nodepulse_core::node_status::transition::{Edge, edges, schedulable_edge};
 use nodepulse_core::node_status::{Registration, StoredNode};
 use nodepulse_core::reading::Resource;
+use nodepulse_kube::holder::{self, LeaseHolder};
+use nodepulse_kube::node_watch::{self, NodeEvent};
+use nodepulse_kube::register::{DeviceCheckpoint, Registered, Registrar};
+use nodepulse_kube::status::Sent;
+use nodepulse_kube::{ApiError, Disposition};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
 use super::writer::{LoopEnded, Synced, Writer, log_unknown};
 use super::{Report, SyncRequest, Wait};
-use crate::api::holder::{self, LeaseHolder};
-use crate::api::node_watch::{self, NodeEvent};
-use crate::api::register::{DeviceCheckpoint, Registered, Registrar};
-use crate::api::status::Sent;
-use crate::api::{ApiError, Disposition};
 
 /// Versions of the Node that wait for the writer during a request. When it is full, the watch waits.
 /// Each is a whole Node, so there is room for one.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::settings::Mode;
+use nodepulse_kube::lease::Cycle;
+use nodepulse_kube::taints::TaintOutcome;
 
 use super::Report;
-use crate::api::lease::Cycle;
-use crate::api::taints::TaintOutcome;
 
 /// Time limit of the whole run. Most of it allows for an API server that is unavailable at first.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -98,9 +98,10 @@ impl Once {
 mod tests {
     use std::collections::BTreeMap;
 
+    use nodepulse_kube::ApiError;
+    use nodepulse_kube::lease::Renewed;
+
     use super::*;
-    use crate::api::ApiError;
-    use crate::api::lease::Renewed;
     use crate::reporting::{Wait, Why};
 
     fn failed() -> ApiError {

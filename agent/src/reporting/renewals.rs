@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::settings::Mode;
+use nodepulse_kube::ApiError;
+use nodepulse_kube::lease::Cycle;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use crate::api::ApiError;
-use crate::api::lease::Cycle;
 use crate::config::Config;
 
 /// Whether a renewal is under way.

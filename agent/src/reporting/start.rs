@@ -10,6 +10,11 @@ use nodepulse_core::reading::Resource;
 use nodepulse_core::settings::Mode;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::tasks::Tasks;
+use nodepulse_kube::Client;
+use nodepulse_kube::lease::LeaseKeeper;
+use nodepulse_kube::recorder::{Delivered, EventSink, Recorder, Reporter};
+use nodepulse_kube::register::DeviceCheckpoint;
+use nodepulse_kube::status::{Part, Sent, StatusWriter};
 use nodepulse_linux::host::HostRoot;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -19,11 +24,6 @@ use super::companion::Companion;
 use super::node_writer::NodeWriter;
 use super::writer::{LoopLink, Writer};
 use super::{Channels, Report, SyncRequest, Why};
-use crate::api::Client;
-use crate::api::lease::LeaseKeeper;
-use crate::api::recorder::{Delivered, EventSink, Recorder, Reporter};
-use crate::api::register::DeviceCheckpoint;
-use crate::api::status::{Part, Sent, StatusWriter};
 use crate::config::Config;
 
 /// Deliveries of Events to the loop. When it is full, one latency from the kernel is not recorded.

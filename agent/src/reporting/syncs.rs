@@ -7,13 +7,13 @@ use nodepulse_core::node_status::ledger::Update;
 use nodepulse_core::node_status::urgent::UrgentPatches;
 use nodepulse_core::node_status::{Condition, Status};
 use nodepulse_core::reading::Resource;
+use nodepulse_kube::ApiError;
+use nodepulse_kube::status::Sent;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
 use super::start::log_sync;
 use super::{SyncRequest, Why};
-use crate::api::ApiError;
-use crate::api::status::Sent;
 
 /// Whether a sync is under way. The first registers or finds the Node too.
 ///

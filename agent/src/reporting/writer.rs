@@ -14,16 +14,16 @@ use nodepulse_core::node_status::report::{self, ReportSchedule as Schedule};
 use nodepulse_core::node_status::transition::{Edge, edges, unsent};
 use nodepulse_core::reading::{Ground, Resource};
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::access;
+use nodepulse_kube::backoff::Jitter;
+use nodepulse_kube::recorder::EventSink;
+use nodepulse_kube::status::{SendRule, Sent, StatusWriter, SyncOutcome};
+use nodepulse_kube::{ApiError, Client};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
 use super::Report;
 use super::event_details::{DetailsReader, Wanted, with_details};
-use crate::api::access;
-use crate::api::backoff::Jitter;
-use crate::api::recorder::EventSink;
-use crate::api::status::{SendRule, Sent, StatusWriter, SyncOutcome};
-use crate::api::{ApiError, Client};
 
 /// What every task needs to send requests, and to report their results to the loop.
 #[derive(Clone)]
@@ -315,12 +315,12 @@ mod tests {
 
     use nodepulse_core::clock::BootNanos;
     use nodepulse_core::node_status::Status;
+    use nodepulse_kube::recorder::{Recorder, Reporter};
+    use nodepulse_kube::scripted::{Reply, Scripted};
     use serde_json::json;
 
     use super::super::event_details::EventDetails;
     use super::*;
-    use crate::api::recorder::{Recorder, Reporter};
-    use crate::api::scripted::{Reply, Scripted};
 
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_condition_does_not_overtake_a_beginning_that_waits_for_details() {

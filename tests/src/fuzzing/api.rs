@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodepulse::api::fuzzing;
+use nodepulse_kube::fuzzing;
 
 use super::text::safe;
 

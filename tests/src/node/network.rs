@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nodepulse::api::{Client, transport};
 use nodepulse::app::CertificateSetup;
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::{Client, transport};
 use nodepulse_linux::certificate_store::CertificateStore;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use nodepulse::api::convert;
+use nodepulse_kube::convert;
+
 use nodepulse_tests::node::{Limit, pass};
 use serde_json::json;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
+use nodepulse_kube::{Client, companion, transport};
 
-use nodepulse::api::{Client, companion, transport};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::node::pass;

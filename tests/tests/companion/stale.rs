@@ -6,9 +6,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use nodepulse_core::clock::{BootNanos, Now};
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::stale::{AgentState, StaleOutcome, StaleRule, clean};
+use nodepulse_kube::{Client, convert, transport};
 
-use nodepulse::api::stale::{AgentState, StaleOutcome, StaleRule, clean};
-use nodepulse::api::{Client, convert, transport};
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
 use nodepulse_tests::node::{in_memory, pass};

@@ -13,6 +13,7 @@ const CRATES: &[(&str, &str)] = &[
     ("agent/core/src/", "lib"),
     ("agent/io/src/", "lib"),
     ("agent/linux/src/", "lib"),
+    ("agent/kube/src/", "lib"),
     ("agent-common/src/", "lib"),
     ("agent-ebpf/src/", "main"),
 ];

@@ -27,9 +27,9 @@ const ANSWER: &str = "a field of an answer on the control socket";
 const MESSAGE: &str = "a remedy in a message of a module that may not name `config`";
 
 const ALLOWED: &[Allowed] = &[
-    allowed("agent/src/api/", "conditions", NODE),
-    allowed("agent/src/api/", "taints", NODE),
-    allowed("agent/src/api/", "providerID", NODE),
+    allowed("agent/kube/src/", "conditions", NODE),
+    allowed("agent/kube/src/", "taints", NODE),
+    allowed("agent/kube/src/", "providerID", NODE),
     allowed("agent/src/reporting/", "taints", "a step of `run --once`"),
     allowed("agent/core/src/explain.rs", "conditions", ANSWER),
     allowed("agent/src/cli/explanation.rs", "conditions", ANSWER),
@@ -44,6 +44,11 @@ const ALLOWED: &[Allowed] = &[
         "agent/src/bin/kubectl-nodepulse/",
         "nodeStatusReportFrequency",
         "a note of the plugin, which links none of the configuration",
+    ),
+    allowed(
+        "agent/kube/src/credentials/",
+        "bootstrapKubeconfig",
+        MESSAGE,
     ),
     allowed("agent/linux/src/cri/", "runtime.endpoint", MESSAGE),
     allowed("agent/linux/src/host/", "cgroupDriver", MESSAGE),

@@ -5,15 +5,15 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use nodepulse_core::settings::Mode;
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::access::{ResourceAttributes, allowed, version};
+use nodepulse_kube::convert::time;
+use nodepulse_kube::credentials::bootstrap::{self, KubeconfigState};
+use nodepulse_kube::endpoint::LEASE_NAMESPACE;
+use nodepulse_kube::{ApiError, Client, Refusal};
 use nodepulse_linux::certificate_store::{CURRENT, CertificateStore};
 
 use super::super::settings;
 use super::report::{Item, Verdict};
-use crate::api::access::{ResourceAttributes, allowed, version};
-use crate::api::convert::time;
-use crate::api::credentials::bootstrap::{self, KubeconfigState};
-use crate::api::endpoint::LEASE_NAMESPACE;
-use crate::api::{ApiError, Client, Refusal};
 use crate::config::Config;
 use crate::reporting::certificate::describe;
 

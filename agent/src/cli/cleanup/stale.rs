@@ -4,10 +4,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::Client;
+use nodepulse_kube::stale::{self, AgentState, StaleOutcome, StaleRule};
 
 use super::print_error;
-use crate::api::Client;
-use crate::api::stale::{self, AgentState, StaleOutcome, StaleRule};
 use crate::config::{self, Config, key};
 
 /// What the flag means, if a running agent cannot be that late.

@@ -2,12 +2,12 @@
 
 use agent_common::DropReason;
 use nodepulse_core::clock::{BootNanos, Now};
+use nodepulse_kube::Client;
 use nodepulse_linux::host::self_process;
 use nodepulse_linux::kernel::counters::ProbeCounters;
 use tracing::debug;
 
 use super::Metering;
-use crate::api::Client;
 use crate::metrics::{Label, SetTotal as _};
 
 impl Metering {

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use nodepulse::api::convert::desired_node;
-use nodepulse::api::patch::{is_change, status_patch};
 use nodepulse_core::node_status::{Address, Condition, NodeInfo, NodeStatus, Status};
 use nodepulse_core::units::quantity::Quantity;
+use nodepulse_kube::convert::desired_node;
+use nodepulse_kube::patch::{is_change, status_patch};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::correlate::tests::input;
 use super::*;
-use crate::api::convert::tests::at;
-use crate::api::scripted::{Reply, Scripted, refusal};
+use crate::convert::tests::at;
+use crate::scripted::{Reply, Scripted, refusal};
 
 const EVENTS: &str = "POST /api/v1/namespaces/default/events";
 
@@ -242,10 +242,7 @@ async fn an_unanswered_event_is_dropped_if_other_requests_are_answered() {
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
         let other = server.client();
-        other
-            .get(&crate::api::Endpoint::node("worker-1"))
-            .await
-            .unwrap();
+        other.get(&crate::Endpoint::node("worker-1")).await.unwrap();
     }
     let counts = started.end().await;
     assert_eq!((counts.lost_unreachable, counts.delivered), (1, 0));

@@ -13,8 +13,8 @@ use serde_json::json;
 use tracing::debug;
 
 use super::correlate::EventKey;
-use crate::api::backoff::Jitter;
-use crate::api::{ApiError, Client, Endpoint, Refusal};
+use crate::backoff::Jitter;
+use crate::{ApiError, Client, Endpoint, Refusal};
 
 /// Capacity of the channel to the recorder.
 pub(super) const ROOM: usize = 16;

@@ -196,8 +196,8 @@ mod tests {
     use nodepulse_core::node_status::{Address, Status};
 
     use super::*;
-    use crate::api::convert::tests::{at, registration, status};
-    use crate::api::convert::{desired_node, initial_node};
+    use crate::convert::tests::{at, registration, status};
+    use crate::convert::{desired_node, initial_node};
 
     /// (what differs, before, after, the status part of the patch, whether it is a change)
     fn rows() -> Vec<(&'static str, Value, Value, Option<Value>, bool)> {

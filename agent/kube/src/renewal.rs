@@ -329,8 +329,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::scripted::{Reply, Scripted, refusal};
-    use crate::api::{Endpoint, Refusal};
+    use crate::scripted::{Reply, Scripted, refusal};
+    use crate::{Endpoint, Refusal};
 
     fn node() -> Endpoint {
         Endpoint::node("worker-1")

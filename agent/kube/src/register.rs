@@ -219,8 +219,8 @@ fn reconcile_huge_pages(status: &mut Map<String, Value>, computed: &NodeStatus) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::convert::tests::{registration, status};
-    use crate::api::scripted::{Reply, Scripted, refusal};
+    use crate::convert::tests::{registration, status};
+    use crate::scripted::{Reply, Scripted, refusal};
 
     fn node() -> Value {
         initial_node(&registration(), &status(0))

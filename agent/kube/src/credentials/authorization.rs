@@ -14,7 +14,7 @@ use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
 use super::files::{self, TokenFile};
-use crate::api::lock;
+use crate::lock;
 
 /// Maximum age of a token before its file is read again, as in other clients: the kubelet replaces
 /// it long before it expires.
@@ -22,7 +22,7 @@ const FRESH: Duration = Duration::from_mins(1);
 
 /// Shared by all connections that use it.
 #[derive(Clone)]
-pub(in crate::api) struct Authorization {
+pub(crate) struct Authorization {
     /// Contains the token. `None`: the header never changes.
     file: Option<PathBuf>,
     current: Arc<Mutex<Current>>,
@@ -57,14 +57,14 @@ impl Authorization {
         }))
     }
 
-    pub(in crate::api) fn sign<Body>(&self, mut request: Request<Body>) -> Request<Body> {
+    pub(crate) fn sign<Body>(&self, mut request: Request<Body>) -> Request<Body> {
         let header = lock(&self.current).header.clone();
         request.headers_mut().insert(AUTHORIZATION, header);
         request
     }
 
     /// Whether a file has to be read again, which is true for the first caller only.
-    pub(in crate::api) fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         let mut current = lock(&self.current);
         let stale = self.file.is_some() && FRESH <= current.read.elapsed();
         if stale {
@@ -75,7 +75,7 @@ impl Authorization {
 
     /// Reads the file again. Can wait for a disk. The old token stays if there is no other: some
     /// tools remove the file after it was read. Returns why there is no other token.
-    pub(in crate::api) fn refresh(&self) -> Result<(), String> {
+    pub(crate) fn refresh(&self) -> Result<(), String> {
         let Some(path) = &self.file else {
             return Ok(());
         };

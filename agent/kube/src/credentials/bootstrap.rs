@@ -13,7 +13,6 @@ use serde_json::json;
 
 use super::files::{self, FileFault};
 use super::one_line;
-use crate::config::key;
 
 /// What a kubeconfig contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,7 +101,7 @@ pub enum NotWritten {
 /// Writes the kubeconfig at `path`.
 pub fn write(path: &Path, bootstrap: &Path, pair: &Path) -> Result<(), NotWritten> {
     let shown = bootstrap.display();
-    let text = |why: &str| format!("{}: {shown}: {}", key::bootstrap_kubeconfig, one_line(why));
+    let text = |why: &str| format!("bootstrapKubeconfig: {shown}: {}", one_line(why));
     let invalid = |why: &str| NotWritten::Invalid(text(why));
     let read = files::kubeconfig(bootstrap).map_err(|fault| match fault {
         FileFault::Invalid(why) => invalid(&why),

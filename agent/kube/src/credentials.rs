@@ -534,8 +534,8 @@ users: [{name: u, user: {token: t}}]
     async fn a_usable_kubeconfig_is_read() {
         let config = load_text("good", GOOD).await.unwrap();
         assert_eq!(config.cluster_url.to_string(), "https://10.0.0.1:6443/");
-        let connector = crate::api::transport::tcp_tls(&config).unwrap();
+        let connector = crate::transport::tcp_tls(&config).unwrap();
         let deadline = std::time::Duration::from_secs(10);
-        crate::api::Client::new(config, connector, deadline).unwrap();
+        crate::Client::new(config, connector, deadline).unwrap();
     }
 }

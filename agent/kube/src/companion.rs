@@ -144,9 +144,9 @@ mod tests {
     use nodepulse_core::node_status::Status;
 
     use super::*;
-    use crate::api::Refusal;
-    use crate::api::convert::tests::condition;
-    use crate::api::scripted::{Reply, Scripted, refusal};
+    use crate::Refusal;
+    use crate::convert::tests::condition;
+    use crate::scripted::{Reply, Scripted, refusal};
 
     const GET: &str = "GET /api/v1/nodes/worker-1";
     const PATCH: &str = "PATCH /api/v1/nodes/worker-1";

@@ -331,8 +331,8 @@ mod tests {
     use nodepulse_core::clock::Now;
 
     use super::*;
-    use crate::api::convert::tests::at;
-    use crate::api::scripted::{Reply, Scripted, refusal};
+    use crate::convert::tests::at;
+    use crate::scripted::{Reply, Scripted, refusal};
 
     const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/worker-1";
     const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";

@@ -26,9 +26,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::debug;
 
-use crate::api::body::{self, Limit};
-use crate::api::convert::parse_time;
-use crate::api::lock;
+use crate::body::{self, Limit};
+use crate::convert::parse_time;
+use crate::lock;
 
 /// Maximum size of the output: certificates and keys of a few KiB.
 const LONGEST: usize = 256 << 10;
@@ -60,7 +60,7 @@ pub(super) fn problem(exec: &ExecConfig) -> Option<&'static str> {
 /// The running group. Behind a mutex, because the thread that runs the program waits for it, and
 /// the end of the agent must not wait for that thread.
 #[derive(Debug, Clone, Default)]
-pub(in crate::api) struct RunningPlugin(Arc<Mutex<GroupState>>);
+pub(crate) struct RunningPlugin(Arc<Mutex<GroupState>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum GroupState {
@@ -75,16 +75,16 @@ enum GroupState {
 
 impl RunningPlugin {
     /// No program may be run, because the sandbox does not permit it.
-    pub(in crate::api) fn forbidden() -> Self {
+    pub(crate) fn forbidden() -> Self {
         Self(Arc::new(Mutex::new(GroupState::Forbidden)))
     }
 
-    pub(in crate::api) fn is_permitted(&self) -> bool {
+    pub(crate) fn is_permitted(&self) -> bool {
         *lock(&self.0) != GroupState::Forbidden
     }
 
     /// Kills the running group, and prevents new ones.
-    pub(in crate::api) fn end(&self) {
+    pub(crate) fn end(&self) {
         let mut state = lock(&self.0);
         if let GroupState::Group(group) = *state {
             kill(group);

@@ -224,9 +224,9 @@ mod tests {
     use nodepulse_core::node_status::{Address, Status};
 
     use super::*;
-    use crate::api::convert::tests::{at, registration, status};
-    use crate::api::convert::{desired_node, initial_node};
-    use crate::api::patch::status_patch;
+    use crate::convert::tests::{at, registration, status};
+    use crate::convert::{desired_node, initial_node};
+    use crate::patch::status_patch;
 
     #[test]
     fn a_patch_results_in_the_desired_object() {

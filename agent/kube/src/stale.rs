@@ -200,7 +200,7 @@ mod tests {
     use std::time::UNIX_EPOCH;
 
     use super::*;
-    use crate::api::convert::time;
+    use crate::convert::time;
 
     fn at(minutes: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(minutes * 60)

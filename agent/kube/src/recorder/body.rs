@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::correlate::EventWrite;
 use super::{MESSAGE_LIMIT, Reporter};
-use crate::api::convert::time;
+use crate::convert::time;
 
 /// `source.component` and `reportingComponent`.
 const COMPONENT: &str = "nodepulse";

@@ -46,8 +46,16 @@ pub mod tally;
 mod tls;
 pub mod transport;
 
-#[cfg(test)]
-pub(crate) mod scripted;
+#[cfg(any(test, feature = "testing"))]
+#[allow(
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::must_use_candidate,
+    clippy::return_self_not_must_use,
+    clippy::unwrap_used,
+    reason = "only for tests"
+)]
+pub mod scripted;
 
 use backoff::Jitter;
 use credentials::Credentials;
@@ -166,7 +174,7 @@ impl Client {
     }
 
     /// Waits until there are credentials.
-    pub(super) async fn available(&self) {
+    pub async fn available(&self) {
         let mut available = self.0.available.subscribe();
         // The sender lives as long as the client.
         drop(available.wait_for(|available| *available).await);
@@ -309,24 +317,24 @@ impl Client {
     }
 
     /// Waits as long as the server requested, plus a random part, but never longer than a deadline.
-    pub(super) async fn pause(&self, wanted: Duration) {
+    pub async fn pause(&self, wanted: Duration) {
         tokio::time::sleep(self.spread(wanted)).await;
     }
 
     /// The same, as a value.
-    pub(super) fn spread(&self, wanted: Duration) -> Duration {
+    pub fn spread(&self, wanted: Duration) -> Duration {
         let stretched = lock(&self.0.jitter).stretch(wanted, 0.5);
         stretched.min(self.0.deadline)
     }
 
     /// Waits until any request is answered, or until no request was sent for `patience`.
-    pub(super) async fn returned(&self, patience: Duration) -> Sign {
+    pub async fn returned(&self, patience: Duration) -> Sign {
         let counts = Arc::clone(self.0.current.borrow().counts());
         counts.presence.returned(patience).await
     }
 
     /// Waits before a retry; less if the server was unavailable and returns sooner.
-    pub(super) async fn back_off(&self, wait: Duration) {
+    pub async fn back_off(&self, wait: Duration) {
         let counts = Arc::clone(self.0.current.borrow().counts());
         if !counts.presence.is_unavailable() {
             return tokio::time::sleep(wait).await;

@@ -308,9 +308,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::convert::initial_node;
-    use crate::api::convert::tests::{at, registration, status};
-    use crate::api::scripted::{Reply, Scripted, refusal};
+    use crate::convert::initial_node;
+    use crate::convert::tests::{at, registration, status};
+    use crate::scripted::{Reply, Scripted, refusal};
 
     const PATCH: &str = "PATCH /api/v1/nodes/worker-1/status";
     const GET: &str = "GET /api/v1/nodes/worker-1";

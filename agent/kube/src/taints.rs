@@ -316,7 +316,7 @@ pub(super) fn patch(version: &str, taints: Vec<Value>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::scripted::{Reply, Scripted, refusal};
+    use crate::scripted::{Reply, Scripted, refusal};
 
     const GET: &str = "GET /api/v1/nodes/worker-1";
     const PATCH: &str = "PATCH /api/v1/nodes/worker-1";
