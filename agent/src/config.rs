@@ -18,12 +18,12 @@ use nodepulse_core::pressure::Policy;
 use nodepulse_core::pressure::kills::FrequentOom;
 use nodepulse_core::pressure::stall::StallThresholds;
 use nodepulse_core::settings::{DiskIo, Mode, OomNodeEvents};
+use nodepulse_core::units::duration;
 
 mod allocation;
 mod checks;
 mod choices;
 mod companion;
-pub mod duration;
 mod effective;
 mod error;
 mod eviction;

@@ -43,7 +43,7 @@ const PROGRAMS: &[Program] = &[
     },
     Program {
         name: "kubectl-nodepulse",
-        package: "nodepulse",
+        package: "kubectl-nodepulse",
         on_nodes: false,
     },
 ];

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod duration;
 pub mod latency;
 pub mod quantity;
 pub mod rate;

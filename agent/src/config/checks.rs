@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use nodepulse_core::settings::SlowLimit;
+use nodepulse_core::units::duration;
 use nodepulse_core::units::quantity::Quantity;
 
 use super::choices::{RuntimeEndpoint, names};
-use super::duration;
 use super::nearest::nearest;
 
 /// One of a closed set of values, by its name.

@@ -11,14 +11,15 @@ use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::pressure::threshold::IGNORED_SIGNALS;
 use nodepulse_core::reading::Signal;
 use nodepulse_core::settings::{Mode, OomNodeEvents, SlowLimit};
+use nodepulse_core::units::duration;
 use nodepulse_core::units::quantity::Quantity;
 
+use super::checks;
 use super::choices::{
     CgroupDriver, Enforced, LogFormat, LogLevel, ModeName, OomNodeEventsName, ProbeGroup,
     RuntimeEndpoint, Sandbox, Tier, values,
 };
 use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
-use super::{checks, duration};
 
 /// Origin of defaults.
 const KUBELET: &str = "the kubelet's";

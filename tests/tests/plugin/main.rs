@@ -91,7 +91,10 @@ impl Cluster {
 
 fn plugin() -> PathBuf {
     let plugin = program().with_file_name("kubectl-nodepulse");
-    assert!(plugin.is_file(), "run `cargo build -p nodepulse` first");
+    assert!(
+        plugin.is_file(),
+        "run `cargo build -p kubectl-nodepulse` first"
+    );
     plugin
 }
 

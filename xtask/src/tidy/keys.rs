@@ -41,7 +41,7 @@ const ALLOWED: &[Allowed] = &[
         "a constant remedy in a log line",
     ),
     allowed(
-        "agent/src/bin/kubectl-nodepulse/",
+        "agent/kubectl/src/",
         "nodeStatusReportFrequency",
         "a note of the plugin, which links none of the configuration",
     ),

@@ -1,7 +1,6 @@
 //! One node in full.
 
 use k8s_openapi::jiff::Timestamp;
-use nodepulse::cli::terminal::{Paint, Style};
 
 use crate::age::{self, Present, age};
 use crate::agent_pods::{AgentPod, AgentPods};
@@ -13,6 +12,7 @@ use crate::health::{AgentState, NodeHealth, Problem};
 use crate::objects::{Event, Lease, Node, NodeCondition};
 use crate::place::Place;
 use crate::screen::{print, safe, wrapped};
+use crate::style::{Paint, Style};
 use crate::tier::Tier;
 
 /// Events that are shown, the newest.

@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, stream};
-use nodepulse::cli::terminal::Paint;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::agent_pods::{AgentPod, AgentPods};
@@ -14,6 +13,7 @@ use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::screen::{note, safe};
+use crate::style::Paint;
 
 /// The metric.
 const METRIC: &str = "nodepulse_tier_info{";

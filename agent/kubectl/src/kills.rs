@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
-use nodepulse::cli::terminal::{Paint, Style};
 use nodepulse_core::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
 use nodepulse_core::units::Bytes;
 use serde::Serialize;
@@ -17,6 +16,7 @@ use crate::fleet::print_as_json;
 use crate::objects::Event;
 use crate::place::Place;
 use crate::screen::{note, print, safe};
+use crate::style::{Paint, Style};
 use crate::table::{Cell, Column, render};
 
 /// Reasons of Events about kills: in pods, and on the Node in both modes.

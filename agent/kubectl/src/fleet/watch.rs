@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use nodepulse::cli::terminal::{Paint, Style};
 use serde::de::DeserializeOwned;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -17,6 +16,7 @@ use crate::health::NodeHealth;
 use crate::objects::{Metadata, Node, Pod, Status, WatchLine};
 use crate::place::Place;
 use crate::screen::{note, print, safe};
+use crate::style::{Paint, Style};
 use crate::table::{Cell, Layout};
 
 /// Between two watches.

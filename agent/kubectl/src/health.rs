@@ -1,7 +1,6 @@
 //! What a Node's conditions mean.
 
 use k8s_openapi::jiff::Timestamp;
-use nodepulse::cli::terminal::Paint;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use serde::Serialize;
 
@@ -9,6 +8,7 @@ use crate::age::{self, Present};
 use crate::agent_pods::AgentPods;
 use crate::objects::{Node, NodeCondition};
 use crate::screen::safe;
+use crate::style::Paint;
 
 /// The mark of node mode in `kubeletVersion`.
 const NODE_MODE: &str = "+nodepulse.";

@@ -18,17 +18,17 @@ mod objects;
 mod place;
 mod proxy;
 mod screen;
+mod style;
 mod table;
 mod tier;
 mod why;
 
 use std::process::ExitCode;
 
-use nodepulse::cli::terminal::Style;
-
 use arguments::{Arguments, Command};
 use cluster::Cluster;
 use failure::Failure;
+use style::Style;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::of(std::env::args_os()) {
@@ -50,7 +50,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(Failure::Runtime)?;
-    let style = Style::of_stdout();
+    let style = Style::from_stdout();
     if let Some(note) = arguments.connection.note() {
         screen::note(&note);
     }

@@ -1,6 +1,6 @@
 //! Tables, as kubectl prints them.
 
-use nodepulse::cli::terminal::{Paint, Style};
+use crate::style::{Paint, Style};
 
 /// Between columns.
 const GAP: &str = "   ";

@@ -3,8 +3,6 @@
 mod advice;
 mod timeline;
 
-use nodepulse::cli::terminal::{Paint, Style};
-
 use crate::age::{Present, age};
 use crate::arguments::WhyOptions;
 use crate::cluster::Cluster;
@@ -14,6 +12,7 @@ use crate::node::{node_events, sort};
 use crate::objects::{Event, Node, Pod};
 use crate::place::Place;
 use crate::screen::{print, safe, wrapped};
+use crate::style::{Paint, Style};
 use timeline::Timeline;
 
 /// Prints the story.

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
-use nodepulse::config::duration;
-use nodepulse_io::clock::Clock;
+use nodepulse_core::units::duration;
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
@@ -20,8 +19,7 @@ pub struct Present {
 
 /// This moment, by the clock of this machine.
 pub fn now() -> Timestamp {
-    let wall = Clock::kernel().now().wall;
-    Timestamp::try_from(wall).unwrap_or(Timestamp::UNIX_EPOCH)
+    Timestamp::now()
 }
 
 /// A time in RFC 3339. `None`: absent, or invalid.

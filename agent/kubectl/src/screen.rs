@@ -2,21 +2,27 @@
 
 use std::io::{self, Write as _};
 
-use nodepulse::cli::terminal::{self, Style};
 use nodepulse_core::escape::escape_to;
+use textwrap::{Options, WordSplitter};
 
 use crate::failure::Failure;
+use crate::style::Style;
 
 /// Characters of one external text.
 const TEXT_CHARS: usize = 2048;
 
 /// A text after `first`, in lines that fit. All but the first begin with `indent` spaces.
 pub fn wrapped(style: Style, text: &str, first: &str, indent: usize) -> String {
-    let width = style.prose().unwrap_or(usize::MAX);
-    let mut lines = String::new();
-    terminal::wrap(&mut lines, text, first.chars().count(), indent, width);
-    // The first line may begin before the others.
-    format!("{first}{}", lines.trim_start_matches(' '))
+    let Some(columns) = style.sentence_columns() else {
+        return format!("{first}{text}\n");
+    };
+    let indent = " ".repeat(indent);
+    let options = Options::new(columns)
+        .initial_indent(first)
+        .subsequent_indent(&indent)
+        .word_splitter(WordSplitter::NoHyphenation)
+        .break_words(false);
+    textwrap::fill(text, options) + "\n"
 }
 
 /// External text that is safe to print in one line: control characters are escaped. A backslash is not,
@@ -27,7 +33,9 @@ pub fn safe(text: &str) -> String {
 
 /// Prints to standard output.
 pub fn print(text: &str) -> Result<(), Failure> {
-    terminal::write(text).map_err(|err| match err.kind() {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(|err| match err.kind() {
         io::ErrorKind::BrokenPipe => Failure::BrokenPipe,
         _ => Failure::Output(err),
     })

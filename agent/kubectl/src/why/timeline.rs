@@ -1,7 +1,6 @@
 //! What happened to a pod, by time.
 
 use k8s_openapi::jiff::Timestamp;
-use nodepulse::cli::terminal::Paint;
 
 use super::Story;
 use crate::age;
@@ -9,6 +8,7 @@ use crate::health::NodeHealth;
 use crate::kills::KillEvent;
 use crate::objects::{ContainerStatus, Event, Pod, Terminated};
 use crate::screen::safe;
+use crate::style::Paint;
 
 /// Something that happened.
 pub struct Entry {

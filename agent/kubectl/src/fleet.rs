@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
-use nodepulse::cli::terminal::{Paint, Style};
 use serde::Serialize;
 
 use crate::age::{Present, age};
@@ -15,6 +14,7 @@ use crate::health::{NodeHealth, Problem};
 use crate::objects::Node;
 use crate::place::Place;
 use crate::screen::{note, print, safe};
+use crate::style::{Paint, Style};
 use crate::table::{Cell, Column, Layout};
 use crate::tier::Tiers;
 
