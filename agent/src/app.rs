@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 
 use nodepulse_core::clock::{ALIGN, BootNanos, Now};
-use nodepulse_core::explain::CurrentState;
+use nodepulse_core::explanation::CurrentState;
 use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::ledger::Ledger;
 use nodepulse_core::node_status::{Facts, NodeStatus};
@@ -388,7 +388,9 @@ impl App {
             time: convert::time,
         };
         let status = self.ledger.status(now);
-        self.telemetry.journal.explain(&status, present).to_string()
+        let explanation = self.telemetry.journal.explain(&status, present);
+        // Only a map whose keys are no strings is refused.
+        serde_json::to_string(&explanation).unwrap_or_default()
     }
 
     /// All metrics as text, including those that are read on demand.

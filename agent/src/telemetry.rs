@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use nodepulse_core::clock::Now;
-use nodepulse_core::explain::Journal;
+use nodepulse_core::explanation::Journal;
 use nodepulse_core::node_status::Facts;
 use nodepulse_core::node_status::setters::SetterError;
 use nodepulse_core::pressure::Policy;

@@ -30,4 +30,4 @@ pub mod record;
 pub mod subjects;
 
 // To operators.
-pub mod explain;
+pub mod explanation;

@@ -1,5 +1,5 @@
-//! The output of `nodepulse explain` in an agent's pod, by `kubectl exec`: kubectl is there, since this is
-//! its plugin, and it knows the protocols of all versions.
+//! The explanation of an agent, from `nodepulse explain` in its pod by `kubectl exec`: kubectl is there, since
+//! this is its plugin, and it knows the protocols of all versions.
 
 use std::io::{self, Read as _};
 use std::process::{Child, Command, Stdio};
@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use nodepulse_core::explanation::Explanation;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use crate::agent_pods::AgentPod;
 use crate::cluster::Cluster;
 use crate::failure::one_line;
-use crate::screen::safe;
 
 /// How long to wait for the output.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Bytes of output.
 const OUTPUT: u64 = 1 << 20;
 
-/// The lines that the agent prints, or why there are none.
-pub async fn lines(cluster: &Cluster, pod: &AgentPod) -> Result<Vec<String>, String> {
+/// Reads the explanation. The error is part of a sentence.
+pub async fn read(cluster: &Cluster, pod: &AgentPod) -> Result<Explanation, String> {
     let mut command = Command::new("kubectl");
     command
         .args(&cluster.kubectl)
@@ -42,7 +42,9 @@ pub async fn lines(cluster: &Cluster, pod: &AgentPod) -> Result<Vec<String>, Str
         return Err(format!("no answer within {} s", PATIENCE.as_secs()));
     };
     let finished = finished.map_err(|err| one_line(&err.to_string()))?;
-    finished.map_err(|why| one_line(&why))
+    let output = finished.map_err(|why| one_line(&why))?;
+    serde_json::from_str(&output)
+        .map_err(|err| one_line(&format!("the agent's answer cannot be read: {err}")))
 }
 
 /// The name is part of an argument that is no option, whatever the API server calls the pod.
@@ -50,12 +52,12 @@ fn arguments(pod: &AgentPod) -> Vec<String> {
     let namespace = format!("--namespace={}", pod.namespace);
     let pod = format!("pod/{}", pod.name);
     let of_kubectl = ["exec", &namespace, &pod, "--container=nodepulse"];
-    let of_agent = ["--", "/nodepulse", "explain"];
+    let of_agent = ["--", "/nodepulse", "explain", "--output=json"];
     let all = of_kubectl.into_iter().chain(of_agent);
     all.map(str::to_owned).collect()
 }
 
-fn finish(mut child: Child) -> Result<Vec<String>, String> {
+fn finish(mut child: Child) -> Result<String, String> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let errors = std::thread::spawn(move || text(stderr));
     let output = text(stdout);
@@ -65,7 +67,7 @@ fn finish(mut child: Child) -> Result<Vec<String>, String> {
         let last = errors.lines().rfind(|line| !line.trim().is_empty());
         return Err(last.map_or_else(|| status.to_string(), str::to_owned));
     }
-    Ok(output.lines().map(safe).collect())
+    Ok(output)
 }
 
 /// As much as is read of a stream. The rest is dropped, and its writer ends.
@@ -99,6 +101,9 @@ mod tests {
             "--container=nodepulse",
         ];
         assert_eq!(arguments[..4], expected);
-        assert_eq!(arguments[4..], ["--", "/nodepulse", "explain"]);
+        assert_eq!(
+            arguments[4..],
+            ["--", "/nodepulse", "explain", "--output=json"]
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! One node in full.
 
 use k8s_openapi::jiff::Timestamp;
+use nodepulse_core::explanation::{Explanation, Line, Tone};
 
 use crate::age::{self, Present, age};
 use crate::agent_pods::{AgentPod, AgentPods};
@@ -56,7 +57,7 @@ pub async fn run(cluster: &Cluster, options: &NodeOptions, style: Style) -> Resu
     print(&page.text)?;
     page.text.clear();
     if let Some(pod) = pod.filter(|pod| pod.is_running()) {
-        page.explanation(explain::lines(cluster, pod).await);
+        page.explanation(explain::read(cluster, pod).await);
         print(&page.text)?;
     }
     Ok(())
@@ -208,20 +209,37 @@ impl Page {
         }
     }
 
-    fn explanation(&mut self, lines: Result<Vec<String>, String>) {
+    fn explanation(&mut self, explanation: Result<Explanation, String>) {
         self.title("Explanation of the agent");
-        match lines {
-            Ok(lines) => {
-                for line in lines {
-                    let start = line.len().saturating_sub(line.trim_start().len());
-                    let first = format!("  {}", " ".repeat(start));
-                    let indent = first.len() + 2;
-                    let wrapped = wrapped(self.style, line.trim_start(), &first, indent);
-                    self.text.push_str(wrapped.trim_end());
-                    self.text.push('\n');
+        let explanation = match explanation {
+            Ok(explanation) => explanation,
+            Err(why) => return self.item(&format!("not available: {why}")),
+        };
+        for line in explanation.lines() {
+            let line = match line {
+                Line::Condition {
+                    type_,
+                    status,
+                    tone,
+                    rest,
+                } => {
+                    let paint = match tone {
+                        Tone::Healthy => Paint::Green,
+                        Tone::Unknown => Paint::Yellow,
+                        Tone::Problem => Paint::Red,
+                    };
+                    let type_ = self.style.paint(Paint::Bold, &type_);
+                    let status = self.style.paint(paint, &status);
+                    format!("  {type_} is {status} {rest}")
                 }
-            }
-            Err(why) => self.item(&format!("not available: {why}")),
+                Line::Text { indent, text } => {
+                    let first = " ".repeat(indent + 2);
+                    wrapped(self.style, &text, &first, indent + 4)
+                }
+                Line::Gap => String::new(),
+            };
+            self.text.push_str(line.trim_end());
+            self.text.push('\n');
         }
     }
 }

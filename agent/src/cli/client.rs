@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::socket::{self, AddressFamily, SockFlag, SockType, UnixAddr, socket};
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::serve;
@@ -37,7 +37,10 @@ pub(super) fn daemon(state_directory: &Path) -> Option<PathBuf> {
 }
 
 /// Requests `path` from the daemon of this state directory.
-pub(super) fn get(state_directory: &Path, path: &str) -> Result<Value, DaemonError> {
+pub(super) fn get<T: DeserializeOwned>(
+    state_directory: &Path,
+    path: &str,
+) -> Result<T, DaemonError> {
     let at = state_directory.join(serve::socket::NAME);
     let shown = at.display();
     let failed = |err: &dyn std::fmt::Display, cure: &str| {
@@ -128,7 +131,8 @@ mod tests {
             while stream.write_all(&vec![b'x'; 1 << 16]).is_ok() {}
             listener
         });
-        let Err(DaemonError::Failed(why)) = get(dir.path(), "/v1/status") else {
+        let Err(DaemonError::Failed(why)) = get::<serde_json::Value>(dir.path(), "/v1/status")
+        else {
             panic!("an answer");
         };
         assert!(why.contains("exceeds 16777216 bytes"), "{why}");

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
+use nodepulse_core::explanation::{ExplainedCondition, Explanation};
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::node_status::setters;
 use nodepulse_core::reading::Resource;
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::convert;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::runtime::Builder;
 
 use super::client::{self, DaemonError};
@@ -144,8 +145,9 @@ pub fn explain(arguments: ExplainArguments) -> ExitCode {
         Ok(located) => located,
         Err(reason) => return refuse(&reason),
     };
-    let mut answer = match client::get(&state_directory, "/v1/explain") {
-        Ok(answer) => answer,
+    let asked = client::get::<Explanation>(&state_directory, "/v1/explain");
+    let mut explanation = match asked {
+        Ok(explanation) => explanation,
         Err(DaemonError::NotRunning) => {
             if let Err(reason) = config {
                 return refuse(&reason);
@@ -161,7 +163,7 @@ pub fn explain(arguments: ExplainArguments) -> ExitCode {
         Err(DaemonError::Failed(reason)) => return fail(&reason),
     };
     if let Some(type_) = arguments.type_
-        && let Err(present) = keep_only(&mut answer, &type_)
+        && let Err(present) = keep_only(&mut explanation.conditions, &type_)
     {
         return refuse(&format!(
             "TYPE: this daemon has no condition {type_}; it has {}",
@@ -169,23 +171,16 @@ pub fn explain(arguments: ExplainArguments) -> ExitCode {
         ));
     }
     print(&match arguments.output {
-        Output::Text => explanation::text(&answer, Style::of_stdout()),
-        Output::Json => format!("{answer:#}\n"),
+        Output::Text => explanation::text(&explanation, Style::of_stdout()),
+        Output::Json => format!("{:#}\n", json!(explanation)),
     })
 }
 
-/// Removes all other conditions; `Err` are the types of those that exist.
-fn keep_only(answer: &mut Value, type_: &str) -> Result<(), Vec<String>> {
-    let Some(Value::Array(conditions)) = answer.get_mut("conditions") else {
-        return Err(Vec::new());
-    };
-    let of = |condition: &Value| condition.get("type").cloned().unwrap_or_default();
-    if conditions.iter().any(|condition| of(condition) == type_) {
-        conditions.retain(|condition| of(condition) == type_);
-        return Ok(());
+/// Removes all other conditions. `Err`: the types of those that exist.
+fn keep_only(conditions: &mut Vec<ExplainedCondition>, type_: &str) -> Result<(), Vec<String>> {
+    if !conditions.iter().any(|condition| condition.type_ == type_) {
+        return Err(conditions.drain(..).map(|one| one.type_).collect());
     }
-    let present = conditions.iter().map(of);
-    Err(present
-        .filter_map(|type_| Some(type_.as_str()?.to_owned()))
-        .collect())
+    conditions.retain(|condition| condition.type_ == type_);
+    Ok(())
 }

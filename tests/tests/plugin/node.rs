@@ -79,7 +79,7 @@ async fn the_agents_explanation_is_read_in_its_pod() {
     let called = fs::read_to_string(cluster.dir.path().join("called")).unwrap();
     let expected = format!(
         "--kubeconfig {file} exec --namespace=nodepulse pod/nodepulse-worker-1 --container=nodepulse -- \
-         /nodepulse explain "
+         /nodepulse explain --output=json "
     );
     assert_eq!(called, expected);
 }

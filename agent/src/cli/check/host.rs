@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nodepulse_core::explanation::Explanation;
 use nodepulse_core::node_status::Runtime;
 use nodepulse_core::reading::Stall;
 use nodepulse_core::reading::container_runtime::RuntimeVersion;
@@ -16,7 +17,6 @@ use nodepulse_linux::host::cgroup::{Layout, Version};
 use nodepulse_linux::host::{HostError, HostFile, HostRoot, container_logs};
 use nodepulse_linux::os::ntp::{ClockSync, clock_sync};
 use nodepulse_linux::os::psi;
-use serde_json::Value;
 
 use super::super::client;
 use super::super::settings::excessive_reservations;
@@ -37,9 +37,8 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
             .map(|why| Item::missing("reservations", why, "reserve less")),
     );
     items.push(clock(clock_sync()));
-    items.extend(blocked(
-        client::get(&config.state_directory, "/v1/explain").ok(),
-    ));
+    let explained = client::get(&config.state_directory, "/v1/explain").ok();
+    items.extend(explained.as_ref().map(blocked));
     items
 }
 
@@ -79,19 +78,17 @@ pub(super) async fn imagefs(config: &Config, reported: Option<PathBuf>) -> Item 
     }
 }
 
-/// Blocked calls of the running daemon; `None` if none is running.
-fn blocked(explained: Option<Value>) -> Option<Item> {
+/// Blocked calls of the running daemon.
+fn blocked(explained: &Explanation) -> Item {
     const NAME: &str = "calls to file systems";
 
-    let explained = explained?;
-    let blocked = explained.get("blockedCalls")?.as_array()?;
-    let blocked: Vec<_> = blocked.iter().filter_map(Value::as_str).collect();
+    let blocked = &explained.blocked_calls;
     if blocked.is_empty() {
-        return Some(Item::ok(NAME, "none is blocked"));
+        return Item::ok(NAME, "none is blocked");
     }
     let found = format!("blocked: {}", blocked.join(", "));
     let cure = "repair the disk or file server; the agent does not need a restart";
-    Some(Item::degraded(NAME, found, cure))
+    Item::degraded(NAME, found, cure)
 }
 
 fn cgroups(layout: Result<&Layout, &HostError>) -> Item {

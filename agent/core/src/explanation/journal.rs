@@ -1,13 +1,12 @@
-//! PURE: why each condition has its status.
-//!
-//! Records the last reading of each signal and the last changes. Decides nothing.
-// tidy: long: one document, with all that a condition depends on
+//! Records the last reading of each signal and the last changes, and explains the conditions with them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
-use serde_json::{Map, Value, json};
-
+use super::{
+    EarlierSample, ExplainedChange, ExplainedCondition, ExplainedKills, ExplainedShortage,
+    ExplainedSignal, ExplainedStall, Explanation, OnNode, SignalReading, StoredCondition, disks,
+};
 use crate::clock::{BootNanos, Now};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::{Condition, Disks, NodeStatus, Status, setters};
@@ -23,8 +22,6 @@ use crate::pressure::stall::{StallChange, StallReading};
 use crate::pressure::threshold::{Strength, Threshold};
 use crate::reading::{Ground, Resource, Signal, Stall};
 use crate::units::Bytes;
-
-mod disks;
 
 /// Number of recorded changes of all conditions; the oldest is dropped first.
 const CHANGES: usize = 64;
@@ -154,151 +151,123 @@ impl Journal {
         });
     }
 
-    /// The stored condition if it differs from the desired one; null if it does not exist.
-    fn difference(condition: &Condition, current: CurrentState<'_>) -> Option<Value> {
-        let all = current.on_node?;
+    fn on_node(condition: &Condition, current: CurrentState<'_>) -> OnNode {
+        let Some(all) = current.on_node else {
+            return OnNode::Same;
+        };
         let stored = all.iter().find(|stored| stored.type_ == condition.type_);
         let content = |c: &Condition| (c.status, c.reason.clone(), c.message.clone());
         if stored.map(content) == Some(content(condition)) {
-            return None;
+            return OnNode::Same;
         }
-        Some(stored.map_or(Value::Null, |stored| {
-            json!({
-                "status": stored.status.as_str(),
-                "reason": stored.reason,
-                "message": stored.message,
-                "since": (current.time)(stored.last_transition_time),
+        stored.map_or(OnNode::NotSet, |stored| {
+            OnNode::Different(StoredCondition {
+                status: stored.status.as_str().to_owned(),
+                reason: stored.reason.clone(),
+                message: stored.message.clone(),
+                since: (current.time)(stored.last_transition_time),
             })
-        }))
-    }
-
-    /// Explains every condition of `status`.
-    pub fn explain(&self, status: &NodeStatus, current: CurrentState<'_>) -> Value {
-        let conditions = status.conditions.iter();
-        let conditions: Vec<Value> = conditions
-            .map(|condition| self.condition(condition, current))
-            .collect();
-        json!({
-            "node": current.node,
-            "at": (current.time)(current.now.wall),
-            "transitionPeriodSeconds": current.transition_period.as_secs(),
-            "blockedCalls": current.blocked,
-            "missingCredentials": current.missing_credentials,
-            "conditions": conditions,
         })
     }
 
-    fn condition(&self, condition: &Condition, current: CurrentState<'_>) -> Value {
-        let grounds = grounds(&condition.type_);
-        let mut explanation = Map::new();
-        let mut insert = |key: &str, value: Value| explanation.insert(key.to_owned(), value);
-        insert("type", json!(condition.type_));
-        insert("status", json!(condition.status.as_str()));
-        insert("reason", json!(condition.reason));
-        insert("message", json!(condition.message));
-        insert(
-            "since",
-            json!((current.time)(condition.last_transition_time)),
-        );
-        if let Some(difference) = Self::difference(condition, current) {
-            insert("onNode", difference);
+    /// Explains every condition of `status`.
+    pub fn explain(&self, status: &NodeStatus, current: CurrentState<'_>) -> Explanation {
+        let conditions = status.conditions.iter();
+        Explanation {
+            node: current.node.to_owned(),
+            at: (current.time)(current.now.wall),
+            transition_period_seconds: current.transition_period.as_secs(),
+            blocked_calls: current.blocked.iter().map(ToString::to_string).collect(),
+            missing_credentials: current.missing_credentials.to_owned(),
+            conditions: conditions
+                .map(|condition| self.condition(condition, current))
+                .collect(),
         }
+    }
+
+    fn condition(&self, condition: &Condition, current: CurrentState<'_>) -> ExplainedCondition {
+        let grounds = grounds(&condition.type_);
         let thresholds = current.evaluator.thresholds();
         let about = |threshold: &&Threshold| {
             grounds.contains(&Ground::Resource(threshold.signal.resource()))
         };
-        let signals: Vec<Value> = thresholds
-            .filter(about)
-            .map(|threshold| self.signal(threshold, current.now.boot))
-            .collect();
-        insert("signals", Value::Array(signals));
-        let of_condition = current.stalls.iter();
-        let of_condition =
-            of_condition.filter(|reading| grounds.contains(&Ground::Stall(reading.stall)));
-        let stalls: Vec<Value> = of_condition
-            .map(|reading| stall(reading, current))
-            .collect();
-        if !stalls.is_empty() {
-            insert("stalls", Value::Array(stalls));
-        }
-        if condition.type_ == NodepulseCondition::FrequentOomKills.type_()
-            && let Some(counts) = current.kills
-        {
-            insert("kills", kills(counts));
-        }
+        let stalls = current.stalls.iter();
+        let stalls = stalls.filter(|reading| grounds.contains(&Ground::Stall(reading.stall)));
+        let is_frequent = condition.type_ == NodepulseCondition::FrequentOomKills.type_();
         let causes = grounds.iter().filter_map(|ground| match ground {
             Ground::Resource(resource) => current.evaluator.cause(*resource),
             Ground::Stall(_) => None,
         });
-        let mut causes: Vec<String> = causes.map(|reason| describe(&reason)).collect();
-        causes.dedup();
-        insert("because", json!(causes));
+        let mut because: Vec<String> = causes.map(|reason| describe(&reason)).collect();
+        because.dedup();
+        let is_true = condition.status == Status::True;
         let details = grounds.iter().filter_map(|of| self.details.get(of));
-        let details: Vec<&String> = details.filter(|text| !text.is_empty()).collect();
-        if condition.status == Status::True && !details.is_empty() {
-            insert("details", json!(details));
-        }
-        let unwatched = &current.disks.unwatched;
-        if grounds.contains(&Ground::Resource(Resource::DiskIo)) && !unwatched.is_empty() {
-            insert("unwatched", json!(unwatched));
-        }
-        for ground in &grounds {
-            if let Ground::Resource(resource) = ground
-                && let Some(disks) = disks::explain(*resource, current.disk_details)
-            {
-                insert("disks", Value::Array(disks));
-            }
-        }
+        let details = details.filter(|text| is_true && !text.is_empty());
+        let unwatched = if grounds.contains(&Ground::Resource(Resource::DiskIo)) {
+            current.disks.unwatched.clone()
+        } else {
+            Vec::new()
+        };
+        let disks = grounds.iter().find_map(|ground| match ground {
+            Ground::Resource(resource) => disks::explain(*resource, current.disk_details),
+            Ground::Stall(_) => None,
+        });
         let changes = self.changes.iter().rev();
         let changes = changes.filter(|entry| grounds.contains(&entry.ground));
-        let mut changes: Vec<Value> = changes.map(|entry| change(entry, current)).collect();
+        let mut changes: Vec<_> = changes.map(|entry| change(entry, current)).collect();
         // What the condition depends on can change together, and each change is recorded.
         changes.dedup();
-        insert("changes", Value::Array(changes));
-        if condition.status == Status::True
-            && let Some(end) = earliest_end(&grounds, current)
-        {
-            insert("endsNotBefore", json!((current.time)(end)));
-            let left = end.duration_since(current.now.wall).unwrap_or_default();
-            insert("endsInSeconds", json!(left.as_secs()));
+        let end = is_true.then(|| earliest_end(&grounds, current)).flatten();
+        ExplainedCondition {
+            type_: condition.type_.clone(),
+            status: condition.status.as_str().to_owned(),
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+            since: (current.time)(condition.last_transition_time),
+            on_node: Self::on_node(condition, current),
+            signals: thresholds
+                .filter(about)
+                .map(|threshold| self.signal(threshold, current.now.boot))
+                .collect(),
+            stalls: stalls.map(|reading| stall(reading, current)).collect(),
+            kills: current.kills.filter(|_| is_frequent).map(kills),
+            because,
+            details: details.cloned().collect(),
+            unwatched,
+            disks,
+            changes,
+            ends_not_before: end.map(current.time),
+            ends_in_seconds: end.map(|end| {
+                let left = end.duration_since(current.now.wall);
+                left.unwrap_or_default().as_secs()
+            }),
         }
-        Value::Object(explanation)
     }
 
-    fn signal(&self, threshold: &Threshold, now: BootNanos) -> Value {
-        let mut explanation = json!({
-            "signal": threshold.signal.as_str(),
-            "strength": match threshold.strength {
+    fn signal(&self, threshold: &Threshold, now: BootNanos) -> ExplainedSignal {
+        let mut samples = self.samples.get(&threshold.signal).into_iter().flatten();
+        let last = samples.next();
+        ExplainedSignal {
+            signal: threshold.signal.as_str().to_owned(),
+            strength: match threshold.strength {
                 Strength::Hard => "hard",
                 Strength::Soft => "soft",
-            },
-        });
-        let mut samples = self.samples.get(&threshold.signal).into_iter().flatten();
-        let more = match samples.next() {
-            Some((Sample::Read(reading), at)) => json!({
-                "available": reading.available,
-                "capacity": reading.capacity,
-                "threshold": threshold.value.amount(reading.capacity),
-                "below": threshold.is_met(reading),
-                "secondsAgo": now.since(*at).as_secs(),
-            }),
-            Some((Sample::Absent(_), at)) => json!({ "secondsAgo": now.since(*at).as_secs() }),
-            Some((Sample::Missing(_), at)) => json!({
-                "readable": false,
-                "secondsAgo": now.since(*at).as_secs(),
-            }),
-            None => json!({}),
-        };
-        if let (Value::Object(explanation), Value::Object(more)) = (&mut explanation, more) {
-            explanation.extend(more);
-            let computed = self.computation(threshold);
-            explanation.extend(computed.map(|how| ("computed".to_owned(), json!(how))));
-            let before: Vec<Value> = samples.filter_map(|past| earlier(past, now)).collect();
-            if !before.is_empty() {
-                explanation.insert("before".to_owned(), Value::Array(before));
             }
+            .to_owned(),
+            reading: last.and_then(|(sample, _)| match sample {
+                Sample::Read(reading) => Some(SignalReading {
+                    available: reading.available,
+                    capacity: reading.capacity,
+                    threshold: threshold.value.amount(reading.capacity),
+                    below: threshold.is_met(reading),
+                }),
+                Sample::Absent(_) | Sample::Missing(_) => None,
+            }),
+            computed: self.computation(threshold),
+            readable: matches!(last, Some((Sample::Missing(_), _))).then_some(false),
+            seconds_ago: last.map(|(_, at)| now.since(*at).as_secs()),
+            before: samples.filter_map(|past| earlier(past, now)).collect(),
         }
-        explanation
     }
 
     /// How a threshold is computed from the capacity.
@@ -314,69 +283,59 @@ impl Journal {
     }
 }
 
-/// A sample before the last one.
-fn earlier((sample, at): &(Sample, BootNanos), now: BootNanos) -> Option<Value> {
+fn earlier((sample, at): &(Sample, BootNanos), now: BootNanos) -> Option<EarlierSample> {
     match sample {
-        Sample::Read(reading) => Some(json!({
-            "available": reading.available,
-            "secondsAgo": now.since(*at).as_secs(),
-        })),
+        Sample::Read(reading) => Some(EarlierSample {
+            available: reading.available,
+            seconds_ago: now.since(*at).as_secs(),
+        }),
         Sample::Absent(_) | Sample::Missing(_) => None,
     }
 }
 
-/// The averages of a stall, in percent of the time.
-fn stall(reading: &StallReading, current: CurrentState<'_>) -> Value {
+fn stall(reading: &StallReading, current: CurrentState<'_>) -> ExplainedStall {
     let now = current.now.boot;
     let percent = |value: f32| (f64::from(value) * 100.0).round() / 100.0;
-    let mut explanation = json!({
-        "of": reading.stall.of.as_str(),
-        "kind": reading.stall.kind.as_str(),
-        "threshold": percent(reading.threshold),
-    });
-    if let (Value::Object(explanation), Some((sample, at))) = (&mut explanation, reading.last) {
-        explanation.extend([
-            ("avg10".to_owned(), json!(percent(sample.avg10))),
-            ("avg60".to_owned(), json!(percent(sample.avg60))),
-            ("secondsAgo".to_owned(), json!(now.since(at).as_secs())),
-        ]);
-        let observed = current
-            .shortage
-            .filter(|_| reading.stall == Stall::NODE_MEMORY);
-        let observed = observed.map(|observed| shortage(observed, now));
-        explanation.extend(observed.map(|observed| ("shortage".to_owned(), observed)));
+    let observed = current
+        .shortage
+        .filter(|_| reading.stall == Stall::NODE_MEMORY && reading.last.is_some());
+    ExplainedStall {
+        of: reading.stall.of.as_str().to_owned(),
+        kind: reading.stall.kind.as_str().to_owned(),
+        threshold: percent(reading.threshold),
+        avg10: reading.last.map(|(sample, _)| percent(sample.avg10)),
+        avg60: reading.last.map(|(sample, _)| percent(sample.avg60)),
+        seconds_ago: reading.last.map(|(_, at)| now.since(at).as_secs()),
+        shortage: observed.map(|observed| shortage(observed, now)),
     }
-    explanation
 }
 
-/// What decides whether a stall on memory is one of the node.
-fn shortage(observed: &ShortageReading, now: BootNanos) -> Value {
+fn shortage(observed: &ShortageReading, now: BootNanos) -> ExplainedShortage {
     let ShortageReading {
         evidence,
         verdict,
         at,
     } = observed;
     let units = evidence.units.units().iter().map(ToString::to_string);
-    let units: Vec<String> = units.collect();
-    json!({
-        "reclaim": evidence.reclaim.map(|reclaim| reclaim.to_string()),
-        "units": units,
-        "withheld": match verdict {
+    ExplainedShortage {
+        reclaim: evidence.reclaim.map(|reclaim| reclaim.to_string()),
+        units: units.collect(),
+        withheld: match verdict {
             ShortageVerdict::Short => None,
-            ShortageVerdict::Withheld(why) => Some(why.as_str()),
+            ShortageVerdict::Withheld(why) => Some(why.as_str().to_owned()),
         },
-        "secondsAgo": now.since(*at).as_secs(),
-    })
+        seconds_ago: now.since(*at).as_secs(),
+    }
 }
 
-fn kills(counts: IncidentCounts) -> Value {
-    json!({
-        "incidents": counts.incidents,
-        "incidentsThreshold": counts.limits.incidents,
-        "pods": counts.pods,
-        "podsThreshold": counts.limits.pods,
-        "windowSeconds": counts.limits.window.as_secs(),
-    })
+fn kills(counts: IncidentCounts) -> ExplainedKills {
+    ExplainedKills {
+        incidents: counts.incidents,
+        incidents_threshold: counts.limits.incidents,
+        pods: counts.pods,
+        pods_threshold: counts.limits.pods,
+        window_seconds: counts.limits.window.as_secs(),
+    }
 }
 
 /// The earliest end of a True condition.
@@ -412,13 +371,13 @@ fn grounds(type_: &str) -> Vec<Ground> {
     resources.map(Ground::Resource).chain(stall).collect()
 }
 
-fn change(entry: &JournalEntry, current: CurrentState<'_>) -> Value {
-    json!({
-        "at": (current.time)(entry.at),
-        "from": state(entry.from),
-        "to": state(entry.to),
-        "why": entry.why,
-    })
+fn change(entry: &JournalEntry, current: CurrentState<'_>) -> ExplainedChange {
+    ExplainedChange {
+        at: (current.time)(entry.at),
+        from: state(entry.from).to_owned(),
+        to: state(entry.to).to_owned(),
+        why: entry.why.clone(),
+    }
 }
 
 const fn state(pressure: Pressure) -> &'static str {
@@ -485,6 +444,8 @@ pub fn amount(signal: Signal, n: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::pods::Owner;
     use crate::pressure::io_wait::StallShare;
@@ -618,6 +579,9 @@ mod tests {
             time: seconds,
         };
         let explained = journal.explain(&status, current);
+        let read: Explanation = serde_json::from_str(&json!(explained).to_string()).unwrap();
+        assert_eq!(read, explained, "a reader gets what was written");
+        let explained = json!(explained);
         let before = json!([
             { "available": 99, "secondsAgo": 15 },
             { "available": 500, "secondsAgo": 25 },

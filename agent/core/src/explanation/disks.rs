@@ -1,147 +1,137 @@
-//! What is known of the disks.
+//! Explains the conditions of disks.
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
-
+use super::{
+    ComputedLimit, ExplainedDisk, ExplainedIoUser, ExplainedIoWait, ExplainedIoWaiter,
+    RequestLatency, SlowWindows,
+};
 use crate::pressure::disks::{DiskCounts, DiskDetails, ERRORS, SlowRequests};
 use crate::pressure::io_wait::{IoUser, IoWait, IoWaiter};
 use crate::reading::{DiskRole, Resource};
 use crate::units::latency::{MEDIAN, Median, quantile, total};
 use crate::units::rate::Rate;
 
-/// The disks, as far as they matter to the condition of `resource`: numbers, and the same as lines of
-/// text. `None` if no condition of disks is of this resource.
-pub(super) fn explain(resource: Resource, disks: &[DiskDetails]) -> Option<Vec<Value>> {
+/// The disks, as far as they matter to the condition of `resource`. `None` if no condition of disks is of
+/// this resource.
+pub(super) fn explain(resource: Resource, disks: &[DiskDetails]) -> Option<Vec<ExplainedDisk>> {
     let explain = match resource {
         Resource::DiskIo => latency,
         Resource::DiskFailing => failures,
         _ => return None,
     };
-    Some(disks.iter().map(|disk| with_lines(disk, explain)).collect())
+    let explained = disks.iter().map(|disk| ExplainedDisk {
+        name: disk.name.clone(),
+        role: match disk.role {
+            DiskRole::Node => "node",
+            DiskRole::Volume => "volume",
+        }
+        .to_owned(),
+        health: disk.health.as_str().to_owned(),
+        ..explain(disk)
+    });
+    Some(explained.collect())
 }
 
-/// Numbers by name, and lines.
-type Explained = (Map<String, Value>, Vec<String>);
-
-fn with_lines(disk: &DiskDetails, explain: fn(&DiskDetails) -> Explained) -> Value {
-    let (mut numbers, lines) = explain(disk);
-    let role = match disk.role {
-        DiskRole::Node => "node",
-        DiskRole::Volume => "volume",
-    };
-    for (key, value) in [
-        ("name", json!(disk.name)),
-        ("role", json!(role)),
-        ("health", json!(disk.health.as_str())),
-        ("lines", json!(lines)),
-    ] {
-        numbers.insert(key.to_owned(), value);
-    }
-    Value::Object(numbers)
-}
-
-fn latency(disk: &DiskDetails) -> Explained {
-    let (mut numbers, mut lines) = (Map::new(), Vec::new());
+fn latency(disk: &DiskDetails) -> ExplainedDisk {
     let limit = disk.limit;
-    numbers.insert("limitSeconds".to_owned(), json!(limit.limit.as_secs_f64()));
-    if let Some((fixed, auto)) = limit.computed {
-        let computed = json!({
-            "leastSeconds": fixed.as_secs_f64(),
-            "percentileSeconds": auto.percentile.map(|usual| usual.as_secs_f64()),
-            "requests": auto.requests,
-            "hours": auto.hours,
-        });
-        numbers.insert("limitComputed".to_owned(), computed);
-    }
-    lines.push(match &disk.slow {
+    let mut lines = vec![match &disk.slow {
         Some(slow) => slow.describe(limit.limit),
         None => "no slow windows".to_owned(),
-    });
+    }];
     lines.push(format!("limit {limit}"));
-    numbers.insert(
-        "slowWindows".to_owned(),
-        json!(disk.slow.map(|slow| slow_windows(slow, limit.limit))),
-    );
-    if let Some(counts) = disk.counts {
+    let since_watched = disk.counts.map(|counts| {
         let (requests, median) = (total(&counts.judged), quantile(&counts.judged, MEDIAN));
         let shown = median.map(|median| format!(", median {}", Median(median)));
         lines.push(format!(
             "{requests} latency-sensitive requests since it is watched{}",
             shown.unwrap_or_default()
         ));
-        let counted = json!({
-            "requests": requests,
-            "medianSeconds": median.map(|median| median.as_secs_f64()),
-        });
-        numbers.insert("sinceWatched".to_owned(), counted);
-    }
-    if let Some((read, ago)) = &disk.io_wait {
+        RequestLatency {
+            requests,
+            median_seconds: median.map(|median| median.as_secs_f64()),
+        }
+    });
+    let io_wait = disk.io_wait.as_ref().map(|(read, ago)| {
         let text = read.to_string();
         if !text.is_empty() {
             lines.push(format!("{text} ({} s ago)", ago.as_secs()));
         }
-        numbers.insert("ioWait".to_owned(), io_wait(read, ago.as_secs()));
+        io_wait(read, ago.as_secs())
+    });
+    ExplainedDisk {
+        limit_seconds: Some(limit.limit.as_secs_f64()),
+        limit_computed: limit.computed.map(|(fixed, auto)| ComputedLimit {
+            least_seconds: fixed.as_secs_f64(),
+            percentile_seconds: auto.percentile.map(|usual| usual.as_secs_f64()),
+            requests: auto.requests,
+            hours: auto.hours,
+        }),
+        slow_windows: disk.slow.map(|slow| slow_windows(slow, limit.limit)),
+        since_watched,
+        io_wait,
+        lines,
+        ..ExplainedDisk::default()
     }
-    (numbers, lines)
 }
 
-fn slow_windows(slow: SlowRequests, limit: Duration) -> Value {
-    json!({
-        "judged": slow.judged,
-        "slow": slow.slow,
-        "medianSeconds": slow.median(limit).map(|median| median.as_secs_f64()),
-        "largestSeconds": slow.longest.as_secs_f64(),
-        "bytesPerSecond": slow.rate.map(|Rate(bytes)| bytes.get()),
-        "seconds": slow.length.as_secs_f64(),
-        "withinSeconds": slow.period.as_secs_f64(),
-    })
+fn slow_windows(slow: SlowRequests, limit: Duration) -> SlowWindows {
+    SlowWindows {
+        judged: slow.judged,
+        slow: slow.slow,
+        median_seconds: slow.median(limit).map(|median| median.as_secs_f64()),
+        largest_seconds: slow.longest.as_secs_f64(),
+        bytes_per_second: slow.rate.map(|Rate(bytes)| bytes.get()),
+        seconds: slow.length.as_secs_f64(),
+        within_seconds: slow.period.as_secs_f64(),
+    }
 }
 
-fn io_wait(read: &IoWait, seconds: u64) -> Value {
-    let user = |user: &IoUser| {
-        json!({
-            "name": user.owner.to_string(),
-            "readBytesPerSecond": user.read.get(),
-            "writtenBytesPerSecond": user.written.get(),
-        })
+fn io_wait(read: &IoWait, seconds_ago: u64) -> ExplainedIoWait {
+    let user = |user: &IoUser| ExplainedIoUser {
+        name: user.owner.to_string(),
+        read_bytes_per_second: user.read.get(),
+        written_bytes_per_second: user.written.get(),
     };
-    let waiter = |waiter: &IoWaiter| {
-        json!({
-            "name": waiter.owner.to_string(),
-            "percent": waiter.share.percent(),
-        })
+    let waiter = |waiter: &IoWaiter| ExplainedIoWaiter {
+        name: waiter.owner.to_string(),
+        percent: waiter.share.percent(),
     };
-    json!({
-        "users": read.users.iter().map(user).collect::<Vec<_>>(),
-        "waiters": read.waiters.iter().map(waiter).collect::<Vec<_>>(),
-        "secondsAgo": seconds,
-    })
+    ExplainedIoWait {
+        users: read.users.iter().map(user).collect(),
+        waiters: read.waiters.iter().map(waiter).collect(),
+        seconds_ago,
+    }
 }
 
-fn failures(disk: &DiskDetails) -> Explained {
-    let (mut numbers, mut lines) = (Map::new(), Vec::new());
+fn failures(disk: &DiskDetails) -> ExplainedDisk {
     let pending = disk.pending.map(|pending| pending.as_secs_f64());
-    numbers.insert("inFlightSeconds".to_owned(), json!(pending));
-    lines.push(pending.map_or_else(
+    let mut lines = vec![pending.map_or_else(
         || "no request is known to be stuck".to_owned(),
         |seconds| format!("requests in flight, and none completed for {seconds:.1} s"),
-    ));
+    )];
     // Only with the completion probe are errors known.
-    if let Some(DiskCounts { errors, .. }) = disk.counts {
+    let errors = disk.counts.map(|DiskCounts { errors, .. }| {
         let recent = disk.recent_errors;
-        numbers.insert("errorsLastMinute".to_owned(), json!(recent));
-        numbers.insert("errorsSinceWatched".to_owned(), json!(errors));
         let or_more = if recent >= ERRORS { " or more" } else { "" };
         lines.push(format!(
             "{recent}{or_more} errors in the last minute, {errors} since it is watched"
         ));
+        (recent, errors)
+    });
+    ExplainedDisk {
+        in_flight_seconds: pending,
+        errors_last_minute: errors.map(|(recent, _)| recent),
+        errors_since_watched: errors.map(|(_, all)| all),
+        lines,
+        ..ExplainedDisk::default()
     }
-    (numbers, lines)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::pods::Owner;
     use crate::pressure::disks::{AutoLimit, DiskLimit, Health, LatencySource};
@@ -255,18 +245,15 @@ mod tests {
         let disks = [slow_disk(), healthy];
         let lines = |resource| {
             let explained = explain(resource, &disks).unwrap_or_default();
-            let lines = explained.into_iter().map(|disk| disk["lines"].clone());
+            let lines = explained.into_iter().map(|disk| disk.lines);
             lines.collect::<Vec<_>>()
         };
         let failing = lines(Resource::DiskFailing);
-        let of_first = json!([
+        let first = vec![
             "requests in flight, and none completed for 1.2 s",
             "3 or more errors in the last minute, 7 since it is watched",
-        ]);
-        assert_eq!(
-            failing,
-            [of_first, json!(["no request is known to be stuck"])]
-        );
+        ];
+        assert_eq!(failing, [first, vec!["no request is known to be stuck"]]);
         let slow = lines(Resource::DiskIo);
         assert_eq!(slow[1][0], "no slow windows");
         assert_eq!(explain(Resource::Memory, &disks), None);
@@ -282,9 +269,9 @@ mod tests {
             explain(Resource::DiskFailing, &[disk]).unwrap().remove(0)
         };
         let errors = failing(2);
-        assert_eq!(errors["inFlightSeconds"], 1.2);
-        assert_eq!(errors["errorsLastMinute"], 2);
-        assert_eq!(errors["errorsSinceWatched"], 7);
+        assert_eq!(errors.in_flight_seconds, Some(1.2));
+        assert_eq!(errors.errors_last_minute, Some(2));
+        assert_eq!(errors.errors_since_watched, Some(7));
         let rows = [
             (2, "2 errors in the last minute, 7 since it is watched"),
             (
@@ -293,7 +280,7 @@ mod tests {
             ),
         ];
         for (recent, expected) in rows {
-            assert_eq!(failing(recent)["lines"][1], expected);
+            assert_eq!(failing(recent).lines[1], expected);
         }
     }
 
@@ -308,8 +295,7 @@ mod tests {
             ..slow_disk()
         };
         let explained = explain(Resource::DiskIo, &[unused]).unwrap().remove(0);
-        let lines = explained["lines"].as_array().unwrap();
-        assert_eq!(lines.len(), 3, "{lines:?}");
-        assert_eq!(explained["ioWait"]["secondsAgo"], 5);
+        assert_eq!(explained.lines.len(), 3, "{:?}", explained.lines);
+        assert_eq!(explained.io_wait.unwrap().seconds_ago, 5);
     }
 }
