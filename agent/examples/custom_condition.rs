@@ -6,13 +6,10 @@
 use std::error::Error;
 use std::path::Path;
 
-use nodepulse::app::Agent;
-use nodepulse::config::{Config, Overrides};
-use nodepulse_core::node_status::Status;
-use nodepulse_core::node_status::setters::{SETTERS, Setter, Setters};
-use nodepulse_core::node_status::stamp::{ComputedCondition, SameStatus};
-use nodepulse_io::clock::Clock;
-use nodepulse_kube::{Client, credentials};
+use nodepulse::{
+    Agent, Client, Clock, ComputedCondition, Config, CredentialSource, Overrides, SETTERS,
+    SameStatus, Setter, Setters, Status,
+};
 
 /// True while the machine has swap.
 const SWAP_ON: Setter = |context, status| {
@@ -53,7 +50,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let read = |path: &Path| std::fs::read_to_string(path);
     let config = Config::load(&settings, &|_| None, &read, &name)?;
-    let source = credentials::CredentialSource::Kubeconfig(Path::new(&kubeconfig));
+    let source = CredentialSource::Kubeconfig(Path::new(&kubeconfig));
     let client = Client::from_credentials(source, config.lease_duration / 4).await?;
     let agent = Agent::new(config, Clock::kernel())
         .client(client)

@@ -49,7 +49,9 @@ mod wakeup;
 
 pub use crate::queries::read_config::ReadConfig;
 pub use builder::{Agent, CertificateSetup, KernelSource, RunMode};
-pub use error::{AppError, CertificateEnd};
+pub use error::AppError;
+#[cfg(feature = "testing")]
+pub use error::CertificateEnd;
 pub use reload::{Reloads, SetLogging};
 
 use error::{no_kubelet, ring_ended};

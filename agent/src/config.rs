@@ -37,16 +37,20 @@ mod raw;
 mod spec;
 mod table;
 
-pub use choices::{Effect, LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier};
+#[cfg(feature = "testing")]
+pub use choices::Effect;
+pub use choices::{LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier};
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use live::ConfigChanges;
 pub(crate) use nearest::similar;
-pub use spec::{
-    Flag, Form, Json, KeySpec, KubeletKey, Names, Preset, Reload, Scalar, SignalPreset,
-};
+pub use spec::{Flag, Form, Json, KeySpec, Preset, Scalar};
+#[cfg(feature = "testing")]
+pub use spec::{KubeletKey, Reload};
+#[cfg(feature = "testing")]
+pub use table::SERVER_KEYS;
 pub(crate) use table::key;
-pub use table::{HEADINGS, KEYS, Overrides, SERVER_KEYS};
+pub use table::{HEADINGS, KEYS, Overrides};
 
 use error::one_line;
 use keys::Keys;

@@ -1,3 +1,6 @@
+//! A Kubernetes node agent to embed: [`Agent`] reports a node with the conditions of this crate and of
+//! yours. See the example `custom_condition`.
+//!
 //! The data path, from left to right:
 //!
 //! ```text
@@ -8,27 +11,39 @@
 //! Files under `/proc`, `/sys` and the cgroup file systems are sampled into the same readings
 //! before "pressure state".
 
-// The edge that reports.
-mod reporting;
-
-// The edge that answers the queries of the subjects.
+mod app;
+mod cli;
+mod config;
+mod metrics;
+mod notify;
 mod queries;
-
-// The edge that reports to operators.
+mod reporting;
+mod sandbox;
+mod serve;
 mod telemetry;
 
-// Edges that answer requests.
-pub mod metrics;
+pub use app::{Agent, AppError, KernelSource, RunMode};
+pub use cli::main;
+pub use config::{Config, ConfigError, Overrides};
+pub use nodepulse_core::node_status::Status;
+pub use nodepulse_core::node_status::setters::{SETTERS, Setter, Setters};
+pub use nodepulse_core::node_status::stamp::{ComputedCondition, SameStatus};
+pub use nodepulse_io::clock::Clock;
+pub use nodepulse_kube::Client;
+pub use nodepulse_kube::credentials::CredentialSource;
 
-pub mod serve;
-
-pub mod notify;
-
-// What connects the rooms.
-pub mod config;
-
-pub mod app;
-
-mod sandbox;
-
-pub mod cli;
+/// For the tests, and for what the documentation is generated from.
+#[cfg(feature = "testing")]
+pub mod testing {
+    pub use crate::app::{CertificateEnd, CertificateSetup, ReadConfig, Reloads};
+    pub use crate::cli::command;
+    pub use crate::cli::completion::Shell;
+    pub use crate::cli::page::{Page, pages};
+    pub use crate::config::{
+        API_VERSION, Effect, Flag, Form, Json, KEYS, KIND, KeySpec, KubeletKey, Preset, Reload,
+        SERVER_KEYS, Scalar, load,
+    };
+    pub use crate::metrics::{CONTENT_TYPE, MetricDescription, Metrics};
+    pub use crate::notify::{Notify, address as notify_address, watchdog};
+    pub use crate::serve::{Listener, Pages, Site};
+}

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    nodepulse::cli::main(std::env::args_os())
+    nodepulse::main(std::env::args_os())
 }

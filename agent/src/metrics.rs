@@ -6,8 +6,10 @@
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
+use std::mem::take;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nodepulse_core::units::latency::DiskLatency;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -17,13 +19,11 @@ mod disk_latency;
 mod families;
 mod labelled;
 
+#[cfg(feature = "testing")]
 pub use declare::MetricDescription;
 pub use families::{ApiMetrics, KernelMetrics, NodeMetrics, ProcessMetrics};
-pub use labelled::Labelled;
 
 use declare::Declarations;
-
-use nodepulse_core::units::latency::DiskLatency;
 
 /// `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -45,7 +45,6 @@ pub type Label = Cow<'static, str>;
 #[derive(Debug)]
 pub struct Metrics {
     registries: [Registry; 2],
-    described: Vec<MetricDescription>,
     node_name: String,
     /// Metrics of the probes.
     pub kernel: KernelMetrics,
@@ -60,18 +59,20 @@ pub struct Metrics {
 impl Metrics {
     /// Creates all metrics, at zero, of the Node `node_name`. `version` and `tier` are constant.
     pub fn new(version: &'static str, tier: &'static str, node_name: &str) -> Self {
-        let mut to = Declarations::new(node_name);
+        Self::declare(version, tier, &mut Declarations::new(node_name))
+    }
+
+    fn declare(version: &'static str, tier: &'static str, to: &mut Declarations) -> Self {
         to.info("build", "Version of the agent", ("version", version));
         to.info("tier", "Source of kernel data", ("tier", tier));
         to.declare_external(disk_latency::description());
-        let kernel = KernelMetrics::declare(&mut to);
-        let node = NodeMetrics::declare(&mut to);
-        let api = ApiMetrics::declare(&mut to);
-        let process = ProcessMetrics::declare(&mut to);
+        let kernel = KernelMetrics::declare(to);
+        let node = NodeMetrics::declare(to);
+        let api = ApiMetrics::declare(to);
+        let process = ProcessMetrics::declare(to);
         Self {
-            registries: [to.nodepulse, to.process],
-            described: to.described,
-            node_name: node_name.to_owned(),
+            registries: [take(&mut to.nodepulse), take(&mut to.process)],
+            node_name: take(&mut to.node),
             kernel,
             node,
             api,
@@ -79,9 +80,12 @@ impl Metrics {
         }
     }
 
-    /// All metric families.
-    pub fn described(&self) -> &[MetricDescription] {
-        &self.described
+    /// Lists all metric families, for the documentation.
+    #[cfg(feature = "testing")]
+    pub fn descriptions() -> Vec<MetricDescription> {
+        let mut to = Declarations::new("");
+        Self::declare("", "", &mut to);
+        to.described
     }
 
     /// All metrics in the format of [`CONTENT_TYPE`], with the latency of `disks` by name.

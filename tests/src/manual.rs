@@ -5,7 +5,7 @@
 use std::io;
 use std::path::Path;
 
-use nodepulse::cli::page::{Page, pages};
+use nodepulse::testing::{Page, pages};
 
 mod chart;
 mod metrics;
@@ -14,7 +14,7 @@ mod schema;
 
 /// Every file, by its path in the repository at `root`. Some are generated only in part.
 pub fn files(root: &Path) -> io::Result<Vec<(String, String)>> {
-    let mut command = nodepulse::cli::command();
+    let mut command = nodepulse::testing::command();
     command.build();
     let pages = pages(&command).into_iter();
     let page = |page: Page| {

@@ -14,10 +14,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
-use nodepulse::app::{Agent, AppError, KernelSource, ReadConfig, Reloads, RunMode};
-use nodepulse::config::{Config, Overrides};
-use nodepulse::notify::Notify;
-use nodepulse::serve::{Listener, Pages, Site};
+use nodepulse::testing::Notify;
+use nodepulse::testing::{Listener, Pages, Site};
+use nodepulse::testing::{ReadConfig, Reloads};
+use nodepulse::{Agent, AppError, KernelSource, RunMode};
+use nodepulse::{Config, Overrides};
 use nodepulse_core::clock::{BootNanos, Now};
 use nodepulse_core::node_status::setters::Setters;
 use nodepulse_core::subjects::recording::RunRecorder;

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use nodepulse::app::{Agent, AppError, KernelSource};
-use nodepulse::config::{Config, Overrides};
+use nodepulse::{Agent, AppError, KernelSource};
+use nodepulse::{Config, Overrides};
 use nodepulse_core::subjects::recording::RunRecorder;
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::backoff::Jitter;

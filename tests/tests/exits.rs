@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use nodepulse_core::record::ScopeSource::Exact;
 
-use nodepulse::app::AppError;
-use nodepulse::notify::Notify;
+use nodepulse::AppError;
+use nodepulse::testing::Notify;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;

@@ -10,7 +10,7 @@ use nodepulse_linux::kernel::Probe;
 use nodepulse_linux::kernel::counters::ProbeCounters;
 
 use agent_common::DropReason;
-use nodepulse::metrics::Metrics;
+use nodepulse::testing::Metrics;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Issue};
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
@@ -101,11 +101,10 @@ async fn every_metric_is_updated() {
     pass(Duration::from_secs(1)).await;
     let of_companion = companion.scrape().await;
 
-    let declared = Metrics::new("", "", "");
-    assert!(declared.described().len() > 20);
+    let declared = Metrics::descriptions();
+    assert!(declared.len() > 20);
     let moved = |read: &Exposition, name: &str| read.family(name).is_some_and(|f| f.moved());
     let still: Vec<_> = declared
-        .described()
         .iter()
         .map(|metric| &metric.name)
         .filter(|name| !moved(&after, name) && !moved(&of_companion, name))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use nodepulse::metrics::CONTENT_TYPE;
+use nodepulse::testing::CONTENT_TYPE;
 use nodepulse_tests::SOON;
 use nodepulse_tests::http1::{exchange, request};
 use nodepulse_tests::node::{Node, in_memory, pass};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse::app::AppError;
+use nodepulse::AppError;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;

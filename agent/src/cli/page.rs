@@ -67,6 +67,7 @@ enum Block {
 }
 
 /// The pages of all commands of `root`.
+#[cfg(feature = "testing")]
 pub fn pages(root: &Command) -> Vec<Page> {
     let below = root.get_subcommands().filter(|below| has_page(below));
     std::iter::once(root).chain(below).map(page).collect()

@@ -15,12 +15,8 @@ const PROSE: (usize, usize) = (40, 120);
 /// How a text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
-    /// As it is.
-    Plain,
     /// Bold: a title.
     Bold,
-    /// Dim: less important.
-    Dim,
     /// Bold and red: a problem.
     Red,
     /// Bold and yellow: something to check.
@@ -30,15 +26,13 @@ pub enum Paint {
 }
 
 impl Paint {
-    /// The parameters of the terminal's control sequence. `None`: no sequence.
-    const fn code(self) -> Option<&'static str> {
+    /// The parameters of the terminal's control sequence.
+    const fn code(self) -> &'static str {
         match self {
-            Self::Plain => None,
-            Self::Bold => Some("1"),
-            Self::Dim => Some("2"),
-            Self::Red => Some("1;31"),
-            Self::Yellow => Some("1;33"),
-            Self::Green => Some("1;32"),
+            Self::Bold => "1",
+            Self::Red => "1;31",
+            Self::Yellow => "1;33",
+            Self::Green => "1;32",
         }
     }
 }
@@ -81,10 +75,10 @@ impl Style {
 
     /// `text`, shown like this.
     pub fn paint(self, paint: Paint, text: &str) -> String {
-        match paint.code() {
-            Some(code) if self.colors => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
-            Some(_) | None => text.to_owned(),
+        if !self.colors {
+            return text.to_owned();
         }
+        format!("\u{1b}[{}m{text}\u{1b}[0m", paint.code())
     }
 }
 
@@ -170,7 +164,6 @@ mod tests {
             colors: true,
         };
         assert_eq!(style.paint(Paint::Red, "x"), "\u{1b}[1;31mx\u{1b}[0m");
-        assert_eq!(style.paint(Paint::Plain, "x"), "x");
     }
 
     #[test]

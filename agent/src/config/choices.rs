@@ -108,7 +108,6 @@ impl RuntimeEndpoint {
 
 /// Minimum level of log messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[expect(missing_docs, reason = "the usual levels")]
 pub enum LogLevel {
     Error,
     Warn,
@@ -174,6 +173,7 @@ pub enum Effect {
     NoExecute,
 }
 
+#[cfg(feature = "testing")]
 impl Effect {
     /// All effects.
     pub fn values() -> Vec<PossibleValue> {

@@ -13,7 +13,6 @@ use super::{API_VERSION, KIND};
 /// because no key has one.
 #[derive(Debug, Clone, Default)]
 pub struct Effective {
-    keys: Vec<String>,
     top: Vec<(String, Shown)>,
 }
 
@@ -61,11 +60,6 @@ impl From<&Setting> for Shown {
 }
 
 impl Effective {
-    /// Every key, set or not, as in messages: `diskIO.window`.
-    pub fn keys(&self) -> &[String] {
-        &self.keys
-    }
-
     /// An equivalent file, with the source of each value in a comment.
     pub fn to_yaml(&self) -> String {
         let lines = block(0, &self.top).join("\n");
@@ -99,7 +93,6 @@ impl Effective {
     }
 
     pub(super) fn insert(&mut self, key: &str, shown: Shown) {
-        self.keys.push(key.to_owned());
         let mut below = &mut self.top;
         let mut parts = key.split('.').peekable();
         while let Some(part) = parts.next() {
@@ -313,13 +306,5 @@ mod tests {
             registerWithTaints:\n- {key: a, effect: \"No: x\"}\n\
             nodeLabels: {}\n";
         assert_eq!(effective.to_yaml(), expected);
-        let keys = [
-            "log.level",
-            "maxPods",
-            "log.format",
-            "registerWithTaints",
-            "nodeLabels",
-        ];
-        assert_eq!(effective.keys(), keys);
     }
 }

@@ -237,7 +237,6 @@ macro_rules! keys {
         /// `memory.available<1Gi,pid.available<5%` for thresholds, `key=value,…` for other maps,
         /// `key=value:effect,…` for taints, and `type=effect,…` for taints of conditions.
         #[derive(Debug, Clone, Default)]
-        #[expect(missing_docs, reason = "each field is a key of the table")]
         pub struct Overrides {
             /// `--config`: the file, which must exist.
             pub config: Option<PathBuf>,

@@ -4,6 +4,7 @@ use nodepulse_core::pressure::threshold::{Strength, ThresholdValue};
 use nodepulse_core::reading::Signal;
 use nodepulse_core::settings::SlowLimit;
 
+use super::table::SERVER_KEYS;
 use super::*;
 
 mod conditions;

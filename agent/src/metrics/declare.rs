@@ -9,6 +9,10 @@ use super::{NODE_LABEL, PREFIX};
 
 /// A metric family, as in its `# TYPE` and `# HELP` lines.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "testing"),
+    expect(dead_code, reason = "the documentation is generated from it")
+)]
 pub struct MetricDescription {
     /// Without the suffixes of the series, such as `_total`.
     pub name: String,
@@ -26,6 +30,8 @@ pub(super) struct Declarations {
     pub(super) nodepulse: Registry,
     /// Without a prefix: the standard process metrics of Prometheus clients.
     pub(super) process: Registry,
+    /// Name of the Node.
+    pub(super) node: String,
     /// All metrics.
     pub(super) described: Vec<MetricDescription>,
 }
@@ -37,6 +43,7 @@ impl Declarations {
         Self {
             nodepulse: Registry::with_prefix_and_labels(PREFIX, label()),
             process: Registry::with_labels(label()),
+            node: node.to_owned(),
             described: Vec::new(),
         }
     }

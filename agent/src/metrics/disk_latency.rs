@@ -6,7 +6,8 @@ use std::fmt::{self, Write};
 
 use nodepulse_core::units::latency::{DiskLatency, OperationLatency, bucket_end};
 
-use super::{MetricDescription, NODE_LABEL, PREFIX};
+use super::declare::MetricDescription;
+use super::{NODE_LABEL, PREFIX};
 
 /// Name without the prefix.
 const NAME: &str = "disk_latency_seconds";

@@ -18,7 +18,6 @@ const TO_ACK: [f64; 14] = [
 
 /// Metrics of the probes.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "documented by its help text")]
 pub struct KernelMetrics {
     pub events_received: Labelled<Counter, 1>,
     pub events_lost: Labelled<Counter, 2>,
@@ -29,7 +28,6 @@ pub struct KernelMetrics {
 
 /// Metrics of the node and its conditions.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "documented by its help text")]
 pub struct NodeMetrics {
     pub condition_status: Labelled<Gauge, 2>,
     pub condition_omitted: Labelled<Gauge, 2>,
@@ -43,7 +41,6 @@ pub struct NodeMetrics {
 
 /// Metrics of the API client.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "documented by its help text")]
 pub struct ApiMetrics {
     pub event_to_ack: Histogram,
     pub status_patches: Labelled<Counter, 1>,
@@ -57,7 +54,6 @@ pub struct ApiMetrics {
 
 /// Metrics of the process.
 #[derive(Debug)]
-#[expect(missing_docs, reason = "documented by its help text")]
 pub struct ProcessMetrics {
     /// `blocked_calls{purpose}`.
     pub blocked_calls: Labelled<Gauge, 1>,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodepulse::notify;
+use nodepulse::testing::{notify_address, watchdog};
 
 use super::text::safe;
 
@@ -25,7 +25,7 @@ pub fn notify_variables(input: &[u8]) {
     let mut lines = text.split('\n');
     let socket = lines.next().unwrap_or_default();
     let (usec, pid) = (lines.next(), lines.next());
-    match notify::address(socket) {
+    match notify_address(socket) {
         Ok(address) if socket.starts_with('/') => {
             assert_eq!(address.as_pathname(), Some(socket.as_ref()));
         }
@@ -37,7 +37,7 @@ pub fn notify_variables(input: &[u8]) {
         }
         Err(err) => clear(&err.to_string(), "NOTIFY_SOCKET"),
     }
-    match notify::watchdog(usec, pid, 7) {
+    match watchdog(usec, pid, 7) {
         Ok(None) => {}
         Ok(Some(interval)) => {
             assert!(INTERVALS.contains(&interval), "{interval:?}");

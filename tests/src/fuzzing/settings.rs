@@ -3,7 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use nodepulse::config::{Config, ConfigError, KEYS, Overrides, load};
+use nodepulse::testing::{KEYS, load};
+use nodepulse::{Config, ConfigError, Overrides};
 use nodepulse_core::pressure::threshold::{Threshold, ThresholdValue, parse_signal, split_list};
 use nodepulse_core::units::quantity::Quantity;
 

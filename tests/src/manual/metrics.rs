@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nodepulse::metrics::{MetricDescription, Metrics};
+use nodepulse::testing::{MetricDescription, Metrics};
 
 use super::replaced;
 
@@ -14,8 +14,7 @@ const END: &str = "\n\n<!-- End of the generated part. -->";
 
 /// The document with its table.
 pub fn document(text: &str) -> io::Result<String> {
-    let metrics = Metrics::new("", "", "");
-    replaced(text, BEGIN, &table(metrics.described()), END)
+    replaced(text, BEGIN, &table(&Metrics::descriptions()), END)
 }
 
 fn table(metrics: &[MetricDescription]) -> String {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nodepulse::config::{Flag, Form, Json, KEYS, KeySpec, KubeletKey, Preset, Reload, Scalar};
+use nodepulse::testing::{Flag, Form, Json, KEYS, KeySpec, KubeletKey, Preset, Reload, Scalar};
 
 use super::replaced;
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use nodepulse::config::{
+use nodepulse::testing::{
     API_VERSION, Effect, Form, Json, KEYS, KIND, KeySpec, Preset, Reload, SERVER_KEYS, Scalar,
 };
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nodepulse::app::CertificateSetup;
+use nodepulse::testing::CertificateSetup;
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::{Client, transport};
 use nodepulse_linux::certificate_store::CertificateStore;

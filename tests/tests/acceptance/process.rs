@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use nodepulse::notify::Notify;
+use nodepulse::testing::Notify;
 use nodepulse_tests::api_server::{ApiServer, Recorded};
 use nodepulse_tests::days::{NAME, Stage};
 use nodepulse_tests::node::pass;

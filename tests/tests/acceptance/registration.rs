@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse::config::Overrides;
+use nodepulse::Overrides;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::Stage;

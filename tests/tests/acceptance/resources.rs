@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nodepulse_core::units::quantity::Quantity;
 
-use nodepulse::config::Overrides;
+use nodepulse::Overrides;
 use nodepulse_tests::node::pass;
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use nodepulse_core::node_status::setters::{
 };
 use nodepulse_linux::host::addresses;
 
-use nodepulse::config::Overrides;
+use nodepulse::Overrides;
 use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Node, in_memory, pass};

@@ -1,6 +1,7 @@
 //! Certificates that are issued, expire or are never issued.
 
-use nodepulse::app::{AppError, CertificateEnd};
+use nodepulse::AppError;
+use nodepulse::testing::CertificateEnd;
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::node::pass;
 use nodepulse_tests::view::NODES;

@@ -86,7 +86,7 @@ fn bash_completes_commands_flags_values_and_files() {
 fn zsh_parses_its_script() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("_nodepulse");
-    std::fs::write(&file, nodepulse::cli::completion::Shell::Zsh.script()).unwrap();
+    std::fs::write(&file, nodepulse::testing::Shell::Zsh.script()).unwrap();
     let Some(parsed) = output("zsh", &["-n", &file.display().to_string()]) else {
         return;
     };
@@ -99,7 +99,7 @@ fn zsh_parses_its_script() {
 #[test]
 fn fish_completes_commands_and_values() {
     let program = program();
-    let script = nodepulse::cli::completion::Shell::Fish.script();
+    let script = nodepulse::testing::Shell::Fish.script();
     let directory = program.parent().unwrap().display();
     let ask = |line: &str| {
         let script = format!("set -x PATH {directory} $PATH\n{script}\ncomplete -C '{line}'");

@@ -11,7 +11,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use nodepulse::config::{Config, Overrides};
+use nodepulse::{Config, Overrides};
 use nodepulse_core::settings::Mode;
 use nodepulse_linux::host::container_logs;
 use serde::Serialize;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nodepulse_core::units::latency::DiskLatency;
 
-use nodepulse::metrics::{MetricDescription, Metrics};
+use nodepulse::testing::{MetricDescription, Metrics};
 use nodepulse_tests::openmetrics::Exposition;
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     let metrics = all_metrics();
     let read = scraped(&metrics);
     let mut series: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for metric in metrics.described() {
+    for metric in &Metrics::descriptions() {
         let name = &metric.name;
         for sample in &read
             .family(name)
@@ -127,8 +127,8 @@ fn each<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 fn each_metric_is_served_as_its_description_states() {
     let metrics = all_metrics();
     let (read, text) = (scraped(&metrics), metrics.text(&[]));
-    assert!(metrics.described().len() > 20);
-    for metric in metrics.described() {
+    assert!(Metrics::descriptions().len() > 20);
+    for metric in &Metrics::descriptions() {
         let MetricDescription {
             name,
             kind,
