@@ -19,12 +19,12 @@ use tokio::time::Instant;
 use super::stream_limit::StreamLimit;
 use super::{ApiError, Connector, transport};
 
-mod authorization;
+pub(super) mod authorization;
 pub mod bootstrap;
 mod files;
 mod plugin;
 
-pub(super) use authorization::Authorization;
+use authorization::Authorization;
 use files::{FileFault, Inlined, TokenFile};
 use plugin::Issued;
 pub(super) use plugin::RunningPlugin;

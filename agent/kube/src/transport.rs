@@ -29,7 +29,7 @@ use tower::util::{BoxCloneSyncService, MapRequestLayer};
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::ApiError;
-use super::credentials::Authorization;
+use super::credentials::authorization::Authorization;
 use super::stream_limit::{FirstFrame, StreamLimit};
 use super::tls;
 
