@@ -167,7 +167,7 @@ fn is_young(entry: &DiskEntry, start: u64, jiffies: u64) -> bool {
 /// Index of the entry of the request's disk; beyond the end of [`DISKS`] if there is none.
 #[inline(always)]
 fn slot_of(rq: Typed, jiffies: u64) -> u32 {
-    // SAFETY: both offsets are those of the members, and the first holds a queue.
+    // SAFETY: both offsets are those of the members, and the first contains a queue.
     let id = unsafe { rq.follow(offset!(rq_q)).load::<u32>(offset!(queue_id)) };
     let Some(known) = QUEUES.get_ptr_mut(id) else {
         return look_up(rq) as u32; // A machine with thousands of disks.
@@ -268,7 +268,7 @@ fn timed(entry: &mut DiskEntry, class: usize, latency: u64, counts_for: u64) {
     }
 }
 
-/// Ends the window, unless it has too few judged requests to tell. Reports it if it was slow.
+/// Ends the window, unless it has too few judged requests to decide. Reports it if it was slow.
 ///
 /// Two CPUs may end the same window. The second finds no judged request in it, or comes to the same
 /// result; a record may be sent twice then.

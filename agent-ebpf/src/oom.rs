@@ -79,8 +79,8 @@ pub fn oom_pid(ctx: RawTracePointContext) -> i32 {
 /// `sched_process_exit(task)`: runs at each exit of a thread on the node, in that thread. For all but
 /// victims it ends after one lookup.
 ///
-/// Up to 6.15 the tracepoint follows `exit_mm`, which takes the task lock that the kernel holds while
-/// it marks a victim, so that a victim never exits before its id is stored:
+/// Up to 6.15 the tracepoint follows `exit_mm`, which takes the task lock, under which the kernel
+/// marks a victim, so that a victim never exits before its id is stored:
 /// <https://github.com/gregkh/linux/blob/v5.10.223/kernel/exit.c#L847-L851>, <https://github.com/gregkh/linux/blob/v5.10.223/mm/oom_kill.c#L884-L916>. Later kernels call it earlier,
 /// but they pass the task to `mark_victim`: <https://github.com/gregkh/linux/blob/v7.1.8/kernel/exit.c#L952-L969>
 #[raw_tracepoint(tracepoint = "sched_process_exit")]

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::archive::{self, File, gzip};
+use crate::image;
 use crate::image::bom::{self, Built};
 use crate::image::layout::{self, Image, sha256};
-use crate::image::{self, Arch};
 use crate::linked::{Linked, linked};
-use crate::repo::{Commit, MUSL_TARGET, Repo};
+use crate::repo::{Arch, Commit, MUSL_TARGET, Repo};
 use crate::{build_ebpf, run, setup};
 
 mod check;

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::ValueEnum;
 
 use crate::archive::File;
 use crate::linked::linked;
-use crate::repo::{ARM64_TARGET, MUSL_TARGET, Repo};
+use crate::repo::{Arch, Repo};
 use crate::run;
 
 pub mod bom;
@@ -36,29 +35,6 @@ pub struct Args {
     /// Pack this binary instead of building one.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-}
-
-/// As images and Debian name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Arch {
-    Amd64,
-    Arm64,
-}
-
-impl Arch {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
-    }
-
-    pub const fn target(self) -> &'static str {
-        match self {
-            Self::Amd64 => MUSL_TARGET,
-            Self::Arm64 => ARM64_TARGET,
-        }
-    }
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {

@@ -6,8 +6,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
 
-use crate::image::Arch;
-use crate::repo::{Repo, command, output, run, toml_strings};
+use crate::repo::{Arch, Repo, command, output, run, toml_strings};
 use crate::setup;
 
 mod apt;

@@ -8,12 +8,36 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum;
 
 /// What the shipped agent is built for: one static file.
 pub const MUSL_TARGET: &str = "x86_64-unknown-linux-musl";
 
 /// The same for arm64, which takes a cross compiler.
 pub const ARM64_TARGET: &str = "aarch64-unknown-linux-musl";
+
+/// As images and Debian name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Arch {
+    Amd64,
+    Arm64,
+}
+
+impl Arch {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+
+    pub const fn target(self) -> &'static str {
+        match self {
+            Self::Amd64 => MUSL_TARGET,
+            Self::Arm64 => ARM64_TARGET,
+        }
+    }
+}
 
 /// Set by the `cargo` that started us, or by people for other projects. Each would change what a
 /// nested `cargo` builds, or where it puts it.

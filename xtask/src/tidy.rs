@@ -1,22 +1,18 @@
-//! Checks the rules of the layout: imports, sizes, names, links, vocabulary.
-//! Each rule is a function of paths and texts; the tables are the rules.
+//! Checks what a compiler does not see: keys, names, vocabulary, links, sizes.
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::repo;
 
-mod app;
-mod circles;
-mod code;
 mod crates;
 mod keys;
 mod links;
+mod pieces;
 mod sizes;
 mod vocabulary;
-mod words;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -31,58 +27,16 @@ pub struct Source {
     pub text: String,
 }
 
-/// Findings, each beginning with `path:line: what`.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// These fail.
-    pub broken: Vec<String>,
-    /// These are for a reviewer to check.
-    pub notes: Vec<String>,
-}
-
-pub fn main(args: &Args) -> Result<ExitCode> {
-    let broken = report(args.deep)?;
-    Ok(ExitCode::from(u8::from(broken > 0)))
-}
-
-/// Prints the findings, and returns the number of broken rules.
-pub fn report(deep: bool) -> Result<usize> {
-    let mut found = check(&sources(&repo::root())?);
-    if deep {
-        found.broken.extend(crates::broken(&repo::Repo::find()?)?);
-    }
-    for note in &found.notes {
-        println!("note: {note}");
-    }
-    for broken in &found.broken {
-        println!("{broken}");
-    }
-    let (broken, notes) = (found.broken.len(), found.notes.len());
-    println!("tidy: {broken} broken, {notes} to review");
-    Ok(broken)
-}
-
-fn check(sources: &[Source]) -> Found {
-    let mut found = sizes::check(sources);
-    found.broken.extend(app::broken(sources));
-    found.broken.extend(circles::broken(sources));
-    found.broken.extend(words::broken(sources));
-    found.broken.extend(keys::broken(sources));
-    found.broken.extend(links::broken(sources));
-    found.broken.extend(vocabulary::broken(sources));
-    found.notes.extend(vocabulary::notes(sources));
-    found.broken.sort();
-    found
-}
-
 impl Source {
     fn is_rust(&self) -> bool {
         self.path.ends_with(".rs")
     }
 
-    /// The part under `src`, of Rust sources that ship or build: not of integration tests.
+    /// A Rust source that is not only tests.
     fn is_product(&self) -> bool {
-        self.is_rust() && !self.path.starts_with("tests/tests/") && !self.is_unit_tests()
+        let is_unit_tests = self.path.ends_with("/tests.rs")
+            || self.path.contains("/tests/") && !self.path.starts_with("tests/");
+        self.is_rust() && !self.path.starts_with("tests/tests/") && !is_unit_tests
     }
 
     /// Product code of a crate in `agent`.
@@ -90,65 +44,85 @@ impl Source {
         self.path.starts_with("agent/") && self.path.contains("/src/") && self.is_product()
     }
 
-    /// A test module in a separate file.
-    fn is_unit_tests(&self) -> bool {
-        self.path.ends_with("/tests.rs")
-            || self.path.contains("/tests/") && !self.path.starts_with("tests/")
+    /// The number of lines before the unit tests.
+    fn product_lines(&self) -> usize {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let is_tests = |lines: &[&str]| {
+            let mut attributed = lines
+                .iter()
+                .skip(1)
+                .skip_while(|line| line.starts_with('#'));
+            lines[0] == "#[cfg(test)]"
+                && attributed
+                    .next()
+                    .is_some_and(|line| line.contains("mod tests"))
+        };
+        let tests = (0..lines.len()).find(|at| is_tests(&lines[*at..]));
+        tests.unwrap_or(lines.len())
     }
 }
 
-/// What git tracks, or would; without git, everything but build output.
+pub fn main(args: &Args) -> Result<ExitCode> {
+    let broken = report(args.deep)?;
+    Ok(ExitCode::from(u8::from(broken > 0)))
+}
+
+/// Prints the sizes and the findings, and returns the number of broken rules.
+pub fn report(deep: bool) -> Result<usize> {
+    let sources = sources(&repo::root())?;
+    for line in sizes::table(&sources) {
+        println!("{line}");
+    }
+    let mut broken = broken(&sources);
+    if deep {
+        broken.extend(crates::broken(&repo::Repo::find()?)?);
+    }
+    for broken in &broken {
+        println!("{broken}");
+    }
+    println!("tidy: {} broken", broken.len());
+    Ok(broken.len())
+}
+
+/// Findings, each beginning with `path:line: what`.
+fn broken(sources: &[Source]) -> Vec<String> {
+    let rules = [
+        sizes::broken,
+        keys::broken,
+        links::broken,
+        vocabulary::broken,
+    ];
+    let mut broken: Vec<String> = rules.into_iter().flat_map(|rule| rule(sources)).collect();
+    broken.sort();
+    broken
+}
+
+/// What git tracks, or would.
 fn sources(root: &Path) -> Result<Vec<Source>> {
     let mut git = repo::command("git");
-    git.args([
-        "ls-files",
-        "-z",
-        "--cached",
-        "--others",
-        "--exclude-standard",
-    ])
-    .current_dir(root);
-    let paths = match git.output() {
-        Ok(listed) if listed.status.success() => String::from_utf8_lossy(&listed.stdout)
-            .split_terminator('\0')
-            .map(str::to_owned)
-            .collect(),
-        _ => walked(root, "")?,
-    };
+    git.args(["ls-files", "-z", "--cached", "--others"]);
+    git.arg("--exclude-standard").current_dir(root);
+    let listed = git.output().context("cannot run git")?;
+    ensure!(
+        listed.status.success(),
+        "not in a git checkout: {}",
+        String::from_utf8_lossy(&listed.stderr).trim()
+    );
+    let paths = String::from_utf8_lossy(&listed.stdout).into_owned();
     let mut sources = Vec::new();
-    for path in paths {
-        let file = root.join(&path);
+    for path in paths.split_terminator('\0') {
+        let file = root.join(path);
         // A deleted file stays listed until the deletion is staged; a link has no text.
         if file.is_symlink() || !file.is_file() {
             continue;
         }
         let bytes = std::fs::read(&file).with_context(|| format!("cannot read {path}"))?;
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        sources.push(Source { path, text });
+        sources.push(Source {
+            path: path.to_owned(),
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+        });
     }
     Ok(sources)
-}
-
-fn walked(root: &Path, below: &str) -> Result<Vec<String>> {
-    let dir = root.join(below);
-    let mut paths = Vec::new();
-    for entry in
-        std::fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?
-    {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let path = if below.is_empty() {
-            name.clone()
-        } else {
-            format!("{below}/{name}")
-        };
-        if !entry.file_type()?.is_dir() {
-            paths.push(path);
-        } else if name != ".git" && name != "target" {
-            paths.extend(walked(root, &path)?);
-        }
-    }
-    Ok(paths)
 }
 
 #[cfg(test)]
@@ -165,15 +139,7 @@ mod tests {
 
     #[test]
     fn this_repository_keeps_its_rules() {
-        let found = check(&sources(&repo::root()).unwrap());
-        assert!(found.broken.is_empty(), "\n{}\n", found.broken.join("\n"));
-    }
-
-    #[test]
-    fn without_git_the_sources_are_walked_and_build_output_is_left_out() {
-        let paths = walked(&repo::root(), "").unwrap();
-        assert!(paths.iter().any(|path| path == "xtask/src/tidy.rs"));
-        let hidden = |path: &&String| path.starts_with("target/") || path.starts_with(".git/");
-        assert_eq!(paths.iter().find(hidden), None);
+        let found = broken(&sources(&repo::root()).unwrap());
+        assert!(found.is_empty(), "\n{}\n", found.join("\n"));
     }
 }

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::image::Arch;
 use crate::kernels::{self, Image, Kernel};
-use crate::repo::{Repo, run};
+use crate::repo::{Arch, Repo, run};
 use crate::run::cargo_for;
 use crate::{build_ebpf, setup};
 

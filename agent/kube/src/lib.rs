@@ -1,6 +1,7 @@
 //! The edge to the API server: connections, requests, and how each error is handled.
 //!
 //! Absent on purpose: nothing here decides the status of a condition, or when to sample again.
+// tidy: long: the client, with one method for each kind of request
 
 #![forbid(unsafe_code)]
 

@@ -5,8 +5,7 @@ use anyhow::{Context as _, Result, bail};
 use super::contents::{self, Places};
 use super::{DESCRIPTION, HOMEPAGE, MAINTAINER, Release, SUMMARY};
 use crate::archive::{File, directories, gzip, tar_with_directories};
-use crate::image::Arch;
-use crate::repo::Repo;
+use crate::repo::{Arch, Repo};
 
 /// Of the package, for the same version of the program.
 const REVISION: &str = "1";

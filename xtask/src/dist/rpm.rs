@@ -6,8 +6,7 @@ use rpm::{BuildConfig, CompressionWithLevel, FileOptions, PackageBuilder, Script
 use super::contents::{self, Places};
 use super::{DESCRIPTION, HOMEPAGE, MAINTAINER, Release, SUMMARY};
 use crate::archive::File;
-use crate::image::Arch;
-use crate::repo::Repo;
+use crate::repo::{Arch, Repo};
 
 /// Of the package, for the same version of the program.
 const RELEASE: &str = "1";

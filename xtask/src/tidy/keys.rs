@@ -1,7 +1,7 @@
 //! A configuration key is written in one place, the table: product code names its constant.
 
 use super::Source;
-use super::code::{Literal, product_literals};
+use super::pieces::{Kind, Piece, pieces};
 
 /// The table.
 const TABLE: &str = "agent/src/config/table.rs";
@@ -23,7 +23,6 @@ const fn allowed(path: &'static str, key: &'static str, reason: &'static str) ->
 }
 
 const NODE: &str = "a field of the Node";
-const ANSWER: &str = "a field of an answer on the control socket";
 const MESSAGE: &str = "a remedy in a message of a module that may not name `config`";
 
 const ALLOWED: &[Allowed] = &[
@@ -31,9 +30,6 @@ const ALLOWED: &[Allowed] = &[
     allowed("agent/kube/src/", "taints", NODE),
     allowed("agent/kube/src/", "providerID", NODE),
     allowed("agent/src/reporting/", "taints", "a step of `run --once`"),
-    allowed("agent/core/src/explain.rs", "conditions", ANSWER),
-    allowed("agent/src/cli/explanation.rs", "conditions", ANSWER),
-    allowed("agent/src/cli/status.rs", "conditions", ANSWER),
     allowed("agent/src/sandbox.rs", "sandbox", "a log message"),
     allowed(
         "agent/src/telemetry/",
@@ -61,7 +57,7 @@ pub fn broken(sources: &[Source]) -> Vec<String> {
     let Some(table) = sources.iter().find(|source| source.path == TABLE) else {
         return Vec::new();
     };
-    let keys = keys(&table.text);
+    let keys = keys(table);
     if keys.is_empty() {
         return vec![format!("{TABLE}:1: no key found: adapt {}", file!())];
     }
@@ -71,8 +67,8 @@ pub fn broken(sources: &[Source]) -> Vec<String> {
         .iter()
         .filter(|source| source.is_agent() && source.path != TABLE);
     for source in product {
-        for Literal { line, text } in product_literals(&source.text) {
-            for key in keys.iter().filter(|key| names(text, key)) {
+        for Piece { line, text, .. } in literals(source) {
+            for key in keys.iter().filter(|key| names(&text, key)) {
                 let entry = ALLOWED
                     .iter()
                     .position(|one| one.key == *key && is_in(&source.path, one.path));
@@ -100,19 +96,25 @@ pub fn broken(sources: &[Source]) -> Vec<String> {
     broken
 }
 
+/// The string literals of product code.
+fn literals(source: &Source) -> impl Iterator<Item = Piece> {
+    let end = source.product_lines();
+    let pieces = pieces(source).into_iter();
+    pieces.filter(move |piece| piece.kind == Kind::Literal && piece.line <= end)
+}
+
 /// The names in the table.
-fn keys(table: &str) -> Vec<&str> {
-    let literals = product_literals(table);
-    let head = table.lines().take_while(|line| *line != "keys! {").count();
-    let calls = table.lines().enumerate().skip(head).flat_map(|(n, line)| {
-        let calls = CONSTRUCTORS
-            .iter()
-            .filter(move |call| line.contains(**call));
-        calls.map(move |_| n + 1)
+fn keys(table: &Source) -> Vec<String> {
+    let literals: Vec<Piece> = literals(table).collect();
+    let lines = || table.text.lines().enumerate();
+    let head = lines().take_while(|(_, line)| *line != "keys! {").count();
+    let calls = lines().skip(head).filter(|(_, line)| {
+        let mut calls = CONSTRUCTORS.iter();
+        calls.any(|call| line.contains(call))
     });
     calls
-        .filter_map(|line| literals.iter().find(|literal| literal.line >= line))
-        .map(|literal| literal.text)
+        .filter_map(|(n, _)| literals.iter().find(|literal| literal.line > n))
+        .map(|literal| literal.text.clone())
         .collect()
 }
 
@@ -144,7 +146,10 @@ mod tests {
 
     #[test]
     fn the_names_are_those_of_the_table() {
-        assert_eq!(keys(ROWS), ["maxPods", "nodeLabels", "port"]);
+        assert_eq!(
+            keys(&source(TABLE, ROWS)),
+            ["maxPods", "nodeLabels", "port"]
+        );
     }
 
     #[test]

@@ -3,135 +3,86 @@
 
 use std::collections::{HashMap, HashSet};
 
+use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+
 use super::Source;
 
 pub fn broken(sources: &[Source]) -> Vec<String> {
-    let tree = Tree::of(sources);
-    let documents = sources.iter().filter(|source| is_markdown(&source.path));
-    let broken = documents.flat_map(|document| {
-        let found = links(&document.text).into_iter();
-        found.filter_map(|link| {
-            let why = tree.broken(&document.path, &link.target)?;
-            let (path, line, target) = (&document.path, link.line, &link.target);
-            Some(format!("{path}:{line}: link `{target}`: {why}"))
-        })
-    });
-    broken.collect()
-}
-
-fn is_markdown(path: &str) -> bool {
-    path.ends_with(".md")
-}
-
-/// What a link can lead to.
-struct Tree<'a> {
-    /// Every file, and every directory that contains one.
-    paths: HashSet<&'a str>,
-    /// The anchors of each Markdown file.
-    anchors: HashMap<&'a str, HashSet<String>>,
-}
-
-impl<'a> Tree<'a> {
-    fn of(sources: &'a [Source]) -> Self {
-        let mut paths = HashSet::from([""]);
-        for source in sources {
-            let mut path = source.path.as_str();
-            paths.insert(path);
-            while let Some((parent, _)) = path.rsplit_once('/') {
-                paths.insert(parent);
-                path = parent;
-            }
-        }
-        let documents = sources.iter().filter(|source| is_markdown(&source.path));
-        let anchors = documents.map(|source| (source.path.as_str(), anchors(&source.text)));
-        Self {
-            paths,
-            anchors: anchors.collect(),
+    let mut paths = HashSet::new();
+    for source in sources {
+        let mut path = source.path.as_str();
+        paths.insert(path);
+        while let Some((parent, _)) = path.rsplit_once('/') {
+            paths.insert(parent);
+            path = parent;
         }
     }
-
-    /// Why `target` cannot be followed from `document`; `None` if it can, or is another site's.
-    fn broken(&self, document: &str, target: &str) -> Option<&'static str> {
-        if has_scheme(target) {
-            return None;
-        }
+    let documents = || sources.iter().filter(|one| one.path.ends_with(".md"));
+    let documents_anchors = documents().map(|one| (one.path.as_str(), anchors(&one.text)));
+    let anchors: HashMap<&str, HashSet<String>> = documents_anchors.collect();
+    let why = |document: &str, target: &str| {
         let (file, anchor) = match target.split_once('#') {
             Some((file, anchor)) => (file, Some(anchor)),
             None => (target, None),
         };
-        let path = if file.is_empty() {
-            document.to_owned()
-        } else {
-            let Some(path) = resolved(document, file) else {
-                return Some("it leads out of the repository");
-            };
-            path
-        };
-        if !self.paths.contains(path.as_str()) {
+        let path = resolved(document, file)?;
+        if !paths.contains(path.as_str()) {
             return Some("no such file");
         }
-        let known = self.anchors.get(path.as_str());
-        let there = |anchor| known.is_some_and(|anchors| anchors.contains(anchor));
-        match anchor {
-            Some(anchor) if !there(anchor) => Some("no such heading"),
-            _ => None,
-        }
-    }
-}
-
-/// `https:`, `mailto:` and the like.
-fn has_scheme(target: &str) -> bool {
-    let Some((scheme, _)) = target.split_once(':') else {
-        return false;
+        let known = anchors.get(path.as_str());
+        let exists = |anchor| known.is_some_and(|known| known.contains(anchor));
+        anchor
+            .filter(|anchor| !exists(*anchor))
+            .map(|_| "no such heading")
     };
-    !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    let broken = documents().flat_map(|document| {
+        let path = &document.path;
+        links(&document.text)
+            .into_iter()
+            .filter_map(move |(line, target)| {
+                let why = why(path, &target)?;
+                Some(format!("{path}:{line}: link `{target}`: {why}"))
+            })
+    });
+    broken.collect()
 }
 
-/// The path of `file` as linked from `document`, from the root; `None` if it is outside.
+/// The path of `file` as linked from `document`, from the root. `None`: of another site.
 fn resolved(document: &str, file: &str) -> Option<String> {
-    let mut path: Vec<&str> = match file.strip_prefix('/') {
-        Some(_) => Vec::new(),
-        None => document.split('/').collect(),
+    let mut path: Vec<&str> = match file {
+        "" => return Some(document.to_owned()),
+        // `https:`, `mailto:`.
+        file if file.contains(':') => return None,
+        file if file.starts_with('/') => Vec::new(),
+        _ => document.split('/').collect(),
     };
     path.pop();
     for part in file.split('/') {
         match part {
             "" | "." => {}
-            ".." => _ = path.pop()?,
+            // Above the root there is no file.
+            ".." => _ = path.pop(),
             name => path.push(name),
         }
     }
     Some(path.join("/"))
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Link {
-    line: usize,
-    target: String,
-}
-
-/// Inline links, images, definitions of references, and the attributes of HTML elements.
-fn links(text: &str) -> Vec<Link> {
+/// The targets of links and images, and of the attributes of HTML elements, with their lines.
+fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
-    for (line, prose) in prose(text) {
-        let mut add = |target: &str| {
-            let target = target.trim_matches(['<', '>']).to_owned();
-            found.push(Link { line, target });
-        };
-        for (at, _) in prose.match_indices("](") {
-            let rest = &prose[at + 2..];
-            let end = rest.find([')', ' ']).unwrap_or(rest.len());
-            add(&rest[..end]);
-        }
-        let definition = prose.trim_start().strip_prefix('[');
-        if let Some((_, target)) = definition.and_then(|rest| rest.split_once("]: ")) {
-            add(target.split_whitespace().next().unwrap_or_default());
-        }
-        for attribute in ["src=\"", "href=\"", "srcset=\""] {
-            for (at, _) in prose.match_indices(attribute) {
-                let rest = &prose[at + attribute.len()..];
-                add(rest.split('"').next().unwrap_or_default());
+    for (event, range) in Parser::new(text).into_offset_iter() {
+        let line = text[..range.start].lines().count().max(1);
+        match event {
+            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                found.push((line, dest_url.into_string()));
             }
+            Event::Html(html) | Event::InlineHtml(html) => {
+                let attributes = ["src=\"", "href=\"", "srcset=\""];
+                let values = attributes.iter().flat_map(|name| values(&html, name));
+                found.extend(values.map(|target| (line, target)));
+            }
+            _ => {}
         }
     }
     found
@@ -141,74 +92,47 @@ fn links(text: &str) -> Vec<Link> {
 fn anchors(text: &str) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut counts: HashMap<String, usize> = HashMap::new();
-    for (_, line) in unfenced(text) {
-        for attribute in ["id=\"", "name=\""] {
-            for (at, _) in line.match_indices(attribute) {
-                let rest = &line[at + attribute.len()..];
-                found.insert(rest.split('"').next().unwrap_or_default().to_owned());
+    let mut heading: Option<String> = None;
+    for event in Parser::new(text) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+            Event::Text(text) | Event::Code(text) => {
+                heading.iter_mut().for_each(|heading| *heading += &text);
             }
+            Event::End(TagEnd::Heading(_)) => {
+                let slug = slug(&heading.take().unwrap_or_default());
+                let count = counts.entry(slug.clone()).or_default();
+                found.insert(match *count {
+                    0 => slug,
+                    n => format!("{slug}-{n}"),
+                });
+                *count += 1;
+            }
+            Event::Html(html) | Event::InlineHtml(html) => {
+                let names = ["id=\"", "name=\""];
+                found.extend(names.iter().flat_map(|name| values(&html, name)));
+            }
+            _ => {}
         }
-        let Some(heading) = heading(line) else {
-            continue;
-        };
-        let slug = slug(&shown(heading));
-        let count = counts.entry(slug.clone()).or_default();
-        let anchor = match *count {
-            0 => slug,
-            n => format!("{slug}-{n}"),
-        };
-        *count += 1;
-        found.insert(anchor);
     }
     found
 }
 
-fn heading(line: &str) -> Option<&str> {
-    let text = line.trim_start_matches('#');
-    let level = line.len() - text.len();
-    ((1..=6).contains(&level) && text.starts_with(' ')).then(|| text.trim())
-}
-
-/// A heading without the targets of its links.
-fn shown(heading: &str) -> String {
-    let mut shown = String::new();
-    let mut rest = heading;
-    while let Some((before, after)) = rest.split_once("](") {
-        shown += before;
-        rest = after.split_once(')').map_or("", |(_, rest)| rest);
-    }
-    shown + rest
-}
-
 /// GitHub's: lower case, without punctuation, with a hyphen for each space.
 fn slug(heading: &str) -> String {
-    let kept = heading.chars().filter_map(|letter| match letter {
+    let letters = heading.chars().filter_map(|letter| match letter {
         ' ' => Some('-'),
         '-' | '_' => Some(letter),
         _ => letter.is_alphanumeric().then_some(letter),
     });
-    kept.flat_map(char::to_lowercase).collect()
+    letters.flat_map(char::to_lowercase).collect()
 }
 
-/// The lines outside fenced blocks, without code spans, with their numbers.
-fn prose(text: &str) -> Vec<(usize, String)> {
-    let lines = unfenced(text);
-    lines
-        .map(|(line, text)| (line, without_code(text)))
-        .collect()
-}
-
-fn unfenced(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut fenced = false;
-    text.lines().enumerate().filter_map(move |(n, line)| {
-        let fence = line.trim_start().starts_with("```");
-        fenced ^= fence;
-        (!fenced && !fence).then_some((n + 1, line))
-    })
-}
-
-fn without_code(line: &str) -> String {
-    line.split('`').step_by(2).collect::<Vec<_>>().join("`")
+/// The values of an attribute; `name` ends with `="`.
+fn values(html: &str, name: &str) -> Vec<String> {
+    let values = html.split(name).skip(1);
+    let values = values.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
+    values.collect()
 }
 
 #[cfg(test)]
@@ -222,79 +146,41 @@ mod tests {
             ("b.md", None),
             ("./b.md#two-words", None),
             ("b.md#of-code-linked", None),
+            ("b.md#two-words-1", None),
             ("../agent/src/app.rs", None),
             ("../agent/src", None),
-            ("img/a.svg", None),
             ("/docs/b.md", None),
             ("https://example.com/none#none", None),
             ("mailto:a@example.com", None),
             ("#here", None),
+            ("#by-hand", None),
             ("#there", Some("no such heading")),
             ("b.md#three-words", Some("no such heading")),
             ("c.md", Some("no such file")),
-            ("../b.md", Some("no such file")),
-            ("../agent/src/app.rs#L1", Some("no such heading")),
-            ("../../b.md", Some("it leads out of the repository")),
+            ("../../../b.md", Some("no such file")),
         ];
         for (target, expected) in table {
+            let text = format!("# Here\n\n<a id=\"by-hand\"></a>\n`[a](b)` see [it]({target})\n");
             let sources = [
-                source("docs/a.md", &format!("# Here\n\nsee [it]({target})\n")),
+                source("docs/a.md", &text),
                 source(
                     "docs/b.md",
-                    "# Two words\n\n## Of `code`, [linked](a.md)!\n",
+                    "# Two words\n\n## Of `code`, [linked](a.md)!\n\n## Two words\n",
                 ),
-                source("docs/img/a.svg", ""),
                 source("agent/src/app.rs", ""),
             ];
-            let expected = expected.map(|why| format!("docs/a.md:3: link `{target}`: {why}"));
+            let expected = expected.map(|why| format!("docs/a.md:4: link `{target}`: {why}"));
             assert_eq!(broken(&sources), Vec::from_iter(expected), "{target}");
         }
     }
 
     #[test]
-    fn each_form_of_a_link_is_read_and_code_is_not() {
-        let text = "a [b](one.md) and [c](two.md \"title\")\n\
-                    `[no](code.md)` [`d`](three.md), ![e](four.svg)\n\
-                    ```sh\n[no](fenced.md)\n```\n\
-                    [ref]: five.md \"title\"\n\
-                    <a href=\"six.md\"><img src=\"seven.svg\"></a> [f](<eight.md>)\n";
-        let found: Vec<_> = links(text)
-            .into_iter()
-            .map(|link| (link.line, link.target))
-            .collect();
-        let expected = [
-            (1, "one.md"),
-            (1, "two.md"),
-            (2, "three.md"),
-            (2, "four.svg"),
-            (6, "five.md"),
-            (7, "eight.md"),
-            (7, "seven.svg"),
-            (7, "six.md"),
-        ];
+    fn links_of_html_elements_are_read_and_code_is_not() {
+        let text = "```sh\n[no](fenced.md)\n```\n<a href=\"six.md\"><img src=\"seven.svg\"></a>\n";
+        let found: HashSet<_> = links(text).into_iter().map(|(_, target)| target).collect();
         assert_eq!(
             found,
-            expected.map(|(line, target)| (line, target.to_owned()))
+            HashSet::from(["six.md", "seven.svg"].map(str::to_owned))
         );
-    }
-
-    #[test]
-    fn anchors_are_those_of_github() {
-        let table = [
-            ("## Two words", "two-words"),
-            ("# `code`: what it is?", "code-what-it-is"),
-            ("### snake_case, kebab-case", "snake_case-kebab-case"),
-            ("## An OOM kill, step by step", "an-oom-kill-step-by-step"),
-            ("## A & B", "a--b"),
-            ("## Größe", "größe"),
-            ("## [Linked](b.md#c) text", "linked-text"),
-            ("<a id=\"by-hand\"></a>", "by-hand"),
-        ];
-        for (line, expected) in table {
-            let expected = HashSet::from([expected.to_owned()]);
-            assert_eq!(anchors(line), expected, "{line}");
-        }
-        let twice = anchors("# A\n\n```sh\n# Not a heading\n```\n## A\n#tag\n####### seven\n");
-        assert_eq!(twice, HashSet::from(["a".to_owned(), "a-1".to_owned()]));
     }
 }

@@ -1,107 +1,118 @@
-//! How long files and functions may be: lines with code on them, without comments and tests.
-//!
-//! A long table or a long `match` need not be split: the comment
-//! `// tidy: long: <reason>` on the line above a function, or near the top of a file, excuses it.
-//! There is no exception for a file above the last limit.
+//! How long files and crates may be. A function has at most 100 lines by a lint of clippy.
 
-use super::code::{Function, code_lines, functions, product_code};
-use super::{Found, Source};
+use std::collections::BTreeMap;
 
-const FILE_NEEDS_REASON: usize = 400;
-const FILE_MAX: usize = 600;
-/// Lines of any kind in a file of tests.
+use super::Source;
+
+/// Lines of a file before its unit tests.
+const FILE_NEEDS_REASON: usize = 500;
+const FILE_MAX: usize = 700;
+/// Lines in a file of tests.
 const TEST_FILE_MAX: usize = 500;
-const AGENT_MAIN: &str = "agent/src/main.rs";
-const AGENT_MAIN_MAX: usize = 80;
-
+/// A long table or one long `match` need not be split: this near the top excuses it.
+const REASON: &str = "// tidy: long: ";
 /// The number of lines that count as the top of a file.
 const TOP: usize = 40;
-/// Attributes and doc comments may stand between a function and its reason.
-const ABOVE: usize = 12;
 
-const REASON: &str = "// tidy: long: ";
+/// Lines of product code below a path, without unit tests, and at most how many there may be.
+const LIMITS: &[(&str, usize)] = &[("agent", 67_300), ("xtask/", 9_100)];
+/// Lines of all tests.
+const TESTS_MAX: usize = 90_500;
 
-struct FunctionLimits {
-    note: usize,
-    max: usize,
+/// The folders of the crates, and their names in the table.
+const CRATES: &[&str] = &[
+    "agent/core/",
+    "agent/io/",
+    "agent/linux/",
+    "agent/kube/",
+    "agent/kubectl/",
+    "agent/",
+    "agent-common/",
+    "agent-ebpf/",
+    "tests/",
+    "xtask/",
+];
+
+/// Product code and tests of a crate.
+#[derive(Default)]
+struct Lines {
+    product: usize,
+    tests: usize,
 }
 
-const FUNCTIONS: FunctionLimits = FunctionLimits { note: 50, max: 80 };
-/// The verifier and the reader both follow every branch.
-const EBPF_FUNCTIONS: FunctionLimits = FunctionLimits { note: 30, max: 50 };
+/// The lines of each crate, for people.
+pub fn table(sources: &[Source]) -> Vec<String> {
+    let mut by_crate: BTreeMap<&str, Lines> = BTreeMap::new();
+    for source in sources.iter().filter(|source| source.is_rust()) {
+        let mut folders = CRATES.iter();
+        let Some(folder) = folders.find(|folder| source.path.starts_with(**folder)) else {
+            continue;
+        };
+        let lines = by_crate.entry(folder).or_default();
+        lines.product += product(source);
+        lines.tests += source.text.lines().count() - product(source);
+    }
+    let row = |(folder, lines): (&str, Lines)| {
+        let name = folder.trim_end_matches('/');
+        format!(
+            "{name:<14} {:>6} lines {:>6} of tests",
+            lines.product, lines.tests
+        )
+    };
+    by_crate.into_iter().map(row).collect()
+}
 
-pub fn check(sources: &[Source]) -> Found {
-    let mut found = Found::default();
-    found.broken.extend(sources.iter().filter_map(test_file));
-    for source in sources.iter().filter(|source| source.is_product()) {
-        let code = product_code(&source.text);
-        found.broken.extend(file(source, code_lines(&code)));
-        for function in functions(&code) {
-            measure(source, &function, &mut found);
+/// Of the crate of tests, all are tests.
+fn product(source: &Source) -> usize {
+    match source.is_product() && !source.path.starts_with("tests/") {
+        true => source.product_lines(),
+        false => 0,
+    }
+}
+
+pub fn broken(sources: &[Source]) -> Vec<String> {
+    let rust = || sources.iter().filter(|source| source.is_rust());
+    let mut broken: Vec<String> = rust().filter_map(too_long).collect();
+    for (path, most) in LIMITS {
+        let below = rust().filter(|source| source.path.starts_with(path));
+        let lines: usize = below.map(product).sum();
+        if lines > *most {
+            broken.push(format!(
+                "{path}:1: {lines} lines of product code, above {most}"
+            ));
         }
     }
-    found
-}
-
-/// Integration tests, and unit tests in a separate file.
-fn test_file(source: &Source) -> Option<String> {
-    let path = &source.path;
-    let lines = source.text.lines().count();
-    let is_test = source.is_rust() && !source.is_product();
-    (is_test && lines > TEST_FILE_MAX)
-        .then(|| format!("{path}:1: {lines} lines of tests, above {TEST_FILE_MAX}: split it"))
-}
-
-fn file(source: &Source, lines: usize) -> Option<String> {
-    let Source { path, text } = source;
-    let whole = text.lines().count();
-    if path == AGENT_MAIN && whole > AGENT_MAIN_MAX {
-        return Some(format!(
-            "{path}:1: {whole} lines, above {AGENT_MAIN_MAX}: move it to a room"
+    let tests: usize = rust()
+        .map(|one| one.text.lines().count() - product(one))
+        .sum();
+    if tests > TESTS_MAX {
+        broken.push(format!(
+            "tests:1: {tests} lines of tests, above {TESTS_MAX}"
         ));
     }
+    broken
+}
+
+fn too_long(source: &Source) -> Option<String> {
+    let path = &source.path;
+    if !source.is_product() {
+        let lines = source.text.lines().count();
+        return (lines > TEST_FILE_MAX)
+            .then(|| format!("{path}:1: {lines} lines of tests, above {TEST_FILE_MAX}: split it"));
+    }
+    let lines = source.product_lines();
+    let reason = |line: &str| line.strip_prefix(REASON).is_some_and(|why| !why.is_empty());
     if lines > FILE_MAX {
         return Some(format!(
-            "{path}:1: {lines} lines of code, above {FILE_MAX}: find its second noun"
+            "{path}:1: {lines} lines, above {FILE_MAX}: find its second noun"
         ));
     }
-    if lines > FILE_NEEDS_REASON && !has_reason(text.lines().take(TOP)) {
-        return Some(format!(
-            "{path}:1: {lines} lines of code, above {FILE_NEEDS_REASON}: split it, or give the reason \
-             near the top: `{REASON}<reason>`"
-        ));
-    }
-    None
-}
-
-fn measure(source: &Source, function: &Function<'_>, found: &mut Found) {
-    let ebpf = source.path.starts_with("agent-ebpf/");
-    let limits = if ebpf { EBPF_FUNCTIONS } else { FUNCTIONS };
-    let line = function.line;
-    let what = format!(
-        "{}:{line}: function `{}` has {} lines of code",
-        source.path, function.name, function.code_lines
-    );
-    let above = source
-        .text
-        .lines()
-        .take(line)
-        .skip(line.saturating_sub(ABOVE));
-    if function.code_lines > limits.max && !has_reason(above) {
-        found.broken.push(format!("{what}, above {}", limits.max));
-    } else if function.code_lines > limits.note {
-        found.notes.push(what);
-    }
-}
-
-fn has_reason<'a>(mut lines: impl Iterator<Item = &'a str>) -> bool {
-    let reason = |line: &str| {
-        line.trim_start()
-            .strip_prefix(REASON)
-            .map(str::trim)
-            .map(str::len)
-    };
-    lines.any(|line| reason(line).is_some_and(|len| len > 0))
+    (lines > FILE_NEEDS_REASON && !source.text.lines().take(TOP).any(reason)).then(|| {
+        format!(
+            "{path}:1: {lines} lines, above {FILE_NEEDS_REASON}: split it, or give the reason near the \
+             top: `{REASON}<reason>`"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -109,105 +120,61 @@ mod tests {
     use super::*;
     use crate::tidy::source;
 
-    fn constants(count: usize) -> String {
-        "const A: u8 = 1;\n\n// A comment is not code.\n".repeat(count)
-    }
-
-    fn function(lines: usize) -> String {
-        format!("fn long() {{\n{}}}\n", "    step();\n".repeat(lines - 2))
-    }
-
     #[test]
-    fn a_file_has_at_most_600_lines_and_needs_a_reason_above_400() {
+    fn a_file_has_a_limit_which_a_reason_moves() {
+        let lines = |count: usize| "const A: u8 = 1;\n".repeat(count);
         let reason = format!("{REASON}a table.\n");
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", lines(800));
         let table = [
-            (constants(400), true, "at the first limit"),
-            (constants(401), false, "above it without a reason"),
+            ("agent/src/a.rs", lines(FILE_NEEDS_REASON), 0),
+            ("agent/src/a.rs", lines(FILE_NEEDS_REASON + 1), 1),
             (
-                format!("{reason}{}", constants(600)),
-                true,
-                "at the last limit, with a reason",
-            ),
-            (
-                format!("{reason}{}", constants(601)),
-                false,
-                "nothing excuses this",
-            ),
-            (
-                format!("{REASON}\n{}", constants(401)),
-                false,
-                "an empty reason",
-            ),
-            (
-                format!("#[cfg(test)]\nmod tests {{\n{}}}\n", constants(700)),
-                true,
-                "tests are not counted",
-            ),
-        ];
-        for (text, allowed, why) in table {
-            let found = check(&[source("agent/linux/src/host.rs", &text)]);
-            assert_eq!(found.broken.is_empty(), allowed, "{why}: {found:?}");
-        }
-    }
-
-    #[test]
-    fn a_function_has_at_most_80_lines_and_a_note_above_50() {
-        let reason = format!("{REASON}one table.\n#[must_use]\n");
-        let table = [
-            ("agent/linux/src/host.rs", function(50), 0, 0),
-            ("agent/linux/src/host.rs", function(51), 0, 1),
-            ("agent/linux/src/host.rs", function(80), 0, 1),
-            ("agent/linux/src/host.rs", function(81), 1, 0),
-            (
-                "agent/linux/src/host.rs",
-                format!("{reason}{}", function(81)),
+                "agent/src/a.rs",
+                format!("{reason}{}", lines(FILE_MAX - 1)),
                 0,
+            ),
+            ("agent/src/a.rs", format!("{reason}{}", lines(FILE_MAX)), 1),
+            (
+                "agent/src/a.rs",
+                format!("{REASON}\n{}", lines(FILE_NEEDS_REASON)),
                 1,
             ),
-            ("agent-ebpf/src/oom.rs", function(30), 0, 0),
-            ("agent-ebpf/src/oom.rs", function(31), 0, 1),
-            ("agent-ebpf/src/oom.rs", function(51), 1, 0),
-            ("tests/tests/kernel.rs", function(81), 0, 0),
-            ("tests/src/node.rs", function(81), 1, 0),
+            ("agent/src/a.rs", tests, 0),
+            ("tests/tests/a.rs", lines(TEST_FILE_MAX), 0),
+            ("tests/tests/a/main.rs", lines(TEST_FILE_MAX + 1), 1),
+            ("agent/src/a/tests.rs", lines(TEST_FILE_MAX + 1), 1),
+            ("docs/tests.md", lines(TEST_FILE_MAX + 1), 0),
         ];
-        for (path, text, broken, notes) in table {
-            let lines = text.lines().count();
-            let found = check(&[source(path, &text)]);
-            assert_eq!(
-                found.broken.len(),
-                broken,
-                "{path}, {lines} lines: {found:?}"
-            );
-            assert_eq!(found.notes.len(), notes, "{path}, {lines} lines: {found:?}");
+        for (path, text, expected) in table {
+            let found = broken(&[source(path, &text)]);
+            assert_eq!(found.len(), expected, "{path}: {found:?}");
         }
     }
 
     #[test]
-    fn a_file_of_tests_has_at_most_500_lines_of_any_kind() {
-        let table = [
-            ("tests/tests/kernel.rs", 500, 0),
-            ("tests/tests/kernel.rs", 501, 1),
-            ("tests/tests/cluster/main.rs", 501, 1),
-            ("agent/src/config/tests.rs", 501, 1),
-            ("agent/src/config/tests/table.rs", 501, 1),
-            ("agent/src/config.rs", 501, 0),
-            ("docs/tests.md", 501, 0),
+    fn the_whole_has_a_limit_and_is_printed_by_crate() {
+        let (path, most) = LIMITS[0];
+        let sources = [
+            source("agent/core/src/a.rs", &"\n".repeat(600)),
+            source("agent/src/b.rs", "fn b() {}\n#[cfg(test)]\nmod tests {}\n"),
+            source("tests/src/c.rs", "\n\n"),
         ];
-        for (path, lines, broken) in table {
-            let found = check(&[source(path, &"// A line.\n".repeat(lines))]);
-            assert_eq!(
-                found.broken.len(),
-                broken,
-                "{path}, {lines} lines: {found:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn main_has_at_most_80_lines_of_any_kind() {
-        for (lines, allowed) in [(80, true), (81, false)] {
-            let found = check(&[source(AGENT_MAIN, &"// A line.\n".repeat(lines))]);
-            assert_eq!(found.broken.is_empty(), allowed, "{lines} lines: {found:?}");
-        }
+        let expected = [
+            "agent               1 lines      2 of tests",
+            "agent/core        600 lines      0 of tests",
+            "tests               0 lines      2 of tests",
+        ];
+        assert_eq!(table(&sources), expected);
+        let many: Vec<_> = (0..=most / FILE_NEEDS_REASON)
+            .map(|n| {
+                source(
+                    &format!("agent/src/{n}.rs"),
+                    &"\n".repeat(FILE_NEEDS_REASON),
+                )
+            })
+            .collect();
+        let found = broken(&many);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with(&format!("{path}:1: ")), "{found:?}");
     }
 }

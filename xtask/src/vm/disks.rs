@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use crate::image::Arch;
-use crate::repo::{command, on_path, run};
+use crate::repo::{Arch, command, on_path, run};
 
 pub const MAKE_EXT4: &str = "mke2fs";
 

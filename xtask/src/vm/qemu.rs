@@ -13,8 +13,7 @@ use anyhow::{Context as _, Result};
 use super::boots::Boot;
 use super::console::Console;
 use super::{disks, qmp};
-use crate::image::Arch;
-use crate::repo::{command, shown};
+use crate::repo::{Arch, command, shown};
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
 pub const PROGRAM_ARM64: &str = "qemu-system-aarch64";
