@@ -245,7 +245,7 @@ impl Config {
 /// Merges the layers and checks the result.
 ///
 /// `env` reads the environment, `read_file` a file, and `hostname` is the default node name. Of the
-/// files in [`drop_in_directory`], those in `overrides` are read. Fails with the first fault.
+/// files in `drop_in_directory`, those in `overrides` are read. Fails with the first fault.
 /// Callers exit with code 2 before any request.
 pub fn load(
     overrides: &Overrides,

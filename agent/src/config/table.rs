@@ -240,7 +240,7 @@ macro_rules! keys {
         pub struct Overrides {
             /// `--config`: the file, which must exist.
             pub config: Option<PathBuf>,
-            /// Files of [`super::drop_in_directory`], sorted by name. Each overrides those before
+            /// Files of `drop_in_directory`, sorted by name. Each overrides those before
             /// it and the file.
             pub drop_ins: Vec<PathBuf>,
             /// `--kubelet-config`: a `KubeletConfiguration`, overridden by the other files.
