@@ -1,7 +1,7 @@
 //! Builds the parts of the agent, connects them and runs the main loop.
 //!
-//! One task owns the state. Each event that can wake it is one kind of `Input`. The other tasks send
-//! to it over bounded channels, and receive requests from it.
+//! One task owns the state. Each event that can wake it is one kind of `Input`. The other tasks
+//! send to it over bounded channels, and receive requests from it.
 // tidy: long: the loop, with one arm for each wake-up
 
 #![forbid(unsafe_code)]
@@ -63,7 +63,6 @@ use wakeup::Wakeup;
 /// Maximum number of records in a batch that contains kills.
 const MAX_BATCH: usize = 256;
 
-/// The state of the agent, with its connections to the other tasks.
 struct App {
     config: Config,
     clock: Clock,
@@ -83,7 +82,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// If the agent cannot continue.
+    /// Returns an error if the agent cannot continue.
     async fn handle_wakeups(
         &mut self,
         inputs: &mut KernelInputs,
@@ -150,7 +149,7 @@ impl App {
     fn feed(&mut self, input: Input, now: Now) {
         let input = self.queries.complete(input, &self.config.policy);
         let mut effects = VecDeque::from(self.subjects.on(input, now));
-        // Once, with everything that follows from the input.
+        // Published once, with everything that follows from the input.
         let mut publish = false;
         while let Some(effect) = effects.pop_front() {
             if let Some(answer) = self.execute(effect, &mut publish, now) {
@@ -164,8 +163,8 @@ impl App {
         }
     }
 
-    /// Performs an effect; `publish` is set if that is to follow after all others. Returns the answer
-    /// of a query, if it is available at once.
+    /// Performs an effect. Sets `publish` if publishing is to follow after all others. Returns the
+    /// answer of a query, if it is available at once.
     fn execute(&mut self, effect: Effect, publish: &mut bool, now: Now) -> Option<Input> {
         match effect {
             Effect::Query(query) => return self.queries.query(query, &self.config.policy, now),
@@ -232,7 +231,7 @@ impl App {
         }
     }
 
-    /// Adds the addresses to the status. At the start, that is published afterwards.
+    /// Adds the addresses to the status. At the start, it is published later.
     fn resolved(&mut self, addresses: Vec<IpAddr>, now: Now) {
         self.facts.network.resolved = addresses;
         self.facts.network.is_resolving = false;
@@ -251,7 +250,6 @@ impl App {
         self.feed(Input::Incident(IncidentInput::Due), now);
     }
 
-    /// The time of the next work.
     fn due(&self) -> BootNanos {
         let reports = self.reporting.as_ref().map(Reporting::due);
         let others = [reports, self.service.due()].into_iter().flatten();
@@ -391,7 +389,7 @@ impl App {
         };
         let status = self.ledger.status(now);
         let explanation = self.telemetry.journal.explain(&status, present);
-        // Only a map whose keys are no strings is refused.
+        // Serialization fails only for a map whose keys are not strings.
         serde_json::to_string(&explanation).unwrap_or_default()
     }
 
@@ -406,14 +404,13 @@ impl App {
         metering.text(&figures, &self.subjects.disks.named(&figures.disks), now)
     }
 
-    /// Notifies the service manager once the agent is ready.
     fn notify_ready(&mut self) {
         if self.telemetry.metering.is_ready() && !self.service.is_reloading() {
             self.service.heartbeat.notify.ready();
         }
     }
 
-    /// The result of `--once`; `None` while writes are pending.
+    /// Returns the result of `--once`, or `None` while writes are pending.
     fn once_outcome(&self) -> Option<Result<(), AppError>> {
         let once = self.service.once.as_ref()?;
         if self.reporting.is_none() {
@@ -423,8 +420,8 @@ impl App {
         Some(outcome.map_err(AppError::NotWritten))
     }
 
-    /// Reports at once that the machine shuts down, or that the shutdown was cancelled. The rate limit
-    /// of status writes for changed conditions does not apply.
+    /// Reports at once that the machine shuts down, or that the shutdown was cancelled. The rate
+    /// limit of status writes for changed conditions does not apply.
     fn power(&mut self, message: PowerMessage, now: Now) {
         self.facts.shutdown = service::follow(message, &mut self.service.power);
         self.record(Draft::shutdown(self.facts.shutdown, now.wall));

@@ -1,4 +1,4 @@
-//! The command line: the only room that prints.
+//! The command line: the only module that prints.
 
 #![forbid(unsafe_code)]
 use std::ffi::OsString;

@@ -64,27 +64,25 @@ pub const API_VERSION: &str = concat!(nodepulse_core::domain!(), "/v1alpha1");
 /// Default path of the configuration file, which may not exist.
 const FILE: &str = "/etc/nodepulse/config.yaml";
 
-/// Directory of drop-in files, next to the configuration file.
 const DROP_INS: &str = "conf.d";
 
 /// `kind` of the file.
 pub const KIND: &str = "NodepulseConfiguration";
 
-/// How node mode requests its client certificate.
+/// The client certificate that node mode requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateConfig {
-    /// `bootstrapKubeconfig`: who may request the first one.
+    /// `bootstrapKubeconfig`: the credentials that may request the first one.
     pub bootstrap: PathBuf,
     /// `kubeconfig`, which is written if it is missing.
     pub kubeconfig: PathBuf,
-    /// `certDir`: where it is stored.
+    /// `certDir`: the directory in which it is stored.
     pub directory: PathBuf,
 }
 
 /// `psi`: pressure stall information.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PsiConfig {
-    /// Whether PSI is used.
     pub enabled: bool,
     /// `memory` and `io`.
     pub thresholds: StallThresholds,
@@ -93,19 +91,18 @@ pub struct PsiConfig {
 /// The checked configuration. It cannot represent invalid values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// `mode`.
     pub mode: Mode,
     /// `nodeName`, in lower case; also the value of the host name label.
     pub node_name: String,
-    /// `kubeconfig`. `None`: in-cluster credentials, or no API server.
+    /// `None` stands for in-cluster credentials, or for no API server.
     pub kubeconfig: Option<PathBuf>,
-    /// How the client certificate is requested; `None`: it is not.
+    /// `None` if no client certificate is requested.
     pub certificate: Option<CertificateConfig>,
     /// `hostRoot`: the directory at which the node's `/` is mounted.
     pub host_root: PathBuf,
     /// `rootDirectory` on the node; its file system is nodefs.
     pub root_directory: PathBuf,
-    /// `imagefsDirectory` on the node; its file system is imagefs. `None`: it is searched for.
+    /// `imagefsDirectory` on the node; its file system is imagefs. `None` if it is searched for.
     pub imagefs_directory: Option<PathBuf>,
     /// `stateDirectory`: state that survives a restart within one boot.
     pub state_directory: PathBuf,
@@ -122,7 +119,6 @@ pub struct Config {
     pub lease_duration: Duration,
     /// `takeOver`: start although a kubelet appears to manage this node.
     pub take_over: bool,
-    /// `registerNode`.
     pub register_node: bool,
     /// `enableControllerAttachDetach`.
     pub attach_detach: AttachDetach,
@@ -132,26 +128,21 @@ pub struct Config {
     pub conditions: BTreeSet<NodepulseCondition>,
     /// `taints`: taints of the Node while these conditions are True.
     pub nodepulse_taints: BTreeMap<NodepulseCondition, Taint>,
-    /// `nodeLabels`.
     pub node_labels: BTreeMap<String, String>,
     /// `nodeIP`: none, one, or one of each family.
     pub node_ips: Vec<IpAddr>,
-    /// `providerID`.
     pub provider_id: Option<String>,
     /// `port` for `daemonEndpoints`; `None` omits it. nodepulse does not listen there.
     pub kubelet_port: Option<u16>,
     /// `maxPods`, `podsPerCore`, `volumeLimits`, reservations, and hard thresholds.
     pub allocation: Allocation,
-    /// `diskIO`.
     pub disk_io: DiskIo,
-    /// `psi`.
     pub psi: PsiConfig,
-    /// `oom.nodeEvents`: whether OOM kills of the node, and those outside pods, are Events on the
-    /// Node.
+    /// `oom.nodeEvents`: Events on the Node for OOM kills of the node, and those outside pods.
     pub oom_node_events: OomNodeEvents,
-    /// `oom.namePods`: whether details of a kill name other pods.
+    /// `oom.namePods`: names of other pods in details of a kill.
     pub oom_name_pods: bool,
-    /// `oom.frequent`: from when on OOM kills are frequent.
+    /// `oom.frequent`: thresholds from which on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
     /// `kubernetesVersion`, with a leading `v`.
     pub kubernetes_version: Option<String>,
@@ -159,7 +150,7 @@ pub struct Config {
     pub runtime: Runtime,
     /// `runtime.endpoint`. Only node mode uses it.
     pub runtime_endpoint: RuntimeEndpoint,
-    /// `nodeStatusMaxImages`; `None`: no limit.
+    /// `nodeStatusMaxImages`; `None` for no limit.
     pub max_images: Option<usize>,
     /// `kernel.tier`.
     pub tier: Tier,
@@ -169,33 +160,23 @@ pub struct Config {
     pub event_queue: usize,
     /// `serve.address`; `None` disables serving.
     pub serve: Option<SocketAddr>,
-    /// `serve.perPodMetrics`.
     pub per_pod_metrics: PerPodMetrics,
-    /// `sandbox`.
     pub sandbox: Sandbox,
-    /// `log.level`.
     pub log_level: LogLevel,
-    /// `log.format`.
     pub log_format: LogFormat,
 }
 
-/// Whether metrics have series per pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PerPodMetrics {
-    /// They have.
     On,
-    /// They have not.
     Off,
 }
 
-/// Result of loading the configuration.
 #[derive(Debug)]
 pub struct LoadedConfig {
-    /// The checked configuration.
     pub config: Config,
     /// The effective value and source of each key.
     pub effective: Effective,
-    /// Accepted keys without effect.
     pub ignored: IgnoredKeys,
 }
 
@@ -209,8 +190,8 @@ pub struct IgnoredKeys {
 }
 
 impl Config {
-    /// The sockets of the container runtime, in the order in which they are tried. Empty if the agent
-    /// uses no runtime.
+    /// The sockets of the container runtime, in the order in which they are tried. Empty if the
+    /// agent uses no runtime.
     pub fn runtime_sockets(&self) -> Vec<PathBuf> {
         let below_host_root = |socket: PathBuf| {
             let relative = socket.strip_prefix("/").unwrap_or(&socket);
@@ -226,12 +207,11 @@ impl Config {
         }
     }
 
-    /// The socket of the system bus.
     pub fn system_bus(&self) -> PathBuf {
         self.host_root.join("run/dbus/system_bus_socket")
     }
 
-    /// [`load`], returning only the checked configuration.
+    /// Like [`load`], but returns only the checked configuration.
     pub fn load(
         overrides: &Overrides,
         env: &dyn Fn(&str) -> Option<String>,
@@ -288,7 +268,7 @@ pub fn load(
     })
 }
 
-/// A duration in the form of the file, such as `1m30s`.
+/// Parses a duration in the form of the file, such as `1m30s`.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     duration::parse(text)
 }
@@ -338,7 +318,6 @@ fn sources(
         .chain(kubelet)
 }
 
-/// Whether a file must exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FilePresence {
     Required,

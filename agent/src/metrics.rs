@@ -38,21 +38,15 @@ const NODE_LABEL: &str = "node";
 /// A counter of seconds.
 pub type Seconds = Counter<f64, AtomicU64>;
 
-/// A value of a label.
 pub type Label = Cow<'static, str>;
 
-/// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registries: [Registry; 2],
     node_name: String,
-    /// Metrics of the probes.
     pub kernel: KernelMetrics,
-    /// Metrics of the node and its conditions.
     pub node: NodeMetrics,
-    /// Metrics of the API client.
     pub api: ApiMetrics,
-    /// Metrics of the process.
     pub process: ProcessMetrics,
 }
 
@@ -103,7 +97,6 @@ impl Metrics {
 
 /// Sets a counter to a value from another source.
 pub trait SetTotal<T> {
-    /// Sets the total.
     fn set_total(&self, total: T);
 }
 

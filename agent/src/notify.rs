@@ -41,16 +41,16 @@ impl Notify {
         })
     }
 
-    /// The agent is ready. Sent once, and again after each [`Notify::reloading`]. Call it
-    /// repeatedly, in case there was no room for the message.
+    /// Announces that the agent is ready. Sent once, and again after each [`Notify::reloading`].
+    /// Call it repeatedly, in case there was no room for the message.
     pub fn ready(&mut self) {
         if !self.ready {
             self.ready = self.send("READY=1");
         }
     }
 
-    /// The agent begins to reload its configuration, at this moment on `CLOCK_MONOTONIC`. Not sent
-    /// before the first [`Notify::ready`].
+    /// Announces that the agent begins to reload its configuration, at this moment on
+    /// `CLOCK_MONOTONIC`. Not sent before the first [`Notify::ready`].
     pub fn reloading(&mut self, monotonic: Duration) {
         if self.ready {
             let micros = monotonic.as_micros();
@@ -59,22 +59,22 @@ impl Notify {
         }
     }
 
-    /// The agent is about to stop.
+    /// Announces that the agent is about to stop.
     pub fn stopping(&self) {
         let _lost: bool = self.send("STOPPING=1");
     }
 
-    /// The main loop is alive.
+    /// Reports to the watchdog that the main loop is alive.
     pub fn alive(&self) {
         let _lost: bool = self.send("WATCHDOG=1");
     }
 
-    /// Interval of [`Notify::alive`]; `None`: never.
+    /// Interval of [`Notify::alive`]; `None` if it is never sent.
     pub const fn watchdog(&self) -> Option<Duration> {
         self.watchdog
     }
 
-    /// `false` if the manager's queue is full, or the manager has ended.
+    /// Returns `false` if the manager's queue is full, or the manager has ended.
     fn send(&self, message: &str) -> bool {
         let socket = self.socket.as_ref();
         socket.is_none_or(|socket| socket.send(message.as_bytes()).is_ok())

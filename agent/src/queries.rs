@@ -1,7 +1,7 @@
 //! EDGE: reads what the subjects query, and updates the maps of the BPF programs.
 //!
-//! A query that can wait for a disk or a server is answered on a separate thread or task; every other
-//! query is answered at once.
+//! A query that can wait for a disk or a server is answered on a separate thread or task; every
+//! other query is answered at once.
 
 #![forbid(unsafe_code)]
 
@@ -32,19 +32,12 @@ use pressure_files::PressureFiles;
 use probes::Probes;
 use signals::SignalReader;
 
-/// Everything that answers queries.
 pub struct Queries {
-    /// Memory and pids.
     pub signals: SignalReader,
-    /// The BPF programs.
     pub probes: Probes,
-    /// Cgroups.
     pub cgroups: Cgroups,
-    /// Pressure files.
     pub pressure_files: PressureFiles,
-    /// What can wait for a disk.
     pub blocking: Blocking,
-    /// What comes from the API server.
     pub pods: PodUpdates,
 }
 
@@ -109,7 +102,6 @@ impl Queries {
         }))
     }
 
-    /// What is known of each disk.
     pub fn disk_details(&self, disks: &DiskWatch, now: BootNanos) -> Vec<DiskDetails> {
         disks.details(|device| self.probes.disk_counts(device), now)
     }
@@ -121,8 +113,8 @@ impl Queries {
         }
     }
 
-    /// Adds to an answer what is read without waiting: what the completion probe knows of a disk, its last
-    /// completion or its latency; and the memory that is left.
+    /// Adds to an answer what is read without waiting: what the completion probe knows of a disk,
+    /// its last completion or its latency; and the memory that is left.
     pub fn complete(&mut self, mut input: Input, policy: &Policy) -> Input {
         match &mut input {
             Input::Stall(StallInput::ShortageRead { memory, .. }) => {

@@ -21,14 +21,12 @@ mod verify;
 
 pub use profile::{Plugin, Profile};
 
-/// The state of the sandbox.
 #[derive(Debug)]
 pub struct SandboxReport {
     capabilities: String,
     bounding: &'static str,
     landlock: String,
     checks: usize,
-    /// Steps that failed.
     faults: Vec<String>,
     /// Forbidden actions that still succeed.
     permitted: Vec<&'static str>,
@@ -84,7 +82,6 @@ impl SandboxReport {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    /// Logs one line.
     pub fn log(&self) {
         let gaps = self.gaps();
         macro_rules! line {
@@ -105,7 +102,7 @@ impl SandboxReport {
     }
 }
 
-/// Existing threads keep their privileges.
+/// Returns a fault if there are other threads, which keep their privileges.
 fn other_threads() -> Option<String> {
     let threads = fs::read_dir("/proc/self/task").ok()?.count();
     (threads > 1).then(|| format!("{} other threads exist", threads - 1))

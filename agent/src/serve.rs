@@ -2,11 +2,14 @@
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/metrics` | all metrics; one request to the loop at a time, and after 8 at once one a second: more are answered from the last page |
+//! | `/metrics` | all metrics; limited, see below |
 //! | `/livez`, `/healthz` | 200 while the agent's thread runs; independent of the API server |
-//! | `/readyz` | 200 if the agent is ready and its last configuration in effect, else 503 with the reason |
+//! | `/readyz` | 200 if the agent is ready with its last configuration, else 503 with the reason |
 //! | `/v1/status` | control socket only: the desired node status, as JSON |
 //! | `/v1/explain` | control socket only: why each condition has its status, as JSON |
+//!
+//! Requests for metrics reach the loop one at a time, and after 8 at once one a second: more are
+//! answered from the last page.
 //!
 //! There is no TLS, and no request changes state. A connection serves one request. A slow client is
 //! disconnected at a time limit, or earlier if newer connections need its place, so that no client
@@ -47,10 +50,10 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Pages of metrics that are written at once: for a few Prometheus servers and a person.
 const WRITTEN: u32 = 8;
 
-/// Interval after which one more is written. Others are answered from the last one, which is not older.
+/// Interval after which one more is written. Others are answered from the last one, which is not
+/// older.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The pages of a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
     /// Metrics and health.
@@ -61,10 +64,8 @@ pub enum Pages {
     Control,
 }
 
-/// Source of connections.
 #[derive(Debug)]
 pub enum Listener {
-    /// A TCP port.
     Tcp(TcpListener),
     /// The control socket.
     Unix(Socket),
@@ -72,12 +73,9 @@ pub enum Listener {
     InMemory(mpsc::Receiver<DuplexStream>),
 }
 
-/// A listener and its pages.
 #[derive(Debug)]
 pub struct Site {
-    /// Source of connections.
     pub listener: Listener,
-    /// Served pages.
     pub pages: Pages,
 }
 
@@ -117,21 +115,17 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-/// Whether the agent is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
-    /// Ready.
     Ready,
-    /// Not ready, with the reason.
+    /// Reason why the agent is not ready.
     NotReady(&'static str),
 }
 
-/// The data of `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadyPage {
-    /// Whether the agent is ready.
     pub readiness: Readiness,
-    /// Why the last configuration that was read is not in effect.
+    /// Reason why the last configuration that was read is not in effect.
     pub refused_configuration: Option<String>,
 }
 
@@ -142,16 +136,14 @@ pub enum StatePage {
     Metrics,
     /// The desired node status, as JSON.
     Status,
-    /// Why each condition has its status, as JSON.
+    /// The cause of the status of each condition, as JSON.
     Explain,
 }
 
-/// A request for a [`StatePage`], which waits for its answer.
+/// The sender waits for the answer.
 #[derive(Debug)]
 pub struct StateRequest {
-    /// The requested page.
     pub page: StatePage,
-    /// Receives the answer.
     pub answer: oneshot::Sender<String>,
 }
 
@@ -164,12 +156,11 @@ pub struct Server {
     responder: PageResponder,
 }
 
-/// The data sources of the pages.
 #[derive(Debug, Clone)]
 struct PageResponder {
     ready_page: watch::Receiver<ReadyPage>,
     lanes: Arc<[Lane]>,
-    /// What the agent waits for before it can send anything.
+    /// The obstacle that the agent waits for before it can send anything.
     obstacle: Option<watch::Receiver<Option<String>>>,
     /// Requests to the loop; capacity 1.
     requests: mpsc::Sender<StateRequest>,
@@ -181,7 +172,6 @@ struct PageResponder {
 #[derive(Debug)]
 struct Metrics {
     last: Option<Bytes>,
-    /// Pages that the loop writes.
     budget: Budget,
 }
 
@@ -221,7 +211,6 @@ impl Server {
         (server, receiver)
     }
 
-    /// Serves another site.
     pub fn open(&mut self, Site { listener, pages }: Site) {
         let is_port = pages == Pages::All;
         let task = accept::run(listener, pages, self.responder.clone());
@@ -231,8 +220,8 @@ impl Server {
         }
     }
 
-    /// Returns when a listener stops being served other than by [`Server::close_ports`], which no client
-    /// can cause.
+    /// Returns when a listener stops being served other than by [`Server::close_ports`], which no
+    /// client can cause.
     pub async fn ended(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
             if !ended.is_err_and(|err| err.is_cancelled()) {
@@ -253,7 +242,7 @@ impl Server {
 }
 
 impl PageResponder {
-    /// Whether the agent is ready; `Err` is the reason if not.
+    /// Returns `Err` with the reason if the agent is not ready.
     fn ready(&self) -> Result<(), Cow<'static, str>> {
         let obstacle = self.obstacle.as_ref();
         if let Some(why) = obstacle.and_then(|obstacle| obstacle.borrow().clone()) {

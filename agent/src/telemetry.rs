@@ -19,18 +19,15 @@ pub mod metering;
 
 use metering::Metering;
 
-/// The metrics, and what `explain` shows.
+/// The metrics, and the data of `explain`.
 pub struct Telemetry {
-    /// The metrics.
     pub metering: Metering,
-    /// The last samples and changes.
     pub journal: Journal,
     /// The parts of the status that cannot be computed, as logged.
     failed: Vec<(&'static str, SetterError)>,
 }
 
 impl Telemetry {
-    /// Nothing is recorded yet.
     pub fn new(metering: Metering) -> Self {
         Self {
             metering,

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-/// Longest that periodic work may come early to share a wake-up with other work.
+/// The longest time by which periodic work may run early to share a wake-up with other work.
 pub const ALIGN: Duration = Duration::from_millis(400);
 
 /// Nanoseconds since boot, suspend included: `CLOCK_BOOTTIME`, `bpf_ktime_get_boot_ns`.
@@ -12,14 +12,14 @@ pub const ALIGN: Duration = Duration::from_millis(400);
 pub struct BootNanos(pub u64);
 
 impl BootNanos {
-    /// Time from `earlier` to `self`; zero if they are out of order.
+    /// Returns the time from `earlier` to `self`; zero if they are out of order.
     ///
     /// Records from different CPUs can be drained out of order by a few microseconds.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `delay` after this one, limited to the maximum value.
+    /// Saturates at the maximum value.
     #[must_use]
     pub fn plus(self, delay: Duration) -> Self {
         Self(
@@ -28,7 +28,7 @@ impl BootNanos {
         )
     }
 
-    /// The moment that is `delay` earlier, or the boot.
+    /// Saturates at zero, which is the boot.
     #[must_use]
     pub fn minus(self, delay: Duration) -> Self {
         Self(
@@ -41,14 +41,14 @@ impl BootNanos {
 /// One moment on both clocks, read together once per iteration of the main loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
-    /// For durations.
+    /// Used for durations.
     pub boot: BootNanos,
-    /// For values that people or the API server read.
+    /// Used for values that people or the API server read.
     pub wall: SystemTime,
 }
 
 impl Now {
-    /// The wall time of `boot`, by the current difference between the two clocks.
+    /// Converts `boot` to wall time by the current difference between the two clocks.
     pub fn wall_at(self, boot: BootNanos) -> SystemTime {
         if boot <= self.boot {
             self.wall - self.boot.since(boot)
@@ -58,12 +58,12 @@ impl Now {
     }
 }
 
-/// When something happened, and when the agent read it. Passed on with its consequences, to measure
-/// the delay from the kernel to the API server's answer.
+/// The times at which something happened and at which the agent read it. Passed on with its
+/// consequences, to measure the delay from the kernel to the API server's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
-    /// When the kernel recorded it.
+    /// The time at which the kernel recorded it.
     pub kernel: BootNanos,
-    /// When the agent read it, from a ring or from a file.
+    /// The time at which the agent read it, from a ring or from a file.
     pub read: BootNanos,
 }

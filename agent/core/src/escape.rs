@@ -1,30 +1,31 @@
 //! PURE: untrusted text in a form that is safe to log, print and send.
 //!
-//! In a sentence or a line of the log, an untrusted name is in quotes unless it is plain, so that it
-//! cannot imitate the text around it: [`quote`].
+//! In a sentence or a line of the log, an untrusted name is in quotes unless it is plain, so that
+//! it cannot imitate the text around it: [`quote`].
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Characters that [`escape`] keeps before it cuts.
+/// The number of characters after which [`escape`] cuts.
 pub const ESCAPED_CHARS: usize = 256;
 
-/// At most [`ESCAPED_CHARS`] characters of untrusted text, in the form of [`escape_to`].
+/// Returns at most [`ESCAPED_CHARS`] characters of untrusted text, in the form of [`escape_to`].
 pub fn escape(text: impl AsRef<[u8]>) -> String {
     escape_to(text, ESCAPED_CHARS)
 }
 
-/// At most [`ESCAPED_CHARS`] characters of an untrusted name, in the form of [`quoted`].
+/// Returns at most [`ESCAPED_CHARS`] characters of an untrusted name, in the form of [`quoted`].
 pub fn quote(name: impl AsRef<[u8]>) -> String {
     quote_to(name, ESCAPED_CHARS)
 }
 
-/// At most `limit` characters of an untrusted name, in the form of [`quoted`].
+/// Returns at most `limit` characters of an untrusted name, in the form of [`quoted`].
 pub fn quote_to(name: impl AsRef<[u8]>, limit: usize) -> String {
     quoted(&escape_to(name, limit)).into_owned()
 }
 
-/// Escaped text as a name in a sentence: `java`, but `"a) with 9Gi, (b"`. A quote in it is escaped, too.
+/// Puts an escaped name in quotes unless it is plain: `java`, but `"a) with 9Gi, (b"`. A quote in
+/// it is escaped, too.
 pub fn quoted(escaped: &str) -> Cow<'_, str> {
     if !escaped.is_empty() && escaped.chars().all(is_plain) {
         Cow::Borrowed(escaped)
@@ -33,8 +34,8 @@ pub fn quoted(escaped: &str) -> Cow<'_, str> {
     }
 }
 
-/// A character of the usual names of processes, cgroups and devices. The sign of a cut is one of them,
-/// and so is the backslash: an escaped character is recognisable as such.
+/// Accepts the characters of the usual names of processes, cgroups and devices. The sign of a cut
+/// is one of them, and so is the backslash: an escaped character is recognisable as such.
 const fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric()
         || matches!(
@@ -43,9 +44,9 @@ const fn is_plain(c: char) -> bool {
         )
 }
 
-/// Control characters become `\n`, `\u{1b}` and so on, bytes that are not UTF-8 `\xff`, a
-/// backslash two; marks that turn the reading direction or are invisible are escaped too. What would make it longer
-/// than `limit` characters is cut, and the cut is shown by `…`, which comes on top.
+/// Escapes untrusted text: control characters become `\n`, `\u{1b}` and so on, bytes that are not
+/// UTF-8 `\xff`, and a backslash two. Marks that turn the reading direction or are invisible are
+/// escaped, too. Text that would exceed `limit` characters is cut, which an additional `…` shows.
 pub fn escape_to(text: impl AsRef<[u8]>, limit: usize) -> String {
     let mut out = String::new();
     let mut left = limit;
@@ -85,13 +86,14 @@ pub fn escape_to(text: impl AsRef<[u8]>, limit: usize) -> String {
     out
 }
 
-/// A text of several lines, such as an error of a parser, in one line. Nothing is escaped.
+/// Joins a text of several lines, such as an error of a parser, into one line. Nothing is escaped.
 pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Control characters, line separators, the marks of Unicode's bidirectional algorithm, and characters that
-/// are not visible (`Default_Ignorable_Code_Point`), with which a name can imitate another.
+/// Returns true for control characters, line separators, the marks of Unicode's bidirectional
+/// algorithm, and characters that are not visible (`Default_Ignorable_Code_Point`), with which a
+/// name can imitate another.
 pub fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -104,12 +106,12 @@ pub fn is_unsafe(c: char) -> bool {
         )
 }
 
-/// A JSON document that is safe to print: the same document, with escapes for characters that are unsafe.
-/// `None`: it is not UTF-8.
+/// Escapes the unsafe characters of a JSON document so that it is safe to print. It remains the
+/// same document. Returns `None` if it is not UTF-8.
 pub fn escape_json(document: &[u8]) -> Option<String> {
     let mut out = String::with_capacity(document.len());
     for c in str::from_utf8(document).ok()?.chars() {
-        // Outside of its texts, a document can contain these two.
+        // Outside of its strings, a document can contain these two.
         if !is_unsafe(c) || matches!(c, '\n' | '\t') {
             out.push(c);
             continue;

@@ -1,7 +1,7 @@
-//! Why each condition has its status: the document that the daemon writes at `/v1/explain`, and that
-//! `nodepulse explain` and the plugin of kubectl read.
+//! The reasons for the status of each condition: the document that the daemon writes at
+//! `/v1/explain`, and that `nodepulse explain` and the plugin of kubectl read.
 //!
-//! Keys are only added. A reader accepts a document of another version: it ignores what it does not know.
+//! Keys are only added. A reader accepts a document of another version: it ignores unknown keys.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,14 +16,13 @@ mod text;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// Name of the Node.
     pub node: String,
     pub at: String,
     /// `evictionPressureTransitionPeriod`.
     pub transition_period_seconds: u64,
     /// Purposes of file system calls that do not return.
     pub blocked_calls: Vec<String>,
-    /// Why there are no credentials for the API server; empty if there are.
+    /// The reason for missing credentials for the API server; empty if there are credentials.
     pub missing_credentials: String,
     pub conditions: Vec<ExplainedCondition>,
 }
@@ -44,18 +43,18 @@ pub struct ExplainedCondition {
     pub signals: Vec<ExplainedSignal>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stalls: Vec<ExplainedStall>,
-    /// Only of `FrequentOOMKills`.
+    /// Set for `FrequentOOMKills` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kills: Option<ExplainedKills>,
     /// Causes of the status, each a sentence without a period.
     pub because: Vec<String>,
-    /// What the Event about the last change to True has besides the message.
+    /// Text that the Event about the last change to True has in addition to the message.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub details: Vec<String>,
     /// Names of disks whose I/O statistics are off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unwatched: Vec<String>,
-    /// Only of the conditions of disks.
+    /// Set for the conditions of disks only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disks: Option<Vec<ExplainedDisk>>,
     /// The newest first.
@@ -71,7 +70,7 @@ pub struct ExplainedCondition {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OnNode {
-    /// It is as desired, or unknown.
+    /// The condition is as desired, or unknown.
     #[default]
     #[serde(skip)]
     Same,
@@ -99,19 +98,19 @@ pub struct StoredCondition {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExplainedSignal {
-    /// `memory.available`.
+    /// The name, such as `memory.available`.
     pub signal: String,
     /// `hard` or `soft`.
     pub strength: String,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub reading: Option<SignalReading>,
-    /// How the threshold was computed from the capacity.
+    /// The computation of the threshold from the capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub computed: Option<String>,
-    /// False: the last attempt failed.
+    /// False if the last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub readable: Option<bool>,
-    /// `None`: not sampled yet.
+    /// `None` if the signal has not been sampled yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_ago: Option<u64>,
     /// The samples before the last one, the newest first.
@@ -122,15 +121,14 @@ pub struct ExplainedSignal {
 /// A signal that has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalReading {
-    /// Can be negative: more is used than is allocatable.
+    /// Negative if more is used than is allocatable.
     pub available: i64,
     pub capacity: u64,
     pub threshold: u64,
-    /// Whether the threshold is met.
+    /// The threshold is met.
     pub below: bool,
 }
 
-/// A sample before the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EarlierSample {
@@ -157,15 +155,15 @@ pub struct ExplainedStall {
     pub shortage: Option<ExplainedShortage>,
 }
 
-/// What decides whether a stall on memory is one of the node.
+/// The facts that decide if a stall on memory is one of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedShortage {
-    /// How the node reclaimed memory. `None`: `/proc/vmstat` cannot be read.
+    /// The node's reclaim of memory; `None` if `/proc/vmstat` cannot be read.
     pub reclaim: Option<String>,
     /// The cgroups that waited most.
     pub units: Vec<String>,
-    /// Why the condition stays False.
+    /// The reason for which the condition stays False.
     pub withheld: Option<String>,
     pub seconds_ago: u64,
 }
@@ -176,7 +174,7 @@ pub struct ExplainedShortage {
 pub struct ExplainedKills {
     pub incidents: usize,
     pub incidents_threshold: usize,
-    /// Different pods.
+    /// Number of different pods.
     pub pods: usize,
     pub pods_threshold: usize,
     pub window_seconds: u64,
@@ -191,7 +189,8 @@ pub struct ExplainedChange {
     pub why: String,
 }
 
-/// A disk: numbers, and the same as lines of text. What does not matter to the condition is absent.
+/// A disk: numbers, and the same as lines of text. Values that do not matter to the condition are
+/// absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExplainedDisk {
@@ -209,7 +208,7 @@ pub struct ExplainedDisk {
     pub since_watched: Option<RequestLatency>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_wait: Option<ExplainedIoWait>,
-    /// Since when requests are in flight and none completes.
+    /// The time for which requests have been in flight without a completion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -219,7 +218,7 @@ pub struct ExplainedDisk {
     pub lines: Vec<String>,
 }
 
-/// How a limit of latency follows from the usual latency of the disk.
+/// The computation of a limit of latency from the usual latency of the disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComputedLimit {
@@ -242,7 +241,7 @@ pub struct SlowWindows {
     pub within_seconds: f64,
 }
 
-/// The latency-sensitive requests since the disk is watched.
+/// The latency-sensitive requests since the agent began to watch the disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestLatency {
@@ -259,7 +258,6 @@ pub struct ExplainedIoWait {
     pub seconds_ago: u64,
 }
 
-/// A cgroup that uses a disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExplainedIoUser {

@@ -1,5 +1,5 @@
-//! PURE: the annotations of Events about OOM kills, for programs. The recorder writes them, and `kubectl
-//! nodepulse` reads them; the messages are for people.
+//! PURE: the annotations of Events about OOM kills, for programs. The recorder writes them, and
+//! `kubectl nodepulse` reads them; the messages are for people.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ pub const OOM_KILL: &str = concat!(domain!(), "/oom-kill");
 /// Annotation that is added with the details: a list of [`MemoryUser`] as JSON, the largest first.
 pub const MEMORY_USERS: &str = concat!(domain!(), "/memory-users");
 
-/// What is known about one incident. What is unknown is absent. All text in it is escaped.
+/// The facts that are known about one incident; unknown ones are absent. All text is escaped.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OomKill {
@@ -19,30 +19,27 @@ pub struct OomKill {
     /// `main_process`, `child_process` or `whole_container`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consequence: Option<String>,
-    /// Whose limit was reached: `container`, `pod`, `pods` (all pods of the node), `node` or `cgroup`.
+    /// The limit that was reached: `container`, `pod`, `pods` (all pods of the node),
+    /// `node` or `cgroup`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// The limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_bytes: Option<u64>,
-    /// What was in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_bytes: Option<u64>,
-    /// How many processes the kernel killed.
+    /// Number of processes that the kernel killed.
     pub processes: u64,
-    /// Name of the first of them.
+    /// Name of the first process that was killed.
     pub victim: String,
-    /// Its resident memory.
+    /// Resident memory of the victim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub victim_bytes: Option<u64>,
 }
 
-/// Who used the memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryUser {
     /// Name of a process, or namespace and name of a pod.
     pub name: String,
-    /// Its memory.
     pub bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! PURE: the wording of Kubernetes Events, and which object each Event is about.
+//! PURE: the wording of Kubernetes Events, and the object that each Event is about.
 //!
 //! ```text
 //! Finding (an OOM kill) ───┐
@@ -48,19 +48,16 @@ pub enum Involved {
     Node,
     /// A pod of this node. Its Events are in its namespace.
     Pod {
-        /// `metadata.namespace`.
         namespace: String,
-        /// `metadata.name`.
         name: String,
-        /// `metadata.uid`.
         uid: String,
-        /// The part of the pod that is meant: `spec.containers{web}`.
+        /// The part of the pod, such as `spec.containers{web}`.
         field_path: Option<Box<str>>,
     },
 }
 
 impl Involved {
-    /// The object as a whole. Rate limits apply to it, whatever part of it an Event is about.
+    /// Rate limits apply to the object as a whole, whatever part of it an Event is about.
     #[must_use]
     pub fn whole(&self) -> Self {
         let mut whole = self.clone();
@@ -78,7 +75,6 @@ pub struct EventId(pub u64);
 /// The new message of an Event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amendment {
-    /// Which Event.
     pub id: EventId,
     /// The whole message.
     pub message: String,
@@ -89,43 +85,42 @@ pub struct Amendment {
 /// An Event to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
-    /// What it is about.
     pub object: Involved,
-    /// Whether a person should act.
     pub type_: EventType,
-    /// Whether it is about a change of the Node's status, such as a condition. Such Events have a
+    /// The Event is about a change of the Node's status, such as a condition. Such Events have a
     /// separate rate limit, and kills never delay them.
     pub is_transition: bool,
-    /// CamelCase token.
+    /// A CamelCase token.
     pub reason: String,
-    /// For people. Cut after 1024 bytes.
+    /// Text for people, cut after 1024 bytes.
     pub message: String,
-    /// The same for programs, if there is anything.
+    /// The same facts for programs; may be empty.
     pub annotations: Annotations,
-    /// How many things the message describes: processes that were killed together. If a newer message
-    /// replaces this one, the count includes them.
+    /// The number of things that the message describes, such as processes that were killed
+    /// together. If a newer message replaces this one, the count includes them.
     pub of: u32,
     /// The number of observations: the first value of its `count`.
     pub times: u32,
-    /// The container of the pod that it is about, if its `fieldPath` is not known. An Event that waited
-    /// for the API server reads it before it is sent.
+    /// The container of the pod, if its `fieldPath` is not known. An Event that waited for the API
+    /// server reads it before it is sent.
     pub container: Option<ContainerLabel>,
-    /// Set if something may be added to it later.
+    /// Set if something may be added to the Event later.
     pub id: Option<EventId>,
-    /// Set if this is a later version of that Event: it replaces the message, adds annotations, and has
-    /// only the `kills` that the Event did not report yet, `of` being their number. If the Event is not
-    /// known any more, those become a separate Event.
+    /// Set if this is a later version of that Event: it replaces the message, adds annotations, and
+    /// has only the `kills` that the Event did not report yet, `of` being their number. If the
+    /// Event is not known any more, those become a separate Event.
     pub version_of: Option<EventId>,
-    /// The kills that it reports, if any. `EventSink::kill_outcomes` has what became of them.
+    /// The kills that the Event reports, if any. `EventSink::kill_outcomes` has their outcome.
     pub kills: ReportedKills,
-    /// When it happened: the kernel's time if the kernel recorded one.
+    /// The time of the occurrence: the kernel's if the kernel recorded one.
     pub at: SystemTime,
-    /// When the kernel recorded it and when the agent read it, if the kernel recorded it.
+    /// Set if the kernel recorded the occurrence.
     pub stamp: Option<Stamp>,
 }
 
 impl Draft {
-    /// The kubelet's Event on the Node about an announced or cancelled shutdown of the machine.
+    /// Returns the kubelet's Event on the Node about an announced or cancelled shutdown of the
+    /// machine.
     pub fn shutdown(shutdown: Shutdown, at: SystemTime) -> Self {
         let message = match shutdown {
             Shutdown::Announced => "Shutdown manager detected shutdown event",
@@ -150,7 +145,6 @@ impl Draft {
     }
 }
 
-/// Reason and message of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Words {
     reason: &'static str,

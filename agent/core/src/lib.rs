@@ -1,9 +1,9 @@
-//! What nodepulse decides: from records of the kernel and readings of files to conditions, Events and
-//! explanations. Nothing here performs I/O, reads a clock or waits; time is a parameter.
+//! The decisions of nodepulse: from records of the kernel and readings of files to conditions,
+//! Events and explanations. Nothing here performs I/O, reads a clock or waits; time is a parameter.
 
 #![forbid(unsafe_code)]
 
-/// nodepulse's domain. Defined before the modules, so that they can use it.
+/// The domain of nodepulse. Defined before the modules, so that they can use it.
 #[macro_export]
 macro_rules! domain {
     () => {
@@ -29,5 +29,5 @@ pub mod pressure;
 pub mod record;
 pub mod subjects;
 
-// To operators.
+// For operators.
 pub mod explanation;

@@ -1,7 +1,8 @@
 //! The status that the node should have, in types independent of the API, and its computation.
 //!
-//! Setters compute the whole status ([`setters`]); [`stamp`](mod@stamp), [`transition`] and [`report`] compare
-//! it with what the API server has. Nothing here does I/O, reads a clock or logs.
+//! Setters compute the whole status ([`setters`]); [`stamp`](mod@stamp), [`transition`] and
+//! [`report`] compare it with what the API server has. Nothing here does I/O, reads a clock or
+//! logs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -50,19 +51,16 @@ pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach
 /// `status` of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// `True`.
     True,
-    /// `False`.
     False,
-    /// `Unknown`: the source is unavailable.
+    /// The source is unavailable.
     Unknown,
 }
 
 impl Status {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::True, Self::False, Self::Unknown];
 
-    /// As the API spells it.
+    /// Returns the API's spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -71,7 +69,7 @@ impl Status {
         }
     }
 
-    /// From the API's spelling; `None` for anything else.
+    /// Parses the API's spelling; `None` for anything else.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.as_str() == text)
     }
@@ -80,46 +78,36 @@ impl Status {
 /// One entry of `status.conditions`, as it should be or as the API server has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// `type`.
     pub type_: String,
-    /// `status`.
     pub status: Status,
-    /// CamelCase token.
+    /// A CamelCase token.
     pub reason: String,
-    /// For people. Contains nothing that changes from one heartbeat to the next.
+    /// Text for people, without anything that changes from one heartbeat to the next.
     pub message: String,
-    /// When `status` last changed, in whole seconds.
+    /// Time of the last change of `status`, in whole seconds.
     pub last_transition_time: SystemTime,
-    /// When it was last computed, in whole seconds.
+    /// Time of the last computation, in whole seconds.
     pub last_heartbeat_time: SystemTime,
 }
 
 /// One entry of `status.addresses`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// `InternalIP`.
     InternalIp(IpAddr),
-    /// `Hostname`.
     Hostname(String),
 }
 
 /// The fields of `status.nodeInfo` that nodepulse writes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeInfo {
-    /// `machineID`.
     pub machine_id: String,
-    /// `systemUUID`.
     pub system_uuid: String,
-    /// `bootID`.
     pub boot_id: String,
-    /// `kernelVersion`.
     pub kernel_version: String,
-    /// `osImage`.
     pub os_image: String,
-    /// `containerRuntimeVersion`; empty without a runtime. `None`: the runtime has not answered yet, so
-    /// the stored version stays.
+    /// `containerRuntimeVersion`; empty without a runtime. `None` if the runtime has not answered
+    /// yet, so that the stored version stays.
     pub container_runtime_version: Option<String>,
-    /// `kubeletVersion`.
     pub kubelet_version: String,
     /// `operatingSystem`: `linux`.
     pub operating_system: String,
@@ -140,7 +128,6 @@ pub struct NodeStatus {
     pub capacity: BTreeMap<String, Quantity>,
     /// `allocatable`, only the keys that nodepulse writes.
     pub allocatable: BTreeMap<String, Quantity>,
-    /// `nodeInfo`.
     pub node_info: NodeInfo,
     /// `daemonEndpoints.kubeletEndpoint.Port`; omitted unless configured, because nothing listens
     /// there.
@@ -176,7 +163,7 @@ impl NodeStatus {
         });
     }
 
-    /// The same with the times of its conditions at `now`, given what is stored.
+    /// Returns the status with the times of its conditions at `now`, given the stored conditions.
     #[must_use]
     pub fn stamped(&self, stored: &StoredNode, now: Now) -> Self {
         let one = |condition: &Condition| {
@@ -207,25 +194,21 @@ pub const KERNEL_MONITOR: &str = "KernelDeadlock";
 /// The Node as the API server last returned it, reduced to what decisions need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StoredNode {
-    /// `metadata.uid`.
     pub uid: String,
     /// `status.conditions`, including those of other writers.
     pub conditions: Vec<Condition>,
     /// `status.nodeInfo.bootID`; empty on a new Node.
     pub boot_id: String,
-    /// `status.capacity`.
     pub capacity: BTreeMap<String, Quantity>,
-    /// `spec.unschedulable`.
     pub unschedulable: bool,
 }
 
 impl StoredNode {
-    /// The stored condition of this type.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.conditions.iter().find(|c| c.type_ == type_)
     }
 
-    /// The types of the stored conditions that are True, and when that was last reported.
+    /// Returns the types of the stored conditions that are True, and the time of the last report.
     pub fn true_conditions(&self) -> Vec<(String, SystemTime)> {
         let is_true = self.conditions.iter().filter(|c| c.status == Status::True);
         is_true
@@ -234,22 +217,20 @@ impl StoredNode {
     }
 }
 
-/// What a new Node is created with, in addition to its status.
+/// The content of a new Node, in addition to its status.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Registration {
     /// `metadata.name`: a DNS-1123 subdomain of at most 63 characters, because it is also a label.
     pub name: String,
     /// `metadata.labels`, including the five defaults.
     pub labels: BTreeMap<String, String>,
-    /// `metadata.annotations`.
     pub annotations: BTreeMap<String, String>,
     /// `spec.taints`, in order.
     pub taints: Vec<Taint>,
-    /// `spec.providerID`.
     pub provider_id: Option<String>,
 }
 
-/// Which component attaches volumes to this node.
+/// The component that attaches volumes to this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttachDetach {
     /// The controller of the control plane: the kubelet's default.
@@ -259,7 +240,7 @@ pub enum AttachDetach {
 }
 
 impl Registration {
-    /// With the kubelet's five default labels, which `labels` override.
+    /// Adds the kubelet's five default labels, which `labels` override.
     ///
     /// `name` must be valid for the API server. An empty `provider_id` means none.
     pub fn new(
@@ -299,15 +280,14 @@ impl Registration {
 /// One entry of `spec.taints`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
-    /// `key`.
     pub key: String,
-    /// `value`; may be empty.
+    /// May be empty.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// The input of the setters: what was observed and what is configured.
+/// The input of the setters: observations and configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Facts {
     /// The host name: trimmed, lower case.
@@ -316,7 +296,6 @@ pub struct Facts {
     pub node_ips: Vec<IpAddr>,
     /// Interfaces, routes and DNS answers.
     pub network: Network,
-    /// The machine's properties.
     pub machine: Machine,
     /// Size of the file system of the root directory; `None` while it cannot be read.
     pub ephemeral_storage: Option<Bytes>,
@@ -325,40 +304,36 @@ pub struct Facts {
     pub volumes: Option<Vec<String>>,
     /// `maxPods`, `podsPerCore` and the reservations.
     pub allocation: Allocation,
-    /// `kubernetesVersion`, a semantic version with a leading `v`; `None`: as the API server permits.
+    /// `kubernetesVersion`, a semantic version with a leading `v`; `None` for what the API server
+    /// permits.
     pub kubernetes_version: Option<String>,
     /// The release of the API server; `None` while it is unknown.
     pub api_server: Option<Release>,
-    /// Whether Ready requires a container runtime.
     pub runtime: Runtime,
-    /// What is known of the container runtime; `None` if none is configured.
+    /// The state of the container runtime; `None` if none is configured.
     pub container_runtime: Option<ContainerRuntime>,
     /// `daemonEndpoints.kubeletEndpoint.Port`.
     pub kubelet_port: Option<u16>,
-    /// The state of every resource.
     pub pressures: BTreeMap<Resource, Pressure>,
     /// Resources whose state is unknown because a source is lost, each with its lost signals.
     pub lost: BTreeMap<Resource, Vec<Signal>>,
-    /// The unhealthy disks, by name.
     pub disks: Disks,
-    /// The state of every monitored stall; empty if monitoring is off.
+    /// Empty if monitoring is off.
     pub stalls: BTreeMap<Stall, Pressure>,
-    /// Whether the machine is shutting down.
     pub shutdown: Shutdown,
-    /// What only companion mode's conditions need.
+    /// Facts for companion mode's conditions only.
     pub companion: CompanionFacts,
 }
 
-/// What only companion mode's conditions are computed from.
+/// Facts that only companion mode's conditions are computed from.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CompanionFacts {
     /// `conditions`: the conditions that companion mode writes.
     pub checks: BTreeSet<NodepulseCondition>,
-    /// Why each resource is under pressure.
     pub causes: BTreeMap<Resource, Cause>,
-    /// Whether pods' processes are OOM-killed often; unknown without a source of kills.
+    /// The frequency of OOM kills in pods; unknown without a source of kills.
     pub kills: Pressure,
-    /// From when on they are.
+    /// The limits from which OOM kills are frequent.
     pub frequent_oom: FrequentOom,
     /// Path of the pods cgroup.
     pub pods_cgroup: String,
@@ -369,12 +344,13 @@ pub struct CompanionFacts {
 }
 
 impl CompanionFacts {
-    /// Whether the condition is written: it is on, and its source can exist on this node.
+    /// Returns true if the condition is on, and its source can exist on this node.
     pub fn writes(&self, condition: NodepulseCondition) -> bool {
         self.checks.contains(&condition) && self.absent_source(condition).is_none()
     }
 
-    /// Conditions that are on, but omitted because their source cannot exist on this node.
+    /// Returns the conditions that are on, but omitted because their source cannot exist on this
+    /// node.
     pub fn omitted(&self) -> BTreeMap<NodepulseCondition, AbsentSource> {
         let checks = self.checks.iter();
         checks
@@ -387,7 +363,7 @@ impl CompanionFacts {
     }
 }
 
-/// Whether the node must be able to run containers to be Ready.
+/// The need for a container runtime of a node that is Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Runtime {
     /// Without a container runtime that is ready, Ready is False.
@@ -396,37 +372,36 @@ pub enum Runtime {
     NotNeeded,
 }
 
-/// What is known of the container runtime.
+/// The known state of the container runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ContainerRuntime {
-    /// Whether it answers.
     pub checked: RuntimeCheck,
-    /// Its last answer, which may be old.
+    /// The last answer, which may be old.
     pub status: Option<RuntimeStatus>,
-    /// Its name, and its version while it answers. `None` before its first answer.
+    /// The name, and the version while the runtime answers; `None` before its first answer.
     pub version: Option<RuntimeVersion>,
-    /// Its handlers as of the last answer by which it was ready.
+    /// The handlers as of the last answer by which the runtime was ready.
     pub handlers: Option<Vec<RuntimeHandler>>,
-    /// What it implements as of the same answer.
+    /// The feature as of the same answer.
     pub supplemental_groups_policy: Option<bool>,
-    /// The reported images. `None` before they were listed.
+    /// The reported images; `None` before they were listed.
     pub images: Option<Arc<Vec<NodeImage>>>,
 }
 
-/// Whether the container runtime answers and is ready.
+/// The result of the checks of the container runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum RuntimeCheck {
-    /// It has not been ready yet.
+    /// The runtime has not been ready yet.
     #[default]
     Never,
-    /// It was ready within the last 30 seconds.
+    /// The runtime was ready within the last 30 seconds.
     Recently,
-    /// It was ready before that.
+    /// The runtime was ready before that.
     Stale,
 }
 
 impl Runtime {
-    /// The taint of a new Node that keeps pods off a Ready node that cannot run them.
+    /// Returns the taint of a new Node that keeps pods off a Ready node that cannot run them.
     pub fn taint(self) -> Option<Taint> {
         match self {
             Self::Required => None,
@@ -439,7 +414,6 @@ impl Runtime {
     }
 }
 
-/// Whether the machine has announced a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shutdown {
     /// No shutdown was announced, or it was cancelled.
@@ -452,9 +426,8 @@ pub enum Shutdown {
 /// The part of the capacity that is allocatable.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Allocation {
-    /// `maxPods`.
     pub max_pods: u32,
-    /// `podsPerCore`; zero means no such limit.
+    /// Zero means no such limit.
     pub pods_per_core: u32,
     /// The number of volumes that each CSI driver can attach, by the driver's name. Only old
     /// schedulers read it; newer ones read `CSINode`.
@@ -470,17 +443,17 @@ pub struct Allocation {
 /// The unhealthy disks, sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Disks {
-    /// They respond late.
+    /// Disks that respond late.
     pub slow: Vec<String>,
-    /// They have requests in flight and complete none.
+    /// Disks that have requests in flight and complete none.
     pub stalled: Vec<String>,
-    /// They return errors.
+    /// Disks that return errors.
     pub failing: Vec<String>,
     /// File systems that became read-only.
     pub read_only: Vec<NodeFilesystem>,
-    /// File systems that returned errors, with where they are mounted and their devices.
+    /// File systems that returned errors, with their mount points and devices.
     pub failed_filesystems: Vec<String>,
-    /// Their I/O statistics are off, so their state is unknown.
+    /// Disks whose I/O statistics are off, so that their state is unknown.
     pub unwatched: Vec<String>,
 }
 

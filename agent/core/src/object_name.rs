@@ -8,17 +8,16 @@ pub const LONGEST_LABEL: usize = 63;
 /// Maximum length of a DNS-1123 subdomain: the name of a pod.
 pub const LONGEST_SUBDOMAIN: usize = 253;
 
-/// Whether `text` is a DNS-1123 label.
 pub fn is_label(text: &str) -> bool {
     text.len() <= LONGEST_LABEL && is_part(text)
 }
 
-/// Whether `text` is a DNS-1123 subdomain. Its parts may be longer than a label.
+/// The parts may be longer than a label.
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= LONGEST_SUBDOMAIN && text.split('.').all(is_part)
 }
 
-/// Lower-case letters, digits and `-`, which is neither first nor last.
+/// Accepts lower-case letters, digits and `-`, which is neither first nor last.
 fn is_part(text: &str) -> bool {
     let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.starts_with(is_alphanumeric)

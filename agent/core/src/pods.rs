@@ -1,4 +1,4 @@
-//! PURE: which pod a cgroup path belongs to.
+//! PURE: the pod to which a cgroup path belongs.
 //!
 //! A tenant can choose the path below its own cgroup: only a cgroup directly below the pods cgroup,
 //! or below one of its `QoS` classes, counts as a pod.
@@ -27,28 +27,23 @@ pub use recent_pods::RecentPods;
 use crate::reading::pods::QosClass;
 use names::CgroupNames;
 
-/// What a cgroup contains, according to its path.
+/// The content of a cgroup, according to its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CgroupKind {
-    /// All pods.
     Pods,
-    /// One pod.
     Pod {
-        /// The pod.
         pod: PodId,
     },
     /// A cgroup in a pod: of a container, or at any depth below one.
     Container {
-        /// The pod.
         pod: PodId,
         /// The container id, if the name of the cgroup has a known form.
         container: Option<String>,
     },
-    /// Anywhere else.
     Other,
 }
 
-/// What the name of a pod's cgroup identifies.
+/// The identity of a pod in the name of its cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum PodId {
     /// `metadata.uid`.
@@ -59,12 +54,12 @@ pub enum PodId {
 }
 
 impl PodId {
-    /// From the name of the kubelet's directory of a pod.
+    /// Parses the name of the kubelet's directory of a pod.
     pub fn parse(name: &str) -> Option<Self> {
         names::pod_id(name.to_owned())
     }
 
-    /// As in the name of the cgroup, with `-` instead of systemd's `_`.
+    /// Returns the id as in the name of the cgroup, with `-` instead of systemd's `_`.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Uid(id) | Self::ConfigHash(id) => id,
@@ -75,14 +70,13 @@ impl PodId {
 /// The pod that a cgroup belongs to, and the container in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodRef {
-    /// As the name of the cgroup identifies it.
     pub pod: PodId,
     /// The container's id, if the cgroup is a container's.
     pub container: Option<String>,
 }
 
 impl PodRef {
-    /// `None`: no pod's.
+    /// Returns `None` if the cgroup is no pod's.
     pub fn of(place: CgroupKind) -> Option<Self> {
         match place {
             CgroupKind::Pod { pod } => Some(Self {
@@ -95,7 +89,8 @@ impl PodRef {
     }
 }
 
-/// The pod whose cgroup is at `path`; see [`classify`]. `None`: any other cgroup, also one in a pod.
+/// Returns the pod whose cgroup is at `path`; see [`classify`]. `None` for any other cgroup, also
+/// one in a pod.
 pub fn pod_of(path: &str, pods: &str) -> Option<PodId> {
     match classify(path, pods) {
         CgroupKind::Pod { pod } => Some(pod),
@@ -103,7 +98,7 @@ pub fn pod_of(path: &str, pods: &str) -> Option<PodId> {
     }
 }
 
-/// What the cgroup at `path` contains. `pods` is the path of the pods cgroup: `/kubepods` with the
+/// Classifies the cgroup at `path`. `pods` is the path of the pods cgroup: `/kubepods` with the
 /// cgroupfs driver, `/kubepods.slice` with systemd's, either possibly below other cgroups. Both
 /// begin with `/`.
 pub fn classify(path: &str, pods: &str) -> CgroupKind {
@@ -135,15 +130,16 @@ pub fn classify(path: &str, pods: &str) -> CgroupKind {
     }
 }
 
-/// The part of `path` that is the path of a container. `None`: it is not in a container.
+/// Returns the part of `path` that is the path of a container; `None` if it is not in a container.
 pub fn container_path<'a>(path: &'a str, pods: &str) -> Option<&'a str> {
     let ends = path.match_indices('/').map(|(end, _)| end);
     let mut above = ends.chain([path.len()]).filter_map(|end| path.get(..end));
     above.find(|path| matches!(classify(path, pods), CgroupKind::Container { .. }))
 }
 
-/// The class of the pod whose cgroup is at `path`. `None`: it is not the cgroup of a pod. That of a system
-/// pod does not show the class; as for a Burstable one, its processes show what it requests.
+/// Returns the class of the pod whose cgroup is at `path`; `None` if it is not the cgroup of a pod.
+/// The cgroup of a system pod does not show the class; as for a Burstable one, its processes show
+/// what it requests.
 pub fn qos_class(path: &str, pods: &str) -> Option<QosClass> {
     pod_of(path, pods)?;
     let (above, _) = path.rsplit_once('/')?;
@@ -155,8 +151,8 @@ pub fn qos_class(path: &str, pods: &str) -> Option<QosClass> {
     })
 }
 
-/// Whether `text` contains only characters of Kubernetes names, and is not too long. Nothing else
-/// is used in a path, a message or a label.
+/// Returns true if `text` contains only characters of Kubernetes names, and is not too long.
+/// Nothing else is used in a path, a message or a label.
 fn is_valid(text: &str, longest: usize) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
     !text.is_empty() && text.len() <= longest && text.bytes().all(plain)

@@ -1,4 +1,4 @@
-//! What was observed, from a kernel event or from a file.
+//! Observations, from kernel events or from files.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// Every signal, in the order in which they are evaluated.
+    /// In the order in which the signals are evaluated.
     pub const ALL: [Self; 8] = [
         Self::MemoryAvailable,
         Self::AllocatableMemoryAvailable,
@@ -69,7 +69,7 @@ impl Signal {
         }
     }
 
-    /// Whether it is derived from another signal, and cannot be configured.
+    /// Derived signals cannot be configured.
     pub const fn is_derived(self) -> bool {
         matches!(
             self,
@@ -77,7 +77,6 @@ impl Signal {
         )
     }
 
-    /// Whether its unit is bytes.
     pub const fn is_in_bytes(self) -> bool {
         match self {
             Self::MemoryAvailable
@@ -91,7 +90,7 @@ impl Signal {
         }
     }
 
-    /// The resource whose condition depends on this signal.
+    /// Returns the resource whose condition depends on this signal.
     pub const fn resource(self) -> Resource {
         match self {
             Self::MemoryAvailable | Self::AllocatableMemoryAvailable => Resource::Memory,
@@ -105,7 +104,7 @@ impl Signal {
     }
 }
 
-/// What a node can run out of.
+/// A resource that a node can run out of, with its condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Resource {
     /// `MemoryPressure`.
@@ -114,9 +113,9 @@ pub enum Resource {
     Disk,
     /// `PIDPressure`.
     Pids,
-    /// `DiskIOPressure`: how quickly the disks respond.
+    /// `DiskIOPressure`: disks that respond slowly.
     DiskIo,
-    /// `DiskFailing`: whether the disks respond at all, without errors.
+    /// `DiskFailing`: disks that do not respond at all, or respond with errors.
     DiskFailing,
     /// Tasks of all pods together. It has no condition: a kubelet's `PIDPressure` is about the
     /// node's tasks only.
@@ -124,7 +123,7 @@ pub enum Resource {
 }
 
 impl Resource {
-    /// Every resource, in the order in which their conditions are written.
+    /// In the order in which the conditions are written.
     pub const ALL: [Self; 6] = [
         Self::Memory,
         Self::Disk,
@@ -134,7 +133,7 @@ impl Resource {
         Self::PodsPids,
     ];
 
-    /// For log fields and metric labels.
+    /// The name in log fields and metric labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -150,17 +149,13 @@ impl Resource {
 /// Stalls of a group of tasks on a resource: the content of a pressure file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Stall {
-    /// The group of tasks.
     pub of: StallOf,
-    /// The resource.
     pub kind: StallKind,
 }
 
 impl Stall {
-    /// Tasks of the node that wait for memory.
     pub const NODE_MEMORY: Self = Self::new(StallOf::Node, StallKind::Memory);
 
-    /// All stalls that can be monitored.
     pub const ALL: [Self; 4] = [
         Self::new(StallOf::Node, StallKind::Memory),
         Self::new(StallOf::Node, StallKind::Io),
@@ -168,18 +163,15 @@ impl Stall {
         Self::new(StallOf::Pods, StallKind::Io),
     ];
 
-    /// Stalls of `of` on `kind`.
     pub const fn new(of: StallOf, kind: StallKind) -> Self {
         Self { of, kind }
     }
 }
 
-/// What a condition depends on.
+/// The state on which a condition depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Ground {
-    /// A resource that can be short.
     Resource(Resource),
-    /// Tasks that wait.
     Stall(Stall),
 }
 
@@ -193,7 +185,7 @@ pub enum StallOf {
 }
 
 impl StallOf {
-    /// For log fields and metric labels.
+    /// The name in log fields and metric labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -207,12 +199,11 @@ impl StallOf {
 pub enum StallKind {
     /// Memory: reclaim, refaults, swap.
     Memory,
-    /// A disk.
     Io,
 }
 
 impl StallKind {
-    /// The file's name under `/proc/pressure`, and the part before `.pressure` in a cgroup.
+    /// The name of the file under `/proc/pressure`, and the part before `.pressure` in a cgroup.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -221,7 +212,7 @@ impl StallKind {
     }
 }
 
-/// Why a source cannot exist on this node.
+/// The reason for which a source cannot exist on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AbsentSource {
     /// Turned off in the configuration.
@@ -233,7 +224,7 @@ pub enum AbsentSource {
 }
 
 impl AbsentSource {
-    /// For metrics.
+    /// The name in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Disabled => "disabled",
@@ -242,7 +233,6 @@ impl AbsentSource {
         }
     }
 
-    /// The reason.
     pub const fn why(self) -> &'static str {
         match self {
             Self::Disabled => "PSI is turned off in the configuration",
@@ -251,7 +241,6 @@ impl AbsentSource {
         }
     }
 
-    /// The remedy.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Disabled => "turn PSI on in the configuration",
@@ -264,16 +253,14 @@ impl AbsentSource {
 /// One value of one signal, in the signal's unit: bytes, inodes or pids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reading {
-    /// The signal.
     pub signal: Signal,
-    /// The available amount. Negative if a cgroup exceeds its limit.
+    /// Negative if a cgroup exceeds its limit.
     pub available: i64,
-    /// The total amount.
     pub capacity: u64,
 }
 
 impl fmt::Display for Reading {
-    /// For people: `20.9Gi of 23.5Gi (88%)`, `31205 of 32768 (95%)`.
+    /// Writes text for people: `20.9Gi of 23.5Gi (88%)`, `31205 of 32768 (95%)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.signal.is_in_bytes() {
             let available = Bytes::from_bytes(self.available.unsigned_abs());
@@ -298,77 +285,69 @@ impl fmt::Display for Reading {
 pub struct Disk {
     /// Name under `/sys/block`, such as `nvme0n1`.
     pub name: String,
-    /// `dev`.
+    /// Content of the file `dev`.
     pub device: DeviceNumber,
-    /// `queue/rotational`. Means nothing for a virtio disk, which reports 1 whatever it is.
+    /// `queue/rotational`. Meaningless for a virtio disk, which always reports 1.
     pub rotational: bool,
     /// The disk is a virtio device, or behind one.
     pub virtio: bool,
     /// `queue/iostats`. While it is off, the kernel's time stamps are stale, not zero.
     pub iostats: bool,
-    /// Who is affected if it fails.
     pub role: DiskRole,
 }
 
-/// Who is affected if a disk is slow or fails.
+/// The extent of the damage if a disk is slow or fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskRole {
-    /// The node: it is below nodefs, imagefs, the root file system or swap.
+    /// The node is affected: the disk is below nodefs, imagefs, the root file system or swap.
     Node,
-    /// At most the pods that mount it.
+    /// At most the pods that mount the disk are affected.
     Volume,
 }
 
 /// A file system without which the node cannot work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NodeFilesystem {
-    /// Of the kubelet's root directory.
+    /// The file system of the kubelet's root directory.
     Nodefs,
-    /// Of the container images.
+    /// The file system of the container images.
     Imagefs,
-    /// The root file system.
     Root,
 }
 
-/// What can be done with a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FilesystemAccess {
-    /// Everything.
     Writable,
-    /// Files can be read.
     ReadOnly,
-    /// It stopped working after an error, even if its mount is writable.
+    /// The file system stopped working after an error, even if its mount is writable.
     ShutDown,
 }
 
-/// Errors that a file system has counted.
+/// The error counter of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemErrors {
-    /// Since it was created or repaired, also in former boots.
+    /// Counted since the file system was created or repaired, also in former boots.
     pub count: u64,
-    /// When the last one was, in seconds since 1970.
+    /// Time of the last error, in seconds since 1970.
     pub last: u64,
-    /// Whether nothing can be written after it until the file system is mounted again.
+    /// After the last error, nothing can be written until the file system is mounted again.
     pub stopped: bool,
 }
 
-/// What was read of a file system of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemReading {
-    /// Which one.
     pub filesystem: NodeFilesystem,
     /// Identifies the mount.
     pub mount: u64,
-    /// Where it is mounted, and its device: `/var/lib/kubelet on dm-3`, escaped.
+    /// The mount point and the device: `/var/lib/kubelet on dm-3`, escaped.
     pub place: String,
-    /// What can be done with it.
     pub access: FilesystemAccess,
-    /// `None`: it does not count errors, or they cannot be read.
+    /// `None` if the file system does not count errors, or they cannot be read.
     pub errors: Option<FilesystemErrors>,
 }
 
 impl NodeFilesystem {
-    /// For messages and log fields.
+    /// The name in messages and log fields.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Nodefs => "nodefs",
@@ -379,11 +358,12 @@ impl NodeFilesystem {
 }
 
 impl Disk {
-    /// At most this many are listed and watched. The window table in the kernel has no room for more.
+    /// The maximum number of disks that are listed and watched. The window table in the kernel has
+    /// no room for more.
     pub const MAX: usize = 256;
 
-    /// Whether a disk is left out of the list for its name alone: drivers that pass requests on to
-    /// other disks or to memory, and removable media.
+    /// Returns true for drivers that pass requests on to other disks or to memory, and for
+    /// removable media. The name alone decides.
     pub fn is_excluded(name: &str) -> bool {
         const KINDS: [&str; 9] = [
             "loop", "ram", "zram", "dm-", "md", "drbd", "pmem", "sr", "fd",
@@ -401,13 +381,15 @@ impl Disk {
 pub struct Machine {
     /// `/etc/machine-id`, else `/var/lib/dbus/machine-id`, trimmed; empty without either.
     pub machine_id: String,
-    /// `/sys/class/dmi/id/product_uuid` or a similar file, else `/etc/machine-id`; empty without any.
+    /// `/sys/class/dmi/id/product_uuid` or a similar file, else `/etc/machine-id`; empty without
+    /// any.
     pub system_uuid: String,
     /// `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
     /// `uname -r`, or `Unknown`.
     pub kernel_version: String,
-    /// `PRETTY_NAME` of os-release without quotes; `Linux` without the key, `Unknown` without a file.
+    /// `PRETTY_NAME` of os-release without quotes; `Linux` without the key, `Unknown` without a
+    /// file.
     pub os_image: String,
     /// Online logical CPUs.
     pub cpus: u32,
@@ -415,23 +397,21 @@ pub struct Machine {
     pub memory: Bytes,
     /// `SwapTotal`; zero means no swap.
     pub swap: Bytes,
-    /// Each huge page size of the kernel, and how many of its pages are reserved.
+    /// Each huge page size of the kernel, with the number of its reserved pages.
     pub huge_pages: Vec<HugePages>,
 }
 
 /// The pool of one huge page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HugePages {
-    /// Size of one page.
     pub page_size: Bytes,
     /// `nr_hugepages`.
     pub pages: u64,
 }
 
-/// One address of one network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceAddress {
-    /// Name of the interface, such as `eth0`.
+    /// The name of the interface, such as `eth0`.
     pub interface: String,
     /// `IFF_UP`.
     pub up: bool,
@@ -439,7 +419,6 @@ pub struct InterfaceAddress {
     pub loopback: bool,
     /// `IFF_POINTOPOINT`.
     pub point_to_point: bool,
-    /// The address itself.
     pub ip: IpAddr,
 }
 

@@ -7,29 +7,28 @@ pub mod latency;
 pub mod quantity;
 pub mod rate;
 
-/// A size in bytes.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Hash, Serialize, Deserialize,
 )]
 pub struct Bytes(u64);
 
 impl Bytes {
-    /// From a source that counts bytes, such as `memory.current`.
+    /// Takes a number from a source that counts bytes, such as `memory.current`.
     pub const fn from_bytes(n: u64) -> Self {
         Self(n)
     }
 
-    /// From a source that counts KiB, such as `/proc/meminfo`, whose "kB" means 1024 bytes.
+    /// Takes a number from a source that counts KiB, such as `/proc/meminfo`, whose "kB" means 1024
+    /// bytes.
     pub const fn from_kib(n: u64) -> Self {
         Self(n.saturating_mul(1024))
     }
 
-    /// From a record of the kernel that counts pages of `page_size` bytes.
+    /// Takes a number from a record of the kernel that counts pages of `page_size` bytes.
     pub const fn from_pages(pages: u64, page_size: u64) -> Self {
         Self(pages.saturating_mul(page_size))
     }
 
-    /// The number of bytes.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -42,7 +41,8 @@ impl std::iter::Sum for Bytes {
 }
 
 impl std::fmt::Display for Bytes {
-    /// In the largest binary unit that is not above the value, with one decimal: `63.9Mi`.
+    /// Writes the value in the largest binary unit that is not above it, with one decimal:
+    /// `63.9Mi`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const UNITS: [(&str, u64); 4] = [
             ("Ti", 1 << 40),
@@ -74,12 +74,11 @@ impl std::fmt::Display for Pid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CgroupId(pub u64);
 
-/// The number of a block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceNumber {
-    /// The driver.
+    /// Identifies the driver.
     pub major: u32,
-    /// The disk or partition.
+    /// Identifies the disk or partition.
     pub minor: u32,
 }
 

@@ -9,7 +9,6 @@ const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The present, and which reports are too old.
 #[derive(Debug, Clone, Copy)]
 pub struct Present {
     pub now: Timestamp,
@@ -17,12 +16,12 @@ pub struct Present {
     pub silent_after: Duration,
 }
 
-/// This moment, by the clock of this machine.
+/// The time by the clock of this machine.
 pub fn now() -> Timestamp {
     Timestamp::now()
 }
 
-/// A time in RFC 3339. `None`: absent, or invalid.
+/// Parses a time in RFC 3339. Returns `None` if it is absent or invalid.
 pub fn parse(text: Option<&str>) -> Option<Timestamp> {
     text?.parse().ok()
 }
@@ -33,12 +32,12 @@ pub fn seconds(at: Timestamp, now: Timestamp) -> u64 {
     u64::try_from(seconds).unwrap_or(0)
 }
 
-/// The age of something since `at`; `-` if the time is unknown.
+/// Returns the age of something since `at`, or `-` if the time is unknown.
 pub fn age(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(|| "-".to_owned(), |at| human(seconds(at, now)))
 }
 
-/// As kubectl prints ages: two units while the first is small.
+/// Formats an age as kubectl does: with two units while the first is small.
 pub fn human(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / MINUTE, seconds / HOUR, seconds / DAY);
     let two = |large: u64, unit: char, small: u64, small_unit: char| match small {
@@ -57,7 +56,7 @@ pub fn human(seconds: u64) -> String {
     }
 }
 
-/// A duration as in `kubectl logs --since`, longer than 0.
+/// Parses a duration as in `kubectl logs --since`, which must be longer than 0.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     match duration::parse(text) {
         Ok(Duration::ZERO) => Err(format!("{text:?} is not longer than 0")),

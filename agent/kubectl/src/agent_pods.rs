@@ -8,14 +8,11 @@ use crate::objects::{ContainerStatus, Pod};
 use crate::place::Place;
 use crate::screen::safe;
 
-/// The container in the agent's pods.
 const CONTAINER: &str = "nodepulse";
-/// Its port with metrics.
 const PORT: &str = "metrics";
-/// Characters of an image's digest.
+/// Displayed characters of an image's digest.
 const DIGEST: usize = 12;
 
-/// The agent's pod on one node.
 #[derive(Debug, Clone)]
 pub struct AgentPod {
     pub namespace: String,
@@ -23,21 +20,20 @@ pub struct AgentPod {
     pub node: String,
     /// The tag of its image, or the beginning of the digest.
     pub version: String,
-    /// `Running`, or why it does not run: `CrashLoopBackOff`.
+    /// `Running`, or the reason why it does not run, such as `CrashLoopBackOff`.
     pub state: String,
     pub is_ready: bool,
     pub restarts: u64,
-    /// Where it serves metrics. `None`: nowhere.
+    /// Port of the metrics; `None` if they are not served.
     pub port: Option<u16>,
 }
 
 impl AgentPod {
-    /// Whether commands can be run in it.
     pub fn is_running(&self) -> bool {
         self.state == "Running"
     }
 
-    /// `Running, not ready, 3 restarts`.
+    /// Returns a text such as `Running, not ready, 3 restarts`.
     pub fn summary(&self) -> String {
         let ready = if self.is_running() && !self.is_ready {
             ", not ready"
@@ -52,7 +48,7 @@ impl AgentPod {
         format!("{}{ready}{restarts}", self.state)
     }
 
-    /// Of a pod that has a node and a container.
+    /// Returns `None` if the pod has no node or no container.
     pub fn of(pod: Pod) -> Option<Self> {
         let containers = pod.spec.containers.unwrap_or_default();
         let agent = containers.iter().find(|one| one.name == CONTAINER);
@@ -75,21 +71,20 @@ impl AgentPod {
     }
 }
 
-/// Pods of one node that are remembered: the running one, and those that it replaced.
+/// Maximum number of pods per node: the running one, and those that it replaced.
 const REPLACED: usize = 4;
 
-/// The agent's pods.
 #[derive(Debug, Default)]
 pub struct AgentPods {
-    /// By node. A pod that was replaced can still exist.
+    /// By node, several each: a pod that was replaced can still exist.
     by_node: HashMap<String, Vec<AgentPod>>,
-    /// Whether they could be listed.
+    /// `false` if the pods could not be listed.
     pub are_known: bool,
 }
 
 impl AgentPods {
-    /// The pods with these labels in the agents' namespace, on one node or on all, and the version of
-    /// the list. In other namespaces, any tenant's pod could have the labels.
+    /// Returns the pods with these labels in the agents' namespace, on one node or on all, and the
+    /// resource version of the list. In other namespaces, any tenant's pod could have the labels.
     pub async fn list(
         cluster: &Cluster,
         labels: &str,
@@ -112,12 +107,11 @@ impl AgentPods {
         Ok((pods, version))
     }
 
-    /// The collection.
     pub fn place(cluster: &Cluster) -> Result<Place, Failure> {
         Place::pods(Some(&cluster.agent_namespace))
     }
 
-    /// Adds or replaces a pod. Returns its node; `None`: it has none yet.
+    /// Adds or replaces a pod. Returns its node, or `None` if it has none yet.
     pub fn put(&mut self, pod: Pod) -> Option<String> {
         let pod = AgentPod::of(pod)?;
         let node = pod.node.clone();
@@ -136,13 +130,13 @@ impl AgentPods {
         Some(node)
     }
 
-    /// The pod on this node: the one that runs, if there are several.
+    /// Returns the pod on this node: the running one, if there are several.
     pub fn on(&self, node: &str) -> Option<&AgentPod> {
         let pods = self.by_node.get(node)?;
         pods.iter().find(|pod| pod.is_running()).or(pods.first())
     }
 
-    /// One pod for each node.
+    /// Returns one pod per node.
     pub fn each(&self) -> impl Iterator<Item = &AgentPod> {
         self.by_node.keys().filter_map(|node| self.on(node))
     }
@@ -169,7 +163,7 @@ fn state(status: &ContainerStatus, phase: &str) -> String {
     state.unwrap_or_else(|| phase.to_owned())
 }
 
-/// `0.1.0` of `registry.example:5000/nodepulse:0.1.0@sha256:…`.
+/// Returns `0.1.0` for `registry.example:5000/nodepulse:0.1.0@sha256:…`.
 fn version(image: &str) -> String {
     let (name, digest) = image
         .split_once('@')

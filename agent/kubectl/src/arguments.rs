@@ -83,7 +83,7 @@ pub struct Connection {
 const LEAST_SILENT_AFTER: Duration = Duration::from_mins(8);
 
 impl Connection {
-    /// Why healthy agents may be called silent.
+    /// Returns a note if healthy agents may be called silent.
     pub fn note(&self) -> Option<String> {
         (self.silent_after < LEAST_SILENT_AFTER).then(|| {
             format!(
@@ -119,7 +119,7 @@ pub struct FleetOptions {
 }
 
 impl FleetOptions {
-    /// Empty: all nodes.
+    /// An empty selector selects all nodes.
     pub fn selector(&self) -> &str {
         self.selector.as_deref().unwrap_or_default()
     }
@@ -138,12 +138,11 @@ pub enum Format {
     Json,
 }
 
-/// Options of one node.
 #[derive(Debug)]
 pub struct NodeOptions {
-    /// `metadata.name`.
+    /// `metadata.name` of the Node.
     pub name: String,
-    /// Labels of the agent's pods.
+    /// Label selector of the agent's pods.
     pub agents: String,
 }
 
@@ -168,14 +167,12 @@ pub struct WhyOptions {
     pub pod: String,
 }
 
-/// The arguments.
 #[derive(Debug)]
 pub struct Arguments {
     pub connection: Connection,
     pub command: Command,
 }
 
-/// What to print.
 #[derive(Debug)]
 pub enum Command {
     Fleet(FleetOptions),
@@ -189,7 +186,7 @@ pub enum Command {
 pub struct Message(clap::Error);
 
 impl Message {
-    /// Prints it. Help exits 0, an error 2.
+    /// Prints the help with exit code 0, or the error with exit code 2.
     pub fn print(&self) -> ExitCode {
         if self.0.use_stderr() {
             let text = self.0.to_string();
@@ -210,7 +207,6 @@ impl Message {
 }
 
 impl Arguments {
-    /// Parses a command line.
     pub fn of(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, Message> {
         let parsed = CommandLine::try_parse_from(arguments).map_err(Message)?;
         let agents = parsed.agent_selector;

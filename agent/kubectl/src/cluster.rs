@@ -23,47 +23,48 @@ use crate::objects::{Page, Status};
 use crate::place::Place;
 use crate::proxy;
 
-/// Objects in a page.
+/// Objects per page, as requested with `limit`.
 const PAGE: &str = "500";
-/// Objects in a page that ignores [`PAGE`].
+/// Maximum number of objects in a page of a server that ignores [`PAGE`].
 const PAGE_OBJECTS: usize = 20_000;
-/// Objects of one list: more than the largest supported cluster has, with 150,000 pods.
+/// Maximum number of objects of one list: more than the largest supported cluster has, with 150,000
+/// pods.
 pub const OBJECTS: usize = 200_000;
-/// Pages of one list, of which some can be empty.
+/// Maximum number of pages of one list, of which some can be empty.
 const PAGES: u32 = 2_000;
-/// Bytes of an answer: a page of 500 Nodes has 5 to 20 MiB.
+/// Maximum size of an answer in bytes: a page of 500 Nodes has 5 to 20 MiB.
 const ANSWER: usize = 64 << 20;
-/// Bytes of an error.
+/// Maximum size of an error in bytes.
 const REFUSAL: usize = 64 << 10;
-/// Bytes of one line of a watch.
+/// Maximum length of one line of a watch in bytes.
 const LINE: usize = 4 << 20;
-/// Bytes of a page of metrics that are read.
+/// Maximum number of bytes that are read of a page of metrics.
 const METRICS: usize = 64 << 10;
-/// How long to wait for an answer, or for its next bytes.
+/// Timeout for an answer, and for its next bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a watch may be without any byte: longer than the server keeps it open.
+/// Timeout for the next byte of a watch: longer than the server keeps it open.
 const WATCH_LIMIT: Duration = Duration::from_secs(330);
-/// How often an expired list is started again.
+/// Maximum number of times that an expired list is started again.
 const RESTARTS: u32 = 3;
-/// How often a request is repeated that the server was too busy to answer.
+/// Maximum number of retries of a request that the server was too busy to answer.
 const BUSY: u32 = 3;
-/// The longest wait that the server can request.
+/// Longest wait in seconds that the server can request.
 const WAIT: u64 = 5;
-/// Seconds by which clocks may differ without effect: the server's date has no fractions, and takes time to arrive.
+/// Difference between clocks in seconds that is ignored: the server's date has no fractions, and
+/// takes time to arrive.
 const SAME_TIME: u64 = 2;
 
-/// A cluster, as one user.
+/// A cluster, with the credentials of one user.
 pub struct Cluster {
     client: kube::Client,
     server: String,
-    /// Of the context, or as given.
+    /// Namespace of the context, or as given.
     pub namespace: String,
-    /// Of the agents' pods.
     pub agent_namespace: String,
     silent_after: Duration,
     /// Seconds by which the API server's clock is ahead of this machine's.
     ahead: AtomicI64,
-    /// The arguments with which kubectl finds the same cluster.
+    /// Arguments with which kubectl finds the same cluster.
     pub kubectl: Vec<OsString>,
 }
 
@@ -101,15 +102,14 @@ impl Cluster {
         })
     }
 
-    /// This moment by the API server's clock, which is nearer to those of the nodes than that of a workstation. By
-    /// the clock of this machine before the first answer.
+    /// The time by the API server's clock, which is nearer to those of the nodes than that of a
+    /// workstation. Before the first answer, it is the time by the clock of this machine.
     pub fn now(&self) -> Timestamp {
         let ahead = SignedDuration::from_secs(self.ahead.load(Ordering::Relaxed));
         let now = age::now();
         now.checked_add(ahead).unwrap_or(now)
     }
 
-    /// This moment, and which reports are too old.
     pub fn present(&self) -> Present {
         Present {
             now: self.now(),
@@ -117,7 +117,7 @@ impl Cluster {
         }
     }
 
-    /// Not of an answer that a pod has served.
+    /// Sets the clock from an answer, which must not be one that a pod has served.
     fn set_clock(&self, answer: &Response<Body>) {
         let date = answer
             .headers()
@@ -134,7 +134,6 @@ impl Cluster {
         self.ahead.store(ahead, Ordering::Relaxed);
     }
 
-    /// One object.
     pub async fn get<T: DeserializeOwned>(&self, place: &Place) -> Result<T, Failure> {
         let answer = self.answer("get", place, &[]).await?;
         self.set_clock(&answer);
@@ -142,8 +141,9 @@ impl Cluster {
         parse("get", place, &body)
     }
 
-    /// What `row` makes of each object, and the version of the list. Whole objects are dropped with
-    /// their page. A list that expires is read again from its beginning; one that does not end is an error.
+    /// Returns the results of `row` for each object, and the resource version of the list. Whole
+    /// objects are dropped with their page. A list that expires is read again from its beginning;
+    /// one that does not end is an error.
     pub async fn list<T: DeserializeOwned, R>(
         &self,
         place: &Place,
@@ -192,7 +192,7 @@ impl Cluster {
         Err(endless(place, &format!("it has more than {PAGES} pages")))
     }
 
-    /// The changes of a collection after this version.
+    /// Watches a collection from this resource version on.
     pub async fn watch(
         &self,
         place: &Place,
@@ -211,7 +211,7 @@ impl Cluster {
         Ok(Lines::of(answer.into_body(), LINE))
     }
 
-    /// The first line that begins so of what a pod serves. The rest is not read.
+    /// Returns the first line with the prefix `start` of what a pod serves. The rest is not read.
     pub async fn served_line(&self, place: &Place, start: &str) -> Result<Option<String>, Failure> {
         let answer = self.answer("get", place, &[]).await?;
         let mut lines = Lines::of(answer.into_body(), METRICS);
@@ -338,7 +338,6 @@ fn root_cause(err: &(dyn std::error::Error + 'static)) -> String {
     one_line(&root.to_string())
 }
 
-/// Whether the server asks to try again.
 fn is_busy(code: StatusCode) -> bool {
     matches!(
         code,
@@ -346,15 +345,14 @@ fn is_busy(code: StatusCode) -> bool {
     )
 }
 
-/// The lines of a watch, or of a page.
 pub struct Lines {
     body: Body,
-    /// Bytes of one line.
+    /// Maximum length of a line in bytes.
     limit: usize,
     received: Vec<u8>,
-    /// How many of the received bytes contain no end of a line.
+    /// Number of received bytes that are known to contain no line feed.
     checked: usize,
-    /// When it ends unless something is received.
+    /// Deadline for the next bytes.
     end: Instant,
 }
 
@@ -369,8 +367,8 @@ impl Lines {
         }
     }
 
-    /// The next line; `None` at the end, also if the connection breaks. A call that is dropped loses
-    /// nothing.
+    /// Returns the next line, or `None` at the end, also if the connection breaks. This method is
+    /// cancel safe.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let rest = self.received.get(self.checked..)?;
@@ -384,7 +382,7 @@ impl Lines {
             if self.checked > self.limit {
                 return None;
             }
-            // Also if the connection broke and nothing closed it.
+            // The deadline also ends a connection that broke without being closed.
             let chunk = timeout_at(self.end, next_chunk(&mut self.body)).await;
             let chunk = chunk.ok()?.ok()??;
             self.end = Instant::now() + WATCH_LIMIT;
@@ -428,7 +426,7 @@ fn garbled(verb: &'static str, place: &Place, why: String) -> Failure {
     }
 }
 
-/// The user that a refusal names: `nodes is forbidden: User "jane" cannot list …`.
+/// Returns the user that a refusal names: `nodes is forbidden: User "jane" cannot list …`.
 fn user_of(message: &str) -> String {
     let name = message
         .split_once("User \"")
@@ -451,7 +449,7 @@ mod tests {
     use super::*;
     use crate::objects::Node;
 
-    /// A server that answers request `n` with `page(n)`.
+    /// `page(n)` is the answer to request `n`.
     fn cluster(page: fn(usize) -> Value) -> Cluster {
         let requests = Arc::new(AtomicUsize::new(0));
         let service = tower::service_fn(move |_: Request<Body>| {
@@ -474,7 +472,7 @@ mod tests {
     async fn a_list_without_an_end_is_an_error_and_one_with_many_pages_is_not() {
         type Row = (fn(usize) -> Value, Result<usize, &'static str>);
 
-        /// A page of so many objects, and what continues it.
+        /// `next` is the token of the next page.
         fn page(objects: usize, next: &str) -> Value {
             json!({ "metadata": { "continue": next }, "items": vec![json!({}); objects] })
         }

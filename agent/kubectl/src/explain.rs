@@ -1,5 +1,5 @@
-//! The explanation of an agent, from `nodepulse explain` in its pod by `kubectl exec`: kubectl is there, since
-//! this is its plugin, and it knows the protocols of all versions.
+//! The explanation of an agent, from `nodepulse explain` in its pod by `kubectl exec`: kubectl is
+//! available, since this is its plugin, and it supports the protocols of all versions.
 
 use std::io::{self, Read as _};
 use std::process::{Child, Command, Stdio};
@@ -15,9 +15,9 @@ use crate::agent_pods::AgentPod;
 use crate::cluster::Cluster;
 use crate::failure::one_line;
 
-/// How long to wait for the output.
+/// Timeout for the output.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Bytes of output.
+/// Maximum size of the output in bytes.
 const OUTPUT: u64 = 1 << 20;
 
 /// Reads the explanation. The error is part of a sentence.
@@ -47,7 +47,7 @@ pub async fn read(cluster: &Cluster, pod: &AgentPod) -> Result<Explanation, Stri
         .map_err(|err| one_line(&format!("the agent's answer cannot be read: {err}")))
 }
 
-/// The name is part of an argument that is no option, whatever the API server calls the pod.
+/// The name is part of an argument that cannot be an option, whatever the API server calls the pod.
 fn arguments(pod: &AgentPod) -> Vec<String> {
     let namespace = format!("--namespace={}", pod.namespace);
     let pod = format!("pod/{}", pod.name);
@@ -70,7 +70,7 @@ fn finish(mut child: Child) -> Result<String, String> {
     Ok(output)
 }
 
-/// As much as is read of a stream. The rest is dropped, and its writer ends.
+/// Reads at most [`OUTPUT`] bytes of a stream. The rest is dropped, and its writer ends.
 fn text(stream: Option<impl io::Read>) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {

@@ -1,19 +1,17 @@
-//! Why there is no answer: one line each, with what can be done.
+//! Failures: one line each, with what can be done.
 
 use std::io;
 
 use nodepulse_core::escape::{self, escape};
 
-/// A failure.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// No process reads the output any more.
     #[error("the output is closed")]
     BrokenPipe,
-    /// The output cannot be written.
     #[error("cannot write the output: {0}")]
     Output(io::Error),
-    /// No thread, or no memory.
+    /// A thread cannot be started, or there is no memory.
     #[error("cannot start: {0}")]
     Runtime(io::Error),
     /// An argument that clap cannot check.
@@ -25,15 +23,12 @@ pub enum Failure {
     /// A proxy is set that cannot be used.
     #[error("{0}")]
     Proxy(String),
-    /// No answer.
     #[error("cannot reach the API server {server}: {why}")]
     Unreachable { server: String, why: String },
-    /// 401.
     #[error(
         "the API server {server} rejects the credentials of the kubeconfig (401 Unauthorized): log in again"
     )]
     Unauthorized { server: String },
-    /// 403.
     #[error(
         "{user} may not {verb} {resource} {place}; grant it with the rule {{apiGroups: [\"{group}\"], \
          resources: [{resource}], verbs: [{verb}]}} (docs/kubectl.md has a ClusterRole for readers)"
@@ -45,13 +40,12 @@ pub enum Failure {
         group: &'static str,
         place: String,
     },
-    /// 404.
     #[error("{what} not found")]
     NotFound { what: String },
-    /// A list or a watch has expired: 410.
+    /// A list or a watch has expired (410).
     #[error("the list of {resource} expired repeatedly while it was read: try again")]
     Expired { resource: &'static str },
-    /// Any other status.
+    /// Any other HTTP status.
     #[error("cannot {verb} {resource}: {code} {message}")]
     Refused {
         verb: &'static str,
@@ -59,10 +53,8 @@ pub enum Failure {
         code: u16,
         message: String,
     },
-    /// A pod does not report its tier.
     #[error("pod {pod} does not report its tier: {why}")]
     NoTier { pod: String, why: String },
-    /// A pod does not answer in time.
     #[error("pod {pod} does not report its tier: no answer within {seconds} s")]
     TierTimeout { pod: String, seconds: u64 },
     /// The answer is not what an API server sends.
@@ -75,7 +67,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// 2 for wrong usage, 1 for the rest.
+    /// Returns 2 for wrong usage, otherwise 1.
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
@@ -96,12 +88,10 @@ impl Failure {
         }
     }
 
-    /// Whether the permission is missing, or the resource.
     pub const fn is_forbidden(&self) -> bool {
         matches!(self, Self::Forbidden { .. })
     }
 
-    /// Whether the same request can succeed later.
     pub const fn is_temporary(&self) -> bool {
         match self {
             Self::Unreachable { .. } => true,
@@ -110,13 +100,12 @@ impl Failure {
         }
     }
 
-    /// Whether the object does not exist.
     pub const fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 }
 
-/// An error and its causes in one line, without repetitions.
+/// Returns an error and its causes in one line, without repetitions.
 pub fn chain(err: &(dyn std::error::Error + 'static)) -> String {
     let mut text = one_line(&err.to_string());
     let mut cause = err.source();
@@ -131,7 +120,7 @@ pub fn chain(err: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// External text in one line, escaped.
+/// Escapes external text, in one line.
 pub fn one_line(text: &str) -> String {
     escape(escape::one_line(text))
 }

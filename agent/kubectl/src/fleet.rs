@@ -51,13 +51,13 @@ const COLUMNS: [Column; 7] = [
     },
 ];
 
-/// Lines that are printed together.
+/// Bytes of lines that are printed together.
 const CHUNK: usize = 64 << 10;
 
 /// The column that only the wide table has.
 const TIER: &str = "TIER";
 
-/// One node, for programs.
+/// A node in the JSON output.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Item<'a> {
@@ -81,17 +81,16 @@ struct List<'a> {
     items: Vec<Item<'a>>,
 }
 
-/// What is read of a cluster.
 struct Read {
     nodes: Vec<NodeHealth>,
-    /// `None`: without permission.
+    /// `None` without permission to list them.
     pods: Option<(AgentPods, String)>,
-    /// Of the list of nodes.
+    /// Resource version of the list of nodes.
     version: String,
 }
 
 impl Read {
-    /// Nodes and pods. Without permission to list pods, the versions are unknown.
+    /// Reads nodes and pods. Without permission to list pods, the versions are unknown.
     async fn all(cluster: &Cluster, options: &FleetOptions) -> Result<Self, Failure> {
         let place = Place::nodes();
         let query = [("labelSelector", options.selector())];
@@ -131,7 +130,7 @@ pub async fn run(cluster: &Cluster, options: &FleetOptions, style: Style) -> Res
     if options.output == Some(FleetFormat::Json) {
         return print_json(&read.nodes, &table);
     }
-    // Those with problems first.
+    // Nodes with problems come first.
     read.nodes.sort_by_cached_key(|node| {
         let agent = node.agent_problem(pods, table.present);
         let is_well = node.problems.is_empty() && agent.is_none();
@@ -148,7 +147,8 @@ pub async fn run(cluster: &Cluster, options: &FleetOptions, style: Style) -> Res
     Ok(())
 }
 
-/// If no agent's pod is found although agents run, they are in another namespace or have other labels.
+/// Prints a hint if no agent's pod is found although agents run: they are in another namespace or
+/// have other labels.
 fn hint(read: &Read, cluster: &Cluster) {
     let is_in_pods = |node: &NodeHealth| node.node_mode.is_none() && node.heartbeat.is_some();
     let found = read
@@ -164,10 +164,9 @@ fn hint(read: &Read, cluster: &Cluster) {
     }
 }
 
-/// What the rows consist of, besides the nodes.
 struct Table<'a> {
     pods: &'a AgentPods,
-    /// `None`: without this column.
+    /// `None` if the table has no such column.
     tiers: Option<&'a Tiers>,
     present: Present,
 }
@@ -194,7 +193,7 @@ impl Table<'_> {
         Ok(layout)
     }
 
-    /// One row for each condition that is not well, and one if there is none.
+    /// Returns one row for each condition that is not well, or a single one if there is none.
     fn rows(&self, node: &NodeHealth) -> Vec<Vec<Cell>> {
         let pod = self.pods.on(&node.name);
         let version = version(node, pod);
@@ -227,7 +226,7 @@ impl Table<'_> {
     }
 }
 
-/// Of the agent.
+/// Returns the version of the agent, or `-` if it is unknown.
 fn version(node: &NodeHealth, pod: Option<&AgentPod>) -> String {
     let version = pod.map(|pod| pod.version.clone());
     let version = version.or_else(|| node.node_mode.as_deref().map(safe));
@@ -264,7 +263,7 @@ fn item<'a>(node: &'a NodeHealth, table: &Table<'a>) -> Item<'a> {
     }
 }
 
-/// Prints a value for programs. Characters that control a terminal are escaped.
+/// Characters that control a terminal are escaped.
 pub fn print_as_json(value: &impl Serialize) -> Result<(), Failure> {
     let mut text =
         serde_json::to_string_pretty(value).map_err(|err| Failure::Output(err.into()))?;
@@ -272,8 +271,8 @@ pub fn print_as_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&escaped_json(&text))
 }
 
-/// JSON itself permits U+007F to U+009F and marks that turn the reading direction. They occur only in
-/// strings.
+/// Escapes U+007F to U+009F and marks that change the reading direction, which JSON itself permits.
+/// They occur only in strings.
 fn escaped_json(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

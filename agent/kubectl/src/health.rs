@@ -1,4 +1,4 @@
-//! What a Node's conditions mean.
+//! Evaluation of a Node's conditions.
 
 use k8s_openapi::jiff::Timestamp;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
@@ -39,7 +39,7 @@ impl Problem {
         }
     }
 
-    /// `MemoryLow`, or `MemoryLow=Unknown`.
+    /// Returns a text such as `MemoryLow` or `MemoryLow=Unknown`.
     pub fn title(&self) -> String {
         match (self.type_.as_str(), self.status.as_str()) {
             ("Ready", status) => safe(&format!("Ready={status}")),
@@ -48,7 +48,7 @@ impl Problem {
         }
     }
 
-    /// Red if it is a problem, yellow if it is unknown.
+    /// Returns red for a problem, and yellow for an unknown status.
     pub fn paint(&self) -> Paint {
         if self.status == "Unknown" {
             Paint::Yellow
@@ -58,32 +58,28 @@ impl Problem {
     }
 }
 
-/// One Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeHealth {
     pub name: String,
     pub problems: Vec<Problem>,
-    /// Whether it has any of nodepulse's conditions.
+    /// `true` if it has any of nodepulse's conditions.
     pub is_reported: bool,
-    /// When they were written last.
+    /// Time of the last write of nodepulse's conditions.
     pub heartbeat: Option<Timestamp>,
     /// The version of an agent in node mode.
     pub node_mode: Option<String>,
 }
 
-/// The agent of a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentState {
-    /// It reports.
     Reports,
-    /// Nothing was reported for a long time.
+    /// The last report is older than `silent_after`.
     Silent,
-    /// There are no conditions of nodepulse.
+    /// The Node has no conditions of nodepulse.
     Absent,
 }
 
 impl NodeHealth {
-    /// Of a Node.
     pub fn of(node: Node) -> Self {
         let conditions = node.status.conditions.unwrap_or_default();
         let version = node.status.node_info.kubelet_version;
@@ -110,12 +106,11 @@ impl NodeHealth {
         }
     }
 
-    /// Whether nodepulse writes conditions of this type to this Node.
+    /// Returns `true` if nodepulse writes conditions of this type to this Node.
     pub fn is_of_nodepulse(&self, type_: &str) -> bool {
         is_of_nodepulse(type_, self.node_mode.is_some())
     }
 
-    /// Whether its agent reports.
     pub fn agent(&self, present: Present) -> AgentState {
         let limit = present.silent_after.as_secs();
         match self.heartbeat {
@@ -125,7 +120,7 @@ impl NodeHealth {
         }
     }
 
-    /// What is wrong with its agent, in words. `None`: nothing.
+    /// Describes the problem of the agent; `None` if it has none.
     pub fn agent_problem(&self, pods: &AgentPods, present: Present) -> Option<String> {
         let pod = pods.on(&self.name);
         let broken = pod.filter(|pod| !pod.is_running());

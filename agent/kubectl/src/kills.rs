@@ -57,23 +57,22 @@ const COLUMNS: [Column; 8] = [
     },
 ];
 
-/// One Event about OOM kills.
 #[derive(Debug)]
 pub struct KillEvent {
-    /// Empty if it is on a Node.
+    /// Empty for an Event on a Node.
     pub namespace: String,
     /// The pod, or `node/NAME`.
     pub object: String,
     pub count: u64,
     pub first: Option<Timestamp>,
     pub last: Option<Timestamp>,
-    /// From the annotations. Old agents write none: only the container is known.
+    /// Read from the annotations. Old agents write none, so only the container is known.
     pub kill: OomKill,
     pub users: Vec<MemoryUser>,
 }
 
 impl KillEvent {
-    /// Of an Event; `None` if it is not about kills.
+    /// Returns `None` if the Event is not about kills.
     pub fn of(event: &Event) -> Option<Self> {
         let reason = event.reason.as_deref()?;
         if !REASONS.contains(&reason) {
@@ -110,7 +109,7 @@ fn annotation<T: DeserializeOwned>(event: &Event, name: &str) -> Option<T> {
     serde_json::from_str(text).ok()
 }
 
-/// `web` of `spec.containers{web}`.
+/// Returns `web` for `spec.containers{web}`.
 fn container_of(path: &str) -> Option<String> {
     let (_, rest) = path.split_once('{')?;
     Some(rest.strip_suffix('}')?.to_owned())
@@ -128,7 +127,7 @@ struct Item {
     limit: Option<String>,
     limit_bytes: Option<u64>,
     count: u64,
-    /// Of the newest kill with details.
+    /// Memory users of the newest kill with details.
     memory_users: Vec<MemoryUser>,
     victim: Option<MemoryUser>,
     first: Option<Timestamp>,
@@ -140,7 +139,6 @@ struct List<'a> {
     items: &'a [Item],
 }
 
-/// Prints the table.
 pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Result<(), Failure> {
     let namespace = (!options.all_namespaces).then_some(cluster.namespace.as_str());
     let place = Place::events(namespace)?;
@@ -179,7 +177,7 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
     print(&render(COLUMNS.get(1..).unwrap_or_default(), &rows, style))
 }
 
-/// Adds up the Events of one container at one limit. The newest first.
+/// Adds up the Events of one container at one limit. The newest come first.
 fn items(mut events: Vec<KillEvent>) -> Vec<Item> {
     events.sort_by_key(|event| event.last);
     let mut by_place = BTreeMap::new();
@@ -234,7 +232,7 @@ fn items(mut events: Vec<KillEvent>) -> Vec<Item> {
     items
 }
 
-/// Without `all`, some of the kills of its Events are not to be counted, and it is not known how many.
+/// Without `all`, the count is a maximum: an unknown number of the kills is not to be counted.
 fn row(item: &Item, now: Timestamp, all: bool) -> Vec<Cell> {
     let or_dash = |text: &Option<String>| safe(text.as_deref().unwrap_or("-"));
     let object = match &item.node {
@@ -259,7 +257,7 @@ fn row(item: &Item, now: Timestamp, all: bool) -> Vec<Cell> {
     ]
 }
 
-/// `container 64.0Mi`.
+/// Returns a text such as `container 64.0Mi`.
 pub fn limit(limit: Option<&str>, bytes: Option<u64>) -> String {
     let limit = match limit {
         Some("pods") => "all pods",
@@ -270,7 +268,7 @@ pub fn limit(limit: Option<&str>, bytes: Option<u64>) -> String {
     safe(&format!("{limit}{}", bytes.unwrap_or_default()))
 }
 
-/// `32.0Mi java`: of the victim and those that remained.
+/// Returns a text such as `32.0Mi java`, the largest of the victim and those that remained.
 pub fn largest(users: &[MemoryUser], victim: Option<&MemoryUser>) -> String {
     let all = users.iter().chain(victim);
     let largest = all.max_by_key(|user| user.bytes);

@@ -1,5 +1,5 @@
-//! The cluster and the user, as kubectl finds them: `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`, and the
-//! service account of a pod.
+//! The cluster and the user, as kubectl finds them: `--kubeconfig`, `KUBECONFIG`, `~/.kube/config`,
+//! and the service account of a pod.
 
 use std::env::{split_paths, var_os};
 use std::path::{Path, PathBuf};
@@ -13,10 +13,10 @@ use crate::arguments::Connection;
 use crate::failure::{Failure, chain, one_line};
 use crate::proxy;
 
-/// To open a connection.
+/// Timeout for opening a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Contexts that a failure names.
+/// Maximum number of contexts that a failure names.
 const NAMED: usize = 8;
 
 /// The configuration of a client, and the proxy that it has to use.
@@ -36,7 +36,7 @@ pub async fn read(connection: &Connection) -> Result<(kube::Config, Option<Inter
     Ok((config, proxy))
 }
 
-/// The kubeconfig of all files. `None`: there is no file.
+/// Merges all kubeconfig files. Returns `None` if there is no file.
 fn files(given: Option<&Path>) -> Result<Option<Kubeconfig>, Failure> {
     if let Some(path) = given {
         return file(path).map(Some);
@@ -71,7 +71,7 @@ fn file(path: &Path) -> Result<Kubeconfig, Failure> {
     })
 }
 
-/// Why a file could not be read: the error of the library repeats its path.
+/// The cause of a failed read, without the path, which the error of the library repeats.
 trait SourceIo {
     fn source_io(&self) -> Option<String>;
 }

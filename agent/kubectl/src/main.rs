@@ -63,7 +63,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Command::Why(options) => why::run(&cluster, options, style).await,
         }
     });
-    // What kubectl started may have its output open.
+    // A program that kubectl started may keep its output open.
     runtime.shutdown_background();
     done
 }

@@ -16,10 +16,9 @@ use crate::screen::{print, safe, wrapped};
 use crate::style::{Paint, Style};
 use crate::tier::Tier;
 
-/// Events that are shown, the newest.
+/// Number of Events that are shown, the newest.
 const EVENTS: usize = 20;
 
-/// Prints the node.
 pub async fn run(cluster: &Cluster, options: &NodeOptions, style: Style) -> Result<(), Failure> {
     let name = options.name.as_str();
     let node: Node = cluster.get(&Place::node(name)?).await?;
@@ -73,7 +72,7 @@ pub async fn node_events(cluster: &Cluster, node: &str) -> Result<Vec<Event>, Fa
     Ok(events)
 }
 
-/// The oldest first.
+/// Sorts the oldest first.
 pub fn sort(events: &mut [Event]) {
     events.sort_by_cached_key(|event| age::parse(event.last_time()));
 }
@@ -93,7 +92,6 @@ fn renewed(lease: Result<Lease, Failure>, now: Timestamp) -> String {
     }
 }
 
-/// What is printed.
 struct Page {
     style: Style,
     present: Present,

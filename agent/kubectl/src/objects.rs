@@ -7,7 +7,6 @@ use std::marker::PhantomData;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// `metadata`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata {
@@ -33,7 +32,6 @@ pub struct NodeCondition {
     pub last_heartbeat_time: Option<String>,
 }
 
-/// A Node.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Node {
@@ -55,7 +53,6 @@ pub struct NodeInfo {
     pub kernel_version: String,
 }
 
-/// A Pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Pod {
@@ -153,7 +150,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// When it happened last. Events of others need not have that time.
+    /// Events of others need not have the time of the last occurrence, so the creation replaces it.
     pub fn last_time(&self) -> Option<&str> {
         let last = self.last_timestamp.as_deref();
         last.or(self.metadata.creation_timestamp.as_deref())
@@ -176,7 +173,6 @@ pub struct Source {
     pub host: Option<String>,
 }
 
-/// A Lease.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Lease {
@@ -199,8 +195,7 @@ pub struct Page<T, const MAX: usize> {
     pub items: Option<Items<T, MAX>>,
 }
 
-/// The objects of a page. More than `MAX` are an error while they are read: each takes more memory than its
-/// text.
+/// More than `MAX` objects are an error while they are read: each takes more memory than its text.
 #[derive(Debug)]
 pub struct Items<T, const MAX: usize>(pub Vec<T>);
 
@@ -248,7 +243,6 @@ pub struct Status {
     pub message: Option<String>,
 }
 
-/// One line of a watch.
 #[derive(Debug, Deserialize)]
 pub struct WatchLine<T> {
     #[serde(rename = "type")]

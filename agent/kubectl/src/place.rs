@@ -7,38 +7,35 @@ use crate::failure::{Failure, one_line};
 pub struct Place {
     /// Empty for the core group.
     pub group: &'static str,
-    /// Plural, and the subresource after a slash.
+    /// Plural name, with the subresource after a slash.
     pub resource: &'static str,
-    /// `None`: all namespaces, or an object without one.
+    /// `None` for all namespaces, or for an object that has none.
     pub namespace: Option<String>,
-    /// `None`: the collection.
+    /// `None` for the collection.
     pub name: Option<String>,
     /// A port of a pod, and a path that it serves.
     served: Option<(u16, &'static str)>,
 }
 
 impl Place {
-    /// All Nodes.
     pub const fn nodes() -> Self {
         Self::core("nodes")
     }
 
-    /// One Node.
     pub fn node(name: &str) -> Result<Self, Failure> {
         Self::nodes().named(name)
     }
 
-    /// The Pods of a namespace, or all.
+    /// `None` stands for all namespaces.
     pub fn pods(namespace: Option<&str>) -> Result<Self, Failure> {
         Self::core("pods").within(namespace)
     }
 
-    /// One Pod.
     pub fn pod(namespace: &str, name: &str) -> Result<Self, Failure> {
         Self::pods(Some(namespace))?.named(name)
     }
 
-    /// What a pod serves on a port at this path, by way of the API server.
+    /// A page that a pod serves on a port at this path, by way of the API server.
     pub fn served(
         namespace: &str,
         pod: &str,
@@ -52,12 +49,11 @@ impl Place {
         })
     }
 
-    /// The Events of a namespace, or all.
+    /// `None` stands for all namespaces.
     pub fn events(namespace: Option<&str>) -> Result<Self, Failure> {
         Self::core("events").within(namespace)
     }
 
-    /// The Lease of a Node.
     pub fn lease(node: &str) -> Result<Self, Failure> {
         let leases = Self {
             group: "coordination.k8s.io",
@@ -92,7 +88,7 @@ impl Place {
         })
     }
 
-    /// `nodes` of `nodes`, and `pods` of `pods/proxy`.
+    /// Returns `nodes` for `nodes`, and `pods` for `pods/proxy`.
     fn plural(&self) -> &'static str {
         let (plural, _) = self.resource.split_once('/').unwrap_or((self.resource, ""));
         plural
@@ -102,7 +98,7 @@ impl Place {
         self.plural().trim_end_matches('s')
     }
 
-    /// `/api/v1/nodes`, with a query.
+    /// Returns a path such as `/api/v1/nodes`, with a query.
     pub fn path(&self, query: &[(&str, &str)]) -> String {
         let mut path = if self.group.is_empty() {
             "/api/v1".to_owned()
@@ -132,7 +128,7 @@ impl Place {
         path
     }
 
-    /// For failures.
+    /// Describes the place in failures.
     pub fn what(&self) -> String {
         let kind = self.kind();
         match (&self.namespace, &self.name) {
@@ -144,7 +140,7 @@ impl Place {
         }
     }
 
-    /// `in namespace shop`, for failures.
+    /// Returns a text such as `in namespace shop`, for failures.
     pub fn whereabouts(&self) -> String {
         match &self.namespace {
             Some(namespace) => format!("in namespace {namespace}"),
@@ -153,7 +149,7 @@ impl Place {
     }
 }
 
-/// A name that cannot change the path of a request.
+/// Returns the name, unless it could change the path of a request.
 fn checked(kind: &str, name: &str) -> Result<String, Failure> {
     let is_allowed =
         |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
@@ -167,7 +163,7 @@ fn checked(kind: &str, name: &str) -> Result<String, Failure> {
     )))
 }
 
-/// Any text as the value of a query.
+/// Percent-encodes any text as the value of a query.
 fn encoded(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b if b.is_ascii_alphanumeric() => char::from(b).to_string(),

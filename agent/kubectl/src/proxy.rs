@@ -1,5 +1,6 @@
-//! The proxy to the API server, which kubectl would use: `proxy-url` of the cluster in the kubeconfig, or
-//! else `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`. Only HTTP proxies are supported, by CONNECT.
+//! The proxy to the API server, which kubectl would use: `proxy-url` of the cluster in the
+//! kubeconfig, or else `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`. Only HTTP proxies are supported,
+//! by CONNECT.
 
 use std::env::var_os;
 use std::net::IpAddr;
@@ -15,14 +16,14 @@ use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use crate::failure::{Failure, one_line};
 
-/// A proxy, and what requires it.
+/// A proxy, and the setting that requires it.
 struct Setting {
-    /// For failures.
+    /// Name of the setting, for failures.
     name: &'static str,
     url: String,
 }
 
-/// The proxy to this server. `None`: the connection is direct.
+/// Returns the proxy to this server, or `None` for a direct connection.
 pub fn of(proxy_url: Option<&str>, server: &Uri) -> Result<Option<Intercept>, Failure> {
     let Some(Setting { name, url }) = setting(proxy_url, server) else {
         return Ok(None);
@@ -33,7 +34,7 @@ pub fn of(proxy_url: Option<&str>, server: &Uri) -> Result<Option<Intercept>, Fa
             "{name} is not the URL of a proxy, such as http://proxy.example:3128"
         )));
     };
-    // Not the whole URL, which can contain a password.
+    // The failure does not contain the whole URL, which can include a password.
     match proxy.uri().scheme_str() {
         Some("http") => Ok(Some(proxy)),
         scheme => {
@@ -52,7 +53,6 @@ pub fn of(proxy_url: Option<&str>, server: &Uri) -> Result<Option<Intercept>, Fa
     }
 }
 
-/// The key of a kubeconfig.
 const PROXY_URL: &str = "proxy-url of the kubeconfig";
 
 /// The kubeconfig applies to every server, variables to those that `NO_PROXY` does not contain.
@@ -82,21 +82,19 @@ fn variable(name: &str) -> Option<String> {
     Some(value.to_string_lossy().into_owned())
 }
 
-/// As in Go, variables do not apply to it.
+/// As in Go, variables do not apply to this machine.
 fn is_this_machine(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let address: Option<IpAddr> = address.parse().ok();
     host == "localhost" || address.is_some_and(|address| address.is_loopback())
 }
 
-/// Whether `NO_PROXY` contains the server.
 fn is_exempt(no_proxy: &str, server: &Uri) -> bool {
     // Any proxy will do: the question is whether there is one.
     let matcher = Matcher::builder().all("http://proxy").no(no_proxy).build();
     no_proxy.split(',').any(|entry| entry.trim() == "*") || matcher.intercept(server).is_none()
 }
 
-/// A client that reaches the server through this proxy.
 pub fn client(config: &kube::Config, proxy: &Intercept) -> Result<kube::Client, kube::Error> {
     let mut http = HttpConnector::new();
     http.enforce_http(false);

@@ -1,4 +1,4 @@
-//! What is printed, on a terminal or for whatever reads the output.
+//! Output to a terminal, or to any other reader.
 
 use std::io::{self, Write as _};
 
@@ -8,10 +8,10 @@ use textwrap::{Options, WordSplitter};
 use crate::failure::Failure;
 use crate::style::Style;
 
-/// Characters of one external text.
+/// Maximum length of one external text in characters.
 const TEXT_CHARS: usize = 2048;
 
-/// A text after `first`, in lines that fit. All but the first begin with `indent` spaces.
+/// Appends a text to `first`, in lines that fit. All but the first begin with `indent` spaces.
 pub fn wrapped(style: Style, text: &str, first: &str, indent: usize) -> String {
     let Some(columns) = style.sentence_columns() else {
         return format!("{first}{text}\n");
@@ -25,13 +25,12 @@ pub fn wrapped(style: Style, text: &str, first: &str, indent: usize) -> String {
     textwrap::fill(text, options) + "\n"
 }
 
-/// External text that is safe to print in one line: control characters are escaped. A backslash is not,
-/// because the agent has escaped its texts.
+/// Escapes control characters, so that external text is safe to print in one line. A backslash is
+/// not escaped, because the agent has escaped its texts.
 pub fn safe(text: &str) -> String {
     escape_to(text, TEXT_CHARS).replace("\\\\", "\\")
 }
 
-/// Prints to standard output.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -41,12 +40,10 @@ pub fn print(text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Prints a failure to standard error.
 pub fn print_error(failure: &Failure) {
     note(&format!("error: {failure}"));
 }
 
-/// Prints a line to standard error.
 pub fn note(line: &str) {
     // Nothing can be reported if stderr is closed.
     drop(writeln!(io::stderr(), "{line}"));

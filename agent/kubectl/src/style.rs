@@ -5,44 +5,42 @@ use std::io::{self, IsTerminal as _};
 
 use rustix::termios::tcgetwinsize;
 
-/// Columns of a terminal that does not report them.
+/// Columns assumed for a terminal that does not report them.
 const DEFAULT_COLUMNS: usize = 80;
-/// Sentences are not wrapped to narrower or wider lines.
+/// Least and greatest number of columns to which sentences are wrapped.
 const SENTENCE_COLUMNS: (usize, usize) = (40, 120);
 
-/// The color of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     Plain,
     /// A title.
     Bold,
-    /// Less important.
+    /// Less important text.
     Dim,
     /// A problem.
     Red,
     /// Something to check.
     Yellow,
-    /// As it should be.
+    /// A healthy state.
     Green,
 }
 
-/// How to print on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Columns of the terminal. `None`: a file or a pipe, whose lines have any length.
+    /// Columns of the terminal. `None` for a file or a pipe, whose lines have any length.
     pub width: Option<usize>,
     pub colors: bool,
 }
 
 impl Style {
-    /// For files and pipes.
+    /// The style for files and pipes.
     pub const PLAIN: Self = Self {
         width: None,
         colors: false,
     };
 
-    /// Reads the style of standard output. `COLUMNS` overrides the width of a terminal; it has colors unless
-    /// `NO_COLOR` is set, or `TERM` is `dumb` or absent.
+    /// Reads the style of standard output. `COLUMNS` overrides the width of a terminal; it has
+    /// colors unless `NO_COLOR` is set, or `TERM` is `dumb` or absent.
     pub fn from_stdout() -> Self {
         if !io::stdout().is_terminal() {
             return Self::PLAIN;
@@ -58,13 +56,13 @@ impl Style {
         }
     }
 
-    /// Columns for sentences. `None`: they are not wrapped.
+    /// Columns for sentences. `None` if they are not wrapped.
     pub fn sentence_columns(self) -> Option<usize> {
         let (least, most) = SENTENCE_COLUMNS;
         self.width.map(|width| width.clamp(least, most))
     }
 
-    /// Returns `text` in this color, if there are colors.
+    /// Returns `text` in this color, if colors are enabled.
     pub fn paint(self, paint: Paint, text: &str) -> String {
         let parameters = match paint {
             Paint::Bold => "1",

@@ -2,20 +2,17 @@
 
 use crate::style::{Paint, Style};
 
-/// Between columns.
 const GAP: &str = "   ";
-/// Between columns if the table is too wide.
+/// Gap between columns if the table is too wide.
 const NARROW_GAP: &str = "  ";
 
-/// A column.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
     pub title: &'static str,
-    /// To how many characters it may be cut on a narrow terminal. 0: never.
+    /// Least width in characters on a narrow terminal. 0 if the column is never cut.
     pub least: usize,
 }
 
-/// A cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
     pub text: String,
@@ -23,7 +20,6 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell in this color.
     pub fn new(text: impl Into<String>, paint: Paint) -> Self {
         Self {
             text: text.into(),
@@ -31,23 +27,21 @@ impl Cell {
         }
     }
 
-    /// A cell without a color.
     pub fn plain(text: impl Into<String>) -> Self {
         Self::new(text, Paint::Plain)
     }
 }
 
-/// The widths of a table's columns on one screen.
 #[derive(Debug)]
 pub struct Layout {
     widths: Vec<usize>,
     gap: &'static str,
-    /// Whether longer texts are cut. Otherwise they move the cells after them.
+    /// `true` if longer texts are cut. Otherwise they move the cells after them.
     is_cut: bool,
 }
 
 impl Layout {
-    /// The widths that these rows need, reduced to those of the screen.
+    /// Computes the widths that these rows need, reduced to those of the screen.
     pub fn of<'a>(
         columns: &[Column],
         rows: impl Iterator<Item = &'a [Cell]>,
@@ -92,7 +86,6 @@ impl Layout {
         }
     }
 
-    /// The line with the titles.
     pub fn titles(&self, columns: &[Column], style: Style) -> String {
         let titles = columns
             .iter()
@@ -100,12 +93,11 @@ impl Layout {
         self.line(&titles.collect::<Vec<_>>(), style)
     }
 
-    /// One line.
     pub fn line(&self, cells: &[Cell], style: Style) -> String {
         let mut line = String::new();
         let mut padding = 0;
         for (n, (cell, width)) in cells.iter().zip(&self.widths).enumerate() {
-            // Not after the last cell, so that no line ends with spaces.
+            // The last cell has no padding, so that no line ends with spaces.
             line.extend(std::iter::repeat_n(' ', padding));
             if n > 0 {
                 line.push_str(self.gap);
@@ -123,7 +115,6 @@ impl Layout {
     }
 }
 
-/// A whole table.
 pub fn render(columns: &[Column], rows: &[Vec<Cell>], style: Style) -> String {
     let layout = Layout::of(columns, rows.iter().map(Vec::as_slice), style);
     let mut text = layout.titles(columns, style);

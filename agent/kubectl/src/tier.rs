@@ -1,5 +1,5 @@
-//! The tiers of agents: from what they read what happens in the kernel. It stands in their metrics,
-//! which the API server's proxy to pods reads.
+//! The tiers of agents: the sources from which they read what happens in the kernel. The agents'
+//! metrics contain the tier. They are read by way of the API server's proxy to pods.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -15,32 +15,28 @@ use crate::place::Place;
 use crate::screen::{note, safe};
 use crate::style::Paint;
 
-/// The metric.
 const METRIC: &str = "nodepulse_tier_info{";
-/// Agents that are asked at the same time.
+/// Maximum number of agents that are asked at the same time.
 const AT_ONCE: usize = 32;
-/// How long to wait for one agent.
+/// Timeout for one agent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long to wait for all agents: nothing is printed before.
+/// Timeout for all agents: nothing is printed before.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Agents in a row that do not answer in time, after which no more are asked.
+/// Number of agents in a row that do not answer in time, after which no more are asked.
 const UNANSWERED: usize = 32;
 
-/// A source of kernel data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// eBPF programs.
     Btf,
     /// Some of the eBPF programs, and files.
     Partial,
     /// The kernel's log, and files.
     Kmsg,
-    /// Files only.
     Files,
 }
 
 impl Tier {
-    /// Asks the agent in this pod.
+    /// Reads the tier from the metrics of the agent in this pod.
     pub async fn of_pod(cluster: &Cluster, pod: &AgentPod) -> Result<Self, Failure> {
         let none = |why: &str| Failure::NoTier {
             pod: safe(&pod.name),
@@ -73,7 +69,7 @@ impl Tier {
         }
     }
 
-    /// As in the agent's configuration.
+    /// The name in the agent's configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Btf => "btf",
@@ -83,7 +79,6 @@ impl Tier {
         }
     }
 
-    /// What it means.
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Btf => "eBPF programs",
@@ -102,12 +97,11 @@ impl Tier {
     }
 }
 
-/// The tiers by node.
 #[derive(Debug)]
 pub struct Tiers(HashMap<String, Tier>);
 
 impl Tiers {
-    /// Asks the agents that run, some at a time. What is not known is reported on standard error.
+    /// Asks the agents that run, some at a time. Unknown tiers are reported on standard error.
     pub async fn of(cluster: &Cluster, pods: &AgentPods) -> Self {
         let ask = |pod: AgentPod| async move {
             let tier = Tier::of_pod(cluster, &pod).await;
@@ -124,21 +118,19 @@ impl Tiers {
         Self(answers.tiers)
     }
 
-    /// The tier of the agent on this node.
     pub fn on(&self, node: &str) -> Option<Tier> {
         self.0.get(node).copied()
     }
 }
 
-/// What the agents have answered until all of them have, or until it was given up.
+/// Answers of the agents, until all have answered or the limit was reached.
 #[derive(Debug, Default)]
 struct Answers {
     tiers: HashMap<String, Tier>,
-    /// Agents whose tier could not be read.
     failed: usize,
-    /// The last of those, in a row, that did not answer in time.
+    /// Number of agents, the last ones in a row, that did not answer in time.
     unanswered: usize,
-    /// The first failure, or that permission is missing.
+    /// The first failure, or the missing permission.
     failure: Option<Failure>,
 }
 
@@ -176,7 +168,7 @@ impl Answers {
         self.failure.get_or_insert(failure);
     }
 
-    /// What is not known about so many agents. `None`: nothing.
+    /// Describes the unknown tiers among `count` agents. `None` if all are known.
     fn note(&self, count: usize) -> Option<String> {
         let unknown = count.saturating_sub(self.tiers.len());
         let what = match (unknown, &self.failure) {

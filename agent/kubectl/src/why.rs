@@ -1,4 +1,4 @@
-//! The story of one pod, in the order of time, and what to do.
+//! The story of one pod in chronological order, and what to do.
 
 mod advice;
 mod timeline;
@@ -15,23 +15,21 @@ use crate::screen::{print, safe, wrapped};
 use crate::style::{Paint, Style};
 use timeline::Timeline;
 
-/// Prints the story.
 pub async fn run(cluster: &Cluster, options: &WhyOptions, style: Style) -> Result<(), Failure> {
     let story = Story::read(cluster, &cluster.namespace, &options.pod).await?;
     print(&story.text(style))
 }
 
-/// What is known about a pod.
 struct Story {
     namespace: String,
     name: String,
-    /// `None`: it does not exist any more.
+    /// `None` if it does not exist any more.
     pod: Option<Pod>,
     /// nodepulse's Events about the pod, the oldest first.
     events: Vec<Event>,
-    /// Those about former pods with this name.
+    /// nodepulse's Events about former pods with this name.
     former_events: Vec<Event>,
-    /// `None`: the pod has no node yet.
+    /// `None` if the pod has no node yet.
     node: Option<Result<NodeHealth, Failure>>,
     node_events: Vec<Event>,
     present: Present,
@@ -55,7 +53,7 @@ impl Story {
         let is_former = |event: &Event| pod.as_ref().is_some_and(|pod| is_of_other(event, pod));
         let (former_events, events): (Vec<_>, Vec<_>) = events.into_iter().partition(is_former);
         let node = pod.as_ref().and_then(|pod| pod.spec.node_name.clone());
-        // Of a pod that was deleted, the Events name the node.
+        // The Events of a deleted pod name its node.
         let node = node.or_else(|| events.last()?.source.host.clone());
         let place = node.map(|name| Place::node(&name).map(|place| (name, place)));
         let (node, node_events) = match place {
@@ -123,8 +121,9 @@ impl Story {
     }
 }
 
-/// Whether an Event is about another pod of the same name, such as the one that a `StatefulSet` has replaced. Of a
-/// static pod, an Event can have the UID that only the kubelet knows.
+/// Returns `true` if an Event is about another pod of the same name, such as the one that a
+/// `StatefulSet` has replaced. An Event about a static pod can have the UID that only the kubelet
+/// knows.
 fn is_of_other(event: &Event, pod: &Pod) -> bool {
     const STATIC_POD: &str = "kubernetes.io/config.mirror";
 

@@ -28,16 +28,12 @@ use crate::serve::{Site, socket::Socket};
 
 pub use crate::reporting::certificate::CertificateSetup;
 
-/// Where kernel events come from.
 #[derive(Debug)]
 pub enum KernelSource {
-    /// The running kernel, by the attached programs.
+    /// The running kernel, by way of the attached programs.
     Attached(Box<LoadedKernel>),
-    /// A simulated kernel.
     Simulated {
-        /// The records of its probes.
         records: mpsc::Receiver<Received>,
-        /// Their counters.
         counters: watch::Receiver<ProbeCounters>,
     },
     /// No kernel events, only files. The state of each probe contains the reason.
@@ -56,12 +52,10 @@ impl KernelSource {
     }
 }
 
-/// For how long the agent runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunMode {
-    /// Until it is asked to stop.
     UntilStopped,
-    /// Until it has written the status once.
+    /// The agent ends after it has written the status once.
     Once,
 }
 
@@ -94,7 +88,6 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent with this configuration and source of time.
     pub fn new(config: Config, clock: Clock) -> Self {
         Self {
             pods: pods_path(&config),
@@ -122,14 +115,14 @@ impl Agent {
         }
     }
 
-    /// The source of kernel events. Default: none, only files.
+    /// Sets the source of kernel events. Default: none, only files.
     pub fn kernel(mut self, source: KernelSource) -> Self {
         self.kernel = source;
         self
     }
 
-    /// The kernel's log, from which OOM kills are read if no program reports them. Default: they are
-    /// counted by the cgroups' counters.
+    /// Sets the kernel's log, from which OOM kills are read if no program reports them. Default:
+    /// they are counted by the cgroups' counters.
     pub fn kernel_log(mut self, log: impl Into<Option<File>>) -> Self {
         self.kernel_log = log.into();
         self
@@ -143,91 +136,90 @@ impl Agent {
         self
     }
 
-    /// The API server. Default: none; the status is evaluated and logged.
+    /// Sets the client of the API server. Default: none; the status is evaluated and logged.
     pub fn client(mut self, client: impl Into<Option<Client>>) -> Self {
         self.client = client.into();
         self
     }
 
-    /// How the certificate of the client is requested, in node mode. Default: it is not.
+    /// Sets how the certificate of the client is requested, in node mode. Default: it is not.
     pub fn certificate(mut self, setup: impl Into<Option<CertificateSetup>>) -> Self {
         self.certificate = setup.into();
         self
     }
 
-    /// How the sockets of the container runtime are opened. Default: as UNIX sockets.
+    /// Sets how the sockets of the container runtime are opened. Default: as UNIX sockets.
     pub fn runtime_connector(mut self, connector: Connector) -> Self {
         self.runtime_connector = connector;
         self
     }
 
-    /// How the node's name is resolved. Default: as by the C library.
+    /// Sets how the node's name is resolved. Default: as by the C library.
     pub fn names(mut self, names: Names) -> Self {
         self.names = names;
         self
     }
 
-    /// The setters of the status. Default: those of the mode, [`COMPANION`] or [`SETTERS`].
+    /// Replaces the setters of the status. Default: those of the mode, [`COMPANION`] or
+    /// [`SETTERS`].
     pub const fn setters(mut self, setters: Setters) -> Self {
         self.setters = setters;
         self
     }
 
-    /// Spreads periodic requests in time. Default: seeded by the clock.
+    /// Sets the jitter of periodic requests. Default: seeded by the clock.
     pub const fn jitter(mut self, jitter: Jitter) -> Self {
         self.jitter = jitter;
         self
     }
 
-    /// Where metrics and health are served. Default: at the configured addresses.
+    /// Sets where metrics and health are served. Default: at the configured addresses.
     pub fn sites(mut self, sites: Vec<Site>) -> Self {
         self.sites = Some(sites);
         self
     }
 
-    /// The control socket, for `status` and `explain`. Default: none.
+    /// Sets the control socket, for `status` and `explain`. Default: none.
     pub fn control(mut self, socket: impl Into<Option<Socket>>) -> Self {
         self.control = socket.into();
         self
     }
 
-    /// How the configuration is reloaded. Default: it is not.
+    /// Sets how the configuration is reloaded. Default: it is not.
     pub fn reloads(mut self, reloads: Reloads) -> Self {
         self.reloads = Some(reloads);
         self
     }
 
-    /// The service manager to notify. Default: none.
+    /// Sets the service manager to notify. Default: none.
     pub fn notify(mut self, manager: Notify) -> Self {
         self.notify = manager;
         self
     }
 
-    /// For how long the agent runs. Default: until it is asked to stop.
+    /// Default: [`RunMode::UntilStopped`].
     pub const fn run_mode(mut self, mode: RunMode) -> Self {
         self.run_mode = mode;
         self
     }
 
-    /// The messages of logind. Default: shutdowns of the machine are not announced.
+    /// Sets the source of logind's messages. Default: shutdowns of the machine are not announced.
     pub fn logind(mut self, messages: impl Into<Option<mpsc::Receiver<PowerMessage>>>) -> Self {
         self.logind = messages.into();
         self
     }
 
-    /// Receives all inputs and effects of the subjects. Default: none.
+    /// Sets a recorder of all inputs and effects of the subjects. Default: none.
     pub fn run_recorder(mut self, recorder: impl Into<Option<Box<dyn RunRecorder>>>) -> Self {
         self.run_recorder = recorder.into();
         self
     }
 
-    /// Its configuration.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Whether it reports to an API server.
     #[must_use]
     pub const fn has_client(&self) -> bool {
         self.client.is_some()

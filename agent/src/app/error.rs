@@ -1,4 +1,4 @@
-//! Why the agent stops by itself.
+//! Reasons why the agent stops by itself.
 
 use std::io;
 
@@ -13,40 +13,31 @@ use crate::config::Config;
 
 pub use crate::reporting::certificate::CertificateEnd;
 
-/// Why the agent stopped by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
     /// The alarm cannot be set or read.
     #[error("cannot wait for a deadline on the boot clock")]
     Alarm(#[source] io::Error),
-    /// A ring cannot be read any more.
     #[error("cannot read the {ring} ring of the probes")]
     Ring {
-        /// The name of the ring.
         ring: &'static str,
-        /// The error of the system call.
         #[source]
         source: io::Error,
     },
-    /// A kubelet's port is taken.
     #[error(
         "something listens on port {}, as a kubelet does, and node mode must not run alongside one; \
          stop it, or set --take-over", list(.0)
     )]
     Ports(Vec<u16>),
-    /// Another process renews the lease of this Node.
     #[error(
         "the lease of this node is renewed by {0}, and node mode must not run alongside a kubelet; \
          stop it, or set --take-over"
     )]
     OtherHolder(LeaseHolder),
-    /// A write of `--once` failed.
     #[error("the {0} could not be written to the API server; see the log for the reason")]
     NotWritten(&'static str),
-    /// There is no valid certificate for the API server.
     #[error(transparent)]
     Certificate(#[from] CertificateEnd),
-    /// A task of the agent ended.
     #[error("the {0} task ended early")]
     EndedEarly(&'static str),
 }

@@ -17,26 +17,24 @@ use tracing::info;
 use super::builder::{Agent, KernelSource};
 use crate::queries::cgroups::watched_trees;
 
-/// Capacity of the channel of decoded events from the ring readers to the loop: about the content of
-/// one full ring. If it is full, the readers stop, the rings fill up and the probes count the losses:
-/// events are lost in one place only, where they are counted.
+/// Capacity of the channel of decoded events from the ring readers to the loop: about the content
+/// of one full ring. If it is full, the readers stop, the rings fill up and the probes count the
+/// losses: events are lost in one place only, where they are counted.
 const EVENTS: usize = 1024;
 
-/// What a task that reads a ring ends with.
+/// The name of a ring, and the result of the task that reads it.
 pub(super) type RingEnd = (&'static str, io::Result<()>);
 
-/// Records from the kernel, and the tasks that receive them.
 pub(super) struct KernelInputs {
     pub(super) records: mpsc::Receiver<Received>,
     pub(super) kernel: Option<Kernel>,
-    /// The counters of a simulated kernel.
     pub(super) simulated: Option<watch::Receiver<ProbeCounters>>,
     pub(super) support: Support,
     pub(super) kills: KillSource,
-    /// The stalls that PSI triggers report.
+    /// Stalls with a PSI trigger.
     pub(super) stalls: Vec<Stall>,
     pub(super) readers: JoinSet<RingEnd>,
-    /// If set to true, the readers end once their rings are empty.
+    /// Once it is true, the readers end when their rings are empty.
     pub(super) stop: watch::Sender<bool>,
     /// `None` in a simulation.
     pub(super) watchers: Option<Watchers>,
@@ -45,7 +43,6 @@ pub(super) struct KernelInputs {
 }
 
 impl KernelInputs {
-    /// No kernel events.
     pub(super) fn none(support: Support) -> Self {
         let (send, records) = mpsc::channel(EVENTS);
         Self {

@@ -18,17 +18,14 @@ use crate::telemetry::Telemetry;
 /// Ports below this require a capability that the agent has dropped by now.
 const PRIVILEGED: u16 = 1024;
 
-/// Changes the level and the format of the log.
 pub type SetLogging = Box<dyn Fn(LogLevel, LogFormat) + Send>;
 
 /// The source of reload requests, and the functions that carry them out.
 pub struct Reloads {
-    /// Receives a request after a signal or a change of the file. The capacity is one, since one pending
-    /// request covers all later ones.
+    /// Receives a request after a signal or a change of the file. The capacity is one, since one
+    /// pending request covers all later ones.
     pub asked: mpsc::Receiver<()>,
-    /// Reads the configuration.
     pub read: ReadConfig,
-    /// Applies the log settings.
     pub logging: SetLogging,
 }
 
@@ -38,7 +35,7 @@ impl fmt::Debug for Reloads {
     }
 }
 
-/// Whether the configuration is being read.
+/// Progress of reading the configuration.
 ///
 /// ```text
 /// Idle ──request──► Reading ──request──► ReadingAgain
@@ -53,7 +50,6 @@ enum Progress {
     ReadingAgain,
 }
 
-/// The state of reloads.
 pub(super) struct Reloading {
     asked: mpsc::Receiver<()>,
     logging: SetLogging,
@@ -73,7 +69,7 @@ impl Reloading {
         self.progress != Progress::Idle
     }
 
-    /// Returns whether to read now.
+    /// Returns `true` if the configuration is to be read now.
     pub(super) fn start(&mut self) -> bool {
         let start = self.progress == Progress::Idle;
         self.progress = match self.progress {
@@ -83,7 +79,7 @@ impl Reloading {
         start
     }
 
-    /// Returns whether to read again.
+    /// Returns `true` if the configuration is to be read again.
     pub(super) fn finish(&mut self) -> bool {
         let again = self.progress == Progress::ReadingAgain;
         self.progress = Progress::Idle;
@@ -102,7 +98,7 @@ pub(super) async fn requested(reloading: Option<&mut Reloading>) {
     }
 }
 
-/// The configuration that was read; an error is logged.
+/// Returns the configuration that was read, or logs the error.
 pub(super) fn logged(read: Result<Box<Config>, String>) -> Option<Box<Config>> {
     read.inspect_err(|why| {
         error!(
@@ -146,7 +142,7 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
     changes
 }
 
-/// `false` if the new address cannot be bound.
+/// Returns `false` if the new address cannot be bound.
 fn serve_at(address: Option<SocketAddr>, telemetry: &mut Telemetry) -> bool {
     let privileged = |port| 0 < port && port < PRIVILEGED;
     if address.is_some_and(|address| privileged(address.port())) {

@@ -1,5 +1,5 @@
-//! The agent as a service of the machine: reloads, keep-alive messages, shutdowns of the machine and
-//! `--once`.
+//! The agent as a service of the machine: reloads, keep-alive messages, shutdowns of the machine
+//! and `--once`.
 
 use std::time::Duration;
 
@@ -14,25 +14,23 @@ use crate::notify::heartbeat::Heartbeat;
 use crate::reporting::Report;
 use crate::reporting::once::Once;
 
-/// What the machine and its service manager ask of the agent.
 pub(super) struct Service {
     pub(super) heartbeat: Heartbeat,
     pub(super) power: Power,
-    /// `None`: the configuration is not reloaded.
+    /// `None` if the configuration is not reloaded.
     pub(super) reloading: Option<Reloading>,
-    /// `None`: the agent runs until it is stopped.
+    /// `None` if the agent runs until it is stopped.
     pub(super) once: Option<Once>,
 }
 
 impl Service {
-    /// The next moment at which something is due.
     pub(super) fn due(&self) -> Option<BootNanos> {
         let once = self.once.as_ref().map(Once::deadline);
         [self.heartbeat.due(), once].into_iter().flatten().min()
     }
 
-    /// Whether to read the configuration now; otherwise it is read once more after the read in
-    /// progress. `monotonic` is the time of the request.
+    /// Returns `true` if the configuration is to be read now; otherwise it is read once more after
+    /// the read in progress. `monotonic` is the time of the request.
     pub(super) fn start_reload(&mut self, monotonic: Duration) -> bool {
         let start = self.reloading.as_mut().is_some_and(Reloading::start);
         if start {
@@ -45,7 +43,7 @@ impl Service {
         self.reloading.as_ref().is_some_and(Reloading::is_reading)
     }
 
-    /// The configuration was read. Returns whether it has to be read again.
+    /// Records the end of a read. Returns `true` if the configuration has to be read again.
     pub(super) fn reloaded(&mut self) -> bool {
         self.reloading.as_mut().is_some_and(Reloading::finish)
     }
@@ -58,7 +56,7 @@ impl Service {
     }
 }
 
-/// Follows a message of logind. Returns what it means for the status.
+/// Handles a message of logind. Returns the state of the shutdown for the status.
 pub(super) fn follow(message: PowerMessage, power: &mut Power) -> Shutdown {
     match message {
         PowerMessage::ShuttingDown(lock) => {

@@ -24,7 +24,6 @@ pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {
     save_state(&mut app).await;
 }
 
-/// Handles the records that are still in the rings.
 async fn last_records(app: &mut App, mut inputs: KernelInputs) {
     // The next agent reads everything that the watchers report.
     drop(inputs.watchers.take());

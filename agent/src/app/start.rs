@@ -37,7 +37,6 @@ use crate::serve::{Listener, Pages, Site};
 use crate::telemetry::Telemetry;
 use crate::telemetry::metering::{self, Metering};
 
-/// Whether state survives a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Persistence {
     /// State is saved in the state directory.
@@ -46,7 +45,7 @@ pub(super) enum Persistence {
     None,
 }
 
-/// The state of a running agent, of which the first status is known, and being sent.
+/// Returns the state of a running agent, whose first status is known and is being sent.
 pub(super) async fn app(
     mut agent: Agent,
     persistence: Persistence,
@@ -164,7 +163,8 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
     }
 }
 
-/// The lanes of all purposes. Shares the client's for credentials and the resolver's for names.
+/// Creates the lanes of all purposes. The client's for credentials and the resolver's for names are
+/// shared.
 fn lanes(client: Option<&Client>, names: &Names) -> Lanes {
     let of_client = client.and_then(Client::lane).into_iter();
     let shared: Vec<_> = of_client.chain([names.lane()]).collect();
@@ -218,10 +218,10 @@ fn disk_setup(config: &Config, queries: &Queries, triggers: &[Stall]) -> DiskSet
 /// Evaluates everything once before anything is reported, with the state of the previous agent.
 /// Values that are not available within their time limit are missing from this evaluation.
 ///
-/// `is_only_status`: the status is computed once.
+/// With `is_only_status`, the status is computed once.
 async fn initial_evaluation(app: &mut App, is_only_status: bool) {
     let blocking = &mut app.queries.blocking;
-    // Before nodefs is read by the same thread, which may hang.
+    // Asked before nodefs is read by the same thread, which may hang.
     blocking.ask(Question::Machine);
     blocking.ask(Question::Disk(DiskQuery::List));
     let mut awaited = BTreeSet::from([
@@ -236,8 +236,8 @@ async fn initial_evaluation(app: &mut App, is_only_status: bool) {
         let name = app.config.node_name.clone();
         blocking.ask(Question::Resolve { name });
         app.facts.network.is_resolving = true;
-        // Without a cluster DNS a lookup takes seconds: the status is published without the addresses,
-        // unless it is the only one.
+        // Without a cluster DNS a lookup takes seconds: the status is published without the
+        // addresses, unless it is the only one.
         if is_only_status {
             awaited.insert(Initial::Addresses);
         }

@@ -1,4 +1,4 @@
-//! What can wake the loop.
+//! Events that wake the loop.
 
 use nodepulse_core::record::Received;
 use nodepulse_core::subjects::IncidentInput;
@@ -8,9 +8,7 @@ use crate::queries::blocking::Answer;
 use crate::reporting::Report;
 use crate::serve::{StatePage, StateRequest};
 
-/// Everything that can wake the agent.
 pub(super) enum Wakeup {
-    /// A record from the kernel.
     Kernel(Received),
     /// A helper thread has answered a question.
     Host(Answer),
@@ -20,11 +18,9 @@ pub(super) enum Wakeup {
     Pods(IncidentInput),
     /// A request for metrics, `status` or `explain`.
     Request(StateRequest),
-    /// The configuration may have changed.
     Reload,
     /// logind announced a shutdown of the machine, or cancelled it.
     Power(PowerMessage),
-    /// A deadline was reached.
     Tick,
 }
 

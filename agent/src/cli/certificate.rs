@@ -21,8 +21,8 @@ use crate::app::{CertificateSetup, RunMode};
 use crate::config::{CertificateConfig, Config, key};
 use crate::reporting::certificate::describe;
 
-/// The client of the API server, and how its certificate is requested, if it is. `deadline` applies
-/// to each request. Opens no connection. Must be called in a runtime.
+/// Returns the client of the API server, and how its certificate is requested, if it is. `deadline`
+/// applies to each request. Opens no connection. Must be called in a runtime.
 pub(super) async fn client(
     config: &Config,
     deadline: Duration,
@@ -135,7 +135,7 @@ fn write_missing(
     Ok(())
 }
 
-/// Receives a message for each change of the current certificate.
+/// Returns a channel that receives a message for each change of the current certificate.
 fn watch(directory: &Path) -> mpsc::Receiver<()> {
     let (sender, changes) = mpsc::channel(1);
     let files = WatchedFiles {

@@ -23,7 +23,7 @@ use report::Verdict;
 /// Exit code if an item is missing that the configured mode requires.
 const MISSING: u8 = 3;
 
-/// Keys whose flags matter here.
+/// Keys whose flags apply to `check`.
 pub const USED: &[&KeySpec] = &[
     &key::mode.spec,
     &key::kubeconfig.spec,

@@ -27,10 +27,10 @@ use crate::config::{KeySpec, key};
 
 mod stale;
 
-/// For each request.
+/// Timeout for each request.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Keys whose flags matter here.
+/// Keys whose flags apply to `cleanup`.
 pub const USED: &[&KeySpec] = &[
     &key::kubeconfig.spec,
     &key::node_name.spec,
@@ -57,7 +57,8 @@ pub struct Arguments {
     taints_only: bool,
     /// Clean every Node of the cluster whose agent does not exist any more.
     ///
-    /// It has not renewed its conditions for this time, although the kubelet is alive. Example: 30m.
+    /// It has not renewed its conditions for this time, although the kubelet is alive. Example:
+    /// 30m.
     #[arg(
         long,
         value_name = "DURATION",
@@ -144,7 +145,6 @@ pub fn run(arguments: Arguments) -> ExitCode {
 /// Nodes that are cleaned at the same time: the chart's Job has four minutes for all of them.
 const AT_ONCE: usize = 8;
 
-/// What to remove.
 struct Targets {
     conditions: &'static [NodepulseCondition],
     /// Configured taints, in addition to the default ones.
@@ -155,12 +155,11 @@ struct Targets {
 enum Cleaned {
     All,
     NotAll,
-    /// The Nodes could not be listed.
     NotListed,
 }
 
-/// Cleans page by page. An agent in node mode is not part of the release that is removed. Temporary
-/// failures are retried once at the end.
+/// Cleans page by page. An agent in node mode is skipped, because it is not part of the release
+/// that is removed. Temporary failures are retried once at the end.
 async fn clean_all(client: &Client, labels: Option<&str>, targets: &Targets) -> Cleaned {
     let mut cleaned = Cleaned::All;
     let mut listed = true;

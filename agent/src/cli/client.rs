@@ -15,19 +15,18 @@ use crate::serve;
 /// Timeout of a request. The daemon's loop gets five seconds.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum size of an answer.
+/// Maximum size of an answer in bytes.
 const MAX_ANSWER: usize = 16 << 20;
 
-/// Why a daemon did not answer.
 #[derive(Debug)]
 pub(super) enum DaemonError {
-    /// No daemon is listening in this state directory.
     NotRunning,
     /// An error in one line.
     Failed(String),
 }
 
-/// The control socket in this state directory, if a daemon is listening or access is denied.
+/// Returns the control socket in this state directory, if a daemon is listening or access is
+/// denied.
 pub(super) fn daemon(state_directory: &Path) -> Option<PathBuf> {
     let at = state_directory.join(serve::socket::NAME);
     match connect(&at).map_err(|err| err.kind()) {
@@ -36,7 +35,6 @@ pub(super) fn daemon(state_directory: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Requests `path` from the daemon of this state directory.
 pub(super) fn get<T: DeserializeOwned>(
     state_directory: &Path,
     path: &str,

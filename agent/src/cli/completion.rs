@@ -1,8 +1,8 @@
 //! `nodepulse completion`, and the words that can follow those of a command line.
 //!
-//! The scripts of the shells call `nodepulse __complete -- WORD...`, whose last word is incomplete. It
-//! prints a line for each word that can stand there, with a description after a tab; or `:file` or
-//! `:directory`, which shells complete themselves.
+//! The scripts of the shells call `nodepulse __complete -- WORD...`, whose last word is incomplete.
+//! It prints a line for each word that can stand there, with a description after a tab; or `:file`
+//! or `:directory`, which shells complete themselves.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -34,7 +34,6 @@ pub enum Shell {
 }
 
 impl Shell {
-    /// The script that completes calls of nodepulse.
     pub const fn script(self) -> &'static str {
         match self {
             Self::Bash => include_str!("../../../deploy/completions/nodepulse.bash"),
@@ -51,12 +50,11 @@ pub struct Incomplete {
     words: Vec<OsString>,
 }
 
-/// Prints the script of a shell.
 pub fn run(arguments: &Arguments) -> ExitCode {
     print(arguments.shell.script())
 }
 
-/// Prints what can stand in the place of the last word.
+/// Prints the candidates for the last word.
 pub fn complete(arguments: &Incomplete) -> ExitCode {
     let mut root = super::command();
     root.build();
@@ -72,7 +70,6 @@ pub fn complete(arguments: &Incomplete) -> ExitCode {
     print(&lines.collect::<String>())
 }
 
-/// A word and its description.
 type Candidate = (String, String);
 
 fn candidates(root: &Command, words: &[String]) -> Vec<Candidate> {
@@ -104,7 +101,7 @@ fn candidates(root: &Command, words: &[String]) -> Vec<Candidate> {
     found.into_iter().filter(matches).collect()
 }
 
-/// The words with those joined that bash has split at `=`, and whether the last one was split.
+/// Joins words that bash has split at `=`. The flag is `true` if the last one was split.
 fn joined(words: &[String]) -> (Vec<String>, bool) {
     let mut all: Vec<String> = Vec::new();
     let mut is_split = false;

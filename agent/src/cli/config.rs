@@ -33,14 +33,14 @@ enum Command {
     },
 }
 
-/// Exit code 2 if the configuration is invalid.
+/// Returns exit code 2 if the configuration is invalid.
 pub fn run(arguments: Arguments) -> ExitCode {
     let text = match arguments.command {
         Command::Print(settings) => configuration(&settings.overrides()).map(|loaded| {
             let root = HostRoot::new(&loaded.config.host_root);
             let effective = match MeminfoFile::new(&root).read(&mut Vec::new()) {
                 Ok(memory) => loaded.effective.with_memory(memory.total),
-                // Elsewhere the file is as valid, without the sizes of this machine.
+                // Without the file, the output is as valid, but lacks the sizes of this machine.
                 Err(_) => loaded.effective,
             };
             effective.to_yaml()

@@ -4,7 +4,7 @@ use nodepulse_core::explanation::{Explanation, Line, Tone};
 
 use super::terminal::{Paint, Style, wrap};
 
-/// Width without a terminal.
+/// Columns without a terminal.
 const WIDTH: usize = 80;
 
 /// Each condition with its signals, causes and changes.

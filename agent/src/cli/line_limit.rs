@@ -1,5 +1,5 @@
-//! A limit on log lines of one kind, for everything that others can cause in any number: requests, device
-//! events, frames of a connection.
+//! A limit on log lines of one kind, for everything that others can cause in any number: requests,
+//! device events, frames of a connection.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,12 +13,12 @@ use tracing::{Event, Level, Subscriber, info};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-/// Lines of one statement within [`PERIOD`]; more are only counted.
+/// Maximum number of lines of one statement within [`PERIOD`]; more are only counted.
 const LINES: u32 = 100;
-/// The same of the levels that are logged by default, where each OOM kill has a line: a storm of a thousand
-/// in a minute is logged completely.
+/// The same at the levels that are logged by default, where each OOM kill has a line: a storm of a
+/// thousand in a minute is logged completely.
 const LINES_BY_DEFAULT: u32 = 2_000;
-/// How often the counts are logged, with the next line of any kind.
+/// Interval at which the counts are logged, with the next line of any kind.
 const PERIOD: Duration = Duration::from_mins(1);
 /// The target of lines with a count, which have no limit.
 const TARGET: &str = "nodepulse::log";
@@ -26,29 +26,27 @@ const TARGET: &str = "nodepulse::log";
 /// Passes on a limited number of lines of each statement.
 #[derive(Debug, Default)]
 pub struct LineLimit {
-    /// Every thread of the agent logs.
+    /// Shared, because every thread of the agent logs.
     counts: Mutex<Counts>,
 }
 
-/// The lines of one period.
 #[derive(Debug, Default)]
 struct Counts {
     begun: Option<Instant>,
-    /// There are as many as statements in the program.
+    /// At most one entry per statement in the program.
     kinds: HashMap<Identifier, Kind>,
 }
 
-/// The lines of one statement.
 #[derive(Debug, Default)]
 struct Kind {
     lines: u32,
     suppressed: u64,
-    /// The message of the first of those.
+    /// Message of the first suppressed line.
     message: String,
 }
 
 impl Counts {
-    /// Whether a line may be logged, and the kinds of a period that has ended.
+    /// Returns `true` if a line may be logged, and the kinds of a period that has ended.
     fn admit(
         &mut self,
         of: Identifier,
@@ -105,7 +103,6 @@ impl<S: Subscriber> Layer<S> for LineLimit {
     }
 }
 
-/// Reads the message of a line.
 #[derive(Default)]
 struct Message(String);
 
@@ -132,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Logs a line for each event that reaches it.
+    /// Collects the message of each event that reaches it.
     #[derive(Clone, Default)]
     struct Passed(std::sync::Arc<Mutex<Vec<String>>>);
 
@@ -163,7 +160,7 @@ mod tests {
         assert_eq!(lines.last().map(String::as_str), Some("other"));
     }
 
-    /// Two statements.
+    /// Returns the identifiers of two statements.
     fn kinds() -> [Identifier; 2] {
         #[derive(Clone, Default)]
         struct Found(std::sync::Arc<Mutex<Vec<Identifier>>>);

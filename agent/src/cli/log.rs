@@ -26,7 +26,6 @@ pub struct LogSender {
     dropped: Arc<AtomicU64>,
 }
 
-/// The receiving end of [`LogSender`].
 #[derive(Debug, Clone)]
 pub struct LogWriter {
     /// Locked by the thread once it runs, and until then while queued lines are written: a thread
@@ -35,7 +34,6 @@ pub struct LogWriter {
     dropped: Arc<AtomicU64>,
 }
 
-/// Waits for the remaining lines.
 #[derive(Debug)]
 pub struct LogFlush {
     done: Receiver<()>,
@@ -53,8 +51,8 @@ pub fn channel() -> (LogSender, LogWriter) {
 }
 
 impl LogWriter {
-    /// Starts the thread, which inherits the capabilities of the caller. After an error, lines stay in the
-    /// queue, and it can be called again.
+    /// Starts the thread, which inherits the capabilities of the caller. After an error, lines stay
+    /// in the queue, and it can be called again.
     pub fn start(&self) -> io::Result<LogFlush> {
         let (running, done) = sync_channel(0);
         let writer = self.clone();
@@ -97,7 +95,7 @@ impl LogWriter {
     }
 }
 
-/// The thread that writes the log, started as soon as the kernel has one.
+/// The thread that writes the log, started as soon as the kernel permits.
 #[derive(Debug)]
 pub struct LogThread {
     writer: LogWriter,
@@ -105,8 +103,8 @@ pub struct LogThread {
 }
 
 impl LogThread {
-    /// Starts the thread if possible; otherwise see [`LogThread::retry`]. It inherits the capabilities of
-    /// the caller.
+    /// Starts the thread if possible; otherwise see [`LogThread::retry`]. It inherits the
+    /// capabilities of the caller.
     pub fn start(writer: LogWriter) -> Self {
         let flush = writer.start().inspect_err(|err| {
             let err = err as &dyn std::error::Error;

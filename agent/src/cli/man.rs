@@ -17,7 +17,6 @@ pub struct Arguments {
     command: Option<String>,
 }
 
-/// Names of the commands that have a page.
 pub(super) fn names(root: &Command) -> Vec<String> {
     let below = root.get_subcommands().filter(|below| has_page(below));
     below.map(|below| below.get_name().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! What keeps the agent from starting, and the wait for what passes by itself.
+//! Obstacles to the start of the agent, and the wait for those that pass by themselves.
 
 use std::fmt;
 use std::future::Future;
@@ -15,10 +15,10 @@ use crate::config::Config;
 use crate::serve::{Readiness, ReadyPage, Server};
 use crate::telemetry::metering;
 
-/// Interval of attempts.
+/// Interval between attempts.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What keeps a command from starting, in one line.
+/// An obstacle to the start of a command, in one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// A person has to change it.
@@ -54,9 +54,10 @@ impl Obstacle {
     }
 }
 
-/// Repeats `attempt` until it succeeds, or fails for a reason that a person has to change. From the first
-/// failure on, `/livez` is served where the port is free, `/readyz` has the reason, and the log is written
-/// on this thread: a thread that is started now would keep all privileges. `None` after `stop`.
+/// Repeats `attempt` until it succeeds, or fails for a reason that a person has to change. From the
+/// first failure on, `/livez` is served where the port is free, `/readyz` has the reason, and the
+/// log is written on this thread: a thread that is started now would keep all privileges. Returns
+/// `None` after `stop`.
 pub(super) async fn wait_out<T>(
     config: &Config,
     log: &LogWriter,

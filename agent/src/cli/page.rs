@@ -16,28 +16,23 @@ use texts::Texts;
 /// Heading of the other flags of a command.
 const OPTIONS: &str = "Options";
 
-/// How much to print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// One screen.
     Short,
-    /// Everything.
     Full,
 }
 
-/// A manual page.
 #[derive(Debug)]
 pub struct Page {
-    /// Such as `nodepulse-check`.
+    /// Name such as `nodepulse-check`.
     pub name: String,
-    /// 1, or 8 for the daemon.
+    /// Section of the manual: 1, or 8 for the daemon.
     pub section: u8,
     about: String,
     synopsis: Vec<Synopsis>,
     sections: Vec<Section>,
 }
 
-/// How to call a command.
 #[derive(Debug)]
 struct Synopsis {
     command: String,
@@ -54,11 +49,9 @@ struct Section {
 enum Block {
     /// A heading below that of the section.
     Heading(String),
-    /// A paragraph.
     Text(String),
-    /// A flag, a file, an exit code, and what it means.
+    /// A flag, a file or an exit code, and its meaning.
     Entry {
-        /// As it is typed.
         term: String,
         /// A placeholder after it.
         value: String,
@@ -66,19 +59,16 @@ enum Block {
     },
 }
 
-/// The pages of all commands of `root`.
 #[cfg(feature = "testing")]
 pub fn pages(root: &Command) -> Vec<Page> {
     let below = root.get_subcommands().filter(|below| has_page(below));
     std::iter::once(root).chain(below).map(page).collect()
 }
 
-/// Whether a command has a page.
 pub(super) fn has_page(command: &Command) -> bool {
     !command.is_hide_set() && command.get_name() != "help"
 }
 
-/// The page of a command, or of the whole program.
 pub(super) fn page(command: &Command) -> Page {
     let name = command.get_name();
     let texts = texts::of(name);
@@ -107,18 +97,17 @@ fn title(command: &str) -> (String, u8) {
 }
 
 impl Page {
-    /// For `man`.
+    /// Formats the page for `man`.
     pub fn roff(&self) -> String {
         roff::render(self)
     }
 
-    /// For a terminal of this width.
+    /// Formats the page for a terminal with this number of columns.
     pub(super) fn text(&self, width: usize) -> String {
         text::render(self, width)
     }
 }
 
-/// The help of the command at `position`.
 pub(super) fn help(position: &Position<'_>, detail: Detail, width: usize) -> String {
     let command = position.command;
     match detail {
@@ -147,7 +136,6 @@ fn section(heading: &str, blocks: Vec<Block>) -> Section {
     Section { heading, blocks }
 }
 
-/// The subcommands.
 fn commands(command: &Command) -> Option<Section> {
     let below = command
         .get_subcommands()
@@ -228,7 +216,7 @@ fn entry(arg: &Arg, detail: Detail) -> Block {
     }
 }
 
-/// What a flag does, with its values and its default.
+/// Describes a flag, with its values and its default.
 fn meaning(arg: &Arg, detail: Detail) -> String {
     let mut keys = KEYS.iter().copied();
     let spec = keys.find(|spec| spec.name == arg.get_id().as_str());
@@ -252,7 +240,7 @@ fn meaning(arg: &Arg, detail: Detail) -> String {
         [] | ["true", "false"] => None,
         several => Some(several.join(", ")),
     };
-    // Not of a switch.
+    // The default of a switch is not shown.
     let default = arg.get_default_values().first();
     let default = default.filter(|_| takes_value(arg));
     let default = default.map(|value| value.to_string_lossy().into_owned());
@@ -278,7 +266,6 @@ fn meaning(arg: &Arg, detail: Detail) -> String {
     text
 }
 
-/// The default of a key with a value.
 fn preset(spec: &KeySpec) -> Option<String> {
     match (spec.flag, spec.preset) {
         (Flag::Value(_), Preset::Text { text, .. } | Preset::Derived(text)) => {
@@ -289,7 +276,7 @@ fn preset(spec: &KeySpec) -> Option<String> {
     }
 }
 
-/// With a full stop.
+/// Ends the text with one full stop.
 fn sentence(text: &str) -> String {
     let text = text.trim_end_matches('.');
     format!("{text}.")
@@ -316,7 +303,7 @@ fn synopsis(command: &Command) -> Vec<Synopsis> {
     }]
 }
 
-/// What follows the name of a command.
+/// Returns the part of the synopsis after the name of a command.
 fn arguments(command: &Command) -> String {
     let mut all = Vec::new();
     if command.get_subcommands().any(|below| !below.is_hide_set()) {

@@ -1,17 +1,15 @@
-//! The position after some words of a command line: the command, and the flag that has no value yet.
+//! The position after some words of a command line: the command, and the flag that has no value
+//! yet.
 
 use clap::{Arg, ArgAction, Command};
 
-/// What the words before the next one have set.
 #[derive(Debug, Clone)]
 pub(super) struct Position<'a> {
-    /// The command.
     pub(super) command: &'a Command,
-    /// Its name with those of the commands above it: `nodepulse config print`.
+    /// The command's name with those of the commands above it: `nodepulse config print`.
     pub(super) path: String,
     /// The flag whose value is the next word.
     pub(super) waiting: Option<&'a Arg>,
-    /// Identifiers of the flags that were given.
     pub(super) given: Vec<&'a str>,
     /// Number of words that are no flags.
     pub(super) operands: usize,
@@ -59,12 +57,11 @@ impl<'a> Position<'a> {
     }
 }
 
-/// Whether the value of `flag` is the next word, if it does not follow `=`.
+/// Returns `true` if the value of `flag` is the next word, if it does not follow `=`.
 pub(super) fn takes_next_word(flag: &Arg) -> bool {
     takes_value(flag) && !flag.is_require_equals_set()
 }
 
-/// Whether `flag` has a value.
 pub(super) fn takes_value(flag: &Arg) -> bool {
     matches!(flag.get_action(), ArgAction::Set | ArgAction::Append)
 }

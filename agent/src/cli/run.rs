@@ -53,7 +53,6 @@ struct OneShotFlags {
     dry_run: bool,
 }
 
-/// What to do with write requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WriteMode {
     Send,
@@ -99,7 +98,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let (lines, writer) = log::channel();
     let start_logging =
         |config: &Config| logging::start(config.log_level, config.log_format, lines.clone());
-    // Before the programs are attached: their records of the time of another agent are that agent's to report.
+    // Claimed before the programs are attached: what happens while another agent runs is reported
+    // by that agent.
     let (claim, logging) = match claim(&config, options, &writer, &start_logging) {
         Ok(claimed) => claimed,
         Err(code) => return code,
@@ -130,8 +130,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
     code
 }
 
-/// Claims the state directory, unless nothing is written. While another agent has it, a daemon waits: then
-/// logging has been started. `Err` is the exit code.
+/// Claims the state directory, unless nothing is written. While another agent has it, a daemon
+/// starts logging and waits. `Err` is the exit code.
 fn claim(
     config: &Config,
     options: RunOptions,
@@ -158,14 +158,12 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
 }
 
-/// How to run.
 #[derive(Debug, Clone, Copy)]
 struct RunOptions {
     run_mode: RunMode,
     write_mode: WriteMode,
 }
 
-/// What a reload of the configuration needs.
 struct Reload {
     overrides: Overrides,
     logging: SetLogging,
@@ -204,7 +202,7 @@ impl Prepared {
             supervision::open(&config.state_directory, claim)
         });
         memory::protect();
-        // What requires privileges is opened here.
+        // Everything that requires privileges is opened here.
         let kmsg = kernel_log(&config, &kernel);
         let has_status = config.mode == Mode::Node && client.is_some();
         let logind = (has_status && options.write_mode == WriteMode::Send).then(|| {
@@ -266,7 +264,8 @@ async fn on_runtime(agent: Agent, reload: Reload, log: &mut LogThread) -> ExitCo
     let agent = agent.run(shutdown);
     let settled = async {
         tokio::time::sleep(START).await;
-        // It reads code from the disk, which may hang. Not a thread of tokio: see `use_lane_threads`.
+        // It reads code from the disk, which may hang. The thread is not one of tokio: see
+        // `use_lane_threads`.
         while std::thread::Builder::new().spawn(memory::settle).is_err() {
             tokio::time::sleep(START).await;
         }
@@ -305,7 +304,7 @@ fn reread_configuration(overrides: &Overrides) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Enters the sandbox. `Err` only if the configuration requires a complete one.
+/// Enters the sandbox. Returns `Err` only if the configuration requires a complete one.
 fn confine(
     config: &Config,
     kernel: &KernelSource,
@@ -348,8 +347,8 @@ fn log_ignored_keys(ignored: &IgnoredKeys) {
     }
 }
 
-/// Loads the programs, or returns why files are used instead. `Err` with what is missing, only if
-/// the configuration requires the programs.
+/// Loads the programs, or returns why files are used instead. Returns `Err` with what is missing,
+/// only if the configuration requires the programs.
 fn kernel_source(config: &Config) -> Result<KernelSource, String> {
     if matches!(config.tier, Tier::Kmsg | Tier::Files) {
         return Ok(KernelSource::None(Support::none(&Missing::TurnedOff)));
@@ -385,7 +384,6 @@ pub(super) fn wanted(probes: &BTreeSet<ProbeGroup>) -> Wanted {
     }
 }
 
-/// Opens the kernel log, if no program reports OOM kills.
 fn kernel_log(config: &Config, kernel: &KernelSource) -> Option<File> {
     if config.tier == Tier::Files || kernel.support().kills().is_some() {
         return None;
@@ -418,7 +416,7 @@ async fn client(
     }
 }
 
-/// Repeats `attempt` while what makes it fail can pass. `Err` is the exit code.
+/// Repeats `attempt` while the cause of its failure can pass. `Err` is the exit code.
 async fn wait_out<T>(
     config: &Config,
     log: &LogWriter,

@@ -24,22 +24,19 @@ use crate::config::{
     Scalar, key,
 };
 
-/// Set in a pod with a service account: the address of the API server.
+/// Variable with the address of the API server, set in a pod with a service account.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
-/// Limit on the total size of the configuration files.
+/// Maximum total size of the configuration files in bytes.
 const ALL_FILES: u64 = 4 * file::LIMIT;
 
-/// Limit on the number of drop-in files.
+/// Maximum number of drop-in files.
 const MAX_DROP_INS: usize = 256;
 
-/// Extension of drop-in files.
 const EXTENSION: &str = "yaml";
 
-/// Variables that name configuration files.
 const FILE_VARIABLES: [&str; 2] = ["NODEPULSE_CONFIG", "NODEPULSE_KUBELET_CONFIG"];
 
-/// Heading of the flags that name configuration files.
 pub(super) const FILES: &str = "Configuration files";
 
 /// Files of the configuration.
@@ -58,7 +55,6 @@ struct Files {
 pub struct Settings(Overrides);
 
 impl Settings {
-    /// The values of the flags.
     pub fn overrides(self) -> Overrides {
         self.0
     }
@@ -131,8 +127,8 @@ fn flag(spec: &KeySpec) -> Option<Arg> {
     }
 }
 
-/// `command` with only those flags of keys shown that it uses. It accepts the others too, so that it can
-/// be called with the flags of `run`.
+/// Hides the flags of keys that `command` does not use. It accepts them too, so that it can be
+/// called with the flags of `run`.
 pub(super) fn shown(command: Command, used: &[&KeySpec]) -> Command {
     command.mut_args(|arg| {
         let id = arg.get_id().as_str();
@@ -149,7 +145,7 @@ pub(super) fn one_of(spec: &KeySpec) -> ValueParser {
             json: Json::Values(values),
             ..
         }) => {
-            // Without their help, which would make every flag take several lines.
+            // Their help is left out, because it would make every flag take several lines.
             let names = values().into_iter();
             let names = names.map(|value| PossibleValue::new(value.get_name().to_owned()));
             PossibleValuesParser::new(names).into()
@@ -163,7 +159,7 @@ pub(super) fn configuration(overrides: &Overrides) -> Result<LoadedConfig, Strin
     loaded(overrides).map_err(|obstacle| obstacle.to_string())
 }
 
-/// The same for a daemon, which is started again after what passes.
+/// Like [`configuration`], for a daemon, which is started again after an obstacle that passes.
 pub(super) fn loaded(overrides: &Overrides) -> Result<LoadedConfig, Obstacle> {
     let hostname = gethostname().map_err(|err| {
         Obstacle::Lasting(format!("cannot read the host name: {err}; set --node-name"))
@@ -190,8 +186,8 @@ pub(super) fn loaded(overrides: &Overrides) -> Result<LoadedConfig, Obstacle> {
     })
 }
 
-/// A file that cannot be read: a person has to write it or permit to read it; anything else is the
-/// kernel's, such as too many open files.
+/// Classifies the error of a file: a person has to write it or permit to read it; any other error
+/// of the kernel passes, such as too many open files.
 fn of_file(err: &io::Error, why: String) -> Obstacle {
     let lasting = [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied];
     match err.raw_os_error() {
@@ -224,7 +220,7 @@ pub(super) fn configuration_and_runtime(settings: Settings) -> Result<(Config, R
     Ok((config, runtime))
 }
 
-/// Why the reservations exceed the capacity of this machine.
+/// Returns why the reservations exceed the capacity of this machine, if they do.
 pub(super) fn excessive_reservations(config: &Config) -> Option<String> {
     // If the machine cannot be read, that is reported later.
     let machine = machine::read(&HostRoot::new(&config.host_root)).ok();
@@ -250,7 +246,7 @@ pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
     })
 }
 
-/// Where the credentials for the API server are, if one is configured.
+/// Returns the source of the credentials for the API server, if one is configured.
 fn credentials(config: &Config) -> Option<CredentialSource<'_>> {
     match &config.kubeconfig {
         Some(path) => Some(CredentialSource::Kubeconfig(path)),
@@ -271,7 +267,8 @@ pub(super) async fn client(
     client.map(Some).map_err(Obstacle::from)
 }
 
-/// The same for the daemon, which starts also if the credentials cannot be read yet. Runs no program.
+/// Like [`client`], for the daemon, which also starts if the credentials cannot be read yet. Runs
+/// no program.
 pub(super) async fn late_client(
     config: &Config,
     deadline: Duration,
@@ -312,7 +309,7 @@ fn read(path: &Path, left: &Cell<u64>) -> io::Result<String> {
     Ok(text)
 }
 
-/// `*.yaml` in a directory that may be missing, sorted by name. Names with a leading dot are
+/// Lists `*.yaml` in a directory that may be missing, sorted by name. Names with a leading dot are
 /// skipped, because editors and `ConfigMap`s use them.
 fn drop_ins(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match std::fs::read_dir(directory) {

@@ -67,7 +67,7 @@ pub struct ExplainArguments {
     output: Output,
 }
 
-/// The types that a daemon can have in any mode.
+/// The condition types of all modes.
 fn condition_types() -> Vec<&'static str> {
     let companion = NodepulseCondition::ALL.map(NodepulseCondition::type_);
     let node = Resource::ALL
@@ -116,9 +116,9 @@ pub fn status(arguments: StatusArguments) -> ExitCode {
     })
 }
 
-/// The state directory of the daemon, and the configuration. A daemon runs with the last one that was valid,
-/// so what is wrong with the file does not stop a command that only asks it.
-/// `Err` if it is a flag or a variable.
+/// Returns the state directory of the daemon, and the configuration. A daemon runs with the last
+/// valid one, so a fault in the file does not stop a command that only queries the daemon. Returns
+/// `Err` for a fault in a flag or a variable.
 fn located(overrides: &Overrides) -> Result<(PathBuf, Result<Config, String>), String> {
     let config = configuration(overrides).map(|loaded| loaded.config);
     let directory = match &config {
@@ -139,7 +139,6 @@ fn computed(config: Config) -> io::Result<Value> {
     Ok(convert::status_value(&status))
 }
 
-/// Prints why each condition has its status.
 pub fn explain(arguments: ExplainArguments) -> ExitCode {
     let (state_directory, config) = match located(&arguments.location.overrides()) {
         Ok(located) => located,
@@ -176,7 +175,7 @@ pub fn explain(arguments: ExplainArguments) -> ExitCode {
     })
 }
 
-/// Removes all other conditions. `Err`: the types of those that exist.
+/// Removes all other conditions. `Err` contains the types of those that exist.
 fn keep_only(conditions: &mut Vec<ExplainedCondition>, type_: &str) -> Result<(), Vec<String>> {
     if !conditions.iter().any(|condition| condition.type_ == type_) {
         return Err(conditions.drain(..).map(|one| one.type_).collect());

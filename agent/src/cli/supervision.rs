@@ -21,8 +21,8 @@ use crate::config::key;
 use crate::notify::{self, Notify};
 use crate::serve::socket::Socket;
 
-/// How long the process that keeps the state directory locked must not have run. On a node that thrashes,
-/// an agent runs within a minute.
+/// Time without running after which the process that keeps the state directory locked counts as
+/// halted. On a node that thrashes, an agent runs within a minute.
 const HALT_LIMIT: Duration = Duration::from_mins(1);
 
 /// Connects to the service manager, if the environment names one. `Err` is a message of one line
@@ -50,16 +50,16 @@ pub(super) enum StateClaim {
     Taken(Claim),
     /// The directory cannot be used. No state is saved, and there is no control socket.
     Unusable(StateError),
-    /// A process that cannot run keeps the directory. The same applies.
+    /// A process that cannot run keeps the directory, with the same consequences.
     Halted(String),
 }
 
-/// Takes the state directory, again and again while a process has it that can run: two agents must not
-/// write to one Node.
+/// Takes the state directory, repeatedly while another process that can run has it: two agents must
+/// not write to one Node.
 #[derive(Debug)]
 pub(super) struct Claiming<'a> {
     directory: &'a Path,
-    /// The other process, if it cannot run, and since when it has not.
+    /// The other process, if it cannot run, and the time since which it has not.
     halted: Option<(Holder, Instant)>,
 }
 
@@ -71,7 +71,6 @@ impl<'a> Claiming<'a> {
         }
     }
 
-    /// Tries once.
     pub(super) fn attempt(&mut self) -> Result<StateClaim, Obstacle> {
         let other = match Claim::take(self.directory) {
             Ok(Some(claim)) => return Ok(StateClaim::Taken(claim)),
@@ -87,7 +86,7 @@ impl<'a> Claiming<'a> {
         self.decide(other)
     }
 
-    /// While `other` has the directory; `None`: it is in another PID namespace.
+    /// Decides while `other` has the directory. `None` if it is in another PID namespace.
     fn decide(&mut self, other: Option<Holder>) -> Result<StateClaim, Obstacle> {
         let shown = self.directory.display();
         let of = other.map_or_else(String::new, |other| format!(" (PID {})", other.pid));
@@ -141,15 +140,15 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
     (Some(claim), socket.ok())
 }
 
-/// Makes SIGHUP wait for [`reload_requests`]: until then, it would end the process. Must be called while
-/// there is one thread.
+/// Makes SIGHUP wait for [`reload_requests`]: until then, it would end the process. Must be called
+/// while there is one thread.
 pub(super) fn postpone_reloads() -> io::Result<()> {
     SigSet::from(Signal::SIGHUP).thread_block()?;
     Ok(())
 }
 
-/// Receives a message for each SIGHUP and each change of `files`. At most one message is queued.
-/// Must be called in a runtime.
+/// Returns a channel that receives a message for each SIGHUP and each change of `files`. At most
+/// one message is queued. Must be called in a runtime.
 pub(super) fn reload_requests(files: Option<WatchedFiles>) -> io::Result<mpsc::Receiver<()>> {
     let (sender, requests) = mpsc::channel(1);
     let mut hangup = signal(SignalKind::hangup())?;
@@ -181,7 +180,7 @@ pub(super) fn reload_requests(files: Option<WatchedFiles>) -> io::Result<mpsc::R
 
 /// Prints one request of a dry run.
 pub(super) fn print(method: &str, path: &str, body: &[u8]) {
-    // It is JSON, but contains names of others.
+    // The body is JSON, but contains names of others.
     let body = escape_json(body).unwrap_or_else(|| escape(body));
     let mut out = io::stdout().lock();
     // The reader may have closed the pipe.

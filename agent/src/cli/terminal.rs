@@ -7,12 +7,11 @@ use rustix::termios::tcgetwinsize;
 
 use super::settings::variable;
 
-/// Columns of a terminal that does not report them.
+/// Columns assumed for a terminal that does not report them.
 const USUAL: usize = 80;
-/// Sentences are not wrapped to narrower or wider lines.
+/// Least and greatest number of columns to which sentences are wrapped.
 const PROSE: (usize, usize) = (40, 120);
 
-/// How a text is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Paint {
     /// Bold: a title.
@@ -21,7 +20,7 @@ pub enum Paint {
     Red,
     /// Bold and yellow: something to check.
     Yellow,
-    /// Bold and green: as it should be.
+    /// Bold and green: a healthy state.
     Green,
 }
 
@@ -37,24 +36,22 @@ impl Paint {
     }
 }
 
-/// How to print on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     /// Columns of the terminal; `None` if there is none, which can wrap a line.
     pub width: Option<usize>,
-    /// Whether to print in color.
     pub colors: bool,
 }
 
 impl Style {
-    /// Of a file or a pipe.
+    /// The style of a file or a pipe.
     pub const PLAIN: Self = Self {
         width: None,
         colors: false,
     };
 
-    /// Of this process. `COLUMNS` overrides the width of a terminal; colors are for terminals, unless
-    /// `NO_COLOR` is set, or `TERM` is `dumb` or absent.
+    /// Reads the style of standard output. `COLUMNS` overrides the width of a terminal; colors are
+    /// for terminals, unless `NO_COLOR` is set, or `TERM` is `dumb` or absent.
     pub fn of_stdout() -> Self {
         if !io::stdout().is_terminal() {
             return Self::PLAIN;
@@ -73,7 +70,7 @@ impl Style {
         self.width.map(|width| width.clamp(least, most))
     }
 
-    /// `text`, shown like this.
+    /// Returns `text` with the control sequences of `paint`, if colors are enabled.
     pub fn paint(self, paint: Paint, text: &str) -> String {
         if !self.colors {
             return text.to_owned();
@@ -94,8 +91,8 @@ pub(super) fn width() -> usize {
     Style::of_stdout().prose().unwrap_or(USUAL)
 }
 
-/// Appends `text`, whose lines begin with `indent` spaces and, as far as its words allow, end before
-/// `width`. The first line continues one that has `column` characters already.
+/// Appends `text`, whose lines begin with `indent` spaces and, as far as its words allow, end
+/// before `width`. The first line continues one that has `column` characters already.
 pub fn wrap(out: &mut String, text: &str, column: usize, indent: usize, width: usize) {
     let mut at = column;
     let mut is_first = true;
@@ -119,14 +116,12 @@ pub fn wrap(out: &mut String, text: &str, column: usize, indent: usize, width: u
     out.push('\n');
 }
 
-/// Writes `text` to standard output.
 pub fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
 }
 
-/// Prints `text` on standard output.
 pub(super) fn print(text: &str) -> ExitCode {
     match write(text) {
         Ok(()) => ExitCode::SUCCESS,

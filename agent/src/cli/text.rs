@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// `value` as YAML, in the order of its keys. Strings are in double quotes, which YAML and JSON
-/// parse alike.
+/// Formats `value` as YAML, in the order of its keys. Strings are in double quotes, which YAML and
+/// JSON parse alike.
 pub(super) fn yaml(value: &Value) -> String {
     let mut text = String::new();
     write_yaml(&mut text, value, 0, Start::Line);
@@ -13,9 +13,8 @@ pub(super) fn yaml(value: &Value) -> String {
 /// Position of the next value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// At the start of a line.
     Line,
-    /// After `- `.
+    /// Position after `- `.
     Element,
 }
 
@@ -71,7 +70,7 @@ fn indent(text: &mut String, depth: usize) {
     }
 }
 
-/// A key, unquoted if it can only be parsed as a string.
+/// Formats a key, unquoted if it can only be parsed as a string.
 fn key_text(key: &str) -> String {
     let plain = key.starts_with(|c: char| c.is_ascii_alphabetic())
         && key.len() > 3

@@ -1,4 +1,4 @@
-//! Invalid calls: one line with what is wrong and what was probably meant.
+//! Invalid calls: one line with the fault and the probable intention.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ pub(super) fn report(err: &clap::Error, args: &[OsString]) -> ExitCode {
     }
 }
 
-/// What is wrong, and a remedy.
+/// Describes the fault, and a remedy.
 fn problem(root: &Command, words: &[String], err: &clap::Error) -> String {
     let context = |kind| err.get(kind).map(ToString::to_string);
     // `--mode <MODE>`, `[TYPE]`
@@ -85,7 +85,7 @@ fn problem(root: &Command, words: &[String], err: &clap::Error) -> String {
     }
 }
 
-/// `; did you mean …?`, or nothing.
+/// Returns `; did you mean …?`, or nothing.
 fn meant(word: &str, known: &[&str]) -> String {
     let similar = similar(word, known);
     similar.map_or_else(String::new, |similar| format!("; did you mean {similar}?"))
@@ -152,7 +152,8 @@ fn word_of<'a>(words: &'a [String], argument: &str) -> Option<&'a str> {
     word.map(String::as_str)
 }
 
-/// Whether `word` is `argument`, also with a value, or as the first of several short flags.
+/// Returns `true` if `word` is `argument`, also with a value, or as the first of several short
+/// flags.
 fn is_of(word: &str, argument: &str) -> bool {
     let is_short = argument.len() == 2 && !argument.starts_with("--");
     word == argument
@@ -173,7 +174,7 @@ fn missing_value(root: &Command, words: &[String], flag: &str) -> String {
     format!("{flag} requires a value; example: {flag} {value}")
 }
 
-/// Name of the first operand, and a valid one.
+/// Returns the name of the first operand, and a valid one.
 fn missing_operand(command: &Command) -> (String, String) {
     let operand = command.get_arguments().find(|arg| arg.is_positional());
     let names = operand.and_then(Arg::get_value_names).unwrap_or_default();

@@ -18,7 +18,6 @@ pub struct Arguments {
     output: Output,
 }
 
-/// The version of the package.
 pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The commit that was built; empty if it is unknown.
@@ -32,7 +31,7 @@ pub fn print(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// Prints it in one line, also for `--version`.
+/// Prints the version in one line, also for `--version`.
 pub(super) fn print_text() -> ExitCode {
     terminal::print(&format!("nodepulse {}\n", text()))
 }

@@ -13,7 +13,7 @@ use super::labels;
 use super::layers::Setting;
 use super::table::{RESOURCES, key};
 
-/// `maxPods`, `podsPerCore`, `volumeLimits`, the reservations, and the hard thresholds that
+/// Reads `maxPods`, `podsPerCore`, `volumeLimits`, the reservations, and the hard thresholds that
 /// reserve.
 pub(super) fn allocation(
     keys: &Keys<'_>,
@@ -47,7 +47,6 @@ fn volume_limits(keys: &Keys<'_>) -> Result<BTreeMap<String, u32>, ConfigError> 
     labels::volume_limits(keys.map(&key::volume_limits)?)
 }
 
-/// Adds the reservations of one map to the sum.
 fn add_reservations(
     sum: &mut BTreeMap<String, Quantity>,
     settings: BTreeMap<String, Setting>,

@@ -1,4 +1,4 @@
-//! One check per kind of value. Each parses a text and returns what is wrong with it.
+//! One check per kind of value. Each parses a text, or returns its fault.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -13,18 +13,18 @@ use nodepulse_core::units::quantity::Quantity;
 use super::choices::{RuntimeEndpoint, names};
 use super::nearest::nearest;
 
-/// One of a closed set of values, by its name.
+/// Parses the name of one of a closed set of values.
 pub(super) fn one_of<N: ValueEnum + Into<T>, T>(text: &str) -> Result<T, String> {
     let name = N::from_str(text, false).map_err(|_| is_not_one_of(&names::<N>()))?;
     Ok(name.into())
 }
 
-/// As [`one_of`]; an error suggests the nearest value.
+/// Like [`one_of`], but an error suggests the nearest value.
 pub(super) fn nearest_of<T: ValueEnum>(text: &str) -> Result<T, String> {
     T::from_str(text, false).map_err(|_| suggestion(text, &names::<T>()))
 }
 
-/// An error that suggests the nearest of the valid values.
+/// Returns an error that suggests the nearest of the valid values.
 pub(super) fn suggestion(text: &str, valid: &[impl AsRef<str>]) -> String {
     let names: Vec<&str> = valid.iter().map(AsRef::as_ref).collect();
     let why = is_not_one_of(&names);
@@ -36,7 +36,7 @@ fn is_not_one_of(valid: &[impl AsRef<str>]) -> String {
     format!("is not one of {}", names.join(", "))
 }
 
-/// `auto`, `none`, or the path of a UNIX socket after `unix://`, as the kubelet has it.
+/// Parses `auto`, `none`, or the path of a UNIX socket after `unix://`, as the kubelet has it.
 pub(super) fn runtime_endpoint(text: &str) -> Result<RuntimeEndpoint, String> {
     match text {
         "auto" => Ok(RuntimeEndpoint::Auto),
@@ -59,7 +59,7 @@ pub(super) fn runtime_endpoint(text: &str) -> Result<RuntimeEndpoint, String> {
 /// `sun_path` in `include/uapi/linux/un.h`, without the final zero.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// How many images are reported; `None` for -1: all of them.
+/// Parses the number of images to report; `None` for -1, which means all.
 pub(super) fn max_images(text: &str) -> Result<Option<usize>, String> {
     match text.parse::<i32>() {
         Ok(-1) => Ok(None),
@@ -68,13 +68,12 @@ pub(super) fn max_images(text: &str) -> Result<Option<usize>, String> {
     }
 }
 
-/// Any text.
+/// Accepts any text.
 #[expect(clippy::unnecessary_wraps, reason = "the signature of a check")]
 pub(super) fn any(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// `true` or `false`.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     text.parse()
         .map_err(|_| "is neither true nor false".to_owned())
@@ -83,7 +82,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 /// The greatest [`count`]: the API server and the kubelet use a signed 32-bit integer.
 pub(super) const MAX_COUNT: u32 = i32::MAX.unsigned_abs();
 
-/// An integer; `None` for zero, which the kubelet treats as "unset".
+/// Parses an integer; `None` for zero, which the kubelet treats as "unset".
 pub(super) fn count(text: &str) -> Result<Option<u32>, String> {
     match text.parse() {
         Ok(0) => Ok(None),
@@ -115,7 +114,7 @@ pub(super) fn cpus(text: &str) -> Result<Option<u64>, String> {
     Ok(u64::try_from(cpus.len()).ok())
 }
 
-/// A port; `None` for 0.
+/// Parses a port; `None` for 0.
 pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
     let port: Result<u16, _> = text.parse();
     let port = port.map_err(|_| "is not a port from 0 to 65535".to_owned())?;
@@ -125,15 +124,15 @@ pub(super) fn port(text: &str) -> Result<Option<u16>, String> {
 /// The greatest [`queue`].
 pub(super) const MAX_QUEUE: u32 = 10_000;
 
-/// Capacity of a queue of Events, which take up to 2 KiB each.
+/// Parses the capacity of a queue of Events, which take up to 2 KiB each.
 pub(super) fn queue(text: &str) -> Result<usize, String> {
     from_one_to(MAX_QUEUE, text)
 }
 
-/// The greatest [`frequency`]: so many incidents, or pods, are remembered.
+/// The greatest [`frequency`]: the number of incidents, or pods, that are remembered.
 pub(super) const MAX_FREQUENCY: u32 = 1_000;
 
-/// How many make something frequent.
+/// Parses the number of incidents, or pods, that counts as frequent.
 pub(super) fn frequency(text: &str) -> Result<usize, String> {
     from_one_to(MAX_FREQUENCY, text)
 }
@@ -146,7 +145,7 @@ fn from_one_to(max: u32, text: &str) -> Result<usize, String> {
         .ok_or_else(|| format!("is not an integer from 1 to {max}"))
 }
 
-/// A duration; `None` for zero, which the kubelet treats as "unset".
+/// Parses a duration; `None` for zero, which the kubelet treats as "unset".
 pub(super) fn period(text: &str) -> Result<Option<Duration>, String> {
     duration::parse(text).map(|period| (!period.is_zero()).then_some(period))
 }
@@ -154,7 +153,7 @@ pub(super) fn period(text: &str) -> Result<Option<Duration>, String> {
 /// The shortest [`interval`].
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often the agent does something without a cause; `None` for zero, as [`period`].
+/// Parses the interval of work without a cause; `None` for zero, as in [`period`].
 pub(super) fn interval(text: &str) -> Result<Option<Duration>, String> {
     match period(text)? {
         Some(period) if period < MIN_INTERVAL => {
@@ -164,7 +163,7 @@ pub(super) fn interval(text: &str) -> Result<Option<Duration>, String> {
     }
 }
 
-/// A duration above zero.
+/// Parses a duration above zero.
 pub(super) fn positive(text: &str) -> Result<Duration, String> {
     period(text)?.ok_or_else(|| "must be greater than zero".to_owned())
 }
@@ -172,7 +171,7 @@ pub(super) fn positive(text: &str) -> Result<Duration, String> {
 /// The shortest and the longest [`slow_for`].
 const SLOW_FOR: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(10)];
 
-/// For how long a disk must be slow: at least one window of the kernel program.
+/// Parses the time for which a disk must be slow: at least one window of the kernel program.
 pub(super) fn slow_for(text: &str) -> Result<Duration, String> {
     let why = "must be from 1s to 10m, because the latency of a disk is judged once a second";
     between(SLOW_FOR, why, text)
@@ -181,7 +180,7 @@ pub(super) fn slow_for(text: &str) -> Result<Duration, String> {
 /// The shortest and the longest [`stalled_after`].
 const STALLED_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(10)];
 
-/// From when on a disk without a completion is stalled.
+/// Parses the time after which a disk without a completion is stalled.
 pub(super) fn stalled_after(text: &str) -> Result<Duration, String> {
     let why = "must be from 2s to 10m, because healthy disks pause for up to a second";
     between(STALLED_AFTER, why, text)
@@ -190,7 +189,7 @@ pub(super) fn stalled_after(text: &str) -> Result<Duration, String> {
 /// The shortest and the longest [`window`].
 const WINDOW: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 
-/// The interval over which the latency of a disk is judged.
+/// Parses the interval over which the latency of a disk is judged.
 pub(super) fn window(text: &str) -> Result<Duration, String> {
     let why =
         "must be from 1s to 1m, because a healthy disk needs up to a second for five requests";
@@ -200,7 +199,7 @@ pub(super) fn window(text: &str) -> Result<Duration, String> {
 /// The shortest and the longest [`frequent_window`].
 const FREQUENT_WINDOW: [Duration; 2] = [Duration::from_secs(1), Duration::from_hours(24)];
 
-/// The time within which OOM incidents are frequent.
+/// Parses the time within which OOM incidents are frequent.
 pub(super) fn frequent_window(text: &str) -> Result<Duration, String> {
     let why =
         "must be from 1s to 24h, because incidents of earlier days do not show how the node is now";
@@ -216,7 +215,7 @@ fn between([min, max]: [Duration; 2], why: &str, text: &str) -> Result<Duration,
 /// The greatest [`slow_limit`].
 const MAX_SLOW_LIMIT: Duration = Duration::from_mins(1);
 
-/// `auto`, or a duration above zero.
+/// Parses `auto`, or a duration above zero.
 pub(super) fn slow_limit(text: &str) -> Result<SlowLimit, String> {
     if text == "auto" {
         return Ok(SlowLimit::Auto);
@@ -229,7 +228,7 @@ pub(super) fn slow_limit(text: &str) -> Result<SlowLimit, String> {
         .ok_or_else(|| why.to_owned())
 }
 
-/// A percentage of time above zero, such as `40%`.
+/// Parses a percentage of time above zero, such as `40%`.
 pub(super) fn percent(text: &str) -> Result<f32, String> {
     let number = text.strip_suffix('%').and_then(|n| n.trim().parse().ok());
     number
@@ -237,7 +236,7 @@ pub(super) fn percent(text: &str) -> Result<f32, String> {
         .ok_or_else(|| "is not a percentage above 0% and up to 100%".to_owned())
 }
 
-/// An absolute path without `..`.
+/// Parses an absolute path without `..`.
 pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if !path.is_absolute() {
@@ -249,7 +248,7 @@ pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// Any path.
+/// Accepts any path that is not empty.
 pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
         return Err("is empty".to_owned());
@@ -257,8 +256,8 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// One address, or one of each family separated by a comma. An unspecified address must be the only
-/// one.
+/// Parses one address, or one of each family separated by a comma. An unspecified address must be
+/// the only one.
 pub(super) fn node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
     let ips: Vec<IpAddr> = text
         .split(',')
@@ -277,7 +276,7 @@ pub(super) fn node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
     }
 }
 
-/// An address and port to listen on; `None` for `off`. Port 0 selects any free port.
+/// Parses an address and port to listen on; `None` for `off`. Port 0 selects any free port.
 ///
 /// IPv6 brackets are optional, because a manifest can only write `$(POD_IP):20260`.
 pub(super) fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
@@ -294,7 +293,7 @@ pub(super) fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
         .ok_or_else(|| "is neither an IP address with a port nor off".to_owned())
 }
 
-/// A quantity that is not negative.
+/// Parses a quantity that is not negative.
 pub(super) fn reservation(text: &str) -> Result<Quantity, String> {
     let quantity: Quantity = text.parse().map_err(|err| format!("{err}"))?;
     if quantity.is_negative() {
@@ -303,7 +302,7 @@ pub(super) fn reservation(text: &str) -> Result<Quantity, String> {
     Ok(quantity)
 }
 
-/// `v1.33.0` or `1.33.0`; returned with the `v`.
+/// Parses `v1.33.0` or `1.33.0`; the result has the `v`.
 pub(super) fn version(text: &str) -> Result<String, String> {
     let numbers = text.strip_prefix('v').unwrap_or(text);
     let is_number = |part: &str| {
@@ -319,7 +318,7 @@ pub(super) fn version(text: &str) -> Result<String, String> {
     }
 }
 
-/// The name of a whole disk as in `/sys/block`.
+/// Checks the name of a whole disk as in `/sys/block`.
 pub(super) fn device(name: &str) -> Result<(), String> {
     // The kernel's DISK_NAME_LEN without the final NUL.
     const LONGEST: usize = 31;

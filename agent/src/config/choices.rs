@@ -81,14 +81,13 @@ pub enum Sandbox {
     Require,
 }
 
-/// Where the container runtime listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuntimeEndpoint {
-    /// At the first usual socket that answers.
+    /// The first usual socket that answers.
     Auto,
     /// There is no container runtime.
     None,
-    /// At this socket of the node.
+    /// This socket of the node.
     Socket(PathBuf),
 }
 
@@ -175,19 +174,16 @@ pub enum Effect {
 
 #[cfg(feature = "testing")]
 impl Effect {
-    /// All effects.
     pub fn values() -> Vec<PossibleValue> {
         values::<Self>()
     }
 }
 
-/// All values of `T`, as in the file.
 pub(super) fn values<T: ValueEnum>() -> Vec<PossibleValue> {
     let all = T::value_variants().iter();
     all.filter_map(ValueEnum::to_possible_value).collect()
 }
 
-/// The names of [`values`].
 pub(super) fn names<T: ValueEnum>() -> Vec<String> {
     let all = values::<T>().into_iter();
     all.map(|value| value.get_name().to_owned()).collect()

@@ -19,13 +19,12 @@ const EFFECT: &str = "NoSchedule";
 /// The effect that evicts pods.
 const EVICTING: &str = "NoExecute";
 
-/// `conditions`, and `taints`.
 type ConditionsAndTaints = (
     BTreeSet<NodepulseCondition>,
     BTreeMap<NodepulseCondition, Taint>,
 );
 
-/// Both keys, checked.
+/// Reads and checks both keys.
 pub(super) fn conditions_and_taints(
     keys: &Keys<'_>,
     mode: Mode,
@@ -118,7 +117,7 @@ fn taint(condition: NodepulseCondition, text: &str) -> Result<Taint, String> {
     Ok(taint)
 }
 
-/// Why a taint of other conditions than these may not evict pods.
+/// Returns why a taint of other conditions may not evict pods.
 fn no_execute() -> String {
     let permitted = NodepulseCondition::ALL.into_iter();
     let permitted = permitted.filter(|condition| condition.permits_no_execute());

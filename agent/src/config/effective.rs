@@ -16,7 +16,6 @@ pub struct Effective {
     top: Vec<(String, Shown)>,
 }
 
-/// One value.
 #[derive(Debug, Clone)]
 pub(super) enum Shown {
     /// Not set, without a default.
@@ -30,7 +29,6 @@ pub(super) enum Shown {
 }
 
 impl Shown {
-    /// A value and its source.
     pub(super) fn text(text: impl Into<String>, from: impl Into<String>) -> Self {
         Self::Text {
             text: text.into(),
@@ -60,7 +58,7 @@ impl From<&Setting> for Shown {
 }
 
 impl Effective {
-    /// An equivalent file, with the source of each value in a comment.
+    /// Returns an equivalent file, with the source of each value in a comment.
     pub fn to_yaml(&self) -> String {
         let lines = block(0, &self.top).join("\n");
         format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}\n")
@@ -85,7 +83,6 @@ impl Effective {
         self
     }
 
-    /// The configuration with the key `name` not set.
     pub(super) fn without(mut self, name: &str) -> Self {
         let of_name = self.top.iter_mut().filter(|(key, _)| key == name);
         of_name.for_each(|(_, shown)| *shown = Shown::Unset);
@@ -113,7 +110,6 @@ impl Effective {
     }
 }
 
-/// The lines of a block.
 fn block(depth: usize, entries: &[(String, Shown)]) -> Vec<String> {
     let indent = "  ".repeat(depth);
     let mut lines = Vec::new();
@@ -160,7 +156,7 @@ fn with_source(text: &str, from: &str) -> String {
     format!("{}  # {}", scalar(text), one_line(from))
 }
 
-/// A scalar, quoted unless it can only be parsed as this string.
+/// Formats a scalar, quoted unless it can only be parsed as this string.
 fn scalar(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '/' | '-' | '_' | '%');
     let first = |c: char| c.is_ascii_alphanumeric() || c == '/';

@@ -7,48 +7,35 @@ use super::nearest::nearest;
 use super::table::{KEYS, REMOVED};
 use super::{API_VERSION, KIND};
 
-/// Maximum length of a value in an error.
+/// Maximum length of a value in an error, in characters.
 const LONGEST_VALUE: usize = 80;
 /// Maximum length of a key or an explanation in an error.
 const LONGEST_TEXT: usize = 256;
 
-/// A configuration error.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error("cannot read the configuration {path:?} ({source}); set a readable file with {flag}")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The flag for this file.
         flag: &'static str,
-        /// The cause.
         source: io::Error,
     },
     /// The file is not YAML, or a key has a value of the wrong kind.
     #[error("{path:?}, line {line}: {text:?}: {why}; example: {example}")]
     Syntax {
-        /// The file.
         path: PathBuf,
         /// The line, from one; zero if unknown.
         line: u64,
-        /// The text of the line.
         text: String,
-        /// The message of the parser.
         why: String,
-        /// A valid example.
         example: String,
     },
-    /// An unknown key.
     #[error("{path:?}, line {line}: unknown key {key:?}; the nearest known key is {nearest}")]
     UnknownKey {
-        /// The file.
         path: PathBuf,
         /// The line, from one.
         line: u64,
-        /// The key.
         key: String,
-        /// The nearest known key.
         nearest: String,
     },
     /// A key of an earlier release.
@@ -56,25 +43,19 @@ pub enum ConfigError {
     RemovedKey {
         /// The key and the line of a file, or the environment variable.
         origin: String,
-        /// What to do instead.
         instead: &'static str,
     },
-    /// An invalid value.
     #[error("{origin}: {value:?} {why}; example: {example}")]
     Value {
         /// The key in the file, the flag, or the environment variable.
         origin: String,
-        /// The value.
         value: String,
-        /// The fault.
         why: String,
-        /// A valid example.
         example: String,
     },
 }
 
 impl ConfigError {
-    /// An invalid value of `key`.
     pub(super) fn value(key: &str, origin: &str, value: &str, why: &str) -> Self {
         Self::Value {
             origin: one_line(origin),
@@ -117,7 +98,6 @@ impl ConfigError {
         }
     }
 
-    /// A line that the parser refused.
     pub(super) fn syntax(path: &Path, line: u64, text: &str, why: &str) -> Self {
         let key = text.trim_start_matches([' ', '-']);
         let key = key.split(':').next().unwrap_or_default();
@@ -131,7 +111,7 @@ impl ConfigError {
     }
 }
 
-/// A valid example of a key or a block, or the file's head if neither is known.
+/// Returns a valid example of a key or a block, or the file's head if neither is known.
 fn example(key: &str) -> String {
     let known = KEYS.iter().find(|spec| is_at_or_below(key, spec.name));
     let below = || KEYS.iter().find(|spec| is_at_or_below(spec.name, key));
@@ -142,7 +122,7 @@ fn example(key: &str) -> String {
     }
 }
 
-/// Whether `key` is `of`, or an entry or a key in it.
+/// Returns `true` if `key` is `of`, or an entry or a key in it.
 fn is_at_or_below(key: &str, of: &str) -> bool {
     key.strip_prefix(of)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))

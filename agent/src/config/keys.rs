@@ -26,7 +26,7 @@ impl<'a> Keys<'a> {
         self.effective.into_inner()
     }
 
-    /// The checked value, if any layer sets it.
+    /// Returns the checked value, if any layer sets it.
     pub(super) fn optional<T>(&self, key: &Key<T>) -> Result<Option<T>, ConfigError> {
         let setting = self.layers.setting(&key.spec);
         let value = setting.as_ref().map(|s| s.parsed(key.parse)).transpose()?;
@@ -35,12 +35,12 @@ impl<'a> Keys<'a> {
         Ok(value)
     }
 
-    /// The checked value, or the default if no layer sets it.
+    /// Returns the checked value, or the default if no layer sets it.
     pub(super) fn value<T>(&self, key: &Key<T>) -> Result<T, ConfigError> {
         self.checked(key, Ok)
     }
 
-    /// As [`Self::value`], with another check that depends on other keys.
+    /// Like [`Self::value`], with another check that depends on other keys.
     pub(super) fn checked<T>(
         &self,
         key: &Key<T>,
@@ -53,7 +53,7 @@ impl<'a> Keys<'a> {
         Ok(value)
     }
 
-    /// The checked value, or the default if no layer sets it or the value means "unset".
+    /// Returns the checked value, or the default if no layer sets it or the value means "unset".
     pub(super) fn unless_unset<T>(&self, key: &Key<Option<T>>) -> Result<Option<T>, ConfigError> {
         if let Some((value, setting)) = self.given(key)? {
             self.insert(&key.spec, Shown::from(&setting));
@@ -64,7 +64,7 @@ impl<'a> Keys<'a> {
         preset.parsed(key.parse)
     }
 
-    /// The checked value with its source, if a layer sets it and it does not mean "unset".
+    /// Returns the checked value with its source, if a layer sets it and it does not mean "unset".
     pub(super) fn given<T>(
         &self,
         key: &Key<Option<T>>,
@@ -109,7 +109,6 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// The default of a key that has one.
 fn preset(spec: &KeySpec) -> Setting {
     match spec.preset {
         Preset::Text { text, from } => Setting::preset(spec.name, text, from),

@@ -110,7 +110,7 @@ pub(super) fn taints(settings: Vec<Setting>) -> Result<Vec<Taint>, ConfigError> 
     Ok(taints)
 }
 
-/// `key=value:effect` or `key:effect`.
+/// Parses `key=value:effect` or `key:effect`.
 pub(super) fn parse_taint(text: &str) -> Result<Taint, String> {
     let (name, effect) = text.rsplit_once(':').ok_or("has no effect")?;
     let (key, value) = name.split_once('=').unwrap_or((name, ""));
@@ -143,7 +143,6 @@ fn check_allowed(key: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a key is in a Kubernetes namespace.
 pub(super) fn is_kubernetes_namespace(key: &str) -> bool {
     let namespace = key.split_once('/').map_or("", |(namespace, _)| namespace);
     ["kubernetes.io", "k8s.io"]
@@ -157,7 +156,7 @@ fn is_or_below(namespace: &str, domain: &str) -> bool {
         .is_some_and(|front| front.is_empty() || front.ends_with('.'))
 }
 
-/// A label or taint key: `name`, or `prefix/name` with a DNS subdomain for prefix.
+/// Checks a label or taint key: `name`, or `prefix/name` with a DNS subdomain for prefix.
 fn check_key(key: &str) -> Result<(), String> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -184,7 +183,7 @@ fn check_value(value: &str) -> Result<(), String> {
     ))
 }
 
-/// Whether `text` is a valid label value, which may be empty.
+/// Returns `true` if `text` is a valid label value, which may be empty.
 fn is_label_text(text: &str) -> bool {
     let end_ok = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     text.len() <= LONGEST_VALUE

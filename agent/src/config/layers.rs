@@ -15,21 +15,18 @@ use super::table::Overrides;
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
     key: String,
-    /// For errors.
+    /// The source as named in errors.
     origin: String,
     /// The source: a flag, a variable, a file.
     pub(super) from: String,
-    /// The text as written.
     pub(super) text: String,
 }
 
 impl Setting {
-    /// An error for this value.
     pub(super) fn refused(&self, why: impl AsRef<str>) -> ConfigError {
         ConfigError::value(&self.key, &self.origin, &self.text, why.as_ref())
     }
 
-    /// This value, parsed.
     pub(super) fn parsed<T>(
         &self,
         parse: impl FnOnce(&str) -> Result<T, String>,
@@ -37,7 +34,7 @@ impl Setting {
         parse(&self.text).map_err(|why| self.refused(why))
     }
 
-    /// The host name, if no layer sets the key.
+    /// Returns the host name, if no layer sets the key.
     pub(super) fn of_host(key: &str, hostname: &str) -> Self {
         Self {
             key: key.to_owned(),
@@ -47,7 +44,7 @@ impl Setting {
         }
     }
 
-    /// The default, if no layer sets the key.
+    /// Returns the default, if no layer sets the key.
     pub(super) fn preset(key: &str, text: &str, from: &str) -> Self {
         Self {
             key: key.to_owned(),
@@ -67,7 +64,6 @@ impl Setting {
     }
 }
 
-/// One file.
 #[derive(Debug)]
 pub(super) struct FileLayer {
     pub(super) path: PathBuf,
@@ -86,7 +82,6 @@ impl FileLayer {
     }
 }
 
-/// Flags, environment and files.
 pub(super) struct Layers<'a> {
     pub(super) flags: &'a Overrides,
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
@@ -166,8 +161,8 @@ impl Layers<'_> {
             })
     }
 
-    /// From the flag, else the first variable that is neither unset nor empty. A manifest can omit
-    /// a value with an empty one.
+    /// Returns the value of the flag, else of the first variable that is neither unset nor empty. A
+    /// manifest can omit a value with an empty one.
     fn above_files(&self, spec: &KeySpec) -> Option<Setting> {
         let set = |from: String, text: String| Setting {
             key: spec.name.to_owned(),

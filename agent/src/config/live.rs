@@ -1,4 +1,4 @@
-//! Which keys a running agent applies, and which require a restart.
+//! Keys that a running agent applies, and keys that require a restart.
 
 use super::Config;
 use super::spec::{KeySpec, Reload};
@@ -102,7 +102,6 @@ fields! {
     sandbox: [sandbox],
 }
 
-/// Whether a running agent treats two keys alike.
 const fn alike(a: &KeySpec, b: &KeySpec) -> bool {
     matches!(
         (a.reload, b.reload),
@@ -110,7 +109,7 @@ const fn alike(a: &KeySpec, b: &KeySpec) -> bool {
     )
 }
 
-/// `a, b or c`.
+/// Joins names as in `a, b or c`.
 fn joined(names: &[&str]) -> String {
     match names {
         [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),

@@ -22,11 +22,10 @@ use super::table::key;
 use super::{CertificateConfig, Config, DiskIo, PerPodMetrics, PsiConfig};
 use super::{allocation, checks, companion, eviction, labels};
 
-/// Builds the checked configuration.
 pub(super) struct Loader<'a>(pub(super) Keys<'a>);
 
 impl Loader<'_> {
-    /// Loads every key: the checked configuration, and the effective values.
+    /// Loads every key. Returns the checked configuration, and the effective values.
     pub(super) fn load(self, hostname: &str) -> Result<(Config, Effective), ConfigError> {
         let config = self.config(hostname)?;
         Ok((config, self.0.into_effective()))
@@ -100,7 +99,7 @@ impl Loader<'_> {
         })
     }
 
-    /// Companion mode has the credentials of its service account.
+    /// Returns `None` in companion mode, which has the credentials of its service account.
     fn certificate(
         &self,
         mode: Mode,
@@ -131,7 +130,7 @@ impl Loader<'_> {
         }))
     }
 
-    /// The host name if no layer sets it.
+    /// Returns the host name if no layer sets the key.
     fn node_name(&self, hostname: &str) -> Result<String, ConfigError> {
         const SPEC: &KeySpec = &key::node_name.spec;
         let setting = self.0.layers.setting(SPEC);
@@ -145,7 +144,7 @@ impl Loader<'_> {
         Ok(name)
     }
 
-    /// The pods cgroup of the driver, or of each driver if none is set.
+    /// Returns the pods cgroup of the driver, or of each driver if none is set.
     fn pods_cgroups(&self) -> Result<Vec<PathBuf>, ConfigError> {
         let root = self.0.value(&key::cgroup_root)?;
         let chosen = self.0.optional(&key::cgroup_driver)?;

@@ -9,8 +9,8 @@ pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The nearest known name, unless it differs in more than about a third of its letters: then another
-/// one was meant.
+/// The nearest known name, unless it differs in more than about a third of its letters: then
+/// another one was meant.
 pub fn similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let nearest = nearest(name, known);
     let letters = nearest.chars().count();
@@ -18,7 +18,6 @@ pub fn similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     (letters > 0 && edits <= letters.div_ceil(3)).then_some(nearest)
 }
 
-/// The Levenshtein distance.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, in_a) in a.chars().enumerate() {

@@ -13,12 +13,11 @@ use super::spec::{Form, KeySpec, KubeletKey};
 use super::table::{KEYS, SERVER_KEYS, key};
 use super::{API_VERSION, KIND};
 
-/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// nodepulse's configuration.
     Nodepulse,
-    /// A kubelet's; the shared keys are read.
+    /// A kubelet's configuration, of which the shared keys are read.
     Kubelet,
 }
 
@@ -37,8 +36,8 @@ impl Format {
         known.filter(|spec| self == Self::Nodepulse || spec.kubelet != KubeletKey::No)
     }
 
-    /// Whether a key is about a kubelet's server. A kubelet listens on `port`; nodepulse only writes
-    /// it to the Node.
+    /// Returns `true` for a key of a kubelet's server. A kubelet listens on `port`; nodepulse only
+    /// writes it to the Node.
     fn is_of_server(self, name: &str) -> bool {
         SERVER_KEYS.contains(&name) || self == Self::Kubelet && name == key::port.spec.name
     }
@@ -52,7 +51,7 @@ pub(super) enum FileValue {
     Map(BTreeMap<String, String>),
 }
 
-/// The keys of a file. Values are checked later, together with flags and environment.
+/// Values are checked later, together with flags and environment.
 #[derive(Debug, Default)]
 pub(super) struct RawConfig {
     values: BTreeMap<&'static str, FileValue>,
@@ -94,7 +93,7 @@ impl RawConfig {
 /// The file, or a block in it.
 struct Block<'a> {
     format: Format,
-    /// The block with a dot; empty for the file.
+    /// Name of the block with a dot; empty for the file.
     prefix: String,
     raw: &'a mut RawConfig,
 }
@@ -182,7 +181,6 @@ impl Block<'_> {
         Ok(())
     }
 
-    /// The keys and blocks that are valid here.
     fn known(&self) -> Vec<&'static str> {
         let below = KEYS
             .iter()
@@ -197,14 +195,13 @@ impl Block<'_> {
     }
 }
 
-/// Whether a value sets a key.
 fn is_set(spec: &KeySpec, value: &FileValue, format: Format) -> bool {
     let is_empty = matches!(value, FileValue::Text(text) if text.is_empty());
     !(is_empty && format == Format::Kubelet && spec.kubelet == KubeletKey::EmptyIsUnset)
 }
 
 impl FileValue {
-    /// The value of this form; `None` for null.
+    /// Reads a value of this form; `None` for null.
     fn read<'de, A: MapAccess<'de>>(form: Form, map: &mut A) -> Result<Option<Self>, A::Error> {
         Ok(match form {
             Form::One(_) => map.next_value::<Option<String>>()?.map(Self::Text),
@@ -228,7 +225,7 @@ impl FileValue {
     }
 }
 
-/// One entry of `registerWithTaints`, or of `taints` if it is a block.
+/// An entry of `registerWithTaints`, or of `taints` if it is a block.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawTaint {
@@ -238,7 +235,7 @@ struct RawTaint {
 }
 
 impl RawTaint {
-    /// `key=value`, and the effect.
+    /// Returns `key=value`, and the effect.
     fn parts(self) -> (String, String) {
         let value = self.value.map(|value| format!("={value}"));
         let name = [self.key, value].into_iter().flatten().collect();
@@ -252,7 +249,7 @@ impl RawTaint {
     }
 }
 
-/// One entry of `diskIO.devices`.
+/// An entry of `diskIO.devices`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawDisk {

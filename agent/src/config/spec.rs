@@ -4,7 +4,6 @@ use std::fmt;
 
 use clap::builder::PossibleValue;
 
-/// Prefix of the environment variables.
 const PREFIX: &str = "NODEPULSE_";
 
 /// Everything about a key except its type.
@@ -12,13 +11,11 @@ const PREFIX: &str = "NODEPULSE_";
 pub struct KeySpec {
     /// Name in the file; a dot separates a block from its keys: `log.level`.
     pub name: &'static str,
-    /// Form of the value.
     pub form: Form,
     /// Value if no layer sets the key.
     pub preset: Preset,
     /// A valid value, in the flow form of YAML.
     pub example: &'static str,
-    /// What a running agent does with a new value.
     pub reload: Reload,
     /// The flag, named like the key.
     pub flag: Flag,
@@ -26,11 +23,10 @@ pub struct KeySpec {
     pub alias: Option<&'static str>,
     /// Heading of the flag in help; empty without a flag.
     pub heading: &'static str,
-    /// Whether the short help shows the flag.
+    /// `true` if the short help shows the flag.
     pub common: bool,
     /// A second environment variable, below the one of [`KeySpec::variable`].
     pub other_variable: Option<&'static str>,
-    /// Whether a `KubeletConfiguration` has the key.
     pub kubelet: KubeletKey,
     /// One sentence without a full stop.
     pub help: &'static str,
@@ -38,20 +34,16 @@ pub struct KeySpec {
     pub details: &'static str,
 }
 
-/// Form of a value.
 #[derive(Debug, Clone, Copy)]
 pub enum Form {
-    /// One value.
     One(Scalar),
     /// A list, separated by commas in flags and variables.
     List(Scalar),
     /// A map, `name=value,…` in flags and variables, with another separator for thresholds.
     Map {
-        /// The names.
         names: Names,
-        /// Between name and value.
+        /// Character between name and value.
         separator: char,
-        /// The values.
         value: Scalar,
     },
     /// A list of `{key, value, effect}`, `key=value:effect,…` in flags and variables.
@@ -62,37 +54,28 @@ pub enum Form {
     Disks,
 }
 
-/// The names in a map.
 #[derive(Debug, Clone, Copy)]
 pub struct Names {
-    /// What they are the names of.
+    /// Kind of the named things.
     pub of: &'static str,
     /// The valid names; none if the names are free.
     pub known: fn() -> Vec<&'static str>,
 }
 
-/// One value of a certain type.
 #[derive(Debug, Clone, Copy)]
 pub struct Scalar {
-    /// Name of the type.
     pub name: &'static str,
-    /// Its JSON Schema.
     pub json: Json,
 }
 
-/// The JSON Schema of a [`Scalar`].
 #[derive(Debug, Clone, Copy)]
 pub enum Json {
-    /// `true` or `false`.
     Boolean,
     /// An integer in a range.
     Integer {
-        /// The least.
         min: u32,
-        /// The greatest.
         max: u32,
     },
-    /// A text.
     Text {
         /// Types that YAML may read it as.
         types: &'static [&'static str],
@@ -101,7 +84,7 @@ pub enum Json {
     },
     /// A text such as `1m30s`; YAML reads the zero that needs no unit as an integer.
     Duration {
-        /// Whether zero is valid.
+        /// `true` if zero is valid.
         zero: bool,
     },
     /// One of a closed set.
@@ -111,62 +94,54 @@ pub enum Json {
 /// The default and its origin.
 #[derive(Debug, Clone, Copy)]
 pub enum Preset {
-    /// None.
     None,
-    /// This text.
     Text {
-        /// As in the file.
+        /// The value as in the file.
         text: &'static str,
-        /// Why.
+        /// Origin of the default.
         from: &'static str,
     },
-    /// These elements.
     List {
-        /// As in the file.
+        /// The elements as in the file.
         texts: &'static [&'static str],
-        /// Why.
+        /// Origin of the default.
         from: &'static str,
     },
     /// A map that depends on the mode.
     Signals {
-        /// In node mode.
         node: &'static [SignalPreset],
-        /// In companion mode.
         companion: &'static [SignalPreset],
     },
-    /// Determined as described.
+    /// A value that is determined as described.
     Derived(&'static str),
 }
 
-/// Signal, threshold, and why.
+/// Signal, threshold, and origin of the default.
 pub type SignalPreset = (&'static str, &'static str, &'static str);
 
-/// What a running agent does with a new value.
+/// Effect of a new value on a running agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reload {
-    /// It applies the value.
+    /// The agent applies the value.
     Live,
-    /// It logs that a restart is needed.
+    /// The agent logs that a restart is needed.
     Restart,
 }
 
-/// Flag of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flag {
-    /// There is none.
     None,
-    /// Without a value, which means `true`.
+    /// A flag without a value, which means `true`.
     Switch,
-    /// With a value of this name.
+    /// A flag with a value of this name.
     Value(&'static str),
 }
 
-/// Whether a `KubeletConfiguration` has the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KubeletKey {
-    /// It has not.
+    /// A `KubeletConfiguration` does not have the key.
     No,
-    /// It has, with the same meaning.
+    /// A `KubeletConfiguration` has the key, with the same meaning.
     Shared,
     /// The same, but an empty value there means that the key is not set.
     EmptyIsUnset,
@@ -192,13 +167,12 @@ impl KeySpec {
     }
 }
 
-/// The environment variable of a key.
 pub(super) fn variable(key: &str) -> String {
     let words = join_words(key, '_').to_uppercase();
     format!("{PREFIX}{words}")
 }
 
-/// `diskIO.raisesDiskPressure` as `disk-io-raises-disk-pressure`.
+/// Writes `diskIO.raisesDiskPressure` as `disk-io-raises-disk-pressure`.
 fn join_words(key: &str, between: char) -> String {
     let mut words = String::new();
     let mut before = between;
@@ -222,7 +196,6 @@ pub(crate) struct Key<T> {
     pub(super) parse: fn(&str) -> Result<T, String>,
 }
 
-/// The name.
 impl<T> fmt::Display for Key<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.spec.name)
@@ -248,19 +221,16 @@ impl<T> Type<T> {
         Self { scalar, parse }
     }
 
-    /// A key with one value.
     pub(super) const fn key(self, name: &'static str, help: &'static str) -> Key<T> {
         let form = Form::One(self.scalar);
         Key::new(form, self.parse, name, help)
     }
 
-    /// A key with a list.
     pub(super) const fn list(self, name: &'static str, help: &'static str) -> Key<T> {
         let form = Form::List(self.scalar);
         Key::new(form, self.parse, name, help)
     }
 
-    /// A key with a map of `names`.
     pub(super) const fn map(self, names: Names, name: &'static str, help: &'static str) -> Key<T> {
         let form = Form::Map {
             names,
@@ -309,7 +279,7 @@ impl<T> Key<T> {
         Self { spec, parse }
     }
 
-    /// The default and its origin. It is the example too, unless another one follows.
+    /// Sets the default and its origin. It is the example too, unless another one follows.
     pub(super) const fn default(mut self, text: &'static str, from: &'static str) -> Self {
         self.spec.preset = Preset::Text { text, from };
         self.spec.example = text;
@@ -331,7 +301,7 @@ impl<T> Key<T> {
         kubelet_empty_is_unset() kubelet = KubeletKey::EmptyIsUnset;
     }
 
-    /// With another separator in flags and variables.
+    /// Sets another separator in flags and variables.
     pub(super) const fn separator(mut self, between: char) -> Self {
         if let Form::Map { separator, .. } = &mut self.spec.form {
             *separator = between;

@@ -27,7 +27,8 @@ const KUBELET: &str = "the kubelet's";
 /// Origin of thresholds: nodepulse's conditions would otherwise repeat those of the kubelet.
 const EARLIER: &str = "reached before the kubelet's";
 
-/// Of images: the kubelet starts to delete them with 15 % left, until 20 % are left.
+/// Origin of thresholds on images: the kubelet starts to delete them with 15 % left, until 20 % are
+/// left.
 const LATER: &str = "reached only if image garbage collection does not free enough";
 
 const HARD_NODE: &[SignalPreset] = &[
@@ -60,7 +61,6 @@ const HOST: &str = "Host";
 const KERNEL: &str = "Kernel and privileges";
 const SERVICE: &str = "Service and logs";
 
-/// All headings of flags.
 pub const HEADINGS: [&str; 7] = [
     NODE,
     REGISTRATION,
@@ -71,11 +71,10 @@ pub const HEADINGS: [&str; 7] = [
     SERVICE,
 ];
 
-/// What YAML may read a text as.
+/// Types that YAML may read a text as.
 const STRING: &[&str] = &["string"];
 const NUMBER: &[&str] = &["string", "number"];
 
-/// Resources of reservations.
 pub(super) const RESOURCES: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pid"];
 
 const BOOLEAN: Type<bool> = Type {
@@ -182,7 +181,7 @@ const fn one_of<T: ValueEnum>() -> Type<T> {
     named::<T, T>()
 }
 
-/// By the names of `N`.
+/// A closed set of values, by the names of `N`.
 const fn named<N: ValueEnum + Into<T>, T>() -> Type<T> {
     let name = "";
     let json = Json::Values(values::<N>);

@@ -14,25 +14,23 @@ use super::{NODE_LABEL, PREFIX};
     expect(dead_code, reason = "the documentation is generated from it")
 )]
 pub struct MetricDescription {
-    /// Without the suffixes of the series, such as `_total`.
+    /// Name without the suffixes of the series, such as `_total`.
     pub name: String,
     /// `counter`, `gauge`, `histogram` or `info`.
     pub kind: &'static str,
     /// Names of the labels, apart from the one with the Node's name.
     pub labels: Vec<&'static str>,
-    /// Without a full stop.
+    /// Text without a full stop.
     pub help: &'static str,
 }
 
 /// The registries under construction.
 pub(super) struct Declarations {
-    /// With nodepulse's prefix.
+    /// Registry with nodepulse's prefix.
     pub(super) nodepulse: Registry,
-    /// Without a prefix: the standard process metrics of Prometheus clients.
+    /// Registry without a prefix: the standard process metrics of Prometheus clients.
     pub(super) process: Registry,
-    /// Name of the Node.
     pub(super) node: String,
-    /// All metrics.
     pub(super) described: Vec<MetricDescription>,
 }
 

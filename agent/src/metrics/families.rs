@@ -16,7 +16,6 @@ const TO_ACK: [f64; 14] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 10.0, 60.0,
 ];
 
-/// Metrics of the probes.
 #[derive(Debug)]
 pub struct KernelMetrics {
     pub events_received: Labelled<Counter, 1>,
@@ -26,7 +25,6 @@ pub struct KernelMetrics {
     pub bpf_runs: Labelled<Counter, 1>,
 }
 
-/// Metrics of the node and its conditions.
 #[derive(Debug)]
 pub struct NodeMetrics {
     pub condition_status: Labelled<Gauge, 2>,
@@ -39,7 +37,6 @@ pub struct NodeMetrics {
     pub disk_unhealthy: Labelled<Gauge, 2>,
 }
 
-/// Metrics of the API client.
 #[derive(Debug)]
 pub struct ApiMetrics {
     pub event_to_ack: Histogram,
@@ -52,7 +49,6 @@ pub struct ApiMetrics {
     pub client_certificate_expiration: Labelled<Gauge<f64, AtomicU64>, 0>,
 }
 
-/// Metrics of the process.
 #[derive(Debug)]
 pub struct ProcessMetrics {
     /// `blocked_calls{purpose}`.

@@ -11,7 +11,6 @@ use super::Label;
 /// Keys and values, in the order of the output.
 type Labels<const N: usize> = [(&'static str, Label); N];
 
-/// The metric types of a family.
 pub trait FamilyMetric:
     EncodeMetric + TypedMetric + Default + Clone + fmt::Debug + Send + Sync + 'static
 {
@@ -22,7 +21,6 @@ impl<M> FamilyMetric for M where
 {
 }
 
-/// A metric with `N` labels.
 #[derive(Debug)]
 pub struct Labelled<M, const N: usize> {
     keys: [&'static str; N],
@@ -47,7 +45,6 @@ impl<M: FamilyMetric, const N: usize> Labelled<M, N> {
         self.family.get_or_create_owned(&self.labels(values))
     }
 
-    /// Removes the metric with these label values.
     pub fn remove<V: Into<Label>>(&self, values: [V; N]) {
         self.family.remove(&self.labels(values));
     }

@@ -1,26 +1,23 @@
-//! When a keep-alive message is due.
+//! Schedule of keep-alive messages.
 
 use nodepulse_core::clock::BootNanos;
 
 use super::Notify;
 
-/// Keep-alive messages to the watchdog of the service manager.
 #[derive(Debug)]
 pub struct Heartbeat {
-    /// The service manager.
     pub notify: Notify,
-    /// `None`: there is no watchdog.
+    /// `None` without a watchdog.
     due: Option<BootNanos>,
 }
 
 impl Heartbeat {
-    /// The first one is due after one interval.
+    /// The first message is due after one interval.
     pub fn new(notify: Notify, now: BootNanos) -> Self {
         let due = notify.watchdog().map(|every| now.plus(every));
         Self { notify, due }
     }
 
-    /// When the next one is due.
     pub fn due(&self) -> Option<BootNanos> {
         self.due
     }

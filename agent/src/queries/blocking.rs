@@ -47,21 +47,19 @@ pub use question::{Answer, Initial, Question};
 pub use runtime::RuntimeClient;
 use shortage::ShortageReader;
 
-/// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a question is not repeated after there was no thread for it.
+/// Time for which a question is not repeated after there was no thread for it.
 const NO_THREAD_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time limit for the answers for which the agent waits before it exits: kills that were counted, and
-/// what was saved.
+/// Time limit for the answers for which the agent waits before it exits: counted kills, and saved
+/// state.
 pub const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// Capacity of a lane's queue: two questions for each disk that can be watched. If it is full, the
 /// newest question is dropped with a warning.
 const QUESTIONS: usize = 512;
 
-/// Passes questions to the lanes and returns their answers.
 pub struct Blocking {
     configuration: mpsc::Sender<Box<Question>>,
     nodefs: mpsc::Sender<Box<Question>>,
@@ -73,7 +71,8 @@ pub struct Blocking {
     state: mpsc::Sender<Box<Question>>,
     /// Uses the lane of `disks`, twice for each question.
     io_wait: IoWaitReader,
-    /// Uses the lane of `kill_details`, several times for each question: no file of either waits for a disk.
+    /// Uses the lane of `kill_details`, several times for each question: no file of either waits
+    /// for a disk.
     shortage: ShortageReader,
     /// Has a task instead of a lane. `None` if no container runtime is used.
     runtime: Option<mpsc::Sender<Box<Question>>>,
@@ -86,15 +85,15 @@ pub struct Blocking {
     dropped: VecDeque<Answer>,
 }
 
-/// Answers questions on a lane's thread.
 #[derive(Debug, Clone)]
 pub struct Responder {
     root: HostRoot,
     directories: Directories,
-    /// Which component attaches volumes; `None` if the volumes in use are not reported.
+    /// The component that attaches volumes; `None` if the volumes in use are not reported.
     attach_detach: Option<AttachDetach>,
     state_directory: PathBuf,
-    /// What every state file of this run has. `None`: the state file is neither read nor written.
+    /// The part that every state file of this run has. `None` if the state file is neither read nor
+    /// written.
     base: Option<State>,
     pods: PodsPath,
     /// `oom.namePods`.
@@ -103,8 +102,8 @@ pub struct Responder {
 }
 
 impl Blocking {
-    /// `runtime` answers the questions about the container runtime; `None` if none is used. Must be called
-    /// in a runtime.
+    /// `runtime` answers the questions about the container runtime; `None` if none is used. Must be
+    /// called in a runtime.
     pub fn start(
         responder: &Responder,
         runtime: Option<RuntimeClient>,
@@ -229,7 +228,6 @@ impl Blocking {
         });
     }
 
-    /// The next answer.
     pub async fn answer(&mut self) -> Answer {
         if let Some(answer) = self.dropped.pop_front() {
             return answer;
@@ -249,7 +247,7 @@ async fn run_lane(
     mut questions: mpsc::Receiver<Box<Question>>,
     answer: mpsc::Sender<Box<Answer>>,
 ) {
-    // What is asked only once is repeated after a timeout, when the lane is free.
+    // A question that is asked only once is repeated after a timeout, when the lane is free.
     let mut repeated = None;
     let mut pause_until = None;
     loop {
@@ -382,7 +380,8 @@ impl Responder {
         })
     }
 
-    /// Read only if the control plane attaches volumes: it waits for the status of each.
+    /// Reads the mounted volumes only if the control plane attaches them: it waits for the status
+    /// of each.
     fn volumes(&self) -> Option<Vec<String>> {
         match self.attach_detach {
             Some(AttachDetach::Controller) => {

@@ -27,7 +27,7 @@ const LEVELS: usize = POD_LEVELS + 2;
 /// The counters of forks that a limit refused: see [`pids::refused`].
 const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 
-/// Page size if the kernel does not report one.
+/// Page size in bytes if the kernel does not report one.
 const USUAL_PAGE: u64 = 4096;
 
 /// Bytes in a page of memory.
@@ -65,7 +65,6 @@ fn pod_cgroups(layout: &Layout, cgroup: &str) -> Vec<WatchedTree> {
     trees
 }
 
-/// The cgroups of this node.
 pub struct Cgroups {
     pods: PodsPath,
     /// `None` if handles cannot be used.
@@ -93,7 +92,6 @@ impl Cgroups {
         }
     }
 
-    /// Path of the cgroup of all pods.
     pub fn pods(&self) -> String {
         self.pods.path().to_owned()
     }
@@ -123,7 +121,6 @@ impl Cgroups {
         }
     }
 
-    /// Walks all cgroups, at start.
     pub fn read_all(&self) -> KillInput {
         let mut pods = Vec::new();
         let visit = |id, path: &str| {
@@ -145,7 +142,7 @@ impl Cgroups {
         KillInput::CgroupPaths(paths.collect())
     }
 
-    /// By handle in constant time, or by a walk if handles cannot be used.
+    /// Finds the path by handle in constant time, or by a walk if handles cannot be used.
     fn path_of(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
         let found = match &self.mount {
             None => return self.walk_for(id, now),
@@ -169,7 +166,7 @@ impl Cgroups {
         found.ok().flatten().map(str::to_owned)
     }
 
-    /// Of `victim` and its ancestors except the root, which has no limit.
+    /// Reads the limit hits of `victim` and its ancestors except the root, which has no limit.
     pub fn limit_hits(&self, victim: &str) -> KillInput {
         let counted = self.pods.layout().map(|layout| {
             let above = cgroup::ancestors(victim).filter(|path| *path != "/");
@@ -265,7 +262,7 @@ impl Cgroups {
         walked.map_or_else(|_| Vec::new(), |()| tasks)
     }
 
-    /// Of `cgroup` and its ancestors up to the pods cgroup.
+    /// Reads the limits of `cgroup` and its ancestors up to the pods cgroup.
     pub fn pid_limits(&self, cgroup: &str) -> PodPidInput {
         let pods = self.pods.path();
         let mut buf = Vec::new();

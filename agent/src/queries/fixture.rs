@@ -7,7 +7,7 @@ use nodepulse_linux::host::scratch::Scratch;
 
 use crate::config::{Config, Overrides};
 
-/// Where the cgroups of a made-up node are.
+/// Directory of the cgroups of a made-up node.
 pub const CGROUPS: &str = "sys/fs/cgroup";
 
 /// A node with cgroups of version 2 and these files. A path that begins with `@` is below
@@ -29,7 +29,6 @@ pub fn node(files: &[(&str, &str)]) -> (Scratch, Config) {
     (dir, config)
 }
 
-/// The path of a file of [`node`].
 pub fn path(name: &str) -> String {
     match name.strip_prefix('@') {
         Some(below) => format!("{CGROUPS}/{below}"),

@@ -15,16 +15,15 @@ use crate::config::Config;
 /// Capacity of the queue from the watch to the loop. While it is full, the watch waits.
 const CHANGES: usize = 64;
 
-/// Maximum number of reads at the API server at once; the others wait. A connection keeps the memory that its
-/// requests took together.
+/// Maximum number of reads at the API server at once; the others wait. A connection keeps the
+/// memory that its requests took together.
 const READS_AT_ONCE: usize = 8;
 
-/// Receives updates of pods, and asks for more.
 pub struct PodUpdates {
     client: Option<Client>,
     changes: mpsc::Receiver<PodChange>,
     reads: mpsc::Receiver<Box<IncidentInput>>,
-    /// For the reading tasks, at most [`MAX_READS`] at a time.
+    /// Used by the reading tasks, at most [`MAX_READS`] at a time.
     send_read: mpsc::Sender<Box<IncidentInput>>,
     at_once: Arc<Semaphore>,
 }
@@ -47,7 +46,7 @@ impl PodUpdates {
         }
     }
 
-    /// The next update; pending forever without an API server.
+    /// Returns the next update; pending forever without an API server.
     pub async fn next(&mut self) -> IncidentInput {
         tokio::select! {
             Some(change) = self.changes.recv() => IncidentInput::PodChanged(change),
@@ -56,7 +55,7 @@ impl PodUpdates {
         }
     }
 
-    /// A change that is already queued.
+    /// Returns a change that is already queued.
     pub fn try_next(&mut self) -> Option<IncidentInput> {
         let change = self.changes.try_recv().ok();
         change.map(IncidentInput::PodChanged)

@@ -91,7 +91,8 @@ pub fn absent(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, AbsentSource>
     all.filter_map(|stall| Some((stall, why(stall)?))).collect()
 }
 
-/// Whether the pods have no cgroup in the unified hierarchy, although they may have one in version 1.
+/// Returns `true` if the pods have no cgroup in the unified hierarchy, although they may have one
+/// in version 1.
 fn pods_on_version_1(pods: &PodsPath) -> bool {
     let Some(layout) = pods.layout() else {
         return false;
@@ -114,10 +115,8 @@ pub fn files(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, HostFile> {
     all.collect()
 }
 
-/// The paths of the pressure files.
 struct Files {
     pods: PodsPath,
-    /// The cgroup of the pods' files.
     pods_cgroup: String,
     by_stall: BTreeMap<Stall, HostFile>,
 }
@@ -157,14 +156,13 @@ impl Files {
         path.clone_into(&mut self.pods_cgroup);
     }
 
-    /// `None` if there can be no such file.
+    /// Returns `None` if there can be no such file.
     fn file(&mut self, stall: Stall) -> Option<&HostFile> {
         self.follow();
         self.by_stall.get(&stall)
     }
 }
 
-/// Reads the pressure files.
 pub struct PressureFiles {
     files: Files,
     buf: Vec<u8>,
@@ -282,7 +280,7 @@ mod tests {
         assert_eq!(names(&useful_triggers(&config, &absent)), [""; 0]);
     }
 
-    /// What happens to a node.
+    /// A change of a node.
     type Change = Box<dyn Fn(&Scratch, &mut Config)>;
 
     #[test]

@@ -1,4 +1,4 @@
-//! The attached probes: what they report, their maps and their counters.
+//! The attached probes: their reports, their maps and their counters.
 
 use std::error::Error;
 use std::time::Duration;
@@ -21,7 +21,6 @@ use nodepulse_linux::kernel::{Kernel, Probe, ProbeState, Support};
 
 pub struct Probes {
     kernel: Option<Kernel>,
-    /// The counters of a simulated kernel.
     simulated: Option<watch::Receiver<ProbeCounters>>,
     support: Support,
     lost: u64,
@@ -43,7 +42,7 @@ impl Probes {
         }
     }
 
-    /// Whether the kernel announces crossings of the pid threshold.
+    /// Returns `true` if the kernel announces crossings of the pid threshold.
     pub fn announces_pids(&self) -> bool {
         self.support.attached(Probe::PidFork)
     }
@@ -58,7 +57,6 @@ impl Probes {
         announced
     }
 
-    /// Whether the completion probe judges disks.
     pub fn disk_probe(&self) -> DiskProbe {
         if self.support.attached(Probe::DiskComplete) {
             DiskProbe::Attached
@@ -67,8 +65,9 @@ impl Probes {
         }
     }
 
-    /// When a request of a disk completed last, to a tick of the kernel; `None` if it is not known. The
-    /// program's clock stops while the machine is suspended, so after that the moment is too early.
+    /// Time at which a request of a disk completed last, to a tick of the kernel; `None` if it is
+    /// not known. The program's clock stops while the machine is suspended, so after that the time
+    /// is too early.
     pub fn last_completion(&self, device: DeviceNumber) -> Option<BootNanos> {
         let entry = self.kernel.as_ref()?.disk(device)?;
         let at = entry.tick & !TICK_MASK;
@@ -81,7 +80,7 @@ impl Probes {
         disks.iter().filter_map(read).collect()
     }
 
-    /// What the completion probe has counted of a disk. `None` without the program.
+    /// Counts of the completion probe for a disk. `None` without the program.
     pub fn disk_counts(&self, device: DeviceNumber) -> Option<DiskCounts> {
         let entry = self.kernel.as_ref()?.disk(device)?;
         Some(DiskCounts {
@@ -153,7 +152,7 @@ impl Probes {
         }
     }
 
-    /// Logs records that the probes could not write; returns whether their number has increased.
+    /// Logs records that the probes could not write. Returns `true` if their number has increased.
     pub fn log_losses(&mut self) -> bool {
         let counted = self.kernel.as_ref().map(Kernel::losses);
         let losses = match (&self.simulated, counted) {

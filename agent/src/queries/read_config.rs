@@ -15,7 +15,6 @@ impl ReadConfig {
         Self(Arc::new(read))
     }
 
-    /// Reads it now.
     pub fn read(&self) -> Result<Config, String> {
         (self.0)()
     }

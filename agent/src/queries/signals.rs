@@ -16,7 +16,7 @@ use crate::config::Config;
 pub struct SignalReader {
     root: HostRoot,
     node: Option<RootMemory>,
-    /// With the path of its cgroup.
+    /// Memory of the pods cgroup, with its path.
     pods: Option<(String, CgroupMemory)>,
     pods_cgroup: PodsPath,
     pids: pids::PidFiles,
@@ -102,18 +102,17 @@ impl SignalReader {
         Ok(read.and_then(cgroup::pids::CgroupPids::reading))
     }
 
-    /// `memory.available` now.
+    /// Reads `memory.available`.
     pub fn memory(&mut self) -> Option<Reading> {
         let read = self.node.as_ref()?.read(&mut self.buf).map(Some);
         logged(Signal::MemoryAvailable, read)
     }
 
-    /// Tasks in the last sample.
     pub fn tasks(&self) -> Option<u64> {
         self.last_pids.map(|pids| pids.tasks)
     }
 
-    /// Maximum number of pids of this machine, in the last sample.
+    /// Read in the last sample.
     pub fn pid_capacity(&self) -> Option<u64> {
         self.last_pids.map(|pids| pids.max)
     }
@@ -138,7 +137,7 @@ fn sample(signal: Signal, reading: Option<Reading>) -> Sample {
     reading.map_or(Sample::Missing(signal), Sample::Read)
 }
 
-/// Of the pods cgroup; absent without a limit and before the first pod.
+/// Sample of the pods cgroup; absent without a limit and before the first pod.
 fn pods_sample(signal: Signal, read: Result<Option<Reading>, HostError>) -> Sample {
     match read {
         Ok(Some(reading)) => Sample::Read(reading),
@@ -148,7 +147,7 @@ fn pods_sample(signal: Signal, read: Result<Option<Reading>, HostError>) -> Samp
     }
 }
 
-/// The reading; an error is logged and returned as `None`.
+/// Returns the reading; an error is logged and becomes `None`.
 fn logged<T>(signal: Signal, read: Result<Option<T>, HostError>) -> Option<T> {
     read.unwrap_or_else(|err| {
         // A node without pods usually has no pods cgroup.

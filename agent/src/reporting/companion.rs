@@ -15,22 +15,22 @@ use super::writer::{LoopEnded, Synced, Writer, log_unknown};
 use super::{Report, SyncRequest, Wait};
 use crate::config::Config;
 
-/// Between reads of a Node that does not exist: a kubelet that was just started creates it soon, and a
-/// Node that was removed for good needs no fast reads.
+/// Interval between reads of a Node that does not exist: a kubelet that was just started creates it
+/// soon, and a Node that was removed for good needs no fast reads.
 const SAMPLE_INTERVAL: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
 
-/// Before the first of them after the Node was deleted, and longer each time that the Node is found but
-/// its status is not.
+/// Wait before the first of these reads after the Node was deleted. It grows each time that the
+/// Node is found but its status is not.
 const DELETED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// The wait between them is stretched by up to this share, because all agents of a cluster retry when
-/// the server is back.
+/// Maximum share by which these waits are stretched, because all agents of a cluster retry when the
+/// server is back.
 const SPREAD: f64 = 0.5;
 
 /// Reads the Node once, then writes on request.
 pub(super) struct Companion {
     writer: Writer,
-    /// The configured ones, each with its condition.
+    /// The configured taints, each with its condition.
     taints: Vec<(NodepulseCondition, Taint)>,
 }
 
@@ -76,7 +76,7 @@ impl Companion {
         }
     }
 
-    /// What follows a sync: Events, taints, and the report to the loop.
+    /// Completes a sync: Events, taints, and the report to the loop.
     async fn follow(&mut self, request: SyncRequest, synced: Synced) -> Result<(), LoopEnded> {
         let Synced {
             outcome,
@@ -95,7 +95,7 @@ impl Companion {
         self.report(request, outcome, tainted).await
     }
 
-    /// The Node or its status does not exist: waits, longer each time, and reads it again.
+    /// Handles a Node or a status that does not exist: waits, longer each time, and reads it again.
     async fn find_again(&mut self, err: &ApiError, absence: &mut Absence) -> Result<(), LoopEnded> {
         log_unknown(err, &mut absence.logged);
         let wait = absence.backoff.advance();
@@ -104,7 +104,6 @@ impl Companion {
         self.find_node(&mut absence.logged).await
     }
 
-    /// Reads the Node until it exists.
     async fn find_node(&mut self, logged: &mut bool) -> Result<(), LoopEnded> {
         let mut backoff = SAMPLE_INTERVAL;
         self.writer.status.forget();
@@ -124,8 +123,8 @@ impl Companion {
         }
     }
 
-    /// Taints the Node by its computed conditions. Unknown taints nothing: a missing data source never
-    /// keeps pods away.
+    /// Taints the Node by its computed conditions. Unknown taints nothing: a missing data source
+    /// never keeps pods away.
     async fn taint(&mut self, conditions: &[Condition]) -> TaintOutcome {
         let is_true = |of: NodepulseCondition| {
             let mut all = conditions.iter();
@@ -175,11 +174,11 @@ impl Companion {
     }
 }
 
-/// The Node does not exist.
+/// State while the Node does not exist.
 struct Absence {
-    /// Between two reads.
+    /// Wait between two reads.
     backoff: Backoff,
-    /// The warning was logged.
+    /// `true` if the warning was logged.
     logged: bool,
 }
 

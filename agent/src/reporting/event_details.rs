@@ -1,5 +1,5 @@
-//! Details for the Events of conditions that become True: numbers, and which pods cause it. They may be
-//! read while the condition is written; its Event waits for them, but never for long.
+//! Details for the Events of conditions that become True: numbers, and the pods that cause it. They
+//! may be read while the condition is written; its Event waits for them, but never for long.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,12 +14,11 @@ const LIMIT: Duration = Duration::from_millis(50);
 /// The details of each condition; `None` while they are read.
 type Known = BTreeMap<Ground, Option<String>>;
 
-/// The loop's side.
 #[derive(Debug, Default)]
 pub(super) struct EventDetails(watch::Sender<Known>);
 
 impl EventDetails {
-    /// Details are being read, or known.
+    /// Records that details are being read (`None`), or known.
     pub(super) fn set(&self, of: Ground, details: Option<String>) {
         self.0.send_modify(|known| {
             known.insert(of, details);
@@ -35,17 +34,15 @@ impl EventDetails {
 #[derive(Debug, Clone)]
 pub(super) struct DetailsReader(watch::Receiver<Known>);
 
-/// What to do with an Event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Record it with these details; without any if they are empty.
+    /// The Event is recorded with these details, or without any if they are empty.
     Now(String),
-    /// Details are being read.
     Wait,
 }
 
 impl DetailsReader {
-    /// What is known without waiting.
+    /// Returns what is known without waiting.
     pub(super) fn wanted(&self, of: Ground) -> Wanted {
         match self.0.borrow().get(&of) {
             Some(Some(details)) => Wanted::Now(details.clone()),
@@ -65,7 +62,6 @@ impl DetailsReader {
     }
 }
 
-/// The message of an Event with its details.
 pub(super) fn with_details(message: &str, details: &str) -> String {
     if details.is_empty() {
         message.to_owned()

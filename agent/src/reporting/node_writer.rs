@@ -19,8 +19,8 @@ use tracing::warn;
 use super::writer::{LoopEnded, Synced, Writer, log_unknown};
 use super::{Report, SyncRequest, Wait};
 
-/// Versions of the Node that wait for the writer during a request. When it is full, the watch waits.
-/// Each is a whole Node, so there is room for one.
+/// Versions of the Node that wait for the writer during a request. When it is full, the watch
+/// waits. Each is a whole Node, so there is room for one.
 const NODE_EVENTS: usize = 1;
 
 /// Registers the Node, or waits until it exists.
@@ -32,7 +32,7 @@ const NODE_EVENTS: usize = 1;
 pub(super) struct NodeWriter {
     pub(super) writer: Writer,
     pub(super) registration: Registration,
-    /// No other agent maintains this Node, so that it may be written.
+    /// `true` once no other agent maintains this Node, so that it may be written.
     pub(super) may_write: watch::Sender<bool>,
     pub(super) register: bool,
     pub(super) checkpoint: DeviceCheckpoint,
@@ -45,11 +45,11 @@ struct RegisteredNode {
     comparison: Comparison,
     /// `spec.unschedulable` as last recorded. A Node is schedulable at first.
     unschedulable: bool,
-    /// A reboot was recorded; a process sees one at most.
+    /// `true` after a reboot was recorded; a process sees one at most.
     rebooted: bool,
 }
 
-/// Whether the stored status must be compared with the computed one.
+/// State of the comparison between the stored status and the computed one.
 ///
 /// ```text
 ///        ┌──sent, or failed
@@ -59,14 +59,14 @@ struct RegisteredNode {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Comparison {
-    /// They may differ.
+    /// The statuses may differ.
     Needed,
-    /// They were equal, and the Node was not written since.
+    /// The statuses were equal, and the Node was not written since.
     Equal,
 }
 
 impl Comparison {
-    /// After a sync that sent something or nothing, or failed.
+    /// Returns the state after a sync that sent something or nothing, or failed.
     const fn synced<T, E>(outcome: &Result<Option<T>, E>) -> Self {
         match outcome {
             Ok(None) => Self::Equal,
@@ -74,7 +74,8 @@ impl Comparison {
         }
     }
 
-    /// Whether a requested sync has anything to do. `due`: the status is sent even if it is unchanged.
+    /// Returns `true` if a requested sync has anything to do. If it is `due`, the status is sent
+    /// even if it is unchanged.
     const fn has_work(self, due: bool, computed_again: bool) -> bool {
         match self {
             Self::Needed => true,
@@ -85,9 +86,9 @@ impl Comparison {
 
 /// The result of a try to register or find the Node.
 enum Known {
-    /// Another agent renews its Lease, and nothing was written.
+    /// Another agent renews the Lease, and nothing was written.
     OtherHolder(LeaseHolder),
-    /// It may be written, and these are its first transitions.
+    /// The Node may be written, and these are its first transitions.
     Registered(Vec<Edge>),
 }
 
@@ -171,7 +172,8 @@ impl NodeWriter {
         Ok(Known::Registered(transitions))
     }
 
-    /// The other agent that renews the Lease, if any; read until it is clear once that there is none.
+    /// The other agent that renews the Lease, if any; read until it is clear once that there is
+    /// none.
     async fn other_holder(&self) -> Result<Option<LeaseHolder>, ApiError> {
         if *self.may_write.borrow() {
             return Ok(None);
@@ -265,7 +267,8 @@ impl RegisteredNode {
         } = writer.sync().await;
         self.comparison = Comparison::synced(&outcome);
         let sent = outcome?;
-        // Another client that writes an old boot id back must not cause a second Event for one boot.
+        // Another client that writes an old boot id back must not cause a second Event for one
+        // boot.
         transitions.retain(|edge| {
             !matches!(edge, Edge::Rebooted { .. }) || !std::mem::replace(&mut self.rebooted, true)
         });

@@ -12,7 +12,6 @@ use super::Report;
 /// Time limit of the whole run. Most of it allows for an API server that is unavailable at first.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// The writes that are to be done.
 #[derive(Debug)]
 pub struct Once {
     deadline: BootNanos,
@@ -52,12 +51,10 @@ impl Once {
         }
     }
 
-    /// The run's deadline.
     pub fn deadline(&self) -> BootNanos {
         self.deadline
     }
 
-    /// Records the result of a request.
     pub fn record(&mut self, report: &Report) {
         match report {
             Report::Synced { outcome, .. } => self.status = Progress::of(outcome),

@@ -1,4 +1,4 @@
-//! The loop's side of the lease keeper: when a renewal of the Lease is requested, and what it reports.
+//! The loop's side of the lease keeper: the schedule of renewals of the Lease, and their results.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tracing::{debug, info, warn};
 
 use crate::config::Config;
 
-/// Whether a renewal is under way.
+/// State of the renewals.
 ///
 /// ```text
 /// Waiting { due } ──due──► Renewing ──ended──► Waiting { due }
@@ -20,27 +20,29 @@ use crate::config::Config;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaseState {
-    /// Companion mode: the kubelet renews it.
+    /// Companion mode, in which the kubelet renews the Lease.
     Kubelets,
-    /// None is under way.
+    /// No renewal is under way.
     Waiting {
-        /// The next one.
+        /// Time of the next renewal.
         due: BootNanos,
     },
-    /// One is under way.
     Renewing,
 }
 
-/// What happens to a [`LeaseState`].
+/// Input of a [`LeaseState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaseInput {
-    /// It is `now`.
-    Time { now: BootNanos },
+    Time {
+        now: BootNanos,
+    },
     /// The Node exists now and can own the Lease.
-    Registered { now: BootNanos },
+    Registered {
+        now: BootNanos,
+    },
     /// The renewal under way has ended.
     Ended {
-        /// The next one.
+        /// Time of the next renewal.
         due: BootNanos,
     },
 }
@@ -61,13 +63,12 @@ impl LeaseState {
     }
 }
 
-/// Requests renewals of the Lease, one at a time.
 pub(super) struct Renewals {
     state: LeaseState,
     interval: Duration,
-    /// The warning about an outage was logged.
+    /// `true` after the warning about an outage was logged.
     failing: bool,
-    /// Renew, with the Node's UID if it is known.
+    /// Requests to renew, with the Node's UID if it is known.
     requests: mpsc::Sender<Option<String>>,
     node_uid: Option<String>,
 }
@@ -90,7 +91,6 @@ impl Renewals {
         }
     }
 
-    /// When the next one is due.
     pub(super) const fn due(&self) -> Option<BootNanos> {
         match self.state {
             LeaseState::Waiting { due } => Some(due),
@@ -98,12 +98,10 @@ impl Renewals {
         }
     }
 
-    /// Time between two renewals.
     pub(super) const fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// Requests a renewal, if it is due.
     pub(super) fn on_time(&mut self, now: BootNanos) {
         let before = self.state;
         self.state = before.step(LeaseInput::Time { now });
@@ -112,13 +110,13 @@ impl Renewals {
         }
     }
 
-    /// The Node exists, with this UID.
+    /// Records that the Node exists, with this UID.
     pub(super) fn registered(&mut self, uid: String, now: BootNanos) {
         self.node_uid = Some(uid);
         self.state = self.state.step(LeaseInput::Registered { now });
     }
 
-    /// Records the outcome of a renewal. `true` if it succeeded after others had failed.
+    /// Records the outcome of a renewal. Returns `true` if it succeeded after others had failed.
     pub(super) fn outcome(&mut self, outcome: Result<Cycle, ApiError>) -> bool {
         match outcome {
             Ok(Cycle::Renewed(renewed)) => {
@@ -145,7 +143,7 @@ impl Renewals {
         false
     }
 
-    /// The renewal has ended; the next one is due at `due`.
+    /// Records that the renewal has ended; the next one is due at `due`.
     pub(super) fn ended(&mut self, due: BootNanos) {
         self.state = self.state.step(LeaseInput::Ended { due });
     }

@@ -1,4 +1,5 @@
-//! Starts the tasks that talk to the API server. Each sends one request at a time and reports its result.
+//! Starts the tasks that talk to the API server. Each sends one request at a time and reports its
+//! result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use super::writer::{LoopLink, Writer};
 use super::{Channels, Report, SyncRequest, Why};
 use crate::config::Config;
 
-/// Deliveries of Events to the loop. When it is full, one latency from the kernel is not recorded.
+/// Capacity of the queue of deliveries of Events to the loop. When it is full, one latency from the
+/// kernel is not recorded.
 const DELIVERIES: usize = 64;
 
 /// The file in which a kubelet's device manager stores its allocations.
@@ -35,7 +37,7 @@ const DEVICE_CHECKPOINT: &str = "device-plugins/kubelet_internal_checkpoint";
 /// The one task that writes the Node, in either mode.
 const STATUS_WRITER: &str = "status writer";
 
-/// Starts all of them. They end when the loop drops its channels.
+/// Starts all tasks. They end when the loop drops its channels.
 pub(super) fn start(
     config: &Config,
     client: Client,
@@ -93,7 +95,7 @@ pub(super) fn start(
     (sink, recorder)
 }
 
-/// Node mode: the Lease, and the whole Node.
+/// Starts the tasks of node mode: the Lease, and the whole Node.
 fn keep_node(
     config: &Config,
     writer: Writer,

@@ -1,4 +1,4 @@
-//! The loop's side of the status writer: when a sync of the status is requested, and what it reports.
+//! The loop's side of the status writer: the schedule of syncs of the status, and their results.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use super::start::log_sync;
 use super::{SyncRequest, Why};
 
-/// Whether a sync is under way. The first registers or finds the Node too.
+/// State of the syncs. The first one registers or finds the Node too.
 ///
 /// ```text
 /// NotStarted ──request──► Syncing ◄──────────request─────────── Waiting { due }
@@ -26,29 +26,28 @@ use super::{SyncRequest, Why};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SyncState {
-    /// None was requested.
+    /// No sync was requested.
     NotStarted,
-    /// None is under way.
+    /// No sync is under way.
     Waiting {
-        /// The next regular one.
+        /// Time of the next regular sync.
         due: BootNanos,
     },
-    /// One is under way.
     Syncing,
-    /// One is under way, and another was requested since it started.
+    /// A sync is under way, and another was requested since it started.
     SyncingAgain {
-        /// What requested it. Of several, an urgent change counts.
+        /// Cause of the request. Of several, an urgent change counts.
         why: Why,
     },
 }
 
-/// What happens to a [`SyncState`].
+/// Input of a [`SyncState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SyncInput {
     Request(Why),
-    /// The one under way has ended.
+    /// The sync under way has ended.
     Ended {
-        /// The next regular one.
+        /// Time of the next regular sync.
         due: BootNanos,
     },
 }
@@ -72,7 +71,8 @@ impl SyncState {
         }
     }
 
-    /// When the next regular sync is due; `None` if one is under way or none was requested yet.
+    /// Returns the time of the next regular sync; `None` if one is under way or none was requested
+    /// yet.
     const fn due(self) -> Option<BootNanos> {
         match self {
             Self::Waiting { due } => Some(due),
@@ -81,16 +81,14 @@ impl SyncState {
     }
 }
 
-/// A sync that has ended.
 pub(super) struct EndedSync<'a> {
     pub(super) request: SyncRequest,
-    /// `None`: nothing had changed.
+    /// `None` if nothing had changed.
     pub(super) outcome: Result<Option<Sent>, ApiError>,
     /// The conditions of the Node as last seen.
     pub(super) node: &'a [Condition],
 }
 
-/// Requests syncs of the status, one at a time.
 pub(super) struct Syncs {
     state: SyncState,
     /// Conditions that became True and were not sent yet.
@@ -100,7 +98,7 @@ pub(super) struct Syncs {
     change_due: Option<BootNanos>,
     /// The causes of changes that were not reported yet.
     stamps: BTreeMap<Resource, Stamp>,
-    /// The warning about an outage was logged.
+    /// `true` after the warning about an outage was logged.
     failing: bool,
     requests: mpsc::Sender<SyncRequest>,
 }
@@ -117,22 +115,20 @@ impl Syncs {
         }
     }
 
-    /// When the next regular sync is due.
+    /// Time of the next regular sync, or of the deadline of a change if that is earlier.
     pub(super) fn due(&self) -> Option<BootNanos> {
         let due = self.state.due()?;
         Some(self.change_due.map_or(due, |change| change.min(due)))
     }
 
-    /// When the next urgent sync is due.
     pub(super) fn urgent_due(&self) -> Option<BootNanos> {
         match self.state {
-            // It is requested already.
+            // Nothing is due: an urgent sync is requested already.
             SyncState::SyncingAgain { why: Why::Edge } => None,
             _ => self.urgent.due(),
         }
     }
 
-    /// Requests an urgent sync, if one is due.
     pub(super) fn send_urgent(&mut self, now: BootNanos) {
         match self.urgent_due() {
             Some(due) if due <= now => self.request(Why::Edge, now),
@@ -145,7 +141,7 @@ impl Syncs {
         self.stamps.entry(resource).or_insert(stamp);
     }
 
-    /// Conditions changed. What is not urgent is sent at `regular` at the latest.
+    /// Records changed conditions. A change that is not urgent is sent at `regular` at the latest.
     pub(super) fn changed(&mut self, update: &Update, regular: BootNanos) {
         for type_ in &update.ended {
             self.urgent.settled(type_);
@@ -162,7 +158,6 @@ impl Syncs {
         self.step(SyncInput::Request(why), now);
     }
 
-    /// Whether one is under way.
     pub(super) const fn is_under_way(&self) -> bool {
         matches!(
             self.state,
@@ -170,12 +165,11 @@ impl Syncs {
         )
     }
 
-    /// Whether the last one failed.
     pub(super) const fn is_failing(&self) -> bool {
         self.failing
     }
 
-    /// One has ended; the next regular one is due at `due`.
+    /// Records the end of a sync; the next regular one is due at `due`.
     pub(super) fn ended(&mut self, ended: EndedSync<'_>, due: BootNanos, now: BootNanos) {
         let SyncRequest { why, stamps } = ended.request;
         match ended.outcome {
@@ -299,7 +293,7 @@ mod tests {
         }
     }
 
-    /// A sync that had nothing to send.
+    /// Returns the end of a sync that had nothing to send.
     fn unchanged(request: SyncRequest) -> EndedSync<'static> {
         EndedSync {
             request,

@@ -1,5 +1,5 @@
-//! The part of the status writer that both modes share: it sends the computed status if it is due, and
-//! records the transitions.
+//! The part of the status writer that both modes share: it sends the computed status if it is due,
+//! and records the transitions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use tracing::{debug, warn};
 use super::Report;
 use super::event_details::{DetailsReader, Wanted, with_details};
 
-/// What every task needs to send requests, and to report their results to the loop.
+/// Resources with which every task sends requests, and reports their results to the loop.
 #[derive(Clone)]
 pub(super) struct LoopLink {
     pub(super) client: Client,
@@ -33,10 +33,9 @@ pub(super) struct LoopLink {
     pub(super) reports: mpsc::Sender<Box<Report>>,
 }
 
-/// The stored Node as last seen, and when it is written next.
+/// The stored Node as last seen, and the time of its next write.
 pub(super) struct Writer {
     pub(super) link: LoopLink,
-    /// Name of the Node.
     pub(super) node: String,
     pub(super) computed: watch::Receiver<Arc<Computed>>,
     pub(super) uid: watch::Sender<String>,
@@ -45,27 +44,26 @@ pub(super) struct Writer {
     pub(super) jitter: Jitter,
     pub(super) status: StatusWriter,
     pub(super) schedule: Schedule,
-    /// Transitions of the syncs that failed since the last success: one of their patches may have been
-    /// applied although the answer was lost. At most [`MAX_UNRECORDED`]; the oldest are dropped.
+    /// Transitions of the syncs that failed since the last success: one of their patches may have
+    /// been applied although the answer was lost. At most [`MAX_UNRECORDED`]; the oldest are
+    /// dropped.
     pub(super) unrecorded: Vec<Edge>,
-    /// How often each condition had become True in the last status that was sent or compared. A change that
-    /// failed to reach the API server is not recorded.
+    /// Number of times that each condition had become True in the last status that was sent or
+    /// compared. A change that failed to reach the API server is not recorded.
     pub(super) sent: Arc<Began>,
-    /// The API server's release was read.
+    /// `true` after the API server's release was read.
     pub(super) release_known: bool,
 }
 
-/// More than there are conditions.
+/// Maximum number of unrecorded transitions: more than there are conditions.
 const MAX_UNRECORDED: usize = 32;
 
-/// The loop has ended.
 pub(super) struct LoopEnded;
 
-/// The result of a sync.
 pub(super) struct Synced {
-    /// `None`: nothing had changed.
+    /// `None` if nothing had changed.
     pub(super) outcome: Result<Option<Sent>, ApiError>,
-    /// Its transitions, not recorded yet. None if it failed.
+    /// Transitions that are not recorded yet; none if the sync failed.
     pub(super) transitions: Vec<Edge>,
     /// The computed conditions, written or not.
     pub(super) conditions: Vec<Condition>,
@@ -84,8 +82,8 @@ impl Writer {
             let now = clock.now();
             let status = computed.at(stored, now);
             missed = unsent(computed.began(), sent, stored, &status);
-            // Those of all tries: one whose answer was lost may have been applied, and then the next
-            // one finds no difference.
+            // Those of all tries: one whose answer was lost may have been applied, and then the
+            // next one finds no difference.
             let reflected = unrecorded.iter().filter(|edge| stored.reflects(edge));
             applied = reflected.cloned().collect();
             for edge in applied.iter().cloned().chain(edges(stored, &status)) {
@@ -148,8 +146,9 @@ impl Writer {
         self.unrecorded.drain(..over);
     }
 
-    /// Records conditions that became True and ended without a patch, so that they are not lost. If a
-    /// patch whose answer was lost had the end of an earlier True, that reads the same and comes first.
+    /// Records conditions that became True and ended without a patch, so that they are not lost. If
+    /// a patch whose answer was lost had the end of an earlier True, that reads the same and comes
+    /// first.
     fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>, applied: &[Edge]) {
         let now = self.link.clock.now();
         let uncaused = BTreeMap::new();
@@ -174,7 +173,6 @@ impl Writer {
         record_all(&self.events, &self.details, all);
     }
 
-    /// The conditions of the stored Node as last seen.
     pub(super) fn on_node(&self) -> Vec<Condition> {
         self.status.stored().unwrap_or_default().conditions
     }
@@ -201,8 +199,8 @@ impl Writer {
         seen.await.map_err(|_| LoopEnded)
     }
 
-    /// Reads the API server's release until it is known; the status reports no newer one. Returns the
-    /// error if the server cannot be reached.
+    /// Reads the API server's release until it is known; the status reports no newer one. Returns
+    /// the error if the server cannot be reached.
     pub(super) async fn read_release(&mut self) -> Result<Option<ApiError>, LoopEnded> {
         if self.release_known {
             return Ok(None);
@@ -239,8 +237,8 @@ impl Writer {
     }
 }
 
-/// Records Events in this order: the beginning of a condition before its end. The writer does not wait
-/// for details: a task does.
+/// Records Events in this order: the beginning of a condition before its end. The writer does not
+/// wait for details: a task does.
 fn record_all(
     sink: &EventSink,
     details: &DetailsReader,
@@ -265,8 +263,8 @@ fn record_all(
     }
 }
 
-/// The Events of transitions, and whose details are added. One that the kernel caused has
-/// the kernel's time.
+/// The Events of transitions, each with the ground whose details are added. An Event that the
+/// kernel caused has the kernel's time.
 fn events(
     transitions: Vec<Edge>,
     node: &str,

@@ -13,7 +13,7 @@ pub(super) fn kept(map_lookup: impl Fn() -> bool) -> Result<Vec<Capability>, Cap
     if permitted.contains(&READ_FILES) {
         kept.push(READ_FILES);
     }
-    // The one of the two that loaded the programs.
+    // One of the two loaded the programs.
     let loading = [Capability::CAP_BPF, Capability::CAP_SYS_ADMIN];
     if let Some(loads) = loading.into_iter().find(|one| permitted.contains(one)) {
         let effective = caps::read(None, CapSet::Effective)?;
@@ -43,7 +43,6 @@ pub(super) fn drop_all_but(kept: &[Capability]) -> Result<&'static str, CapsErro
     Ok(if remains { "kept" } else { "empty" })
 }
 
-/// The effective capabilities, by name.
 pub(super) fn effective() -> String {
     let Ok(effective) = caps::read(None, CapSet::Effective) else {
         return "unknown".to_owned();

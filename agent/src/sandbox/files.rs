@@ -1,4 +1,4 @@
-//! Landlock: which files may be written, and whether programs may be executed.
+//! Landlock: restricts the files that may be written, and the execution of programs.
 
 use std::path::Path;
 

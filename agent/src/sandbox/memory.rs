@@ -13,8 +13,8 @@ use nodepulse_linux::os::mapped;
 /// agent that leaks memory can be killed.
 const OOM_SCORE_ADJ: &str = "-999";
 
-/// Lifts the limit on locked memory and lowers the OOM score, if permitted, and logs the result. Call
-/// it before privileges are dropped.
+/// Lifts the limit on locked memory and lowers the OOM score, if permitted, and logs the result.
+/// Call it before privileges are dropped.
 pub fn protect() {
     // Both need `CAP_SYS_RESOURCE`, unless the limit is lifted already.
     let _refused = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
@@ -22,10 +22,10 @@ pub fn protect() {
     info!(low_oom_score, "memory protection");
 }
 
-/// Without a limit on locked memory, locks all code, so that the first kill needs no page from a disk on which
-/// the whole node waits, and each other page when it is first used (`MCL_ONFAULT`). Under a limit all mapped
-/// memory counts, and without `CAP_IPC_LOCK` not even the stack could grow beyond it: then nothing is locked,
-/// and the code that only the start needed is released.
+/// Without a limit on locked memory, locks all code, so that the first kill needs no page from a
+/// disk on which the whole node waits, and each other page when it is first used (`MCL_ONFAULT`).
+/// Under a limit all mapped memory counts, and without `CAP_IPC_LOCK` not even the stack could grow
+/// beyond it: then nothing is locked, and the code that only the start needed is released.
 pub fn settle() {
     let unlimited =
         getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(soft, _)| soft == RLIM_INFINITY);

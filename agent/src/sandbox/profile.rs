@@ -16,19 +16,18 @@ const UNIFIED: [&str; 2] = ["sys/fs/cgroup", "sys/fs/cgroup/unified"];
 
 const CGROUP_PRESSURE: [&str; 3] = ["cpu.pressure", "io.pressure", "memory.pressure"];
 
-/// Whether credentials come from a plugin that the kubeconfig names.
+/// The credential plugin that the kubeconfig names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plugin {
-    /// No program is run.
     None,
     /// It is run when a token expires. It inherits the sandbox, which must suit unknown programs.
     Runs,
 }
 
-/// Whether UNIX sockets may be opened.
+/// The UNIX sockets that may be opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnixSockets {
-    /// None: the agent has opened all that it needs.
+    /// None, because the agent has opened all that it needs.
     None,
     /// Stream sockets, for new connections to the container runtime and the system bus.
     Streams,
@@ -37,21 +36,18 @@ pub enum UnixSockets {
 /// Permissions of the running agent. Reading is not restricted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
-    /// Whether programs may be executed.
     pub plugin: Plugin,
     /// Directories in which files and sockets may be created, written and removed.
     pub directories: Vec<PathBuf>,
     /// The directory of the client certificate, in which links may be created as well.
     pub certificates: Option<PathBuf>,
-    /// Files that may be opened for writing.
     pub files: Vec<PathBuf>,
-    /// Directories with the sockets of the container runtime and the system bus, to which connections may be
-    /// opened. Empty: no UNIX socket may be opened.
+    /// Directories with the sockets of the container runtime and the system bus, to which
+    /// connections may be opened. If empty, no UNIX socket may be opened.
     pub sockets: Vec<PathBuf>,
 }
 
 impl Profile {
-    /// Whether UNIX sockets may be opened.
     pub const fn unix_sockets(&self) -> UnixSockets {
         if self.sockets.is_empty() {
             UnixSockets::None
@@ -79,7 +75,7 @@ impl Profile {
             files.extend(NODE_PRESSURE.iter().map(|file| Path::new("/").join(file)));
         }
         if plugin == Plugin::Runs {
-            // For its cache and discarded output.
+            // Used for the plugin's cache and discarded output.
             directories.push("/tmp".into());
             files.push("/dev/null".into());
         }
@@ -103,8 +99,9 @@ fn sockets(config: &Config) -> Vec<PathBuf> {
     directories
 }
 
-/// The directories that contain the sockets, because a runtime creates its socket again when it starts,
-/// and those of the sockets to which links lead. If none of them exists yet, the nearest existing ones above.
+/// The directories that contain the sockets, because a runtime creates its socket again when it
+/// starts, and those of the sockets to which links lead. If none of them exists yet, the nearest
+/// existing ones above are returned.
 fn directories_of(sockets: &[PathBuf]) -> Vec<PathBuf> {
     let parents = || sockets.iter().filter_map(|socket| socket.parent());
     let existing = parents().filter(|directory| directory.is_dir());

@@ -12,8 +12,8 @@ use seccompiler::{
 
 use super::profile::{Plugin, UnixSockets};
 
-/// Allowed with any arguments. Landlock restricts files; the family of a socket is checked at its
-/// creation.
+/// Calls that are allowed with any arguments. Landlock restricts files; the family of a socket is
+/// checked at its creation.
 const ALLOWED: &[i64] = &[
     // Descriptors.
     libc::SYS_close,
@@ -209,8 +209,8 @@ const ATTRIBUTES_HERE: &[i64] = &[];
 /// and get information about a descriptor.
 const BPF_COMMANDS: [u64; 5] = [1, 2, 3, 4, 15];
 
-/// Commands of `fcntl` (`include/uapi/linux/fcntl.h`): duplicate a descriptor, and read and set its flags.
-/// Others send signals, to any process (`F_SETOWN`, `F_SETSIG`), or lock files.
+/// Commands of `fcntl` (`include/uapi/linux/fcntl.h`): duplicate a descriptor, and read and set its
+/// flags. Others send signals, to any process (`F_SETOWN`, `F_SETSIG`), or lock files.
 const FCNTLS: [u64; 5] = [
     0,    // F_DUPFD
     1,    // F_GETFD
@@ -220,8 +220,8 @@ const FCNTLS: [u64; 5] = [
 ];
 
 /// From this number on, calls are those of the x32 ABI (`__X32_SYSCALL_BIT` of
-/// `arch/x86/include/uapi/asm/unistd.h`), which have the architecture of others. No other architecture has
-/// numbers as large.
+/// `arch/x86/include/uapi/asm/unistd.h`), whose architecture is that of the other calls. No other
+/// architecture has numbers as large.
 const X32: u32 = 0x4000_0000;
 
 /// `FIONREAD` and `FIONBIO` (`include/uapi/asm-generic/ioctls.h`), whose type depends on the C
@@ -284,8 +284,8 @@ fn filters(plugin: Plugin, sockets: UnixSockets) -> io::Result<Vec<BpfProgram>> 
     compiled.map_err(io::Error::other)
 }
 
-/// Refuses the calls of the x32 ABI with `ENOSYS`, as a kernel without it. Filters by number do not match
-/// them.
+/// Refuses the calls of the x32 ABI with `ENOSYS`, as a kernel without it. Filters by number do not
+/// match them.
 fn without_x32() -> BpfProgram {
     // `include/uapi/linux/bpf_common.h`, `include/uapi/linux/seccomp.h`
     const LOAD_NUMBER: u16 = 0x20;
@@ -302,7 +302,7 @@ fn without_x32() -> BpfProgram {
     ]
 }
 
-/// [`FCNTLS`], and `F_SETFL` without `O_ASYNC`, which makes a descriptor send signals.
+/// Allows [`FCNTLS`], and `F_SETFL` without `O_ASYNC`, which makes a descriptor send signals.
 fn fcntls() -> Result<Vec<SeccompRule>, BackendError> {
     let mut rules = any_of(1, &FCNTLS)?;
     rules.push(all([
@@ -318,7 +318,7 @@ fn any_arguments(calls: &[i64]) -> Rules {
     calls.iter().map(|call| (*call, Vec::new())).collect()
 }
 
-/// `bpf` with commands other than [`BPF_COMMANDS`].
+/// Rules for `bpf` with commands other than [`BPF_COMMANDS`].
 fn loading_programs() -> Result<Rules, BackendError> {
     let none_of: Result<_, _> = BPF_COMMANDS
         .iter()
@@ -327,7 +327,6 @@ fn loading_programs() -> Result<Rules, BackendError> {
     Ok([(libc::SYS_bpf, vec![SeccompRule::new(none_of?)?])].into())
 }
 
-/// All calls of the running agent.
 fn allowed_calls(sockets: UnixSockets) -> Result<Rules, BackendError> {
     let this_process = u64::from(std::process::id());
     let executable = number(libc::PROT_EXEC);
@@ -445,7 +444,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs `test` on a separate thread, whose filters end with it.
+    /// The filters end with the separate thread that runs `test`.
     fn filtered<T: Send + 'static>(plugin: Plugin, test: fn() -> T) -> T {
         filtered_with(plugin, UnixSockets::None, (), move |()| test())
     }
@@ -474,7 +473,7 @@ mod tests {
         socket(family, kind, SockFlag::SOCK_CLOEXEC, protocol).map(drop)
     }
 
-    /// What the kernel would do: `ALLOW`, `KILL_PROCESS`, or the number of an error.
+    /// Returns the kernel's decision: `allowed`, `killed`, or the name of an error.
     fn outcome(filters: &[BpfProgram], number: i64, arguments: &[u64]) -> &'static str {
         let arch: u32 = match std::env::consts::ARCH {
             "x86_64" => 0xc000_003e,
@@ -496,7 +495,6 @@ mod tests {
         }
     }
 
-    /// Runs the instructions that filters consist of.
     fn interpret(filter: &[sock_filter], data: &[u8]) -> u32 {
         let (mut at, mut value) = (0, 0_u32);
         loop {

@@ -17,9 +17,9 @@ use super::profile::{Plugin, Profile, UnixSockets};
 struct ForbiddenAction {
     /// Completes "can …".
     what: &'static str,
-    /// Whether it is also forbidden with a plugin.
+    /// `true` if it is also forbidden with a plugin.
     with_plugin: bool,
-    /// Whether it is also forbidden with a container runtime.
+    /// `true` if it is also forbidden with a container runtime.
     with_runtime: bool,
     is_permitted: fn() -> bool,
 }

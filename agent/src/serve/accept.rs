@@ -26,13 +26,11 @@ const UNANSWERED: usize = 256;
 /// read.
 const ANSWERED: usize = 16;
 
-/// Time limit for the head of a request.
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
-/// Lifetime limit of a connection.
 const LIFE_LIMIT: Duration = Duration::from_secs(15);
 
-/// Maximum size of the head of a request.
+/// Maximum size of the head of a request in bytes.
 const HEADER_BYTES: usize = 8 << 10;
 
 /// Delay after a failure to accept a connection, for example without free descriptors.
@@ -45,7 +43,6 @@ struct Queues {
     answered: Arc<Queue>,
 }
 
-/// Serves the connections of `listener`.
 pub(super) async fn run(mut listener: Listener, pages: Pages, responder: PageResponder) {
     let queues = Queues {
         unanswered: Arc::new(Queue::new(UNANSWERED)),

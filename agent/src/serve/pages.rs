@@ -11,7 +11,6 @@ use http_body_util::Full;
 use super::{PageResponder, Pages, StatePage};
 use crate::metrics;
 
-/// A complete response.
 type PageResponse = Response<Full<Bytes>>;
 
 /// Answers one request and ignores its body. Calls `on_state_page` before a request to the loop.

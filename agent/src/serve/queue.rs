@@ -20,7 +20,6 @@ impl Ticket {
     }
 }
 
-/// Places of open connections.
 #[derive(Debug)]
 pub(super) struct Queue {
     limit: usize,
@@ -47,13 +46,11 @@ impl Queue {
         open.push_back(Arc::downgrade(&ticket.0));
     }
 
-    /// Removes a connection.
     pub(super) fn leave(&self, ticket: &Ticket) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|place| !std::ptr::eq(place.as_ptr(), Arc::as_ptr(&ticket.0)));
     }
 
-    /// Closes the oldest open connection.
     pub(super) fn close_oldest(&self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|place| place.strong_count() > 0);

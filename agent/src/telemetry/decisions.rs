@@ -269,7 +269,7 @@ mod tests {
         }
     }
 
-    /// What is logged at the levels that are on by default.
+    /// Returns what is logged at the levels that are on by default.
     fn logged(decision: Decision) -> String {
         let lines = Lines::default();
         let writer = lines.clone();

@@ -60,18 +60,16 @@ pub fn open(config: &Config, reports: bool) -> Vec<Site> {
     sites
 }
 
-/// The metrics, and the server of their clients.
 pub struct Metering {
     metrics: Metrics,
     ready_page: watch::Sender<ReadyPage>,
     requests: mpsc::Receiver<StateRequest>,
     server: Server,
-    /// All signals were evaluated once.
+    /// `true` after all signals were evaluated once.
     evaluated: bool,
     client: Option<Client>,
-    /// The conditions that have series.
+    /// Types of the conditions that have series.
     conditions: BTreeSet<String>,
-    /// The conditions that are omitted.
     omitted: BTreeMap<NodepulseCondition, AbsentSource>,
     /// Namespace and name of the pods that have a series.
     pods: BTreeSet<[String; 2]>,
@@ -80,8 +78,8 @@ pub struct Metering {
 }
 
 impl Metering {
-    /// Starts the server; requests wait until the loop takes them. `tier` is the agent's; `lanes` are
-    /// those that a scrape reports.
+    /// Starts the server; requests wait until the loop takes them. `tier` is the agent's; `lanes`
+    /// are those that a scrape reports.
     pub fn start(
         node_name: &str,
         tier: &'static str,
@@ -110,7 +108,6 @@ impl Metering {
         }
     }
 
-    /// Sets the gauges of the probes.
     pub fn record_support(&self, support: &Support) {
         for (probe, state) in &support.probes {
             let (attached, reason) = match state {
@@ -127,7 +124,7 @@ impl Metering {
         &self.lanes
     }
 
-    /// All signals were evaluated once. Without an API server the agent is ready then.
+    /// Records that all signals were evaluated once. Without an API server the agent is ready then.
     pub fn evaluated(&mut self, reports: bool) {
         self.evaluated = true;
         self.set_readiness(if reports {
@@ -137,7 +134,8 @@ impl Metering {
         });
     }
 
-    /// The next request of a client; pending forever if no port is open. `None` if the server has ended.
+    /// The next request of a client; pending forever if no port is open. `None` if the server has
+    /// ended.
     pub async fn next_request(&mut self) -> Option<StateRequest> {
         tokio::select! {
             Some(request) = self.requests.recv() => Some(request),
@@ -145,12 +143,10 @@ impl Metering {
         }
     }
 
-    /// Counts a wake-up of the loop by its cause.
     pub fn record_wakeup(&self, cause: &'static str) {
         self.metrics.process.wakeups.of([cause]).inc();
     }
 
-    /// Counts a record of the kernel by its kind.
     pub fn record_received(&self, event: &Result<Record, DecodeError>) {
         let kind = match event {
             Ok(Record::OomKill(_) | Record::LoggedKill(_)) => "oom_kill",
@@ -184,7 +180,6 @@ impl Metering {
         self.metrics.node.oom_kills.of([scope, consequence]).inc();
     }
 
-    /// Counts a decision that has a metric.
     pub fn record_decision(&mut self, decision: &Decision) {
         match decision {
             Decision::KillFound(finding) => self.record_kill(finding),
@@ -199,7 +194,8 @@ impl Metering {
         }
     }
 
-    /// A disk is healthy or not, or is not watched any more. At most [`nodepulse_core::reading::Disk::MAX`] are watched.
+    /// Sets the gauges of a disk, or removes those of one that is not watched any more. At most
+    /// [`nodepulse_core::reading::Disk::MAX`] are watched.
     fn record_disk(&self, decision: &DiskDecision) {
         let gauges = &self.metrics.node.disk_unhealthy;
         for state in [Health::Slow, Health::Stalled, Health::Failing] {
@@ -216,7 +212,7 @@ impl Metering {
         }
     }
 
-    /// Processes of an existing pod were OOM-killed.
+    /// Counts OOM kills of processes of an existing pod.
     fn record_pod_kills(&mut self, namespace: &str, pod: &str, kills: u64) {
         if self.per_pod == PerPodMetrics::Off {
             return;
@@ -242,7 +238,6 @@ impl Metering {
         }
     }
 
-    /// Removes the series of a deleted pod.
     fn remove_pod(&mut self, namespace: &str, pod: &str) {
         let labels = [namespace.to_owned(), pod.to_owned()];
         if self.pods.remove(&labels) {
@@ -390,7 +385,6 @@ impl Metering {
         self.metrics.api.event_to_ack.observe(took);
     }
 
-    /// Sets the counters of Events by outcome.
     pub fn events(&self, counts: &EventCounts) {
         let api = &self.metrics.api;
         let depth = i64::try_from(counts.waiting).unwrap_or(i64::MAX);
@@ -417,7 +411,6 @@ impl Metering {
         }
     }
 
-    /// Whether the agent is ready.
     pub fn is_ready(&self) -> bool {
         self.ready_page.borrow().readiness == Readiness::Ready
     }
@@ -427,12 +420,12 @@ impl Metering {
             .send_modify(|page| page.readiness = readiness);
     }
 
-    /// Counts a reload of the configuration by its result.
     pub fn record_reload(&self, result: &'static str) {
         self.metrics.process.config_reloads.of([result]).inc();
     }
 
-    /// The configuration was read: why it is refused, or the time of the last one that is valid.
+    /// Records that the configuration was read: the reason of a refusal, or the time of the last
+    /// valid one.
     pub fn record_config(&self, refused: Option<&str>, now: Now) {
         let process = &self.metrics.process;
         process.config_valid.set(refused.is_none().into());
@@ -475,7 +468,6 @@ impl Metering {
     }
 }
 
-/// Labels of `condition_status`.
 fn condition_labels(type_: &str, status: Status) -> [Label; 2] {
     [type_.to_owned().into(), status.as_str().into()]
 }

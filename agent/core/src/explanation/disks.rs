@@ -12,8 +12,8 @@ use crate::reading::{DiskRole, Resource};
 use crate::units::latency::{MEDIAN, Median, quantile, total};
 use crate::units::rate::Rate;
 
-/// The disks, as far as they matter to the condition of `resource`. `None` if no condition of disks is of
-/// this resource.
+/// Explains the disks, as far as they matter to the condition of `resource`; `None` if no condition
+/// of disks is of this resource.
 pub(super) fn explain(resource: Resource, disks: &[DiskDetails]) -> Option<Vec<ExplainedDisk>> {
     let explain = match resource {
         Resource::DiskIo => latency,
@@ -110,7 +110,7 @@ fn failures(disk: &DiskDetails) -> ExplainedDisk {
         || "no request is known to be stuck".to_owned(),
         |seconds| format!("requests in flight, and none completed for {seconds:.1} s"),
     )];
-    // Only with the completion probe are errors known.
+    // Errors are known only with the completion probe.
     let errors = disk.counts.map(|DiskCounts { errors, .. }| {
         let recent = disk.recent_errors;
         let or_more = if recent >= ERRORS { " or more" } else { "" };

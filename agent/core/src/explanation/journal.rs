@@ -1,4 +1,5 @@
-//! Records the last reading of each signal and the last changes, and explains the conditions with them.
+//! Records the last readings of each signal and the last changes, and explains the conditions with
+//! them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
@@ -23,22 +24,21 @@ use crate::pressure::threshold::{Strength, Threshold};
 use crate::reading::{Ground, Resource, Signal, Stall};
 use crate::units::Bytes;
 
-/// Number of recorded changes of all conditions; the oldest is dropped first.
+/// Maximum number of recorded changes of all conditions; the oldest is dropped first.
 const CHANGES: usize = 64;
 
-/// Why a condition of which nothing was known is False.
+/// The reason for a change from Unknown to False.
 const READABLE: &str = "its source can be read, and no threshold is exceeded";
 
-/// Number of recorded samples of each signal.
+/// Maximum number of recorded samples of each signal.
 const SAMPLES: usize = 4;
 
-/// Recorded samples and changes.
 #[derive(Debug, Default)]
 pub struct Journal {
     /// The last samples of each signal with their times, the newest first.
     samples: BTreeMap<Signal, VecDeque<(Sample, BootNanos)>>,
     changes: VecDeque<JournalEntry>,
-    /// Numbers and causes that the Events of the last changes to True have.
+    /// Numbers and causes in the Events of the last changes to True.
     details: BTreeMap<Ground, String>,
 }
 
@@ -54,13 +54,12 @@ struct JournalEntry {
 /// State at the time of the request.
 #[derive(Debug, Clone, Copy)]
 pub struct CurrentState<'a> {
-    /// Name of the Node.
     pub node: &'a str,
     /// Thresholds and states.
     pub evaluator: &'a Evaluator,
     /// States and last samples of the stalls.
     pub stalls: &'a [StallReading],
-    /// Whether the node was short of memory when its tasks last waited for it.
+    /// The shortage of memory when the node's tasks last waited for it.
     pub shortage: Option<&'a ShortageReading>,
     /// Recent OOM incidents in pods, if they are counted.
     pub kills: Option<IncidentCounts>,
@@ -74,16 +73,14 @@ pub struct CurrentState<'a> {
     pub transition_period: Duration,
     /// Purposes of blocked calls.
     pub blocked: &'a [&'static str],
-    /// Why there are no credentials for the API server; empty if there are.
+    /// The reason for missing credentials for the API server; empty if there are credentials.
     pub missing_credentials: &'a str,
     /// Time of the request.
     pub now: Now,
-    /// Formats a time.
     pub time: fn(SystemTime) -> String,
 }
 
 impl Journal {
-    /// Records samples.
     pub fn record_samples(&mut self, samples: &[Sample], now: BootNanos) {
         for sample in samples {
             let samples = self.samples.entry(sample.signal()).or_default();
@@ -92,7 +89,6 @@ impl Journal {
         }
     }
 
-    /// Records a state change of a resource.
     pub fn record_change(&mut self, change: &PressureChange, at: SystemTime) {
         let why = match (change.from, change.to) {
             (Pressure::Unknown, Pressure::Normal) => READABLE.to_owned(),
@@ -106,7 +102,6 @@ impl Journal {
         );
     }
 
-    /// Records a state change of a stall.
     pub fn record_stall_change(&mut self, change: &StallChange, at: SystemTime) {
         let why = match change.to {
             Pressure::Normal if change.from == Pressure::Unknown => READABLE.to_owned(),
@@ -126,7 +121,8 @@ impl Journal {
         );
     }
 
-    /// Records what the Event about a change to True has besides the condition; `None`: nothing is known yet.
+    /// Records the text that the Event about a change to True has in addition to the condition;
+    /// `None` if nothing is known yet.
     pub fn set_details(&mut self, of: Ground, details: Option<&str>) {
         self.details
             .insert(of, details.unwrap_or_default().to_owned());
@@ -170,7 +166,6 @@ impl Journal {
         })
     }
 
-    /// Explains every condition of `status`.
     pub fn explain(&self, status: &NodeStatus, current: CurrentState<'_>) -> Explanation {
         let conditions = status.conditions.iter();
         Explanation {
@@ -215,7 +210,7 @@ impl Journal {
         let changes = self.changes.iter().rev();
         let changes = changes.filter(|entry| grounds.contains(&entry.ground));
         let mut changes: Vec<_> = changes.map(|entry| change(entry, current)).collect();
-        // What the condition depends on can change together, and each change is recorded.
+        // The grounds of a condition can change together, and each change is recorded.
         changes.dedup();
         let end = is_true.then(|| earliest_end(&grounds, current)).flatten();
         ExplainedCondition {
@@ -270,7 +265,7 @@ impl Journal {
         }
     }
 
-    /// How a threshold is computed from the capacity.
+    /// Describes the computation of a threshold from the capacity.
     fn computation(&self, threshold: &Threshold) -> Option<String> {
         let (signal, value) = (threshold.signal, threshold.value);
         match self.samples.get(&signal)?.front()? {
@@ -338,7 +333,6 @@ fn kills(counts: IncidentCounts) -> ExplainedKills {
     }
 }
 
-/// The earliest end of a True condition.
 fn earliest_end(grounds: &[Ground], current: CurrentState<'_>) -> Option<SystemTime> {
     let exceeded = grounds.iter().filter_map(|ground| {
         let pressure = match ground {
@@ -433,7 +427,7 @@ fn describe(reason: &PressureReason) -> String {
     text.to_owned()
 }
 
-/// An amount of `signal` for people: `63.9Mi`, or a number of inodes or pids.
+/// Formats an amount of `signal` for people: `63.9Mi`, or a number of inodes or pids.
 pub fn amount(signal: Signal, n: i64) -> String {
     if !signal.is_in_bytes() {
         return n.to_string();

@@ -15,17 +15,17 @@ pub enum Line {
     Condition {
         type_: String,
         status: String,
-        /// Of the status.
         tone: Tone,
         rest: String,
     },
     /// A sentence, to be indented by this many spaces, and its continuations by two more.
-    Text { indent: usize, text: String },
-    /// An empty line.
+    Text {
+        indent: usize,
+        text: String,
+    },
     Gap,
 }
 
-/// How a status is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Healthy,
@@ -55,7 +55,6 @@ impl Explanation {
     }
 }
 
-/// The lines so far.
 struct Lines(Vec<Line>);
 
 impl Lines {
@@ -245,14 +244,14 @@ fn ago(seconds: Option<u64>) -> String {
     )
 }
 
-/// An amount of the signal with this name.
+/// Formats an amount of the signal with this name.
 fn shown(name: &str, n: i128) -> String {
     let signal = Signal::ALL.into_iter().find(|one| one.as_str() == name);
     let n = i64::try_from(n).unwrap_or(i64::MAX);
     signal.map_or_else(|| n.to_string(), |signal| amount(signal, n))
 }
 
-/// A share of `whole`, rounded to percent.
+/// Returns the share of `whole`, rounded to percent.
 fn percent(n: i64, whole: u64) -> Option<i128> {
     let (n, whole) = (i128::from(n), i128::from(whole));
     (n * 200 + whole).checked_div(whole * 2)

@@ -9,35 +9,31 @@ use crate::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
 use crate::reading::oom::{Consequence, LimitOwner};
 use crate::units::Bytes;
 
-/// `metadata.annotations`: in the order of their names. At most two, for which a tree would
-/// allocate 544 bytes.
+/// `metadata.annotations`, in the order of their names. There are at most two, for which a tree
+/// would allocate 544 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "BTreeMap<Box<str>, Box<str>>")]
 pub struct Annotations(Vec<(Box<str>, Box<str>)>);
 
 impl Annotations {
-    /// No annotations.
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// One annotation.
     pub fn one(name: &str, value: &str) -> Self {
         Self(vec![(name.into(), value.into())])
     }
 
-    /// Whether there are none.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The value of an annotation.
     pub fn get(&self, name: &str) -> Option<&str> {
         let found = self.0.iter().find(|(known, _)| **known == *name)?;
         Some(&found.1)
     }
 
-    /// Adds those of another, which replace those of the same name.
+    /// Replaces annotations of the same name.
     pub fn add_all(&mut self, other: Self) {
         for (name, value) in other.0 {
             let place = self.0.partition_point(|(known, _)| *known < name);
@@ -64,7 +60,8 @@ impl Serialize for Annotations {
     }
 }
 
-/// Of kills with one cause. `container`: in which, if in one.
+/// Returns the annotations of kills with one cause. `container` is the name of their container, if
+/// they were in one.
 pub(super) fn of_kills(kills: &Kills, container: Option<&str>) -> Annotations {
     let Some(first) = kills.first() else {
         return Annotations::new();
@@ -87,7 +84,7 @@ pub(super) fn of_kills(kills: &Kills, container: Option<&str>) -> Annotations {
     annotation(OOM_KILL, &kill)
 }
 
-/// Of details that were read after the kill.
+/// Returns the annotations of details that were read after the kill.
 pub(super) fn of_details(details: &KillDetails) -> Annotations {
     let user = |name: &str, bytes: Bytes| MemoryUser {
         name: name.to_owned(),

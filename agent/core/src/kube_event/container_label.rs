@@ -1,23 +1,23 @@
-//! How an Event names a container.
+//! The names of containers in Events.
 
 use serde::{Deserialize, Serialize};
 
 use crate::pods::{Container, Containers};
 
-/// Characters of a container's id that are shown, as runtimes do.
+/// The number of characters of a container's id that are shown, as runtimes do.
 pub(super) const SHORT_ID: usize = 12;
 
-/// How a message names a container.
+/// The name of a container in a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerLabel {
-    /// By its name in the pod's specification.
+    /// The name in the pod's specification.
     Name(Container),
-    /// By its id, since its name is unknown.
+    /// The container's id, since its name is unknown.
     Id(String),
 }
 
 impl ContainerLabel {
-    /// How it is called, and what its specification has.
+    /// Returns the name or the beginning of the id, and the container if its name is known.
     pub(super) fn called(&self) -> (&str, Option<&Container>) {
         match self {
             Self::Name(container) => (&container.name, Some(container)),
@@ -29,7 +29,6 @@ impl ContainerLabel {
         format!(" in container {}", self.called().0)
     }
 
-    /// The container with this label, if it is one of `containers`.
     pub fn find<'a>(&self, containers: &'a Containers) -> Option<&'a Container> {
         match self {
             Self::Name(container) => containers.named(&container.name),

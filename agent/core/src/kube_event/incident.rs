@@ -1,4 +1,4 @@
-//! What happened, and which Events report it: on the Pod if it is known, on the Node if not.
+//! Incidents, and the Events that report them: on the Pod if it is known, on the Node if not.
 
 use std::time::SystemTime;
 
@@ -16,49 +16,44 @@ use crate::escape::quote;
 use crate::node_status::transition::EventType;
 use crate::pods::{Pod, PodId, PodRef};
 
-/// Where an Event about an incident is, which decides how it is worded.
+/// The place of an Event about an incident, which decides its wording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EventPlace {
     /// On the Node, in any case: see [`Incident::on_node`].
     Node,
     /// On the Node, because the Pod is unknown.
     NodeInstead,
-    /// On the Pod; in which container.
+    /// On the Pod, with the container in which it happened, if in one.
     Pod(Option<ContainerLabel>),
 }
 
-/// Something that happened and is to be reported.
+/// An occurrence that is to be reported.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Incident {
-    /// Where. `None`: in no pod, or in one that cannot be known.
+    /// `None` if it happened in no pod, or in one that cannot be known.
     pub pod: Option<PodRef>,
-    /// The pod's namespace and name, if they were known when it happened. For an Event on the Node.
+    /// Namespace and name of the pod, if they were known when it happened. Used for an Event on the
+    /// Node.
     #[serde(default)]
     pub pod_name: Option<String>,
-    /// When.
     pub at: SystemTime,
-    /// When the kernel recorded it and when the agent read it, if the kernel recorded it.
+    /// Set if the kernel recorded the occurrence.
     pub stamp: Option<Stamp>,
     /// The kills that it reports, by the kernel's counters that include them. The first Event about
     /// it carries them.
     pub kills: ReportedKills,
-    /// What.
     pub occurrence: Occurrence,
 }
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Occurrence {
-    /// OOM kills with one cause.
     Kills(Kills),
-    /// OOM kills that were only counted.
     UnidentifiedKills(UnidentifiedKills),
-    /// Forks that a limit refused.
     RefusedForks(RefusedForks),
 }
 
-/// The incidents that `findings` make up, in order. Kills in one container at one limit with one
-/// trigger are one incident: the kernel killed the group together.
+/// Groups `findings` into incidents, in order. Kills in one container at one limit with one trigger
+/// are one incident: the kernel killed the group together.
 pub fn incidents(findings: Vec<Finding>, now: Now) -> Vec<Incident> {
     let mut groups: Vec<Vec<Finding>> = Vec::new();
     for finding in findings {
@@ -97,8 +92,8 @@ fn reported(group: &[Finding]) -> ReportedKills {
 }
 
 impl Incident {
-    /// The Event on the Node that the incident needs in any case: for kills because the node is out of
-    /// memory, and for what happened in no pod. `None`: it needs none.
+    /// Returns the Event on the Node that the incident needs in any case: for kills because the
+    /// node is out of memory, and for what happened in no pod. Returns `None` if it needs none.
     pub fn on_node(&self, node_events: NodeEvents) -> Option<Draft> {
         let kills = match &self.occurrence {
             Occurrence::Kills(kills) => kills,
@@ -125,7 +120,7 @@ impl Incident {
         Some(draft)
     }
 
-    /// The Event on the Node if the Pod is unknown.
+    /// Returns the Event on the Node for an incident whose Pod is unknown.
     pub fn on_node_instead(&self) -> Draft {
         let of_pod = self.of_pod();
         let words = match &self.occurrence {
@@ -154,7 +149,7 @@ impl Incident {
         }
     }
 
-    /// The Event on the Pod. `container`: in which container, if in one.
+    /// `container` is the container of the pod in which it happened, if in one.
     pub fn on_pod(&self, pod: &Pod, container: Option<&ContainerLabel>) -> Draft {
         let whereabouts = container.map_or_else(String::new, ContainerLabel::whereabouts);
         let words = match &self.occurrence {
@@ -190,8 +185,8 @@ impl Incident {
         }
     }
 
-    /// The message of the Event at `place` with details, and the annotations that are added. `None`:
-    /// there are no details to add.
+    /// Returns the message of the Event at `place` with details, and the annotations that are
+    /// added; `None` if there are no details to add.
     pub fn with_details(
         &self,
         place: &EventPlace,
@@ -208,8 +203,8 @@ impl Incident {
         Some((self.message(kills, place, Some(&details)), added))
     }
 
-    /// The message and the annotations of the Event at `place`, with details if there are any. `None`:
-    /// it is not about kills.
+    /// Returns the message and the annotations of the Event at `place`, with details if there are
+    /// any; `None` if it is not about kills.
     pub fn described(
         &self,
         place: &EventPlace,
@@ -248,7 +243,7 @@ impl Incident {
         }
     }
 
-    /// The kills, if the kernel killed a whole container.
+    /// Returns the kills if the kernel killed a whole container.
     pub fn group(&self) -> Option<&Kills> {
         match &self.occurrence {
             Occurrence::Kills(kills) if kills.first().is_some_and(Finding::is_of_group) => {
@@ -258,7 +253,8 @@ impl Incident {
         }
     }
 
-    /// Whether `later` is about other processes of the container that the kernel killed as a whole.
+    /// Returns true if `later` is about other processes of the container that the kernel killed as
+    /// a whole.
     pub fn is_group_of(&self, later: &Self) -> bool {
         let first = self.group().and_then(Kills::first);
         let later = later.group().and_then(Kills::first);
@@ -266,14 +262,14 @@ impl Incident {
         both.is_some_and(|(first, later)| first.has_the_cause_of(later))
     }
 
-    /// Adds other processes of the group. Which kills the next Event reports does not change.
+    /// Adds other processes of the group. The kills that the next Event reports do not change.
     pub fn add_to_group(&mut self, later: &Self) {
         if let (Occurrence::Kills(kills), Some(later)) = (&mut self.occurrence, later.group()) {
             kills.add(later);
         }
     }
 
-    /// The pod, and which container of it, as an Event on the Node names them.
+    /// Returns the pod and its container as an Event on the Node names them.
     fn place(&self) -> Option<String> {
         let at = self.pod.as_ref()?;
         let pod = match (&self.pod_name, &at.pod) {
@@ -287,13 +283,13 @@ impl Incident {
         })
     }
 
-    /// For readers who identify cgroups by their paths.
+    /// Names the pod for readers that identify cgroups by their paths.
     fn of_pod(&self) -> String {
         let pod = self.pod.as_ref();
         pod.map_or_else(String::new, |at| format!(" of pod {}", at.pod.as_str()))
     }
 
-    /// Processes that were killed and that no Event was recorded for before.
+    /// Returns the number of killed processes for which no Event was recorded before.
     pub fn new_kills(&self) -> u64 {
         match &self.occurrence {
             Occurrence::Kills(kills) => kills.count(),

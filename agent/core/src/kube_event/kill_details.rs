@@ -1,4 +1,4 @@
-//! Who used the memory when a limit was reached: read after the Event about the kill was sent, and
+//! The users of memory when a limit was reached: read after the Event about the kill was sent, and
 //! added to it.
 
 use serde::{Deserialize, Serialize};
@@ -9,40 +9,41 @@ use crate::pods::LargestMemory;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit};
 use crate::units::Bytes;
 
-/// Processes that are named. More are read, because victims are left out.
+/// The number of processes that are named. More are read, because victims are left out.
 const PROCESSES: usize = 3;
 
-/// Pods and units that are named. More are read.
+/// The number of pods and units that are named. More are read.
 const OWNERS: usize = 5;
 
-/// What remains in a cgroup in which all processes were killed is reported from this part of what they had.
+/// Memory that remains in a cgroup in which all processes were killed is reported if it exceeds
+/// what they had, divided by this number.
 const REMAINS: u64 = 10;
 
-/// What was read after a kill.
+/// Facts that were read after a kill.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KillDetails {
     /// The memory of the cgroup that reached its limit.
     pub split: Option<MemorySplit>,
-    /// Whether a killed process still had memory then.
+    /// A killed process still had memory at that time.
     #[serde(default)]
     pub releasing: bool,
-    /// Its largest processes.
+    /// The largest processes of that cgroup.
     pub processes: LargestProcesses,
-    /// For a limit of all pods: the pods that use most over their request. For that of the node also
-    /// the units outside of pods.
+    /// The pods that use most over their request if the limit is that of all pods; also the units
+    /// outside of pods if it is the node's.
     pub memory: LargestMemory,
 }
 
 impl KillDetails {
-    /// Whether nothing could be read, for example because the container has ended.
+    /// Returns true if nothing could be read, for example because the container has ended.
     pub fn is_empty(&self) -> bool {
         self.split.is_none() && self.processes.largest.is_empty() && self.memory.is_empty()
     }
 
-    /// Leaves out processes that were killed, whose sizes are known from before, and those below 1 % of
-    /// the limit, unless most processes were not compared. What was killed outside of pods is added to
-    /// what its unit uses. The memory of a cgroup in which all were killed is left out, too, unless some of
-    /// it remains, such as the files of a tmpfs.
+    /// Leaves out processes that were killed, whose sizes are known from before, and those that use
+    /// less than 1 % of the limit, unless some processes were not compared. The memory of victims
+    /// outside of pods is added to the use of their unit. The memory of a cgroup in which all were
+    /// killed is left out, too, unless some of it remains, such as the files of a tmpfs.
     #[must_use]
     pub fn without(mut self, victims: &[Finding]) -> Self {
         let first = victims.first();
@@ -118,8 +119,8 @@ impl KillDetails {
         })
     }
 
-    /// What can be done about the owner that used most of the node's memory. `None`: it is in pods, or
-    /// not known.
+    /// Returns advice about the owner that used most of the node's memory; `None` if it is in pods,
+    /// or not known.
     pub(super) fn advice_on_node(&self, victims: &[Finding]) -> Option<String> {
         let largest = self.memory.first()?;
         let in_pods = victims.iter().filter(|victim| victim.unit.is_none());

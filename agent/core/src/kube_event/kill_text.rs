@@ -1,5 +1,5 @@
-//! The wording of Events about OOM kills: one sentence for each fact, the most important first. A reader
-//! is to learn what failed, why, and what caused it, without access to the node.
+//! The wording of Events about OOM kills: one sentence for each fact, the most important first. A
+//! reader is to learn what failed, why, and what caused it, without access to the node.
 
 use std::cmp::Reverse;
 
@@ -12,23 +12,23 @@ use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::units::Bytes;
 
-/// Victims that a message names.
+/// The number of victims that a message names.
 const NAMED: usize = 5;
 
 /// Reason of Events about kills in pods.
 pub(super) const IN_POD: &str = "OOMKilled";
 
-/// What can be done if the limit of all pods was reached.
+/// The advice if the limit of all pods was reached.
 const PODS_ARE_SHORT: &str = "Raise the requests of pods that use more memory than they request, or limit \
                               them.";
-/// What can be done if the node was out of memory.
+/// The advice if the node was out of memory.
 const NODE_IS_SHORT: &str = "Raise the requests of pods that use more memory than they request, limit them, or \
                              reserve more memory for the system.";
 
-/// What ran out if no limit is known.
+/// The cause if no limit is known.
 const NO_LIMIT: &str = "memory ran out at a limit that is not known";
 
-/// Reason and message of the Event on the Node. `None`: another program records it.
+/// Returns reason and message of the Event on the Node; `None` if another program records it.
 pub(super) fn words_on_node(
     kills: &Kills,
     place: Option<&str>,
@@ -42,7 +42,7 @@ pub(super) fn words_on_node(
         NodeEvents::Kubelet => "SystemOOM",
     };
     let message = match (node_events, kills.first()) {
-        // Of a group, a kubelet names the first too.
+        // A kubelet, too, names the first process of a group.
         (NodeEvents::Kubelet, Some(first)) if first.is_global() => format!(
             "System OOM encountered, victim process: {}, pid: {}",
             first.comm, first.victim
@@ -52,7 +52,8 @@ pub(super) fn words_on_node(
     Some(Words { reason, message })
 }
 
-/// For readers of the Node's Events. `place`: the pod in which it was, else the cgroup is named.
+/// Words the message for readers of the Node's Events. `place` is the pod in which the kills were;
+/// without it, the cgroup is named.
 pub(super) fn on_node(kills: &Kills, place: Option<&str>, details: Option<&KillDetails>) -> String {
     let Some(first) = kills.first() else {
         return String::new();
@@ -86,7 +87,8 @@ pub(super) fn on_node(kills: &Kills, place: Option<&str>, details: Option<&KillD
     sentences(facts)
 }
 
-/// For readers who identify pods. `container`: in which, as it is called, if in one.
+/// Words the message for readers that identify pods. `container` is the name of the container in
+/// which the kills were, if in one, and its specification.
 pub(super) fn in_pod(
     kills: &Kills,
     container: Option<(&str, Option<&Container>)>,
@@ -164,7 +166,7 @@ fn victims(kills: &Kills) -> String {
         return one.described();
     }
     let mut largest: Vec<_> = kills.findings.iter().collect();
-    // Those of the same size, or of an unknown one, remain in the order in which they were killed.
+    // Victims of the same or of an unknown size remain in the order in which they were killed.
     largest.sort_by_key(|one| Reverse(one.resident_sum()));
     let together = together(kills);
     let mut named: Vec<_> = largest.into_iter().take(NAMED).map(with_size).collect();
@@ -185,7 +187,7 @@ fn with_size(one: &Finding) -> String {
     }
 }
 
-/// The anonymous memory of all, since other pages can be shared between them.
+/// Sums up the anonymous memory only, since other pages can be shared between processes.
 fn together(kills: &Kills) -> String {
     let known = || kills.findings.iter().filter_map(|one| one.resident);
     let anon: Bytes = known().map(|[anon, _, _]| anon).sum();
@@ -199,8 +201,8 @@ fn together(kills: &Kills) -> String {
     }
 }
 
-/// How many. Of a container that is killed as a whole, further ones may be reported later, or not at all if
-/// their records are lost.
+/// Returns the number of processes. Of a container that is killed as a whole, further ones may be
+/// reported later, or not at all if their records are lost.
 fn processes(kills: &Kills) -> String {
     let at_least = match kills.consequence() {
         Some(Consequence::WholeContainer) => "at least ",
@@ -224,7 +226,7 @@ fn request(kills: &Kills) -> String {
     }
 }
 
-/// Without `.0` if it is a whole number of its unit, as limits are written.
+/// Leaves out `.0` of a whole number of a unit, as limits are written.
 fn size(bytes: Bytes) -> String {
     let text = bytes.to_string();
     let whole = [40, 30, 20, 10]
@@ -237,7 +239,7 @@ fn size(bytes: Bytes) -> String {
 }
 
 impl Finding {
-    /// `4321 (java)`.
+    /// Returns `4321 (java)`, for example.
     fn process(&self) -> String {
         format!("{} ({})", self.victim, quoted(&self.comm))
     }
@@ -257,7 +259,7 @@ impl Finding {
         format!("Process {}{uid}{memory}.", self.process())
     }
 
-    /// What can be done about it, and that no limit of the pod was the cause.
+    /// Returns advice. If the limit is not the pod's, the text includes that.
     fn advice(
         &self,
         kills: &Kills,
@@ -290,9 +292,9 @@ impl Finding {
         Some(format!("If the {what} needs more memory, raise {limit}."))
     }
 
-    /// What can be done about it if all pods together, a unit outside of pods, or the node were short of
-    /// memory. On the node, it depends on who used most: until that was read, the victim, if it is outside
-    /// of pods, because the kernel prefers to kill in pods.
+    /// Returns advice if all pods together, a unit outside of pods, or the node were short of
+    /// memory. On the node, it depends on the largest user of memory: until that was read, it is
+    /// the victim, if that is outside of pods, because the kernel prefers to kill in pods.
     fn advice_on_node(&self, kills: &Kills, details: Option<&KillDetails>) -> Option<String> {
         if self.is_global() {
             let is_short = matches!(self.verdict, KillVerdict::NodePressure { .. });
@@ -310,7 +312,7 @@ impl Finding {
         }
     }
 
-    /// What was short.
+    /// Returns the cause as a part of a sentence.
     fn limit(&self, of: impl Fn(&Limiting) -> String) -> String {
         if self.is_global() {
             return self.no_limit().to_owned();
@@ -321,7 +323,7 @@ impl Finding {
         }
     }
 
-    /// What was short if no cgroup was at its limit, as far as is known.
+    /// Returns the cause if no cgroup was at its limit, as far as is known.
     const fn no_limit(&self) -> &'static str {
         match self.verdict {
             KillVerdict::NodePressure { .. } => "the node was out of memory",
@@ -360,7 +362,7 @@ impl Limiting {
         format!("cgroup {path}{or} reached its memory limit{}", self.usage())
     }
 
-    /// `is_subject`: the sentence is about the container.
+    /// `is_subject` means that the sentence is about the container.
     fn by_owner(&self, is_subject: bool) -> String {
         let tied = self.tied.as_ref().map(|(owner, _)| *owner);
         let subject = match (self.owner, tied.filter(|tied| *tied != self.owner)) {

@@ -7,19 +7,20 @@ use serde::{Deserialize, Serialize};
 use super::Finding;
 use crate::reading::oom::Consequence;
 
-/// Longest time in which the kernel kills the processes of one group: kills with one cause that are less
-/// than this apart are one incident.
+/// The longest time in which the kernel kills the processes of one group: kills with one cause that
+/// are less than this apart are one incident.
 pub const GROUP: Duration = Duration::from_secs(1);
 
-/// Findings that are stored of one incident. A container can have thousands of processes.
+/// The number of findings that are stored of one incident. A container can have thousands of
+/// processes.
 const STORED: usize = 256;
 
 /// OOM kills with one cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Kills {
-    /// The first of them; at least one.
+    /// The first kills; at least one.
     pub findings: Vec<Finding>,
-    /// How many more there were.
+    /// The number of kills that are not stored.
     pub further: u64,
 }
 
@@ -35,18 +36,15 @@ impl From<Vec<Finding>> for Kills {
 }
 
 impl Kills {
-    /// How many processes were killed.
     pub fn count(&self) -> u64 {
         let stored = u64::try_from(self.findings.len()).unwrap_or(u64::MAX);
         stored.saturating_add(self.further)
     }
 
-    /// The first kill.
     pub fn first(&self) -> Option<&Finding> {
         self.findings.first()
     }
 
-    /// The kill, if it is the only one.
     pub fn only(&self) -> Option<&Finding> {
         match &self.findings[..] {
             [one] if self.further == 0 => Some(one),
@@ -68,7 +66,7 @@ impl Kills {
         self.further = count - self.count();
     }
 
-    /// What they mean together for their container.
+    /// Returns the effect of all kills together on their container.
     pub(super) fn consequence(&self) -> Option<Consequence> {
         use Consequence::{ChildProcess, MainProcess, WholeContainer};
         let all = || self.findings.iter().map(|one| one.consequence);

@@ -11,11 +11,10 @@ use crate::pods::CgroupKind;
 pub struct RefusedForks {
     /// Path of the cgroup that counted them.
     pub cgroup: String,
-    /// How many.
     pub forks: u64,
-    /// The cgroup whose limit refused them, what it is for, and its limit. `None`: unknown.
+    /// The cgroup whose limit refused them, its kind, and the limit; `None` if unknown.
     pub limit: Option<(String, CgroupKind, u64)>,
-    /// Tasks of the container, if it was found by having most of its pod.
+    /// Tasks of the container, if it was found by having most tasks of its pod.
     #[serde(default)]
     pub tasks: Option<u64>,
 }
@@ -30,7 +29,7 @@ impl RefusedForks {
         }
     }
 
-    /// For readers who identify cgroups by their paths.
+    /// Words the limit for readers that identify cgroups by their paths.
     pub fn limit_of_cgroup(&self) -> String {
         match &self.limit {
             Some((at, _, max)) if *at == self.cgroup => format!("its limit is {max} tasks"),

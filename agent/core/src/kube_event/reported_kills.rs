@@ -11,7 +11,7 @@ pub enum KillOwner {
     Pods,
     /// The cgroup of one pod.
     Pod(PodId),
-    /// None of pods: the node's counter without that of all pods.
+    /// No counter of pods: the node's counter without that of all pods.
     NoPod,
     /// The node's counter, on version 1: the cgroup is unknown.
     Node,
@@ -19,21 +19,19 @@ pub enum KillOwner {
 
 /// Kills that are reported together, by owner. Empty for other Events.
 ///
-/// Contains one number per pod, so combined Events need no more room than the pods. Most contain a single
-/// one, for which a tree would allocate 456 bytes.
+/// Contains one number per pod, so combined Events need no more room than the pods. Most contain a
+/// single one, for which a tree would allocate 456 bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<(KillOwner, u64)>")]
 pub struct ReportedKills(Vec<(KillOwner, u64)>);
 
 impl ReportedKills {
-    /// Kills of one owner.
     pub fn of(owner: KillOwner, kills: u64) -> Self {
         let mut all = Self::default();
         all.add(owner, kills);
         all
     }
 
-    /// Adds kills of one owner.
     pub fn add(&mut self, owner: KillOwner, kills: u64) {
         if kills == 0 {
             return;
@@ -48,19 +46,16 @@ impl ReportedKills {
         }
     }
 
-    /// Adds all kills of another.
     pub fn add_all(&mut self, other: Self) {
         for (owner, kills) in other.0 {
             self.add(owner, kills);
         }
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Those of all owners.
     pub fn total(&self) -> u64 {
         let kills = self.0.iter().map(|(_, kills)| *kills);
         kills.fold(0, u64::saturating_add)
@@ -87,14 +82,13 @@ impl IntoIterator for ReportedKills {
 /// The outcome of recorded kills since the last call.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct KillOutcomes {
-    /// The API server has stored their Event, or rejected it permanently.
+    /// Kills whose Event the API server has stored, or rejected permanently.
     pub acknowledged: ReportedKills,
-    /// Their Events were dropped: for lack of room, or after too many attempts.
+    /// Kills whose Events were dropped: for lack of room, or after too many attempts.
     pub dropped: ReportedKills,
 }
 
 impl KillOutcomes {
-    /// Whether there are no new outcomes.
     pub fn is_empty(&self) -> bool {
         self.acknowledged.is_empty() && self.dropped.is_empty()
     }

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Words;
 
-/// In the message of such an Event, and in its place in one that is combined with others, whose victims
-/// may be known.
+/// Part of the message of such an Event. [`SOME_VICTIMS_UNKNOWN`] replaces it in an Event that is
+/// combined with others, whose victims may be known.
 pub const VICTIMS_UNKNOWN: &str = "the victims are unknown";
 /// See [`VICTIMS_UNKNOWN`].
 pub const SOME_VICTIMS_UNKNOWN: &str = "some victims are unknown";
@@ -13,28 +13,22 @@ pub const SOME_VICTIMS_UNKNOWN: &str = "some victims are unknown";
 /// OOM kills that the kernel counted but no record reported.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnidentifiedKills {
-    /// Where they were.
     pub place: KillPlace,
-    /// How many.
     pub kills: u64,
-    /// Those of them for which an Event was recorded before and dropped.
+    /// Kills for which an Event was recorded before and dropped.
     pub again: u64,
-    /// When they happened.
     pub period: Period,
 }
 
-/// Where unidentified kills were.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KillPlace {
     /// In the cgroup with this path, or below it.
     Cgroup(String),
-    /// Outside of the pods.
     NoPod,
     /// Only the node counted them.
     Unknown,
 }
 
-/// When unidentified kills happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Period {
     /// Since the counters were read last.
@@ -44,7 +38,7 @@ pub enum Period {
 }
 
 impl UnidentifiedKills {
-    /// Without the number, which is the Event's `count`: so more of the same raise it.
+    /// Leaves out the number, which is the Event's `count`: further kills raise it.
     pub(super) fn words(&self, whereabouts: &str) -> Words {
         let when = match self.period {
             Period::Now => "",

@@ -9,35 +9,31 @@ use crate::escape::quote_to;
 use crate::node_status::transition::EventType;
 use crate::pods::Pod;
 
-/// Characters of the name of a volume or a disk.
+/// Maximum number of characters of the name of a volume or a disk.
 const NAME_CHARS: usize = 128;
 
-/// What is wrong with a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum DiskTrouble {
-    /// It completes requests late.
+    /// The disk completes requests late.
     Slow,
-    /// It does not respond.
+    /// The disk does not respond.
     Stalled,
-    /// It returns errors.
     Errors,
 }
 
 /// A disk below a volume of a pod.
 #[derive(Debug, Clone, Copy)]
 pub struct VolumeTrouble<'a> {
-    /// Name of the disk.
     pub disk: &'a str,
-    /// Name of the volume: any text.
+    /// The name of the volume, which can be any text.
     pub volume: &'a str,
-    /// What is wrong.
     pub trouble: DiskTrouble,
     /// Numbers and causes, escaped. May be empty.
     pub details: &'a str,
 }
 
 impl VolumeTrouble<'_> {
-    /// The Event on a pod that uses the volume.
+    /// Returns the Event on a pod that uses the volume.
     #[must_use]
     pub fn draft(self, pod: &Pod, at: SystemTime) -> Draft {
         let (reason, what) = match self.trouble {

@@ -8,7 +8,7 @@ use crate::reading::{HugePages, Machine};
 use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
-/// `status.capacity`, the keys that nodepulse writes.
+/// Returns the keys of `status.capacity` that nodepulse writes.
 ///
 /// `ephemeral-storage` is absent while its file system cannot be read.
 pub fn capacity(facts: &Facts) -> BTreeMap<String, Quantity> {
@@ -33,10 +33,10 @@ pub fn capacity(facts: &Facts) -> BTreeMap<String, Quantity> {
     capacity
 }
 
-/// `status.allocatable`: the keys that nodepulse writes, and extended resources.
+/// Returns the keys of `status.allocatable` that nodepulse writes, and extended resources.
 ///
-/// The capacity less what is reserved for the system, for the agents, and by the hard eviction
-/// thresholds. Memory is also reduced by all huge pages, used or not.
+/// The amounts are the capacity less what is reserved for the system, for the agents, and by the
+/// hard eviction thresholds. Memory is also reduced by all huge pages, used or not.
 ///
 /// `stored` is the stored capacity: a component that adds an extended resource writes only its
 /// capacity, and relies on the node to make it allocatable.
@@ -69,8 +69,8 @@ fn pods(allocation: &Allocation, cpus: u32) -> u64 {
     }
 }
 
-/// A resource with more reserved than available: key, reserved, available. A kubelet does not start
-/// then. Storage is not checked, because reading its size may take long.
+/// Returns a resource with more reserved than available: key, reserved, available. A kubelet does
+/// not start then. Storage is not checked, because reading its size may take long.
 pub fn overdrawn(
     allocation: &Allocation,
     machine: &Machine,
@@ -83,7 +83,7 @@ pub fn overdrawn(
         ("cpu", of("cpu", Quantity::from_count(0)), cpus),
         ("memory", of("memory", threshold), memory),
     ];
-    // None at all: the amount is unknown.
+    // A capacity of zero means that the amount is unknown.
     let over = |(_, reserved, there): &(_, Quantity, Quantity)| {
         !there.is_zero() && !reserved.less(*there).is_zero()
     };
@@ -113,7 +113,7 @@ fn eviction(threshold: Option<ThresholdValue>, capacity: Bytes) -> Quantity {
     Quantity::from_bytes(Bytes::from_bytes(bytes))
 }
 
-/// `hugepages-2Mi`: the page size as the shortest quantity.
+/// Names the page size by the shortest quantity: `hugepages-2Mi`.
 fn huge_pages_key(pool: &HugePages) -> String {
     format!("hugepages-{}", Quantity::from_bytes(pool.page_size))
 }
@@ -122,7 +122,7 @@ const fn size(pool: &HugePages) -> Bytes {
     Bytes::from_pages(pool.pages, pool.page_size.get())
 }
 
-/// Whether a resource is a vendor's, as in `example.com/dongle`.
+/// Returns true for a vendor's resource, such as `example.com/dongle`.
 fn is_extended(key: &str) -> bool {
     key.split_once('/')
         .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))

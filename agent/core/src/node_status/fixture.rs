@@ -18,7 +18,7 @@ use crate::pressure::threshold::ThresholdValue;
 use crate::reading::{HugePages, InterfaceAddress, Machine, Network, Resource};
 use crate::units::Bytes;
 
-/// Two minutes after boot, and some milliseconds into a second.
+/// Returns a time two minutes after boot, and some milliseconds into a second.
 pub fn now() -> Now {
     Now {
         boot: BootNanos(120_000_000_000),
@@ -26,7 +26,8 @@ pub fn now() -> Now {
     }
 }
 
-/// The status of a Node that is stored like this, and the setters that failed.
+/// Computes the status of a Node that is stored like this, and returns the setters that failed,
+/// too.
 pub fn compute(
     setters: Setters,
     facts: &Facts,
@@ -37,12 +38,12 @@ pub fn compute(
     (status.stamped(stored, now), failed)
 }
 
-/// Seconds since the epoch, as a time of day.
+/// Converts seconds since the epoch.
 pub fn wall(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// An address of an interface that is up.
+/// Returns an address of an interface that is up.
 pub fn on(interface: &str, ip: &str) -> InterfaceAddress {
     InterfaceAddress {
         interface: interface.to_owned(),
@@ -53,12 +54,11 @@ pub fn on(interface: &str, ip: &str) -> InterfaceAddress {
     }
 }
 
-/// Addresses as in a resolver's answer or a flag.
 pub fn ips(of: &[&str]) -> Vec<IpAddr> {
     of.iter().map(|ip| ip.parse().unwrap()).collect()
 }
 
-/// A condition as the API server has it, changed and computed at second 1,000,000,000.
+/// Returns a condition as the API server has it, changed and computed at second 1,000,000,000.
 pub fn stored(type_: &str, status: Status, reason: &str, message: &str) -> Condition {
     Condition {
         type_: type_.to_owned(),
@@ -70,7 +70,7 @@ pub fn stored(type_: &str, status: Status, reason: &str, message: &str) -> Condi
     }
 }
 
-/// The condition `type_` with these facts, if `before` is the only stored one.
+/// Computes the condition `type_` from these facts, if `before` is the only stored one.
 pub fn condition(type_: &str, facts: &Facts, before: Option<Condition>) -> Condition {
     let stored = StoredNode {
         conditions: before.into_iter().collect(),
@@ -81,7 +81,8 @@ pub fn condition(type_: &str, facts: &Facts, before: Option<Condition>) -> Condi
     all.find(|condition| condition.type_ == type_).unwrap()
 }
 
-/// 8 CPUs, 16 GiB with 64 huge pages of 2 MiB, 100 GB of disk, no pressure, no runtime needed.
+/// Returns facts about 8 CPUs, 16 GiB with 64 huge pages of 2 MiB, 100 GB of disk, no pressure, and
+/// no need for a runtime.
 pub fn facts() -> Facts {
     Facts {
         hostname: "worker-1".to_owned(),

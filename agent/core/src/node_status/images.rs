@@ -1,19 +1,19 @@
-//! Which images of the node are reported, as a kubelet selects them.
+//! The selection of the images that are reported, as a kubelet makes it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::reading::container_runtime::NodeImage;
 
-/// Names of one image that are reported. The API server would store any number.
+/// Maximum number of reported names of one image. The API server would store any number.
 const NAMES: usize = 5;
 
-/// Bytes of a name. An image reference has at most 255 for the name and 135 for tag and digest, so a
-/// longer one is none.
+/// Maximum number of bytes of a name. An image reference has at most 255 for the name and 135 for
+/// tag and digest, so a longer text is none.
 const NAME_LENGTH: usize = 512;
 
-/// Images that are reported if the number is not limited. A Node has at most 1.5 MiB, the limit of etcd, and
-/// thus no room for more.
+/// Number of images that are reported without a limit. A Node has at most 1.5 MiB, the limit of
+/// etcd, and thus no room for more.
 const UNLIMITED: usize = 10_000;
 
 /// An image as the runtime lists it.
@@ -37,7 +37,7 @@ pub struct LargestImages {
 }
 
 impl LargestImages {
-    /// Keeps up to `max` images; `None`: as many as a Node has room for.
+    /// Keeps up to `max` images, or without `max` as many as a Node has room for.
     pub fn new(max: Option<usize>) -> Self {
         Self {
             max: max.unwrap_or(UNLIMITED).min(UNLIMITED),
@@ -57,7 +57,7 @@ impl LargestImages {
         }
     }
 
-    /// The largest first.
+    /// Returns the largest image first.
     pub fn into_list(self) -> Vec<NodeImage> {
         let kept = self.kept.into_iter();
         kept.map(|((Reverse(size), _), names)| NodeImage { names, size })
@@ -65,12 +65,13 @@ impl LargestImages {
     }
 }
 
-/// Whether it can be an image reference: other text would not identify an image.
+/// Returns true if `name` can be an image reference: other text would not identify an image.
 fn is_reference(name: &str) -> bool {
     !name.is_empty() && name.len() <= NAME_LENGTH && name.chars().all(|c| c.is_ascii_graphic())
 }
 
-/// Whether two lists differ only in the order of names within an image, which a runtime need not keep.
+/// Returns true if two lists differ only in the order of names within an image, which a runtime
+/// need not keep.
 pub fn same_images(a: &[NodeImage], b: &[NodeImage]) -> bool {
     let sorted = |image: &NodeImage| {
         let mut names = image.names.clone();

@@ -1,10 +1,10 @@
-//! The ledger: what the status of the node is, since when each condition is so, and what the API
-//! server has of it.
+//! The ledger: the status of the node, the time since which each condition has its status, and what
+//! the API server has of it.
 //!
 //! ```text
-//! facts ──► Ledger::update ──► Computed (without times) ──► Computed::at(stored, now) ──► NodeStatus
-//!                │
-//!                └──► Update: what changed
+//! facts ──► Ledger::update ──► Computed ──► Computed::at(stored, now) ──► NodeStatus
+//!                │         (without times)
+//!                └──► Update: the changes
 //! ```
 //!
 //! A status is computed here once for each change of the facts. The status writer, the metrics,
@@ -20,7 +20,8 @@ use crate::units::quantity::Quantity;
 
 type Capacity = BTreeMap<String, Quantity>;
 
-/// How often a condition became True since the start, by type, and how it was the last time.
+/// The number of times that each condition became True since the start, by type, and the condition
+/// as of the last time.
 pub type Began = BTreeMap<String, (u64, Condition)>;
 
 /// A computed status. Its conditions have no times before it is compared with a stored Node.
@@ -48,7 +49,7 @@ impl Computed {
         }
     }
 
-    /// The status at `now` of a Node that is stored like this.
+    /// Returns the status at `now` of a Node that is stored like this.
     ///
     /// Another writer may have changed the capacity of keys that are not computed here. Only then,
     /// setters run again.
@@ -60,31 +61,30 @@ impl Computed {
         again.status.stamped(stored, now)
     }
 
-    /// What it was computed from.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// How often each condition became True, this status included.
+    /// Returns how often each condition became True, this status included.
     #[must_use]
     pub fn began(&self) -> &Arc<Began> {
         &self.began
     }
 }
 
-/// Stored capacity of keys that `status` does not have.
+/// Returns the stored capacity of keys that `status` does not have.
 fn others(status: &NodeStatus, stored: &Capacity) -> Capacity {
     let stored = stored.iter();
     let others = stored.filter(|(key, _)| !status.capacity.contains_key(*key));
     others.map(|(key, size)| (key.clone(), *size)).collect()
 }
 
-/// What an update of the ledger changed.
+/// The changes that an update of the ledger made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
-    /// The status, reason or message of a condition is another one.
+    /// The status, reason or message of a condition has changed.
     pub conditions: bool,
-    /// Types of the conditions whose status is another one.
+    /// Types of the conditions whose status has changed.
     pub transitions: Vec<String>,
     /// Types of the conditions that became True, new ones included.
     pub began: Vec<String>,
@@ -96,18 +96,18 @@ pub struct Update {
 #[derive(Debug)]
 pub struct Ledger {
     computed: Arc<Computed>,
-    /// The conditions by the last update.
+    /// The conditions as of the last update.
     conditions: Vec<Condition>,
-    /// Since when the conditions are so: as stored, or by the last update.
+    /// The times since which the conditions have their status: as stored, or by the last update.
     since: StoredNode,
-    /// `since` is another one than at the last update.
+    /// `since` was replaced after the last update.
     found: bool,
-    /// The conditions of the Node by the last answer; `None` before the first.
+    /// The conditions of the Node as of the last answer; `None` before the first.
     on_node: Option<Vec<Condition>>,
 }
 
 impl Ledger {
-    /// With the first status. That a condition is True in it is no transition.
+    /// Computes the first status. A condition that is True in it is no transition.
     pub fn new(setters: Setters, facts: &Facts, now: Now) -> Self {
         let computed = Computed::new(setters, facts.clone(), &Capacity::new());
         let mut ledger = Self {
@@ -164,46 +164,44 @@ impl Ledger {
         update
     }
 
-    /// The Node was found like this: a condition that is as stored is so since the stored moment. To
-    /// be called before the facts that follow from it are updated.
+    /// Records the stored Node as it was found: a condition that is as stored has been so since the
+    /// stored moment. Must be called before the facts that follow from it are updated.
     pub fn record_stored(&mut self, node: &StoredNode) {
         self.since = node.clone();
         self.found = true;
         self.record_on_node(&node.conditions);
     }
 
-    /// The API server has these conditions by now.
+    /// Records the conditions that the API server has by now.
     pub fn record_on_node(&mut self, conditions: &[Condition]) {
         self.on_node = Some(conditions.to_vec());
     }
 
-    /// The conditions of the Node by the last answer; `None` before the first.
+    /// Returns the conditions of the Node as of the last answer; `None` before the first.
     pub fn on_node(&self) -> Option<&[Condition]> {
         self.on_node.as_deref()
     }
 
-    /// The status that should be at the API server at `now`.
+    /// Returns the status that should be at the API server at `now`.
     pub fn status(&self, now: Now) -> NodeStatus {
         self.computed.at(&self.since, now)
     }
 
-    /// The conditions by the last update.
     pub fn conditions(&self) -> &[Condition] {
         &self.conditions
     }
 
-    /// The last computation.
     pub fn computed(&self) -> Arc<Computed> {
         Arc::clone(&self.computed)
     }
 
-    /// The parts that could not be computed, and why.
+    /// Returns the parts that could not be computed, with the reasons.
     pub fn failed(&self) -> &[(&'static str, SetterError)] {
         &self.computed.failed
     }
 }
 
-/// Types of the conditions that are True in `some` and not in `others`.
+/// Returns the types of the conditions that are True in `some` and not in `others`.
 fn true_only_in(some: &[Condition], others: &[Condition]) -> Vec<String> {
     let is_true = |c: &&Condition| c.status == Status::True;
     let not_in_others = |c: &&Condition| {

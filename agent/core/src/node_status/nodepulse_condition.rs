@@ -6,30 +6,22 @@ use crate::reading::{Resource, Stall, StallKind, StallOf};
 /// A condition that no kubelet writes. True means that there is a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodepulseCondition {
-    /// `MemoryLow`.
     MemoryLow,
-    /// `PIDsLow`.
     PidsLow,
-    /// `DiskSpaceLow`.
     DiskSpaceLow,
-    /// `DiskIOPressure`, which node mode writes too.
+    /// Node mode writes it, too.
     DiskIoPressure,
-    /// `DiskFailing`, which node mode writes too.
+    /// Node mode writes it, too.
     DiskFailing,
-    /// `FrequentOOMKills`.
     FrequentOomKills,
-    /// `MemoryStallPressure`.
     MemoryStallPressure,
-    /// `DiskStallPressure`.
     DiskStallPressure,
-    /// `PodsMemoryStallPressure`.
     PodsMemoryStallPressure,
-    /// `PodsDiskStallPressure`.
     PodsDiskStallPressure,
 }
 
 impl NodepulseCondition {
-    /// All conditions, in the order in which companion mode writes them.
+    /// In the order in which companion mode writes them.
     pub const ALL: [Self; 10] = [
         Self::MemoryLow,
         Self::PidsLow,
@@ -43,7 +35,6 @@ impl NodepulseCondition {
         Self::PodsDiskStallPressure,
     ];
 
-    /// `type`.
     pub const fn type_(self) -> &'static str {
         match self {
             Self::MemoryLow => "MemoryLow",
@@ -59,7 +50,7 @@ impl NodepulseCondition {
         }
     }
 
-    /// Default key of its taint.
+    /// The default key of the taint.
     pub const fn taint_key(self) -> &'static str {
         match self {
             Self::MemoryLow => concat!(domain!(), "/memory-low"),
@@ -75,7 +66,7 @@ impl NodepulseCondition {
         }
     }
 
-    /// The resource that it is about. `PIDsLow` is also about all pods' tasks.
+    /// `PIDsLow` is also about all pods' tasks.
     pub const fn resource(self) -> Option<Resource> {
         match self {
             Self::MemoryLow => Some(Resource::Memory),
@@ -91,8 +82,8 @@ impl NodepulseCondition {
         }
     }
 
-    /// Whether it is written unless the configuration turns it off. The others are True on nodes on
-    /// which no pod suffers, or do not need an action of who operates the node.
+    /// The conditions that are off by default are True on nodes on which no pod suffers, or do not
+    /// need an action of the node's operator.
     pub const fn is_on_by_default(self) -> bool {
         match self {
             Self::MemoryLow
@@ -108,13 +99,12 @@ impl NodepulseCondition {
         }
     }
 
-    /// Whether its taint may have the effect `NoExecute`, which evicts the pods that do not tolerate
-    /// it: only if they cannot go on running here, or the kernel would kill them instead.
+    /// Returns true if the taint may have the effect `NoExecute`, which evicts the pods that do not
+    /// tolerate it: only if they cannot go on running here, or the kernel would kill them instead.
     pub const fn permits_no_execute(self) -> bool {
         matches!(self, Self::MemoryLow | Self::DiskFailing)
     }
 
-    /// The stall that it is about.
     pub const fn stall(self) -> Option<Stall> {
         let (of, kind) = match self {
             Self::MemoryStallPressure => (StallOf::Node, StallKind::Memory),
@@ -131,7 +121,6 @@ impl NodepulseCondition {
         Some(Stall::new(of, kind))
     }
 
-    /// The condition of this `type`.
     pub fn parse(type_: &str) -> Option<Self> {
         Self::ALL
             .into_iter()

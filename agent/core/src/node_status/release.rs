@@ -19,7 +19,7 @@ impl Release {
         minor: 36,
     };
 
-    /// From an API server's `gitVersion`, such as `v1.33.2+k3s1`; `None` if it is not a version.
+    /// Parses an API server's `gitVersion`, such as `v1.33.2+k3s1`; `None` if it is not a version.
     pub fn parse(version: &str) -> Option<Self> {
         let mut parts = version.strip_prefix('v')?.splitn(3, '.');
         let major = parts.next()?.parse().ok()?;
@@ -28,13 +28,13 @@ impl Release {
         Some(Self { major, minor })
     }
 
-    /// The release to report to an API server of release `server`, if that is known.
+    /// Returns the release to report to an API server of release `server`, if that is known.
     pub fn reported_to(server: Option<Self>) -> Self {
         server.map_or(Self::NEWEST, |server| server.min(Self::NEWEST))
     }
 }
 
-/// As a kubelet of the first patch release reports it.
+/// Writes the version of the first patch release, as a kubelet reports it.
 impl fmt::Display for Release {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "v{}.{}.0", self.major, self.minor)
@@ -45,7 +45,7 @@ impl fmt::Display for Release {
 mod tests {
     use super::*;
 
-    /// Minor releases that a kubelet may be older than its API server.
+    /// The number of minor releases by which a kubelet may be older than its API server.
     const SKEW: u32 = 3;
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whether to send a status now, and if not, when.
+//! The times at which a status is sent.
 //!
 //! The status is computed often and sent rarely: after a change, and every few minutes without one.
 //! A patch goes to every watcher of Nodes, which is why the Lease is the heartbeat.
@@ -7,27 +7,25 @@ use std::time::Duration;
 
 use crate::clock::BootNanos;
 
-/// Why a status is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SendReason {
     /// Nothing has been sent since the agent started.
     First,
-    /// It differs from what the API server has.
+    /// The status differs from what the API server has.
     Changed,
     /// The report period is over.
     Heartbeat,
 }
 
-/// What to do with a computed status.
+/// The decision about a computed status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportDue {
-    /// Send it.
     Now(SendReason),
-    /// Only if more than the heartbeat times changed.
+    /// The status is sent only if more than the heartbeat times changed.
     IfChanged,
 }
 
-/// When a status was last sent.
+/// The time at which the next unchanged status is due.
 ///
 /// ```text
 ///          sent(First)                    sent(Changed): draws again
@@ -45,12 +43,12 @@ pub struct ReportSchedule {
 enum Due {
     /// Nothing has been sent yet.
     Never,
-    /// Time at which an unchanged status is sent.
+    /// The time at which an unchanged status is sent.
     At(BootNanos),
 }
 
 impl ReportSchedule {
-    /// Nothing sent yet; an unchanged status is due every `period`, `nodeStatusReportFrequency`.
+    /// An unchanged status is due every `period`, `nodeStatusReportFrequency`.
     pub const fn new(period: Duration) -> Self {
         Self {
             period,
@@ -58,7 +56,7 @@ impl ReportSchedule {
         }
     }
 
-    /// Whether a status is to be sent at `now` even if nothing in it has changed.
+    /// Decides if a status is sent at `now` even if nothing in it has changed.
     pub fn decide(&self, now: BootNanos) -> ReportDue {
         match self.due {
             Due::Never => ReportDue::Now(SendReason::First),
@@ -67,7 +65,7 @@ impl ReportSchedule {
         }
     }
 
-    /// When an unchanged status is to be sent; `None` before the first.
+    /// Returns the time at which an unchanged status is to be sent; `None` before the first.
     pub const fn due(&self) -> Option<BootNanos> {
         match self.due {
             Due::Never => None,
@@ -75,7 +73,7 @@ impl ReportSchedule {
         }
     }
 
-    /// A status was sent and accepted at `now`.
+    /// Records that a status was sent and accepted at `now`.
     ///
     /// `fraction` is a random number from 0 to 1. After a first or a changed status it places the
     /// next report once between half a period and one and a half, so that thousands of nodes that

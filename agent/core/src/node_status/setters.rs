@@ -6,10 +6,10 @@
 //! the error.
 //!
 //! To add a setter, add a function of type [`Setter`] in a file under `setters/`, and a line in
-//! [`SETTERS`], or in [`COMPANION`] for one of nodepulse's conditions; `examples/custom_condition.rs`
-//! does so in an external crate. The order is the kubelet's, in which a new Node gets its
-//! conditions: `Ready` is the last of them, because control planes have relied on that, and needs
-//! the capacity.
+//! [`SETTERS`], or in [`COMPANION`] for one of nodepulse's conditions;
+//! `examples/custom_condition.rs` does so in an external crate. The order is the kubelet's, in
+//! which a new Node gets its conditions: `Ready` is the last of them, because control planes have
+//! relied on that, and needs the capacity.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -35,17 +35,16 @@ pub mod volumes;
 /// `reason` of every condition whose source is unavailable.
 const UNAVAILABLE: &str = "SourceUnavailable";
 
-/// What a setter can read.
+/// The input of a setter.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
-    /// What was observed and configured.
     pub facts: &'a Facts,
     /// `status.capacity` as the API server has it.
     pub stored_capacity: &'a BTreeMap<String, Quantity>,
 }
 
 impl Context<'_> {
-    /// The state of one resource; unknown if there is none.
+    /// Returns the state of one resource; unknown if there is none.
     fn pressure(&self, resource: Resource) -> Pressure {
         let pressures = &self.facts.pressures;
         pressures
@@ -54,8 +53,8 @@ impl Context<'_> {
             .unwrap_or(Pressure::Unknown)
     }
 
-    /// The lost signals because of which a resource is unknown, empty if it was never sampled;
-    /// `None` if its state is known.
+    /// Returns the lost signals because of which a resource is unknown, empty if it was never
+    /// sampled; `None` if its state is known.
     fn lost(&self, resource: Resource) -> Option<&[Signal]> {
         let lost = self.facts.lost.get(&resource).map(Vec::as_slice);
         lost.or_else(|| (self.pressure(resource) == Pressure::Unknown).then_some(&[]))
@@ -65,17 +64,11 @@ impl Context<'_> {
 /// Writes one part of the status.
 pub type Setter = fn(&Context<'_>, &mut NodeStatus) -> Result<(), SetterError>;
 
-/// Why a part could not be computed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SetterError {
     /// An address given by `--node-ip` cannot be this node's address.
     #[error("node IP {ip} {why}; set --node-ip to an address of one of this node's interfaces")]
-    NodeIp {
-        /// As configured.
-        ip: IpAddr,
-        /// What is wrong with it.
-        why: address::Unusable,
-    },
+    NodeIp { ip: IpAddr, why: address::Unusable },
 
     /// Neither the name, nor DNS, nor the routes provide an address.
     #[error(
@@ -83,22 +76,20 @@ pub enum SetterError {
          this node's interfaces"
     )]
     NoAddress {
-        /// The node's name.
         node: String,
-        /// Why the search failed.
         why: address::NotFound,
     },
 }
 
-/// The resource of one of node mode's conditions; `None` for Ready and for conditions of other
-/// writers.
+/// Returns the resource of one of node mode's conditions; `None` for Ready and for conditions of
+/// other writers.
 pub fn resource(type_: &str) -> Option<Resource> {
     Resource::ALL
         .into_iter()
         .find(|resource| condition_type(*resource) == Some(type_))
 }
 
-/// Node mode's condition about a resource, if there is one.
+/// Returns node mode's condition about a resource, if there is one.
 pub const fn condition_type(resource: Resource) -> Option<&'static str> {
     match resource {
         Resource::Memory => Some("MemoryPressure"),
@@ -110,7 +101,8 @@ pub const fn condition_type(resource: Resource) -> Option<&'static str> {
     }
 }
 
-/// Which sources of a resource cannot be read: `lost`, or its main source if none was ever sampled.
+/// Names the sources of a resource that cannot be read: `lost`, or the main source if none was ever
+/// sampled.
 fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Context<'_>) -> String {
     let all = match resource {
         Resource::Memory => Signal::MemoryAvailable,
@@ -132,7 +124,7 @@ fn cannot_be_read(resource: Resource, lost: &[Signal], context: &Context<'_>) ->
     format!("{} cannot be read", names.collect::<Vec<_>>().join(" and "))
 }
 
-/// The name that users know; a derived signal is that of the pods cgroup.
+/// Returns the name that users know; a derived signal is that of the pods cgroup.
 fn signal_name(signal: Signal, pods_cgroup: &str) -> String {
     match signal {
         Signal::AllocatableMemoryAvailable => {
@@ -187,8 +179,8 @@ pub const COMPANION: Setters = &[
     ("PodsDiskStallPressure", nodepulse::pods_disk_stall),
 ];
 
-/// What these setters make of the facts, and those of them that failed. The conditions have no times
-/// yet ([`NodeStatus::stamped`]). Only the ledger ([`super::ledger`]) computes a status.
+/// Runs the setters, and returns the status and those that failed. The conditions have no times yet
+/// ([`NodeStatus::stamped`]). Only the ledger ([`super::ledger`]) computes a status.
 pub(super) fn compute(
     setters: Setters,
     facts: &Facts,

@@ -1,4 +1,4 @@
-//! When the times and the text of a stored condition change.
+//! Changes of the times and the text of a stored condition.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,26 +8,23 @@ use crate::clock::Now;
 /// A condition as a setter computes it, without times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ComputedCondition<'a> {
-    /// `type`.
     pub type_: &'a str,
-    /// `status`.
     pub status: Status,
-    /// `reason`.
     pub reason: &'a str,
-    /// `message`.
     pub message: &'a str,
 }
 
-/// What happens to the stored reason and message if the status is unchanged.
+/// The handling of the stored reason and message if the status is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SameStatus {
-    /// The stored ones stay, even those of another writer. For the kubelet's pressure conditions.
+    /// The stored ones stay, even those of another writer. Used for the kubelet's pressure
+    /// conditions.
     KeepsText,
     /// The computed ones replace them, because they are more specific than the status.
     ReplacesText,
 }
 
-/// The condition to report, given what the API server has.
+/// Returns the condition to report, given what the API server has.
 ///
 /// `last_transition_time` changes only with `status`, not with a new message or reason: controllers
 /// measure from this time, and a change would restart every wait.
@@ -63,8 +60,8 @@ pub fn stamp(
     }
 }
 
-/// When the stored condition changed to its status. Without that time it is `now`: a controller
-/// that waits for a duration must not find that decades have passed.
+/// Returns the time at which the stored condition changed to its status. Without that time, returns
+/// `now`: a controller that waits for a duration must not find that decades have passed.
 fn since(stored: &Condition, now: SystemTime) -> SystemTime {
     if stored.last_transition_time <= SystemTime::UNIX_EPOCH {
         now
@@ -73,8 +70,8 @@ fn since(stored: &Condition, now: SystemTime) -> SystemTime {
     }
 }
 
-/// Times in the API have a resolution of one second. A finer time would differ from what is read
-/// back.
+/// Truncates to one second, the resolution of times in the API. A finer time would differ from what
+/// is read back.
 fn whole_seconds(at: SystemTime) -> SystemTime {
     let since_epoch = at
         .duration_since(SystemTime::UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Which changes of the status are recorded as Events.
+//! The changes of the status that are recorded as Events.
 
 use std::time::SystemTime;
 
@@ -13,14 +13,13 @@ use crate::reading::{Ground, Resource};
 /// `type` of an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventType {
-    /// For information.
     Normal,
     /// Requires attention.
     Warning,
 }
 
 impl EventType {
-    /// As the API spells it.
+    /// Returns the API's spelling.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -32,18 +31,16 @@ impl EventType {
 /// A change that is recorded as an Event on the Node after its patch has succeeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edge {
-    /// The agent has started.
     Started,
     /// A change that the kubelet records, with the kubelet's text.
     Kubelet {
-        /// `reason`.
         reason: &'static str,
         /// Resource of the condition; `None` for Ready, and for changes that are no condition.
         resource: Option<Resource>,
     },
     /// One of nodepulse's conditions changed its status.
     Nodepulse {
-        /// What the condition depends on.
+        /// The state on which the condition depends.
         ground: Option<Ground>,
         /// The new status.
         status: Status,
@@ -60,7 +57,7 @@ pub enum Edge {
 }
 
 impl Edge {
-    /// `type` of the Event.
+    /// Returns `type` of the Event.
     pub const fn type_(&self) -> EventType {
         match self {
             Self::Nodepulse {
@@ -77,7 +74,7 @@ impl Edge {
         }
     }
 
-    /// The resource whose condition changed.
+    /// Returns the resource whose condition changed.
     pub const fn resource(&self) -> Option<Resource> {
         match self {
             Self::Kubelet { resource, .. } => *resource,
@@ -89,7 +86,8 @@ impl Edge {
         }
     }
 
-    /// Whose details its Event has: numbers and causes. The kubelet's texts stay as they are.
+    /// Returns the ground whose details, numbers and causes, the Event has. The kubelet's texts
+    /// stay as they are.
     #[must_use]
     pub const fn details_of(&self) -> Option<Ground> {
         match self {
@@ -105,7 +103,7 @@ impl Edge {
         }
     }
 
-    /// `reason` of the Event.
+    /// Returns `reason` of the Event.
     pub fn reason(&self) -> &str {
         match self {
             Self::Kubelet { reason, .. } => reason,
@@ -115,7 +113,7 @@ impl Edge {
         }
     }
 
-    /// `message` of the Event on the Node called `node`.
+    /// Returns `message` of the Event on the Node `node`.
     pub fn message(&self, node: &str) -> String {
         match self {
             Self::Kubelet { reason, .. } => format!("Node {node} status is now: {reason}"),
@@ -131,7 +129,7 @@ impl Edge {
 }
 
 impl StoredNode {
-    /// Whether the stored Node reflects `edge`: the change was already written.
+    /// Returns true if the change was already written.
     pub fn reflects(&self, edge: &Edge) -> bool {
         match edge {
             Edge::Started => true,
@@ -144,7 +142,7 @@ impl StoredNode {
     }
 }
 
-/// The changes in `status`, in the order in which they are recorded.
+/// Returns the changes in `status`, in the order in which they are recorded.
 ///
 /// `stored` must be what the patch was computed against: then each change is found once, with the
 /// patch that contains it.
@@ -159,8 +157,9 @@ pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
     rebooted.into_iter().chain(conditions).collect()
 }
 
-/// Conditions that became True and ended since the last status was sent, so that no patch has them: both
-/// changes, and when the first was. `sent`: how often each had become True by then.
+/// Finds conditions that became True and ended since the last status was sent, so that no patch has
+/// them. Returns both changes, and the time of the first. `sent` is how often each had become True
+/// by then.
 #[must_use]
 pub fn unsent(
     began: &Began,
@@ -193,7 +192,7 @@ fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
     is_edge.then(|| edge_to(condition))
 }
 
-/// The edge that results in this condition.
+/// Returns the edge that results in this condition.
 fn edge_to(condition: &Condition) -> Edge {
     if condition.type_ == ready::TYPE {
         return Edge::Kubelet {
@@ -221,7 +220,7 @@ fn edge_to(condition: &Condition) -> Edge {
     }
 }
 
-/// The edge of `spec.unschedulable` between the two values.
+/// Returns the edge of `spec.unschedulable` between the two values.
 pub fn schedulable_edge(before: bool, after: bool) -> Option<Edge> {
     let reason = match (before, after) {
         (false, true) => "NodeNotSchedulable",

@@ -1,12 +1,12 @@
-//! Which changes of conditions are patched at once.
+//! The changes of conditions that are patched at once.
 //!
-//! A condition that becomes True is urgent. Each status write goes to every watcher of Nodes, so each
-//! condition may cause one urgent patch in ten seconds, and all together one in a second. There is no
-//! other limit: a condition that flaps never delays the first True of another. Every other change (False,
-//! Unknown, another text) is sent with the next regular computation.
+//! A condition that becomes True is urgent. Each status write goes to every watcher of Nodes, so
+//! each condition may cause one urgent patch in ten seconds, and all together one in a second.
+//! There is no other limit: a condition that flaps never delays the first True of another. Every
+//! other change (False, Unknown, another text) is sent with the next regular computation.
 //!
-//! A True that waits, because its condition caused a patch less than ten seconds ago, is carried by any
-//! other status write. If it ends before that, nothing is urgent any more, and the next regular
+//! A True that waits, because its condition caused a patch less than ten seconds ago, is carried by
+//! any other status write. If it ends before that, nothing is urgent any more, and the next regular
 //! computation records both transitions as Events.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,19 +19,18 @@ const PER_CONDITION: Duration = Duration::from_secs(10);
 /// Minimum interval between two urgent patches.
 const SPACING: Duration = Duration::from_secs(1);
 
-/// The conditions that became True, by type, and when they may be patched.
+/// The conditions that became True, by type, and the times at which they may be patched.
 #[derive(Debug, Clone, Default)]
 pub struct UrgentPatches {
     /// Conditions that became True since the last status was sent.
     waiting: BTreeSet<String>,
-    /// When each condition caused its last urgent patch, for as long as that matters.
+    /// The time at which each condition caused its last urgent patch, for as long as that matters.
     caused: BTreeMap<String, BootNanos>,
-    /// The last urgent patch.
+    /// The time of the last urgent patch.
     last: Option<BootNanos>,
 }
 
 impl UrgentPatches {
-    /// Without conditions.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -41,17 +40,17 @@ impl UrgentPatches {
         }
     }
 
-    /// The condition became True.
+    /// Records that the condition became True.
     pub fn began(&mut self, type_: &str) {
         self.waiting.insert(type_.to_owned());
     }
 
-    /// The condition is not True any more, or the API server has it as True.
+    /// Records that the condition is not True any more, or that the API server has it as True.
     pub fn settled(&mut self, type_: &str) {
         self.waiting.remove(type_);
     }
 
-    /// When the next urgent patch is due; `None` if no condition waits.
+    /// Returns the time at which the next urgent patch is due; `None` if no condition waits.
     #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         let first = self.waiting.iter().map(|type_| self.allowed(type_)).min()?;
@@ -59,7 +58,8 @@ impl UrgentPatches {
         Some(first.max(spaced))
     }
 
-    /// The whole status is sent at `now`, with every condition that waits. `urgent`: because of them.
+    /// Records that the whole status is sent at `now`, with every condition that waits. `urgent` is
+    /// true if they are the cause.
     pub fn sent(&mut self, urgent: bool, now: BootNanos) {
         let waiting = std::mem::take(&mut self.waiting);
         if !urgent {
@@ -73,7 +73,7 @@ impl UrgentPatches {
         self.last = Some(now);
     }
 
-    /// The API server already had what was sent last.
+    /// Records that the API server already had what was sent last.
     pub fn nothing_sent(&mut self) {
         let Some(last) = self.last.take() else {
             return;
@@ -81,7 +81,7 @@ impl UrgentPatches {
         self.caused.retain(|_, at| *at != last);
     }
 
-    /// From when on this condition may cause a patch.
+    /// Returns the time from which this condition may cause a patch.
     fn allowed(&self, type_: &str) -> BootNanos {
         let caused = self.caused.get(type_);
         caused.map_or(BootNanos(0), |at| at.plus(PER_CONDITION))
@@ -96,12 +96,11 @@ mod tests {
         BootNanos(millis * 1_000_000)
     }
 
-    /// What happens to the patches.
     #[derive(Debug, Clone, Copy)]
     enum Step {
         Began(&'static str),
         Settled(&'static str),
-        /// A status is sent, because of them or not.
+        /// A status is sent; true if a condition that waits is the cause.
         Sent(bool),
         NothingSent,
     }

@@ -1,4 +1,4 @@
-//! What the watch on pods reports.
+//! Reports of the watch on pods.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,14 +7,13 @@ use super::Pod;
 /// A change of the pods of this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PodChange {
-    /// From here on every pod is reported again.
+    /// Every pod is reported again from here on.
     Relisting,
-    /// A pod exists.
     Present(Pod),
-    /// The pod with this uid is removed.
+    /// Contains the uid of the pod.
     Removed(String),
-    /// Every pod was reported, once or twice. Any other is removed.
+    /// Every pod was reported, once or twice. All others are removed.
     Listed,
-    /// The agent is not permitted to watch pods. It is tried again after minutes.
+    /// The agent is not permitted to watch pods, and tries again after minutes.
     Refused,
 }

@@ -5,29 +5,28 @@ use serde::{Deserialize, Serialize};
 use super::is_valid;
 use crate::object_name::LONGEST_LABEL;
 
-/// Longest id of a container runtime.
+/// Maximum length of an id of a container runtime.
 const LONGEST_ID: usize = 128;
-/// Maximum number of ids, and of containers, per pod: each container has at most two ids, the current
-/// and the previous one.
+/// Maximum number of ids, and of containers, per pod: each container has at most two ids, the
+/// current and the previous one.
 const MAX_IDS: usize = 256;
 
-/// One container of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
     /// The list of the pod's specification that contains it, if known.
     pub list: Option<ContainerList>,
-    /// Its name, of which a pod has one in all lists together.
+    /// The name, which is unique in all lists of a pod together.
     pub name: Box<str>,
-    /// Whether it restarts if its main process is killed, according to its restart policy or that of
-    /// its pod. `None`: unknown.
+    /// The container restarts if its main process is killed, according to its restart policy or
+    /// that of its pod; `None` if unknown.
     #[serde(default)]
     pub restarts: Option<bool>,
-    /// The memory limits of its specification. `None`: unknown.
+    /// The memory limits of the specification; `None` if unknown.
     #[serde(default)]
     pub limits: Option<MemoryLimits>,
 }
 
-/// Which fields of a pod's specification set a memory limit.
+/// The fields of a pod's specification that set a memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryLimits {
     /// `resources.limits.memory` of the container.
@@ -48,7 +47,7 @@ pub enum ContainerList {
 }
 
 impl Container {
-    /// `None` if the name is invalid.
+    /// Returns `None` if the name is invalid.
     pub fn new(list: Option<ContainerList>, name: &str) -> Option<Self> {
         is_valid(name, LONGEST_LABEL).then(|| Self {
             list,
@@ -58,13 +57,11 @@ impl Container {
         })
     }
 
-    /// With what is known of its restart policy.
     #[must_use]
     pub fn restarting(self, restarts: Option<bool>) -> Self {
         Self { restarts, ..self }
     }
 
-    /// With what is known of its limits.
     #[must_use]
     pub fn limited(self, limits: MemoryLimits) -> Self {
         Self {
@@ -73,7 +70,7 @@ impl Container {
         }
     }
 
-    /// `spec.containers{web}`: the kubelet's form of `involvedObject.fieldPath`.
+    /// Returns the kubelet's form of `involvedObject.fieldPath`: `spec.containers{web}`.
     pub fn field_path(&self) -> Option<String> {
         let list = match self.list? {
             ContainerList::Containers => "containers",
@@ -92,7 +89,7 @@ pub struct Containers {
 }
 
 impl Containers {
-    /// A container has this id, or had it before its restart.
+    /// Adds a container that has this id, or had it before its restart.
     pub fn add(&mut self, id: &str, container: Container) {
         if self.by_id.len() < MAX_IDS && is_valid(id, LONGEST_ID) {
             // Most pods have two: room for four would take more memory than the names.
@@ -101,7 +98,7 @@ impl Containers {
         }
     }
 
-    /// The specification has this container.
+    /// Adds a container of the specification.
     pub fn specify(&mut self, container: Container) {
         if self.specified.len() < MAX_IDS {
             self.specified.reserve_exact(1);
@@ -109,15 +106,16 @@ impl Containers {
         }
     }
 
-    /// The container with this name in the specification.
+    /// Searches the specification only.
     #[must_use]
     pub fn named(&self, name: &str) -> Option<&Container> {
         let mut specified = self.specified.iter();
         specified.find(|container| *container.name == *name)
     }
 
-    /// The container with this id. An unknown id belongs to none of the known containers, even if
-    /// there is only one: that container was restarted, or the id is a debugger's or the sandbox's.
+    /// Returns the container with this id. An unknown id belongs to none of the known containers,
+    /// even if there is only one: that container was restarted, or the id is a debugger's or the
+    /// sandbox's.
     pub fn find(&self, id: &str) -> Option<&Container> {
         let known = self.by_id.iter().find(|(known, _)| **known == *id);
         known.map(|(_, container)| container)

@@ -16,24 +16,21 @@ pub const MAX_PODS: usize = 4096;
 /// Maximum number of removed pods, the latest ones. A uid is never reused, so this only limits
 /// memory.
 pub const MAX_REMOVED_PODS: usize = 512;
-/// Longest uid, and longest hash of a static pod's manifest. A UUID has 36 characters.
+/// Maximum length of a uid, and of the hash of a static pod's manifest. A UUID has 36 characters.
 const LONGEST_UID: usize = 64;
 
 /// The stored part of a pod, which never changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
-    /// `metadata.namespace`.
     pub namespace: Box<str>,
-    /// `metadata.name`.
     pub name: Box<str>,
-    /// `metadata.uid`.
     pub uid: Box<str>,
-    /// Only for a mirror pod: the id in the name of its static pod's cgroup.
+    /// Set for a mirror pod only: the id in the name of its static pod's cgroup.
     pub config_hash: Option<Box<str>>,
 }
 
 impl Pod {
-    /// `None` if a part is missing or invalid at any API server.
+    /// Returns `None` if a part is missing or invalid at any API server.
     pub fn new(namespace: &str, name: &str, uid: &str, config_hash: Option<&str>) -> Option<Self> {
         let fit = is_valid(namespace, LONGEST_LABEL)
             && is_valid(name, LONGEST_SUBDOMAIN)
@@ -52,15 +49,14 @@ impl Pod {
 #[derive(Debug, Clone)]
 struct IndexedPod {
     pod: Pod,
-    /// As of the last request.
+    /// The containers as of the last request.
     containers: Option<Box<Containers>>,
-    /// The last listing that contained it.
+    /// The last listing that contained the pod.
     listing: u32,
-    /// Its position among the removed pods; `None` while it exists.
+    /// The position among the removed pods; `None` while the pod exists.
     removed: Option<u64>,
 }
 
-/// All known pods.
 #[derive(Debug, Clone, Default)]
 pub struct PodIndex {
     pods: BTreeMap<Box<str>, IndexedPod>,
@@ -69,12 +65,13 @@ pub struct PodIndex {
 }
 
 impl PodIndex {
-    /// A new listing of all pods begins.
+    /// Begins a new listing of all pods.
     pub fn relist(&mut self) {
         self.listing = self.listing.wrapping_add(1);
     }
 
-    /// A pod exists. Returns the pod that it replaces, unless that one was removed before.
+    /// Adds a pod that exists. Returns the pod that it replaces, unless that one was removed
+    /// before.
     pub fn put(&mut self, pod: Pod) -> Option<Pod> {
         let listing = self.listing;
         if let Some(known) = self.pods.get_mut(&pod.uid) {
@@ -118,7 +115,8 @@ impl PodIndex {
         dropped.removed.is_none().then_some(dropped.pod)
     }
 
-    /// A pod was removed. It stays known for a while, because events of its cgroups arrive late.
+    /// Marks a pod as removed. It stays known for a while, because events of its cgroups arrive
+    /// late.
     pub fn remove(&mut self, uid: &str) -> Option<&Pod> {
         self.removals += 1;
         let turn = self.removals;
@@ -131,7 +129,7 @@ impl PodIndex {
         self.pods.get(uid).map(|known| &known.pod)
     }
 
-    /// The listing since [`Self::relist`] is complete: returns the other pods, which are removed.
+    /// Completes the listing since [`Self::relist`]. Returns the other pods, which are removed.
     pub fn listed(&mut self) -> Vec<Pod> {
         let missing =
             |known: &&IndexedPod| known.removed.is_none() && known.listing != self.listing;
@@ -152,8 +150,6 @@ impl PodIndex {
         }
     }
 
-    /// The pod with this id.
-    ///
     /// The creator of a pod chooses its annotations: if two existing pods claim one static pod,
     /// neither is found.
     pub fn find(&self, id: &PodId) -> Option<&Pod> {
@@ -178,38 +174,37 @@ impl PodIndex {
         self.pods.values().filter(is)
     }
 
-    /// Whether the pod with this uid exists.
     pub fn exists(&self, uid: &str) -> bool {
         self.pods
             .get(uid)
             .is_some_and(|known| known.removed.is_none())
     }
 
-    /// Whether the pod with this uid exists, or was removed lately.
+    /// Returns true if the pod with this uid exists, or was removed lately.
     #[must_use]
     pub fn is_known(&self, uid: &str) -> bool {
         self.pods.contains_key(uid)
     }
 
-    /// The container of pod `uid` with this id in its cgroup's name, if it was requested before.
+    /// Returns the container of pod `uid` with this id in its cgroup's name, if it was requested
+    /// before.
     pub fn container(&self, uid: &str, id: &str) -> Option<&Container> {
         self.pods.get(uid)?.containers.as_ref()?.find(id)
     }
 
-    /// Whether the containers of pod `uid` were requested before.
+    /// Returns true if the containers of pod `uid` were requested before.
     #[must_use]
     pub fn has_containers(&self, uid: &str) -> bool {
         let known = self.pods.get(uid);
         known.is_some_and(|known| known.containers.is_some())
     }
 
-    /// The container of pod `uid` with this name, if its containers were requested before.
+    /// Returns the container of pod `uid` with this name, if its containers were requested before.
     #[must_use]
     pub fn named(&self, uid: &str, name: &str) -> Option<&Container> {
         self.pods.get(uid)?.containers.as_ref()?.named(name)
     }
 
-    /// Stores the current containers of a pod.
     pub fn set_containers(&mut self, uid: &str, containers: Containers) {
         if let Some(known) = self.pods.get_mut(uid) {
             known.containers = Some(Box::new(containers));

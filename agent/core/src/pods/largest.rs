@@ -1,4 +1,5 @@
-//! Who uses most of a node's memory or tasks, for Events: pods and what is outside of them together.
+//! The largest users of a node's memory or tasks, for Events: pods and what is outside of them
+//! together.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -11,11 +12,10 @@ use crate::units::Bytes;
 /// Memory of a pod over its request, or of a unit outside of pods.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerMemory {
-    /// Whose.
     pub owner: Owner,
-    /// Its working set.
+    /// The working set.
     pub used: Bytes,
-    /// The request of a pod. `None`: it is not a pod.
+    /// The request of a pod; `None` if the owner is not a pod.
     pub request: Option<Bytes>,
 }
 
@@ -24,7 +24,7 @@ pub struct OwnerMemory {
 pub struct LargestMemory {
     /// The largest excess first.
     pub owners: Vec<OwnerMemory>,
-    /// Memory that is not available and is in no pod. `None`: unknown.
+    /// Memory that is not available and is in no pod; `None` if unknown.
     pub outside_pods: Option<Bytes>,
 }
 
@@ -33,12 +33,12 @@ pub struct LargestMemory {
 pub struct LargestTasks {
     /// In any order.
     pub owners: Vec<(Owner, u64)>,
-    /// Tasks that are in no pod. `None`: unknown.
+    /// Tasks that are in no pod; `None` if unknown.
     pub outside_pods: Option<u64>,
 }
 
 impl OwnerMemory {
-    /// Its excess over its request.
+    /// Returns the excess over the request, or zero.
     pub fn over(&self) -> Bytes {
         let request = self.request.unwrap_or_default();
         Bytes::from_bytes(self.used.get().saturating_sub(request.get()))
@@ -46,12 +46,12 @@ impl OwnerMemory {
 }
 
 impl LargestMemory {
-    /// Whether no owner is known. The sum alone is not worth a sentence.
+    /// Returns true if no owner is known. The sum alone is not worth a sentence.
     pub const fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
 
-    /// The `most` that use most over their request.
+    /// Keeps the `most` owners that use most over their request.
     pub fn truncate(&mut self, most: usize) {
         self.owners.retain(|of| of.over() > Bytes::default());
         self.owners
@@ -59,7 +59,8 @@ impl LargestMemory {
         self.owners.truncate(most);
     }
 
-    /// Adds what a killed process had outside of pods. Without `released`, what was read may contain it.
+    /// Adds the memory that a killed process had outside of pods. Without `released`, the memory
+    /// that was read may contain it.
     pub fn add_killed(&mut self, owner: Owner, killed: Bytes, released: bool) {
         let with_killed = |read: Bytes| {
             if released {
@@ -86,7 +87,7 @@ impl LargestMemory {
             .for_each(|of| of.owner.name_pod(&find));
     }
 
-    /// Leaves out which pods they are.
+    /// Leaves out the ids and names of pods.
     pub fn hide_pods(&mut self) {
         let owners = self.owners.iter_mut().map(|of| &mut of.owner);
         for owner in owners.filter(|owner| owner.is_of_pods()) {
@@ -94,14 +95,13 @@ impl LargestMemory {
         }
     }
 
-    /// The one that is named first.
     pub fn first(&self) -> Option<&OwnerMemory> {
         self.owners.first()
     }
 }
 
 impl LargestTasks {
-    /// The `most` with most tasks.
+    /// Keeps the `most` owners with most tasks.
     pub fn truncate(&mut self, most: usize) {
         self.owners.retain(|(_, tasks)| *tasks > 0);
         self.owners
@@ -116,7 +116,6 @@ impl LargestTasks {
             .for_each(|(owner, _)| owner.name_pod(&find));
     }
 
-    /// The one that is named first.
     pub fn first(&self) -> Option<&Owner> {
         self.owners.first().map(|(owner, _)| owner)
     }
@@ -138,14 +137,14 @@ impl fmt::Display for OwnerMemory {
 }
 
 impl fmt::Display for LargestMemory {
-    /// `hog.service (3.4Gi), pod a/b (700.0Mi, no request); outside pods: 3.4Gi`.
+    /// Writes `hog.service (3.4Gi), pod a/b (700.0Mi, no request); outside pods: 3.4Gi`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         list(f, &self.owners, self.outside_pods)
     }
 }
 
 impl fmt::Display for LargestTasks {
-    /// `hog.service (2150), pod a/b (3); outside pods: 2200`.
+    /// Writes `hog.service (2150), pod a/b (3); outside pods: 2200`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owners = self.owners.iter();
         let owners: Vec<_> = owners

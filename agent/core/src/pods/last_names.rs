@@ -6,7 +6,7 @@ use super::{CgroupKind, PodId, classify};
 /// A name of this many bytes may have been longer: the kernel truncates its copy.
 const CUT_AT: usize = 95;
 
-/// How reliable a kind is that was derived from names only.
+/// The reliability of a kind that was derived from names only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ByNames {
     /// The names reach the top of the hierarchy, so they are the whole path.
@@ -19,7 +19,8 @@ pub enum ByNames {
     Nothing,
 }
 
-/// What the names of a cgroup, its parent and its grandparent mean; empty names are above the root.
+/// Derives the kind from the names of a cgroup, its parent and its grandparent; empty names are
+/// above the root.
 pub fn classify_by_names(last: &[Vec<u8>; 3], pods: &str) -> ByNames {
     let text: Option<Vec<&str>> = last
         .iter()
@@ -50,7 +51,7 @@ pub fn classify_by_names(last: &[Vec<u8>; 3], pods: &str) -> ByNames {
     claimed.map_or(ByNames::Nothing, ByNames::Claimed)
 }
 
-/// The pod `name`, if the name above it is that of the pods cgroup or of a class.
+/// Returns the pod `name` if the name above it is that of the pods cgroup or of a class.
 fn pod_below(above: &str, name: &str, pods: &str) -> Option<PodId> {
     let known = CgroupNames::of(pods);
     let class = known.class(above);
@@ -60,7 +61,7 @@ fn pod_below(above: &str, name: &str, pods: &str) -> Option<PodId> {
         .flatten()
 }
 
-/// The pod `name`, whose class is unknown.
+/// Returns the pod `name`, whose class is unknown.
 fn pod_anywhere(name: &str, pods: &str) -> Option<PodId> {
     let known = CgroupNames::of(pods);
     let classes = names::CLASSES.into_iter().map(Some);

@@ -14,19 +14,17 @@ use crate::object_name::{is_label, is_subdomain};
 
 const SUFFIX: &str = ".log";
 
-/// What the name of a link contains in addition to the container's id.
+/// The content of the name of a link in addition to the container's id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkedContainer {
-    /// Namespace of the pod.
     pub namespace: Box<str>,
-    /// Name of the pod.
     pub pod: Box<str>,
     /// Name of the container, in one of the pod's lists.
     pub container: Box<str>,
 }
 
 impl LinkedContainer {
-    /// `None` unless all parts are names that an API server accepts.
+    /// Returns `None` unless all parts are names that an API server accepts.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split('_');
         let (pod, namespace, container) = (parts.next()?, parts.next()?, parts.next()?);
@@ -41,14 +39,13 @@ impl LinkedContainer {
         })
     }
 
-    /// Whether it is in this pod.
     #[must_use]
     pub fn is_in(&self, pod: &Pod) -> bool {
         (&self.namespace, &self.pod) == (&pod.namespace, &pod.name)
     }
 
-    /// Its pod, which has this id. `None` for a static pod: its mirror pod has another uid, which is
-    /// not on the node.
+    /// Returns the pod, which has this id; `None` for a static pod: its mirror pod has another uid,
+    /// which is not on the node.
     #[must_use]
     pub fn in_pod(&self, id: &PodId) -> Option<Pod> {
         match id {
@@ -57,7 +54,7 @@ impl LinkedContainer {
         }
     }
 
-    /// The container by its name. The link does not contain in which list of the pod it is.
+    /// The list of the pod that contains it stays unknown, because the link does not contain it.
     #[must_use]
     pub fn container(&self) -> Option<Container> {
         Container::new(None, &self.container)
@@ -68,12 +65,11 @@ impl LinkedContainer {
 #[derive(Debug)]
 pub struct LinkSearch<'a> {
     ids: &'a BTreeSet<Box<str>>,
-    /// By id. `None`: several links, or one that no kubelet makes.
+    /// The links by id; `None` for several links, or one that no kubelet makes.
     found: BTreeMap<&'a str, Option<LinkedContainer>>,
 }
 
 impl<'a> LinkSearch<'a> {
-    /// For the containers with these ids.
     #[must_use]
     pub const fn new(ids: &'a BTreeSet<Box<str>>) -> Self {
         Self {
@@ -82,7 +78,7 @@ impl<'a> LinkSearch<'a> {
         }
     }
 
-    /// The directory contains a link with this name.
+    /// Adds the name of a link in the directory.
     pub fn add(&mut self, name: &str) {
         let Some((text, id)) = split(name) else {
             return;
@@ -96,7 +92,7 @@ impl<'a> LinkSearch<'a> {
             .or_insert_with(|| LinkedContainer::parse(text));
     }
 
-    /// The containers that were found, by id. One with several links is not among them.
+    /// Returns the containers that were found, by id. One with several links is not among them.
     #[must_use]
     pub fn found(self) -> Vec<(Box<str>, LinkedContainer)> {
         let found = self.found.into_iter();
@@ -106,7 +102,7 @@ impl<'a> LinkSearch<'a> {
     }
 }
 
-/// `<text>-<id>.log`
+/// Splits `<text>-<id>.log`.
 fn split(name: &str) -> Option<(&str, &str)> {
     let name = name.strip_suffix(SUFFIX)?;
     let (text, id) = name.split_at_checked(name.len().checked_sub(CONTAINER_ID_LENGTH)?)?;
@@ -120,7 +116,7 @@ mod tests {
     const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
     const OTHER: &str = "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c";
 
-    /// Namespace, pod and container of [`ID`] in a directory with these names.
+    /// Returns namespace, pod and container of [`ID`] in a directory with these names.
     fn search(names: &[&str]) -> Option<[String; 3]> {
         let ids = BTreeSet::from([ID.into()]);
         let mut search = LinkSearch::new(&ids);

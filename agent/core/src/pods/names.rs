@@ -5,15 +5,15 @@
 
 use super::PodId;
 
-/// The classes of pods with a separate cgroup: two of `QoS`, and system pods of any (KEP-5894). Guaranteed
-/// pods are next to these.
+/// The classes of pods with a separate cgroup: two of `QoS`, and system pods of any (KEP-5894).
+/// Guaranteed pods are next to these.
 pub(super) const CLASSES: [&str; 3] = [BURSTABLE, BESTEFFORT, "system"];
 pub(super) const BURSTABLE: &str = "burstable";
 pub(super) const BESTEFFORT: &str = "besteffort";
 /// Prefixes of a container id; with systemd's driver, the suffix is `.scope`. `crio-conmon-` is not
 /// included: it is the monitor of a container.
 const RUNTIMES: [&str; 4] = ["", "cri-containerd-", "crio-", "docker-"];
-/// Longest UID that the API server assigns: a UUID.
+/// Maximum length of a UID that the API server assigns: a UUID.
 const UID_LENGTH: usize = 36;
 const HASH_LENGTH: usize = 32;
 pub(super) const CONTAINER_ID_LENGTH: usize = 64;
@@ -29,14 +29,14 @@ pub(super) enum CgroupNames<'a> {
 }
 
 impl<'a> CgroupNames<'a> {
-    /// Derived from the name of the pods cgroup.
+    /// Derives the form from the name of the pods cgroup.
     pub(super) fn of(pods: &'a str) -> Self {
         let name = pods.rsplit('/').next().unwrap_or_default();
         name.strip_suffix(".slice")
             .map_or(Self::Cgroupfs, |prefix| Self::Systemd { prefix })
     }
 
-    /// The class whose cgroup has this name.
+    /// Returns the class whose cgroup has this name.
     pub(super) fn class(&self, name: &str) -> Option<&'static str> {
         let class = match self {
             Self::Cgroupfs => name,
@@ -45,8 +45,9 @@ impl<'a> CgroupNames<'a> {
         CLASSES.into_iter().find(|known| *known == class)
     }
 
-    /// The pod whose cgroup has this name: `pod<uid>`, or `<prefix>[-<class>]-pod<uid>.slice` with
-    /// `_` instead of `-`. `class` is that of the cgroup above.
+    /// Returns the pod whose cgroup has this name: `pod<uid>`, or
+    /// `<prefix>[-<class>]-pod<uid>.slice` with `_` instead of `-`. `class` is that of the cgroup
+    /// above.
     pub(super) fn pod(&self, name: &str, class: Option<&str>) -> Option<PodId> {
         match self {
             Self::Cgroupfs => pod_id(name.strip_prefix("pod")?.to_owned()),
@@ -65,7 +66,7 @@ impl<'a> CgroupNames<'a> {
     }
 }
 
-/// The part after `prefix` and a `-`.
+/// Returns the part after `prefix` and a `-`.
 fn below<'a>(name: &'a str, prefix: &str) -> Option<&'a str> {
     name.strip_prefix(prefix)?.strip_prefix('-')
 }
@@ -80,7 +81,7 @@ pub(super) fn pod_id(id: String) -> Option<PodId> {
     }
 }
 
-/// The id in `<id>`, `<runtime>-<id>` or `<runtime>-<id>.scope`.
+/// Returns the id in `<id>`, `<runtime>-<id>` or `<runtime>-<id>.scope`.
 pub(super) fn container_id(name: &str) -> Option<&str> {
     let name = name.strip_suffix(".scope").unwrap_or(name);
     RUNTIMES

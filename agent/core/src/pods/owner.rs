@@ -1,8 +1,8 @@
-//! The owner of a cgroup, and how Events name it: a pod, a systemd unit, a user's session.
+//! The owner of a cgroup, and its name in Events: a pod, a systemd unit, a user's session.
 //!
 //! systemd's names count only where systemd makes them: from the top, through slices, to the first
-//! unit. A workload can choose the names below its own unit, so these do not count, except that what
-//! is below `user@1000.service` belongs to user 1000.
+//! unit. A workload can choose the names below its unit, so these do not count, except that what is
+//! below `user@1000.service` belongs to user 1000.
 
 use std::fmt;
 
@@ -11,47 +11,41 @@ use serde::{Deserialize, Serialize};
 use super::{CgroupKind, Pod, PodId, classify};
 use crate::escape::quote_to;
 
-/// Characters of a name or a path that are shown. Names of systemd units are usually shorter.
+/// The number of characters of a name or a path that are shown. Names of systemd units are usually
+/// shorter.
 const NAME_CHARS: usize = 96;
 
 /// Types of systemd units that have a cgroup, without slices.
 const UNIT_TYPES: [&str; 5] = ["service", "scope", "socket", "mount", "swap"];
 
-/// Who uses what is charged to a cgroup.
+/// The owner of what is charged to a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Owner {
     /// A pod whose name is not known.
     Pod {
-        /// As the name of its cgroup identifies it.
         id: PodId,
         /// The id of the container, if the cgroup is that of one or below it.
         container: Option<String>,
     },
-    /// A pod.
     NamedPod {
-        /// Its namespace.
         namespace: Box<str>,
-        /// Its name.
         name: Box<str>,
         /// The id of the container, if the cgroup is that of one or below it.
         container: Option<String>,
     },
     /// A pod whose name is left out.
     UnnamedPod,
-    /// All pods.
     Pods,
     /// A service, scope, or another systemd unit that is not a slice.
     Unit {
-        /// Its name: any text, and of any length.
+        /// The name: any text, and of any length.
         name: String,
-        /// The user whose service manager started it. `None`: the system's.
+        /// The user whose service manager started it; `None` for the system's.
         user: Option<u32>,
     },
-    /// A login session of a user.
     Session {
-        /// The user.
         user: u32,
-        /// The id that logind gave it.
+        /// The id that logind gave the session.
         session: String,
     },
     /// A slice of systemd, by its name: any text, and of any length.
@@ -61,7 +55,8 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// From the path of a cgroup and that of the pods cgroup. Both begin with `/`.
+    /// Derives the owner from the path of a cgroup and that of the pods cgroup. Both begin with
+    /// `/`.
     pub fn from_path(path: &str, pods: &str) -> Self {
         match classify(path, pods) {
             CgroupKind::Pods => Self::Pods,
@@ -74,8 +69,8 @@ impl Owner {
         }
     }
 
-    /// The owner of the limit of the cgroup at `path`: in a unit, not the unit. `None`: the limit is that
-    /// of pods, or the kubelet sets it.
+    /// Returns the owner of the limit of the cgroup at `path`; for a cgroup in a unit, that is not
+    /// the unit. `None` if the limit is that of pods, or the kubelet sets it.
     pub fn of_limit(path: &str, pods: &str) -> Option<Self> {
         let rest = path.strip_prefix(pods).filter(|_| !pods.is_empty());
         if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
@@ -91,7 +86,6 @@ impl Owner {
         })
     }
 
-    /// Whether it is a pod, a container of one, or all pods.
     pub const fn is_of_pods(&self) -> bool {
         match self {
             Self::Pod { .. } | Self::NamedPod { .. } | Self::UnnamedPod | Self::Pods => true,
@@ -99,7 +93,8 @@ impl Owner {
         }
     }
 
-    /// What can be done if it uses most of the node's memory. `None`: it is in pods, or cannot be limited.
+    /// Returns advice for an owner that uses most of the node's memory; `None` if it is in pods, or
+    /// cannot be limited.
     pub fn memory_advice(&self) -> Option<String> {
         let limited = self.limited_by("MemoryMax=", "memory.max")?;
         Some(format!(
@@ -107,13 +102,14 @@ impl Owner {
         ))
     }
 
-    /// The same if it has most tasks.
+    /// Returns advice for an owner that has most tasks; `None` if it is in pods, or cannot be
+    /// limited.
     pub fn tasks_advice(&self) -> Option<String> {
         let limited = self.limited_by("TasksMax=", "pids.max")?;
         Some(format!("Limit {limited}, or move it to another node."))
     }
 
-    /// What can be done if it reached its own memory limit. `None`: it is in pods.
+    /// Returns advice for an owner that reached its memory limit; `None` if it is in pods.
     pub fn limit_advice(&self) -> Option<String> {
         let limit = match self {
             Self::Pod { .. } | Self::NamedPod { .. } | Self::UnnamedPod | Self::Pods => {
@@ -126,7 +122,7 @@ impl Owner {
         Some(format!("Raise {limit} or reduce what it uses."))
     }
 
-    /// What is limited, and by which property of systemd or file of the cgroup.
+    /// Returns the name of what is limited, with the property of systemd or the file of the cgroup.
     fn limited_by(&self, property: &str, file: &str) -> Option<String> {
         match self {
             Self::Pod { .. } | Self::NamedPod { .. } | Self::UnnamedPod | Self::Pods => None,
@@ -137,7 +133,7 @@ impl Owner {
         }
     }
 
-    /// For programs: as the text, but of a pod only `namespace/name`.
+    /// Returns the name for programs: the text, but of a pod only `namespace/name`.
     pub fn short_name(&self) -> String {
         match self {
             Self::NamedPod {
@@ -170,7 +166,7 @@ impl From<PodId> for Owner {
     }
 }
 
-/// The owner according to systemd's names. `None`: the path has none.
+/// Returns the owner according to systemd's names; `None` if the path has none.
 fn systemd_owner(path: &str) -> Option<Owner> {
     let mut names = path.split('/');
     let mut slices = Vec::new();
@@ -212,8 +208,8 @@ fn is_unit(name: &str) -> bool {
         .is_some_and(|(name, type_)| !name.is_empty() && UNIT_TYPES.contains(&type_))
 }
 
-/// systemd puts an underscore before a name that could be that of a file of the kernel.
-/// <https://github.com/systemd/systemd/blob/v257/src/basic/cgroup-util.c#L1677-L1750>
+/// Removes the underscore that systemd puts before a name that could be that of a file of the
+/// kernel: <https://github.com/systemd/systemd/blob/v257/src/basic/cgroup-util.c#L1677-L1750>
 fn unit_name(cgroup: &str) -> String {
     cgroup.strip_prefix('_').unwrap_or(cgroup).to_owned()
 }

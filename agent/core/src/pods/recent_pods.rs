@@ -10,7 +10,7 @@ pub const MAX_PATHS: usize = 4096;
 /// tenants. With [`MAX_PATHS`] this limits the memory to 2 MiB.
 pub const LONGEST_PATH: usize = 512;
 
-/// Path by id of the cgroups that were used last. An id is never reused while the node is up.
+/// The paths of the cgroups that were used last, by id. An id is never reused while the node is up.
 #[derive(Debug, Clone, Default)]
 pub struct RecentPods {
     paths: HashMap<CgroupId, (u64, String)>,
@@ -45,7 +45,7 @@ impl RecentPods {
         self.paths.insert(id, (self.turn, path));
     }
 
-    /// The path, if it is stored. Using it counts as use.
+    /// Returns the path, if it is stored. This counts as use.
     pub fn path(&mut self, id: CgroupId) -> Option<&str> {
         let (turn, _) = self.paths.get(&id)?;
         self.by_age.remove(turn);

@@ -5,7 +5,7 @@ const SLICE: &str = "6d8a4d2e_1f4b_4a62_9b0e_0f7c0f5d8a11";
 const OTHER: &str = "00000000-0000-0000-0000-000000000000";
 const HASH: &str = "a9f3c1d20b8e4f5a96d7c8b1e2f30415";
 const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
-/// kind, and every kubelet with `--cgroup-root=/kubelet`.
+/// The pods cgroup of kind, and of every kubelet with `--cgroup-root=/kubelet`.
 const NESTED: &str = "/kubelet.slice/kubelet-kubepods.slice";
 
 fn pod() -> CgroupKind {

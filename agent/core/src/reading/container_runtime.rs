@@ -1,13 +1,13 @@
-//! What the container runtime of the node reports.
+//! Reports of the node's container runtime.
 
 use serde::{Deserialize, Serialize};
 
 /// The answer to the CRI call `Version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeVersion {
-    /// The name of the runtime: `containerd`.
+    /// The name of the runtime, such as `containerd`.
     pub name: String,
-    /// Its version, without a leading `v`. `None`: the runtime does not answer.
+    /// The version without a leading `v`; `None` if the runtime does not answer.
     pub version: Option<String>,
 }
 
@@ -18,20 +18,19 @@ pub struct RuntimeStatus {
     pub runtime: Option<RuntimeCondition>,
     /// `NetworkReady`; `None` if the runtime does not report it.
     pub network: Option<RuntimeCondition>,
-    /// In the order of the runtime. Empty if the runtime reports none.
+    /// The handlers in the runtime's order; empty if it reports none.
     pub handlers: Vec<RuntimeHandler>,
-    /// Whether it implements `supplementalGroupsPolicy`; `None` if it does not report its features.
+    /// Support of `supplementalGroupsPolicy`; `None` if the runtime does not report its features.
     pub supplemental_groups_policy: Option<bool>,
 }
 
-/// A condition of the runtime.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RuntimeCondition {
-    /// Whether containers can run, as far as this condition is concerned.
+    /// Containers can run, as far as this condition is concerned.
     pub is_true: bool,
-    /// As the runtime reports it, escaped.
+    /// Escaped text of the runtime.
     pub reason: String,
-    /// As the runtime reports it, escaped.
+    /// Escaped text of the runtime.
     pub message: String,
 }
 
@@ -40,17 +39,15 @@ pub struct RuntimeCondition {
 pub struct RuntimeHandler {
     /// Empty for the default handler.
     pub name: String,
-    /// Whether mounts can be read-only with all mounts below them.
+    /// Mounts can be read-only with all mounts below them.
     pub recursive_read_only_mounts: bool,
-    /// Whether pods can have user namespaces.
     pub user_namespaces: bool,
 }
 
-/// An image on this node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeImage {
     /// Names with a digest, then names with a tag.
     pub names: Vec<String>,
-    /// Its size in bytes.
+    /// In bytes.
     pub size: u64,
 }

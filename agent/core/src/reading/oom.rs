@@ -1,22 +1,22 @@
-//! What ran out of memory when the kernel killed a process: one set of types for records, verdicts,
-//! metrics and Events.
+//! The scopes and consequences of OOM kills: one set of types for records, verdicts, metrics and
+//! Events.
 
 use serde::{Deserialize, Serialize};
 
-/// Whose memory ran out. `L` is what is known about the cgroup that was at its limit.
+/// The memory that ran out. `L` describes the cgroup that was at its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OomScope<L> {
-    /// Unknown. Judged as [`OomScope::Global`] with an inferred scope.
+    /// Judged as [`OomScope::Global`] with an inferred scope.
     Unknown,
-    /// The machine's. Also kills for a cpuset, a memory policy or `SysRq`, unless a constraint or an
-    /// order distinguishes them.
+    /// The machine's memory. Includes kills for a cpuset, a memory policy or `SysRq`, unless a
+    /// constraint or an order distinguishes them.
     Global,
-    /// That of one cgroup: it was at its limit.
+    /// The memory of one cgroup, which was at its limit.
     Memcg(L),
 }
 
 impl<L> OomScope<L> {
-    /// The same scope with something else known about the cgroup.
+    /// Keeps the scope and converts the description of the cgroup.
     pub fn map<M>(self, f: impl FnOnce(L) -> M) -> OomScope<M> {
         match self {
             Self::Unknown => OomScope::Unknown,
@@ -25,7 +25,6 @@ impl<L> OomScope<L> {
         }
     }
 
-    /// The same scope by reference.
     pub const fn as_ref(&self) -> OomScope<&L> {
         match self {
             Self::Unknown => OomScope::Unknown,
@@ -34,7 +33,6 @@ impl<L> OomScope<L> {
         }
     }
 
-    /// What is known about the cgroup that was at its limit.
     pub fn memcg(self) -> Option<L> {
         match self {
             Self::Unknown | Self::Global => None,
@@ -43,7 +41,7 @@ impl<L> OomScope<L> {
     }
 }
 
-/// What a kill means for the container of the victim.
+/// The effect of a kill on the container of the victim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Consequence {
     /// The main process died, and with it the container.
@@ -55,7 +53,7 @@ pub enum Consequence {
 }
 
 impl Consequence {
-    /// As in metrics and logs.
+    /// The name in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::MainProcess => "main_process",
@@ -65,12 +63,10 @@ impl Consequence {
     }
 }
 
-/// What a limiting cgroup is for.
+/// The kind of a limiting cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitOwner {
-    /// One container.
     Container,
-    /// One pod.
     Pod,
     /// All pods: the node's allocatable memory ran out.
     PodsCgroup,
@@ -78,28 +74,26 @@ pub enum LimitOwner {
     Other,
 }
 
-/// How the scope is known.
+/// The source from which the scope is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ScopeSource {
-    /// From the usage and the limits of the victim's ancestors at the moment of the kill: to be
+    /// The usage and the limits of the victim's ancestors at the moment of the kill: to be
     /// confirmed.
     Inferred,
-    /// From the kernel's own `oom_control`.
+    /// The kernel's `oom_control`.
     Exact,
-    /// From the kernel's log. Without the line that has the order it does not distinguish a kill by
+    /// The kernel's log. Without the line that has the order, it does not distinguish a kill by
     /// `SysRq` from a global one.
     Logged,
 }
 
-/// `oom_control.constraint`: what bounded the allocation that failed.
+/// `oom_control.constraint`: the bound of the allocation that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OomConstraint {
-    /// Nothing but the machine's size.
+    /// Only the machine's size.
     None,
     /// The nodes of a cpuset.
     Cpuset,
-    /// A memory policy.
     MemoryPolicy,
-    /// A memory cgroup.
     Memcg,
 }

@@ -48,7 +48,7 @@ fn split_at_first(text: &str, boundary: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(boundary).unwrap_or(text.len()))
 }
 
-/// `number * unit`, in nanoseconds. The number may have a fraction.
+/// Returns `number * unit` in nanoseconds. The number may have a fraction.
 fn part(number: &str, unit: u128) -> Option<u128> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() {

@@ -5,16 +5,15 @@ use std::time::Duration;
 
 use agent_common::settings::{FIRST_BUCKET_NS, HISTOGRAM_BUCKETS};
 
-/// Requests by latency; see [`bucket_end`].
+/// Numbers of requests by latency; see [`bucket_end`].
 pub type Buckets = [u64; HISTOGRAM_BUCKETS];
 
 /// Start of the last bucket, which has no end.
 const LAST_BUCKET: Duration = Duration::from_nanos(FIRST_BUCKET_NS << (HISTOGRAM_BUCKETS - 2));
 
-/// Half of the requests took at most this long.
+/// The median as a parameter of [`quantile`].
 pub const MEDIAN: u64 = 500;
 
-/// Number of requests.
 #[must_use]
 pub fn total(buckets: &Buckets) -> u64 {
     buckets
@@ -22,8 +21,9 @@ pub fn total(buckets: &Buckets) -> u64 {
         .fold(0, |sum, count| sum.saturating_add(*count))
 }
 
-/// The latency that `per_mille` of 1,000 requests do not exceed; `None` without requests. Within a
-/// bucket, they are taken as evenly distributed; in the last one, which is open, as being at its start.
+/// Returns the latency that `per_mille` of 1,000 requests do not exceed; `None` without requests.
+/// Within a bucket, requests are taken as evenly distributed; in the last one, which is open, as
+/// being at its start.
 #[must_use]
 pub fn quantile(buckets: &Buckets, per_mille: u64) -> Option<Duration> {
     let requests = total(buckets);
@@ -74,25 +74,20 @@ impl fmt::Display for Median {
     }
 }
 
-/// Latency of the requests of a disk since it is watched. Short requests are sampled.
+/// Latency of the requests of a disk since the agent began to watch it. Short requests are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskLatency {
-    /// Of reads.
     pub reads: OperationLatency,
-    /// Of writes.
     pub writes: OperationLatency,
 }
 
-/// Latency of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OperationLatency {
-    /// Requests in each bucket.
     pub buckets: Buckets,
-    /// All latencies, added up.
     pub sum: Duration,
 }
 
-/// Upper bound of a bucket; `None` for the last one.
+/// Returns the upper bound of a bucket; `None` for the last one.
 #[must_use]
 pub fn bucket_end(bucket: usize) -> Option<Duration> {
     let doublings = u32::try_from(bucket).ok()?;

@@ -58,19 +58,17 @@ enum Format {
     DecimalExponent,
 }
 
-/// Why a text is not a quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// There is no digit before the suffix.
+    /// There is no digit before the suffix, or more than one point.
     #[error("has no number")]
     NoNumber,
-    /// An unknown suffix follows the digits.
     #[error("ends in an unknown suffix (known: n u m k M G T P E, Ki Mi Gi Ti Pi Ei, e3)")]
     Suffix,
 }
 
 impl Quantity {
-    /// A size: prints with a binary suffix, such as `16374032Ki`.
+    /// Makes a quantity that prints with a binary suffix, such as `16374032Ki`.
     pub fn from_bytes(bytes: Bytes) -> Self {
         Self {
             nano: i128::from(bytes.get()) * NANO,
@@ -78,7 +76,7 @@ impl Quantity {
         }
     }
 
-    /// A number of things, such as CPUs or pods: prints as `8`.
+    /// Makes a number of things, such as CPUs or pods, that prints as `8`.
     pub fn from_count(n: u64) -> Self {
         Self {
             nano: i128::from(n) * NANO,
@@ -86,7 +84,7 @@ impl Quantity {
         }
     }
 
-    /// The value in whole units, rounded away from zero as the Kubernetes library does.
+    /// Returns the value in whole units, rounded away from zero as the Kubernetes library does.
     pub fn value(self) -> i64 {
         i64::try_from(self.whole()).unwrap_or(if self.is_negative() {
             i64::MIN
@@ -95,17 +93,15 @@ impl Quantity {
         })
     }
 
-    /// Whether it is zero.
     pub const fn is_zero(self) -> bool {
         self.nano == 0
     }
 
-    /// Whether it is negative.
     pub const fn is_negative(self) -> bool {
         self.nano < 0
     }
 
-    /// `self + other`, with the format of `self` unless that is zero.
+    /// Keeps the format of `self` unless that is zero.
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {
         Self {
@@ -114,7 +110,7 @@ impl Quantity {
         }
     }
 
-    /// `self - other`, with the format of `self` unless that is zero. May be negative.
+    /// Keeps the format of `self` unless that is zero. The result may be negative.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self {
@@ -123,7 +119,7 @@ impl Quantity {
         }
     }
 
-    /// `self - other`, or zero if `other` is larger: the remainder of a capacity.
+    /// Returns zero if `other` is larger: the remainder of a capacity.
     #[must_use]
     pub fn less(self, other: Self) -> Self {
         let left = self.saturating_sub(other);
@@ -141,7 +137,7 @@ impl Quantity {
         }
     }
 
-    /// Whole units, rounded away from zero.
+    /// Rounds away from zero.
     const fn whole(self) -> i128 {
         let rest = self.nano % NANO;
         self.nano / NANO + rest.signum()
@@ -168,7 +164,7 @@ impl Ord for Quantity {
     }
 }
 
-/// How a suffix scales the number.
+/// The factor of a suffix.
 enum Scale {
     /// Moves the decimal point to the right by this many places.
     Ten(i64),
@@ -226,9 +222,9 @@ fn parse_suffix(suffix: &str) -> Result<(Scale, Format), QuantityError> {
     Ok((Scale::Ten(exponent), Format::DecimalExponent))
 }
 
-/// `whole.fraction` with the point moved `places` to the right, in nano.
+/// Returns `whole.fraction` with the point moved `places` to the right, in nano.
 fn shifted_nano(whole: &str, fraction: &str, places: i64) -> i128 {
-    /// Beyond this the value exceeds the maximum, or is less than one nano.
+    /// Beyond this, the value exceeds the maximum or is less than one nano.
     const FAR: i64 = 64;
 
     let digits = format!("{whole}{fraction}");
@@ -252,7 +248,8 @@ fn shifted_nano(whole: &str, fraction: &str, places: i64) -> i128 {
     nano(whole, fraction, 1)
 }
 
-/// `whole.fraction * factor` in nano, rounded up and limited. Both texts contain only digits.
+/// Returns `whole.fraction * factor` in nano, rounded up and limited. Both texts contain only
+/// digits.
 fn nano(whole: &str, fraction: &str, factor: i128) -> i128 {
     let digit = |b: u8| i128::from(b.saturating_sub(b'0'));
     let whole = whole
@@ -278,7 +275,7 @@ fn nano(whole: &str, fraction: &str, factor: i128) -> i128 {
 }
 
 impl fmt::Display for Quantity {
-    /// The canonical form: the largest suffix of its family that leaves an integer.
+    /// Writes the canonical form: the largest suffix of its family that leaves an integer.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SMALLEST_BINARY: i128 = 1024 * NANO;
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::Bytes;
 
-/// Bytes in a second, shown in the decimal units in which disks are sold: `12 MB/s`.
+/// Bytes per second, shown in the decimal units in which disks are sold: `12 MB/s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate(pub Bytes);
 
 impl Rate {
-    /// Of `bytes` within `elapsed`. If no time has passed, it is as if it were a second.
+    /// Divides `bytes` by `elapsed`. If no time has passed, it is taken as a second.
     #[must_use]
     pub fn of(bytes: u64, elapsed: Duration) -> Self {
         let rate = u128::from(bytes)

@@ -1,4 +1,4 @@
-//! `--watch`: the nodes whose rows change. What is kept of a node or a pod is what a row needs.
+//! `--watch`: the nodes whose rows change. Of a node or a pod, only what a row needs is kept.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -19,15 +19,15 @@ use crate::screen::{note, print, safe};
 use crate::style::{Paint, Style};
 use crate::table::{Cell, Layout};
 
-/// Between two watches.
+/// Pause between two watches.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest time between two attempts to reach the API server.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How often it is checked which agents have become silent: nothing reports that.
+/// Interval of the check which agents have become silent, since no event reports that.
 const RECHECK: Duration = Duration::from_secs(30);
 
-/// Prints each node whose row changes. Ends only with a failure that is not temporary, or if the output is
-/// closed.
+/// Prints each node whose row changes. Returns only with a failure that is not temporary, or if the
+/// output is closed.
 pub async fn follow(
     cluster: &Cluster,
     options: &FleetOptions,
@@ -88,14 +88,13 @@ pub async fn follow(
     }
 }
 
-/// Attempts to reach the API server, with growing pauses.
+/// Exponential backoff of attempts to reach the API server.
 struct Attempts {
-    /// The next one.
     pause: Duration,
 }
 
 impl Attempts {
-    /// Waits. Only the first failure of a row is printed.
+    /// Waits. Only the first of consecutive failures is printed.
     async fn failed(&mut self, failure: &Failure) {
         if self.pause == PAUSE {
             note(&format!("note: {failure}: trying again"));
@@ -120,23 +119,20 @@ async fn next(watch: &mut Option<Watch>) -> Result<Change<Pod>, Failure> {
     }
 }
 
-/// The changes of a collection.
 struct Watch {
     place: Place,
     labels: String,
-    /// Of the last change.
+    /// Resource version of the last change.
     version: String,
-    /// `None`: to be opened.
+    /// `None` until the watch is opened.
     lines: Option<Lines>,
 }
 
-/// What a watch reports.
 enum Change<T> {
-    /// It exists.
+    /// The object exists: it was added or modified.
     Is(T),
-    /// It does not exist any more.
     Deleted(T),
-    /// Nothing but the version.
+    /// Only the resource version has changed.
     None,
     /// The watch has ended, and is to be opened again.
     Ended,
@@ -152,7 +148,7 @@ impl Watch {
         }
     }
 
-    /// Opens it unless it is open.
+    /// Opens the watch unless it is open.
     async fn open(&mut self, cluster: &Cluster) -> Result<(), Failure> {
         if self.lines.is_none() {
             let query = [("labelSelector", self.labels.as_str())];
@@ -162,7 +158,7 @@ impl Watch {
         Ok(())
     }
 
-    /// A call that is dropped loses nothing.
+    /// This method is cancel safe.
     async fn next<T: DeserializeOwned + HasMetadata>(&mut self) -> Result<Change<T>, Failure> {
         let line = match &mut self.lines {
             Some(lines) => lines.next().await,
@@ -202,7 +198,6 @@ impl Watch {
     }
 }
 
-/// An object with `metadata`.
 trait HasMetadata {
     fn metadata(&self) -> &Metadata;
 }
@@ -219,15 +214,14 @@ impl HasMetadata for Pod {
     }
 }
 
-/// Whether rows are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Output {
     Printed,
-    /// They are on the screen already.
+    /// The rows are on the screen already.
     Quiet,
 }
 
-/// A node, and what its rows were when they were printed last, except for times.
+/// A node, and its rows as they were printed last, except for times.
 struct Shown {
     health: NodeHealth,
     printed: Option<Printed>,
@@ -241,18 +235,18 @@ struct Printed {
     version: String,
 }
 
-/// The nodes and their agents.
 struct Watched {
     nodes: BTreeMap<String, Shown>,
     pods: AgentPods,
     layout: Layout,
     style: Style,
-    /// What is printed about a Node of which no more is reported.
+    /// Text about a Node of which no more is reported.
     removed: &'static str,
 }
 
 impl Watched {
-    /// The nodes and pods of new lists, and the watches that continue them.
+    /// Replaces the nodes and pods by those of new lists. Returns the watches that continue the
+    /// lists.
     fn replace(
         &mut self,
         cluster: &Cluster,
@@ -327,7 +321,6 @@ impl Watched {
         names.try_for_each(|name| self.show(cluster, name, Output::Printed))
     }
 
-    /// Prints the rows of a node if they have changed.
     fn show(&mut self, cluster: &Cluster, name: &str, output: Output) -> Result<(), Failure> {
         // A pod can run on a node that is not selected.
         let Some(shown) = self.nodes.get_mut(name) else {

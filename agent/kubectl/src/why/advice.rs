@@ -1,4 +1,4 @@
-//! What to do about what happened to a pod.
+//! Advice about what happened to a pod.
 
 use nodepulse_core::kill_annotation::MemoryUser;
 
@@ -9,7 +9,7 @@ use crate::kills::{KillEvent, largest, limit};
 use crate::objects::ContainerStatus;
 use crate::screen::safe;
 
-/// At least one sentence.
+/// Returns at least one sentence.
 pub fn of(story: &Story) -> Vec<String> {
     let mut all = Vec::new();
     let kills: Vec<KillEvent> = story.events.iter().filter_map(KillEvent::of).collect();
@@ -30,7 +30,7 @@ pub fn of(story: &Story) -> Vec<String> {
     all
 }
 
-/// Of kills in one container at one limit, the newest counts.
+/// Returns the newest of the kills in one container at one limit with the same consequence.
 fn newest_of_each(kills: &[KillEvent]) -> Vec<&KillEvent> {
     let mut newest: Vec<&KillEvent> = Vec::new();
     for kill in kills.iter().rev() {
@@ -106,7 +106,7 @@ fn of_containers(story: &Story, kills: &[KillEvent]) -> Vec<String> {
     let all = init.chain(pod.status.container_statuses.iter().flatten());
     let is_reported = |name: &str| {
         let of_kills = kills.iter().map(|kill| kill.kill.container.as_deref());
-        // Of an Event without annotations, the container is not known.
+        // The container of an Event without annotations is not known.
         of_kills
             .into_iter()
             .any(|of| of.is_none_or(|of| of == name))
@@ -129,7 +129,7 @@ fn of_container(story: &Story, status: &ContainerStatus, is_reported: bool) -> O
             "the kubelet reports that container {name} was OOM-killed, and there is no Event of nodepulse \
              about it: the API server keeps Events for an hour by default, and the node needs an agent"
         )),
-        // The kill can be why it ended.
+        // The kill can be the reason for the end.
         _ if ended.exit_code == 0 || is_reported => None,
         _ => {
             let at = age::parse(ended.finished_at.as_deref());
@@ -150,7 +150,7 @@ fn of_container(story: &Story, status: &ContainerStatus, is_reported: bool) -> O
     }
 }
 
-/// Whether an agent reports on the pod's node.
+/// Returns `true` if an agent reports on the pod's node.
 fn is_observed(story: &Story) -> bool {
     let node = story.node.as_ref().and_then(|node| node.as_ref().ok());
     node.is_some_and(|node| node.agent(story.present) == AgentState::Reports)

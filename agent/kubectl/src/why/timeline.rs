@@ -1,4 +1,4 @@
-//! What happened to a pod, by time.
+//! The history of a pod, by time.
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -10,21 +10,18 @@ use crate::objects::{ContainerStatus, Event, Pod, Terminated};
 use crate::screen::safe;
 use crate::style::Paint;
 
-/// Something that happened.
 pub struct Entry {
     pub at: Option<Timestamp>,
     pub text: String,
     pub paint: Paint,
 }
 
-/// Everything that happened.
 pub struct Timeline {
     entries: Vec<Entry>,
     now: Timestamp,
 }
 
 impl Timeline {
-    /// Of a pod.
     pub fn of(story: &Story) -> Self {
         let mut all = Self {
             entries: Vec::new(),
@@ -45,7 +42,7 @@ impl Timeline {
         if let Some(Ok(node)) = &story.node {
             all.node(node);
         }
-        // What happened before there was a pod did not happen to it.
+        // Events before the pod was created did not happen to it.
         let is_since = |event: &&Event| age::parse(event.last_time()) >= created;
         for event in story.node_events.iter().filter(is_since) {
             let reason = safe(event.reason.as_deref().unwrap_or("-"));
@@ -56,7 +53,7 @@ impl Timeline {
         all
     }
 
-    /// The oldest first.
+    /// Returns the oldest first.
     pub fn entries(mut self) -> Vec<Entry> {
         self.entries.sort_by_key(|entry| entry.at);
         self.entries
@@ -122,7 +119,7 @@ impl Timeline {
         }
     }
 
-    /// One Event, or consecutive ones about the same: the newest has the message.
+    /// Adds one Event, or consecutive ones about the same: the newest has the message.
     fn events(&mut self, events: &[Event], prefix: &str) {
         let Some(event) = events.last() else { return };
         let reason = safe(event.reason.as_deref().unwrap_or("-"));
@@ -156,7 +153,7 @@ impl Timeline {
     }
 }
 
-/// Whether both are about kills of one container at one limit, with the same consequence.
+/// Returns `true` if both are about kills of one container at one limit, with the same consequence.
 fn is_repeated(first: &Event, second: &Event) -> bool {
     let both = [first, second].map(|event| {
         let kill = KillEvent::of(event)?.kill;
@@ -170,7 +167,7 @@ fn is_repeated(first: &Event, second: &Event) -> bool {
     both[0].is_some() && both[0] == both[1]
 }
 
-/// `OOMKilled, exit code 137`.
+/// Returns a text such as `OOMKilled, exit code 137`.
 fn how(ended: &Terminated) -> String {
     let reason = safe(ended.reason.as_deref().unwrap_or("no reason"));
     let signal = ended.signal.filter(|signal| *signal != 0);

@@ -1,4 +1,4 @@
-//! The API server: whether it answers, and which requests it permits.
+//! The availability of the API server, and the permissions of the agent.
 
 use std::time::Duration;
 
@@ -17,12 +17,13 @@ use super::report::{Item, Verdict};
 use crate::config::Config;
 use crate::reporting::certificate::describe;
 
-/// For each request. All permissions are requested at once, so a silent server costs two of these.
+/// Timeout for each request. All permissions are requested at once, so a silent server costs two of
+/// these.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 const NAME: &str = "API server";
 
-/// `Err` if the credentials cannot be used at all, which `run` would refuse too.
+/// Returns `Err` if the credentials cannot be used at all, which `run` would refuse too.
 pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
     let certificate = certificate(config)?;
     // Without one, the API server cannot be asked.
@@ -57,7 +58,7 @@ pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
     Ok(items)
 }
 
-/// The client certificate that node mode requests, if it does.
+/// Checks the client certificate, if node mode requests one.
 fn certificate(config: &Config) -> Result<Option<Item>, String> {
     const NAME: &str = "client certificate";
 
@@ -66,7 +67,7 @@ fn certificate(config: &Config) -> Result<Option<Item>, String> {
     };
     let pair = certificate.directory.join(CURRENT);
     match bootstrap::state(&certificate.kubeconfig, &pair).map_err(|err| err.to_string())? {
-        // Its own credentials are checked by the API server.
+        // The API server checks these credentials.
         KubeconfigState::Other => return Ok(None),
         KubeconfigState::Missing | KubeconfigState::Invalid(_) | KubeconfigState::Requested => {}
     }
@@ -111,11 +112,10 @@ async fn permission(client: &Client, permission: &Permission) -> Item {
     }
 }
 
-/// A permission that the agent needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Permission {
     access: ResourceAttributes,
-    /// Effect if it is denied; `None` if the mode requires it.
+    /// Effect of a denial; `None` if the mode requires the permission.
     without: Option<&'static str>,
 }
 
@@ -201,7 +201,6 @@ impl Permission {
     }
 }
 
-/// The permissions that the mode needs.
 fn permissions(config: &Config) -> Vec<Permission> {
     const WITHOUT_PODS: &str = "OOM kills are reported on the Node instead of the Pod";
     const WITHOUT_PATCH: &str = "repeated Events are lost";

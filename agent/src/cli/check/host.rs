@@ -42,8 +42,8 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     items
 }
 
-/// The file system of the container images, which are in `reported` if the runtime reported it. Reading it
-/// may take long.
+/// Checks the file system of the container images. `reported` is their directory, if the runtime
+/// reported it. Reading it may take long.
 pub(super) async fn imagefs(config: &Config, reported: Option<PathBuf>) -> Item {
     const NAME: &str = "imagefs";
     const LIMIT: Duration = Duration::from_secs(5);
@@ -78,7 +78,6 @@ pub(super) async fn imagefs(config: &Config, reported: Option<PathBuf>) -> Item 
     }
 }
 
-/// Blocked calls of the running daemon.
 fn blocked(explained: &Explanation) -> Item {
     const NAME: &str = "calls to file systems";
 
@@ -225,7 +224,7 @@ fn container_logs(root: &HostRoot) -> Item {
     }
 }
 
-/// What an error reports, and the remedy after the first semicolon.
+/// Splits the text of an error from the remedy after the first semicolon.
 fn parted(err: &impl std::fmt::Display) -> (String, String) {
     let text = err.to_string();
     let (why, cure) = text.split_once("; ").unwrap_or((&text, ""));
@@ -276,7 +275,8 @@ pub(super) async fn container_runtime(config: &Config) -> (Item, Option<PathBuf>
     (item, client.imagefs().await.unwrap_or_default())
 }
 
-/// Its version and socket, if it answers everything that `Ready` depends on.
+/// Returns the version and the socket of the runtime, if it answers everything that `Ready` depends
+/// on.
 async fn answers(client: &mut Client) -> Result<String, CriError> {
     client.status().await?;
     let (socket, RuntimeVersion { name, version }) = client.version().await?;

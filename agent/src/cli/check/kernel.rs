@@ -15,7 +15,6 @@ use crate::config::{Config, Tier, key};
 struct Use {
     any: &'static [Capability],
     what: &'static str,
-    /// Whether it is of use.
     when: fn(&Support, Tier) -> bool,
 }
 
@@ -65,7 +64,7 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
 }
 
 fn kernel(release: &str) -> Item {
-    /// BPF ring buffers.
+    /// The first release with BPF ring buffers.
     const OLDEST: (u32, u32) = (5, 8);
 
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
@@ -190,8 +189,8 @@ fn item(probe: Probe, state: &ProbeState, support: &Support, tier: Tier) -> Item
     Item::new(&name, verdict, &found, cure)
 }
 
-/// A remedy; empty if what replaces the program is all that this kernel allows. If `others` are
-/// attached, privileges do not lack.
+/// Returns a remedy, which is empty if this kernel allows only what replaces the program. If
+/// `others` are attached, privileges are not missing.
 fn cure(missing: &Missing, others: bool, verdict: Verdict) -> &'static str {
     match missing {
         Missing::Btf { .. } => "boot a kernel with CONFIG_DEBUG_INFO_BTF=y, and mount /sys",

@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 
 use super::super::terminal::{Paint, Style, wrap};
 
-/// Maximum characters of one text: a verifier log can be long.
+/// Maximum length of one text in characters: a verifier log can be long.
 const LONGEST: usize = 400;
 
-/// Result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// No restriction.
@@ -39,7 +38,6 @@ impl Verdict {
     }
 }
 
-/// One checked item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Item {
     pub(super) name: String,
@@ -73,7 +71,7 @@ impl Item {
     }
 }
 
-/// As one line.
+/// Formats the item as one line.
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = self.verdict.as_str();
@@ -109,9 +107,9 @@ pub(super) fn text(items: &[Item], style: Style) -> String {
 }
 
 fn wrapped(out: &mut String, item: &Item, style: Style, width: usize) {
-    /// Where findings begin.
+    /// Column at which findings begin.
     const COLUMN: usize = 36;
-    /// The same on a narrow terminal, on a separate line.
+    /// Column of findings on a narrow terminal, where they are on a separate line.
     const NARROW: usize = 10;
 
     let verdict = format!("{:<8}", item.verdict.as_str());
@@ -145,7 +143,7 @@ fn worst(items: &[Item]) -> Verdict {
         .unwrap_or(Verdict::Ok)
 }
 
-/// The numbers, and what they mean.
+/// The number of items with each verdict, and what they mean.
 fn summary(items: &[Item]) -> String {
     let (ok, degraded) = (count(items, Verdict::Ok), count(items, Verdict::Degraded));
     let missing = count(items, Verdict::Missing);

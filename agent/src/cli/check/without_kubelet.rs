@@ -1,11 +1,11 @@
-//! What a Node without a kubelet lacks, and how the control plane treats it.
+//! Limitations of a Node without a kubelet, and its treatment by the control plane.
 
 use nodepulse_core::settings::Mode;
 
 use super::report::Item;
 use crate::config::{Config, key};
 
-/// None in companion mode, which needs a kubelet on the node.
+/// Returns nothing in companion mode, which needs a kubelet on the node.
 pub(super) fn items(config: &Config) -> Vec<Item> {
     match config.mode {
         Mode::Companion => Vec::new(),

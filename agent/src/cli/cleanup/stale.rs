@@ -10,7 +10,7 @@ use nodepulse_kube::stale::{self, AgentState, StaleOutcome, StaleRule};
 use super::print_error;
 use crate::config::{self, Config, key};
 
-/// What the flag means, if a running agent cannot be that late.
+/// Parses the value of the flag. It is an error if a running agent can be that late.
 pub(super) fn after(text: &str, config: &Config) -> Result<Duration, String> {
     let after = config::parse_duration(text);
     let after = after.map_err(|why| format!("--stale: {text:?} {why}; example: --stale 30m"))?;
@@ -26,7 +26,8 @@ pub(super) fn after(text: &str, config: &Config) -> Result<Duration, String> {
     Ok(after)
 }
 
-/// Cleans the Nodes, and prints one line for each that is changed, and for each that needs a person.
+/// Cleans the Nodes, and prints one line for each that is changed, and for each that needs manual
+/// action.
 pub(super) async fn run(client: &Client, rule: StaleRule) -> ExitCode {
     let mut failed = false;
     let (mut running, mut silent) = (0_usize, 0_usize);

@@ -42,12 +42,11 @@ pub(super) fn render(page: &Page) -> String {
     out
 }
 
-/// A heading.
 fn request(out: &mut String, name: &str, heading: &str) {
     out.extend([".", name, " \"", escape(heading).as_str(), "\"\n"]);
 }
 
-/// A line of text; one that begins with a dot or an apostrophe would be a request.
+/// Writes a line of text. One that begins with a dot or an apostrophe would be a request.
 fn line(out: &mut String, text: &str) {
     if text.starts_with(['.', '\'']) {
         out.push_str("\\&");
@@ -56,7 +55,7 @@ fn line(out: &mut String, text: &str) {
     out.push('\n');
 }
 
-/// With words between backticks in bold.
+/// Formats words between backticks in bold.
 fn inline(text: &str) -> String {
     let mut out = String::new();
     for (n, part) in text.split('`').enumerate() {

@@ -7,7 +7,7 @@ use super::{Block, Detail, Page, about, arguments, flags, sentence};
 
 /// Indentation of paragraphs and terms.
 const INDENT: usize = 2;
-/// Column of the meanings of short terms.
+/// Column at which the meanings of short terms begin.
 const COLUMN: usize = 27;
 /// Indentation of meanings below their terms.
 const BELOW: usize = 8;
@@ -54,7 +54,8 @@ fn below(out: &mut String, term: &str, text: &str, width: usize) {
     wrap(out, text, 0, BELOW, width);
 }
 
-/// The commands and the most common flags of a command, or all of them without any other section.
+/// Formats the commands and the most common flags of a command, or all of them without any other
+/// section.
 pub(super) fn short(command: &Command, path: &str, detail: Detail, width: usize) -> String {
     let mut out = String::new();
     wrap(&mut out, &sentence(&about(command)), 0, 0, width);
@@ -76,7 +77,7 @@ pub(super) fn short(command: &Command, path: &str, detail: Detail, width: usize)
     let groups = flags(command, detail);
     let is_grouped = groups.len() > 1;
     for (heading, entries) in groups {
-        // Headings would not leave room for one screen of flags.
+        // With headings, the flags would not fit on one screen.
         if !is_grouped || detail == Detail::Full {
             out.extend(["\n", heading, ":\n"]);
         } else if !out.ends_with("Options:\n") && !out.contains("\nOptions:\n") {

@@ -2,7 +2,6 @@
 
 use super::{Block, Section, section};
 
-/// The texts of the page of one command.
 #[derive(Debug)]
 pub(super) struct Texts {
     command: &'static str,
@@ -12,20 +11,17 @@ pub(super) struct Texts {
     environment: &'static [&'static [Pair]],
     files: &'static [Pair],
     examples: &'static [Pair],
-    /// Commands whose pages to read next; `nodepulse` and `run` are pages of that name.
+    /// Commands whose pages are referred to; `nodepulse` and `run` are pages of that name.
     pub(super) see_also: &'static [&'static str],
 }
 
-/// A term and its meaning.
 type Pair = (&'static str, &'static str);
 
-/// The texts of a command.
 pub(super) fn of(command: &str) -> Option<&'static Texts> {
     ALL.iter().find(|texts| texts.command == command)
 }
 
 impl Texts {
-    /// Exit status, environment, files and examples.
     pub(super) fn sections(&self) -> Vec<Section> {
         let entries = |pairs: &[Pair]| -> Vec<Block> {
             let entry = |(term, text): &Pair| Block::Entry {

@@ -1,6 +1,6 @@
 //! Invalid settings of disks.
 
-/// As [`super::table::BAD`].
+/// Rows as in [`super::table::BAD`].
 pub(super) const BAD: &[(&str, &[&str])] = &[
     (
         "diskIO: {solidState: {slow: automatic}}",

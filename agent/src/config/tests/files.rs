@@ -1,4 +1,5 @@
-//! Several files: the configuration file, drop-in files, a kubelet's; and the printed configuration.
+//! Several files: the configuration file, drop-in files, a kubelet's; and the printed
+//! configuration.
 
 use super::*;
 
@@ -150,7 +151,7 @@ fn an_error_names_the_faulty_file() {
     check_refused(part, loaded.map(|loaded| loaded.config), &expected);
 }
 
-/// As `kubeadm init` writes it, with some keys of an administrator.
+/// A file as `kubeadm init` writes it, with some keys of an administrator.
 const KUBEADM: &str = "apiVersion: kubelet.config.k8s.io/v1beta1
 authentication:
   anonymous:

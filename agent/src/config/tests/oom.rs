@@ -1,6 +1,6 @@
 //! Invalid settings of OOM kills, of the file system of images, and of taints of stalls.
 
-/// As [`super::table::BAD`].
+/// Rows as in [`super::table::BAD`].
 pub(super) const BAD: &[(&str, &[&str])] = &[
     (
         "oom: {earlyWarning: true}",

@@ -21,7 +21,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
 }
 
-/// Why the schema refuses a file.
+/// Returns why the schema refuses a file.
 pub(super) fn faults(yaml: &str) -> Vec<String> {
     let value: Value = serde_saphyr::from_str(yaml).unwrap_or_else(|err| panic!("{yaml}: {err}"));
     let mut faults = Vec::new();

@@ -1,6 +1,6 @@
 //! Invalid input by key.
 
-/// Text after the file's head, and what the error must contain.
+/// Text after the file's head, and texts that the error must contain.
 pub(super) const BAD: &[(&str, &[&str])] = &[
     // Keys.
     (

@@ -8,8 +8,8 @@ use nodepulse_linux::host::HostRoot;
 use nodepulse_linux::host::cgroup::pods::PodsPath;
 use nodepulse_linux::host::cgroup::{self, Version, oom};
 
-/// Reads the counters of the node, of the pods cgroup, and of each pod. `None`: the total of the pods is
-/// unknown.
+/// Reads the counters of the node, of the pods cgroup, and of each pod. Returns `None` if the total
+/// of the pods is unknown.
 pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
     let all = pods.path();
     let memory = &pods.layout()?.memory;
@@ -26,7 +26,8 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
         Version::V2 => oom::kills_in_tree(memory, all).ok(),
     };
     let (found, node) = undisturbed(total, || {
-        // Before the walk, which takes longer than the kernel needs from this counter to that of the pods.
+        // Before the walk, which takes longer than the kernel needs from this counter to that of
+        // the pods.
         let node = oom::node_kills(root);
         (oom::kills_below(memory, all, of), node)
     });

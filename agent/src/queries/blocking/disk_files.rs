@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use super::nodefs::Directories;
 
-/// Reads the answer. What the probe knows is not available on this thread.
+/// Reads the answer, without the data of the probe, which is not available on this thread.
 pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
     let root = directories.root();
     match query {
@@ -63,7 +63,7 @@ pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
     }
 }
 
-/// All disks; `None` if they could not be read.
+/// Returns all disks, or `None` if they could not be read.
 fn list(directories: &Directories) -> Option<Vec<Disk>> {
     let found = logged(block::disks(directories.root()))?;
     let of_node = of_node(directories);
@@ -73,7 +73,7 @@ fn list(directories: &Directories) -> Option<Vec<Disk>> {
     Some(disks.collect())
 }
 
-/// The disks that the node depends on; `None`: every disk may be one.
+/// Returns the disks that the node depends on, or `None` if every disk may be one.
 fn of_node(directories: &Directories) -> Option<BTreeSet<DeviceNumber>> {
     let found = node_disks::find(directories.root(), &directories.on_node());
     if found.is_none() {

@@ -1,5 +1,5 @@
-//! Which pods and cgroups use a disk, and which wait for it: two reads of the cgroups, a moment apart.
-//! Between them the thread is free for other calls.
+//! Pods and cgroups that use a disk, and those that wait for it: two reads of the cgroups, a moment
+//! apart. Between them the thread is free for other calls.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,10 +18,8 @@ use tracing::debug;
 
 use super::{LIMIT, units};
 
-/// Time between the two reads.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reads the cgroups on the thread of a lane.
 #[derive(Debug, Clone)]
 pub(super) struct IoWaitReader {
     pub(super) root: HostRoot,
@@ -30,8 +28,8 @@ pub(super) struct IoWaitReader {
 }
 
 impl IoWaitReader {
-    /// Of one disk. If the host does not answer within [`LIMIT`], only the node's wait is
-    /// known.
+    /// Reads the wait for one disk. If the host does not answer within [`LIMIT`], only the node's
+    /// wait is known.
     pub(super) async fn read(self, disk: DeviceNumber) -> IoWait {
         match self.read_cgroups(disk).await {
             Some(read) => read,
@@ -85,7 +83,7 @@ impl IoWaitReader {
         }
     }
 
-    /// `None`: the cgroups cannot be read.
+    /// Returns `None` if the cgroups cannot be read.
     fn snapshot(&self, levels: &[Vec<DeviceNumber>]) -> Option<IoSnapshot> {
         Some(IoSnapshot {
             cgroups: self.cgroups(levels)?,
@@ -93,8 +91,8 @@ impl IoWaitReader {
         })
     }
 
-    /// Empty on cgroup v1, which attributes neither writes nor waiting to a cgroup. `None`: none can be
-    /// read.
+    /// Returns an empty map on cgroup v1, which attributes neither writes nor waiting to a cgroup,
+    /// and `None` if no cgroup can be read.
     fn cgroups(&self, levels: &[Vec<DeviceNumber>]) -> Option<BTreeMap<CgroupId, CgroupIo>> {
         let memory = self.pods.layout().map(|layout| &layout.memory);
         let Some(unified) = memory.filter(|memory| memory.version == Version::V2) else {
@@ -146,7 +144,7 @@ mod tests {
     const EVIL: &str = "kubepods/burstable/not a pod";
     const MIB: u64 = 1 << 20;
 
-    /// What a cgroup wrote to sda, and how long its tasks waited.
+    /// Writes the bytes that a cgroup wrote to sda, and the share of time that its tasks waited.
     fn write(dir: &Scratch, cgroup: &str, mib: u64, percent: &str) {
         let bytes = mib * MIB;
         let stat = format!("8:0 rbytes=0 wbytes={bytes} rios=0 wios={mib} dbytes=0 dios=0\n");

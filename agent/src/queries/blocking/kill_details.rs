@@ -1,4 +1,4 @@
-//! Who used the memory before an OOM kill.
+//! The users of the memory before an OOM kill.
 
 use std::thread;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use tracing::debug;
 use super::largest_owners;
 use crate::queries::cgroups::page_size;
 
-/// Processes of a cgroup. A message names fewer, without the victims.
+/// Maximum number of processes of a cgroup. A message names fewer, without the victims.
 const PROCESSES: usize = 8;
-/// Pods that use more than they request, and units outside of pods.
+/// Maximum number of pods that use more than they request, and of units outside of pods.
 const OWNERS: usize = 5;
 /// Interval between two checks whether the victims have released their memory.
 const STEP: Duration = Duration::from_millis(2);
-/// Their number. A process with many gigabytes takes longer to release them.
+/// Maximum number of these checks. A process with many gigabytes takes longer to release them.
 const CHECKS: usize = 12;
 
-/// Reads what can be read: a container often ends meanwhile.
+/// Leaves out what cannot be read: a container often ends meanwhile.
 pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: &DetailsOf) -> DetailsRead {
     let Some(layout) = pods.layout() else {
         return DetailsRead::default();
@@ -87,7 +87,8 @@ fn of_cgroup(
     }
 }
 
-/// Until then, the memory of the victims is in what is read. Whether they have released it.
+/// Waits until the victims have released their memory, which the readings contain until then.
+/// Returns `true` if they have released it.
 fn wait_for_release(root: &HostRoot, victims: &[Pid]) -> bool {
     let released = || !victims.iter().any(|&victim| has_memory(root, victim));
     (0..CHECKS).any(|check| {

@@ -13,7 +13,7 @@ use nodepulse_linux::host::cgroup::{Hierarchy, outside_pods, pids, pod_memory, w
 use nodepulse_linux::host::meminfo::MeminfoFile;
 use nodepulse_linux::host::{HostError, HostRoot, pids as node_pids};
 
-/// Units whose working set is read. Of the others only what is charged is read.
+/// Number of units whose working set is read. Of the others, only the charged memory is read.
 const COMPARED: usize = 16;
 
 /// Reads pods and units. Those that are removed meanwhile are skipped.
@@ -24,7 +24,6 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath, of: Resource) -> LargestOwn
     }
 }
 
-/// The answer without any owner.
 pub(super) fn none(of: Resource) -> LargestOwnersInput {
     match of {
         Resource::Memory => LargestOwnersInput::MemoryRead(LargestMemory::default()),
@@ -97,7 +96,7 @@ pub(super) fn memory(root: &HostRoot, pods: &PodsPath, most: usize) -> LargestMe
     largest
 }
 
-/// The memory that is not available, without that of pods.
+/// Returns the memory that is not available, without that of pods.
 fn outside(root: &HostRoot, memory: &Hierarchy, pods: &str) -> Option<Bytes> {
     let mut buf = Vec::new();
     let node = MeminfoFile::new(root).read(&mut buf).ok()?;
@@ -107,7 +106,7 @@ fn outside(root: &HostRoot, memory: &Hierarchy, pods: &str) -> Option<Bytes> {
     Some(Bytes::from_bytes(used.saturating_sub(in_pods.get())))
 }
 
-/// At most `most` pods that use most over their request.
+/// Returns at most `most` pods, those that use most over their request.
 pub(super) fn over_request(
     root: &HostRoot,
     memory: &Hierarchy,

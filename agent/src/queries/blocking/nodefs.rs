@@ -22,33 +22,29 @@ use tracing::debug;
 
 use crate::config::Config;
 
-/// Where containerd stores images, and where CRI-O and Podman do, unless a runtime reports it.
+/// Image directories of containerd, and of CRI-O and Podman, unless a runtime reports another.
 const IMAGES: [&str; 2] = ["/var/lib/containerd", "/var/lib/containers/storage"];
 
-/// The directories on both file systems.
 #[derive(Debug, Clone)]
 pub struct Directories {
     root: HostRoot,
-    /// Below the root.
+    /// Path below the host root.
     pub(super) nodefs: PathBuf,
-    /// On the node.
+    /// Paths on the node.
     images: Images,
-    /// Name of the device of the root file system, which never changes. `None`: it has none.
+    /// Name of the device of the root file system, which never changes. `None` if it has none.
     root_device: OnceLock<Option<String>>,
 }
 
-/// Where the images are.
 #[derive(Debug, Clone)]
 enum Images {
-    /// As configured.
     Configured(PathBuf),
-    /// As the container runtime reports it; before that, one of [`IMAGES`]. Written by the client of the
-    /// runtime, read by the helper threads: the latest value is all that counts.
+    /// The directory that the container runtime reports; before that, one of [`IMAGES`]. Written by
+    /// the client of the runtime, read by the helper threads: only the latest value counts.
     Reported(watch::Sender<Option<PathBuf>>),
 }
 
 impl Directories {
-    /// As configured.
     pub fn new(config: &Config) -> Self {
         let root = HostRoot::new(&config.host_root);
         let images = config.imagefs_directory.clone();
@@ -85,7 +81,6 @@ impl Directories {
         found.into_iter().filter_map(volume).collect()
     }
 
-    /// The kubelet's root directory, as a path on the node.
     fn nodefs_on_node(&self) -> PathBuf {
         let below = self.nodefs.strip_prefix(self.root.dir());
         Path::new("/").join(below.unwrap_or(&self.nodefs))
@@ -95,7 +90,7 @@ impl Directories {
         &self.root
     }
 
-    /// As paths on the node.
+    /// Returns the directories as paths on the node.
     pub(super) fn on_node(&self) -> Vec<PathBuf> {
         let all = self.targets().into_iter();
         all.map(|(_, path)| path).collect()
@@ -113,7 +108,8 @@ impl Directories {
         ends.into_iter().chain(images).collect()
     }
 
-    /// Access to nodefs, imagefs and the root file system by the mounts of the host, and their errors.
+    /// Access to nodefs, imagefs and the root file system by the mounts of the host, and their
+    /// errors.
     pub(super) fn filesystems(&self) -> Vec<FilesystemReading> {
         let Ok(mounts) = Mounts::of_host(&self.root) else {
             return Vec::new();
@@ -151,7 +147,7 @@ impl Directories {
         }
     }
 
-    /// Errors that the root file system and these have counted, added up.
+    /// Returns the sum of the errors that the root file system and these file systems have counted.
     fn errors<'a>(&self, filesystems: impl Iterator<Item = &'a Filesystem>) -> u64 {
         let root_device = self.root_device.get_or_init(|| {
             let mounts = Mounts::of_host(&self.root).ok()?;
@@ -176,16 +172,16 @@ impl Directories {
         }
     }
 
-    /// The container runtime stores its images here, for all clones. Without effect on a configured
-    /// directory.
+    /// Sets the directory in which the container runtime stores its images, for all clones. Without
+    /// effect on a configured directory.
     pub fn report_images(&self, directory: PathBuf) {
         if let Images::Reported(reported) = &self.images {
             reported.send_replace(Some(directory));
         }
     }
 
-    /// Imagefs and the directory that is on it, if it is not nodefs. May block. Fails if a directory
-    /// exists, but cannot be read.
+    /// Imagefs and the directory that is on it, if it is not nodefs. May block. Fails if a
+    /// directory exists, but cannot be read.
     pub fn imagefs(&self) -> Result<Option<(PathBuf, Usage)>, HostError> {
         let (_, nodefs) = self.nodefs()?;
         let found = self.separate(&nodefs)?;
@@ -253,7 +249,7 @@ impl Directories {
     }
 }
 
-/// Of a file system. There may be no separate one, and it may have no inodes to count.
+/// Samples of a file system. There may be no separate one, and it may have no inodes to count.
 fn samples(usage: Option<Usage>, signals: [Signal; 2]) -> impl Iterator<Item = Sample> {
     let readings = usage.map_or([None; 2], |usage| usage.readings(signals));
     let pairs = signals.into_iter().zip(readings);

@@ -1,4 +1,4 @@
-//! What the main loop asks helper threads and tasks, and what they answer.
+//! Questions of the main loop to helper threads and tasks, and their answers.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,78 +16,72 @@ use nodepulse_core::units::DeviceNumber;
 use super::{disk_files, largest_owners};
 use crate::config::Config;
 
-/// What to read, save or resolve.
 #[derive(Debug)]
 pub enum Question {
-    /// Read what does not change until a reboot, partly from the root file system.
+    /// Facts that do not change until a reboot, partly from the root file system.
     Machine,
-    /// Read space and inodes of nodefs and imagefs, and the volumes below the root directory.
+    /// Space and inodes of nodefs and imagefs, and the volumes below the root directory.
     Storage,
-    /// Resolve a name by DNS.
-    Resolve {
-        /// The name.
-        name: String,
-    },
+    /// The addresses of a name by DNS.
+    Resolve { name: String },
     /// A query of the subject `disks`.
     Disk(DiskQuery),
-    /// Read which pods and cgroups use a disk, and which wait for it.
+    /// Pods and cgroups that use a disk, and those that wait for it.
     IoWait(DeviceNumber),
-    /// Observe whether the node is short of memory.
+    /// Evidence that the node is short of memory.
     Shortage,
-    /// Read the pods that use a disk by a volume.
+    /// Pods that use a disk by a volume.
     VolumesOnDisk(DeviceNumber),
-    /// Read which pods and units use most of a resource.
+    /// Pods and units that use most of a resource.
     LargestOwners(Resource),
-    /// Find the links to the logs of the containers with these ids.
+    /// Links to the logs of the containers with these ids.
     ContainerLinks(BTreeSet<Box<str>>),
-    /// Read who used the memory before an OOM kill.
+    /// Users of the memory before an OOM kill.
     KillDetails(DetailsOf),
-    /// Read the number of OOM kills of each pod.
+    /// Number of OOM kills of each pod.
     Kills,
-    /// The same, and load the state file.
+    /// Number of OOM kills of each pod, and the content of the state file.
     Recall,
-    /// Write the state file.
+    /// Writes the state file.
     Save(Saved),
-    /// Query the state of the container runtime.
+    /// State of the container runtime.
     RuntimeStatus,
-    /// List its images.
+    /// Images of the container runtime.
     RuntimeImages,
-    /// Read all layers of the configuration.
+    /// All layers of the configuration.
     Configuration,
 }
 
-/// The answer to a [`Question`].
 #[derive(Debug)]
 pub enum Answer {
-    /// An input of the subjects.
     Subject(Input),
-    /// To [`Question::Machine`]; what could not be read is left out.
+    /// Answer to [`Question::Machine`]; what could not be read is left out.
     Machine(Box<Machine>),
-    /// To [`Question::Resolve`].
+    /// Answer to [`Question::Resolve`].
     Resolved(Vec<IpAddr>),
-    /// To [`Question::Configuration`]; `Err` is an error message of one line.
+    /// Answer to [`Question::Configuration`]; `Err` is an error message of one line.
     Configured(Result<Box<Config>, String>),
 }
 
 /// An answer for which the agent waits before its first report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Initial {
-    /// To [`Question::Machine`].
+    /// Answer to [`Question::Machine`].
     Machine,
-    /// To [`Question::Storage`].
+    /// Answer to [`Question::Storage`].
     Storage,
-    /// The list of all disks.
     Disks,
-    /// To [`Question::Recall`].
+    /// Answer to [`Question::Recall`].
     State,
-    /// To [`Question::Resolve`].
+    /// Answer to [`Question::Resolve`].
     Addresses,
-    /// To [`Question::RuntimeImages`], or to [`Question::RuntimeStatus`] if the runtime does not answer.
+    /// Answer to [`Question::RuntimeImages`], or to [`Question::RuntimeStatus`] if the runtime does
+    /// not answer.
     Runtime,
 }
 
 impl Question {
-    /// The same question, if no later event asks it again.
+    /// Returns the same question, if no later event asks it again.
     pub(super) const fn asked_once(&self) -> Option<Self> {
         match self {
             Self::Machine => Some(Self::Machine),
@@ -98,7 +92,7 @@ impl Question {
 }
 
 impl Answer {
-    /// What it is an answer to, if the agent waits for it before its first report.
+    /// Returns the kind of the answer, if the agent waits for it before its first report.
     pub const fn initial(&self) -> Option<Initial> {
         Some(match self {
             Self::Machine(_) => Initial::Machine,
@@ -112,8 +106,8 @@ impl Answer {
         })
     }
 
-    /// The answer if the call was dropped or timed out. The kernel's report on a disk that cannot be
-    /// queried counts.
+    /// The answer if the call was dropped or timed out. The kernel's report on a disk that cannot
+    /// be queried counts.
     pub(super) fn missing(question: &Question) -> Self {
         Self::Subject(match question {
             Question::Machine => return Self::Machine(Box::default()),

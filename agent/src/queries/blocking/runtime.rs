@@ -13,18 +13,17 @@ use crate::config::Config;
 /// Capacity of the queue: one question is asked at a time.
 const QUESTIONS: usize = 1;
 
-/// Queries the runtime.
 pub struct RuntimeClient {
     client: Client,
     max_images: Option<usize>,
-    /// Receives where the images are.
+    /// Receive the directory of the images.
     directories: Directories,
-    /// The last list of images could not be read, which was logged.
+    /// `true` if the last list of images could not be read, which was logged.
     is_failing: bool,
 }
 
 impl RuntimeClient {
-    /// As configured; `None` if no runtime is used.
+    /// Returns `None` if no runtime is used.
     pub fn new(config: &Config, connector: Connector, directories: &Directories) -> Option<Self> {
         let sockets = config.runtime_sockets();
         (!sockets.is_empty()).then(|| Self {
@@ -67,14 +66,15 @@ impl RuntimeClient {
         }
     }
 
-    /// Its version and status, or an error message of one line.
+    /// Returns the version and status of the runtime, or an error message of one line.
     async fn status(&mut self) -> Result<RuntimeAnswer, String> {
         let status = self.client.status().await;
         let (version, status) = status.map_err(|err| err.to_string())?;
         Ok(RuntimeAnswer { version, status })
     }
 
-    /// Its images, and where they are. What it does not answer is left out.
+    /// Returns the images of the runtime, and their directory. Parts that it does not answer are
+    /// left out.
     async fn images(&mut self) -> RuntimeList {
         let imagefs = self.client.imagefs().await.unwrap_or_else(|err| {
             let err = &err as &dyn std::error::Error;

@@ -11,8 +11,8 @@ use tracing::warn;
 
 use crate::config::Config;
 
-/// The fixed part of the state file: the boot, and for its readers the tier and the probes. `None`:
-/// this boot cannot be distinguished from others.
+/// The fixed part of the state file: the boot, and for its readers the tier and the probes. `None`
+/// if this boot cannot be distinguished from others.
 pub fn base(config: &Config, tier: &str, support: &Support) -> Option<State> {
     let root = HostRoot::new(&config.host_root);
     let boot = root.read_string("proc/sys/kernel/random/boot_id").ok()?;
@@ -32,7 +32,7 @@ pub fn base(config: &Config, tier: &str, support: &Support) -> Option<State> {
     })
 }
 
-/// What the previous agent saved in `directory`.
+/// Loads the state that the previous agent saved in `directory`.
 pub(super) fn load(directory: &Path, base: &State) -> Previous {
     let loaded = State::load(directory).unwrap_or_else(|err| {
         warn!(
@@ -53,7 +53,6 @@ pub(super) fn load(directory: &Path, base: &State) -> Previous {
     }
 }
 
-/// Writes the state file of `directory`.
 pub(super) fn save(directory: &Path, base: &State, saved: Saved) {
     let Saved {
         kills,

@@ -1,5 +1,5 @@
-//! Whether the node reclaims memory while tasks wait for it, and which pods and cgroups wait. Between
-//! the readings the thread is free for other calls.
+//! Evidence that the node reclaims memory while tasks wait for it, and the pods and cgroups that
+//! wait. Between the readings the thread is free for other calls.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,20 +19,19 @@ use tracing::debug;
 
 use super::{LIMIT, units};
 
-/// Readings of `/proc/vmstat` are this far apart at least, and so are the last two of the units.
+/// Minimum interval between the readings of `/proc/vmstat`, and between the last two of the units.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Intervals between the readings of `/proc/vmstat`.
+/// Number of intervals between the readings of `/proc/vmstat`.
 const INTERVALS: usize = 10;
 
-/// A task at `memory.high` sleeps at most this long between two hits (`MEMCG_MAX_HIGH_DELAY_JIFFIES`),
-/// which is the time between the first two readings of the units.
+/// A task at `memory.high` sleeps at most this long between two hits
+/// (`MEMCG_MAX_HIGH_DELAY_JIFFIES`), which is the time between the first two readings of the units.
 const HIGH_DELAY: Duration = Duration::from_secs(2);
 
 /// The interval after which the units can be read for the first time without a delay at the end.
 const UNITS_AFTER: usize = 8;
 
-/// Reads on the thread of a lane.
 #[derive(Debug, Clone)]
 pub(super) struct ShortageReader {
     pub(super) root: HostRoot,
@@ -151,13 +150,13 @@ struct Snapshot<'a> {
     unified: &'a Hierarchy,
     pods: &'a str,
     buf: Vec<u8>,
-    /// How often each cgroup between the pods cgroup and pods was at its own limit.
+    /// Number of times that each cgroup between the pods cgroup and pods was at its own limit.
     classes: BTreeMap<String, Option<u64>>,
     units: UnitSnapshot,
 }
 
 impl Snapshot<'_> {
-    /// `None`: its tasks are not measured, or it was removed.
+    /// Returns `None` if the tasks of the unit are not measured, or it was removed.
     fn unit(&mut self, dir: &Path, path: &str, owner: Owner) -> Option<MemoryUnit> {
         let stalled = memory_stall::stalled(dir, &mut self.buf).ok().flatten()?;
         let limit_hits = if owner.is_of_pods() {
@@ -177,7 +176,8 @@ impl Snapshot<'_> {
         })
     }
 
-    /// Of the cgroups above a pod, below the pods cgroup. That of all pods is the limit of the node.
+    /// Sums the limit hits of the cgroups above a pod, below the pods cgroup. The limit of all pods
+    /// is that of the node.
     fn class_hits(&mut self, pod: &str) -> Option<u64> {
         let above = ancestors(pod).take_while(|path| *path != self.pods);
         let mut sum = 0_u64;
@@ -234,7 +234,8 @@ mod tests {
         dir.write("proc/vmstat", text);
     }
 
-    /// The hits of a limit of a cgroup itself and with those below it, and how long its tasks have waited.
+    /// Writes the limit hits of a cgroup itself and with those below it, and the time for which its
+    /// tasks have waited.
     fn write(dir: &Scratch, cgroup: &str, local: u64, tree: u64, millis: u64) {
         let at = format!("{CGROUPS}/{cgroup}");
         for (name, hits) in [("events.local", local), ("events", tree)] {
@@ -255,7 +256,7 @@ mod tests {
         (dir, config)
     }
 
-    /// What is read while `change` is called after each second.
+    /// Returns what is read while `change` is called after each second, and the elapsed time.
     async fn observe(
         reader: ShortageReader,
         mut change: impl FnMut(u64),
@@ -294,7 +295,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_waiting_units_are_read_if_the_node_reclaims_memory() {
-        //  hits in the last seconds: of the pod itself, with its containers, of its class; at its limit?
+        //  hits in the last seconds: of the pod, with its containers, of its class; at its limit?
         let rows = [
             ([0, 0, 0], false, "no limit"),
             ([0, 1, 0], true, "the limit of a container"),

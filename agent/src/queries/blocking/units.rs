@@ -1,4 +1,5 @@
-//! The pods and the cgroups outside of pods, up to a limit: on cgroup v2, whose files attribute stalls.
+//! The pods and the cgroups outside of pods, up to a limit: on cgroup v2, whose files attribute
+//! stalls.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ pub(super) const OTHER_CGROUPS: usize = 200;
 const SYSTEM_LEVELS: usize = 2;
 
 /// Calls `visit` for each, which returns whether it counts for the limit. Cgroups that are removed
-/// meanwhile are skipped. `None`: none can be read.
+/// meanwhile are skipped. Returns `None` if none can be read.
 pub(super) fn each(
     pods: &PodsPath,
     unified: &Hierarchy,

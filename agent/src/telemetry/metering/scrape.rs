@@ -11,7 +11,7 @@ use super::Metering;
 use crate::metrics::{Label, SetTotal as _};
 
 impl Metering {
-    /// Why there are no credentials for the API server; empty if there are.
+    /// Returns why there are no credentials for the API server; empty if there are.
     pub fn missing_credentials(&self) -> String {
         let missing = self.client.as_ref().map(Client::missing_credentials);
         let missing = missing.and_then(|missing| missing.borrow().clone());

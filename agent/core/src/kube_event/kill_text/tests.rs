@@ -282,7 +282,7 @@ fn a_name_cannot_imitate_the_text_around_it() {
     let largest = "The largest other processes: 9 (\"a) with 9Gi, (b\") with 4.0Ki.";
     assert_eq!(details.sentences(), largest);
 
-    // A kubelet's own text.
+    // The text is a kubelet's.
     let global = Finding {
         scope: OomScope::Global,
         ..one

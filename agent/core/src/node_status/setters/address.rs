@@ -11,18 +11,14 @@ use super::{Context, SetterError};
 use crate::node_status::{Address, Facts, NodeStatus};
 use crate::reading::{InterfaceAddress, Network};
 
-/// Why an address cannot be the node's.
+/// The reason for which an address cannot be the node's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unusable {
-    /// It is local to the host.
     Loopback,
-    /// It belongs to a group.
     Multicast,
-    /// It is local to a link.
     LinkLocal,
     /// `0.0.0.0` or `::`.
     Unspecified,
-    /// No interface of this node has it.
     Absent,
 }
 
@@ -38,7 +34,7 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Why no address was found.
+/// The reason for which no address was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotFound {
     /// The routing tables contain no default route.
@@ -84,7 +80,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     Ok(())
 }
 
-/// Whether the API server's clients can reach this node under `ip`.
+/// Checks that the API server's clients can reach this node under `ip`.
 fn usable(ip: IpAddr, network: &Network) -> Result<(), Unusable> {
     if ip.is_loopback() {
         Err(Unusable::Loopback)
@@ -203,7 +199,7 @@ const fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// As Go understands it: private addresses are global.
+/// Follows Go's definition: private addresses are global.
 const fn is_global_unicast(ip: IpAddr) -> bool {
     let broadcast = match ip {
         IpAddr::V4(ip) => ip.is_broadcast(),
@@ -250,7 +246,7 @@ mod tests {
             .collect())
     }
 
-    /// eth0 with one address of each family, and a loopback interface.
+    /// Returns facts with one address of each family on eth0, and a loopback interface.
     fn two_families() -> Facts {
         let mut facts = facts();
         facts.network.addresses = vec![
@@ -331,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Name, `--node-ip`, DNS answers; then the address, and why.
+    /// Name, `--node-ip` and DNS answers; then the expected address and the reason.
     type ByName = (
         &'static str,
         &'static [&'static str],

@@ -1,19 +1,17 @@
-//! What the container runtime reports: `images`, `runtimeHandlers` and `features`.
+//! Reports of the container runtime: `images`, `runtimeHandlers` and `features`.
 //!
-//! What it reported last stays while it does not answer, as in the kubelet: its images do not disappear
-//! with it.
+//! The last report stays while the runtime does not answer, as in the kubelet: its images do not
+//! disappear with it.
 
 use super::{Context, SetterError};
 use crate::node_status::NodeStatus;
 
-/// Writes `images`.
 pub fn images(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let runtime = context.facts.container_runtime.as_ref();
     status.images = runtime.and_then(|runtime| runtime.images.clone());
     Ok(())
 }
 
-/// Writes `runtimeHandlers`.
 pub fn handlers(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let runtime = context.facts.container_runtime.as_ref();
     let mut handlers = runtime.and_then(|runtime| runtime.handlers.clone());
@@ -25,7 +23,6 @@ pub fn handlers(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), Se
     Ok(())
 }
 
-/// Writes `features`.
 pub fn features(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let runtime = context.facts.container_runtime.as_ref();
     status.supplemental_groups_policy =

@@ -1,18 +1,16 @@
-//! `DiskFailing`: whether the node's disks respond at all, without errors, and its file systems can be
+//! `DiskFailing`: a disk of the node does not respond or returns errors, or a file system cannot be
 //! written.
 //!
-//! The message names the disks and file systems, and contains no number that changes. What happened at
-//! the transition is in its Event.
+//! The message names the disks and file systems, and contains no number that changes. The details
+//! of the transition are in its Event.
 
 use super::disk_io::{Texts, list, set_by};
 use super::{Context, SetterError};
 use crate::node_status::{Disks, NodeStatus};
 use crate::reading::{NodeFilesystem, Resource};
 
-/// `type`.
 pub const TYPE: &str = "DiskFailing";
 
-/// Appends the condition.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let texts = Texts {
         type_: TYPE,
@@ -27,7 +25,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     Ok(())
 }
 
-/// Reason and message: the reason is the first that applies.
+/// Returns reason and message. The reason is the first that applies.
 fn problem(disks: &Disks) -> Option<(&'static str, String)> {
     let names = disks.read_only.iter().copied().map(NodeFilesystem::as_str);
     let read_only: Vec<String> = names.map(str::to_owned).collect();

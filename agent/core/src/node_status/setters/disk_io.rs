@@ -1,4 +1,4 @@
-//! `DiskIOPressure`: whether the disks respond in time.
+//! `DiskIOPressure`: a disk does not respond in time.
 //!
 //! The message names the disks and contains no number that changes. During the transition period no
 //! disk is slow any more, and the stored message stays.
@@ -10,7 +10,6 @@ use crate::node_status::{Disks, NodeStatus, Status};
 use crate::pressure::Pressure;
 use crate::reading::Resource;
 
-/// `type`.
 pub const TYPE: &str = "DiskIOPressure";
 
 /// Maximum number of disks in a list; the others are counted. A JBOD has a hundred.
@@ -22,7 +21,6 @@ const NAME_LENGTH: usize = 32;
 /// Maximum length of the path of a file about a disk.
 const PATH_LENGTH: usize = 64;
 
-/// Appends the condition.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let slow = &context.facts.disks.slow;
     let texts = Texts {
@@ -37,7 +35,6 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 
 /// The texts of a condition about disks.
 pub(super) struct Texts {
-    /// `type`.
     pub(super) type_: &'static str,
     /// Reason and message while a disk has the problem.
     pub(super) problem: Option<(&'static str, String)>,
@@ -47,7 +44,6 @@ pub(super) struct Texts {
     pub(super) no_problem: (&'static str, &'static str),
 }
 
-/// Appends a condition about disks.
 pub(super) fn set_by(
     resource: Resource,
     texts: &Texts,
@@ -82,7 +78,7 @@ pub(super) fn set_by(
     status.push(computed, same);
 }
 
-/// Why the state of the disks is unknown.
+/// Explains why the state of the disks is unknown.
 pub(super) fn cannot_be_read(disks: &Disks) -> String {
     let what = "the latency of the disks cannot be read";
     if disks.unwatched.is_empty() {

@@ -8,19 +8,18 @@ use crate::node_status::NodeStatus;
 /// The only supported operating system.
 pub const OPERATING_SYSTEM: &str = "linux";
 
-/// Writes both.
 pub fn set(_: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     OPERATING_SYSTEM.clone_into(&mut status.node_info.operating_system);
     architecture().clone_into(&mut status.node_info.architecture);
     Ok(())
 }
 
-/// The architecture of the build, with Go's name.
+/// Returns Go's name for the architecture of the build.
 pub fn architecture() -> &'static str {
     go_name(std::env::consts::ARCH)
 }
 
-/// Go's name for Rust's name; most are the same.
+/// Returns Go's name for Rust's name; most are the same.
 fn go_name(rust: &'static str) -> &'static str {
     match rust {
         "x86_64" => "amd64",

@@ -19,7 +19,6 @@ use crate::reading::{Resource, Signal, StallKind, StallOf};
 
 type Set = Result<(), SetterError>;
 
-/// Status, reason and message of one condition.
 struct Outcome {
     status: Status,
     same: SameStatus,
@@ -40,7 +39,7 @@ impl Outcome {
         Self::new(Status::Unknown, UNAVAILABLE, message)
     }
 
-    /// True because it was stored as True: the stored text is more specific.
+    /// Keeps a condition that was stored as True, with the stored text, which is more specific.
     fn kept(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             same: SameStatus::KeepsText,
@@ -58,7 +57,6 @@ impl Outcome {
     }
 }
 
-/// Appends `MemoryLow`.
 pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     let outcome = match cause_of(context, Resource::Memory) {
         Some(Cause::OomKill(Grounds::ConfirmedGlobal)) => Outcome::problem(
@@ -82,7 +80,7 @@ pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     append(NodepulseCondition::MemoryLow, &outcome, context, status)
 }
 
-/// Appends `PIDsLow`. A pods cgroup without a limit is not a missing source.
+/// A pods cgroup without a limit is not a missing source.
 pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     // Unknown is no loss here: without a limit there is nothing to read.
     let pods_lost = context.facts.lost.get(&Resource::PodsPids);
@@ -103,7 +101,6 @@ pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     append(NodepulseCondition::PidsLow, &outcome, context, status)
 }
 
-/// Appends `DiskSpaceLow`.
 pub fn disk_space(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     let outcome = if_lost(Resource::Disk, context).unwrap_or_else(|| {
         match cause_of(context, Resource::Disk) {
@@ -120,7 +117,7 @@ pub fn disk_space(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     append(NodepulseCondition::DiskSpaceLow, &outcome, context, status)
 }
 
-/// Appends `DiskIOPressure`, which node mode writes too.
+/// Node mode writes this condition, too.
 pub fn disk_io(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     if !is_on(NodepulseCondition::DiskIoPressure, context) {
         return Ok(());
@@ -128,7 +125,7 @@ pub fn disk_io(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     disks::set(context, status)
 }
 
-/// Appends `DiskFailing`, which node mode writes too.
+/// Node mode writes this condition, too.
 pub fn disk_failing(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     if !is_on(NodepulseCondition::DiskFailing, context) {
         return Ok(());
@@ -136,7 +133,6 @@ pub fn disk_failing(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     disk_failing::set(context, status)
 }
 
-/// Appends `FrequentOOMKills`.
 pub fn kills(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     let FrequentOom {
         incidents,
@@ -167,7 +163,7 @@ pub fn kills(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     )
 }
 
-/// `10 minutes`, or `90 seconds`.
+/// Returns `10 minutes` or `90 seconds`, for example.
 fn period(period: Duration) -> String {
     match period.as_secs() {
         60 => "1 minute".to_owned(),
@@ -176,22 +172,18 @@ fn period(period: Duration) -> String {
     }
 }
 
-/// Appends `MemoryStallPressure`.
 pub fn memory_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     stall(NodepulseCondition::MemoryStallPressure, context, status)
 }
 
-/// Appends `DiskStallPressure`.
 pub fn disk_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     stall(NodepulseCondition::DiskStallPressure, context, status)
 }
 
-/// Appends `PodsMemoryStallPressure`.
 pub fn pods_memory_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     stall(NodepulseCondition::PodsMemoryStallPressure, context, status)
 }
 
-/// Appends `PodsDiskStallPressure`.
 pub fn pods_disk_stall(context: &Context<'_>, status: &mut NodeStatus) -> Set {
     stall(NodepulseCondition::PodsDiskStallPressure, context, status)
 }
@@ -234,7 +226,7 @@ fn stall(
     append(condition_type, &outcome, context, status)
 }
 
-/// Why a resource is under pressure; `None` if it is not.
+/// Returns the cause of the pressure on a resource; `None` without pressure.
 fn cause_of(context: &Context<'_>, resource: Resource) -> Option<Cause> {
     match context.pressure(resource) {
         Pressure::UnderPressure { .. } => {
@@ -245,13 +237,13 @@ fn cause_of(context: &Context<'_>, resource: Resource) -> Option<Cause> {
     }
 }
 
-/// Unknown, if a source is lost; otherwise `None`.
+/// Returns Unknown if a source is lost.
 fn if_lost(resource: Resource, context: &Context<'_>) -> Option<Outcome> {
     let lost = context.lost(resource)?;
     Some(Outcome::unknown(cannot_be_read(resource, lost, context)))
 }
 
-/// Less than a threshold is available, or was within the transition period.
+/// Returns True: less than a threshold is available, or was within the transition period.
 fn low(context: &Context<'_>, reason: &'static str, cause: Cause) -> Outcome {
     match cause {
         Cause::Below { signal, threshold } => {
@@ -320,7 +312,8 @@ mod tests {
         all.find(|c| c.type_ == condition_type.type_()).unwrap()
     }
 
-    /// Without pressure, except for resources with these causes, and for lost sources.
+    /// Returns facts without pressure, except for resources with these causes, and for lost
+    /// sources.
     fn with(causes: &[(Resource, Cause)], lost: &[Resource]) -> Facts {
         let mut facts = facts();
         facts.stalls = Stall::ALL.map(|stall| (stall, Pressure::Normal)).into();

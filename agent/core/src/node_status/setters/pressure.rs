@@ -9,23 +9,16 @@ use crate::node_status::{NodeStatus, Status};
 use crate::pressure::Pressure;
 use crate::reading::Resource;
 
-/// The texts of one condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConditionTexts {
-    /// `type`.
     pub type_: &'static str,
-    /// While True.
     pub when_true: StatusText,
-    /// While False.
     pub when_false: StatusText,
 }
 
-/// The texts of one status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusText {
-    /// `reason` of the condition.
     pub reason: &'static str,
-    /// `message` of the condition.
     pub message: &'static str,
     /// `reason` of the Event about a change to this status.
     pub event: &'static str,
@@ -73,7 +66,7 @@ const PIDS: ConditionTexts = ConditionTexts {
     },
 };
 
-/// The texts of a condition type; `None` if it is not the kubelet's.
+/// Returns the texts of a condition type; `None` if it is not the kubelet's.
 pub fn texts(type_: &str) -> Option<&'static ConditionTexts> {
     [&MEMORY, &DISK, &PIDS]
         .into_iter()
@@ -81,7 +74,7 @@ pub fn texts(type_: &str) -> Option<&'static ConditionTexts> {
 }
 
 impl ConditionTexts {
-    /// The texts of `status`; `None` for Unknown, for which a kubelet has none.
+    /// Returns `None` for Unknown, for which a kubelet has no text.
     pub const fn of(&self, status: Status) -> Option<&StatusText> {
         match status {
             Status::True => Some(&self.when_true),
@@ -91,17 +84,14 @@ impl ConditionTexts {
     }
 }
 
-/// Appends `MemoryPressure`.
 pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     set(&MEMORY, Resource::Memory, context, status)
 }
 
-/// Appends `DiskPressure`.
 pub fn disk(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     set(&DISK, Resource::Disk, context, status)
 }
 
-/// Appends `PIDPressure`.
 pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     set(&PIDS, Resource::Pids, context, status)
 }

@@ -5,13 +5,12 @@ use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{ContainerRuntime, NodeStatus, Runtime, RuntimeCheck, Shutdown, Status};
 use crate::reading::container_runtime::RuntimeCondition;
 
-/// `type`.
 pub const TYPE: &str = "Ready";
 
 /// Resources without which the scheduler cannot place a pod, in the order in which they are named.
 const NEEDED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
-/// Appends the condition. Needs the capacity.
+/// Needs the capacity, which an earlier setter writes.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let errors = errors(context, status);
     let message = match errors.as_slice() {
@@ -34,7 +33,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     Ok(())
 }
 
-/// In the kubelet's order: runtime, shutdown, capacity.
+/// Returns the errors in the kubelet's order: runtime, shutdown, capacity.
 fn errors(context: &Context<'_>, status: &NodeStatus) -> Vec<String> {
     let runtime = match context.facts.runtime {
         Runtime::Required => runtime_errors(context.facts.container_runtime.as_ref()),
@@ -61,7 +60,7 @@ fn errors(context: &Context<'_>, status: &NodeStatus) -> Vec<String> {
     runtime.into_iter().chain(others).collect()
 }
 
-/// Why the runtime cannot run containers: as a whole, then its network.
+/// Returns the reasons for which the runtime cannot run containers: as a whole, then its network.
 fn runtime_errors(runtime: Option<&ContainerRuntime>) -> Vec<String> {
     let Some(runtime) = runtime else {
         return vec!["no container runtime configured".to_owned()];
@@ -88,7 +87,7 @@ fn runtime_errors(runtime: Option<&ContainerRuntime>) -> Vec<String> {
         .collect()
 }
 
-/// A condition of the runtime as the kubelet prints it; `None` if it is true.
+/// Prints a condition of the runtime as the kubelet does; `None` if it is true.
 fn not_true(type_: &str, condition: Option<&RuntimeCondition>) -> Option<String> {
     match condition {
         None => Some(format!("the runtime does not report {type_}")),
@@ -99,7 +98,7 @@ fn not_true(type_: &str, condition: Option<&RuntimeCondition>) -> Option<String>
     }
 }
 
-/// The reason of the Event about a change to `status`.
+/// Returns the reason of the Event about a change to `status`.
 pub const fn event_reason(status: Status) -> &'static str {
     match status {
         Status::True => "NodeReady",

@@ -5,7 +5,6 @@ use crate::node_status::release::Release;
 use crate::node_status::{Facts, NodeStatus};
 use crate::reading::container_runtime::RuntimeVersion;
 
-/// Writes the versions.
 pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     let facts = context.facts;
     let info = &mut status.node_info;
@@ -25,7 +24,7 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     Ok(())
 }
 
-/// Build metadata marks the Node as nodepulse's.
+/// Marks the Node as nodepulse's by build metadata.
 fn kubelet_version(facts: &Facts) -> String {
     const NODEPULSE: &str = env!("CARGO_PKG_VERSION");
 

@@ -16,7 +16,8 @@ pub fn in_use(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), Sett
     Ok(())
 }
 
-/// Writes the configured limits. None by default: current kubelets report them in `CSINode`.
+/// Writes the configured limits. There are none by default: current kubelets report them in
+/// `CSINode`.
 pub fn limits(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterError> {
     for (driver, limit) in &context.facts.allocation.volume_limits {
         let key = format!("{LIMIT_PREFIX}{driver}");

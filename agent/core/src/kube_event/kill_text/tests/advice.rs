@@ -1,4 +1,4 @@
-//! What can be done about a kill.
+//! Advice in the message about a kill.
 
 use super::*;
 

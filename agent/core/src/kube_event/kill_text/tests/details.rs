@@ -1,4 +1,4 @@
-//! Details of kills: what is named, and the advice that follows from it.
+//! Details of kills: the names in them, and the advice that follows from them.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn a_process_with_less_than_a_hundredth_of_the_limit_is_not_named() {
         comm: "pause".to_owned(),
         resident: Bytes::from_kib(kib),
     };
-    //  whether most processes were not compared, then who is named
+    // is_partial, processes that are named
     for (is_partial, expected) in [(false, &[3][..]), (true, &[3, 4])] {
         let details = KillDetails {
             processes: LargestProcesses {

@@ -1,4 +1,4 @@
-//! What is reported of a container that is killed as a whole.
+//! Messages about a container that is killed as a whole.
 
 use super::*;
 
@@ -70,7 +70,8 @@ fn what_remains_of_a_group_is_reported_if_it_is_more_than_a_tenth() {
         releasing,
         ..KillDetails::default()
     };
-    //  the cgroup whose processes died, memory that remains, of dying processes too; whether it is reported
+    // cgroup whose processes died, MiB that remain, whether a process still dies, whether it is
+    // reported
     let rows = [
         (Some("/a"), 10, false, false),
         (Some("/a"), 11, false, true),
