@@ -91,9 +91,9 @@ pub fn log_changes(changes: &ConfigChanges) -> &'static str {
         applied,
         pending_restart,
     } = changes;
-    info!(changed = %applied.join(", "), "configuration read again");
+    info!(changed = %applied.join(", "), "configuration reloaded");
     if !pending_restart.is_empty() {
-        warn!(keys = %pending_restart.join(","), "needs restart");
+        warn!(keys = %pending_restart.join(","), "changed keys take effect after a restart");
         "needs_restart"
     } else if applied.is_empty() {
         "unchanged"

@@ -73,7 +73,7 @@ async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
         "127.0.0.1:0",
     ];
     let first = alone(&flags);
-    first.wait_for_line("kernel line", SOON).await;
+    first.wait_for_line("eBPF programs attached", SOON).await;
     let socket = state.join("nodepulse.sock");
     let mode = fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
@@ -91,7 +91,7 @@ async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
     first.ends(SOON).await;
     assert!(socket.exists(), "left over");
     let third = alone(&["--state-directory", &state_path]);
-    third.wait_for_line("kernel line", SOON).await;
+    third.wait_for_line("eBPF programs attached", SOON).await;
     assert_eq!(ask(&state, "/livez").await.unwrap().code, Some(200));
     third.terminate();
     assert_eq!(third.ends(SOON).await.code, Some(0));
@@ -109,7 +109,7 @@ fn conditions(status: &Value) -> Vec<(String, String)> {
 #[tokio::test]
 async fn status_comes_from_a_daemon_or_is_computed_and_explain_needs_a_daemon() {
     let agent = alone(&["--eviction-hard", "pid.available<99.9%"]);
-    agent.wait_for_line("kernel line", SOON).await;
+    agent.wait_for_line("eBPF programs attached", SOON).await;
     let json = ["status", "-o", "json"];
     let status = Process::output(Some(&agent), &json).await;
     assert_eq!(status.code, Some(0), "{status:?}");
@@ -192,14 +192,14 @@ async fn sighup_reloads_the_file_and_an_invalid_file_is_refused_in_one_line() {
     let config = text(&file);
     let flags = [&ALONE[..], &["--config", &config]].concat();
     let agent = Process::start_in(&environment, &flags);
-    agent.wait_for_line("kernel line", SOON).await;
+    agent.wait_for_line("eBPF programs attached", SOON).await;
     assert_eq!(agent.lines_with("DEBUG"), [""; 0]);
 
     fs::write(&file, configuration("debug", "sandbox: off\n")).unwrap();
     agent.hang_up();
-    agent.wait_for_line("configuration read again", SOON).await;
+    agent.wait_for_line("configuration reloaded", SOON).await;
     logs_debug_lines(&agent, &address(&agent, 1).await).await;
-    let restart = agent.wait_for_line("needs restart", SOON).await;
+    let restart = agent.wait_for_line("after a restart", SOON).await;
     assert!(restart.contains("keys=sandbox"), "{restart}");
 
     fs::write(&file, configuration("info", "maxPod: 5\n")).unwrap();

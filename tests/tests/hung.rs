@@ -204,7 +204,7 @@ async fn a_blocked_configuration_file_is_reported_and_read_once_the_read_returns
         .wait_for_line("the file system has answered", SOON)
         .await;
     agent.hang_up();
-    agent.wait_for_line("configuration read again", SOON).await;
+    agent.wait_for_line("configuration reloaded", SOON).await;
     agent.terminate();
     assert_eq!(agent.ends(SOON).await.code, Some(0));
 }

@@ -302,7 +302,7 @@ impl Drop for Strangers {
 #[tokio::test]
 async fn probes_are_answered_while_other_clients_leave_requests_incomplete() {
     let (agent, address) = serving().await;
-    agent.wait_for_line("kernel line", SOON).await;
+    agent.wait_for_line("eBPF programs attached", SOON).await;
     // The second row is more than the agent has places for, so that each is opened again and again.
     for (count, opened) in [(64, 64), (1000, 3000)] {
         let strangers = Strangers::at(&address, count);
@@ -327,7 +327,7 @@ async fn a_port_in_use_is_one_warning_with_the_remedy() {
     for part in ["WARN", &address, "in use", "serve.address", "off"] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    agent.wait_for_line("kernel line", SOON).await;
+    agent.wait_for_line("eBPF programs attached", SOON).await;
     agent.terminate();
     let ended = agent.ends(SOON).await;
     assert_eq!(ended.code, Some(0));

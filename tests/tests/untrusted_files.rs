@@ -216,7 +216,7 @@ async fn a_file_that_becomes_a_fifo_is_refused_at_the_next_reload_until_it_is_a_
     fs::remove_file(&part).unwrap();
     fs::write(&part, format!("{HEAD}maxPods: 17\n")).unwrap();
     agent.hang_up();
-    agent.wait_for_line("configuration read again", SOON).await;
+    agent.wait_for_line("configuration reloaded", SOON).await;
     agent.terminate();
     assert_eq!(agent.ends(SOON).await.code, Some(0));
 }

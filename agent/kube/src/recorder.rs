@@ -429,10 +429,10 @@ impl Recorder {
             self.refusal_logged = Some(now);
             warn!(
                 reason,
-                times, err, "event lost; further ones are only counted for an hour"
+                times, err, "event dropped; further drops are not logged for an hour"
             );
         } else {
-            debug!(reason, times, err, "event lost");
+            debug!(reason, times, err, "event dropped");
         }
     }
 

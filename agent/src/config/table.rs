@@ -532,7 +532,7 @@ keys! {
                   tenants' pods. If this is off, it has their sizes only.")
         .default("true", "the names are what a reader needs");
     oom_frequent_incidents: usize = FREQUENCY
-        .key("oom.frequent.incidents", "OOM incidents in pods from which on `FrequentOOMKills` is True")
+        .key("oom.frequent.incidents", "Number of OOM incidents that makes `FrequentOOMKills` True")
         .details("One decision of the kernel is one incident, however many processes die.")
         .default("5", "more than one pod that restarts after each kill").live();
     oom_frequent_pods: usize = FREQUENCY

@@ -375,7 +375,10 @@ impl Responder {
 
     fn machine(&self) -> Machine {
         machine::read(&self.root).unwrap_or_else(|err| {
-            warn!(err = &err as &dyn std::error::Error, "machine not read");
+            warn!(
+                err = &err as &dyn std::error::Error,
+                "cannot read machine information"
+            );
             Machine::default()
         })
     }

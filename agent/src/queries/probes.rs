@@ -111,11 +111,7 @@ impl Probes {
             ),
         };
         if let Some(Err(err)) = written {
-            warn!(
-                map,
-                err = &err as &dyn Error,
-                "map of the probes not written"
-            );
+            warn!(map, err = &err as &dyn Error, "cannot update BPF map");
         }
         None
     }
@@ -186,7 +182,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 fn log_support(support: &Support) {
-    info!(programs = support.tier(), "kernel line");
+    info!(programs = support.tier(), "eBPF programs attached");
     let lacking = support.unavailable();
     for (probe, state) in &support.probes {
         let (name, hook) = (probe.program(), probe.hook());

@@ -37,5 +37,5 @@ pub fn settle() {
     } else {
         mapped::release_code().unwrap_or_default()
     };
-    info!(locked, released, "memory after the start");
+    info!(locked, released, "memory trimmed after startup");
 }

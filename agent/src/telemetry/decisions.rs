@@ -54,7 +54,7 @@ pub fn log(decision: Decision) {
         ),
         Decision::SourcesLost { before, now } => log_lost_sources(&before, &now),
         Decision::FrequencyOfKills { from, to } => {
-            info!(%from, %to, "frequency of kills changed");
+            info!(%from, %to, "FrequentOOMKills changed");
         }
         Decision::PodsCgroupFound(cgroup) => info!(cgroup, "pods cgroup found"),
         Decision::ContainersForbidden => {

@@ -63,7 +63,7 @@ pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
         .becomes("MemoryPressure", "True", PATIENCE)
         .await;
 
-    let settled = "memory after the start locked=true";
+    let settled = "memory trimmed after startup locked=true";
     node.agent.wait_for_line(settled, PATIENCE).await;
     node.stop().await;
     Ok("pressure by forks and by a kill, none by sysrq; locked in memory".to_owned())

@@ -66,7 +66,7 @@ pub(super) async fn measured(provoke: &Provoke) -> io::Result<String> {
     let view = View::of(&api, NODE);
     view.becomes("MemoryLow", "False", PATIENCE).await;
     let locked = agent
-        .wait_for_line("memory after the start", PATIENCE)
+        .wait_for_line("memory trimmed after startup", PATIENCE)
         .await;
     assert!(locked.contains("locked=true"), "{locked}");
     tokio::time::sleep(SETTLE).await;

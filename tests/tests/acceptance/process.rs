@@ -162,7 +162,7 @@ async fn a098_without_a_kubeconfig_no_connection_is_opened() {
     let Some(without) = alone(&on_files(&[])) else {
         return;
     };
-    without.wait_for_line("kernel line", SOON).await;
+    without.wait_for_line("eBPF programs attached", SOON).await;
     let dir = tempdir().unwrap();
     let api = ApiServer::start().await;
     let kubeconfig = api.node_kubeconfig(dir.path(), NAME).display().to_string();

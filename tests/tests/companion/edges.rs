@@ -158,10 +158,10 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         (PodsPids, SAMPLE_INTERVAL, SAMPLE_INTERVAL, "PIDsLow", "PodsLowPIDs", format!("pid.available of the pods cgroup /kubepods has been below 10% {lately}"), "PIDsAvailable"),
         (Disk, Duration::from_secs(1), Duration::from_secs(4), "DiskIOPressure", "SlowDisk", "slow disk: sda".to_owned(), "DisksResponsive"),
         (Kills, none, ten, "FrequentOOMKills", "FrequentOOMKills", "OOM incidents in pods: at least 5, in at least 3 pods, within 10 minutes".to_owned(), "FewOOMKills"),
-        (Waits(StallOf::Node, StallKind::Memory), SHORTAGE, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the node has been at least 15% {lately}"), "NotStalled"),
-        (Waits(StallOf::Node, StallKind::Io), none, SAMPLE_INTERVAL, "DiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the node has been at least 40% {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Memory), none, SAMPLE_INTERVAL, "PodsMemoryStallPressure", "Stalled", format!("memory stall (PSI some) of the pods cgroup /kubepods has been at least 15% {lately}"), "NotStalled"),
-        (Waits(StallOf::Pods, StallKind::Io), none, SAMPLE_INTERVAL, "PodsDiskStallPressure", "Stalled", format!("I/O stall (PSI some) of the pods cgroup /kubepods has been at least 40% {lately}"), "NotStalled"),
+        (Waits(StallOf::Node, StallKind::Memory), SHORTAGE, SAMPLE_INTERVAL, "MemoryStallPressure", "Stalled", format!("tasks on the node stalled on memory for at least 15% of the time (PSI some) {lately}"), "NotStalled"),
+        (Waits(StallOf::Node, StallKind::Io), none, SAMPLE_INTERVAL, "DiskStallPressure", "Stalled", format!("tasks on the node stalled on I/O for at least 40% of the time (PSI some) {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Memory), none, SAMPLE_INTERVAL, "PodsMemoryStallPressure", "Stalled", format!("tasks in the pods cgroup /kubepods stalled on memory for at least 15% of the time (PSI some) {lately}"), "NotStalled"),
+        (Waits(StallOf::Pods, StallKind::Io), none, SAMPLE_INTERVAL, "PodsDiskStallPressure", "Stalled", format!("tasks in the pods cgroup /kubepods stalled on I/O for at least 40% of the time (PSI some) {lately}"), "NotStalled"),
     ];
     for (cause, late, lasts, type_, reason, message, end) in rows {
         let sim = Sim::start().await;

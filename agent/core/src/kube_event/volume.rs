@@ -14,7 +14,7 @@ const NAME_CHARS: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum DiskTrouble {
-    /// The disk completes requests late.
+    /// The disk has high I/O latency.
     Slow,
     /// The disk does not respond.
     Stalled,
@@ -37,7 +37,7 @@ impl VolumeTrouble<'_> {
     #[must_use]
     pub fn draft(self, pod: &Pod, at: SystemTime) -> Draft {
         let (reason, what) = match self.trouble {
-            DiskTrouble::Slow => ("SlowVolume", "completes requests late"),
+            DiskTrouble::Slow => ("SlowVolume", "has high I/O latency"),
             DiskTrouble::Stalled => ("SlowVolume", "does not respond"),
             DiskTrouble::Errors => ("VolumeErrors", "returns errors"),
         };
@@ -87,7 +87,7 @@ mod tests {
                 "data",
                 "5 of 6 requests",
                 "SlowVolume",
-                "Disk sdb of volume data completes requests late: 5 of 6 requests",
+                "Disk sdb of volume data has high I/O latency: 5 of 6 requests",
             ),
             (
                 DiskTrouble::Stalled,

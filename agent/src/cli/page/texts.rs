@@ -94,7 +94,7 @@ const SUPERVISION: &[Pair] = &[(
 
 const CONFIG_FILE: Pair = (
     "/etc/nodepulse/config.yaml",
-    "The configuration; it may not exist.",
+    "The configuration file (optional).",
 );
 const DROP_INS: Pair = (
     "/etc/nodepulse/conf.d/*.yaml",

@@ -72,9 +72,10 @@ pub fn memory(context: &Context<'_>, status: &mut NodeStatus) -> Set {
         ),
         cause => if_lost(Resource::Memory, context).unwrap_or_else(|| match cause {
             Some(cause) => low(context, "LowMemory", cause),
-            None => {
-                Outcome::no_problem("MemoryAvailable", "no threshold on memory.available is met")
-            }
+            None => Outcome::no_problem(
+                "MemoryAvailable",
+                "memory.available is above all thresholds",
+            ),
         }),
     };
     append(NodepulseCondition::MemoryLow, &outcome, context, status)
@@ -95,7 +96,7 @@ pub fn pids(context: &Context<'_>, status: &mut NodeStatus) -> Set {
         }
         (_, Some(cause)) => low(context, "PodsLowPIDs", cause),
         (None, None) => node_lost.or(pods_lost).unwrap_or_else(|| {
-            Outcome::no_problem("PIDsAvailable", "no threshold on pid.available is met")
+            Outcome::no_problem("PIDsAvailable", "pid.available is above all thresholds")
         }),
     };
     append(NodepulseCondition::PidsLow, &outcome, context, status)
@@ -111,7 +112,10 @@ pub fn disk_space(context: &Context<'_>, status: &mut NodeStatus) -> Set {
                 },
             ) => low(context, "LowInodes", cause),
             Some(cause) => low(context, "LowSpace", cause),
-            None => Outcome::no_problem("SpaceAvailable", "no threshold on space or inodes is met"),
+            None => Outcome::no_problem(
+                "SpaceAvailable",
+                "space and inodes are above all thresholds",
+            ),
         }
     });
     append(NodepulseCondition::DiskSpaceLow, &outcome, context, status)
@@ -197,9 +201,13 @@ fn stall(
         return Ok(());
     };
     let facts = &context.facts.companion;
-    let group = match stall.of {
-        StallOf::Node => "the node".to_owned(),
-        StallOf::Pods => format!("the pods cgroup {}", facts.pods_cgroup),
+    let (group, tasks) = match stall.of {
+        StallOf::Node => ("the node".to_owned(), "tasks on the node".to_owned()),
+        StallOf::Pods => {
+            let group = format!("the pods cgroup {}", facts.pods_cgroup);
+            let tasks = format!("tasks in {group}");
+            (group, tasks)
+        }
     };
     let kind = match stall.kind {
         StallKind::Memory => "memory",
@@ -211,13 +219,13 @@ fn stall(
         Pressure::UnderPressure { .. } => Outcome::problem(
             "Stalled",
             format!(
-                "{kind} stall (PSI some) of {group} has been at least {percent}% within the \
+                "{tasks} stalled on {kind} for at least {percent}% of the time (PSI some) within the \
                  transition period"
             ),
         ),
         Pressure::Normal => Outcome::no_problem(
             "NotStalled",
-            format!("{kind} stall (PSI some) of {group} is below {percent}%"),
+            format!("{tasks} stall on {kind} for less than {percent}% of the time (PSI some)"),
         ),
         Pressure::Unknown => {
             Outcome::unknown(format!("{kind} stall (PSI) of {group} cannot be read"))
