@@ -1,4 +1,4 @@
-//! A limit on how often something may happen.
+//! A limit of the rate of events.
 
 #![forbid(unsafe_code)]
 
@@ -6,18 +6,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A number at once, and after that one for each interval.
+/// Allows a number of events at once, and after that one for each interval.
 #[derive(Debug)]
 pub struct Budget {
     burst: u32,
     interval: Duration,
     left: u32,
-    /// When `left` was last raised, or full.
+    /// Time at which `left` was last raised, or full.
     raised: Instant,
 }
 
 impl Budget {
-    /// A full one.
     pub const fn new(burst: u32, interval: Duration, now: Instant) -> Self {
         Self {
             burst,
@@ -27,7 +26,7 @@ impl Budget {
         }
     }
 
-    /// Whether one more is allowed at `now`, which is then counted.
+    /// Counts one event and returns true if it is allowed at `now`.
     pub fn take(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.raised).as_nanos();
         let earned = passed.checked_div(self.interval.as_nanos()).unwrap_or(0);
@@ -43,7 +42,7 @@ impl Budget {
         left.is_some()
     }
 
-    /// Allows `more`, up to the number at once.
+    /// Allows `more` events, up to the number at once.
     pub fn give(&mut self, more: u32) {
         self.left = self.left.saturating_add(more).min(self.burst);
     }

@@ -1,4 +1,4 @@
-//! The only calls that read the clocks or wait.
+//! Reads the clocks and waits. No other module does so.
 
 #![forbid(unsafe_code)]
 
@@ -35,12 +35,11 @@ enum Backend {
 }
 
 impl Clock {
-    /// The kernel's clocks.
     pub const fn kernel() -> Self {
         Self(Backend::Kernel)
     }
 
-    /// The runtime's clock, which shows `at` now. Must be called in a runtime.
+    /// Uses the runtime's clock, which shows `at` now. Must be called in a runtime.
     pub fn runtime(at: Now) -> Self {
         Self(Backend::Runtime {
             from: Instant::now(),
@@ -49,8 +48,8 @@ impl Clock {
         })
     }
 
-    /// The same clock, whose alarms fail from `moment` on: a fault of the machine for a simulation.
-    /// The kernel's clock stays as it is.
+    /// Returns the same clock, whose alarms fail from `moment` on: a fault of the machine for a
+    /// simulation. The kernel's clock stays as it is.
     #[must_use]
     pub const fn with_alarms_failing_at(self, moment: BootNanos) -> Self {
         match self.0 {
@@ -63,7 +62,6 @@ impl Clock {
         }
     }
 
-    /// The current time.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the place that may read the clock"
@@ -84,7 +82,7 @@ impl Clock {
         }
     }
 
-    /// Time on `CLOCK_MONOTONIC`, which service managers use: it excludes suspend.
+    /// Returns the time on `CLOCK_MONOTONIC`, which service managers use: it excludes suspend.
     pub fn monotonic(&self) -> Duration {
         match self.0 {
             Backend::Kernel => nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
@@ -93,8 +91,8 @@ impl Clock {
         }
     }
 
-    /// An alarm on this clock. Must be called in a runtime with I/O and time enabled. Fails if the
-    /// process has no file descriptor left.
+    /// Creates an alarm on this clock. Must be called in a runtime with I/O and time enabled. Fails
+    /// if the process has no file descriptor left.
     pub fn alarm(&self) -> io::Result<Alarm> {
         Ok(match self.0 {
             Backend::Kernel => {
@@ -112,7 +110,7 @@ impl Clock {
     }
 }
 
-/// Boot time by `CLOCK_BOOTTIME`, which cannot fail on a supported kernel (since 2.6.39).
+/// Reads `CLOCK_BOOTTIME`, which cannot fail on a supported kernel (since 2.6.39).
 fn boot_now() -> BootNanos {
     let passed = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
         .map_or(Duration::ZERO, Duration::from);

@@ -1,4 +1,4 @@
-//! Registration of file descriptors with the runtime, which happens only here, and the end of those that
+//! Registers file descriptors with the runtime, which no other module does, and closes those that
 //! the process inherited.
 
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use nix::sys::timerfd::TimerFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Owns one descriptor that it never changes.
+/// A type that owns one descriptor and never changes it.
 ///
 /// # Safety
 ///
@@ -27,7 +27,7 @@ unsafe impl OneDescriptor for TimerFd {}
 // SAFETY: an inotify instance owns its descriptor from creation to drop.
 unsafe impl OneDescriptor for Inotify {}
 
-/// A descriptor in the form that [`AsyncFd`] requires.
+/// Adapts a descriptor to [`AsyncFd`], which requires `AsRawFd`.
 #[derive(Debug)]
 pub struct Watched<T>(pub T);
 
@@ -48,8 +48,9 @@ pub fn watch<T: OneDescriptor>(inner: T, interest: Interest) -> io::Result<Async
 /// The first descriptor after the standard ones.
 const FIRST: RawFd = 3;
 
-/// Closes every descriptor that the process inherited, except the standard ones: they count towards the
-/// limit, keep files and connections of another program open, and a credential plugin would inherit them.
+/// Closes every descriptor that the process inherited, except the standard ones: they count towards
+/// the limit, keep files and connections of another program open, and a credential plugin would
+/// inherit them.
 ///
 /// Unlike `close_range`, it closes nothing that this process has opened, and works on every kernel.
 pub fn close_inherited() -> io::Result<()> {
@@ -88,14 +89,16 @@ mod tests {
 
     use super::*;
 
-    /// Fills the table, and closes what is inherited. Returns how many descriptors are open then.
+    /// Fills the table, and closes the inherited descriptors. Returns the number of those that are
+    /// open then.
     fn fill_and_close() -> io::Result<usize> {
         // At once: they include locked files of other tests.
         // SAFETY: descriptors of the test's process, of which this copy uses none.
         unsafe { libc::close_range(3, u32::MAX, 0) };
         let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         setrlimit(Resource::RLIMIT_NOFILE, 256, hard)?;
-        // SAFETY: the number may be of a descriptor of the test's process, of which this copy uses none.
+        // SAFETY: the number may be of a descriptor of the test's process, of which this copy uses
+        // none.
         unsafe { libc::dup2(0, FIRST) };
         // SAFETY: the copies have no owner.
         while 0 <= unsafe { libc::dup(0) } {}
@@ -105,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_full_table_of_descriptors_is_emptied() {
-        // SAFETY: the child allocates, which the C library permits, and reads no state of another thread.
+        // SAFETY: the child allocates, which the C library permits, and reads no state of another
+        // thread.
         let child = match unsafe { fork() }.unwrap() {
             ForkResult::Parent { child } => child,
             ForkResult::Child => {

@@ -1,5 +1,5 @@
 //! EDGE: complete reads of external files: only regular files, only up to a limit, and without
-//! waiting for a writer; and new files that others cannot read.
+//! waiting for a writer. Also creates files that others cannot read.
 //!
 //! A FIFO blocks its reader until another process writes, a device never ends, and a file of a
 //! gigabyte needs a gigabyte of memory. None of them is a configuration, a token or a counter.
@@ -17,19 +17,16 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 /// bundle of all public certificate authorities, has 220 KiB.
 pub const LIMIT: u64 = 1 << 20;
 
-/// Why a file is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The kernel's error.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Reading it may never end, or never start.
+    /// The file is not regular: reading it may never end, or never start.
     #[error("it is a {0}, and only regular files are read")]
     NotRegular(&'static str),
-    /// It is larger than such a file may be.
+    /// The file exceeds the limit in bytes.
     #[error("it has more than {0} bytes, the limit for such a file")]
     TooLarge(u64),
-    /// It is not UTF-8.
     #[error("it is not UTF-8 text")]
     NotText,
 }
@@ -45,23 +42,23 @@ impl From<FileError> for io::Error {
     }
 }
 
-/// Whether a symbolic link at the end of the path is followed.
+/// The handling of a symbolic link at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// The usual case: Kubernetes mounts every file of a `Secret` behind two of them.
+    /// The usual case: Kubernetes mounts every file of a `Secret` behind two links.
     Followed,
-    /// For a file that only this program writes.
+    /// Used for a file that only this program writes.
     Refused,
 }
 
-/// The whole file, of at most [`LIMIT`] bytes.
+/// Reads the whole file, of at most [`LIMIT`] bytes.
 pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let mut bytes = Vec::new();
     read_into(path, LIMIT, Links::Followed, &mut bytes)?;
     Ok(bytes)
 }
 
-/// The same, as text.
+/// Fails if the file is not UTF-8.
 pub fn text(path: &Path) -> Result<String, FileError> {
     String::from_utf8(read(path)?).map_err(|_| FileError::NotText)
 }
@@ -77,8 +74,8 @@ pub fn read_into(
     read_with_metadata(path, limit, links, buf).map(drop)
 }
 
-/// The same. Returns the owner and mode of the file that was read: the path may refer to another one
-/// by now.
+/// Like [`read_into`]. Returns the metadata of the file that was read: the path may refer to
+/// another one by now.
 pub fn read_with_metadata(
     path: &Path,
     limit: u64,
@@ -94,12 +91,12 @@ pub fn read_with_metadata(
     Ok(metadata)
 }
 
-/// Whether `uid` is root or the user of this process.
+/// Returns true for root and the user of this process.
 pub fn is_trusted_owner(uid: u32) -> bool {
     uid == 0 || uid == nix::unistd::geteuid().as_raw()
 }
 
-/// Reads `from` to its end into `buf`, at most `limit` bytes.
+/// Fails if there are more than `limit` bytes.
 pub fn up_to(from: impl io::Read, limit: u64, buf: &mut Vec<u8>) -> Result<(), FileError> {
     let len = from.take(limit.saturating_add(1)).read_to_end(buf)?;
     if u64::try_from(len).is_ok_and(|len| len <= limit) {
@@ -109,8 +106,8 @@ pub fn up_to(from: impl io::Read, limit: u64, buf: &mut Vec<u8>) -> Result<(), F
     }
 }
 
-/// Writes a file that others cannot read, to be renamed when it is complete. One that an earlier try has
-/// left is removed.
+/// Writes a file that others cannot read, to be renamed when it is complete. A file that an earlier
+/// attempt has left is removed.
 pub fn write_private(new: &Path, bytes: &[u8]) -> io::Result<File> {
     remove(new)?;
     let mut options = OpenOptions::new();
@@ -119,7 +116,7 @@ pub fn write_private(new: &Path, bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-/// Removes a file, if it exists.
+/// A missing file is not an error.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -137,7 +134,7 @@ fn open(path: &Path, limit: u64, links: Links) -> Result<(File, Metadata), FileE
         .read(true)
         .custom_flags(flags)
         .open(path)?;
-    // Of the opened file: the path may refer to another one by now.
+    // The metadata of the opened file: the path may refer to another one by now.
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(FileError::NotRegular(kind(metadata.file_type())));

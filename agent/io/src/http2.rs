@@ -1,8 +1,9 @@
 //! EDGE: a budget for HTTP/2 frames without data, between a socket and hyper.
 //!
-//! hyper reads, and for some kinds answers, every frame that a server sends: interim answers (1xx), PING,
-//! PRIORITY, SETTINGS, `WINDOW_UPDATE`. A server that sends nothing else can occupy a core. Here the headers
-//! of the frames are read, and a connection that exceeds the budget ends with an error that names it.
+//! hyper reads, and for some kinds answers, every frame that a server sends: interim answers (1xx),
+//! PING, PRIORITY, SETTINGS, `WINDOW_UPDATE`. A server that sends nothing else can occupy a core.
+//! Here the headers of the frames are read, and a connection that exceeds the budget ends with an
+//! error that names it.
 
 #![forbid(unsafe_code)]
 
@@ -17,18 +18,21 @@ use tokio::time::Instant;
 
 use crate::budget::Budget;
 
-/// Frames without data that may arrive at once.
+/// Number of frames without data that may arrive at once.
 const BURST: u32 = 1000;
-/// Interval after which one more may arrive: 100 a second, which cost less than 1 % of a core.
+/// Interval after which one more frame may arrive: 100 a second, which cost less than 1 % of a
+/// core.
 ///
-/// Servers send far fewer. Beyond those of [`PER_ANSWER`], they are SETTINGS with its acknowledgement at
-/// the start, and the acknowledgements of hyper's PINGs, one in 30 s.
+/// Servers send far fewer. Beyond those of [`PER_ANSWER`], they are SETTINGS with its
+/// acknowledgement at the start, and the acknowledgements of hyper's PINGs, one in 30 s.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// Frames without data that belong to an answer. Go's servers, which are those of Kubernetes and containerd,
-/// send a `WINDOW_UPDATE` for the stream and one for the connection, a PING that measures the bandwidth, and
-/// trailers. The agent opens the streams, so a server cannot earn more.
+/// Number of frames without data that belong to an answer. Go's servers, which are those of
+/// Kubernetes and containerd, send a `WINDOW_UPDATE` for the stream and one for the connection, a
+/// PING that measures the bandwidth, and trailers. The agent opens the streams, so a server cannot
+/// earn more.
 const PER_ANSWER: u32 = 4;
-/// How long no connection is opened to a server that exceeded the budget. The Lease is renewed every 10 s.
+/// Time for which no connection is opened to a server that exceeded the budget. The Lease is
+/// renewed every 10 s.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// Length of the header of a frame: <https://www.rfc-editor.org/rfc/rfc9113#section-4.1>.
@@ -40,7 +44,6 @@ const HEADERS: u8 = 1;
 /// The flag of a DATA frame that contains padding.
 const PADDED: u8 = 8;
 
-/// The server exceeded the budget.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the server sent more than {} HTTP/2 frames without data a second; the connection was closed, and \
@@ -50,10 +53,10 @@ const PADDED: u8 = 8;
 )]
 struct TooManyFrames;
 
-/// When a server that exceeded the budget last did so.
+/// The time at which a server last exceeded the budget.
 ///
-/// The connection writes it, and the task that opens the next one reads it. A message would arrive too late:
-/// hyper opens the next connection when a request finds none.
+/// The connection writes it, and the task that opens the next one reads it. A message would arrive
+/// too late, because hyper opens the next connection when a request finds none.
 #[derive(Debug, Clone, Default)]
 pub struct FloodPause(Arc<Mutex<Option<Instant>>>);
 
@@ -84,7 +87,7 @@ pub struct FrameBudget<S> {
 }
 
 impl<S> FrameBudget<S> {
-    /// `io` has not been read yet. `pause` begins when the budget is exceeded.
+    /// Requires that `io` has not been read yet. `pause` begins when the budget is exceeded.
     pub fn new(io: S, pause: FloodPause) -> Self {
         Self {
             io,
@@ -95,7 +98,7 @@ impl<S> FrameBudget<S> {
         }
     }
 
-    /// Whether the budget allows what was read.
+    /// Returns true if the budget allows the bytes that were read.
     fn allows(&mut self, read: &[u8]) -> bool {
         let now = Instant::now();
         let (budget, exceeded) = (&mut self.budget, &mut self.exceeded);
@@ -159,7 +162,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FrameBudget<S> {
     }
 }
 
-/// What a frame means to the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Frame {
     /// A part of an answer's body.
@@ -173,7 +175,7 @@ enum Frame {
 /// Finds the headers of frames in what is read, wherever it is split.
 #[derive(Debug, Default)]
 struct FrameReader {
-    /// The beginning of a header, and how many of its bytes are known.
+    /// The beginning of a header, of which `known` bytes have arrived.
     header: [u8; HEADER],
     known: usize,
     /// Bytes of the payload that are still to come.
@@ -204,7 +206,7 @@ impl FrameReader {
         }
     }
 
-    /// The frame of a complete header.
+    /// Classifies the frame of a complete header.
     fn frame(&mut self) -> Frame {
         let [a, b, c, kind, flags, stream @ ..] = self.header;
         let length = u32::from_be_bytes([0, a, b, c]);
@@ -222,7 +224,7 @@ impl FrameReader {
     }
 }
 
-/// For the tests of the crates above.
+/// Used by the tests of the crates above.
 #[cfg(any(test, feature = "testing"))]
 #[allow(
     clippy::missing_panics_doc,
@@ -236,7 +238,6 @@ pub mod testing {
     pub(super) const SETTINGS: u8 = 4;
     pub(super) const PING: u8 = 6;
 
-    /// One frame.
     pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
         let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
         let mut bytes = length[1..].to_vec();
@@ -246,7 +247,8 @@ pub mod testing {
         bytes
     }
 
-    /// A server that sends PINGs, many more than the budget has, and reads what it is sent.
+    /// Runs a server that sends many more PINGs than the budget allows, and reads everything that
+    /// it receives.
     pub async fn flood(server: DuplexStream) {
         let (mut read, mut write) = tokio::io::split(server);
         let mut bytes = frame(SETTINGS, 0, 0, &[]);
@@ -266,7 +268,7 @@ pub mod testing {
         }
     }
 
-    /// The chain of an error as one text.
+    /// Joins the chain of an error to one string.
     pub fn chain(err: &dyn std::error::Error) -> String {
         let all = std::iter::successors(Some(err), |err| err.source());
         all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -357,7 +359,7 @@ mod tests {
                 rest = after;
             }
             assert_eq!(found, sent, "round {round}");
-            // What is no HTTP/2 is read to its end, too.
+            // Bytes that are not HTTP/2 are read to their end, too.
             let noise: Vec<u8> = (0..random(5_000))
                 .map(|n| u8::try_from(n * 31 % 251).unwrap())
                 .collect();

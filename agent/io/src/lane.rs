@@ -1,6 +1,6 @@
 //! EDGE: calls that can wait for a disk indefinitely, with one thread per purpose.
 //!
-//! A thread that hangs in the kernel cannot be cancelled. So there is at most one thread per
+//! A thread that hangs in the kernel cannot be cancelled. There is therefore at most one thread per
 //! purpose: while its call hangs, that purpose is unavailable, and the others continue. It works
 //! again when the call returns.
 
@@ -18,16 +18,14 @@ mod threads;
 
 pub use threads::use_lane_threads;
 
-/// The purpose of a blocking call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Purpose {
-    /// Reads the configuration.
     Configuration,
     /// Reads kubeconfig, certificates and tokens, or runs the program that issues them.
     Credentials,
-    /// Reads the space of the root directory's file system and, at the start, the properties of the machine.
+    /// Reads the space of the root directory's file system and, at the start, the properties of the
+    /// machine.
     Nodefs,
-    /// Reads the counters of disks.
     Disks,
     /// Reads `/etc/resolv.conf` and `/etc/hosts`.
     Names,
@@ -35,12 +33,12 @@ pub enum Purpose {
     ContainerLogs,
     /// Reads and writes the state file, and the cgroups' counters that are kept there.
     State,
-    /// Reads who used the memory before an OOM kill.
+    /// Reads the memory use before an OOM kill.
     KillDetails,
 }
 
 impl Purpose {
-    /// All purposes, hence the maximum number of threads.
+    /// All purposes, and therefore the maximum number of threads.
     pub const ALL: [Self; 8] = [
         Self::Configuration,
         Self::Credentials,
@@ -52,7 +50,7 @@ impl Purpose {
         Self::KillDetails,
     ];
 
-    /// As in metrics and messages.
+    /// Returns the name in metrics and messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Configuration => "configuration",
@@ -67,10 +65,9 @@ impl Purpose {
     }
 }
 
-/// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// Not within the limit; the thread still waits.
+    /// There was no answer within the limit; the thread still waits.
     #[error("no answer within {}s", .0.as_secs_f64())]
     Late(Duration),
     /// An earlier call for the same purpose has not returned, so no call was made.
@@ -92,17 +89,14 @@ pub struct Lane {
     late: Arc<Mutex<Late>>,
 }
 
-/// The running call.
 #[derive(Debug, Default)]
 struct Late {
-    /// When it counts as hanging; `None` if no call runs.
+    /// Time at which the call counts as hanging; `None` if no call runs.
     at: Option<Instant>,
-    /// The delay was logged.
     logged: bool,
 }
 
 impl Lane {
-    /// A lane without a running call.
     pub fn new(purpose: Purpose) -> Self {
         Self {
             purpose,
@@ -111,12 +105,11 @@ impl Lane {
         }
     }
 
-    /// The purpose of its calls.
     pub const fn purpose(&self) -> Purpose {
         self.purpose
     }
 
-    /// Whether a call runs that has exceeded its limit.
+    /// Returns true if a call runs that has exceeded its limit.
     pub fn is_blocked(&self) -> bool {
         let late = lock(&self.late);
         late.at.is_some_and(|at| at <= Instant::now())
@@ -152,9 +145,8 @@ impl Lane {
         })
     }
 
-    /// Waits until no call runs.
     pub async fn free(&self) {
-        // It is never closed.
+        // The semaphore is never closed.
         drop(self.one.acquire().await);
     }
 
@@ -171,7 +163,7 @@ impl Lane {
     }
 }
 
-/// Runs `job` on a thread. See [`use_lane_threads`].
+/// Runs `job` on a thread, see [`use_lane_threads`].
 fn start(job: impl FnOnce() + Send + 'static) -> Result<(), NoAnswer> {
     if threads::are_used() {
         return threads::run(Box::new(job)).map_err(NoAnswer::NoThread);
@@ -180,7 +172,7 @@ fn start(job: impl FnOnce() + Send + 'static) -> Result<(), NoAnswer> {
     Ok(())
 }
 
-/// A running call, even after its caller is dropped.
+/// A running call, which exists even after its caller is dropped.
 struct RunningCall {
     lane: Lane,
     _permit: OwnedSemaphorePermit,
@@ -209,17 +201,16 @@ impl Drop for RunningCall {
     }
 }
 
-/// A panic elsewhere leaves the value consistent.
+/// Ignores poisoning: a panic elsewhere leaves the value consistent.
 fn lock(late: &Mutex<Late>) -> MutexGuard<'_, Late> {
     late.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One lane for each purpose.
 #[derive(Debug, Clone)]
 pub struct Lanes(Vec<Lane>);
 
 impl Lanes {
-    /// Contains the lanes in `shared`, and new ones for the other purposes.
+    /// Uses the lanes in `shared`, and new ones for the other purposes.
     pub fn new(shared: &[Lane]) -> Self {
         let lane = |purpose| {
             let shared = shared.iter().find(|lane| lane.purpose() == purpose);
@@ -228,18 +219,16 @@ impl Lanes {
         Self(Purpose::ALL.map(lane).to_vec())
     }
 
-    /// The lane of a purpose.
     pub fn of(&self, purpose: Purpose) -> Lane {
         let known = self.0.iter().find(|lane| lane.purpose() == purpose);
         known.map_or_else(|| Lane::new(purpose), Lane::clone)
     }
 
-    /// The lanes of all purposes.
     pub fn all(&self) -> &[Lane] {
         &self.0
     }
 
-    /// The purposes with a call that exceeded its limit and has not returned.
+    /// Returns the purposes with a call that exceeded its limit and has not returned.
     pub fn blocked(&self) -> Vec<&'static str> {
         let blocked = self.0.iter().filter(|lane| lane.is_blocked());
         blocked.map(|lane| lane.purpose().as_str()).collect()
@@ -254,7 +243,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(5);
 
-    /// A call that hangs until the sender is dropped.
+    /// Returns a call that hangs until the sender is dropped.
     fn hanging() -> (mpsc::Sender<()>, impl FnOnce() -> u32 + Send + 'static) {
         let (end, ended) = mpsc::channel::<()>();
         let call = move || {
@@ -264,7 +253,8 @@ mod tests {
         (end, call)
     }
 
-    /// Simulated time does not advance by itself while a thread works.
+    /// Runs a call until it is late. Simulated time does not advance while a thread works, so it is
+    /// advanced here.
     async fn late(lane: &Lane, call: impl FnOnce() -> u32 + Send + 'static) {
         let (running, ()) = tokio::join!(lane.run(LIMIT, call), async {
             tokio::task::yield_now().await;

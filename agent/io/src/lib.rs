@@ -1,4 +1,5 @@
-//! What every part that performs I/O needs. Nothing here knows what nodepulse observes or reports.
+//! The foundations of every part that performs I/O. They are independent of the observations and
+//! reports of nodepulse.
 
 // Time.
 pub mod budget;

@@ -27,39 +27,29 @@ mod conf;
 
 use conf::Conf;
 
-/// For the queries of one lookup, in all search domains. With [`FILES_LIMIT`] it is a second less
-/// than the timeout of a connection, so that the error is that of the lookup.
+/// Timeout of the queries of one lookup, in all search domains. With [`FILES_LIMIT`] it is a second
+/// less than the timeout of a connection, so that the error is that of the lookup.
 pub const LIMIT: Duration = Duration::from_millis(3500);
-/// For the two files. Their last content is used while their disk hangs.
+/// Timeout of reading the two files. Their last content is used while their disk hangs.
 pub const FILES_LIMIT: Duration = Duration::from_millis(500);
 /// Maximum size of an answer by UDP, which the query announces.
 const DATAGRAM: usize = 512;
 
-/// Why a name has no address.
 #[derive(Debug, thiserror::Error)]
 pub enum NameError {
-    /// No name server knows it.
+    /// No name server knows the name.
     #[error("no such name, or no address of it; check the name, or add it to /etc/hosts")]
     Unknown,
-    /// It is not a valid name.
     #[error("not a host name")]
     Malformed,
-    /// No answer within the limit.
     #[error(
         "no answer from {servers} within {}s; check /etc/resolv.conf",
         LIMIT.as_secs_f64()
     )]
-    Silent {
-        /// The servers that were queried.
-        servers: String,
-    },
+    Silent { servers: String },
     /// Every server reported an error.
     #[error("{servers} refused or failed; check /etc/resolv.conf and its servers")]
-    Failed {
-        /// The servers that were queried.
-        servers: String,
-    },
-    /// No socket is available.
+    Failed { servers: String },
     #[error("cannot query a name server")]
     Io(#[from] io::Error),
     /// The files cannot be read, and never could.
@@ -67,7 +57,7 @@ pub enum NameError {
     Files(#[from] NoAnswer),
 }
 
-/// A resolver. Clones share it.
+/// A resolver, which its clones share.
 #[derive(Debug, Clone)]
 pub struct Names {
     directory: PathBuf,
@@ -76,7 +66,6 @@ pub struct Names {
     last: Arc<Mutex<Option<Arc<ResolverFiles>>>>,
 }
 
-/// The content of the two files.
 #[derive(Debug)]
 struct ResolverFiles {
     hosts: String,
@@ -84,7 +73,7 @@ struct ResolverFiles {
 }
 
 impl Names {
-    /// The resolver of this process, configured as for the C library.
+    /// Returns the resolver of this process, configured as for the C library.
     pub fn system() -> Self {
         static NAMES: OnceLock<Names> = OnceLock::new();
         NAMES.get_or_init(|| Self::with("/etc", 53)).clone()
@@ -100,13 +89,13 @@ impl Names {
         }
     }
 
-    /// The thread on which the files are read.
+    /// Returns the lane in which the files are read.
     pub fn lane(&self) -> Lane {
         self.lane.clone()
     }
 
-    /// All addresses of `name`, each once: those in `/etc/hosts`, else those of the first server
-    /// that knows it, IPv4 first. Takes at most [`FILES_LIMIT`] and [`LIMIT`].
+    /// Returns all addresses of `name`, each once: those in `/etc/hosts`, else those of the first
+    /// server that knows it, IPv4 first. Takes at most [`FILES_LIMIT`] and [`LIMIT`].
     pub async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, NameError> {
         if let Ok(ip) = name.parse() {
             return Ok(vec![ip]);
@@ -173,7 +162,6 @@ async fn query_all(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
 /// One query to all servers.
 struct DnsQuery {
     message: Message<Vec<u8>>,
-    /// Servers that reported an error.
     failed: Vec<SocketAddr>,
     found: Option<Vec<IpAddr>>,
 }
@@ -200,7 +188,7 @@ impl DnsQuery {
         self.found.is_none() && self.failed.len() < conf.servers.len()
     }
 
-    /// Applies an answer from `server`; `false` if it must be requested by TCP.
+    /// Applies an answer from `server`; returns false if it must be requested by TCP.
     fn apply(&mut self, answer: &Message<[u8]>, server: SocketAddr) -> bool {
         if answer.header().tc() {
             return false;
@@ -215,7 +203,7 @@ impl DnsQuery {
     }
 }
 
-/// The combined answer of all servers for one name; empty: the name does not exist.
+/// Returns the combined answer of all servers for one name; empty if the name does not exist.
 async fn query_servers(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError> {
     // Text with escapes would be a different name.
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -261,7 +249,6 @@ async fn query_servers(conf: &Conf, name: &str) -> Result<Vec<IpAddr>, NameError
         .concat())
 }
 
-/// A datagram and its sender.
 type Datagram = (Vec<u8>, SocketAddr);
 
 async fn apply_datagram(
@@ -295,7 +282,7 @@ async fn apply_datagram(
     }
 }
 
-/// The kernel adds the link of an answer, even if the query had none.
+/// Ignores the scope: the kernel adds the link of an answer, even if the query had none.
 fn is_of(server: SocketAddr, from: SocketAddr) -> bool {
     server.port() == from.port() && server.ip() == from.ip()
 }
@@ -312,7 +299,7 @@ async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Addresses of the canonical name.
+/// Returns the addresses of the canonical name.
 fn addresses(answer: &Message<[u8]>) -> Vec<IpAddr> {
     let (Some(name), Ok(section)) = (answer.canonical_name(), answer.answer()) else {
         return Vec::new();
@@ -355,7 +342,7 @@ impl Sockets {
         Ok(Self { v4, v6 })
     }
 
-    /// A server that cannot be reached counts as not answering.
+    /// Sends a query to all servers. A server that cannot be reached counts as not answering.
     async fn send(&self, conf: &Conf, query: &[u8]) {
         for server in &conf.servers {
             let socket = if server.is_ipv6() { &self.v6 } else { &self.v4 };

@@ -1,7 +1,7 @@
 //! EDGE: the tasks that run for as long as the agent does.
 //!
-//! A task that ends takes a part of the agent with it, which nothing else replaces. So the caller that starts
-//! one waits for its end here, and takes that as an error.
+//! A task that ends takes a part of the agent with it, which nothing else replaces. The caller that
+//! starts a task therefore waits for its end here, and treats that as an error.
 
 #![forbid(unsafe_code)]
 
@@ -11,7 +11,7 @@ use std::future::Future;
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tracing::error;
 
-/// Tasks, each with a name. They are aborted when this is dropped.
+/// Tasks, each with a name, which are aborted on drop.
 #[derive(Debug, Default)]
 pub struct Tasks {
     running: JoinSet<()>,
@@ -19,7 +19,7 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Starts one. Must be called in a runtime.
+    /// Starts a task. Must be called in a runtime.
     pub fn spawn(
         &mut self,
         name: &'static str,
@@ -30,7 +30,7 @@ impl Tasks {
         handle
     }
 
-    /// Waits until one ends, and gives its name. Waits for ever while there is none.
+    /// Waits until a task ends, and returns its name. Waits for ever while there is none.
     pub async fn ended(&mut self) -> &'static str {
         let Some(ended) = self.running.join_next_with_id().await else {
             return std::future::pending().await;

@@ -1,4 +1,4 @@
-//! What the API server allows this client to do.
+//! The actions that the API server allows this client.
 
 #![forbid(unsafe_code)]
 
@@ -6,26 +6,25 @@ use serde_json::{Value, json};
 
 use super::{ApiError, Client, Endpoint};
 
-/// One action. Empty texts mean all.
+/// An empty string means all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceAttributes {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`.
     pub verb: &'static str,
     /// API group; empty for `v1`.
     pub group: &'static str,
-    /// Plural: `nodes`.
+    /// The plural, such as `nodes`.
     pub resource: &'static str,
     /// `status`, or empty for the object itself.
     pub subresource: &'static str,
     /// Empty for all namespaces, and for cluster-scoped resources.
     pub namespace: &'static str,
-    /// Name of one object.
     pub name: String,
     /// The field selector of a list or watch: its field and value.
     pub field: Option<(&'static str, String)>,
 }
 
-/// Whether the server allows the action. Changes nothing there.
+/// Creates a `SelfSubjectAccessReview`, which the server does not store.
 pub async fn allowed(client: &Client, access: &ResourceAttributes) -> Result<bool, ApiError> {
     let mut attributes = json!({
         "verb": access.verb,
@@ -53,7 +52,7 @@ pub async fn allowed(client: &Client, access: &ResourceAttributes) -> Result<boo
     Ok(allowed.unwrap_or(false))
 }
 
-/// The server's version, such as `v1.33.0`; `None` if it has none.
+/// Returns the server's version, such as `v1.33.0`; `None` if the answer has none.
 pub async fn version(client: &Client) -> Result<Option<String>, ApiError> {
     let answer = client.get(&Endpoint::version()).await?;
     let version = answer.get("gitVersion").and_then(Value::as_str);

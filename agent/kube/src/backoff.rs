@@ -1,4 +1,4 @@
-//! Delays between attempts, as values: the caller waits.
+//! Delays between attempts, as values: waiting is left to the caller.
 
 #![forbid(unsafe_code)]
 // Sums and products of durations panic on overflow, and these numbers are external.
@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// A delay that doubles from `first` up to `cap`.
+/// A delay that doubles after each attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -15,15 +15,15 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Between attempts to register: 100, 200, … 6400, then 7000 ms, as in a kubelet.
+    /// The delays between attempts to register: 100, 200, … 6400, then 7000 ms, as in a kubelet.
     pub const REGISTRATION: Self = Self::new(Duration::from_millis(100), Duration::from_secs(7));
-    /// Between attempts to watch: 0.8, 1.6, … 25.6, then 30 s, as in other clients.
+    /// The delays between attempts to watch: 0.8, 1.6, … 25.6, then 30 s, as in other clients.
     pub const WATCH: Self = Self::new(Duration::from_millis(800), Duration::from_secs(30));
-    /// Between attempts to read or create the lease: 200, 400, … 6400, then 7000 ms, as in a
-    /// kubelet.
+    /// The delays between attempts to read or create the lease: 200, 400, … 6400, then 7000 ms, as
+    /// in a kubelet.
     pub const LEASE: Self = Self::new(Duration::from_millis(200), Duration::from_secs(7));
 
-    /// Starts at `first` and never exceeds `cap`.
+    /// The delay starts at `first` and never exceeds `cap`.
     pub const fn new(first: Duration, cap: Duration) -> Self {
         Self {
             first,
@@ -32,14 +32,13 @@ impl Backoff {
         }
     }
 
-    /// The delay before the next attempt.
+    /// Returns the delay before the next attempt, and doubles the one after it.
     pub fn advance(&mut self) -> Duration {
         let delay = self.next.min(self.cap);
         self.next = delay.saturating_mul(2);
         delay
     }
 
-    /// Starts over, for use after a success.
     pub const fn reset(&mut self) {
         self.next = self.first;
     }
@@ -50,7 +49,7 @@ impl Backoff {
 pub struct Jitter(u64);
 
 impl Jitter {
-    /// A separate sequence for each seed, even for similar ones. Seed 0 results in
+    /// Creates a separate sequence for each seed, even for similar ones. Seed 0 results in
     /// [`Jitter::NONE`].
     pub const fn seeded(seed: u64) -> Self {
         // The golden ratio, odd: different seeds stay different, and the upper bits are used at
@@ -58,10 +57,10 @@ impl Jitter {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// Always 0, which xorshift never leaves: for tests and simulations.
+    /// Always returns 0, a state that xorshift never leaves. For tests and simulations.
     pub const NONE: Self = Self(0);
 
-    /// From 0 up to, but not including, 1.
+    /// Returns a number from 0 up to, but not including, 1.
     pub fn fraction(&mut self) -> f64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -70,7 +69,6 @@ impl Jitter {
         f64::from(u32::try_from(self.0 >> 32).unwrap_or(0)) / 4_294_967_296.0
     }
 
-    /// A separate sequence, for another user.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         self.fraction();
@@ -78,20 +76,20 @@ impl Jitter {
         Self(self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    /// `period`, extended by up to `share` of it, limited to the longest duration.
+    /// Extends `period` by up to `share` of it, limited to the longest duration.
     pub fn stretch(&mut self, period: Duration, share: f64) -> Duration {
         period.saturating_add(multiplied(period, share * self.fraction()))
     }
 
-    /// A random part of `period`, less than all of it.
+    /// Returns a random part of `period`, less than all of it.
     pub fn part(&mut self, period: Duration) -> Duration {
         multiplied(period, self.fraction())
     }
 }
 
-/// `period` times `factor`. The only place that multiplies a duration by a fraction, because
-/// `Duration::mul_f64` panics if the product does not fit: here the result is the longest duration
-/// then, and a negative or invalid factor results in zero.
+/// Multiplies `period` by `factor`. This is the only place that multiplies a duration by a
+/// fraction, because `Duration::mul_f64` panics if the product does not fit. Here the result is
+/// then the longest duration, and a negative or invalid factor results in zero.
 fn multiplied(period: Duration, factor: f64) -> Duration {
     let seconds = period.as_secs_f64() * factor;
     Duration::try_from_secs_f64(seconds).unwrap_or(if seconds > 0.0 {

@@ -1,5 +1,5 @@
-//! Bodies of answers: the only place that reads what the API server sends. Each has a limit, and
-//! every reader has a deadline.
+//! Bodies of answers. This is the only place that reads what the API server sends: each body has a
+//! limit, and every reader has a deadline.
 //!
 //! The chart limits the agent to 64 MiB. At the same time it reads at most 32 pods, two watches and
 //! five other objects: 30 MiB, if the server fills all of them. They are parsed one at a time.
@@ -19,12 +19,11 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use tower::BoxError;
 
-/// The limit of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// Bytes of the body.
+    /// Size of the body.
     pub(super) bytes: usize,
-    /// Bytes of memory after parsing: JSON of two bytes can become a value of 600.
+    /// Memory after parsing in bytes: JSON of two bytes can become a value of 600.
     pub(super) parsed: usize,
 }
 
@@ -35,7 +34,7 @@ impl Limit {
         bytes: 2 << 20,
         parsed: 6 << 20,
     };
-    /// A pod, to read the names of its containers; without an answer their ids are used.
+    /// A pod, which is read for the names of its containers. Without an answer their IDs are used.
     pub(super) const POD: Self = Self {
         bytes: 512 << 10,
         parsed: 3 << 20,
@@ -57,26 +56,20 @@ impl Limit {
 /// which is not an error.
 const LINE_TIME: Duration = Duration::from_secs(30);
 
-/// Why a body is not read completely.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
-    /// It exceeds its limit.
     #[error("more than {limit} bytes")]
-    TooLarge {
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// A line was started and not finished in time.
+    TooLarge { limit: usize },
+    /// A line started, but did not end in time.
     #[error("a line took longer than {}s", LINE_TIME.as_secs())]
     TooSlow,
-    /// The connection or its stream broke.
     #[error("the stream broke")]
     Broken(#[source] BoxError),
 }
 
 impl BodyError {
-    /// Whether the stream ended without the formal end of a body: proxies that cut a watch after
-    /// their time limit do so.
+    /// Returns true if the stream ended without the formal end of a body. Proxies that cut a watch
+    /// after their time limit do so.
     pub(super) fn is_end_of_stream(&self) -> bool {
         let Self::Broken(source) = self else {
             return false;
@@ -96,7 +89,7 @@ impl BodyError {
     }
 }
 
-/// The whole body, or an error if it exceeds `limit`.
+/// Fails if the body exceeds `limit`.
 pub(super) async fn whole(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError> {
     let limit = limit.bytes;
     let (bytes, rest) = read(body, limit).await?;
@@ -106,12 +99,11 @@ pub(super) async fn whole(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError
     }
 }
 
-/// The start of a body: bytes beyond `limit` are not read.
+/// Bytes beyond `limit` are not read.
 pub(super) async fn start(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError> {
     Ok(read(body, limit.bytes).await?.0)
 }
 
-/// The remainder of a body.
 enum Rest {
     None,
     Unread,
@@ -129,7 +121,7 @@ async fn read(mut body: Body, limit: usize) -> Result<(Vec<u8>, Rest), BodyError
     Ok((bytes, Rest::None))
 }
 
-/// The next bytes; `None` at the end. Can be cancelled without loss.
+/// Returns the next bytes; `None` at the end. Can be cancelled without loss.
 async fn chunk(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|err| BodyError::Broken(err.into()))?;
@@ -147,11 +139,10 @@ async fn chunk(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
 pub(super) struct Lines {
     body: Body,
     limit: usize,
-    /// Received, and not divided into lines yet.
+    /// Received bytes that are not divided into lines yet.
     received: Bytes,
-    /// The received part of a line.
     line: Vec<u8>,
-    /// When its first byte was received.
+    /// The time at which the first byte of the current line was received.
     begun: Option<Instant>,
 }
 
@@ -166,8 +157,8 @@ impl Lines {
         }
     }
 
-    /// The next line without its end; `None` at the end of the body, where an incomplete line is
-    /// dropped. Can be cancelled without loss.
+    /// Returns the next line without its line end; `None` at the end of the body, where an
+    /// incomplete line is dropped. Can be cancelled without loss.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, BodyError> {
         loop {
             let end = self.received.iter().position(|byte| *byte == b'\n');
@@ -199,7 +190,7 @@ impl Lines {
     }
 }
 
-/// JSON from the server, unless it needs too much memory.
+/// Parses JSON from the server, unless it would need too much memory.
 pub(super) fn parse(bytes: &[u8], limit: Limit) -> Result<Value, serde_json::Error> {
     if limit.parsed < parsed_size(bytes) {
         let why = format!("it takes more than {} bytes of memory", limit.parsed);
@@ -208,8 +199,8 @@ pub(super) fn parse(bytes: &[u8], limit: Limit) -> Result<Value, serde_json::Err
     serde_json::from_slice(bytes)
 }
 
-/// An upper limit of the memory that the values need, estimated from the characters that start or
-/// separate them. A map allocates room for eleven members at once.
+/// Returns an upper limit of the memory that the values need, estimated from the characters that
+/// start or separate them. A map allocates room for eleven members at once.
 fn parsed_size(bytes: &[u8]) -> usize {
     const MAP: usize = 640;
     const MEMBER: usize = 128;
@@ -254,7 +245,7 @@ mod tests {
         parsed: 1 << 20,
     };
 
-    /// Parts of a body, and the delay in seconds before each. One at 9999 is never sent.
+    /// Parts of a body, each with the delay in seconds before it. One at 9999 is never sent.
     type Parts = &'static [(u64, &'static str)];
 
     const NEVER: u64 = 9999;

@@ -1,8 +1,9 @@
 //! nodepulse's conditions on a Node that a kubelet maintains: writing and removing them.
 //!
-//! Every patch contains each condition completely and nothing else, in no order: what others write
-//! at the same time stays unchanged and in its order, and a change to nodepulse's conditions is
-//! corrected. The server inserts new ones first, so `Ready` stays the last.
+//! Every patch contains each condition completely and nothing else, and sets no order. Fields that
+//! others write at the same time stay unchanged and in their order, and a change to nodepulse's
+//! conditions by others is corrected. The server inserts new conditions first, so `Ready` stays the
+//! last.
 
 #![forbid(unsafe_code)]
 
@@ -15,12 +16,9 @@ use super::convert::{condition_fields, object};
 use super::taints::{self, StoredTaints};
 use super::{ApiError, Client, Endpoint};
 
-/// What was removed from a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Removed {
-    /// Conditions.
     pub conditions: usize,
-    /// Taints.
     pub taints: usize,
 }
 
@@ -28,8 +26,8 @@ pub struct Removed {
 /// with a default key, and those of `configured` by key and effect. Never removes the Node or a
 /// Lease.
 ///
-/// A Node that has none of them is only read, so this can be repeated. An error is 404 if there is
-/// no such Node. What was removed before stays removed.
+/// A Node that has none of them is only read, so this can be repeated. The error is 404 if there is
+/// no such Node. Parts that were removed before an error stay removed.
 pub async fn remove(
     client: &Client,
     name: &str,
@@ -40,8 +38,8 @@ pub async fn remove(
     remove_from(client, name, node, types, configured).await
 }
 
-/// Like [`remove`], for a Node that was already read: without a request if there is nothing to
-/// remove, and read again only if its taints have changed.
+/// Like [`remove`], for a Node that was already read. Sends no request if there is nothing to
+/// remove, and reads the Node again only if its taints have changed.
 pub async fn remove_from(
     client: &Client,
     name: &str,
@@ -69,8 +67,8 @@ pub async fn remove_from(
     Ok(Removed { conditions, taints })
 }
 
-/// The patch from the stored conditions to `status`, and whether it changes more than heartbeat
-/// times. A stored condition that `status` does not contain is deleted.
+/// Returns the patch from the stored conditions to `status`, and true if it changes more than
+/// heartbeat times. A stored condition that `status` does not contain is deleted.
 pub(super) fn status_patch(read: &Value, status: &NodeStatus) -> (Value, bool) {
     let mut changed = false;
     let mut list: Vec<Value> = Vec::new();
@@ -96,7 +94,7 @@ pub(super) fn status_patch(read: &Value, status: &NodeStatus) -> (Value, bool) {
     (in_status(list), changed)
 }
 
-/// The part of a Node that companion mode needs: the rest may be large.
+/// Returns the part of a Node that companion mode needs: the rest may be large.
 pub(super) fn reduced(node: &Value) -> Value {
     let of = |pointer: &str| node.pointer(pointer).cloned().unwrap_or(Value::Null);
     let monitor = conditions(node).find(|entry| is_of_type(entry, KERNEL_MONITOR));
@@ -121,7 +119,7 @@ pub(super) fn is_of_type(entry: &Value, type_: &str) -> bool {
     entry.get("type").and_then(Value::as_str) == Some(type_)
 }
 
-/// nodepulse's stored conditions.
+/// Returns only the conditions that nodepulse maintains.
 pub(super) fn stored(node: &Value) -> impl Iterator<Item = (NodepulseCondition, &Value)> {
     conditions(node).filter_map(|entry| {
         let type_ = entry.get("type")?.as_str()?;

@@ -1,4 +1,4 @@
-//! Conversion between nodepulse's types and API objects; the only place that knows both.
+//! Conversion between nodepulse's types and API objects. No other module knows both.
 //!
 //! API objects stay JSON values: unknown fields must survive a round trip.
 
@@ -17,7 +17,6 @@ use nodepulse_core::node_status::{
 use nodepulse_core::reading::container_runtime::{NodeImage, RuntimeHandler};
 use nodepulse_core::units::quantity::Quantity;
 
-/// The object that a new Node is created with.
 pub fn initial_node(registration: &Registration, status: &NodeStatus) -> Value {
     let mut node = json!({
         "apiVersion": "v1",
@@ -45,14 +44,13 @@ pub fn initial_node(registration: &Registration, status: &NodeStatus) -> Value {
     node
 }
 
-/// A status as in a Node that has nothing else.
 pub fn status_value(status: &NodeStatus) -> Value {
     let mut value = Map::new();
     apply_status(&mut value, status);
     Value::Object(value)
 }
 
-/// `stored` with nodepulse's parts applied. Everything else is unchanged.
+/// Returns `stored` with nodepulse's parts applied. Everything else is unchanged.
 pub fn desired_node(stored: &Value, status: &NodeStatus) -> Value {
     let mut node = stored.clone();
     let labels = object_at(&mut node, ["metadata", "labels"]);
@@ -68,7 +66,8 @@ pub fn desired_node(stored: &Value, status: &NodeStatus) -> Value {
     node
 }
 
-/// The parts of a Node that decisions depend on. Missing or malformed parts count as absent.
+/// Extracts the parts of a Node that decisions depend on. Missing or malformed parts count as
+/// absent.
 pub fn stored_node(node: &Value) -> StoredNode {
     let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
     StoredNode {
@@ -107,7 +106,7 @@ pub fn apply_conditions(stored: &mut Map<String, Value>, conditions: &[Condition
 }
 
 /// Sets each quantity whose value differs. An equal one keeps the server's format, so that
-/// `1048576Ki` against `1Gi` is not a change.
+/// `1048576Ki` instead of `1Gi` is not a change.
 pub(super) fn apply_quantities(
     stored: &mut Map<String, Value>,
     key: &str,
@@ -129,28 +128,28 @@ pub(super) fn apply_quantities(
     }
 }
 
-/// `2026-01-31T12:00:00Z`: RFC 3339 in whole seconds, as in `metav1.Time`.
+/// Formats a time as `2026-01-31T12:00:00Z`: RFC 3339 in whole seconds, as in `metav1.Time`.
 pub fn time(at: SystemTime) -> String {
     timestamp(at).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// `2026-01-31T12:00:00.000000Z`: always six digits, as in `metav1.MicroTime`.
+/// Formats a time as `2026-01-31T12:00:00.000000Z`: always six digits, as in `metav1.MicroTime`.
 pub fn micro_time(at: SystemTime) -> String {
     timestamp(at).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
-/// A time from the API; `None` if it is absent or malformed.
+/// Parses a time from the API; `None` if it is absent or malformed.
 pub fn parse_time(value: Option<&Value>) -> Option<SystemTime> {
     let timestamp: Timestamp = value?.as_str()?.parse().ok()?;
     Some(timestamp.into())
 }
 
-/// The member `key` of an object, replaced by an empty object if it is not one.
+/// Returns the member `key` of an object, replaced by an empty object if it is not one.
 pub(super) fn object<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     object_at(value, [key])
 }
 
-/// The same along a path.
+/// Like [`object`], along a path.
 pub(super) fn object_at<'a, const N: usize>(
     value: &'a mut Value,
     path: [&str; N],
@@ -163,7 +162,7 @@ fn entry_object<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<S
     as_object(map.entry(key).or_insert(Value::Null))
 }
 
-/// The only place that replaces other values by an empty object.
+/// Replaces any other value by an empty object.
 fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -215,8 +214,8 @@ fn apply_status(stored: &mut Map<String, Value>, status: &NodeStatus) {
     apply_conditions(stored, &status.conditions);
 }
 
-/// One entry of `images`, as the server stores it: `names` is always present, a size of 0 never. The API
-/// has signed sizes.
+/// Formats an entry of `images` as the server stores it: `names` is always present, a size of 0
+/// never. Sizes in the API are signed.
 fn image(image: &NodeImage) -> Value {
     let names = (!image.names.is_empty()).then_some(&image.names);
     let size = i64::try_from(image.size).unwrap_or(i64::MAX);
@@ -227,7 +226,6 @@ fn image(image: &NodeImage) -> Value {
     }
 }
 
-/// One entry of `runtimeHandlers`.
 fn runtime_handler(handler: &RuntimeHandler) -> Value {
     json!({
         "name": handler.name,
@@ -248,7 +246,8 @@ fn apply_node_info(stored: &mut Map<String, Value>, info: &NodeInfo) {
         ("kernelVersion", &info.kernel_version),
         ("osImage", &info.os_image),
         ("kubeletVersion", &info.kubelet_version),
-        // There is no information about a kube-proxy; kubelets clear what older ones wrote.
+        // There is no information about a kube-proxy. Kubelets clear the field, too, which older
+        // ones set.
         ("kubeProxyVersion", ""),
         ("operatingSystem", &info.operating_system),
         ("architecture", &info.architecture),
@@ -274,7 +273,7 @@ fn address(address: &Address) -> Value {
     }
 }
 
-/// One entry of `spec.taints`.
+/// Formats an entry of `spec.taints`.
 pub(super) fn taint(taint: &Taint) -> Value {
     if taint.value.is_empty() {
         json!({ "key": taint.key, "effect": taint.effect })
@@ -283,7 +282,6 @@ pub(super) fn taint(taint: &Taint) -> Value {
     }
 }
 
-/// All fields of a condition, with the API's keys.
 pub(super) fn condition_fields(condition: &Condition) -> Map<String, Value> {
     [
         ("type", condition.type_.clone()),
@@ -323,13 +321,13 @@ fn quantities(map: Option<&Value>) -> BTreeMap<String, Quantity> {
         .collect()
 }
 
-/// The text at `pointer`; empty if there is none.
+/// Returns the string at `pointer`; empty if there is none.
 pub(super) fn text(value: &Value, pointer: &str) -> String {
     let found = value.pointer(pointer).and_then(Value::as_str);
     found.unwrap_or_default().to_owned()
 }
 
-/// A clock that is out of range cannot be represented better.
+/// Converts to the epoch if the clock is out of range, because there is no better representation.
 fn timestamp(at: SystemTime) -> Timestamp {
     Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -13,13 +13,11 @@ use serde_json::{Map, Value, json};
 use super::convert::text;
 use super::{ApiError, Call, Client, Endpoint, Payload, Refusal};
 
-/// `resource` of an Event's endpoint.
 const EVENTS: &str = "events";
 
 /// Receives method, path and body of a request that is not sent.
 pub type RequestLog = Box<dyn Fn(&str, &str, &[u8]) + Send + Sync>;
 
-/// Whether there is a cluster to read from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadSource {
     /// Objects that were not written here are read from the cluster.
@@ -28,12 +26,12 @@ pub enum ReadSource {
     None,
 }
 
-/// Replaces the storage of the API server.
+/// A replacement for the storage of the API server.
 pub(super) struct DryRun {
     reads: ReadSource,
     log: RequestLog,
-    /// Written Nodes and Leases, by path. The tasks that write share one client without waiting for
-    /// each other: hence the lock, which covers one lookup.
+    /// The written Nodes and Leases, by path. The tasks that write share one client without waiting
+    /// for each other, so a lock covers each lookup.
     written: Mutex<BTreeMap<String, Value>>,
 }
 
@@ -94,7 +92,7 @@ impl DryRun {
         }
     }
 
-    /// The object at `path`, written here or read from the server.
+    /// Returns the object at `path`, written here or read from the server.
     async fn read(
         &self,
         client: &Client,
@@ -117,7 +115,7 @@ impl DryRun {
         }
     }
 
-    /// The object at `path` as written here, or a simulated Node if nothing can be read.
+    /// Returns the object at `path` as written here, or a simulated Node if nothing can be read.
     fn known(&self, endpoint: &Endpoint, path: &str) -> Option<Value> {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(object) = written.get(path) {
@@ -134,7 +132,7 @@ impl DryRun {
         })
     }
 
-    /// Stores the result of a write at `path`; returns it as stored.
+    /// Returns the object as stored.
     fn store(&self, path: &str, mut object: Value) -> Value {
         if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
             for (key, value) in [("uid", "not-created"), ("resourceVersion", "1")] {
@@ -150,7 +148,7 @@ impl DryRun {
     }
 }
 
-/// The path of the object, which may not exist yet.
+/// Returns the path of the object, which may not exist yet.
 fn path_of_object(endpoint: &Endpoint, payload: &Payload<'_>, creates: bool) -> String {
     let path = endpoint.path.trim_end_matches("/status");
     match payload {
@@ -170,7 +168,8 @@ fn refused(method: &Method, endpoint: &Endpoint, code: u16, reason: &str) -> Api
     ApiError::refused(call, code, &HeaderMap::new(), body.to_string().as_bytes())
 }
 
-/// Applies a patch: objects are merged by key, conditions by type, all other lists are replaced.
+/// Applies a patch: objects are merged by key, conditions by type, and all other lists are
+/// replaced.
 fn merge(into: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *into = patch;

@@ -7,15 +7,14 @@ use super::body::Limit;
 /// One object, or one collection in which objects are created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// For errors and log lines.
+    /// Description for errors and log lines.
     pub(super) object: String,
-    /// For metrics: the same for all objects of a kind.
+    /// Label for metrics: the same for all objects of a kind.
     pub(super) resource: &'static str,
     pub(super) path: String,
 }
 
 impl Endpoint {
-    /// The limit of an answer.
     pub(super) fn limit(&self) -> Limit {
         if self.path.contains("?limit=") {
             Limit::PAGE
@@ -26,7 +25,7 @@ impl Endpoint {
         }
     }
 
-    /// The collection of Nodes, to create `name` in it.
+    /// Returns the collection of Nodes, to create `name` in it.
     pub fn new_node(name: &str) -> Self {
         Self {
             object: format!("node {name}"),
@@ -35,8 +34,8 @@ impl Endpoint {
         }
     }
 
-    /// A page of all Nodes, or of those that the label selector `labels` selects: at most `limit`, after
-    /// `from`, the `continue` of the previous answer.
+    /// Returns a page of all Nodes, or of those that match the label selector `labels`: at most
+    /// `limit`, after `from`, the `continue` of the previous answer.
     pub fn nodes(limit: u32, labels: Option<&str>, from: Option<&str>) -> Self {
         let parameter = |name: &str, value: Option<&str>| {
             value.map_or_else(String::new, |value| format!("&{name}={}", encoded(value)))
@@ -52,7 +51,6 @@ impl Endpoint {
         }
     }
 
-    /// The server's version.
     pub fn version() -> Self {
         Self {
             object: "version".to_owned(),
@@ -61,7 +59,7 @@ impl Endpoint {
         }
     }
 
-    /// The collection of certificate signing requests, to create `name` in it.
+    /// Returns the collection of certificate signing requests, to create `name` in it.
     pub fn new_signing_request(name: &str) -> Self {
         Self {
             object: format!("certificate signing request {name}"),
@@ -70,7 +68,6 @@ impl Endpoint {
         }
     }
 
-    /// A certificate signing request.
     pub fn signing_request(name: &str) -> Self {
         Self {
             path: format!("{SIGNING_REQUESTS}/{name}"),
@@ -78,7 +75,7 @@ impl Endpoint {
         }
     }
 
-    /// The review of nodepulse's own permissions.
+    /// Returns the endpoint that reviews nodepulse's permissions.
     pub fn access_review() -> Self {
         Self {
             object: "access review".to_owned(),
@@ -87,7 +84,6 @@ impl Endpoint {
         }
     }
 
-    /// The Node.
     pub fn node(name: &str) -> Self {
         Self {
             object: format!("node {name}"),
@@ -96,7 +92,6 @@ impl Endpoint {
         }
     }
 
-    /// The Node's status.
     pub fn node_status(name: &str) -> Self {
         Self {
             object: format!("status of node {name}"),
@@ -105,7 +100,7 @@ impl Endpoint {
         }
     }
 
-    /// The collection of node Leases, to create `name` in it.
+    /// Returns the collection of node Leases, to create `name` in it.
     pub fn new_lease(name: &str) -> Self {
         Self {
             object: format!("lease {name}"),
@@ -114,7 +109,6 @@ impl Endpoint {
         }
     }
 
-    /// The Lease of a Node.
     pub fn lease(name: &str) -> Self {
         Self {
             object: format!("lease {name}"),
@@ -123,7 +117,7 @@ impl Endpoint {
         }
     }
 
-    /// A pod of this node. The server may answer from its cache.
+    /// Returns a pod of this node, which the server may read from its cache.
     pub fn pod(namespace: &str, name: &str) -> Self {
         Self {
             object: format!("pod {namespace}/{name}"),
@@ -132,7 +126,7 @@ impl Endpoint {
         }
     }
 
-    /// The collection of Events, to create `name` in it.
+    /// Returns the collection of Events, to create `name` in it.
     pub fn new_event(namespace: &str, name: &str) -> Self {
         Self {
             object: format!("event {namespace}/{name}"),
@@ -141,7 +135,6 @@ impl Endpoint {
         }
     }
 
-    /// An existing Event.
     pub fn event(namespace: &str, name: &str) -> Self {
         Self {
             object: format!("event {namespace}/{name}"),
@@ -151,7 +144,7 @@ impl Endpoint {
     }
 }
 
-/// Any text as the value of a query: everything but letters and digits as `%xx`.
+/// Encodes any text as the value of a query: everything but ASCII letters and digits becomes `%xx`.
 fn encoded(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
@@ -160,7 +153,6 @@ fn encoded(text: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// The namespace of node Leases.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 const SIGNING_REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const LEASES: &str = "/apis/coordination.k8s.io/v1";

@@ -15,13 +15,12 @@ use tower::BoxError;
 
 use super::body::{self, Limit};
 
-/// Maximum length of a server's message that is kept: it is logged.
+/// Maximum length in characters of a server's message, which is logged.
 pub(super) const MESSAGE_LIMIT: usize = 512;
 
-/// Maximum wait that a server can request. Every caller waits less: at most a deadline.
+/// Maximum wait in seconds that a server can request. Every caller waits less: at most a deadline.
 const LONGEST_WAIT: u64 = 3600;
 
-/// One request, as in errors and log lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// `GET`, `POST`, `PUT` or `PATCH`.
@@ -36,41 +35,29 @@ impl fmt::Display for Call {
     }
 }
 
-/// The minimum content of a kubeconfig.
+/// The minimum content of a kubeconfig, as a hint in an error.
 const KUBECONFIG_EXAMPLE: &str = "{apiVersion: v1, kind: Config, current-context: node, \
     contexts: [{name: node, context: {cluster: c, user: u}}], \
     clusters: [{name: c, cluster: {server: \"https://10.0.0.1:6443\", \
     certificate-authority: /etc/kubernetes/pki/ca.crt}}], \
     users: [{name: u, user: {client-certificate: /path/to.crt, client-key: /path/to.key}}]}";
 
-/// Why a request failed, or was not sent.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiError {
-    /// The kubeconfig cannot be used.
     #[error(
         "kubeconfig {path}: {why}; it must contain at least: {}",
         KUBECONFIG_EXAMPLE
     )]
-    Kubeconfig {
-        /// The file.
-        path: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// There is no usable service account in this container.
+    Kubeconfig { path: String, why: String },
     #[error(
         "in-cluster service account: {why}; run in a pod with automountServiceAccountToken, or set --kubeconfig"
     )]
-    InCluster {
-        /// What is missing.
-        why: String,
-    },
+    InCluster { why: String },
     /// There are no credentials yet: a file cannot be read, or a program fails. This can pass.
     #[error("{what}: {why}")]
     Unreadable {
-        /// The affected file or program.
+        /// Name of the affected file or program.
         what: String,
-        /// The cause.
         why: String,
     },
     /// A program issues the credentials, but the sandbox was entered before that was known.
@@ -82,67 +69,43 @@ pub enum ApiError {
     /// Credentials were read, but cannot be put to use.
     #[error("cannot use {what}")]
     Setup {
-        /// The affected part.
         what: &'static str,
-        /// The cause.
         #[source]
         source: BoxError,
     },
-    /// No token is available for this request.
     #[error("{call}: not sent, no credentials")]
     Credentials {
-        /// The request.
         call: Call,
-        /// The cause.
         #[source]
         source: BoxError,
     },
     /// The server did not answer. The connection has been replaced.
     #[error("{call}: no answer within {}s", .limit.as_secs_f64())]
-    Deadline {
-        /// The request.
-        call: Call,
-        /// The deadline.
-        limit: Duration,
-    },
+    Deadline { call: Call, limit: Duration },
     /// The connection could not be opened, or broke. It has been replaced.
     #[error("{call}: no answer, connection failed")]
     Unreachable {
-        /// The request.
         call: Call,
-        /// The cause.
         #[source]
         source: BoxError,
     },
-    /// The body exceeds its limit, and was not read completely.
+    /// The body was not read completely.
     #[error("{call}: an answer of more than {limit} bytes")]
-    TooLarge {
-        /// The request.
-        call: Call,
-        /// The limit in bytes.
-        limit: usize,
-    },
+    TooLarge { call: Call, limit: usize },
     /// The status is a success, but the body is not JSON.
     #[error("{call}: {code} with a body that is not a JSON object")]
     Garbled {
-        /// The request.
         call: Call,
-        /// HTTP status.
         code: u16,
-        /// The error of the parser.
         #[source]
         source: serde_json::Error,
     },
-    /// The server answered with an error.
     #[error("{call}: {code} {refusal}: {message}")]
     Refused {
-        /// The request.
         call: Call,
-        /// HTTP status.
         code: u16,
-        /// The kind of the error.
         refusal: Refusal,
-        /// The server's message, shortened.
+        /// The server's message, cut after 512 characters.
         message: String,
         /// The wait that the server requested: at least a second, at most an hour.
         retry_after: Option<Duration>,
@@ -150,11 +113,8 @@ pub enum ApiError {
     /// Every attempt of one round failed; the next round follows.
     #[error("{what} exceeds retry count of {tries}")]
     RetriesExceeded {
-        /// The action.
         what: &'static str,
-        /// The number of attempts.
         tries: u32,
-        /// The last failure.
         #[source]
         source: Box<ApiError>,
     },
@@ -187,21 +147,20 @@ pub enum Refusal {
     Other,
 }
 
-/// What the caller has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// Retry after the caller's backoff.
     Retry,
     /// Retry after this time at the earliest.
     RetryAfter(Duration),
-    /// The object is outdated: read it, then compute again.
+    /// Read the object, which is outdated, then compute again.
     Reread,
     /// An unchanged retry cannot help. Report the error and continue.
     GiveUp,
 }
 
 impl ApiError {
-    /// What the caller has to do; decided only here.
+    /// Decides the reaction of the caller. No other place decides it.
     pub fn disposition(&self) -> Disposition {
         match self {
             // The input is wrong; an operator has to correct it.
@@ -225,7 +184,7 @@ impl ApiError {
         }
     }
 
-    /// The kind of error status; `None` if the server did not answer.
+    /// Returns the kind of error status; `None` if the server did not answer with one.
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             Self::Refused { refusal, .. } => Some(*refusal),
@@ -243,8 +202,8 @@ impl ApiError {
         }
     }
 
-    /// Whether the error is independent of the request: any other request would have failed too, so
-    /// attempts need not be counted.
+    /// Returns true if the error is independent of the request: any other request would have failed
+    /// too, so attempts need not be counted.
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Unreadable { .. }
@@ -265,7 +224,7 @@ impl ApiError {
         }
     }
 
-    /// The error and its causes, in one line.
+    /// Returns the error and its causes, in one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.as_dyn().source();
@@ -281,7 +240,6 @@ impl ApiError {
         self
     }
 
-    /// From an answer with an error status.
     pub(super) fn refused(call: Call, code: u16, headers: &HeaderMap, body: &[u8]) -> Self {
         let status = body::parse(body, Limit::REFUSAL).unwrap_or(Value::Null);
         let reason = status.pointer("/reason").and_then(Value::as_str);
@@ -361,7 +319,7 @@ impl Refusal {
     }
 }
 
-/// The message in the body of an error status, in one line.
+/// Returns the message in one line.
 pub(super) fn message(body: &[u8]) -> String {
     let status = body::parse(body, Limit::REFUSAL).unwrap_or(Value::Null);
     message_of(&status, body)
@@ -374,22 +332,22 @@ fn message_of(status: &Value, body: &[u8]) -> String {
     }
 }
 
-/// Seconds in a `Retry-After` header, which may have more digits than any number type. A date is
-/// ignored: API servers send none.
+/// Returns the seconds of a `Retry-After` header, which may have more digits than any number type.
+/// A date is ignored: API servers send none.
 fn header_seconds(text: &str) -> Option<u64> {
     let digits = text.trim();
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))
 }
 
-/// Seconds in a `Status`. A number that exceeds its type is parsed as a float.
+/// Returns the seconds in a `Status`. A number that exceeds its type is parsed as a float.
 fn body_seconds(value: &Value) -> Option<u64> {
     let is_large = value.as_f64().is_some_and(|seconds| seconds > 1e18);
     value.as_u64().or(is_large.then_some(u64::MAX))
 }
 
-/// One line of at most [`MESSAGE_LIMIT`] characters, without control characters and without those
-/// that start a line or change the direction of text.
+/// Returns one line of at most [`MESSAGE_LIMIT`] characters, without control characters and without
+/// those that start a line or change the direction of text.
 fn printable(text: &str) -> String {
     let is_plain = |c: char| {
         !c.is_control()

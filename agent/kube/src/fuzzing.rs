@@ -1,4 +1,4 @@
-//! How requests handle the bytes of answers, for the fuzz targets.
+//! Handling of the bytes of answers by requests, for the fuzz targets.
 
 #![forbid(unsafe_code)]
 
@@ -16,18 +16,17 @@ use super::{
     ApiError, Call, Disposition, companion, credentials, holder, pod_containers, pod_watch,
 };
 
-/// Parses the output of a kubeconfig's program.
 pub fn exec_credential(printed: &[u8]) -> Result<(), String> {
     credentials::parse_printed(printed)
 }
 
-/// One line of a watch: whether it is an event.
+/// Returns true if a line of a watch is an event.
 pub fn watch_line(line: &[u8]) -> bool {
     let event = body::parse(line, Limit::OBJECT).ok();
     event.is_some_and(|event| WatchEvent::of(event).is_ok())
 }
 
-/// An object: a Node, a Lease or a pod. `None` if it is not JSON.
+/// Reads an object: a Node, a Lease or a pod. Returns `None` if it is not JSON.
 pub fn object(bytes: &[u8]) -> Option<StoredNode> {
     let object = body::parse(bytes, Limit::OBJECT).ok()?;
     let status = NodeStatus::default();
@@ -40,7 +39,8 @@ pub fn object(bytes: &[u8]) -> Option<StoredNode> {
     Some(stored_node(&object))
 }
 
-/// An answer with an error status: the line that is logged, and the wait that it requests.
+/// Returns the line that is logged for an answer with an error status, and the wait that it
+/// requests.
 pub fn refusal(code: u16, retry_after: &[u8], body: &[u8]) -> (String, Option<Duration>) {
     let mut headers = HeaderMap::new();
     if let Ok(value) = HeaderValue::from_bytes(retry_after) {

@@ -26,17 +26,16 @@ use super::{ApiError, Endpoint};
 /// Timeout of the answer to a watch. A server that fills its cache first, after a restart, takes
 /// longer than for other requests.
 const WATCH_LIMIT: Duration = Duration::from_secs(30);
-/// How long a request waits for the first answer to another request on a new connection.
+/// Maximum wait of a request for the first answer to another request on a new connection.
 pub(super) const TURN_LIMIT: Duration = Duration::from_secs(1);
 
-/// One connection and its requests.
 #[derive(Clone)]
 pub struct Generation {
     number: u64,
     client: kube::Client,
-    /// For watches that need a separate connection, and for the next connection.
+    /// Used for watches that need a separate connection, and for the next connection.
     access: Arc<Mutex<Credentials>>,
-    /// Of this connection and those before.
+    /// The limit that was learned on this connection and those before.
     limit: StreamLimit,
     opening: Arc<Opening>,
     counts: Arc<RequestCounts>,
@@ -49,8 +48,8 @@ pub(super) struct RequestCounts {
     pub(super) presence: Presence,
 }
 
-/// Until the first answer, requests are sent one at a time: only after a handshake does the pool
-/// know that one connection can carry all of them.
+/// Sends requests one at a time until the first answer: only after a handshake does the pool know
+/// that one connection can carry all of them.
 struct Opening {
     answered: AtomicBool,
     turn: Semaphore,
@@ -79,7 +78,6 @@ impl Opening {
 }
 
 impl Generation {
-    /// The first connection.
     pub(super) fn new(access: Arc<Mutex<Credentials>>) -> Result<Self, ApiError> {
         let limit = StreamLimit::default();
         let client = lock(&access).connect(limit.clone())?;
@@ -93,7 +91,6 @@ impl Generation {
         })
     }
 
-    /// The next connection.
     pub(super) fn next(&self) -> Result<Self, ApiError> {
         Ok(Self {
             number: self.number.wrapping_add(1),
@@ -111,8 +108,8 @@ impl Generation {
         &self.counts
     }
 
-    /// Sends the request for a watch on `resource`, without a body. Returns the server's answer, whatever
-    /// its status, and the client whose connection it uses; `None` without an answer.
+    /// Sends the request for a watch on `resource`, without a body. Returns the server's answer,
+    /// whatever its status, and the client whose connection it uses; `None` without an answer.
     ///
     /// A watch has a separate connection if the server answers only few requests at once on one: it
     /// would leave no room for the Lease and the status.
@@ -173,7 +170,7 @@ impl Generation {
         }
     }
 
-    /// The number of replaced connections.
+    /// Returns the number of connections that were replaced before this one.
     pub const fn number(&self) -> u64 {
         self.number
     }
@@ -185,25 +182,22 @@ impl fmt::Debug for Generation {
     }
 }
 
-/// A body and its meaning.
 pub(super) enum Payload<'a> {
     None,
     Object(&'a Value),
     StrategicMerge(&'a [u8]),
 }
 
-/// A complete answer.
 pub(super) struct ServerResponse {
     pub(super) code: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no answer.
 pub(super) enum SendFailure {
     Credentials(BoxError),
     Connection(BoxError),
-    /// The answer exceeds this many bytes.
+    /// The answer exceeds this limit in bytes.
     TooLarge(usize),
 }
 

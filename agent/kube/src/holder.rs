@@ -1,8 +1,8 @@
-//! Whether another client renews this Node's Lease.
+//! Detects another client that renews this Node's Lease.
 //!
 //! A kubelet and nodepulse renew the Lease with the same identity, the Node's name.
 //! `metadata.managedFields` identifies the writer: it contains the client that last wrote
-//! `spec.renewTime`, by the first word of its user agent.
+//! `spec.renewTime`, named after the first word of its user agent.
 
 #![forbid(unsafe_code)]
 // Sums and products of durations panic on overflow, and these numbers are external.
@@ -16,21 +16,20 @@ use serde_json::Value;
 
 use super::{ApiError, Client, Endpoint, Refusal, transport};
 
-/// Duration of a Lease that contains none: the kubelet's default.
+/// Duration in seconds of a Lease that contains none: the kubelet's default.
 const DEFAULT_DURATION: u64 = 40;
 
-/// Maximum duration of a Lease, whatever it contains: a node agent renews four times in that time,
-/// so one that has not renewed for an hour has ended.
+/// Maximum duration of a Lease in seconds, whatever it contains: a node agent renews four times in
+/// that time, so one that has not renewed for an hour has ended.
 const MAX_DURATION: u64 = 3600;
 
-/// The client that renews a Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseHolder {
     /// `spec.holderIdentity`.
     pub identity: String,
-    /// The client that last renewed it, if the server reports it.
+    /// The client that last renewed the Lease, if the server reports it.
     pub manager: Option<String>,
-    /// Time since then.
+    /// Time since the last renewal.
     pub ago: Duration,
 }
 
@@ -49,7 +48,7 @@ impl fmt::Display for LeaseHolder {
 /// Reads the Lease of `node`, and returns another client that renewed it and could still be alive
 /// at `now`.
 ///
-/// A valid Lease of nodepulse itself is that of its previous run.
+/// A valid Lease of nodepulse itself belongs to its previous run.
 pub async fn find(
     client: &Client,
     node: &str,
@@ -62,7 +61,7 @@ pub async fn find(
     }
 }
 
-/// The client that renewed `lease`; `None` if it has expired.
+/// Returns the client that renewed `lease`; `None` if it has expired.
 pub(super) fn holder(lease: &Value, now: SystemTime) -> Option<LeaseHolder> {
     let spec = lease.get("spec")?;
     let renewed: Timestamp = spec.get("renewTime")?.as_str()?.parse().ok()?;
@@ -81,7 +80,7 @@ pub(super) fn holder(lease: &Value, now: SystemTime) -> Option<LeaseHolder> {
     })
 }
 
-/// The manager of `spec.renewTime`.
+/// Returns the manager of `spec.renewTime`.
 fn renewed_by(lease: &Value) -> Option<String> {
     let managers = lease.pointer("/metadata/managedFields")?.as_array()?;
     let renews = |entry: &&Value| entry.pointer("/fieldsV1/f:spec/f:renewTime").is_some();

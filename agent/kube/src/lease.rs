@@ -1,4 +1,4 @@
-//! The node heartbeat: the Lease of the Node. Create, renew, adopt.
+//! The node heartbeat: creates, renews and adopts the Lease of the Node.
 //!
 //! A lease stays a JSON value: fields of other clients are written back with each renewal.
 
@@ -16,42 +16,39 @@ use super::convert::{micro_time, object, text};
 use super::endpoint::LEASE_NAMESPACE;
 use super::{ApiError, Client, Disposition, Endpoint, Refusal};
 
-/// Consecutive updates of one base.
+/// Maximum number of updates of one base.
 const TRIES: u32 = 5;
 
-/// The result of one cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cycle {
-    /// The API server has the new time.
+    /// The API server has stored the new time.
     Renewed(Renewed),
-    /// There is no lease, and no Node to own it. The next cycle tries again.
+    /// There is no lease, and no Node that could own it. The next cycle tries again.
     NoNode,
 }
 
-/// The accepted write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewed {
-    /// Before the accepted request was written.
+    /// Time before the accepted request was written.
     pub sent: BootNanos,
-    /// After its answer was read.
+    /// Time after its answer was read.
     pub acked: BootNanos,
 }
 
-/// The base of the updates in a cycle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Round {
-    /// The lease as after the last write.
+    /// The lease after the last write.
     Cached,
-    /// The lease as just read.
+    /// The lease that was just read.
     Fetched,
 }
 
-/// The state of a cycle.
+/// The state machine of a cycle.
 ///
 /// ```text
 /// (cached) ► Update Cached ──5 failures─► Ensure ──► Update Fetched ──5 failures──► error
 ///              │  ▲                      │  ▲ │         │   ▲
-///              │  └── read ── Ensure ◄───┼──┼─┼─────────┘   │   after a conflict, or if it is deleted;
+///              │  └── read ── Ensure ◄───┼──┼─┼─────────┘   │   after a conflict or a deletion;
 ///              └─────────────► Ensure    │  │ │             │   the count of failures continues
 /// (none) ──► Ensure ──────── read ───────┼──┼─┼─────────────┘
 ///                                        │  │ └─ 404 ─► created: done; no Node: done
@@ -59,18 +56,18 @@ enum Round {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CycleStep {
-    /// Write the new time over the cached base.
+    /// Writes the new time into the base.
     Update { round: Round, failed: u32 },
-    /// Read the lease or create it, as long as necessary; then continue to update.
+    /// Reads the lease or creates it, as often as necessary, then continues to update.
     Ensure { round: Round, failed: u32 },
 }
 
 /// The failures of an update that lead to different steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UpdateFailure {
-    /// The base is outdated.
+    /// The base is outdated, or the lease is deleted.
     Stale,
-    /// Any other: the base is still valid.
+    /// The base is still valid.
     Other,
 }
 
@@ -88,7 +85,7 @@ impl CycleStep {
         }
     }
 
-    /// After a failed update; `None` if the cycle has failed.
+    /// Returns the next step after a failed update; `None` if the cycle has failed.
     fn after(round: Round, failed: u32, failure: UpdateFailure) -> Option<Self> {
         let failed = failed + 1;
         match (round, failed < TRIES, failure) {
@@ -103,24 +100,23 @@ impl CycleStep {
     }
 }
 
-/// The result of reading or creating the lease.
 enum Ensured {
     Read,
     Created(Renewed),
     NoNode,
 }
 
-/// Renews one lease. The caller decides when to call [`cycle`](Self::cycle).
+/// Renews one lease. The caller decides the times of [`cycle`](Self::cycle).
 #[derive(Debug)]
 pub struct LeaseKeeper {
     node: String,
     duration: Duration,
-    /// As after the last write or read.
+    /// The lease after the last write or read.
     cached: Option<Value>,
 }
 
 impl LeaseKeeper {
-    /// For the Node `node`; the lease expires `duration` after a renewal.
+    /// The lease of the Node `node` expires `duration` after a renewal.
     pub fn new(node: String, duration: Duration) -> Self {
         Self {
             node,
@@ -129,18 +125,18 @@ impl LeaseKeeper {
         }
     }
 
-    /// Renewal interval: a quarter of a lease's duration.
+    /// Returns the renewal interval, a quarter of a lease's duration.
     pub fn interval(&self) -> Duration {
         self.duration / 4
     }
 
-    /// One cycle: at most ten updates, and as many reads as conflicts and outages require.
+    /// Runs one cycle: at most ten updates, and as many reads as conflicts and outages require.
     ///
     /// While the lease can be neither read nor created, this waits and tries again without limit;
     /// dropping the future stops it. `node_uid` becomes the owner of a lease without one, and is
     /// read from the API server if it is `None`. A lease is created only for a Node that was just
     /// read: with an owner that no longer exists it would be deleted at once. Fails with the last
-    /// error, if every attempt is used up or none can help.
+    /// error if all attempts are used up or none can help.
     pub async fn cycle(
         &mut self,
         client: &Client,
@@ -181,7 +177,7 @@ impl LeaseKeeper {
         }
     }
 
-    /// The next step after a failed update; waits if the server requested it.
+    /// Classifies a failed update; waits if the server requested it.
     async fn classify(&self, client: &Client, err: &ApiError) -> UpdateFailure {
         match err.disposition() {
             Disposition::Reread => UpdateFailure::Stale,
@@ -288,7 +284,7 @@ impl LeaseKeeper {
         Ok(text(&node, "/metadata/uid"))
     }
 
-    /// The server keeps managedFields that a write does not contain.
+    /// Drops managedFields: the server keeps those that a write does not contain.
     fn cache(&mut self, mut lease: Value) {
         object(&mut lease, "metadata").remove("managedFields");
         self.cached = Some(lease);
@@ -385,7 +381,7 @@ mod tests {
         keeper.cycle(&server.client(), &clock, None).await
     }
 
-    /// The requests of one cycle, which results in `expected`.
+    /// Returns the requests of one cycle, which results in `expected`.
     async fn requests(mut keeper: LeaseKeeper, replies: Vec<Reply>, expected: &str) -> Vec<String> {
         let server = Scripted::new(replies);
         let ended = match cycle(&mut keeper, &server).await {

@@ -1,6 +1,6 @@
-//! The edge to the API server: connections, requests, and how each error is handled.
+//! The interface to the API server: connections, requests, and the handling of each error.
 //!
-//! Absent on purpose: nothing here decides the status of a condition, or when to sample again.
+//! Nothing here decides the status of a condition, or the time of the next sample.
 // tidy: long: the client, with one method for each kind of request
 
 #![forbid(unsafe_code)]
@@ -69,7 +69,7 @@ pub use presence::Sign;
 use renewal::Renewal;
 pub use transport::Connector;
 
-/// Sends requests, each with a deadline. Cheap to clone; all clones share one connection.
+/// Sends requests, each with a deadline. Clones are cheap and share one connection.
 ///
 /// A request that misses its deadline, or whose connection breaks, makes the next request open a
 /// new connection: an unresponsive one would block every request until TCP gives up. An HTTP status
@@ -79,7 +79,7 @@ pub use transport::Connector;
 pub struct Client(Arc<Shared>);
 
 struct Shared {
-    /// Behind mutexes, because any task that sends may find them out of date.
+    /// Shared behind a mutex, because any task that sends may find the credentials out of date.
     access: Arc<Mutex<Credentials>>,
     jitter: Mutex<Jitter>,
     /// Reads the credentials again; `None` if they never change.
@@ -87,13 +87,14 @@ struct Shared {
     deadline: Duration,
     /// Set in a dry run, which sends no writes.
     dry_run: Option<DryRun>,
-    /// The task that sees a failure first replaces the connection; all tasks read the newest value.
+    /// The task that detects a failure first replaces the connection; all tasks read the newest
+    /// value.
     current: watch::Sender<Generation>,
-    /// Whether there are credentials. Until then, no request is sent.
+    /// No request is sent until this is true.
     available: watch::Sender<bool>,
-    /// They are read by [`Client::load`].
+    /// The credentials are read by [`Client::load`].
     late: bool,
-    /// Why they could not be read so far.
+    /// The reason for which the credentials could not be read so far.
     missing: watch::Sender<Option<String>>,
 }
 
@@ -108,8 +109,8 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client for the server and user of `config`, over `connector`. `deadline` applies to every
-    /// request, and is a quarter of the lease duration if the agent renews the Lease.
+    /// Creates a client for the server and user of `config`, over `connector`. `deadline` applies
+    /// to every request, and is a quarter of the lease duration if the agent renews the Lease.
     ///
     /// Must be called in a runtime. Opens no connection yet.
     pub fn new(
@@ -129,8 +130,8 @@ impl Client {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// A client that logs its writes instead of sending them. Reads with `reader`, or without a
-    /// cluster. Must be called in a runtime.
+    /// Creates a client that logs its writes instead of sending them. It reads with `reader`, or
+    /// without a cluster. Must be called in a runtime.
     pub fn dry_run(
         reader: Option<Self>,
         deadline: Duration,
@@ -154,8 +155,8 @@ impl Client {
         })))
     }
 
-    /// A client for credentials that do not exist yet: requests wait until [`Client::use_stored`] has
-    /// read them from `source`. Must be called in a runtime.
+    /// Creates a client for credentials that do not exist yet: requests wait until
+    /// [`Client::use_stored`] has read them from `source`. Must be called in a runtime.
     pub fn awaiting(
         source: credentials::CredentialSource<'_>,
         deadline: Duration,
@@ -174,7 +175,6 @@ impl Client {
         self
     }
 
-    /// Waits until there are credentials.
     pub async fn available(&self) {
         let mut available = self.0.available.subscribe();
         // The sender lives as long as the client.
@@ -186,13 +186,13 @@ impl Client {
         Self::new(nowhere, silent, deadline)
     }
 
-    /// Whether writes are not sent: see [`Client::dry_run`]. A dry run does not watch objects
-    /// either, because their state would replace its simulated writes.
+    /// Returns true if writes are not sent, see [`Client::dry_run`]. A dry run does not watch
+    /// objects either, because their state would replace its simulated writes.
     pub fn is_dry_run(&self) -> bool {
         self.0.dry_run.is_some()
     }
 
-    /// A client over TCP and TLS, with credentials from `source`, which are read again when
+    /// Creates a client over TCP and TLS, with credentials from `source`, which are read again when
     /// necessary. Opens no connection yet. Runs the program of the kubeconfig, if any, on this
     /// thread.
     pub async fn from_credentials(
@@ -204,7 +204,8 @@ impl Client {
         Self::with(access, Some(renewal), deadline)
     }
 
-    /// The same, but the program runs on another thread, which has ended afterwards.
+    /// Like [`Client::from_credentials`], but the program runs on another thread, which has ended
+    /// afterwards.
     pub async fn from_bootstrap_credentials(
         source: credentials::CredentialSource<'_>,
         deadline: Duration,
@@ -218,13 +219,12 @@ impl Client {
         Self::with(access, Some(renewal), deadline)
     }
 
-    /// The same as [`Client::from_credentials`] for an agent that starts whatever another program or the
-    /// kernel has done to the credentials: if they cannot be read yet, or a program issues them, requests
-    /// wait until [`Client::load`] has read them. `Err` only for what a person has to change. Runs no
-    /// program.
+    /// Like [`Client::from_credentials`], for an agent that starts in any state of the credentials:
+    /// if they cannot be read yet, or a program issues them, requests wait until [`Client::load`]
+    /// has read them. Returns `Err` only for a problem that a person has to solve. Runs no program.
     ///
-    /// While it is unknown whether a program issues the credentials, one may be run only if `unknown`
-    /// permits it.
+    /// While it is unknown whether a program issues the credentials, one may be run only if
+    /// `unknown` permits it.
     pub async fn from_late_credentials(
         source: credentials::CredentialSource<'_>,
         deadline: Duration,
@@ -258,60 +258,59 @@ impl Client {
         Ok(client)
     }
 
-    /// Why requests wait for credentials; `None` if they do not, or no attempt to read them has ended.
+    /// Returns the reason for which requests wait for credentials; `None` if they do not, or if no
+    /// attempt to read them has ended.
     pub fn missing_credentials(&self) -> watch::Receiver<Option<String>> {
         self.0.missing.subscribe()
     }
 
     /// Spreads requests at random from now on, so that nodes that were refused together do not
-    /// return together. Until then, nothing is spread.
+    /// return together. Before this call, nothing is spread.
     pub fn spread_by(&self, jitter: Jitter) {
         *lock(&self.0.jitter) = jitter;
     }
 
-    /// A separate random sequence, for a task that sends periodic requests.
+    /// Returns a separate random sequence, for a task that sends periodic requests.
     pub fn jitter(&self) -> Jitter {
         lock(&self.0.jitter).fork()
     }
 
-    /// Whether the credentials come from a program, which is run again when they expire.
+    /// Returns true if the credentials come from a program, which is run again when they expire.
     pub fn runs_a_plugin(&self) -> bool {
         self.access().plugin
     }
 
-    /// The deadline of every request.
     pub fn deadline(&self) -> Duration {
         self.0.deadline
     }
 
-    /// The requests so far, by kind and result.
+    /// Returns the counts of requests so far, by kind and result.
     pub fn requests(&self) -> Vec<(tally::Request, u64)> {
         self.0.current.borrow().counts().tally.all()
     }
 
-    /// The current connection, and each that replaces it.
+    /// Returns the current connection, and each that replaces it.
     pub fn generations(&self) -> watch::Receiver<Generation> {
         self.0.current.subscribe()
     }
 
-    /// The current state of an object.
     pub async fn get(&self, endpoint: &Endpoint) -> Result<Value, ApiError> {
         self.call(Method::GET, endpoint, Payload::None).await
     }
 
-    /// Creates `object`; returns it as stored.
+    /// Returns the object as stored.
     pub async fn create(&self, endpoint: &Endpoint, object: &Value) -> Result<Value, ApiError> {
         self.call(Method::POST, endpoint, Payload::Object(object))
             .await
     }
 
-    /// Replaces the object with the resourceVersion of `object`; returns it as stored.
+    /// Replaces the object with the resourceVersion of `object` and returns it as stored.
     pub async fn replace(&self, endpoint: &Endpoint, object: &Value) -> Result<Value, ApiError> {
         self.call(Method::PUT, endpoint, Payload::Object(object))
             .await
     }
 
-    /// Applies a strategic merge patch; returns the object as stored.
+    /// `patch` is a strategic merge patch. Returns the object as stored.
     pub async fn patch(&self, endpoint: &Endpoint, patch: &[u8]) -> Result<Value, ApiError> {
         self.call(Method::PATCH, endpoint, Payload::StrategicMerge(patch))
             .await
@@ -322,7 +321,7 @@ impl Client {
         tokio::time::sleep(self.spread(wanted)).await;
     }
 
-    /// The same, as a value.
+    /// Returns the duration of [`Client::pause`].
     pub fn spread(&self, wanted: Duration) -> Duration {
         let stretched = lock(&self.0.jitter).stretch(wanted, 0.5);
         stretched.min(self.0.deadline)
@@ -334,7 +333,7 @@ impl Client {
         counts.presence.returned(patience).await
     }
 
-    /// Waits before a retry; less if the server was unavailable and returns sooner.
+    /// Waits before a retry. The wait is shorter if the server was unavailable and returns sooner.
     pub async fn back_off(&self, wait: Duration) {
         let counts = Arc::clone(self.0.current.borrow().counts());
         if !counts.presence.is_unavailable() {
@@ -491,7 +490,7 @@ impl Shared {
     }
 }
 
-/// A server whose connection never opens, so that nothing is retried.
+/// Returns a server whose connection never opens, so that nothing is retried.
 fn no_server() -> (kube::Config, Connector) {
     let nowhere = kube::Config::new(http::Uri::from_static("http://nowhere.invalid"));
     let silent = transport::in_memory(std::future::pending::<std::io::Result<DuplexStream>>);

@@ -1,4 +1,5 @@
-//! The Nodes of the cluster, page by page, so that memory does not depend on the size of the cluster.
+//! The Nodes of the cluster, page by page, so that memory does not depend on the size of the
+//! cluster.
 
 #![forbid(unsafe_code)]
 
@@ -9,10 +10,9 @@ use super::{ApiError, Client, Endpoint, Refusal};
 /// Nodes per page: a Node takes 10 to 40 KiB, and the size of an answer is limited.
 const PAGE: u32 = 50;
 
-/// How often an expired list is restarted.
+/// Maximum number of restarts of a list that has expired.
 const RESTARTS: u32 = 3;
 
-/// A list that is being read.
 #[derive(Debug)]
 pub struct NodeList<'a> {
     client: &'a Client,
@@ -29,7 +29,7 @@ enum Next {
 }
 
 impl<'a> NodeList<'a> {
-    /// From the first page. `labels` is a label selector.
+    /// Starts with the first page. `labels` is a label selector.
     pub const fn new(client: &'a Client, labels: Option<&'a str>) -> Self {
         Self {
             client,
@@ -39,8 +39,8 @@ impl<'a> NodeList<'a> {
         }
     }
 
-    /// The names and Nodes of the next page; `None` after the last. A list that expires meanwhile is
-    /// read from its beginning. After an error there is no further page.
+    /// Returns the names and Nodes of the next page; `None` after the last. A list that expires
+    /// meanwhile is read from its beginning. After an error there is no further page.
     pub async fn next(&mut self) -> Result<Option<Vec<(String, Value)>>, ApiError> {
         loop {
             let from = match std::mem::replace(&mut self.next, Next::End) {
@@ -67,8 +67,8 @@ impl<'a> NodeList<'a> {
     }
 }
 
-/// The Nodes of one page. Invalid names are skipped, because they would change the path of a
-/// request.
+/// Returns the Nodes of one page. Invalid names are skipped, because they would change the path of
+/// a request.
 fn nodes(page: &mut Value) -> impl Iterator<Item = (String, Value)> {
     let items = page.get_mut("items").and_then(Value::as_array_mut);
     let is_allowed =

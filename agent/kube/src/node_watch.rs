@@ -9,19 +9,17 @@ use tracing::debug;
 use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget, version};
 use super::{Client, Endpoint, Generation};
 
-/// A change of the Node.
 #[derive(Debug)]
 pub enum NodeEvent {
-    /// As stored now.
+    /// The Node as it is stored now.
     Stored(Value),
-    /// It was deleted.
     Deleted,
 }
 
 /// Watches the Node `name` from `version` on, until the receiver is dropped.
 ///
-/// A watch that breaks, is rejected, or whose version the server no longer has, starts again with a
-/// read. It moves to a new connection.
+/// A watch that breaks, is rejected, or has a version that the server has dropped, starts again
+/// with a read. It follows the client to a new connection.
 pub async fn watch(client: Client, name: String, version: String, events: mpsc::Sender<NodeEvent>) {
     if client.is_dry_run() {
         return events.closed().await;
@@ -73,7 +71,7 @@ impl WatchedNode {
         }
     }
 
-    /// Reads the Node and passes it on. Returns the version to watch from.
+    /// Reads the Node and passes it on. Returns the version at which to start the watch.
     async fn read(&self, client: &Client) -> Option<String> {
         let node = match client.get(&Endpoint::node(&self.name)).await {
             Ok(node) => node,
@@ -87,7 +85,8 @@ impl WatchedNode {
         Some(version)
     }
 
-    /// One watch. Returns the version to continue from after a regular end, `None` after any other.
+    /// Runs one watch. Returns the version from which to continue after a regular end, `None` after
+    /// any other.
     async fn stream(&mut self, generation: &Generation, from: &str) -> Option<String> {
         let timeout = self.pace.begin();
         let watch = Watch::open(generation, &self.subject, from, timeout).await;

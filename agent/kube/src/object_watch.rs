@@ -1,4 +1,4 @@
-//! One watch: opening it in turn with other requests, reading its events, and why it ended. And the
+//! Opens a watch in turn with other requests, reads its events, classifies its end, and paces the
 //! sequence of watches.
 
 #![forbid(unsafe_code)]
@@ -24,7 +24,7 @@ use super::{Generation, Refusal};
 /// those of all nodes at once.
 pub const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How much later than requested the server may end a watch.
+/// Maximum time after the requested end until the client ends a watch.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// Timeout of the body of an error.
@@ -39,28 +39,24 @@ const SUCCEEDED_AFTER: Duration = Duration::from_secs(30);
 /// rely on it being a short text that is valid in a query.
 const VERSION_LIMIT: usize = 64;
 
-/// What to watch.
 #[derive(Debug)]
 pub struct WatchTarget {
-    /// For metrics and log lines: `nodes`.
+    /// Name in metrics and log lines, such as `nodes`.
     pub resource: &'static str,
-    /// Path of the collection.
     pub path: &'static str,
-    /// The field selector in the form of a query: `metadata.name=worker-1`.
+    /// The field selector in the form of a query, such as `metadata.name=worker-1`.
     pub fields: String,
-    /// The requested form of objects.
+    /// The requested media type of objects.
     pub accept: &'static str,
-    /// Whether bookmarks are requested, one a minute. Without them the server forgets a version
-    /// without events, which costs a read before the next watch.
+    /// Requests bookmarks, one a minute. Without them the server forgets a version without events,
+    /// which costs a read before the next watch.
     pub bookmarks: bool,
 }
 
-/// The type of a watch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeType {
     /// The object exists, or the selector now matches it.
     Added,
-    /// The object has changed.
     Modified,
     /// The object was deleted, or the selector no longer matches it.
     Deleted,
@@ -68,25 +64,19 @@ pub enum ChangeType {
     Bookmark,
 }
 
-/// One event of a watch.
 #[derive(Debug)]
 pub struct WatchEvent {
-    /// The type.
     pub change: ChangeType,
     /// The object; null in a bookmark.
     pub object: Value,
-    /// The version from which to continue.
     pub version: String,
 }
 
-/// Why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchEnd {
-    /// It ended as requested.
     Regular,
     /// The server no longer has the events after the version.
     Expired,
-    /// The client may not watch this.
     Refused,
     /// The server cannot serve the watch as requested, or had another internal error.
     Failed,
@@ -95,7 +85,7 @@ pub enum WatchEnd {
 }
 
 /// The pauses between watches, the same for all: after any end, even a requested one, 0.8 to 1.6 s
-/// at first and 30 to 60 s at last. The pauses start again after a watch that was open for
+/// at first and up to 30 to 60 s. They start again after a watch that was open for
 /// `SUCCEEDED_AFTER` or received anything.
 #[derive(Debug)]
 pub struct Pace {
@@ -106,8 +96,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Spread by `jitter`, because a server that stops has many such watches, and they must not
-    /// return at the same time.
+    /// `jitter` spreads the watches: a server that stops has many of them, and they must not return
+    /// at the same time.
     pub fn new(jitter: Jitter) -> Self {
         Self {
             backoff: Backoff::WATCH,
@@ -117,19 +107,18 @@ impl Pace {
         }
     }
 
-    /// A watch is opened. Returns how long it is to be open.
+    /// Starts the time of a watch. Returns the time for which it is to be open.
     pub fn begin(&mut self) -> Duration {
         self.opened = Instant::now();
         self.received = false;
         self.jitter.stretch(TIMEOUT, 1.0)
     }
 
-    /// The watch has received an event or a bookmark.
+    /// Records an event or a bookmark.
     pub fn received(&mut self) {
         self.received = true;
     }
 
-    /// Waits before the next watch.
     pub async fn pause(&mut self) {
         if std::mem::take(&mut self.received) || SUCCEEDED_AFTER <= self.opened.elapsed() {
             self.backoff.reset();
@@ -146,14 +135,13 @@ impl Pace {
     }
 }
 
-/// An open watch.
 pub struct Watch {
     resource: &'static str,
     generation: Generation,
     /// Dropping the last client closes the connection.
     _connection: kube::Client,
     lines: Lines,
-    /// When the client closes it.
+    /// The time at which the client closes the watch.
     end: Instant,
 }
 
@@ -166,7 +154,6 @@ impl std::fmt::Debug for Watch {
 }
 
 impl Watch {
-    /// Opens a watch at version `from`, for `timeout`.
     pub async fn open(
         generation: &Generation,
         subject: &WatchTarget,
@@ -197,7 +184,7 @@ impl Watch {
         })
     }
 
-    /// The next event. Can be cancelled without loss.
+    /// Returns the next event. Can be cancelled without loss.
     pub async fn next(&mut self) -> Result<WatchEvent, WatchEnd> {
         let resource = self.resource;
         let line = match timeout_at(self.end, self.lines.next()).await {
@@ -263,7 +250,6 @@ async fn log_refusal(resource: &str, code: u16, body: Body) {
 }
 
 impl WatchEnd {
-    /// For log fields.
     const fn as_str(self) -> &'static str {
         match self {
             Self::Regular => "regular",
@@ -287,7 +273,7 @@ impl WatchEnd {
 }
 
 impl WatchEvent {
-    /// From one line of a watch.
+    /// Parses one line of a watch.
     pub fn of(mut event: Value) -> Result<Self, WatchEnd> {
         let change = match text(&event, "/type").as_str() {
             "ADDED" => ChangeType::Added,
@@ -320,7 +306,7 @@ impl WatchEnd {
     }
 }
 
-/// The version of an object; empty if it has none. `None` if it cannot be sent back.
+/// Returns the version of an object; empty if it has none. `None` if it cannot be sent back.
 pub(super) fn version(object: &Value) -> Option<String> {
     let version = object.pointer("/metadata/resourceVersion");
     let version = version.and_then(Value::as_str).unwrap_or_default();

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// The patch from `read` to `computed`; `None` if nothing differs.
+/// Returns the patch from `read` to `computed`; `None` if nothing differs.
 ///
 /// Of the metadata only labels and annotations are compared, and `spec` never: the subresource
-/// accepts the former and drops the latter. There is no resourceVersion, hence no optimistic lock:
-/// the last writer of a field wins, and there are no conflicts.
+/// accepts the former and drops the latter. There is no resourceVersion, and therefore no
+/// optimistic lock: the last writer of a field wins, and there are no conflicts.
 pub fn status_patch(read: &Value, computed: &Value) -> Option<Value> {
     let mut patch = Map::new();
     let mut metadata = Map::new();
@@ -33,13 +33,13 @@ pub fn status_patch(read: &Value, computed: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Whether `patch` changes more than heartbeat times and annotations, which can wait for the next
-/// report.
+/// Returns true if `patch` changes more than heartbeat times and annotations, which can wait for
+/// the next report.
 pub fn is_change(patch: &Value) -> bool {
     !changes(patch).is_empty()
 }
 
-/// The members of the Node that `patch` changes, without heartbeat times and annotations.
+/// Returns the members of the Node that `patch` changes, without heartbeat times and annotations.
 pub fn changes(patch: &Value) -> BTreeMap<&str, &Value> {
     let labels = patch.pointer("/metadata/labels");
     let status = patch.get("status").and_then(Value::as_object);
@@ -90,8 +90,8 @@ fn diff_status(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String
     patch
 }
 
-/// One member of an object: objects are merged by key, everything else is sent completely. The
-/// lists of a Node's status are atomic, except for the two with separate functions.
+/// Compares one member of an object: objects are merged by key, everything else is sent completely.
+/// The lists of a Node's status are atomic, except for the two with separate functions.
 fn diff_member(
     patch: &mut Map<String, Value>,
     key: &str,
@@ -124,8 +124,9 @@ fn diff_object(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String
     patch
 }
 
-/// Merged by `type`. The server rejects a patch whose elements are in another order than its list
-/// of all types, so both follow `new`; deletions are last and not in the list.
+/// Compares conditions, which are merged by `type`. The server rejects a patch whose elements are
+/// in another order than its list of all types, so both follow `new`; deletions are last and not in
+/// the list.
 fn diff_conditions(patch: &mut Map<String, Value>, old: Option<&Value>, new: Option<&Value>) {
     let (old, new) = (elements(old), elements(new));
     if old == new {
@@ -162,8 +163,8 @@ fn diff_conditions(patch: &mut Map<String, Value>, old: Option<&Value>, new: Opt
     patch.insert(ORDER_OF_CONDITIONS.to_owned(), order.collect());
 }
 
-/// Declared to be merged by `type`, which two addresses of one node can share: a merge would write
-/// both into the first. So the list is replaced.
+/// Compares addresses, which are declared to be merged by `type`. Two addresses of one node can
+/// share a type, and a merge would write both into the first, so the list is replaced.
 fn diff_addresses(patch: &mut Map<String, Value>, old: Option<&Value>, new: Option<&Value>) {
     let (old, new) = (elements(old), elements(new));
     if old == new {

@@ -1,4 +1,4 @@
-//! The containers of one pod, read when something happened in one of them.
+//! Reads the containers of one pod after an event in one of them.
 
 #![forbid(unsafe_code)]
 
@@ -26,14 +26,13 @@ const LISTS: [(ContainerList, &str, &str); 3] = [
     ),
 ];
 
-/// The ids in a container's status: of the current run, and of the previous one.
+/// The container IDs in a container's status: of the current run, and of the previous one.
 const IDS: [&str; 3] = [
     "/containerID",
     "/state/terminated/containerID",
     "/lastState/terminated/containerID",
 ];
 
-/// Reads one pod of this node.
 pub async fn read(client: &Client, namespace: &str, name: &str) -> Result<Containers, ApiError> {
     let pod = client.get(&Endpoint::pod(namespace, name)).await?;
     Ok(containers(&pod))
@@ -74,9 +73,9 @@ pub(super) fn containers(pod: &Value) -> Containers {
     found
 }
 
-/// Whether a container restarts after a signal killed it: its policy, otherwise that of its pod. The API
-/// server sets the pod's if it is absent. Not if rules for exit codes decide it
-/// (`restartPolicyRules`, KEP-5307).
+/// Returns true if a container restarts after a signal killed it, by its restart policy, otherwise
+/// by that of its pod. The API server sets the pod's if it is absent. `None` if rules for exit
+/// codes decide it (`restartPolicyRules`, KEP-5307).
 fn restarts(pod: &Value, list: ContainerList, entry: &Value) -> Option<bool> {
     if list == ContainerList::Ephemeral {
         return Some(false);

@@ -14,17 +14,17 @@ use super::convert::text;
 use super::object_watch::{ChangeType, Pace, Watch, WatchEnd, WatchTarget};
 use super::{Client, Generation};
 
-/// Only metadata; whole objects from a server that does not support this form.
+/// Requests metadata only. A server that does not support this form sends whole objects.
 const ACCEPT: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
-/// Any version that the server has in its cache: a list and its continuation in one request. An
-/// older state does no harm here, and spares the server a read of its storage.
+/// Any version in the cache of the server: a list and its continuation in one request. An older
+/// state is harmless here, and spares the server a read of its storage.
 const ANY: &str = "0";
 
 /// The annotation of a mirror pod with the hash of a static pod's manifest.
 const CONFIG_HASH: &str = "/metadata/annotations/kubernetes.io~1config.hash";
-/// The annotation that makes a pod a mirror.
+/// The annotation that marks a mirror pod.
 const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 
 /// If no event follows for this long, a new watch has listed all existing pods: the server sends
@@ -35,7 +35,7 @@ const LISTED_AFTER: Duration = Duration::from_secs(10);
 /// Watches the pods of node `node`, until the receiver is dropped.
 ///
 /// A watch that breaks continues from its version; if the server no longer has it, the watch starts
-/// again. It moves to a new connection.
+/// again. It follows the client to a new connection.
 pub async fn watch(client: Client, node: String, changes: mpsc::Sender<PodChange>) {
     let listener = changes.clone();
     let mut pods = Pods {

@@ -1,4 +1,4 @@
-//! Whether the API server responds, according to this client's requests.
+//! Availability of the API server, according to this client's requests.
 
 #![forbid(unsafe_code)]
 
@@ -8,39 +8,35 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// Updated by every request; read by tasks that wait for the server instead of sending requests in
+/// Every request updates it. Tasks that wait for the server read it instead of sending requests in
 /// vain.
 #[derive(Debug, Default)]
 pub(super) struct Presence {
-    /// From all tasks that send to those that wait. Only a change wakes them.
+    /// Wakes the waiting tasks, only on a change.
     unavailable: watch::Sender<bool>,
-    /// Number of unanswered requests so far.
     unanswered: AtomicU64,
 }
 
-/// Why a wait for the server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
-    /// A request was answered.
     Answer,
     /// No request was sent for a while, so the state is unknown.
     Silence,
 }
 
 impl Presence {
-    /// A request was answered, with any status.
+    /// Records a request that was answered, with any status.
     pub(super) fn answered(&self) {
         self.unavailable.send_if_modified(std::mem::take);
     }
 
-    /// A request was not answered.
     pub(super) fn unanswered(&self) {
         self.unanswered.fetch_add(1, Ordering::Relaxed);
         self.unavailable
             .send_if_modified(|unavailable| !std::mem::replace(unavailable, true));
     }
 
-    /// Whether the last finished request was not answered.
+    /// Returns true if the last finished request was not answered.
     pub(super) fn is_unavailable(&self) -> bool {
         *self.unavailable.borrow()
     }

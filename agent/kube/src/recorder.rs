@@ -1,4 +1,4 @@
-//! Kubernetes Events: queue, fold, limit, write.
+//! Kubernetes Events: queues, folds, limits and writes them.
 //!
 //! Recording never blocks, and writing never delays lease and status. While the API server is
 //! unavailable, Events wait with their times from the kernel; the first is tried every one to two
@@ -40,41 +40,36 @@ use version::Update;
 const ROOM: usize = 1000;
 /// A write that was delayed longer than this waited for the server.
 const OUTAGE: Duration = Duration::from_secs(2);
-/// Before the second Event after an outage: a random part of this, so that the nodes of a cluster do not
-/// send what they have at once.
+/// The delay before the second Event after an outage is a random part of this, so that the nodes of
+/// a cluster do not send their Events at once.
 const SPREAD: Duration = Duration::from_secs(10);
 /// Interval of writes that catch up after an outage.
 const PACE: Duration = Duration::from_millis(200);
 /// Interval of warnings about rejected Events.
 const WARNING_INTERVAL: Duration = Duration::from_hours(1);
-/// Maximum length of a stored and written message: the limit of the newer Event API.
+/// Maximum length of a stored and written message in characters: the limit of the newer Event API.
 const MESSAGE_LIMIT: usize = 1024;
 
-/// An Event that the API server has accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delivered {
-    /// As recorded.
     pub reason: String,
-    /// As written.
     pub message: String,
-    /// Set if details can be added to it.
+    /// `None` if no details can be added to the Event.
     pub id: Option<EventId>,
-    /// Number of observations in this write; more than one if similar ones were folded.
+    /// Number of observations in this write; more than 1 if similar ones were folded.
     pub times: u32,
-    /// Times of the newest of them.
+    /// Times of the newest observation.
     pub stamp: Option<Stamp>,
-    /// Before the accepted request was written.
+    /// Time before the accepted request was written.
     pub sent: BootNanos,
-    /// After its answer was read.
+    /// Time after its answer was read.
     pub acked: BootNanos,
 }
 
-/// The reporter.
 #[derive(Debug)]
 pub struct Reporter {
-    /// Name of this Node.
     pub node: String,
-    /// Its `metadata.uid`; empty until it is known, and then omitted.
+    /// `metadata.uid` of the Node; empty until it is known, and then omitted.
     pub uid: watch::Receiver<String>,
     /// Maximum number of Events that wait for the API server.
     pub queue: usize,
@@ -87,37 +82,35 @@ pub struct Recorder {
     clock: Clock,
     reporter: Reporter,
     jitter: Jitter,
-    /// Boxed: tokio keeps up to four blocks of 32 messages.
+    /// Boxed, because tokio keeps up to four blocks of 32 messages.
     inputs: mpsc::Receiver<Box<Draft>>,
     amendments: mpsc::Receiver<Amendment>,
-    /// The last Events that were written, and can get details.
+    /// The last Events that were written and can get details.
     amendable: Lru<EventId, Amendable>,
-    /// From the recorder to the logger. If it is full, that delivery is not reported.
+    /// The channel to the logger. A delivery is not reported if it is full.
     deliveries: mpsc::Sender<Box<Delivered>>,
     tally: Arc<EventTally>,
     leaving: watch::Sender<bool>,
     backlog: Backlog,
     correlator: Correlator,
-    /// The number in the last assigned name: no two Events share one.
+    /// The number in the last assigned name. No two Events share one.
     last_number: u64,
-    /// When the server last answered again. Events that are older have waited for it.
+    /// Time at which the server last answered again. Events that are older have waited for it.
     returned: BootNanos,
-    /// Set while Events of an outage are written: the time of the next write.
+    /// The time of the next write while Events of an outage are written.
     paced: Option<BootNanos>,
-    /// [`EventCounts::lost`] when last reported.
+    /// The last reported value of [`EventCounts::lost`].
     lost_reported: u64,
-    /// Time of the last warning.
     refusal_logged: Option<BootNanos>,
 }
 
-/// A write in progress.
 type Writing = Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError>)> + Send>>;
 
-/// Details that are being added. Writes do not wait for it.
+/// An amendment in progress, for which writes do not wait.
 type Amending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Recorder {
-    /// A recorder to run, and a sink for it. `deliveries` may have any capacity.
+    /// Creates a recorder to run, and a sink for it. `deliveries` may have any capacity.
     pub fn new(
         client: Client,
         clock: Clock,
@@ -202,7 +195,7 @@ impl Recorder {
         }
     }
 
-    /// Starts to add details to an Event, if it is still known.
+    /// Starts to add details to an Event; `None` if it is no longer known.
     fn amend(&mut self, amendment: Amendment) -> Option<Amending> {
         let Amendment {
             id,
@@ -241,7 +234,7 @@ impl Recorder {
         }
     }
 
-    /// Time until something can be written that cannot be written now.
+    /// Returns the time until something can be written that cannot be written now.
     fn next_due(&self) -> Option<Duration> {
         let due = if self.backlog.len() > 0 {
             self.paced?
@@ -403,7 +396,8 @@ impl Recorder {
         }
     }
 
-    /// The server accepts Events again.
+    /// Logs the outage, and paces the writes that catch up, because the server accepts Events
+    /// again.
     fn back(&mut self, away: Duration, now: BootNanos) {
         self.paced = Some(now.plus(PACE + self.jitter.part(SPREAD)));
         let lost = self.tally.counts().lost();
@@ -436,7 +430,7 @@ impl Recorder {
         }
     }
 
-    /// No two Events have the same name, even in one nanosecond.
+    /// Returns the number for a name. No two Events have the same name, even in one nanosecond.
     fn next_number(&mut self, write: &EventWrite) -> u64 {
         let at = write.pending.newest.at;
         let since_epoch = at.duration_since(SystemTime::UNIX_EPOCH);
@@ -455,14 +449,14 @@ impl Recorder {
     }
 }
 
-/// Whether the server has rejected an Event permanently, so that its kills are not reported again.
-/// If the server fails, is overloaded or does not answer, they are reported later.
+/// Returns true if the server has rejected an Event permanently, so that its kills are not reported
+/// again. If the server fails, is overloaded or does not answer, they are reported later.
 fn is_final(err: &ApiError) -> bool {
     err.refusal()
         .is_some_and(|refusal| refusal != Refusal::Server && !err.is_outage())
 }
 
-/// The end of a write; never, if there is none.
+/// Waits for the end of a write; for ever if there is none.
 async fn finished(writing: &mut Option<Writing>) -> (EventWrite, Result<Written, ApiError>) {
     match writing {
         Some(writing) => writing.await,
@@ -470,7 +464,7 @@ async fn finished(writing: &mut Option<Writing>) -> (EventWrite, Result<Written,
     }
 }
 
-/// The end of an amendment; never, if there is none.
+/// Waits for the end of an amendment; for ever if there is none.
 async fn amended(amending: &mut Option<Amending>) {
     match amending {
         Some(amending) => amending.await,

@@ -14,13 +14,13 @@ use super::convert::{initial_node, object, object_at};
 use super::patch::status_patch;
 use super::{ApiError, Client, Disposition, Endpoint, Refusal};
 
-/// Whether a device manager left a checkpoint on this machine.
+/// The checkpoint that a device manager leaves on its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceCheckpoint {
-    /// There is one: the devices of the stored Node still belong to this machine.
+    /// The devices of the stored Node still belong to this machine.
     Present,
-    /// There is none, which proves that the machine was installed again: extended resources of the
-    /// stored Node are set to zero until a device plugin announces them again.
+    /// The machine was installed again: extended resources of the stored Node are set to zero until
+    /// a device plugin announces them again.
     Absent,
 }
 
@@ -40,16 +40,14 @@ const DEFAULT_LABELS: [&str; 12] = [
     "beta.kubernetes.io/arch",
 ];
 
-/// The stored Node, and its origin.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Registered {
-    /// This attempt created it.
     Created(Value),
-    /// It existed.
     Adopted(Value),
 }
 
-/// Registers, one attempt at a time. The caller computes the status again for each attempt.
+/// Registers the Node, one attempt at a time. The caller computes the status again for each
+/// attempt.
 #[derive(Debug, Clone)]
 pub struct Registrar {
     backoff: Backoff,
@@ -67,12 +65,12 @@ impl Default for Registrar {
 }
 
 impl Registrar {
-    /// How long to wait before the next attempt: the first one waits too, as a kubelet's does.
+    /// Returns the wait before the next attempt: the first one waits too, as a kubelet's does.
     pub fn next_delay(&mut self) -> Duration {
         self.backoff.advance().max(self.asked)
     }
 
-    /// One attempt.
+    /// Makes one attempt.
     ///
     /// Every failure may be retried without limit: even a missing permission can be granted later.
     pub async fn attempt(
@@ -134,8 +132,8 @@ async fn register(
     Ok(Registered::Adopted(adopted))
 }
 
-/// `stored` with the changes of a registration. Everything else that differs waits for the first
-/// status patch, or stays: the user's labels, taints, provider ID.
+/// Returns `stored` with the changes of a registration. Everything else that differs waits for the
+/// first status patch, or stays: the user's labels, taints, provider ID.
 fn reconciled(
     stored: &Value,
     fresh: &Value,

@@ -1,10 +1,10 @@
-//! Credentials that changed since they were read.
+//! Reads credentials again that may have changed.
 //!
-//! They are read again after a 401, which waits for it; shortly before they expire, while requests
-//! use those that are still valid; and from time to time while no connection can be opened, because
-//! the server's certificate may have a new authority. The files are not watched: a server that
-//! accepts the old credentials needs no change, and one that does not rejects the first request,
-//! which is then sent again.
+//! This happens after a 401, which waits for it; shortly before the credentials expire, while
+//! requests use those that are still valid; and from time to time while no connection can be
+//! opened, because the server's certificate may have a new authority. The files are not watched: a
+//! server that accepts the old credentials needs no change, and one that does not rejects the first
+//! request, which is then sent again.
 
 #![forbid(unsafe_code)]
 
@@ -26,25 +26,24 @@ use super::{ApiError, Client, lock};
 
 /// Minimum time from the end of one read to the next while the server rejects the credentials.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Interval of reads while there are no credentials: conditions reach the server within ten seconds.
+/// Interval of reads while there are no credentials: conditions reach the server within ten
+/// seconds.
 const PAUSE_MISSING: Duration = Duration::from_secs(4);
 /// Interval of reads while there is no connection.
 const PAUSE_UNREACHABLE: Duration = Duration::from_mins(1);
 /// Timeout of one read, including the program of a kubeconfig: a little more than the program's.
 const LIMIT: Duration = credentials::PLUGIN_LIMIT.saturating_add(Duration::from_secs(2));
 
-/// Reads credentials, on a thread that may block.
+/// Runs on a thread that may block.
 type ReadCredentials = Arc<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 
-/// How to read the credentials again.
 pub(super) struct Renewal {
     read: ReadCredentials,
-    /// The program that issues them, while it runs.
+    /// The program that issues the credentials, while it runs.
     running: RunningPlugin,
-    /// The thread on which they are read.
     lane: Lane,
-    /// End of the last read, successful or not; locked during a read, so that one read serves all.
-    /// From its end, because a program may take longer than the pause.
+    /// End of the last read, successful or not. Locked during a read, so that one read serves all.
+    /// Pauses count from this end, because a program may take longer than the pause.
     done: tokio::sync::Mutex<Option<Instant>>,
 }
 
@@ -61,12 +60,12 @@ impl fmt::Debug for Renewal {
 }
 
 impl Renewal {
-    /// Reads from `source` again.
     pub(super) fn of(source: CredentialSource<'_>) -> Self {
         Self::of_running(source, RunningPlugin::default())
     }
 
-    /// The same, but no program may be run: then only a new start can use the credentials.
+    /// Like [`Renewal::of`], but no program may be run: only a new start of the agent could use its
+    /// credentials.
     pub(super) fn without_programs(source: CredentialSource<'_>) -> Self {
         Self::of_running(source, RunningPlugin::forbidden())
     }
@@ -84,7 +83,7 @@ impl Renewal {
         renewal
     }
 
-    /// The first read, on this thread.
+    /// Reads the credentials for the first time, on this thread.
     pub(super) async fn first(
         &self,
         source: CredentialSource<'_>,
@@ -92,8 +91,8 @@ impl Renewal {
         credentials::access(source, &self.running).await
     }
 
-    /// The first read, on a thread that has ended afterwards, unlike that of the lane: a sandbox is entered
-    /// while there is one thread.
+    /// Reads the credentials for the first time, on a thread that has ended afterwards, unlike that
+    /// of the lane: a sandbox is entered while there is only one thread.
     pub(super) async fn first_apart(&self) -> Result<Credentials, ApiError> {
         let failed = |why: String| ApiError::Unreadable {
             what: "the credentials".to_owned(),
@@ -106,14 +105,13 @@ impl Renewal {
             .map_err(|err| failed(format!("cannot start a thread ({err})")))?;
         let answer = answer.await;
         let (id, credentials) = answer.map_err(|_| failed("the thread ended early".to_owned()))?;
-        // It can be listed for a moment longer.
+        // The thread can be listed for a moment longer.
         while Path::new(&format!("/proc/self/task/{id}")).exists() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         credentials
     }
 
-    /// Reads the credentials.
     async fn read(&self, done: &mut Option<Instant>) -> Result<Credentials, ApiError> {
         let read = Arc::clone(&self.read);
         let read = self.lane.run(LIMIT, move || read()).await;
@@ -126,14 +124,13 @@ impl Renewal {
         })
     }
 
-    /// Reads the credentials again; logs why if they cannot be used.
+    /// Reads the credentials again; logs the reason if they cannot be used.
     async fn read_again(&self, done: &mut Option<Instant>) -> Option<Credentials> {
         let read = self.read(done).await;
         let warn = |err: &ApiError| warn!(err = err.as_dyn(), "cannot read the credentials again");
         read.inspect_err(warn).ok()
     }
 
-    /// Reads with a function.
     pub(super) fn with(
         read: impl Fn() -> Result<Credentials, ApiError> + Send + Sync + 'static,
     ) -> Self {
@@ -160,7 +157,7 @@ fn read(kubeconfig: Option<&PathBuf>, running: &RunningPlugin) -> Result<Credent
 }
 
 impl Client {
-    /// Reads the credentials again, unless that was done a moment ago. Returns whether connection
+    /// Reads the credentials again, unless that was done a moment ago. Returns true if connection
     /// `number` was replaced by one with other credentials.
     pub(super) async fn renew(&self, number: u64) -> bool {
         let Some(renewal) = &self.0.renewal else {
@@ -189,8 +186,9 @@ impl Client {
         changed
     }
 
-    /// Reads the credentials again now, because they were replaced, and uses them for a new connection.
-    /// Requests that waited for credentials are sent. Returns whether they can be used.
+    /// Reads the credentials again now, because they were replaced, and uses them for a new
+    /// connection. Requests that waited for credentials are sent. Returns true if the credentials
+    /// can be used.
     pub async fn use_stored(&self) -> bool {
         if let Some(renewal) = &self.0.renewal {
             let mut done = renewal.done.lock().await;
@@ -203,7 +201,7 @@ impl Client {
         true
     }
 
-    /// Requests that waited for credentials are sent.
+    /// Opens a new connection, and lets requests that waited for credentials be sent.
     fn connect_and_send(&self) {
         let number = self.0.current.borrow().number();
         self.replace_connection(number);
@@ -211,9 +209,9 @@ impl Client {
         self.0.missing.send_replace(None);
     }
 
-    /// Reads the credentials of [`Client::from_late_credentials`] again and again until they can be
-    /// used, and then waits for ever. Each failure counts as an unanswered request. Returns if only a new
-    /// start can use them.
+    /// Reads the credentials of [`Client::from_late_credentials`] repeatedly until they can be
+    /// used, and then waits for ever. Each failure counts as an unanswered request. Returns if only
+    /// a new start of the agent can use them.
     pub async fn load(self) {
         if let (Some(renewal), true) = (&self.0.renewal, self.0.late) {
             loop {
@@ -221,7 +219,8 @@ impl Client {
                 match read {
                     Ok(access) => {
                         *lock(&self.0.access) = access;
-                        // As if they had been read at the start: the first rejection reads them again.
+                        // As if they had been read at the start: the first rejection reads them
+                        // again.
                         *renewal.done.lock().await = None;
                         info!("credentials can be used");
                         self.connect_and_send();
@@ -258,13 +257,13 @@ impl Client {
         });
     }
 
-    /// The same in the background, while requests use the current credentials, which expire soon:
-    /// the program that issues new ones may hang, and a lease must not wait for it.
+    /// Renews in the background, while requests use the current credentials, which expire soon: the
+    /// program that issues new ones may hang, and a lease must not wait for it.
     pub(super) fn renew_ahead(&self) {
         self.renew_in_background(PAUSE);
     }
 
-    /// The same while no connection can be opened. No program is run for this.
+    /// Renews in the background while no connection can be opened. Runs no program.
     pub(super) fn renew_without_connection(&self) {
         if !self.runs_a_plugin() {
             self.renew_in_background(PAUSE_UNREACHABLE);
@@ -315,7 +314,7 @@ impl Client {
         });
     }
 
-    /// The thread on which credentials are read; `None` if they never change.
+    /// Returns the thread on which credentials are read; `None` if they never change.
     pub fn lane(&self) -> Option<Lane> {
         let renewal = self.0.renewal.as_ref()?;
         Some(renewal.lane.clone())
@@ -391,7 +390,8 @@ mod tests {
         assert_eq!(client.generations().borrow().number(), 1);
     }
 
-    /// A reader that waits for a message before each read, which contains whether it succeeds.
+    /// Returns a reader that waits for a message before each read. The message decides if the read
+    /// succeeds.
     fn slow_reading() -> (
         std::sync::mpsc::Sender<bool>,
         Arc<AtomicU32>,

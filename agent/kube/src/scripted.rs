@@ -1,4 +1,4 @@
-//! For unit tests: a server in memory that answers from a list.
+//! A server in memory that answers from a list, for unit tests.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -18,16 +18,14 @@ use super::credentials::Credentials;
 use super::renewal::Renewal;
 use super::{ApiError, Client, Connector, transport};
 
-/// One answer.
 #[derive(Debug, Clone)]
 pub enum Reply {
-    /// With a body, and a `Retry-After` header.
+    /// Status, body, and seconds of a `Retry-After` header.
     Json(u16, Value, Option<u64>),
     /// A success status without JSON.
     Garbage,
-    /// No answer.
     Silent,
-    /// The connection ends instead.
+    /// The connection ends instead of an answer.
     Cut,
 }
 
@@ -113,8 +111,8 @@ impl Scripted {
         }
     }
 
-    /// A client whose credentials have the first fingerprint, and the next one when they are read
-    /// again; `None` cannot be read.
+    /// Returns a client whose credentials have the first fingerprint, and the next one when they
+    /// are read again; `None` stands for credentials that cannot be read.
     pub fn client_that_renews(&self, fingerprints: &[Option<u64>]) -> Client {
         let connector = self.connector.clone();
         let access = move |fingerprint| {
@@ -135,8 +133,8 @@ impl Scripted {
         Client::with(first, Some(renewal), DEADLINE).unwrap()
     }
 
-    /// A client whose credentials expire, and are read again by `read`, which returns whether there
-    /// are any.
+    /// Returns a client whose credentials expire and are read again by `read`, which returns true
+    /// if there are any.
     pub fn client_with_ending_credentials(
         &self,
         read: impl Fn() -> bool + Send + Sync + 'static,
@@ -178,7 +176,7 @@ impl Scripted {
         lock(&self.state).seen[nth].user_agent.clone()
     }
 
-    /// Connections that the client has not closed.
+    /// Returns the number of connections that the client has not closed.
     pub fn open(&self) -> usize {
         lock(&self.state).open
     }

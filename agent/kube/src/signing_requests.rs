@@ -1,4 +1,5 @@
-//! Requests for the node's certificate: `CertificateSigningRequest` objects, as a kubelet creates them.
+//! Requests for the node's certificate: `CertificateSigningRequest` objects, as a kubelet creates
+//! them.
 
 #![forbid(unsafe_code)]
 
@@ -12,34 +13,28 @@ use super::convert::text;
 use super::{ApiError, Client, Endpoint, Refusal};
 
 const GROUP: &str = "certificates.k8s.io/v1";
-/// The signer of a node's client certificates.
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-/// What the certificate is for. A key of RSA would also need `key encipherment`.
+/// The usages of the certificate. An RSA key would also need `key encipherment`.
 const USAGES: [&str; 2] = ["digital signature", "client auth"];
 
-/// A request for one node and key.
 #[derive(Debug, Clone, Copy)]
 pub struct SigningRequest<'a> {
-    /// Name of the object.
     pub name: &'a str,
-    /// The request in PEM.
+    /// The certificate request in PEM.
     pub pem: &'a str,
-    /// The node.
     pub node: &'a str,
-    /// The public key, uncompressed.
+    /// The public key as an uncompressed point.
     pub point: &'a [u8],
 }
 
-/// The state of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestStatus {
     /// Neither approved nor denied, or approved and not signed yet.
     Pending,
-    /// Its certificate, in PEM.
+    /// The certificate, in PEM.
     Issued(Vec<u8>),
-    /// Denied, or failed: the reason.
+    /// The reason for which the request was denied or failed.
     Denied(String),
-    /// It does not exist.
     Deleted,
     /// An object of this name exists, for another node, key or signer.
     Foreign,
@@ -68,7 +63,6 @@ impl SigningRequest<'_> {
         }
     }
 
-    /// Reads the object.
     pub async fn read(&self, client: &Client) -> Result<RequestStatus, ApiError> {
         match client.get(&Endpoint::signing_request(self.name)).await {
             Ok(object) => Ok(self.status(&object)),
@@ -84,7 +78,8 @@ impl SigningRequest<'_> {
         status(object)
     }
 
-    /// Whether `object` requests the same. Signatures differ each time.
+    /// Returns true if `object` requests the same certificate. The requests themselves differ,
+    /// because signatures differ each time.
     fn is(&self, object: &Value) -> bool {
         let request = bytes(object.pointer("/spec/request"));
         let der = CertificateSigningRequestDer::from_pem_slice(&request);
@@ -93,7 +88,7 @@ impl SigningRequest<'_> {
     }
 }
 
-/// What the approver and the signer have written.
+/// Returns the decision of the approver and the signer.
 pub(super) fn status(object: &Value) -> RequestStatus {
     let conditions = object
         .pointer("/status/conditions")
@@ -116,7 +111,7 @@ pub(super) fn status(object: &Value) -> RequestStatus {
     }
 }
 
-/// Bytes in base 64; none if there are none.
+/// Returns no bytes if the value is missing or not Base64.
 fn bytes(value: Option<&Value>) -> Vec<u8> {
     let bytes = value.map(|value| serde_json::from_value(value.clone()));
     bytes

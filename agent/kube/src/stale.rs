@@ -1,9 +1,9 @@
-//! Removes what agents that no longer exist left on their Nodes: after the pod of an agent was removed
-//! for good, for example by a node selector, no process ends its conditions and taints.
+//! Removes the conditions and taints of agents that no longer exist: after the pod of an agent was
+//! removed permanently, for example by a node selector, no process clears them.
 //!
-//! Whether an agent exists is visible on the Node, because it renews the heartbeat of its conditions.
-//! It is compared with the kubelet's, which the same clock dates: if neither is renewed, the node
-//! itself is off, and its agent returns with it.
+//! The existence of an agent is visible on the Node, because it renews the heartbeat of its
+//! conditions. This heartbeat is compared with the kubelet's, which the same clock dates: if
+//! neither is renewed, the node itself is off, and its agent returns with it.
 
 #![forbid(unsafe_code)]
 
@@ -19,50 +19,44 @@ use super::node_list::NodeList;
 use super::taints::{StoredTaints, is_nodepulse, patch};
 use super::{ApiError, Client, Endpoint, Refusal};
 
-/// Between the first reading of a Node and the removal. After an outage of the API server an agent
-/// renews its conditions within half of that time; the kubelet may be first.
+/// Time between the first reading of a Node and the removal. After an outage of the API server an
+/// agent renews its conditions within half of that time; the kubelet may be first.
 const SETTLE: Duration = Duration::from_mins(1);
 
-/// Attempts for one Node. Only a faulty client writes to it more often.
+/// Maximum number of attempts for one Node. Only a faulty client writes to it more often.
 const MAX_ATTEMPTS: u32 = 8;
 
-/// When an agent does not exist any more.
+/// The criterion by which an agent counts as removed.
 #[derive(Debug, Clone)]
 pub struct StaleRule {
-    /// It renewed no condition for this time.
+    /// The time for which the agent renewed no condition.
     pub after: Duration,
     /// Configured taints, in addition to the default ones.
     pub taints: Vec<Taint>,
 }
 
-/// What a Node shows of its agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentState {
-    /// It has neither a condition nor a taint of nodepulse.
+    /// The Node has neither a condition nor a taint of nodepulse.
     NothingLeft,
     /// The conditions were renewed recently, or the Node is in node mode.
     Running,
     /// There is no condition with a heartbeat, so its age is not known.
     UnknownAge,
-    /// The kubelet was not alive for so much longer: the node may be off.
+    /// The kubelet was not alive for so much longer than the agent: the node may be off.
     KubeletSilent,
     /// The conditions are stale, although the kubelet is alive.
     Removed,
 }
 
-/// The result for one Node.
 #[derive(Debug)]
 pub enum StaleOutcome {
-    /// Its conditions and taints were removed.
     Cleaned(Removed),
-    /// It is unchanged.
     Left(AgentState),
-    /// A request failed.
     Failed(ApiError),
 }
 
 impl StaleRule {
-    /// What this Node shows at `now`.
     pub fn judge(&self, node: &Value, now: SystemTime) -> AgentState {
         let renewed = stored(node).map(|(_, entry)| heartbeat(entry)).max();
         let tainted = StoredTaints::of(node).is_some_and(|stored| stored.any(&self.taints));
@@ -86,7 +80,6 @@ impl StaleRule {
         }
     }
 
-    /// Whether it may be removed now.
     fn is_stale(&self, node: &Value, now: SystemTime) -> bool {
         self.judge(node, now) == AgentState::Removed
     }
@@ -96,7 +89,7 @@ fn heartbeat(condition: &Value) -> Option<SystemTime> {
     parse_time(condition.get("lastHeartbeatTime"))
 }
 
-/// Whether an agent in node mode manages this Node, by its version.
+/// Returns true if an agent in node mode manages this Node, by its version.
 pub fn is_in_node_mode(node: &Value) -> bool {
     let version = text(node, "/status/nodeInfo/kubeletVersion");
     let build = version.split_once('+').map(|(_, build)| build);
@@ -140,7 +133,6 @@ pub async fn clean(
     listed
 }
 
-/// Cleans one Node, if its agent does not exist.
 async fn clean_node(client: &Client, name: &str, rule: &StaleRule, clock: Clock) -> StaleOutcome {
     let mut removed = Removed::default();
     for attempt in 1..=MAX_ATTEMPTS {

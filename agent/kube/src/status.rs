@@ -16,48 +16,41 @@ use super::patch::{CONDITIONS, changes, is_change, status_patch};
 use super::taints::{NodepulseTaints, StoredTaints, TaintKeeper, TaintOutcome};
 use super::{ApiError, Client, Disposition, Endpoint, Refusal, companion};
 
-/// Attempts of one sync. Against a server that fails at random, five are enough; against one that
-/// is down, more would only add load to its start.
+/// Maximum number of attempts of one sync. Against a server that fails at random, five are enough;
+/// against one that is down, more would only add load to its start.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// The part of the Node that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
-    /// All of its status, and its default labels.
+    /// The whole status of the Node, and its default labels.
     Whole,
-    /// nodepulse's conditions.
     NodepulseConditions,
 }
 
-/// When the computed status is to be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendRule {
     /// Now, even if only heartbeat times differ: the report period has elapsed, or something has
     /// changed that a comparison cannot show.
     Always,
-    /// Only if something other than heartbeat times and annotations differs from what is stored.
+    /// Now, but only if something other than heartbeat times and annotations differs from the
+    /// stored status.
     IfChanged,
 }
 
-/// The result of one sync.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncOutcome {
-    /// There is nothing to send.
     Unchanged,
-    /// The API server has accepted the patch.
     Sent(Sent),
 }
 
-/// An accepted patch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
-    /// Before the accepted request was written.
+    /// Time before the accepted request was written.
     pub sent: BootNanos,
-    /// After its answer was read.
+    /// Time after its answer was read.
     pub acked: BootNanos,
-    /// The body.
     pub patch: Vec<u8>,
-    /// Whether it changed more than heartbeat times.
+    /// The patch changed more than heartbeat times.
     pub changed: bool,
     /// The number of the attempt, from 1.
     pub attempt: u32,
@@ -69,16 +62,15 @@ pub struct StatusWriter {
     name: String,
     clock: Clock,
     part: Part,
-    /// Without parts that no patch depends on.
+    /// The last known Node, without parts that no patch depends on.
     cached: Option<Value>,
-    /// Changes in the last patch that the API server accepted and did not store. They are not sent
+    /// Changes in the last patch that the API server accepted but did not store. They are not sent
     /// again until the status is due, or until something else changes.
     unstored: BTreeMap<String, Value>,
     taints: TaintKeeper,
 }
 
 impl StatusWriter {
-    /// For `part` of the Node `name`.
     pub fn new(name: String, clock: Clock, part: Part) -> Self {
         Self {
             name,
@@ -106,19 +98,18 @@ impl StatusWriter {
         self.cached = Some(self.part.of(node));
     }
 
-    /// The Node was deleted: the next attempt reads it.
+    /// Records that the Node was deleted, so that the next attempt reads it.
     pub fn forget(&mut self) {
         self.cached = None;
     }
 
-    /// Reads the Node.
     pub async fn fetch(&mut self, client: &Client) -> Result<(), ApiError> {
         let node = client.get(&Endpoint::node(&self.name)).await?;
         self.observe(node);
         Ok(())
     }
 
-    /// `resourceVersion` of the known Node; empty if none is known.
+    /// Returns the `resourceVersion` of the known Node; empty if none is known.
     pub fn version(&self) -> String {
         self.cached
             .as_ref()
@@ -126,7 +117,7 @@ impl StatusWriter {
             .unwrap_or_default()
     }
 
-    /// The known Node; `None` before the first answer.
+    /// Returns the known Node; `None` before the first answer.
     pub fn stored(&self) -> Option<StoredNode> {
         self.cached.as_ref().map(stored_node)
     }
@@ -146,7 +137,7 @@ impl StatusWriter {
         TaintOutcome { written, failed }
     }
 
-    /// Up to five consecutive attempts to compute a status and to send the differences.
+    /// Makes up to five consecutive attempts to compute a status and to send the differences.
     ///
     /// The first attempt uses the known Node; the others read it. `compute` runs once per attempt,
     /// because it depends on what is stored. Fails with [`ApiError::RetriesExceeded`] after the
@@ -268,7 +259,6 @@ impl SendRule {
 }
 
 impl Part {
-    /// The part of a Node that is kept.
     fn of(self, mut node: Value) -> Value {
         match self {
             Self::Whole => {
@@ -279,7 +269,7 @@ impl Part {
         }
     }
 
-    /// The patch from `read` to `status`, and whether it changes more than heartbeat times.
+    /// Returns the patch from `read` to `status`, and true if it changes more than heartbeat times.
     fn patch(self, read: &Value, status: &NodeStatus) -> Option<(Value, bool)> {
         match self {
             Self::Whole => {

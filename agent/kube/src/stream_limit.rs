@@ -1,28 +1,28 @@
-//! How many requests a server answers at once on one HTTP/2 connection.
+//! The number of requests that a server answers at once on one HTTP/2 connection.
 //!
-//! A watch takes one of them for minutes. The number is in the first frame that a server sends, which
-//! must be SETTINGS (RFC 9113, 3.4); hyper obeys it and does not return it.
+//! A watch takes one of them for minutes. The number is in the first frame that a server sends,
+//! which must be SETTINGS (RFC 9113, 3.4); hyper obeys it and does not return it.
 
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The agent sends at most six requests at once, and two watches.
+/// The number of requests at once below which streams are scarce: the agent sends at most six, and
+/// two watches.
 const ENOUGH: u32 = 8;
-/// A frame begins with its length (24 bits), type (8), flags (8) and stream (32).
+/// Length of the header of a frame: its length (24 bits), type (8), flags (8) and stream (32).
 const HEADER: usize = 9;
-/// The type of SETTINGS.
 const SETTINGS: u8 = 4;
-/// A setting has an identifier (16 bits) and a value (32).
+/// Length of a setting: an identifier (16 bits) and a value (32).
 const SETTING: usize = 6;
-/// `SETTINGS_MAX_CONCURRENT_STREAMS`.
 const MAX_CONCURRENT_STREAMS: [u8; 2] = [0, 3];
-/// Servers send less than ten settings; those after this length are ignored.
+/// Maximum length that is read. Servers send less than ten settings; those after this length are
+/// ignored.
 const LIMIT: usize = HEADER + 64 * SETTING;
 
-/// `SETTINGS_MAX_CONCURRENT_STREAMS` of the newest connection. Clones share it. Written by the
-/// connection, read before a watch is opened.
+/// `SETTINGS_MAX_CONCURRENT_STREAMS` of the newest connection. Clones share it. The connection
+/// writes it, and it is read before a watch is opened.
 #[derive(Debug, Clone)]
 pub(super) struct StreamLimit(Arc<AtomicU32>);
 
@@ -33,13 +33,13 @@ impl Default for StreamLimit {
 }
 
 impl StreamLimit {
-    /// Watches could leave no room for other requests.
+    /// Returns true if watches could leave no room for other requests.
     pub(super) fn is_scarce(&self) -> bool {
         self.0.load(Ordering::Relaxed) < ENOUGH
     }
 }
 
-/// What a server has sent of its first frame.
+/// The part of its first frame that a server has sent.
 #[derive(Debug)]
 pub(super) struct FirstFrame {
     limit: StreamLimit,
@@ -47,7 +47,6 @@ pub(super) struct FirstFrame {
 }
 
 impl FirstFrame {
-    /// Of a connection that writes `limit`.
     pub(super) const fn new(limit: StreamLimit) -> Self {
         Self {
             limit,
@@ -55,7 +54,7 @@ impl FirstFrame {
         }
     }
 
-    /// Takes what the server sent next. Returns whether the frame continues.
+    /// Adds the next bytes that the server sent. Returns true if the frame continues.
     pub(super) fn continues(&mut self, bytes: &[u8]) -> bool {
         let room = LIMIT.saturating_sub(self.bytes.len());
         self.bytes.extend(bytes.iter().take(room));
@@ -125,7 +124,7 @@ mod tests {
             for pieces in [1, 4, bytes.len()] {
                 let limit = StreamLimit::default();
                 let mut first = FirstFrame::new(limit.clone());
-                // What follows is not read.
+                // The frames after the first one are not read.
                 let more = [bytes.clone(), frame(SETTINGS, &[(3, 3)])].concat();
                 let ended = more.chunks(pieces).any(|piece| !first.continues(piece));
                 assert!(ended, "{name} by {pieces}");

@@ -16,31 +16,28 @@ use super::backoff::Backoff;
 use super::convert::text;
 use super::{ApiError, Call, Client, Disposition, Endpoint, Refusal};
 
-/// Attempts of one change. Only a faulty client writes to the Node more often, and the next
-/// heartbeat tries again.
+/// Maximum number of attempts of one change. Only a faulty client writes to the Node more often,
+/// and the next heartbeat tries again.
 const MAX_ATTEMPTS: u32 = 8;
 
-/// Between two attempts: 20, 40, … 640, then 1000 ms.
+/// The delays between two attempts: 20, 40, … 640, then 1000 ms.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
-/// The taints of a Node at one version of it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct StoredTaints {
     version: String,
     taints: Vec<Value>,
 }
 
-/// The result of a write.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TaintChange {
-    /// The stored Node.
+    /// The Node as stored after the write.
     pub(super) node: Value,
-    /// The number of removed taints.
     pub(super) removed: usize,
 }
 
 impl StoredTaints {
-    /// `None` for a Node without a version, which cannot be locked.
+    /// Returns `None` for a Node without a version, which cannot be locked.
     pub(super) fn of(node: &Value) -> Option<Self> {
         let version = text(node, "/metadata/resourceVersion");
         let taints = node.pointer("/spec/taints").and_then(Value::as_array);
@@ -50,7 +47,7 @@ impl StoredTaints {
         })
     }
 
-    /// Whether one is nodepulse's.
+    /// Ignores the taints of other clients.
     pub(super) fn any(&self, configured: &[Taint]) -> bool {
         let mut taints = self.taints.iter();
         taints.any(|taint| is_nodepulse(taint, configured))
@@ -60,25 +57,21 @@ impl StoredTaints {
 /// Key and effect: a Node has at most one taint of each.
 type Slot = (String, String);
 
-/// The desired taints of nodepulse on a Node.
 #[derive(Debug, Clone, Copy)]
 pub struct NodepulseTaints<'a> {
-    /// The taints that should exist.
     pub wanted: &'a [Taint],
     /// All configured taints, in addition to those with a default key.
     pub configured: &'a [Taint],
 }
 
-/// The result of changing taints.
 #[derive(Debug, Default)]
 pub struct TaintOutcome {
-    /// Whether a list was written.
     pub written: bool,
-    /// Why some taints are not as desired.
+    /// The reason for which some taints are not as desired.
     pub failed: Option<ApiError>,
 }
 
-/// Whether a stored taint is nodepulse's: it has a default key, or key and effect of a configured
+/// Returns true for a taint of nodepulse: it has a default key, or key and effect of a configured
 /// taint. A configured key with another effect belongs to another client.
 pub(super) fn is_nodepulse(taint: &Value, configured: &[Taint]) -> bool {
     let (key, effect) = (text(taint, "/key"), text(taint, "/effect"));
@@ -91,8 +84,8 @@ pub(super) fn is_nodepulse(taint: &Value, configured: &[Taint]) -> bool {
 }
 
 impl NodepulseTaints<'_> {
-    /// The list with `wanted` as nodepulse's only taints in these slots. Existing taints stay
-    /// unchanged and in their place; new ones are last.
+    /// Returns the list with `wanted` as nodepulse's only taints in these slots. Existing taints
+    /// stay unchanged and in their place; new ones are last.
     fn merged(&self, stored: &[Value], slots: &[Slot]) -> Vec<Value> {
         let mut taints = stored.to_vec();
         taints.retain(|stored| !slots.contains(&slot(stored)) || !self.is_unwanted(stored));
@@ -102,7 +95,6 @@ impl NodepulseTaints<'_> {
         taints
     }
 
-    /// The slots in which `stored` is not as desired.
     fn outdated(&self, stored: &[Value]) -> Vec<Slot> {
         let unwanted = stored.iter().filter(|stored| self.is_unwanted(stored));
         let mut outdated: Vec<Slot> = unwanted.map(slot).collect();
@@ -141,18 +133,18 @@ fn slot_of(taint: &Taint) -> Slot {
 /// Keeps taints as desired. A taint that is rejected does not delay the others.
 #[derive(Debug, Default)]
 pub(super) struct TaintKeeper {
-    /// Rejected when they were last tried, the oldest first. They are excluded from changes of the
-    /// others, and are tried one at a time when there are no other changes. They are remembered
-    /// when their condition changes; only a taint that is neither configured nor stored is
-    /// forgotten.
+    /// The taints that were rejected when they were last tried, the oldest first. They are excluded
+    /// from changes of the others, and are tried one at a time when there are no other changes.
+    /// They are remembered when their condition changes; only a taint that is neither configured
+    /// nor stored is forgotten.
     rejected: Vec<Slot>,
 }
 
 impl TaintKeeper {
     /// Brings the taints of the Node `name` to the desired state; `seen` is their last known state.
     ///
-    /// All at once, and each separately if that is rejected: so there are many requests only if a
-    /// taint is to be changed that was not rejected before.
+    /// Changes all taints at once, and each separately if that is rejected. Many requests are
+    /// therefore sent only if a taint is to be changed that was not rejected before.
     pub(super) async fn keep(
         &mut self,
         client: &Client,
@@ -196,7 +188,7 @@ impl TaintKeeper {
         (node, failed)
     }
 
-    /// The slots that were not rejected before, together; if there are none, one that was.
+    /// Returns the slots that were not rejected before, together; if there are none, one that was.
     fn first_round(&mut self, outdated: Vec<Slot>, configured: &[Taint]) -> Option<Vec<Slot>> {
         let can_be = |slot: &Slot| configured.iter().any(|taint| slot_of(taint) == *slot);
         self.rejected
@@ -214,7 +206,7 @@ impl TaintKeeper {
         (!fresh.is_empty()).then_some(fresh)
     }
 
-    /// If a rejected taint is accepted, the others may be accepted too.
+    /// Tries the other rejected taints again if one is accepted, because they may be accepted too.
     fn retry_rejected(&mut self, slots: &[Slot], rounds: &mut VecDeque<Vec<Slot>>) {
         let before = self.rejected.len();
         self.rejected.retain(|slot| !slots.contains(slot));
@@ -245,8 +237,8 @@ impl TaintKeeper {
 }
 
 /// Replaces the list of taints of the Node `name` by the result of `wanted`. The first attempt uses
-/// `seen`, the others read the Node; afterwards `seen` is the last known state. `None`: no change
-/// was necessary.
+/// `seen`, the others read the Node; afterwards `seen` is the last known state. Returns `None` if
+/// no change was necessary.
 pub(super) async fn change(
     client: &Client,
     name: &str,
@@ -299,7 +291,8 @@ async fn read(client: &Client, name: &str) -> Result<StoredTaints, ApiError> {
     })
 }
 
-/// An empty list is sent as null: the server stores no empty ones.
+/// Returns the patch of the list. An empty list is sent as null, because the server stores no empty
+/// ones.
 pub(super) fn patch(version: &str, taints: Vec<Value>) -> Vec<u8> {
     let taints = if taints.is_empty() {
         Value::Null
@@ -340,7 +333,6 @@ mod tests {
         StoredTaints::of(&node(version, taints))
     }
 
-    /// The list with these as nodepulse's only taints.
     fn merged(stored: &[Value], wanted: &[Taint]) -> Vec<Value> {
         let nodepulse_taint = NodepulseTaints {
             wanted,
@@ -479,8 +471,9 @@ mod tests {
         }
     }
 
-    /// Requests these keys for a Node that has `stored`. `answers`: the Node's keys after each
-    /// write, or `None` if it is rejected. Returns the keys in each request, and whether it failed.
+    /// Requests these keys for a Node that has `stored`. `answers` contains the Node's keys after
+    /// each write, or `None` if it is rejected. Returns the keys in each request, and true if it
+    /// failed.
     async fn keep(
         keeper: &mut TaintKeeper,
         stored: &[&str],

@@ -1,4 +1,4 @@
-//! The number of requests, by result.
+//! Counts of requests by result.
 
 #![forbid(unsafe_code)]
 
@@ -8,34 +8,30 @@ use std::sync::{Mutex, PoisonError};
 
 use http::{Method, StatusCode};
 
-/// A kind of request with a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
     /// `GET`, `POST`, `PUT`, `PATCH`, or `WATCH` for a stream.
     pub verb: &'static str,
-    /// The resource in the plural, with its subresource: `nodes/status`.
+    /// The resource in the plural, with its subresource, such as `nodes/status`.
     pub resource: &'static str,
-    /// The result.
     pub end: RequestEnd,
 }
 
-/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestEnd {
-    /// An answer with this status.
+    /// The HTTP status; 0 if HTTP does not define it.
     Answered(u16),
-    /// No answer within the deadline.
+    /// There was no answer within the deadline.
     Deadline,
     /// The connection could not be opened, or broke.
     Unreachable,
-    /// No credentials were available.
     Credentials,
     /// An answer, or a line of a watch, exceeds its limit.
     TooLarge,
 }
 
 impl RequestEnd {
-    /// A status that HTTP does not define counts as 0, so that a faulty server cannot create many
+    /// Counts a status that HTTP does not define as 0, so that a faulty server cannot create many
     /// kinds.
     pub(super) fn answered(code: u16) -> Self {
         let known = StatusCode::from_u16(code).is_ok_and(|code| code.canonical_reason().is_some());
@@ -55,13 +51,13 @@ impl fmt::Display for RequestEnd {
     }
 }
 
-/// The counts. Behind a mutex, because every task that sends requests counts here and the loop
+/// The counts are behind a mutex, because every task that sends requests counts here and the loop
 /// reads: a message per request would wake the loop.
 #[derive(Debug, Default)]
 pub(super) struct RequestTally(Mutex<BTreeMap<Request, u64>>);
 
 impl RequestTally {
-    /// Counts one request; returns the previous count.
+    /// Counts one request and returns the previous count.
     pub(super) fn count(&self, verb: &'static str, resource: &'static str, end: RequestEnd) -> u64 {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let request = Request {
@@ -81,7 +77,6 @@ impl RequestTally {
     }
 }
 
-/// The verbs in use.
 pub(super) fn verb(method: &Method) -> &'static str {
     match *method {
         Method::GET => "GET",

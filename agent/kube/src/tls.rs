@@ -1,7 +1,7 @@
 //! The TLS configuration of a connection to the API server.
 //!
-//! `kube::Config::rustls_client_config` would link the removed `auth-provider`, with queries of JSON and regular
-//! expressions: 1.1 MB of code, which an agent that locks its memory keeps there.
+//! `kube::Config::rustls_client_config` would link the removed `auth-provider`, with queries of
+//! JSON and regular expressions: 1.1 MB of code, which an agent that locks its memory keeps there.
 
 #![forbid(unsafe_code)]
 
@@ -19,8 +19,8 @@ use tower::BoxError;
 use tracing::warn;
 use zeroize::Zeroizing;
 
-/// From the certificate authority of `config`, or those of the host if it has none, and its client certificate.
-/// All of it must be data: files and programs are not used.
+/// Uses the certificate authority of `config`, or those of the host if it has none, and its client
+/// certificate. All of it must be data: files and programs are not used.
 pub(super) fn client_config(config: &kube::Config) -> Result<ClientConfig, BoxError> {
     let builder = match &config.root_cert {
         Some(certificates) => {
@@ -46,7 +46,8 @@ pub(super) fn client_config(config: &kube::Config) -> Result<ClientConfig, BoxEr
 
 type Identity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// No error contains an excerpt of the data: those of the PEM parser have whole lines of it.
+/// Parses certificate and key. No error contains an excerpt of the data, because those of the PEM
+/// parser have whole lines of it.
 fn identity(user: &AuthInfo) -> Result<Option<Identity>, BoxError> {
     let (certificate, key) = match (&user.client_certificate_data, &user.client_key_data) {
         (None, None) => return Ok(None),
@@ -69,7 +70,7 @@ fn decode(data: &str) -> Option<Zeroizing<Vec<u8>>> {
     Some(Zeroizing::new(decoded))
 }
 
-/// For `insecure-skip-tls-verify`.
+/// Accepts any certificate, for `insecure-skip-tls-verify`.
 #[derive(Debug)]
 struct Unverified;
 
@@ -103,7 +104,7 @@ impl ServerCertVerifier for Unverified {
         Ok(HandshakeSignatureValid::assertion())
     }
 
-    /// All that a server may use: what it signs is not verified either.
+    /// Returns all schemes that a server may use, because its signatures are not verified either.
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         vec![
             SignatureScheme::ECDSA_NISTP256_SHA256,

@@ -1,4 +1,4 @@
-//! One HTTP/2 connection to the API server, and how it is opened.
+//! Opens one HTTP/2 connection to the API server.
 //!
 //! kube's stack supports HTTP/1.1 only, so that every open stream needs a connection; it waits
 //! without limit for an unresponsive server, and retries throttled requests itself. This one does
@@ -39,46 +39,42 @@ pub type Connector = BoxCloneSyncService<http::Uri, Stream, BoxError>;
 /// Timeout of opening a connection, including the TLS handshake. Two attempts fit into one
 /// deadline.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// A lookup ends early enough to be the error of the connection.
+/// A lookup ends early enough for its error to be that of the connection.
 const _: () = assert!(
     names::LIMIT.as_millis() + names::FILES_LIMIT.as_millis() + 1000 <= CONNECT_LIMIT.as_millis()
 );
 /// Idle time after which TCP probes a connection.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(15);
-/// How long sent bytes may stay unacknowledged.
+/// Maximum time for which sent bytes may stay unacknowledged.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Idle time after which HTTP/2 pings a connection with open streams. The lease detects an
 /// unresponsive one earlier, because its renewal has a deadline; each ping costs three wake-ups.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// Timeout of a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the server may send before it is read, on one stream and on all of them: the memory that it
-/// can make the agent use. In a data centre a larger window makes no answer faster.
+/// Maximum number of bytes that the server may send on one stream before they are read: the memory
+/// that it can make the agent use. In a data centre a larger window makes no answer faster.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// See [`STREAM_WINDOW`].
+/// Like [`STREAM_WINDOW`], for all streams of a connection.
 const CONNECTION_WINDOW: u32 = 1 << 20;
 /// Maximum size of an answer's headers over HTTP/2. Those of an API server have less than 1 KiB.
 const HEADERS_LIMIT: u32 = 16 << 10;
-/// The same over HTTP/1.1, where it is also the size of a read.
+/// Like [`HEADERS_LIMIT`] over HTTP/1.1, where it is also the size of a read.
 const BUFFER_LIMIT: usize = 64 << 10;
 
 /// Size of a read until the first frame is complete.
 const FIRST_READ: usize = 512;
 
-/// A bidirectional byte stream for HTTP.
 trait Io: Read + Write + Send + Unpin {}
 impl<T: Read + Write + Send + Unpin> Io for T {}
 
-/// One open connection.
 pub struct Stream {
     io: Box<dyn Io>,
     protocol: Protocol,
-    /// Until the first frame was read.
+    /// `None` after the first frame, and for HTTP/1.1.
     first: Option<FirstFrame>,
 }
 
-/// The HTTP version on a new stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Protocol {
     Http1,
@@ -86,7 +82,7 @@ enum Protocol {
 }
 
 impl Stream {
-    /// HTTP/2 from the first byte of `io`, without negotiation.
+    /// Creates a stream that uses HTTP/2 from the first byte of `io`, without negotiation.
     fn prior_knowledge(
         io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
         pause: FloodPause,
@@ -98,7 +94,8 @@ impl Stream {
         }
     }
 
-    /// The result of TLS negotiation; plain HTTP negotiates nothing and uses HTTP/1.1.
+    /// Creates a stream with the negotiated protocol; plain HTTP negotiates nothing and uses
+    /// HTTP/1.1.
     fn negotiated(io: MaybeHttpsStream<TokioIo<tokio::net::TcpStream>>, pause: FloodPause) -> Self {
         if io.connected().is_negotiated_h2() {
             return Self::prior_knowledge(TokioIo::new(io), pause);
@@ -189,8 +186,8 @@ impl Write for Stream {
     }
 }
 
-/// A connector for the server of `config`: TCP, then TLS if the address begins with `https`. Fails
-/// if the certificates or keys in `config` cannot be used.
+/// Creates a connector for the server of `config`: TCP, then TLS if the address begins with
+/// `https`. Fails if the certificates or keys in `config` cannot be used.
 pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
     let setup = |what| move |source: BoxError| ApiError::Setup { what, source };
     let tls = tls::client_config(config).map_err(setup(
@@ -224,7 +221,8 @@ pub fn tcp_tls(config: &kube::Config) -> Result<Connector, ApiError> {
     }))
 }
 
-/// Without a thread of the C library's resolver for each attempt, which cannot be cancelled.
+/// Resolves a name without a thread of the C library's resolver for each attempt, which cannot be
+/// cancelled.
 async fn resolve(name: Name) -> Result<std::vec::IntoIter<SocketAddr>, NameError> {
     let found = Names::system().resolve(name.as_str()).await?;
     // The port is part of the address.
@@ -232,7 +230,7 @@ async fn resolve(name: Name) -> Result<std::vec::IntoIter<SocketAddr>, NameError
     Ok(found.into_iter())
 }
 
-/// A connector that calls `open` for each connection and uses HTTP/2 over its result.
+/// Creates a connector that calls `open` for each connection and uses HTTP/2 over its result.
 pub fn in_memory<F, Opening, S>(open: F) -> Connector
 where
     F: Fn() -> Opening + Clone + Send + Sync + 'static,
@@ -245,7 +243,7 @@ where
     })
 }
 
-/// The timeout applies to every kind of stream: a handshake can stall like a connect.
+/// Applies the timeout to every kind of stream, because a handshake can stall like a connect.
 fn connector<F, Opening>(open: F) -> Connector
 where
     F: Fn(http::Uri, FloodPause) -> Opening + Clone + Send + Sync + 'static,
@@ -270,8 +268,8 @@ where
     }))
 }
 
-/// A client over `connector`. Dropping its last clone closes the connection. `limit` receives the
-/// server's limit.
+/// Creates a client over `connector`. Dropping its last clone closes the connection. `limit`
+/// receives the server's limit of concurrent streams.
 ///
 /// Must be called in a runtime.
 pub(super) fn connect(
@@ -317,7 +315,7 @@ pub(super) fn connect(
 /// First word of the user agent, which the API server records as the manager of written fields.
 pub const MANAGER: &str = "nodepulse";
 
-/// `nodepulse/<version> (linux/<architecture in Go's names>)`.
+/// Returns `nodepulse/<version> (linux/<architecture in Go's names>)`.
 fn user_agent() -> String {
     let arch = match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -333,7 +331,7 @@ mod tests {
 
     use super::*;
 
-    /// hyper reports of the first request only that the connection was closed.
+    /// For the first request, hyper reports only that the connection was closed.
     #[tokio::test(start_paused = true)]
     async fn a_request_to_a_server_that_floods_the_connection_fails_with_the_reason() {
         let flooded = in_memory(|| async {

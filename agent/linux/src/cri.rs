@@ -1,7 +1,8 @@
 //! EDGE: the client of the container runtime, over its socket on the node (CRI, version v1).
 //!
-//! One HTTP/2 connection, which is opened again when it has ended. Every call has a time limit, every
-//! answer a size limit. A runtime that exceeds the first, or does not speak gRPC, loses its connection.
+//! There is one HTTP/2 connection, which is opened again when it has ended. Every call has a time
+//! limit, every answer a size limit. A runtime that exceeds the time limit, or does not speak gRPC,
+//! loses its connection.
 
 #![forbid(unsafe_code)]
 
@@ -29,10 +30,10 @@ use answers::{ImageList, Whole};
 use call::{Answer, Connection};
 pub use error::CriError;
 
-/// Time limit of a call other than `ListImages`, and of opening a connection. Two of them end before the next check is due.
+/// Time limit of a call other than `ListImages`, and of opening a connection. Two of them end
+/// before the next check is due.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// A stream to the container runtime.
 pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
@@ -56,7 +57,7 @@ impl Connector {
         }))
     }
 
-    /// UNIX sockets of the node.
+    /// Uses UNIX sockets of the node.
     pub fn unix() -> Self {
         Self::new(UnixStream::connect)
     }
@@ -70,13 +71,13 @@ impl fmt::Debug for Connector {
 
 /// The client of the container runtime. Must be used in a tokio runtime.
 pub struct Client {
-    /// In the order in which they are tried.
+    /// The socket paths in the order in which they are tried.
     sockets: Vec<PathBuf>,
     connector: Connector,
     open: Option<Open>,
 }
 
-/// A connection to a runtime of which the version is known.
+/// A connection to a runtime whose version is known.
 struct Open {
     connection: Connection,
     version: RuntimeVersion,
@@ -93,33 +94,32 @@ impl Client {
         }
     }
 
-    /// The socket and the version of the runtime that answers.
+    /// Returns the socket and the version of the runtime that answers.
     pub async fn version(&mut self) -> Result<(&Path, &RuntimeVersion), CriError> {
         let open = self.open().await?;
         Ok((open.socket.as_path(), &open.version))
     }
 
-    /// The version and the status of the runtime.
     pub async fn status(&mut self) -> Result<(RuntimeVersion, RuntimeStatus), CriError> {
         let status: messages::StatusResponse = self.call("Status", Whole::default()).await?;
         let version = self.open().await?.version.clone();
         Ok((version, answers::status(status)))
     }
 
-    /// The largest `max` images, or all.
+    /// Returns the `max` largest images, or all.
     pub async fn images(&mut self, max: Option<usize>) -> Result<Vec<NodeImage>, CriError> {
         let list = ImageList::new(LargestImages::new(max));
         self.call("ListImages", list).await
     }
 
-    /// The directory of the images; `None` if the runtime does not report it.
+    /// Returns the directory of the images; `None` if the runtime does not report it.
     pub async fn imagefs(&mut self) -> Result<Option<PathBuf>, CriError> {
         let info: messages::ImageFsInfoResponse =
             self.call("ImageFsInfo", Whole::default()).await?;
         Ok(answers::imagefs(info))
     }
 
-    /// A connection that cannot be used any more is closed.
+    /// Calls the runtime, and closes a connection that cannot be used any more.
     async fn call<A: Answer>(
         &mut self,
         method: &'static str,
@@ -142,7 +142,7 @@ impl Client {
         Ok(self.open.insert(open))
     }
 
-    /// Tries the sockets in their order. The first error is returned that is not a missing socket.
+    /// Tries the sockets in their order. Returns the first error that is not a missing socket.
     async fn connect(&self) -> Result<Open, CriError> {
         let mut failed = None;
         for socket in &self.sockets {
@@ -156,7 +156,7 @@ impl Client {
     }
 }
 
-/// Another service may listen at a socket, so the version is part of the connection.
+/// Opens a connection and requests the version, because another service may listen at a socket.
 async fn connect(connector: &Connector, socket: &Path) -> Result<Open, CriError> {
     let opened = limited("connect", LIMIT, async {
         let opened = (connector.0)(socket.to_owned()).await;

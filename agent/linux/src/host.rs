@@ -4,7 +4,8 @@
 //! paths and fill a buffer of the caller, without allocation once the buffer has grown. The others
 //! prefer clarity.
 //!
-//! File sizes are limited, and untrusted text is escaped with [`nodepulse_core::escape`] before display.
+//! File sizes are limited, and untrusted text is escaped with [`nodepulse_core::escape`] before
+//! display.
 
 #![forbid(unsafe_code)]
 
@@ -50,7 +51,7 @@ pub const SMALL_FILE: u64 = 64 * 1024;
 /// Size limit of a list that grows with the node, such as `mountinfo`: about 20 000 mounts.
 pub const LIST_FILE: u64 = 4 * 1024 * 1024;
 
-/// An error of the node's files.
+/// An error of a file or a network interface of the node.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The file could not be read; see [`HostError::is_absent`].
@@ -59,9 +60,7 @@ pub enum HostError {
         path.display()
     )]
     Read {
-        /// The file or directory.
         path: PathBuf,
-        /// The kernel's error.
         #[source]
         source: io::Error,
     },
@@ -71,53 +70,32 @@ pub enum HostError {
         "{} has more than {limit} bytes, more than any kernel writes; check what is mounted there",
         path.display()
     )]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The size limit.
-        limit: u64,
-    },
+    TooLarge { path: PathBuf, limit: u64 },
 
     /// The directory has more entries than any node has.
     #[error("{} has more than {limit} entries; check what creates them", path.display())]
-    TooManyEntries {
-        /// The directory.
-        path: PathBuf,
-        /// The maximum number.
-        limit: usize,
-    },
+    TooManyEntries { path: PathBuf, limit: usize },
 
-    /// The file does not have the expected content.
     #[error(
         "found no {want} in {}; check what is mounted there, or report the kernel release",
         path.display()
     )]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The expected content.
-        want: &'static str,
-    },
+    Malformed { path: PathBuf, want: &'static str },
 
     /// No cgroup hierarchy has the memory controller.
     #[error("no cgroup hierarchy with the memory controller: {why}")]
-    NoMemoryController {
-        /// The reason and the remedy.
-        why: &'static str,
-    },
+    NoMemoryController { why: &'static str },
 
-    /// The network interfaces cannot be listed.
     #[error("cannot list network interfaces; allow netlink sockets (AF_NETLINK) to this process")]
     Interfaces {
-        /// The kernel's error.
         #[source]
         source: io::Error,
     },
 }
 
 impl HostError {
-    /// Whether the file does not exist, or was removed during the read: a removed cgroup, or a
-    /// feature that the kernel does not have.
+    /// Returns `true` if the file does not exist, or was removed during the read: a removed cgroup,
+    /// or a feature that the kernel does not have.
     pub fn is_absent(&self) -> bool {
         match self {
             // The file of a removed cgroup returns ENODEV.
@@ -135,7 +113,7 @@ impl HostError {
         }
     }
 
-    /// Whether the feature is compiled into the kernel, but disabled.
+    /// Returns `true` if the feature is compiled into the kernel, but disabled.
     pub(crate) fn is_disabled(&self) -> bool {
         matches!(self, Self::Read { source, .. } if is_errno(source, Errno::EOPNOTSUPP))
     }
@@ -151,23 +129,21 @@ fn is_errno(err: &io::Error, errno: Errno) -> bool {
 pub struct HostRoot(PathBuf);
 
 impl HostRoot {
-    /// A root at `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self(dir.into())
     }
 
-    /// The directory itself.
     pub fn dir(&self) -> &Path {
         &self.0
     }
 
-    /// The path of `rel`, such as `proc/meminfo`. A leading `/` is ignored.
+    /// Returns the path of `rel`, such as `proc/meminfo`. A leading `/` is ignored.
     pub fn path(&self, rel: impl AsRef<Path>) -> PathBuf {
         let rel = rel.as_ref();
         self.0.join(rel.strip_prefix("/").unwrap_or(rel))
     }
 
-    /// A file that is read repeatedly.
+    /// Returns a file that is read repeatedly.
     pub fn file(&self, rel: impl AsRef<Path>) -> HostFile {
         HostFile::at(self.path(rel))
     }
@@ -184,7 +160,8 @@ impl HostRoot {
         Ok(String::from_utf8_lossy(&buf).trim().to_owned())
     }
 
-    /// Names in a directory, without those that are not UTF-8; none if it cannot be read.
+    /// Returns the names in a directory, without those that are not UTF-8; none if it cannot be
+    /// read.
     pub(crate) fn names<P: AsRef<Path>>(
         &self,
         directory: P,
@@ -194,7 +171,8 @@ impl HostRoot {
         names.filter_map(|name| name.into_string().ok())
     }
 
-    /// Whether the root is the `/` of this process, so that system calls refer to the same machine.
+    /// Returns `true` if the root is the `/` of this process, so that system calls refer to the
+    /// same machine.
     fn is_this_machine(&self) -> bool {
         self.0 == Path::new("/")
     }
@@ -207,17 +185,15 @@ impl HostRoot {
 pub struct HostFile(PathBuf);
 
 impl HostFile {
-    /// The file at an absolute path.
     pub fn at(path: PathBuf) -> Self {
         Self(path)
     }
 
-    /// The path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Reads the file into `buf`, replacing its content, also on an error.
+    /// Reads the file into `buf` and replaces its content, also on an error.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<(), HostError> {
         read_at(&self.0, SMALL_FILE, buf)
     }
@@ -249,8 +225,9 @@ fn read_at(path: &Path, limit: u64, buf: &mut Vec<u8>) -> Result<(), HostError> 
     })
 }
 
-/// The processes directly in the cgroup at `dir`, of a list of at most [`SMALL_FILE`] bytes; `None` for
-/// one that is not visible in this pid namespace. A longer list is cut. Empty if the cgroup was removed.
+/// Returns the processes directly in the cgroup at `dir`, from a list of at most [`SMALL_FILE`]
+/// bytes; `None` for one that is not visible in this PID namespace. A longer list is cut. Empty if
+/// the cgroup was removed.
 fn first_processes(dir: &Path, buf: &mut Vec<u8>) -> Vec<Option<u32>> {
     match read_at(&dir.join("cgroup.procs"), SMALL_FILE, buf) {
         Ok(()) => {}
@@ -265,7 +242,7 @@ fn first_processes(dir: &Path, buf: &mut Vec<u8>) -> Vec<Option<u32>> {
     lines.map(pid).collect()
 }
 
-/// `None` if the file does not exist; other errors are returned.
+/// Returns `None` if the file does not exist. Other errors are returned.
 fn present<T>(result: Result<T, HostError>) -> Result<Option<T>, HostError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -282,7 +259,7 @@ fn parse_u64(digits: &[u8]) -> Option<u64> {
     str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The number after `key` in a file of `key value` lines, such as `memory.stat`.
+/// Returns the number after `key` in a file of `key value` lines, such as `memory.stat`.
 fn field(text: &[u8], key: &[u8]) -> Option<u64> {
     text.split(|&b| b == b'\n').find_map(|line| {
         let rest = line.strip_prefix(key)?;
@@ -291,7 +268,7 @@ fn field(text: &[u8], key: &[u8]) -> Option<u64> {
     })
 }
 
-/// `n` as a signed number, saturating.
+/// Converts `n` to a signed number, saturating.
 fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }

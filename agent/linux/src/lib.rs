@@ -1,5 +1,6 @@
-//! Observes the machine: eBPF programs, notifications of the kernel, files, logind and the container runtime.
-//! Reads bytes and returns values; what follows from them is decided in nodepulse-core.
+//! Observes the machine: eBPF programs, notifications of the kernel, files, logind and the
+//! container runtime. Reads bytes and returns values; what follows from them is decided in
+//! nodepulse-core.
 
 // Events of the kernel.
 pub mod kernel;

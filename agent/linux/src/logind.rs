@@ -1,9 +1,9 @@
 //! EDGE: receives shutdown announcements from logind, and delays the shutdown for a moment.
 //!
 //! A connection to the system bus with one subscription, which is silent until then. If there is no
-//! bus or no logind, one line is logged, and no attempt follows. If they do not respond in time, or if the
-//! connection ends later, the agent can reconnect only if the sandbox permits new UNIX sockets, as for a
-//! container runtime.
+//! bus or no logind, one line is logged, and no attempt follows. If they do not respond in time, or
+//! if the connection ends later, the agent can reconnect only if the sandbox permits new UNIX
+//! sockets, as for a container runtime.
 
 #![forbid(unsafe_code)]
 
@@ -24,29 +24,27 @@ mod wire;
 
 use session::{BusEvent, Session};
 
-/// First pause before reconnecting; it doubles each time.
+/// Pause before the first attempt to reconnect. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum of that pause.
+/// Maximum pause before an attempt to reconnect.
 const MAX_PAUSE: Duration = Duration::from_mins(5);
 
-/// A message of logind.
 #[derive(Debug)]
 pub enum PowerMessage {
-    /// The machine shuts down after the lock is dropped; `None`: at once.
+    /// The machine shuts down after the lock is dropped, or at once if it is `None`.
     ShuttingDown(Option<Lock>),
-    /// The shutdown was cancelled.
     Cancelled,
 }
 
-/// Delays the shutdown until it is dropped, or until logind's limit (`InhibitDelayMaxSec`, 5 s by
-/// default).
+/// A lock that delays the shutdown until it is dropped, or until logind's limit
+/// (`InhibitDelayMaxSec`, 5 s by default).
 #[derive(Debug)]
 pub struct Lock {
     _descriptor: OwnedFd,
 }
 
-/// Capacity for messages to the agent. If it is full, logind's next message waits.
+/// Capacity of the channel for messages to the agent. If it is full, logind's next message waits.
 const CAPACITY: usize = 4;
 
 /// Connects to the bus at `bus` now, because the sandbox may forbid new UNIX sockets, and passes on
@@ -59,7 +57,7 @@ pub fn start(bus: PathBuf) -> mpsc::Receiver<PowerMessage> {
     messages
 }
 
-/// Does not wait, also if the backlog of the bus is full.
+/// Connects without waiting, even if the backlog of the bus is full.
 fn connect(bus: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -86,7 +84,7 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sen
                 info!("connected to logind");
                 was_connected = true;
                 let ended = listen(session, lock, &mut announced, &messages).await;
-                // A program that floods the bus does so again.
+                // A program that floods the bus would do so again.
                 if !matches!(&ended, Err(err) if err.kind() == ErrorKind::QuotaExceeded) {
                     pause = FIRST_PAUSE;
                 }
@@ -153,8 +151,8 @@ async fn open(stream: UnixStream) -> io::Result<(Session, Option<Lock>)> {
     Ok((session, lock))
 }
 
-/// `announced`: whether the last message was that a shutdown begins. `Ok` after the receiver is
-/// dropped.
+/// Passes on logind's messages. `announced` is `true` if the last message was that a shutdown
+/// begins. Returns `Ok` after the receiver is dropped.
 async fn listen(
     mut session: Session,
     mut lock: Option<Lock>,
@@ -168,10 +166,10 @@ async fn listen(
         };
         let begins = match event {
             BusEvent::Prepare(begins) => begins,
-            // Begun or cancelled while there was no connection or no logind.
+            // The shutdown began or was cancelled while there was no connection or no logind.
             BusEvent::Preparing(begins) if begins != *announced => begins,
             BusEvent::Preparing(_) => continue,
-            // Its locks ended with it.
+            // The locks of the previous logind ended with it.
             BusEvent::NewManager => {
                 lock = session.inhibit().await?;
                 continue;
@@ -186,7 +184,7 @@ async fn listen(
         if messages.send(message).await.is_err() {
             return Ok(());
         }
-        // Reported first: logind may refuse another lock.
+        // The message is sent first, because logind may refuse another lock.
         if !begins && lock.is_none() {
             lock = session.inhibit().await?;
         }

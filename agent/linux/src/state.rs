@@ -29,67 +29,56 @@ const END: &str = "\nend\n";
 const NEVER: &str = "never";
 const UNCOUNTED: &str = "uncounted";
 
-/// A node of 500 pods needs 70 KiB.
+/// Maximum size of the file. A node of 500 pods needs 70 KiB.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The content of the file.
+/// The content of the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
     /// The boot to which it applies, from `/proc/sys/kernel/random/boot_id`.
     pub boot: String,
     /// The source of kernel events.
     pub tier: String,
-    /// Each probe, and whether it runs or why not. For people who read the file.
+    /// Each probe, with its state or the reason why it does not run, for people who read the file.
     pub probes: Vec<(String, String)>,
-    /// The kills in each pod's cgroup that the API server acknowledged: the next start reports the
+    /// The kills in each pod's cgroup that the API server acknowledged. The next start reports the
     /// others.
     pub kills: BTreeMap<CgroupId, u64>,
-    /// Kills could not be counted so far: a cgroup that is not in `kills` may have had some.
+    /// Set if kills could not be counted so far: a cgroup that is not in `kills` may have had some.
     pub uncounted: bool,
-    /// When each condition was last exceeded, by its type; `None` if not within the transition
-    /// period. A missing type is unknown.
+    /// The time at which each condition was last exceeded, by its type; `None` if not within the
+    /// transition period. A missing type is unknown.
     pub exceeded: BTreeMap<String, Option<BootNanos>>,
 }
 
-/// Why there is no usable state.
+/// The reason why there is no usable state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// The file cannot be read or written.
     #[error("the state directory cannot be used; set another stateDirectory")]
     Io(#[from] io::Error),
-    /// It is incomplete, too large, or belongs to another user.
+    /// The file is incomplete, too large, or belongs to another user.
     #[error("the state file is incomplete, invalid or belongs to another user, and is ignored")]
     Foreign,
-    /// Others use it, and nodepulse would close it to them.
+    /// Other programs use the directory, and nodepulse would close it to them.
     #[error(
         "{} is not a directory for nodepulse alone: {why}; set a directory that only nodepulse uses; \
          example: /run/nodepulse", path.display()
     )]
-    Shared {
-        /// The directory.
-        path: PathBuf,
-        /// What shows it.
-        why: String,
-    },
-    /// Its owner could change it, or lock out nodepulse.
+    Shared { path: PathBuf, why: String },
+    /// The owner of the file or directory could change it, or lock out nodepulse.
     #[error(
         "{} belongs to user {uid}, and must belong to the agent's own user or to root: \
          chown it, or set another stateDirectory", path.display()
     )]
-    Owner {
-        /// The file or directory.
-        path: PathBuf,
-        /// Its owner.
-        uid: u32,
-    },
+    Owner { path: PathBuf, uid: u32 },
 }
 
 impl State {
-    /// Reads the file of `directory`. `None`: there is none, as after every boot. After an error,
-    /// the file stays as it is until the next [`State::save`].
+    /// Reads the file of `directory`. Returns `None` if there is none, as after every boot. After
+    /// an error, the file stays as it is until the next [`State::save`].
     pub fn load(directory: &Path) -> Result<Option<Self>, StateError> {
         let (path, mut bytes) = (directory.join(NAME), Vec::new());
-        // Nothing else may redirect the read.
+        // Links are refused, so that nothing redirects the read.
         match file::read_with_metadata(&path, MAX_BYTES, Links::Refused, &mut bytes) {
             Ok(found) if file::is_trusted_owner(found.uid()) => {}
             Ok(_) => return Err(StateError::Foreign),
@@ -104,7 +93,8 @@ impl State {
     }
 
     /// Writes the file of `directory`, which is created with access only for nodepulse's user if it
-    /// is missing, but not the directories above it. A reader sees either the old file or the new one.
+    /// is missing, but not the directories above it. A reader sees either the old file or the new
+    /// one.
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
         match claim::builder().create(directory) {
             Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err.into()),
@@ -116,12 +106,11 @@ impl State {
         Ok(())
     }
 
-    /// Parses `text`; `None` if it is not exactly in the written form.
+    /// Parses `text`. Returns `None` if it is not exactly in the written form.
     pub fn from_text(text: &str) -> Option<Self> {
         parse(text)
     }
 
-    /// The content of the file.
     pub fn text(&self) -> String {
         let head = format!("{HEAD}\nboot {}\ntier {}", self.boot, self.tier);
         let probes = self.probes.iter().map(|(probe, state)| {
@@ -217,7 +206,7 @@ mod tests {
         assert_eq!(mode(&dir), 0o700);
         assert_eq!(mode(&dir.join(NAME)), 0o600);
 
-        // A new file is created, whatever an earlier one left.
+        // A new file is created, whatever an earlier process left.
         let other = dir.join("other");
         fs::write(&other, "mine").unwrap();
         symlink(&other, dir.join(NEW)).unwrap();

@@ -1,5 +1,5 @@
-//! Threads for calls that can block. One that has ended its call is kept for the next one, because
-//! samples are a few seconds apart.
+//! Threads for calls that can block. A thread that has ended its call is kept for the next one,
+//! because samples are a few seconds apart.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SendError, SyncSender, sync_channel};
@@ -12,10 +12,10 @@ use tracing::{info, warn};
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// How long a thread waits for another call before it ends.
+/// Time for which a thread waits for another call before it ends.
 const KEPT: Duration = Duration::from_mins(1);
 
-/// Process-wide, as threads are; lanes, which have one call at a time, bound their number.
+/// Process-wide, as threads are. Lanes have one call at a time, which limits the number of threads.
 static THREADS: Mutex<Threads> = Mutex::new(Threads {
     idle: Vec::new(),
     refused: false,
@@ -23,9 +23,10 @@ static THREADS: Mutex<Threads> = Mutex::new(Threads {
 
 static USED: AtomicBool = AtomicBool::new(false);
 
-/// Runs the calls of all lanes on threads of this module from now on. A process that must go on if the kernel
-/// has no thread calls it at its start: tokio aborts then. By default, calls run on the threads of the runtime,
-/// because simulated time does not pass while one of those works.
+/// Runs the calls of all lanes on threads of this module from now on. A process that must continue
+/// if the kernel has no thread calls this at its start, because tokio would abort then. By default,
+/// calls run on the threads of the runtime, because simulated time does not pass while one of those
+/// works.
 pub fn use_lane_threads() {
     USED.store(true, Ordering::Relaxed);
 }
@@ -35,9 +36,9 @@ pub(super) fn are_used() -> bool {
 }
 
 struct Threads {
-    /// Each with its channel of capacity one, which is empty.
+    /// The idle threads, each with its channel of capacity one, which is empty.
     idle: Vec<(ThreadId, SyncSender<Job>)>,
-    /// The kernel had no thread when one was started last.
+    /// The kernel refused the last thread that was started.
     refused: bool,
 }
 
@@ -100,7 +101,7 @@ fn work(mut job: Job) {
     }
 }
 
-/// A panic elsewhere leaves the value consistent.
+/// Ignores poisoning: a panic elsewhere leaves the value consistent.
 fn threads() -> MutexGuard<'static, Threads> {
     THREADS.lock().unwrap_or_else(PoisonError::into_inner)
 }

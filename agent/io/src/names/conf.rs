@@ -7,18 +7,17 @@ use nix::net::if_::if_nametoindex;
 
 /// Maximum number of name servers; further ones are ignored.
 const MAX_SERVERS: usize = 3;
-/// Maximum number of search domains; the C library has a limit in bytes.
+/// Maximum number of search domains. The C library has a limit in bytes instead.
 const MAX_DOMAINS: usize = 32;
 
-/// Configuration of the resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Conf {
-    /// All are queried at once.
+    /// The name servers, all of which are queried at once.
     pub(super) servers: Vec<SocketAddr>,
     pub(super) search: Vec<String>,
     /// A name with fewer dots is tried in each search domain first.
     pub(super) ndots: usize,
-    /// For all attempts of one name.
+    /// Timeout of all attempts of one name.
     pub(super) timeout: Duration,
     pub(super) attempts: u32,
 }
@@ -68,7 +67,7 @@ impl Conf {
         }
     }
 
-    /// The names to try for `name`, in order.
+    /// Returns the names to try for `name`, in order.
     pub(super) fn candidates(&self, name: &str) -> Vec<String> {
         let bare = name.strip_suffix('.').unwrap_or(name);
         let dots = bare.matches('.').count();
@@ -83,7 +82,7 @@ impl Conf {
     }
 }
 
-/// An address; a link-local one includes its link.
+/// Parses an address; a link-local one includes its link.
 fn server(word: &str, port: u16) -> Option<SocketAddr> {
     let Some((ip, link)) = word.split_once('%') else {
         return Some((word.parse::<IpAddr>().ok()?, port).into());
@@ -92,7 +91,6 @@ fn server(word: &str, port: u16) -> Option<SocketAddr> {
     Some(SocketAddrV6::new(ip.parse().ok()?, port, 0, index).into())
 }
 
-/// The addresses of a name in `/etc/hosts`.
 pub(super) fn hosts(text: &str, name: &str) -> Vec<IpAddr> {
     let name = name.strip_suffix('.').unwrap_or(name);
     let mut found = Vec::new();

@@ -11,7 +11,6 @@ use super::*;
 /// The records of a simulated server, the same by UDP and TCP.
 type Records = fn(&str, Rtype, bool) -> (Rcode, Vec<&'static str>);
 
-/// Answers of one server.
 fn reply(query: &[u8], records_of: Records, tcp: bool) -> Vec<u8> {
     let query = Message::from_octets(query).unwrap();
     let question = query.sole_question().unwrap();

@@ -1,8 +1,9 @@
 //! Details that are added to an Event after it was written.
 //!
-//! Only the message is patched, and annotations are added, so the patch cannot conflict with one that raises
-//! the count of an unchanged message, which has no message, and they may arrive in any order. Nothing waits
-//! for it, and it is dropped if the Event does not exist any more.
+//! Only the message is patched, and annotations are added. The patch cannot conflict with one that
+//! raises the count of an unchanged message, because that one has no message, and they may arrive
+//! in any order. Nothing waits for the patch, and it is dropped if the Event does not exist any
+//! more.
 
 #![forbid(unsafe_code)]
 
@@ -20,12 +21,11 @@ use crate::{ApiError, Client, Endpoint, Refusal};
 pub(super) const ROOM: usize = 16;
 /// Maximum number of written Events to which details can still be added.
 pub(super) const AMENDABLE: usize = 64;
-/// Maximum number of attempts. An answer that was lost is one: the patch can be repeated.
+/// Maximum number of attempts. An answer that was lost counts: the patch can be repeated.
 const TRIES: u32 = 3;
-/// Pause between attempts, of which a random part is taken.
+/// Maximum pause between attempts, of which a random part is taken.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// An Event that was written.
 #[derive(Debug, Clone)]
 pub(super) struct Amendable {
     pub namespace: String,
@@ -34,7 +34,7 @@ pub(super) struct Amendable {
     pub prefix: String,
 }
 
-/// The patch that adds details.
+/// Returns the patch that adds details.
 pub(super) fn body(message: &str, annotations: &Annotations) -> Vec<u8> {
     let patch = if annotations.is_empty() {
         json!({ "message": message })
@@ -44,7 +44,6 @@ pub(super) fn body(message: &str, annotations: &Annotations) -> Vec<u8> {
     patch.to_string().into_bytes()
 }
 
-/// Patches an Event.
 pub(super) async fn patch(client: Client, place: Endpoint, patch: Vec<u8>, mut jitter: Jitter) {
     for attempt in 1..=TRIES {
         let Err(err) = client.patch(&place, &patch).await else {
@@ -58,7 +57,7 @@ pub(super) async fn patch(client: Client, place: Endpoint, patch: Vec<u8>, mut j
     }
 }
 
-/// An Event that has expired gets no details, and neither does one that must not be changed.
+/// Returns false for an Event that has expired, and for one that must not be changed.
 fn is_worth_a_retry(err: &ApiError) -> bool {
     err.is_outage() || matches!(err.refusal(), Some(Refusal::Conflict | Refusal::Server))
 }

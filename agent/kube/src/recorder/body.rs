@@ -10,10 +10,9 @@ use super::correlate::EventWrite;
 use super::{MESSAGE_LIMIT, Reporter};
 use crate::convert::time;
 
-/// `source.component` and `reportingComponent`.
+/// The value of `source.component` and `reportingComponent`.
 const COMPONENT: &str = "nodepulse";
 
-/// A new Event.
 pub fn event(name: &str, write: &EventWrite, reporter: &Reporter) -> Value {
     let input = &write.pending.newest;
     let mut metadata = json!({ "name": name, "namespace": namespace(&input.object) });
@@ -37,18 +36,18 @@ pub fn event(name: &str, write: &EventWrite, reporter: &Reporter) -> Value {
     })
 }
 
-/// The patch that raises the count of an existing Event to `count`.
+/// Returns the patch that raises the count of an existing Event to `count`.
 pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
     let mut patch = json!({
         "count": count,
         "lastTimestamp": time(write.pending.newest.at),
     });
-    // An unchanged one is stored already, with the details that were added to it.
+    // An unchanged message is stored already, with the details that were added to it.
     if write.is_combined() || write.is_update() {
         add(&mut patch, "message", json!(cut(&write.message)));
     }
-    // Those of an unchanged message are stored already. A combined one is about the newest kill,
-    // whose details are not known.
+    // The annotations of an unchanged message are stored already. A combined message is about the
+    // newest kill, whose details are not known.
     let annotations = &write.pending.newest.annotations;
     if write.is_update() && !annotations.is_empty() {
         add(
@@ -71,7 +70,6 @@ fn add(object: &mut Value, key: &str, value: Value) {
     }
 }
 
-/// The namespace of Events about `object`.
 pub fn namespace(object: &Involved) -> &str {
     match object {
         Involved::Node => "default",
@@ -109,7 +107,7 @@ fn involved(object: &Involved, reporter: &Reporter) -> Value {
     }
 }
 
-/// `<object>.<nanoseconds in hex>`, within the 253 characters of a DNS subdomain.
+/// Returns `<object>.<nanoseconds in hex>`, within the 253 characters of a DNS subdomain.
 pub fn name(object: &str, nanos: u64) -> String {
     let suffix = format!("{nanos:x}");
     let room = 252_usize.saturating_sub(suffix.len());

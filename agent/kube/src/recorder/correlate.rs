@@ -1,4 +1,4 @@
-//! Which Events are written, folded or delayed: pure, `now` is a parameter.
+//! Decides which Events are written, folded or delayed. Pure: `now` is a parameter.
 // tidy: long: the three decisions share the state of each Event
 
 #![forbid(unsafe_code)]
@@ -18,41 +18,36 @@ use super::lru::Lru;
 
 /// Number of distinct messages of one kind within [`SIMILAR_WINDOW`] before they become one Event.
 const DISTINCT_MESSAGES: usize = 10;
-/// How long after the last similar Event a new one counts as similar, as in a kubelet.
+/// Maximum time after the last similar Event in which a new one counts as similar, as in a kubelet.
 const SIMILAR_WINDOW: Duration = Duration::from_mins(10);
-/// Writes about one object and type that may follow at once, as in a kubelet.
+/// Number of writes about one object and type that may follow at once, as in a kubelet.
 const BURST: u32 = 25;
-/// Interval after which one more is allowed.
+/// Interval after which one more write is allowed.
 const REFILL: Duration = Duration::from_mins(5);
 /// Maximum number of objects; a kubelet has 4096, with more memory.
 const SUBJECTS: usize = 512;
-/// Maximum number of written Events that can be counted up: those that are counted up most, of one
-/// message or combined, are the last to be forgotten.
+/// Maximum number of written Events whose count can be raised. The Events whose count is raised
+/// most often, of one message or combined, are forgotten last.
 const KNOWN: usize = 512;
-/// Prefix of a combined message.
 const COMBINED: &str = "(combined from similar events): ";
 
-/// One or more observations that will be written as one.
+/// One or more observations that will be written as one Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingEvent {
-    /// The newest observation.
     pub newest: Draft,
-    /// Number of observations.
     pub times: u32,
-    /// Number of incidents in them.
+    /// Number of incidents in the observations.
     of: u32,
-    /// The kills that they report.
     pub kills: ReportedKills,
     /// Time of the oldest observation.
     pub first: SystemTime,
-    /// Whether their messages differ, or are combined with earlier ones.
+    /// The messages differ, or are combined with earlier ones.
     mixed: bool,
     /// The beginning of the message: the pod, if the Event is on the Node instead of it.
     pub prefix: String,
 }
 
 impl PendingEvent {
-    /// One observation.
     pub fn once(mut input: Draft) -> Self {
         Self {
             first: input.at,
@@ -65,7 +60,8 @@ impl PendingEvent {
         }
     }
 
-    /// The same about the Node, if it was about a pod.
+    /// Converts an observation about a pod into one about the Node; `None` if it was about the
+    /// Node.
     pub fn of_node(mut self) -> Option<Self> {
         let Involved::Pod {
             namespace, name, ..
@@ -79,12 +75,12 @@ impl PendingEvent {
         self.separate()
     }
 
-    /// Whether it is the Event with this id, or a later version of it.
+    /// Returns true for the Event with this ID, and for a later version of it.
     fn is_version_of(&self, id: EventId) -> bool {
         self.newest.id == Some(id) || self.newest.version_of == Some(id)
     }
 
-    /// Replaces its text by that of a later version.
+    /// Replaces the message by that of a later version.
     pub fn update(&mut self, later: Self) {
         let message = later.newest.message;
         self.newest.message = format!("{}{message}", self.prefix);
@@ -94,7 +90,7 @@ impl PendingEvent {
         self.kills.add_all(later.kills);
     }
 
-    /// Makes a separate Event of what a later version adds. `None`: nothing.
+    /// Makes a separate Event of the incidents that a later version adds; `None` if there are none.
     pub fn separate(mut self) -> Option<Self> {
         if self.newest.version_of.take().is_some() {
             self.times = 1;
@@ -102,7 +98,6 @@ impl PendingEvent {
         (self.of > 0).then_some(self)
     }
 
-    /// Adds an older, similar one.
     fn add_older(&mut self, older: Self) {
         self.newest.version_of = None;
         self.times = self.times.saturating_add(older.times);
@@ -112,21 +107,20 @@ impl PendingEvent {
         self.kills.add_all(older.kills);
     }
 
-    /// What similar observations have in common.
+    /// Returns the properties that similar observations share.
     fn kind(&self) -> (&Involved, EventType, &str) {
         let newest = &self.newest;
         (&newest.object, newest.type_, &newest.reason)
     }
 }
 
-/// What happened to an observation if there was no room.
+/// The consequence of a new observation for those that wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Overflow {
-    /// There was room.
     None,
-    /// The oldest one with a similar one was folded into that one.
+    /// The oldest observation that had a similar one was folded into that one.
     Folded,
-    /// The oldest one was dropped.
+    /// The oldest observation was dropped.
     Lost(Box<PendingEvent>),
 }
 
@@ -138,7 +132,6 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    /// With capacity `room`.
     pub fn new(room: usize) -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -146,8 +139,9 @@ impl Backlog {
         }
     }
 
-    /// Adds the newest, to an earlier version of it if that waits. If there is no room, two similar ones
-    /// of any object become one: so one object with many does not displace those of others.
+    /// Adds the newest observation, to an earlier version of it if that waits. If there is no room,
+    /// two similar ones of any object become one, so that an object with many does not displace
+    /// those of others.
     pub fn push(&mut self, pending: PendingEvent) -> Overflow {
         if let Some(id) = pending.newest.version_of {
             let mut waiting = self.waiting.iter_mut().rev();
@@ -160,7 +154,8 @@ impl Backlog {
         if self.waiting.len() <= self.room {
             return Overflow::None;
         }
-        // The end of a condition would otherwise be written before its beginning.
+        // Transitions are folded last, because the end of a condition would otherwise be written
+        // before its beginning.
         let pair = self.oldest_pair(false).or_else(|| self.oldest_pair(true));
         let older = match pair {
             Some((older, _)) => self.waiting.remove(older),
@@ -180,8 +175,8 @@ impl Backlog {
         }
     }
 
-    /// The oldest one with a similar one behind it, and the next similar one, among those about changes of
-    /// the Node's status or among the others.
+    /// Returns the oldest observation with a similar one behind it, and the next similar one, among
+    /// those about changes of the Node's status or among the others.
     fn oldest_pair(&self, transitions: bool) -> Option<(usize, usize)> {
         let mut next = HashMap::new();
         let mut oldest = None;
@@ -196,19 +191,18 @@ impl Backlog {
         oldest
     }
 
-    /// Removes the later version of an Event.
     pub fn take_version(&mut self, id: EventId) -> Option<PendingEvent> {
         let mut waiting = self.waiting.iter();
         let at = waiting.position(|waiting| waiting.newest.version_of == Some(id))?;
         self.waiting.remove(at)
     }
 
-    /// Number of waiting observations.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Removes the oldest one about a change of the Node's status, and if there is none, the oldest.
+    /// Removes the oldest observation about a change of the Node's status, or the oldest of all if
+    /// there is none.
     pub fn pop(&mut self) -> Option<PendingEvent> {
         let mut waiting = self.waiting.iter();
         let transition = waiting.position(|waiting| waiting.newest.is_transition);
@@ -216,18 +210,18 @@ impl Backlog {
     }
 }
 
-/// The key of an Event on the server. Without a message: the combined one.
+/// The key of an Event on the server. The combined Event has no message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EventKey {
-    /// `involvedObject`.
+    /// `involvedObject` of the Event.
     pub object: Involved,
     type_: EventType,
     reason: String,
     message: Option<Fingerprint>,
 }
 
-/// A text or key that is compared and not read again. The values themselves would take more than a megabyte
-/// after a storm of kills.
+/// A hash of a text or key that is compared and not read again. The values themselves would take
+/// more than a megabyte after a storm of kills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Fingerprint(u64);
 
@@ -239,39 +233,33 @@ impl Fingerprint {
     }
 }
 
-/// An Event that the server has stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreatedEvent {
-    /// The end of `metadata.name`; what it begins with follows from the object. A thousand names would be
+    /// The end of `metadata.name`. Its beginning follows from the object. A thousand names would be
     /// as many small allocations.
     pub number: u64,
-    /// `count`.
     pub count: u32,
 }
 
-/// One Event to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventWrite {
-    /// Its key afterwards.
     pub key: EventKey,
-    /// Its content.
     pub pending: PendingEvent,
-    /// The message to write.
     pub message: String,
-    /// What it adds to the count: for an unchanged message the number of observations, for a
+    /// The increase of the count: for an unchanged message the number of observations, for a
     /// message that is replaced by the next the number of incidents, for a later version none.
     pub count: u32,
-    /// The Event whose count is raised, if there is one.
+    /// The Event whose count is raised.
     pub known: Option<CreatedEvent>,
 }
 
 impl EventWrite {
-    /// Whether the next similar Event replaces its message.
+    /// Returns true if the next similar Event replaces the message.
     pub const fn is_combined(&self) -> bool {
         self.key.message.is_none()
     }
 
-    /// Whether it is a later version of an Event.
+    /// Returns true for a later version of an Event.
     pub const fn is_update(&self) -> bool {
         self.pending.newest.version_of.is_some()
     }
@@ -282,15 +270,16 @@ impl EventWrite {
 struct ObjectState {
     /// Number of writes that may follow at once.
     tokens: u32,
-    /// When `tokens` was last raised, or full.
+    /// Time at which `tokens` was last raised, or full.
     refilled: BootNanos,
-    /// A few: a tree would take ten times the memory, for each object that had an Event.
+    /// There are a few: a tree would take ten times the memory, for each object that had an Event.
     reasons: Vec<Recent>,
-    /// Delayed by the rate limit: one for each of the reasons, in the order in which they are written.
+    /// The observations that the rate limit delays: one for each of the reasons, in the order in
+    /// which they are written.
     delayed: VecDeque<PendingEvent>,
 }
 
-/// The state of one reason of a subject.
+/// The state of one reason of an object.
 #[derive(Debug)]
 struct Recent {
     reason: String,
@@ -302,18 +291,17 @@ struct Recent {
 #[derive(Debug)]
 pub struct Correlator {
     subjects: Lru<(Involved, EventType), ObjectState>,
-    /// Of the changes of the Node's status, of both types: so the end of a condition does not overtake its
-    /// beginning.
+    /// The state of the changes of the Node's status, of both types, so that the end of a condition
+    /// does not overtake its beginning.
     transitions: ObjectState,
     known: Lru<Fingerprint, CreatedEvent>,
-    /// Delayed observations of objects that were dropped.
+    /// Number of delayed observations of objects that were dropped.
     lost: u32,
-    /// The kills in them.
+    /// The kills in the lost observations.
     lost_kills: ReportedKills,
 }
 
 impl Correlator {
-    /// Without any state.
     pub fn new() -> Self {
         Self {
             subjects: Lru::new(SUBJECTS),
@@ -324,8 +312,8 @@ impl Correlator {
         }
     }
 
-    /// What to write for `pending`, or for an older observation of the same object that is delayed; `None`
-    /// if the rate limit delays all of them.
+    /// Returns the write for `pending`, or for an older observation of the same object that is
+    /// delayed; `None` if the rate limit delays all of them.
     pub fn admit(&mut self, mut pending: PendingEvent, now: BootNanos) -> Option<EventWrite> {
         let newest = &pending.newest;
         let of = (newest.object.whole(), newest.type_);
@@ -346,8 +334,8 @@ impl Correlator {
         Some(self.write(first))
     }
 
-    /// The write of a later version of a written Event, which no limit delays: the Event did not contain
-    /// everything yet. `None`: the Event is not known any more.
+    /// Returns the write of a later version of a written Event, which no limit delays because the
+    /// Event was incomplete; `None` if the Event is not known any more.
     pub fn update(
         &mut self,
         key: &EventKey,
@@ -367,7 +355,8 @@ impl Correlator {
         })
     }
 
-    /// Updates an observation that the rate limit delays. Returns the later version if there is none.
+    /// Updates an observation that the rate limit delays. Returns the later version if there is
+    /// none.
     pub fn update_delayed(&mut self, id: EventId, later: PendingEvent) -> Option<PendingEvent> {
         let subjects = self.subjects.values_mut();
         let mut delayed = subjects.flat_map(|subject| &mut subject.delayed);
@@ -378,44 +367,42 @@ impl Correlator {
         None
     }
 
-    /// When a delayed observation may be written.
+    /// Returns the time at which a delayed observation may be written.
     pub fn next_due(&self) -> Option<BootNanos> {
         let all = iter::once(&self.transitions).chain(self.subjects.values());
         let waiting = all.filter(|subject| !subject.delayed.is_empty());
         waiting.map(ObjectState::next_token).min()
     }
 
-    /// A delayed observation that may be written now.
     pub fn release(&mut self, now: BootNanos) -> Option<EventWrite> {
         let pending = self.all().find_map(|subject| subject.release(now))?;
         Some(self.write(pending))
     }
 
-    /// Any delayed observation, regardless of the limit, because there is no later write.
+    /// Releases any delayed observation, regardless of the limit, because there is no later write.
     pub fn release_last(&mut self) -> Option<EventWrite> {
         let pending = self.all().find_map(|subject| subject.delayed.pop_front())?;
         Some(self.write(pending))
     }
 
-    /// The number of observations lost since the last call, because too many objects had some, and
-    /// the kills in them.
+    /// Returns the number of observations lost since the last call, because too many objects had
+    /// some, and the kills in them.
     pub fn take_lost(&mut self) -> (u32, ReportedKills) {
         let kills = std::mem::take(&mut self.lost_kills);
         (std::mem::take(&mut self.lost), kills)
     }
 
-    /// Stores what the server now has.
     pub fn written(&mut self, key: &EventKey, known: CreatedEvent) {
         self.known.insert(Fingerprint::new(key), known);
     }
 
-    /// The number of a written Event; `None` if it is not known any more.
+    /// Returns the number of a written Event; `None` if it is not known any more.
     pub fn number(&mut self, key: &EventKey) -> Option<u64> {
         let known = self.known.get(&Fingerprint::new(key))?;
         Some(known.number)
     }
 
-    /// Those of the Node's status first.
+    /// Returns the states of all objects, that of the Node's status first.
     fn all(&mut self) -> impl Iterator<Item = &mut ObjectState> {
         iter::once(&mut self.transitions).chain(self.subjects.values_mut())
     }
@@ -456,7 +443,8 @@ impl ObjectState {
         }
     }
 
-    /// Whether the message of `newest` exceeds the limit for its reason, and is combined with those before it.
+    /// Returns true if the message of `newest` exceeds the limit for its reason, and is combined
+    /// with those before it.
     fn exceeds(&mut self, newest: &Draft, now: BootNanos) -> bool {
         let mut known = self.reasons.iter_mut();
         let recent = if let Some(recent) = known.find(|known| known.reason == newest.reason) {
@@ -498,7 +486,7 @@ impl ObjectState {
         }
     }
 
-    /// Adds an observation to a similar one that is delayed, or behind the others.
+    /// Adds an observation to a similar one that is delayed, or after the others.
     fn delay(&mut self, mut pending: PendingEvent) {
         let newest = &pending.newest;
         let similar = self.delayed.iter().position(|delayed| {
@@ -521,15 +509,15 @@ impl ObjectState {
         }
     }
 
-    /// The delayed observation that may be written now.
+    /// Releases the first delayed observation if the limit permits it.
     fn release(&mut self, now: BootNanos) -> Option<PendingEvent> {
-        // In this order: a token is for a delayed observation.
+        // A token is taken only for a delayed observation, so the order matters.
         if self.delayed.is_empty() || !self.take_token(now) {
             return None;
         }
         let first = self.delayed.pop_front();
         if self.delayed.is_empty() {
-            // Without its memory.
+            // Releases the memory.
             self.delayed = VecDeque::new();
         }
         first

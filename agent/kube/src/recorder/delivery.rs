@@ -23,55 +23,49 @@ const TRIES: u32 = 12;
 /// this one. While the server answers no request there is no limit, because an outage is not caused
 /// by the Event.
 const TRIES_UNANSWERED: u32 = 60;
-/// Pause between attempts; before the second one a random part of it.
+/// Pause between attempts; before the second one it is a random part of this.
 const RETRY_WAIT: Duration = Duration::from_secs(10);
-/// A broken connection can usually be opened again: a random part of this later.
+/// Maximum delay after a broken connection, which can usually be opened again. A random part of it
+/// is taken.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// Interval of attempts while no other request is sent, plus a random part of it, so that the nodes of a
-/// cluster do not return at once.
+/// Interval of attempts while no other request is sent, plus a random part of it, so that the nodes
+/// of a cluster do not return at once.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Attempts that a server that returns may refuse for other reasons than the Event, at that interval: it
-/// answers before it has read its roles and before all of its parts are ready.
+/// Number of attempts, at that interval, that a returning server may refuse for reasons other than
+/// the Event: it answers before it has read its roles and before all of its parts are ready.
 const REFUSED_AT_START: u32 = 5;
 
-/// The delivery of one Event.
 pub struct Delivery {
-    /// The connection to the server.
     pub client: Client,
-    /// For the times of requests and answers.
     pub clock: Clock,
-    /// The namespace of the Event.
     pub namespace: String,
-    /// The name of the existing Event, what it is after the patch, and the patch.
+    /// The name of the existing Event, its state after the patch, and the patch.
     pub known: Option<(String, CreatedEvent, Vec<u8>)>,
     /// The end of the name of a new Event.
     pub number: u64,
     /// Name and object of a new Event, if none exists or it has expired.
     pub fresh: (String, Value),
-    /// The container that the Event is about, if its `fieldPath` is missing in the object.
+    /// The container that the Event is about, if `fieldPath` is missing in the object.
     pub container: Option<ContainerLabel>,
-    /// It has waited for the API server, so that what is missing is read first.
+    /// The Event has waited for the API server, so that its missing `fieldPath` is read first.
     pub waited: bool,
-    /// Spreads the waits.
     pub jitter: Jitter,
-    /// Becomes true at shutdown: then there is no further wait.
+    /// Becomes true at shutdown, after which there is no further wait.
     pub leaving: watch::Receiver<bool>,
 }
 
-/// An Event that was accepted.
 pub struct Written {
-    /// The Event as stored now.
     pub known: CreatedEvent,
-    /// Before the accepted request was written.
+    /// Time before the accepted request was written.
     pub sent: BootNanos,
-    /// After its answer was read.
+    /// Time after its answer was read.
     pub acked: BootNanos,
     /// Time from the first attempt to the accepted one, if they differ.
     pub delayed_by: Option<Duration>,
 }
 
 impl Delivery {
-    /// Tries until the server has decided; during any outage, but not without limit if the server
+    /// Retries until the server has decided: without limit during an outage, but not if the server
     /// answers other requests.
     pub async fn deliver(mut self, times: u32) -> Result<Written, ApiError> {
         // Counts of all failures; of unanswered attempts; and of those that the Event may cause.
@@ -105,7 +99,7 @@ impl Delivery {
             if starts {
                 // Neither rejected nor without an answer.
             } else if err.refusal().is_some() {
-                // Throttled is not rejected.
+                // A throttled attempt is not a rejected one.
                 answered += u32::from(!err.is_outage());
             } else {
                 unanswered += 1;
@@ -133,7 +127,7 @@ impl Delivery {
         }
     }
 
-    /// How long to wait after a temporary error status.
+    /// Returns the wait after a temporary error status.
     fn wait(&mut self, err: &ApiError, first: bool, starts: bool) -> Duration {
         match err.disposition() {
             Disposition::RetryAfter(wait) => self.client.spread(wait),
@@ -158,8 +152,8 @@ impl Delivery {
         }
     }
 
-    /// Reads the container's `fieldPath`. An Event does not depend on it: a server may accept Events and
-    /// not answer this.
+    /// Reads the container's `fieldPath`. An Event does not depend on it, because a server may
+    /// accept Events and not answer this request.
     async fn complete(&mut self) {
         let Some(label) = &self.container else {
             return;
@@ -205,12 +199,13 @@ impl Delivery {
     }
 }
 
-/// Whether a server that has just started may refuse any request like this.
+/// Returns true if a server that has just started may refuse any request like this.
 fn may_be_starting(err: &ApiError) -> bool {
     err.refusal() == Some(Refusal::Forbidden) || (err.refusal().is_some() && err.is_outage())
 }
 
-/// Whether the same Event may still be accepted. A decision of the server about an Event is final.
+/// Returns true if the same Event may still be accepted. A decision of the server about an Event is
+/// final.
 fn is_worth_a_retry(err: &ApiError) -> bool {
     err.is_outage() || err.refusal() == Some(Refusal::Server)
 }

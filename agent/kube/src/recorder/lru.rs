@@ -2,17 +2,16 @@
 
 #![forbid(unsafe_code)]
 
-/// A map that drops the least recently used entry. It is searched from the newest entry on: a hash table takes
-/// twice the memory, and every use is followed by a request.
+/// A map that drops the least recently used entry. It is searched from the newest entry on: a hash
+/// table takes twice the memory, and every use is followed by a request.
 #[derive(Debug)]
 pub struct Lru<K, V> {
-    /// The most recently used one is the last.
+    /// The most recently used entry is the last.
     entries: Vec<(K, V)>,
     room: usize,
 }
 
 impl<K: Eq, V> Lru<K, V> {
-    /// An empty one, for `room` entries.
     pub const fn new(room: usize) -> Self {
         Self {
             entries: Vec::new(),
@@ -20,13 +19,12 @@ impl<K: Eq, V> Lru<K, V> {
         }
     }
 
-    /// Returns an entry, and counts as a use.
+    /// Counts as a use.
     pub fn get(&mut self, key: &K) -> Option<&V> {
         let entry = self.take(key)?;
         Some(&self.entries.push_mut(entry).1)
     }
 
-    /// Returns an entry, which is created if it is missing.
     pub fn get_or_insert(&mut self, key: K, new: impl FnOnce() -> V) -> &mut V {
         let entry = self.take(&key).unwrap_or_else(|| {
             self.drop_oldest();
@@ -35,7 +33,7 @@ impl<K: Eq, V> Lru<K, V> {
         &mut self.entries.push_mut(entry).1
     }
 
-    /// Adds or replaces.
+    /// Adds or replaces an entry, which counts as a use.
     pub fn insert(&mut self, key: K, value: V) {
         if self.take(&key).is_none() {
             self.drop_oldest();
@@ -43,17 +41,17 @@ impl<K: Eq, V> Lru<K, V> {
         self.entries.push((key, value));
     }
 
-    /// All entries, the least recently used first.
+    /// Returns all values, the least recently used first.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.entries.iter().map(|(_, value)| value)
     }
 
-    /// All entries, the least recently used first, without counting as a use.
+    /// Returns all values, the least recently used first, without counting as a use.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.entries.iter_mut().map(|(_, value)| value)
     }
 
-    /// Makes room for `key`; returns the dropped entry.
+    /// Drops the oldest entry if there is no room for `key`, and returns it.
     pub fn make_room(&mut self, key: &K) -> Option<V> {
         if self.find(key).is_some() {
             return None;
@@ -61,7 +59,7 @@ impl<K: Eq, V> Lru<K, V> {
         self.drop_oldest()
     }
 
-    /// Unless there is room for one more.
+    /// Drops the oldest entry if the map is full.
     fn drop_oldest(&mut self) -> Option<V> {
         (self.room <= self.entries.len()).then(|| self.entries.remove(0).1)
     }

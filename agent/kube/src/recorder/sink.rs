@@ -10,41 +10,36 @@ use tracing::debug;
 
 use nodepulse_core::kube_event::{Amendment, Draft, KillOutcomes, ReportedKills};
 
-/// The outcome of observations so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventCounts {
-    /// All observations.
     pub recorded: u64,
-    /// Accepted by the API server, separately or folded.
+    /// Observations that the API server accepted, separately or folded.
     pub delivered: u64,
-    /// Folded while they waited, because the queue was full.
+    /// Observations that were folded while they waited, because the queue was full.
     pub folded: u64,
-    /// Delayed by the rate limit at first.
+    /// Observations that the rate limit delayed at first.
     pub delayed: u64,
-    /// Lost because there was no room.
     pub lost_full: u64,
-    /// Rejected by the API server.
     pub lost_refused: u64,
-    /// Lost because the server was unavailable for too long.
+    /// Observations that were lost because the server was unavailable for too long.
     pub lost_unreachable: u64,
-    /// Waiting to be written, without the one in progress.
+    /// Observations that wait to be written, without the one in progress.
     pub waiting: u64,
 }
 
 impl EventCounts {
-    /// Lost, for any reason.
     pub const fn lost(&self) -> u64 {
         self.lost_full + self.lost_refused + self.lost_unreachable
     }
 
-    /// Neither accepted by the API server nor lost.
+    /// Returns the number of observations neither accepted by the API server nor lost.
     pub const fn pending(&self) -> u64 {
         self.recorded.saturating_sub(self.delivered + self.lost())
     }
 }
 
-/// [`EventCounts`] that the recorder increments and its sinks increment and read: a message would
-/// need an answer, and reading must not wait for a write.
+/// The counters behind [`EventCounts`]. The recorder increments them, its sinks increment and read
+/// them: a message would need an answer, and reading must not wait for a write.
 #[derive(Debug, Default)]
 pub(super) struct EventTally {
     pub(super) recorded: AtomicU64,
@@ -55,8 +50,8 @@ pub(super) struct EventTally {
     pub(super) lost_refused: AtomicU64,
     pub(super) lost_unreachable: AtomicU64,
     pub(super) waiting: AtomicU64,
-    /// The recorder adds, the loop takes. In a channel they could find no room, and the loop would
-    /// wait for an outcome that never arrives.
+    /// The recorder adds outcomes and the loop takes them. In a channel they could find no room,
+    /// and the loop would wait for an outcome that never arrives.
     kills: Mutex<KillOutcomes>,
 }
 
@@ -92,16 +87,16 @@ impl EventTally {
     }
 }
 
-/// Accepts Events. Cheap to clone.
+/// Accepts Events. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct EventSink {
-    /// To the recorder's task. Capacity for 1000, more than one iteration of the loop creates. If
-    /// it is full, the newest is lost and counted; the recorder empties it even while the API
-    /// server is unavailable.
+    /// The channel to the recorder's task. Its capacity is 1000, more than one iteration of the
+    /// loop creates. If it is full, the newest observation is lost and counted; the recorder
+    /// empties it even while the API server is unavailable.
     pub(super) inputs: mpsc::Sender<Box<Draft>>,
     amendments: mpsc::Sender<Amendment>,
     pub(super) tally: Arc<EventTally>,
-    /// Shutdown signal to the recorder. Only the change to true matters.
+    /// The shutdown signal to the recorder. Only the change to true matters.
     leaving: watch::Sender<bool>,
 }
 
@@ -120,7 +115,7 @@ impl EventSink {
         }
     }
 
-    /// Queues an Event. Never blocks.
+    /// Never blocks.
     pub fn record(&self, input: Draft) {
         add(&self.tally.recorded, input.times);
         if let Err(refused) = self.inputs.try_send(Box::new(input)) {
@@ -130,25 +125,25 @@ impl EventSink {
         }
     }
 
-    /// Adds details to an Event that was written. Never blocks. They are dropped if there is no room.
+    /// Adds details to an Event that was written. Never blocks. The details are dropped if there is
+    /// no room.
     pub fn amend(&self, amendment: Amendment) {
         if self.amendments.try_send(amendment).is_err() {
             debug!("details dropped: others are still being added");
         }
     }
 
-    /// The outcome of recorded kills since the last call.
+    /// Returns and clears the outcomes of recorded kills since the last call.
     pub fn kill_outcomes(&self) -> KillOutcomes {
         self.tally.outcomes(std::mem::take)
     }
 
-    /// The outcome of everything recorded so far.
     pub fn counts(&self) -> EventCounts {
         self.tally.counts()
     }
 
-    /// Shutdown: what is recorded is written without any wait, and then the recorder ends. It ends
-    /// at once if the API server is unavailable.
+    /// Starts the shutdown: everything recorded is written without any wait, and then the recorder
+    /// ends. It ends at once if the API server is unavailable.
     pub fn leave(&self) {
         self.leaving.send_replace(true);
     }

@@ -58,7 +58,6 @@ fn recorder(
 }
 
 impl Started {
-    /// Ends the recorder and returns the counts.
     async fn end(self) -> EventCounts {
         let tally = Arc::clone(&self.sink.tally);
         drop(self.sink);
@@ -381,7 +380,7 @@ async fn a_burst_is_limited_and_accounted_for() {
     assert_eq!((counts.delayed, counts.delivered), (35, 60));
 }
 
-/// Otherwise the recorder would run continuously until the next write is allowed.
+/// Without pacing, the recorder would run continuously until the next write is allowed.
 #[tokio::test(start_paused = true)]
 async fn releases_of_the_rate_limit_are_paced_too() {
     let server = Scripted::new([]);
@@ -425,7 +424,7 @@ async fn a_thousand_events_wait_and_the_others_are_folded_or_counted_as_lost() {
     assert_eq!(counts.delivered, 1500, "{counts:?}");
 }
 
-/// Observations that the server has, according to the requests.
+/// Returns the number of observations that the server has, according to the requests.
 fn reported(server: &Scripted) -> u64 {
     let mut counts = std::collections::BTreeMap::new();
     for (nth, line) in server.lines().iter().enumerate() {

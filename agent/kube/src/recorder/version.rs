@@ -8,18 +8,16 @@ use super::amendment::Amendable;
 use super::correlate::{EventWrite, PendingEvent};
 use super::sink::add;
 
-/// What becomes of an observation.
 pub(super) enum Update {
-    /// It is a version of a written Event, which is patched.
+    /// The observation is a version of a written Event, which is patched.
     Write(Box<EventWrite>),
-    /// The Event that waits has it, or it adds nothing.
+    /// The waiting Event has received the observation, or the observation adds nothing.
     Done,
-    /// It is a separate Event.
     Separate(Box<PendingEvent>),
 }
 
 impl Recorder {
-    /// What becomes of an observation that may be a later version of an Event.
+    /// Decides the handling of an observation that may be a later version of an Event.
     pub(super) fn update(&mut self, pending: PendingEvent) -> Update {
         let Some(id) = pending.newest.version_of else {
             return Update::Separate(Box::new(pending));

@@ -1,5 +1,5 @@
-//! What the answers mean to the agent. Lists of images are read image by image, so that a node with
-//! thousands of them needs no more memory than one with the reported number.
+//! Translates the answers to the agent's types. Lists of images are read image by image, so that a
+//! node with thousands of them needs no more memory than one with the reported number.
 
 use std::mem;
 use std::path::{Path, PathBuf};
@@ -23,13 +23,12 @@ use super::messages::{
 /// Maximum number of handlers that are reported. A runtime has a few.
 const HANDLERS: usize = 64;
 
-/// Field `images` of `ListImagesResponse`.
 const IMAGES: u32 = 1;
 
-/// Longest key of a field and length of its value.
+/// Maximum length of the key of a field and of the length of its value.
 const FIELD_PREFIX: usize = 20;
 
-/// An answer that is decoded when it has arrived.
+/// An answer that is decoded once all of it has arrived.
 pub(super) struct Whole<T>(T);
 
 impl<T: Default> Default for Whole<T> {
@@ -41,7 +40,7 @@ impl<T: Default> Default for Whole<T> {
 impl<T: Message + Default> Answer for Whole<T> {
     type Value = T;
     const TIME_LIMIT: Duration = LIMIT;
-    /// An answer has a few KiB. The messages of one can take forty times its size.
+    /// An answer has a few KiB. The decoded messages can take forty times its size.
     const PART_LIMIT: usize = 64 << 10;
 
     fn take(&mut self, _: &mut BytesMut) -> Result<(), DecodeError> {
@@ -67,7 +66,7 @@ impl ImageList {
         let mut rest = received;
         let key = match decode_key(&mut rest) {
             Ok(key) => key,
-            // Its other bytes have not arrived.
+            // The other bytes have not arrived.
             Err(_) if received.len() < FIELD_PREFIX => return Ok(None),
             Err(err) => return Err(err),
         };
@@ -93,8 +92,8 @@ impl ImageList {
     }
 }
 
-/// Skips the value of a field of a newer runtime. Returns how many bytes follow. `None`: it is incomplete
-/// or invalid, which cannot be distinguished before the end.
+/// Skips the value of a field of a newer runtime. Returns the number of bytes that follow; `None`
+/// if the value is incomplete or invalid, which cannot be distinguished before the end.
 fn skipped((tag, kind): (u32, WireType), mut rest: &[u8]) -> Option<usize> {
     let skipped = skip_field(kind, tag, &mut rest, DecodeContext::default());
     skipped.ok().map(|()| rest.len())
@@ -102,8 +101,8 @@ fn skipped((tag, kind): (u32, WireType), mut rest: &[u8]) -> Option<usize> {
 
 impl Answer for ImageList {
     type Value = Vec<NodeImage>;
-    /// A list takes longer while the disk is busy. With the calls before and after it, the next check ends
-    /// before the last one ceases to count, after 30 s.
+    /// A list takes longer while the disk is busy. With the calls before and after it, the next
+    /// check ends before the last one ceases to count, after 30 s.
     const TIME_LIMIT: Duration = Duration::from_secs(15);
     /// An image has less than 1 KiB, unless it has many names.
     const PART_LIMIT: usize = 256 << 10;
@@ -136,8 +135,8 @@ pub(super) fn version(answer: VersionResponse) -> RuntimeVersion {
     }
 }
 
-/// A version as the kubelet reports it: a semantic version without a leading `v`; otherwise only its
-/// numbers, such as `1.6.20` of `1.6.20~ds1`.
+/// Normalizes a version as the kubelet reports it: a semantic version without a leading `v`;
+/// otherwise only its numbers, such as `1.6.20` of `1.6.20~ds1`.
 fn normalized(text: &str) -> String {
     let text = text.trim();
     let text = text.strip_prefix('v').unwrap_or(text);
@@ -193,7 +192,7 @@ pub(super) fn status(answer: StatusResponse) -> RuntimeStatus {
     }
 }
 
-/// The directory of the first file system. Others are those of other snapshotters.
+/// Returns the directory of the first file system. Others are those of other snapshotters.
 pub(super) fn imagefs(answer: ImageFsInfoResponse) -> Option<PathBuf> {
     let first = answer.image_filesystems.into_iter().next()?;
     let directory = PathBuf::from(first.fs_id?.mountpoint);
@@ -217,7 +216,7 @@ mod tests {
         }
     }
 
-    /// The sizes that are reported if the answer comes in pieces of so many bytes.
+    /// Returns the sizes that are reported if the answer comes in pieces of `piece` bytes.
     fn read(bytes: &[u8], piece: usize) -> Result<Vec<u64>, DecodeError> {
         let mut list = ImageList::new(LargestImages::new(Some(3)));
         let mut received = BytesMut::new();

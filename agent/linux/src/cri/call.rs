@@ -15,39 +15,38 @@ use tokio::task::JoinHandle;
 
 use super::{CriError, Io};
 
-/// Maximum size of a message: the kubelet's.
+/// Maximum size of a message, which is also that of the kubelet.
 const MESSAGE_LIMIT: usize = 16 << 20;
-/// What the runtime may send before it is read: about 1,000 images of 242 bytes each, for which it need not
-/// wait until the agent has read a part.
+/// Number of bytes that the runtime may send before they are read: about 1,000 images of 242 bytes
+/// each, so that it need not wait until the agent has read a part.
 const WINDOW: u32 = 256 << 10;
 /// Maximum size of headers and trailers, which contain error messages.
 const HEADERS_LIMIT: u32 = 16 << 10;
-/// Bytes before a message: whether it is compressed, and its length.
+/// Length of the prefix of a message: a compression flag, and the length of the message.
 const PREFIX: usize = 5;
 /// The empty message, which is the request of every call.
 const EMPTY: [u8; PREFIX] = [0; PREFIX];
 
 /// The trailer with the result of a call.
 const STATUS: &str = "grpc-status";
-/// Its value for a successful call.
+/// Value of [`STATUS`] for a successful call.
 const OK: u32 = 0;
-/// Its value for an unknown method.
+/// Value of [`STATUS`] for an unknown method.
 const UNIMPLEMENTED: u32 = 12;
 
 /// Takes an answer while it arrives.
 pub(super) trait Answer {
     type Value;
 
-    /// Time limit of the call.
     const TIME_LIMIT: Duration;
 
-    /// Maximum number of bytes that wait for the rest of what they are part of.
+    /// Maximum number of bytes that wait for the rest of the part to which they belong.
     const PART_LIMIT: usize;
 
     /// Takes the complete parts off the beginning of `received`.
     fn take(&mut self, received: &mut BytesMut) -> Result<(), DecodeError>;
 
-    /// The answer has ended with `rest`.
+    /// Ends the answer, of which `rest` remains.
     fn end(self, rest: Bytes) -> Result<Self::Value, DecodeError>;
 }
 
@@ -55,7 +54,8 @@ pub(super) trait Answer {
 pub(super) struct Connection {
     requests: SendRequest<Full<Bytes>>,
     driver: JoinHandle<()>,
-    /// Why it was closed, if that was for too many frames: hyper reports only that it was.
+    /// The reason why it was closed, if that was for too many frames: hyper reports only that it
+    /// was.
     pause: FloodPause,
 }
 
@@ -77,7 +77,7 @@ impl Connection {
             .await;
         let (requests, connection) = opened.map_err(failed("connect"))?;
         let driver = tokio::spawn(async move {
-            // The request that fails has the error.
+            // The request that fails returns the error.
             drop(connection.await);
         });
         Ok(Self {
@@ -149,7 +149,7 @@ async fn read<A: Answer>(
     }
     let mut body = response.into_body();
     let mut received = BytesMut::new();
-    // What is missing of the message, after its prefix.
+    // Number of bytes of the message that have not arrived, after its prefix.
     let mut missing: Option<usize> = None;
     let mut trailers = None;
     while let Some(frame) = body.frame().await {
@@ -191,7 +191,7 @@ async fn read<A: Answer>(
     }
 }
 
-/// Of the message after this prefix.
+/// Returns the length of the message after this prefix.
 fn length(call: &'static str, mut prefix: &[u8]) -> Result<usize, CriError> {
     if prefix.get_u8() != 0 {
         let why = "the message is compressed".to_owned();
@@ -205,7 +205,7 @@ fn length(call: &'static str, mut prefix: &[u8]) -> Result<usize, CriError> {
     Ok(size)
 }
 
-/// The error in headers or trailers.
+/// Returns the error in headers or trailers.
 fn refused(call: &'static str, headers: &HeaderMap) -> Option<CriError> {
     let status = headers.get(STATUS)?;
     let status = str::from_utf8(status.as_bytes()).ok();

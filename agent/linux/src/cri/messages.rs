@@ -1,16 +1,16 @@
 //! The messages of the CRI, version v1 (`runtime.v1` of `k8s.io/cri-api`, `api.proto`, Apache-2.0).
 //!
-//! They contain only the fields that the agent uses. Unknown fields are skipped and missing ones have
-//! their default, so that older and newer runtimes are understood. Every request is the empty message:
-//! all fields of a request are optional, and the agent filters nothing.
+//! They contain only the fields that the agent uses. Unknown fields are skipped and missing ones
+//! have their default, so that older and newer runtimes are understood. Every request is the empty
+//! message: all fields of a request are optional, and the agent filters nothing.
 
 /// The answer to `Version`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct VersionResponse {
-    /// Such as `containerd`.
+    /// Name of the runtime, such as `containerd`.
     #[prost(string, tag = "2")]
     pub runtime_name: String,
-    /// Such as `v1.7.24` or `1.7.24~ds1`.
+    /// Version of the runtime, such as `v1.7.24` or `1.7.24~ds1`.
     #[prost(string, tag = "3")]
     pub runtime_version: String,
 }
@@ -18,13 +18,12 @@ pub struct VersionResponse {
 /// The answer to `Status`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct StatusResponse {
-    /// Its conditions.
     #[prost(message, optional, tag = "1")]
     pub status: Option<RuntimeStatus>,
-    /// Its handlers, since Kubernetes 1.29.
+    /// Handlers of the runtime, since Kubernetes 1.29.
     #[prost(message, repeated, tag = "3")]
     pub runtime_handlers: Vec<RuntimeHandler>,
-    /// What it implements, since Kubernetes 1.31.
+    /// Features that the runtime implements, since Kubernetes 1.31.
     #[prost(message, optional, tag = "4")]
     pub features: Option<RuntimeFeatures>,
 }
@@ -40,16 +39,13 @@ pub struct RuntimeStatus {
 /// Part of [`RuntimeStatus`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RuntimeCondition {
-    /// Its type.
     #[prost(string, tag = "1")]
     pub r#type: String,
-    /// Whether it is fulfilled.
     #[prost(bool, tag = "2")]
     pub status: bool,
-    /// CamelCase.
+    /// Reason in CamelCase.
     #[prost(string, tag = "3")]
     pub reason: String,
-    /// For people.
     #[prost(string, tag = "4")]
     pub message: String,
 }
@@ -60,7 +56,7 @@ pub struct RuntimeHandler {
     /// Empty for the default handler.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Absent if it has none.
+    /// Absent if the handler has no features.
     #[prost(message, optional, tag = "2")]
     pub features: Option<RuntimeHandlerFeatures>,
 }
@@ -71,7 +67,6 @@ pub struct RuntimeHandlerFeatures {
     /// Mounts can be read-only with all mounts below them.
     #[prost(bool, tag = "1")]
     pub recursive_read_only_mounts: bool,
-    /// Pods can have user namespaces.
     #[prost(bool, tag = "2")]
     pub user_namespaces: bool,
 }
@@ -79,7 +74,7 @@ pub struct RuntimeHandlerFeatures {
 /// Part of [`StatusResponse`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct RuntimeFeatures {
-    /// It implements `supplementalGroupsPolicy`.
+    /// The runtime implements `supplementalGroupsPolicy`.
     #[prost(bool, tag = "1")]
     pub supplemental_groups_policy: bool,
 }
@@ -87,7 +82,6 @@ pub struct RuntimeFeatures {
 /// The answer to `ListImages`. The agent reads it image by image.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ListImagesResponse {
-    /// All images.
     #[prost(message, repeated, tag = "1")]
     pub images: Vec<Image>,
 }
@@ -95,7 +89,7 @@ pub struct ListImagesResponse {
 /// Part of [`ListImagesResponse`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Image {
-    /// The digest of its configuration.
+    /// Digest of the configuration of the image.
     #[prost(string, tag = "1")]
     pub id: String,
     /// Names with a tag.
@@ -104,7 +98,7 @@ pub struct Image {
     /// Names with a digest.
     #[prost(string, repeated, tag = "3")]
     pub repo_digests: Vec<String>,
-    /// In bytes.
+    /// Size in bytes.
     #[prost(uint64, tag = "4")]
     pub size: u64,
 }
@@ -112,7 +106,7 @@ pub struct Image {
 /// The answer to `ImageFsInfo`.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct ImageFsInfoResponse {
-    /// Of images. The kubelet uses the first.
+    /// File systems of images. The kubelet uses the first.
     #[prost(message, repeated, tag = "1")]
     pub image_filesystems: Vec<FilesystemUsage>,
 }
@@ -120,7 +114,6 @@ pub struct ImageFsInfoResponse {
 /// Part of [`ImageFsInfoResponse`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct FilesystemUsage {
-    /// Which file system.
     #[prost(message, optional, tag = "2")]
     pub fs_id: Option<FilesystemIdentifier>,
 }
@@ -128,7 +121,7 @@ pub struct FilesystemUsage {
 /// Part of [`FilesystemUsage`].
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct FilesystemIdentifier {
-    /// A directory on it.
+    /// A directory on the file system.
     #[prost(string, tag = "1")]
     pub mountpoint: String,
 }

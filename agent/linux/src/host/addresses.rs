@@ -48,14 +48,14 @@ fn interfaces() -> Result<Vec<InterfaceAddress>, HostError> {
     Ok(with_ip.collect())
 }
 
-/// `None` for a link-layer address.
+/// Returns `None` for a link-layer address.
 fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
     let v4 = address.as_sockaddr_in().map(|a| IpAddr::V4(a.ip()));
     v4.or_else(|| address.as_sockaddr_in6().map(|a| IpAddr::V6(a.ip())))
 }
 
-/// Interfaces of default routes in `/proc/net/route`, in order. Malformed lines and the header are
-/// skipped.
+/// Returns the interfaces of default routes in `/proc/net/route`, in order. Skips malformed lines
+/// and the header.
 ///
 /// The parser of procfs is not used: it fails on a metric above 2^31, which the kernel prints as a
 /// negative number.
@@ -71,8 +71,8 @@ fn default_v4(routes: &str) -> Vec<String> {
     })
 }
 
-/// Interfaces of default routes in `/proc/net/ipv6_route`, except the kernel's reject route on
-/// `lo`.
+/// Returns the interfaces of default routes in `/proc/net/ipv6_route`, except the kernel's reject
+/// route on `lo`.
 fn default_v6(routes: &str) -> Vec<String> {
     defaults(routes, |fields| {
         let [destination, "00", _, _, _, _, _, _, flags, interface] = fields else {

@@ -9,24 +9,20 @@ use nodepulse_core::units::DeviceNumber;
 
 use super::{HostError, HostRoot, parse_u64, present};
 
-/// Bytes of a sector in the `stat` file, whatever the disk's own sectors are.
+/// Bytes of a sector in the `stat` file, independent of the disk's sector size.
 const SECTOR: u64 = 512;
 
-/// The `stat` file: counters since the disk was added. They do not change while `iostats` is off.
-/// Failed requests count as completed.
+/// The counters of the `stat` file since the disk was added. They do not change while `iostats` is
+/// off. Failed requests count as completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoCounters {
-    /// Reads completed.
     pub reads: u64,
-    /// Total milliseconds of reads.
     pub read_ms: u64,
     /// Bytes read and written.
     pub bytes: u64,
-    /// Writes completed.
     pub writes: u64,
-    /// Total milliseconds of writes.
     pub write_ms: u64,
-    /// Requests of every kind in flight.
+    /// Number of requests of every kind in flight.
     pub in_flight: u64,
     /// Discards and flushes completed.
     pub others: u64,
@@ -61,12 +57,12 @@ pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
     Ok(disks)
 }
 
-/// Whether `iostats` of this disk is on. `None`: the disk was removed.
+/// Returns `true` if `iostats` of this disk is on; `None` if the disk was removed.
 pub fn iostats(root: &HostRoot, name: &str) -> Result<Option<bool>, HostError> {
     flag(root, name, "queue/iostats")
 }
 
-/// Reads the counters. `None`: the disk was removed. About 10 µs per disk.
+/// Reads the counters. Returns `None` if the disk was removed. Takes about 10 µs per disk.
 pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostError> {
     // Documentation/block/stat.rst; the last two since 4.18 and 5.5.
     let columns = [0, 2, 3, 4, 6, 7, 8, 11, 15];
@@ -98,7 +94,7 @@ pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostE
     }))
 }
 
-/// Reads one disk. `None`: it was removed, or [`disks`] excludes it.
+/// Reads one disk. Returns `None` if it was removed, or if [`disks`] excludes it.
 pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
     if Disk::is_excluded(&name) {
         return Ok(None);
@@ -117,7 +113,7 @@ pub fn disk(root: &HostRoot, name: String) -> Result<Option<Disk>, HostError> {
     Ok(Some(Disk {
         device,
         rotational: flag(root, &name, "queue/rotational")?.unwrap_or(false),
-        // Without the file it cannot be switched off.
+        // Without this file, I/O statistics cannot be switched off.
         iostats: iostats(root, &name)?.unwrap_or(true),
         virtio: is_virtio(root, &name),
         role: DiskRole::Node,
@@ -148,7 +144,7 @@ fn flag(root: &HostRoot, name: &str, rel: &'static str) -> Result<Option<bool>, 
     }
 }
 
-/// The columns `wanted` of a file of numbers.
+/// Returns the columns `wanted` of a file of numbers.
 fn numbers<const N: usize>(
     root: &HostRoot,
     name: &str,

@@ -22,7 +22,6 @@ use procfs::{CGroupControllers, FromBufRead as _};
 
 use super::{HostError, HostFile, HostRoot, LIST_FILE, parse_u64, present, read_at};
 
-/// The cgroup version of a hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// One hierarchy per controller.
@@ -34,14 +33,13 @@ pub enum Version {
 /// The hierarchy of one controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
-    /// Mount point, with the host root.
+    /// Mount point, including the host root.
     pub mount: PathBuf,
-    /// Cgroup version.
     pub version: Version,
 }
 
 impl Hierarchy {
-    /// The directory of a cgroup, always below the mount: `..` is dropped.
+    /// Returns the directory of a cgroup, always below the mount: `..` is dropped.
     pub fn dir(&self, cgroup: &str) -> PathBuf {
         let mut dir = self.mount.clone();
         dir.extend(
@@ -60,16 +58,17 @@ impl Hierarchy {
 /// The hierarchies that are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Version 1 on hybrid nodes, which also have a unified hierarchy.
+    /// The hierarchy of the memory controller: version 1 on hybrid nodes, which also have a unified
+    /// hierarchy.
     pub memory: Hierarchy,
-    /// `None`: no hierarchy has the pids controller.
+    /// `None` if no hierarchy has the pids controller.
     pub pids: Option<Hierarchy>,
     /// The unified hierarchy, with controllers or without.
     pub unified: Option<PathBuf>,
 }
 
 impl Layout {
-    /// Detects the mounted hierarchies. Cold: once at start-up.
+    /// Detects the mounted hierarchies. Cold: called once at start-up.
     pub fn detect(root: &HostRoot) -> Result<Self, HostError> {
         let mut buf = Vec::new();
         read_at(&root.path("proc/self/mountinfo"), LIST_FILE, &mut buf)?;
@@ -97,7 +96,7 @@ impl Layout {
 /// The visible cgroup mounts, in mount order.
 #[derive(Debug, Default)]
 struct Mounts {
-    /// Version 1: mount point and controllers.
+    /// Mount points of version 1, with their controllers.
     v1: Vec<(PathBuf, Vec<String>)>,
     unified: Option<PathBuf>,
 }
@@ -150,7 +149,7 @@ impl Mounts {
     }
 }
 
-/// The visible path of a mount point. A container with the node's `/` at `/host` lists both
+/// Returns the visible path of a mount point. A container with the node's `/` at `/host` lists both
 /// `/sys/fs/cgroup` and `/host/sys/fs/cgroup`.
 fn visible(root: &HostRoot, mount_point: &Path) -> Option<PathBuf> {
     if mount_point.starts_with(root.dir()) && mount_point.is_dir() {
@@ -197,7 +196,7 @@ fn read_limit(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<u64>, HostErr
     }
 }
 
-/// A cgroup and its ancestors, up to `/`.
+/// Iterates over a cgroup and its ancestors, up to `/`.
 pub fn ancestors(cgroup: &str) -> impl Iterator<Item = &str> {
     let cgroup = cgroup.trim_end_matches('/');
     std::iter::successors(Some(if cgroup.is_empty() { "/" } else { cgroup }), |path| {

@@ -1,7 +1,7 @@
 //! Errors that ext4 has counted: in blocks, in metadata and of its journal.
 //!
-//! The superblock stores the count, so that it survives an unmount and a reboot until `e2fsck` clears
-//! it. These files are in memory: reading them never waits for the disk.
+//! The superblock stores the count, so that it survives an unmount and a reboot until `e2fsck`
+//! clears it. These files are in memory: reading them never waits for the disk.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,23 +11,26 @@ use nodepulse_core::units::DeviceNumber;
 
 use super::{HostRoot, parse_u64};
 
-/// Where ext4 notices that its journal was aborted; it writes nothing from then on.
+/// The kernel function in which ext4 notices that its journal was aborted. It writes nothing from
+/// then on.
 const NOTICES_ABORT: &str = "ext4_journal_check_start";
 
-/// Name of the block device with this number, as below `/sys/class/block` and `/sys/fs/ext4`. `None`: a
-/// file system without a device.
+/// Returns the name of the block device with this number, as below `/sys/class/block` and
+/// `/sys/fs/ext4`; `None` for a file system without a device.
 pub fn device_name(root: &HostRoot, device: DeviceNumber) -> Option<String> {
     let link = root.path(format!("sys/dev/block/{device}"));
     let name = fs::read_link(link).ok()?.file_name()?.to_owned();
     name.into_string().ok()
 }
 
-/// Number of errors on a block device. `None`: it has no ext4 that is mounted, or the file cannot be read.
+/// Returns the number of errors on a block device; `None` if it has no mounted ext4, or if the file
+/// cannot be read.
 pub fn count(root: &HostRoot, name: &str) -> Option<u64> {
     number(root, name, "errors_count")
 }
 
-/// The same with when the last one was, and whether ext4 stopped writing with it.
+/// Returns the errors as [`count`] does, with the time of the last one, and whether ext4 stopped
+/// writing with it.
 pub fn errors(root: &HostRoot, name: &str) -> Option<FilesystemErrors> {
     let count = count(root, name)?;
     let last = number(root, name, "last_error_time")?;
@@ -97,7 +100,7 @@ mod tests {
                 ["3\n", "9\n", "ext4_journal_check_start\n", CONTINUES],
                 some(3, 9, true),
             ),
-            // Of an older kernel, or hidden.
+            // The files are missing in an older kernel, or hidden.
             (["3\n", "9\n", "missing", "missing"], some(3, 9, false)),
             (["missing", "9\n", "", CONTINUES], None),
             (["3\n", "missing", "", CONTINUES], None),

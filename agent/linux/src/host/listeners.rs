@@ -2,11 +2,11 @@
 
 use super::{HostError, HostRoot};
 
-/// `TCP_LISTEN` (`include/net/tcp_states.h`).
+/// The state `TCP_LISTEN` (`include/net/tcp_states.h`).
 const LISTEN: &str = "0A";
 
-/// The ports of `ports` with a listener on any address of this network namespace. A kernel without
-/// IPv6 has no `tcp6`.
+/// Returns those of `ports` with a listener on any address of this network namespace. A kernel
+/// without IPv6 has no `tcp6`.
 pub fn taken(root: &HostRoot, ports: &[u16]) -> Result<Vec<u16>, HostError> {
     let mut table = root.read_string("proc/net/tcp")?;
     match root.read_string("proc/net/tcp6") {
@@ -19,7 +19,7 @@ pub fn taken(root: &HostRoot, ports: &[u16]) -> Result<Vec<u16>, HostError> {
     Ok(taken.copied().collect())
 }
 
-/// The port of a listening socket: `0: 00000000:1F90 00000000:0000 0A …`.
+/// Returns the port of a listening socket: `0: 00000000:1F90 00000000:0000 0A …`.
 fn listener(line: &str) -> Option<u16> {
     let mut fields = line.split_ascii_whitespace();
     let (_, local, _, state) = (

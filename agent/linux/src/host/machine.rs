@@ -30,8 +30,8 @@ pub fn read(root: &HostRoot) -> Result<Machine, HostError> {
     })
 }
 
-/// The first is readable only by root; the next two are for ARM and POWER. Without firmware's, a kubelet
-/// reports the machine ID.
+/// Files with the system UUID. The first is readable only by root; the next two are for ARM and
+/// POWER. Without a UUID of the firmware, a kubelet reports the machine ID.
 const SYSTEM_UUID: &[&str] = &[
     "sys/class/dmi/id/product_uuid",
     "proc/device-tree/system-id",
@@ -39,7 +39,8 @@ const SYSTEM_UUID: &[&str] = &[
     "etc/machine-id",
 ];
 
-/// The first readable file, without surrounding whitespace and NULs; empty if there is none.
+/// Returns the content of the first readable file, without surrounding whitespace and NULs; empty
+/// if there is none.
 fn first(root: &HostRoot, files: &[&str]) -> String {
     files
         .iter()
@@ -70,7 +71,7 @@ fn os_image(root: &HostRoot) -> String {
     }
 }
 
-/// The value of `PRETTY_NAME` without double quotes.
+/// Returns the value of `PRETTY_NAME` without double quotes.
 fn pretty_name(os_release: &str) -> Option<&str> {
     let value = os_release
         .lines()
@@ -80,7 +81,7 @@ fn pretty_name(os_release: &str) -> Option<&str> {
     Some(unquoted.unwrap_or(value))
 }
 
-/// Number of online logical processors; zero if `/sys` lists none.
+/// Returns the number of online logical processors; zero if `/sys` lists none.
 fn cpus(root: &HostRoot) -> u32 {
     // Without the file, processors cannot be offline.
     let online = root.read_string("sys/devices/system/cpu/online").ok();
@@ -108,7 +109,7 @@ fn cpus(root: &HostRoot) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Entries named `prefix` and a number, such as `cpu12` but not `cpufreq`.
+/// Iterates over the entries named `prefix` and a number, such as `cpu12` but not `cpufreq`.
 fn numbered(dir: PathBuf, prefix: &'static str) -> impl Iterator<Item = (u32, PathBuf)> {
     fs::read_dir(dir)
         .into_iter()
@@ -121,7 +122,7 @@ fn numbered(dir: PathBuf, prefix: &'static str) -> impl Iterator<Item = (u32, Pa
         })
 }
 
-/// `0-3,8` as pairs of first and last; malformed entries are skipped.
+/// Parses `0-3,8` into pairs of first and last. Malformed entries are skipped.
 fn ranges(list: &str) -> Vec<(u32, u32)> {
     list.split(',')
         .filter_map(|part| {
@@ -131,7 +132,7 @@ fn ranges(list: &str) -> Vec<(u32, u32)> {
         .collect()
 }
 
-/// Huge page pools, the smallest page size first.
+/// Returns the huge page pools, the smallest page size first.
 fn huge_pages(root: &HostRoot) -> Vec<HugePages> {
     let entries = fs::read_dir(root.path("sys/kernel/mm/hugepages"));
     let mut pools: Vec<HugePages> = entries

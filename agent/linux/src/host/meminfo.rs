@@ -4,12 +4,11 @@ use nodepulse_core::units::Bytes;
 
 use super::{HostError, HostFile, HostRoot, parse_u64};
 
-/// Values of `/proc/meminfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meminfo {
     /// `MemTotal`.
     pub total: Bytes,
-    /// `MemAvailable`. `None`: not printed (before Linux 3.14).
+    /// `MemAvailable`; `None` if not printed (before Linux 3.14).
     pub available: Option<Bytes>,
     /// `SwapTotal`; zero without swap.
     pub swap_total: Bytes,
@@ -17,12 +16,10 @@ pub struct Meminfo {
     pub swap_free: Bytes,
 }
 
-/// Reads `/proc/meminfo`.
 #[derive(Debug, Clone)]
 pub struct MeminfoFile(HostFile);
 
 impl MeminfoFile {
-    /// For this node.
     pub fn new(root: &HostRoot) -> Self {
         Self(root.file("proc/meminfo"))
     }
@@ -34,7 +31,7 @@ impl MeminfoFile {
     }
 }
 
-/// Parses the file. `None` without a valid `MemTotal`.
+/// Parses the file. Returns `None` without a valid `MemTotal`.
 pub fn parse(meminfo: &[u8]) -> Option<Meminfo> {
     Some(Meminfo {
         total: field_kib(meminfo, b"MemTotal:")?,
@@ -44,7 +41,7 @@ pub fn parse(meminfo: &[u8]) -> Option<Meminfo> {
     })
 }
 
-/// The value after `key`, as in `MemAvailable:   123 kB`.
+/// Returns the value after `key`, as in `MemAvailable:   123 kB`.
 fn field_kib(meminfo: &[u8], key: &[u8]) -> Option<Bytes> {
     let value = meminfo
         .split(|&b| b == b'\n')

@@ -1,4 +1,4 @@
-//! The mounts of the node: which file system a path is on, and whether that is read-only.
+//! The mounts of the node: the file system that a path is on, and whether that is read-only.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,21 @@ use nodepulse_core::units::DeviceNumber;
 use super::{HostError, HostRoot, LIST_FILE, read_at};
 
 /// The file of the mounts that the host's first process sees. In a container without the host's
-/// processes, this is the container.
+/// processes, the first process is that of the container.
 const OF_HOST: &str = "proc/1/mountinfo";
 const OF_THIS_PROCESS: &str = "proc/self/mountinfo";
 
-/// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Identifies it until it is unmounted.
+    /// Identifies the mount until it is unmounted.
     pub id: u64,
-    /// Number of the device; the major number 0 is that of no device.
+    /// Device number. The major number 0 is that of no device.
     pub device: DeviceNumber,
-    /// Where it is mounted.
     pub point: PathBuf,
-    /// Type of the file system.
     pub kind: String,
-    /// A device, or whatever the file system calls its source.
+    /// A device, or another name that the file system gives its source.
     pub source: String,
-    /// How the file system itself can be accessed, not only this mount of it.
+    /// Access to the file system itself, not only to this mount of it.
     pub access: FilesystemAccess,
 }
 
@@ -35,12 +32,11 @@ pub struct Mount {
 pub struct Mounts(Vec<Mount>);
 
 impl Mounts {
-    /// Of the host's first process; of this process, if that cannot be read.
+    /// Reads the mounts of the host's first process, or of this process if those cannot be read.
     pub fn of_host(root: &HostRoot) -> Result<Self, HostError> {
         Self::read(root, OF_HOST).or_else(|_| Self::of_this_process(root))
     }
 
-    /// Of this process.
     pub fn of_this_process(root: &HostRoot) -> Result<Self, HostError> {
         Self::read(root, OF_THIS_PROCESS)
     }
@@ -51,20 +47,20 @@ impl Mounts {
         Ok(Self::parse(&String::from_utf8_lossy(&buf)))
     }
 
-    /// Lines that cannot be parsed are skipped.
+    /// Parses the text. Lines that cannot be parsed are skipped.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(mount).collect())
     }
 
-    /// The last mount at each mount point, which hides those before it.
+    /// Returns the last mount at each mount point, which hides those before it.
     #[must_use]
     pub fn by_point(&self) -> BTreeMap<&Path, &Mount> {
         let mounts = self.0.iter();
         mounts.map(|mount| (&*mount.point, mount)).collect()
     }
 
-    /// The mount that `path` is on: the last one at its longest mounted ancestor.
+    /// Returns the mount that `path` is on: the last one at its longest mounted ancestor.
     #[must_use]
     pub fn of(&self, path: &Path) -> Option<&Mount> {
         let above = self.0.iter().filter(|mount| path.starts_with(&mount.point));
@@ -72,7 +68,8 @@ impl Mounts {
     }
 }
 
-/// A line of `mountinfo`: `36 35 98:0 /root /point rw shared:1 - ext4 /dev/sda1 rw,errors=remount-ro`.
+/// Parses a line of `mountinfo`:
+/// `36 35 98:0 /root /point rw shared:1 - ext4 /dev/sda1 rw,errors=remount-ro`.
 fn mount(line: &str) -> Option<Mount> {
     let (left, right) = line.split_once(" - ")?;
     let mut left = left.split(' ');
@@ -100,7 +97,7 @@ fn mount(line: &str) -> Option<Mount> {
     })
 }
 
-/// Space, tab, newline and backslash are octal.
+/// Decodes space, tab, newline and backslash, which are octal.
 fn unescape(text: &str) -> String {
     const ESCAPED: [(&str, &str); 4] = [
         ("\\040", " "),
@@ -180,7 +177,7 @@ nonsense
         assert_eq!(root(), None);
         dir.write(OF_THIS_PROCESS, line("container"));
         assert_eq!(root().as_deref(), Some("container"));
-        // A node of many pods.
+        // The file is that of a node with many pods.
         dir.write(OF_HOST, line("host").repeat(2000));
         assert_eq!(root().as_deref(), Some("host"));
     }

@@ -1,5 +1,5 @@
-//! The disks that the node itself depends on: those below nodefs, imagefs, the root file system and
-//! swap.
+//! Finds the disks that the node itself depends on: those below nodefs, imagefs, the root file
+//! system and swap.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,7 +10,7 @@ use nodepulse_core::units::DeviceNumber;
 use super::mounts::{Mount, Mounts};
 use super::{HostError, HostFile, HostRoot, resolve};
 
-/// Layers of device mapper, md and loop devices. Usual nodes have at most four.
+/// Maximum number of layers of device mapper, md and loop devices. Usual nodes have at most four.
 const MAX_LAYERS: usize = 16;
 
 /// File systems without a disk of this node. Other file systems without a device number, such as
@@ -19,9 +19,10 @@ const DISKLESS: [&str; 10] = [
     "9p", "ceph", "cifs", "devtmpfs", "nfs", "nfs4", "ramfs", "rootfs", "tmpfs", "virtiofs",
 ];
 
-/// The numbers of the node's disks. `None`: a file system of the node cannot be traced to disks.
+/// Returns the numbers of the node's disks; `None` if a file system of the node cannot be traced to
+/// disks, or if the mounts cannot be read.
 ///
-/// `directories`: nodefs and imagefs, as paths on the node. `None` also if the mounts cannot be read.
+/// `directories` contains nodefs and imagefs, as paths on the node.
 pub fn find(root: &HostRoot, directories: &[PathBuf]) -> Option<BTreeSet<DeviceNumber>> {
     let mounts = Mounts::of_host(root).ok()?;
     let mut search = Search::new(root, &mounts);
@@ -33,21 +34,21 @@ pub fn find(root: &HostRoot, directories: &[PathBuf]) -> Option<BTreeSet<DeviceN
     Some(search.disks)
 }
 
-/// The disks below a mounted file system, as far as they can be determined.
+/// Returns the disks below a mounted file system, as far as they can be determined.
 pub fn of_mount(root: &HostRoot, mounts: &Mounts, mount: &Mount) -> BTreeSet<DeviceNumber> {
     let mut search = Search::new(root, mounts);
     let found = search.mounted(mount, MAX_LAYERS);
     found.map_or_else(BTreeSet::new, |()| search.disks)
 }
 
-/// The disks below a block device, as far as they can be determined.
+/// Returns the disks below a block device, as far as they can be determined.
 pub fn of_device(root: &HostRoot, mounts: &Mounts, device: DeviceNumber) -> BTreeSet<DeviceNumber> {
     let mut search = Search::new(root, mounts);
     let found = search.device(device, MAX_LAYERS);
     found.map_or_else(BTreeSet::new, |()| search.disks)
 }
 
-/// The path on the node after symbolic links, as far as they can be followed from here.
+/// Returns the path on the node after symbolic links, as far as they can be followed from here.
 pub fn on_host(root: &HostRoot, path: &Path) -> PathBuf {
     let Ok(resolved) = resolve::resolve(root, path) else {
         return path.to_owned();
@@ -73,7 +74,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds the disks of the file system that contains `path`. `None`: they cannot be determined.
+    /// Adds the disks of the file system that contains `path`. Returns `None` if they cannot be
+    /// determined.
     fn file_system(&mut self, path: &Path, layers: usize) -> Option<()> {
         self.mounted(self.mounts.of(path)?, layers)
     }
@@ -88,7 +90,7 @@ impl<'a> Search<'a> {
         self.by_source(mount, layers)
     }
 
-    /// Btrfs has no device number; its source is one of its devices.
+    /// Adds the disks of a Btrfs. It has no device number; its source is one of its devices.
     fn by_source(&mut self, mount: &Mount, layers: usize) -> Option<()> {
         let name = self.block_name(&mount.source)?;
         if mount.kind != "btrfs" {
@@ -111,7 +113,7 @@ impl<'a> Search<'a> {
     }
 
     fn swap(&mut self) -> Option<()> {
-        // Without the file there is no swap.
+        // If the file does not exist, there is no swap.
         let Ok(swaps) = self.root.read_string("proc/swaps") else {
             return Some(());
         };
@@ -125,7 +127,7 @@ impl<'a> Search<'a> {
         Some(())
     }
 
-    /// The name below `/sys/class/block` of a file in `/dev`.
+    /// Returns the name below `/sys/class/block` of a file in `/dev`.
     fn block_name(&self, source: &str) -> Option<String> {
         let name = source.strip_prefix("/dev/")?;
         if let Some(mapped) = name.strip_prefix("mapper/") {
@@ -187,7 +189,8 @@ mod tests {
     use super::*;
     use crate::host::scratch::Scratch;
 
-    /// A block device: its path below `/sys/devices/block`, its number and what it is on.
+    /// Creates a block device: its path below `/sys/devices/block`, its number and the devices
+    /// below it.
     fn device(dir: &Scratch, path: &str, number: &str, slaves: &[&str]) {
         let at = format!("sys/devices/block/{path}");
         dir.write(&format!("{at}/dev"), format!("{number}\n"));
@@ -209,7 +212,7 @@ mod tests {
         dir.write(&format!("sys/devices/block/{path}/partition"), "1\n");
     }
 
-    /// Two disks with a partition each, a mirror of both, a volume on it, and a third disk.
+    /// Creates two disks with a partition each, a mirror of both, a volume on it, and a third disk.
     fn node(mounts: &str, swaps: &str) -> Scratch {
         let dir = Scratch::new();
         device(&dir, "sda", "8:0", &[]);

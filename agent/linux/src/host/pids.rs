@@ -4,17 +4,16 @@ use nodepulse_core::reading::{Reading, Signal};
 
 use super::{HostError, HostFile, HostRoot, parse_u64, present, signed};
 
-/// Number of tasks, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pids {
-    /// min(`pid_max`, `threads-max`), or the one that can be read.
+    /// The lower one of `pid_max` and `threads-max`, or the one that can be read.
     pub max: u64,
-    /// Threads of all processes.
+    /// Number of threads of all processes.
     pub tasks: u64,
 }
 
 impl Pids {
-    /// The signal `pid.available`.
+    /// Returns the signal `pid.available`.
     pub fn reading(self) -> Reading {
         Reading {
             signal: Signal::PidAvailable,
@@ -24,7 +23,6 @@ impl Pids {
     }
 }
 
-/// Reads the limits and the count.
 #[derive(Debug, Clone)]
 pub struct PidFiles {
     pid_max: HostFile,
@@ -34,7 +32,6 @@ pub struct PidFiles {
 }
 
 impl PidFiles {
-    /// For this node.
     pub fn new(root: &HostRoot) -> Self {
         Self {
             pid_max: root.file("proc/sys/kernel/pid_max"),
@@ -64,7 +61,7 @@ impl PidFiles {
     fn tasks(&self, buf: &mut Vec<u8>) -> Result<u64, HostError> {
         match self.loadavg.read(buf) {
             Ok(()) => tasks(buf).ok_or_else(|| self.loadavg.malformed("count of tasks")),
-            // Fallback: sysinfo(2) refers to this machine only, and counts in 16 bits.
+            // sysinfo(2) as a fallback refers to this machine only, and counts in 16 bits.
             Err(err) if self.this_machine => nix::sys::sysinfo::sysinfo()
                 .map(|info| u64::from(info.process_count()))
                 .map_err(|_| err),
@@ -73,7 +70,7 @@ impl PidFiles {
     }
 }
 
-/// The number after the slash in the fourth field of `/proc/loadavg`.
+/// Returns the number after the slash in the fourth field of `/proc/loadavg`.
 pub fn tasks(loadavg: &[u8]) -> Option<u64> {
     let fourth = loadavg.trim_ascii().split(|&b| b == b' ').nth(3)?;
     let slash = fourth.iter().position(|&b| b == b'/')?;

@@ -1,4 +1,4 @@
-//! Which pods use a disk by a volume.
+//! Finds the pods that use a disk by a volume.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,26 +11,27 @@ use nodepulse_core::units::DeviceNumber;
 use super::mounts::Mounts;
 use super::{HostError, HostRoot, node_disks, resolve};
 
-/// The kubelet's directory of each pod, below its root directory.
+/// Name of the directory below the kubelet's root directory that contains one directory for each
+/// pod.
 const PODS: &str = "pods";
-/// Below the directory of a pod: `<plugin>/<volume>`, or `<plugin>/<volume>/mount`.
+/// Name of a directory of a pod. Contains `<plugin>/<volume>`, or `<plugin>/<volume>/mount`.
 const FILE_SYSTEMS: &str = "volumes";
-/// Below the directory of a pod: `<plugin>/<volume>`, a link to a block device.
+/// Name of a directory of a pod. Contains `<plugin>/<volume>`, a link to a block device.
 const BLOCK_DEVICES: &str = "volumeDevices";
 
-/// Limit on directories that are listed, of one kind.
+/// Maximum number of directories of one kind that are listed.
 const MAX_ENTRIES: usize = 4096;
 
-/// A volume of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodVolume {
-    /// The name of the pod's directory: its UID, or for a static pod the hash of its manifest.
+    /// Name of the pod's directory: its UID, or for a static pod the hash of its manifest.
     pub pod: String,
-    /// Name of the volume's directory: of the volume in the pod, or of its persistent volume.
+    /// Name of the volume's directory: that of the volume in the pod, or of its persistent volume.
     pub volume: String,
 }
 
-/// The volumes on `disk`, sorted. `kubelet`: its root directory, as a path on the node.
+/// Returns the volumes on `disk`, sorted. `kubelet` is the kubelet's root directory, as a path on
+/// the node.
 ///
 /// Reads the directories of the kubelet, but nothing in a volume: that could wait for the disk.
 pub fn on_disk(
@@ -58,7 +59,7 @@ pub fn on_disk(
     Ok(found)
 }
 
-/// The volume that is mounted at `<uid>/volumes/<plugin>/<volume>`, or at `mount` in that.
+/// Returns the volume that is mounted at `<uid>/volumes/<plugin>/<volume>`, or at `mount` in that.
 fn volume(below: &Path) -> Option<PodVolume> {
     let names = below.components().map(|part| match part {
         Component::Normal(name) => name.to_str(),
@@ -76,7 +77,7 @@ fn volume(below: &Path) -> Option<PodVolume> {
     }
 }
 
-/// The block devices of pods. Links that cannot be followed are skipped: the volume is removed.
+/// Returns the block devices of pods. Skips links that cannot be followed: the volume is removed.
 fn block_devices(root: &HostRoot, pods: &Path) -> Vec<(PodVolume, DeviceNumber)> {
     let mut found = Vec::new();
     for pod in root.names(pods).take(MAX_ENTRIES) {
@@ -122,7 +123,7 @@ mod tests {
         minor: 32,
     };
 
-    /// Disks sdb with a partition and sdc, and a volume of LVM on both.
+    /// Creates the disks sdb with a partition and sdc, and a volume of LVM on both.
     fn node(mounts: &[(&str, &str, &str)]) -> Scratch {
         let dir = Scratch::new();
         let devices = [

@@ -7,13 +7,12 @@ use nodepulse_core::reading::StallKind;
 
 use super::{HostError, HostFile, HostRoot, parse_u64};
 
-/// One pressure file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Psi {
     /// At least one task was stalled.
     pub some: PsiLine,
-    /// All non-idle tasks were stalled. `None`: no such line, as in `/proc/pressure/cpu` before
-    /// Linux 5.13.
+    /// All non-idle tasks were stalled. `None` if there is no such line, as in `/proc/pressure/cpu`
+    /// before Linux 5.13.
     pub full: Option<PsiLine>,
 }
 
@@ -26,22 +25,21 @@ pub struct PsiLine {
     pub avg60: f32,
     /// `avg300`: percent over the last 300 s.
     pub avg300: f32,
-    /// `total`: since boot, never reset. The kernel counts microseconds.
+    /// `total`: stall time since boot, never reset. The kernel counts microseconds.
     pub total: Duration,
 }
 
-/// The node's file.
 pub fn node_file(root: &HostRoot, kind: StallKind) -> HostFile {
     root.file(Path::new("proc/pressure").join(kind.as_str()))
 }
 
-/// The file of a directory in the unified hierarchy.
+/// Returns the pressure file of a directory in the unified hierarchy.
 pub fn cgroup_file(cgroup: &Path, kind: StallKind) -> HostFile {
     HostFile::at(cgroup.join(format!("{}.pressure", kind.as_str())))
 }
 
-/// Reads one file. `None`: the kernel has no PSI, or it is disabled (needs `psi=1` on the kernel
-/// command line).
+/// Reads one file. Returns `None` if the kernel has no PSI, or if it is disabled (needs `psi=1` on
+/// the kernel command line).
 pub fn read(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<Psi>, HostError> {
     match file.read(buf) {
         Ok(()) => parse(buf)
@@ -52,7 +50,7 @@ pub fn read(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<Psi>, HostError
     }
 }
 
-/// Parses a file. `None` without a valid `some` line, or with a malformed `full` line.
+/// Parses a file. Returns `None` without a valid `some` line, or with a malformed `full` line.
 pub fn parse(text: &[u8]) -> Option<Psi> {
     let text = str::from_utf8(text).ok()?;
     let line = |name| text.lines().find_map(|line| line.strip_prefix(name));

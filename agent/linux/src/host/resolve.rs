@@ -1,4 +1,4 @@
-//! Paths with symbolic links, as the node follows them.
+//! Resolves paths with symbolic links, as the node follows them.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -12,16 +12,16 @@ use super::{HostError, HostRoot};
 /// <https://github.com/torvalds/linux/blob/v6.12/include/linux/namei.h>.
 const MAX_LINKS: usize = 40;
 
-/// One step on a path.
 enum Step {
     Root,
     Up,
     Down(OsString),
 }
 
-/// The path below the root of what `path` names on the node. An absolute link begins at the root,
-/// and `..` does not lead above it, so that a link never leads out of a root in a container. Fails if a part of
-/// the path does not exist or cannot be read, or the path has too many links.
+/// Returns the path below the root of the file that `path` names on the node. An absolute link
+/// begins at the root, and `..` does not lead above it, so that a link never leads out of a root in
+/// a container. Fails if a part of the path does not exist or cannot be read, or if the path has
+/// too many links.
 pub(super) fn resolve(root: &HostRoot, path: &Path) -> Result<PathBuf, HostError> {
     let mut left: VecDeque<Step> = steps(path).collect();
     let mut resolved = PathBuf::new();

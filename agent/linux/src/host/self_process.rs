@@ -6,24 +6,22 @@ use nix::sys::resource::{Resource, getrlimit};
 use procfs::ProcResult;
 use procfs::process::Process;
 
-/// Resource usage of this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessUsage {
-    /// User and system time.
     pub cpu: Duration,
-    /// Resident memory, in bytes.
+    /// Resident memory in bytes.
     pub resident: u64,
-    /// Address space, in bytes.
+    /// Size of the address space in bytes.
     pub virtual_memory: u64,
     /// Start time, relative to boot.
     pub started: Duration,
-    /// Open file descriptors, including that of the count.
+    /// Number of open file descriptors, including the one that is used to count.
     pub open_fds: usize,
     /// Limit on open file descriptors; `None` if unknown.
     pub max_fds: Option<u64>,
 }
 
-/// Reads `/proc/self`. About 50 µs.
+/// Reads `/proc/self`. Takes about 50 µs.
 pub fn read() -> ProcResult<ProcessUsage> {
     let process = Process::myself()?;
     let stat = process.stat()?;

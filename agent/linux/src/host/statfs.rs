@@ -10,18 +10,16 @@ use nodepulse_core::units::{Bytes, DeviceNumber};
 
 use super::{HostError, HostRoot, present, resolve, signed};
 
-/// Usage of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
-    /// Available to users other than root: `f_frsize` × `f_bavail`.
+    /// Space available to users other than root: `f_frsize` × `f_bavail`.
     pub available: Bytes,
     /// `f_frsize` × `f_blocks`.
     pub capacity: Bytes,
-    /// `None`: no fixed number of inodes, as in btrfs.
+    /// `None` if there is no fixed number of inodes, as in Btrfs.
     pub inodes: Option<Inodes>,
 }
 
-/// The inodes of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inodes {
     /// `f_ffree`.
@@ -31,7 +29,7 @@ pub struct Inodes {
 }
 
 impl Usage {
-    /// Readings of `space` and, if limited, of `inodes`.
+    /// Returns readings of `space` and, if limited, of `inodes`.
     pub fn readings(self, [space, inodes]: [Signal; 2]) -> [Option<Reading>; 2] {
         let of_space = Reading {
             signal: space,
@@ -54,14 +52,13 @@ pub struct Filesystem {
     device: u64,
     /// The first half of `f_fsid`.
     id: u64,
-    /// Its usage.
     pub usage: Usage,
-    /// Whether it, or only this mount of it, is read-only.
+    /// `true` if the file system, or only this mount of it, is read-only.
     pub read_only: bool,
 }
 
 impl Filesystem {
-    /// Its device. The major number 0 is that of no device.
+    /// Returns the device number. The major number 0 is that of no device.
     pub fn device(&self) -> DeviceNumber {
         let number = |number: u64| u32::try_from(number).unwrap_or_default();
         DeviceNumber {
@@ -70,9 +67,9 @@ impl Filesystem {
         }
     }
 
-    /// Whether both have the same blocks. Subvolumes of one Btrfs differ in `st_dev` and in the
-    /// second half of `f_fsid` only:
-    /// `btrfs_statfs` in <https://github.com/torvalds/linux/blob/v6.12/fs/btrfs/super.c>.
+    /// Returns `true` if both have the same blocks. Subvolumes of one Btrfs differ only in `st_dev`
+    /// and in the second half of `f_fsid`: `btrfs_statfs` in
+    /// <https://github.com/torvalds/linux/blob/v6.12/fs/btrfs/super.c>.
     pub fn shares_space(&self, other: &Self) -> bool {
         let is_btrfs = self.usage.inodes.is_none() && other.usage.inodes.is_none() && self.id != 0;
         let is_same = self.id == other.id && self.usage.capacity == other.usage.capacity;
@@ -106,9 +103,9 @@ pub fn read(dir: &Path) -> Result<Filesystem, HostError> {
     })
 }
 
-/// The first of `directories` on the node whose file system does not share the space of `other`,
-/// and that file system. A directory that does not exist is skipped. Fails if a directory exists,
-/// but cannot be read.
+/// Returns the first of `directories` on the node whose file system does not share the space of
+/// `other`, and that file system. Skips a directory that does not exist. Fails if a directory
+/// exists, but cannot be read.
 pub fn separate(
     root: &HostRoot,
     directories: &[PathBuf],
@@ -125,7 +122,7 @@ pub fn separate(
     Ok(None)
 }
 
-/// From available (or free) and total numbers.
+/// Computes usage from available (or free) and total numbers.
 fn usage(fragment: u64, blocks: [u64; 2], files: [u64; 2]) -> Usage {
     let [available, capacity] = blocks.map(|n| Bytes::from_bytes(n.saturating_mul(fragment)));
     let [free, all] = files;

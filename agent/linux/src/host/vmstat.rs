@@ -4,19 +4,19 @@ use nodepulse_core::reading::reclaim::ReclaimCounts;
 
 use super::{HostError, HostFile, HostRoot, parse_u64};
 
-/// `/proc/vmstat`.
 pub fn file(root: &HostRoot) -> HostFile {
     root.file("proc/vmstat")
 }
 
-/// Reads the counters of reclaim that the whole node caused. `pgscan_direct`, `pgsteal_*` and `workingset_*`
-/// are not among them: from Linux 7.1 on they include reclaim within the limits of cgroups.
+/// Reads the counters of reclaim that the whole node caused. `pgscan_direct`, `pgsteal_*` and
+/// `workingset_*` are not among them: from Linux 7.1 on they include reclaim within the limits of
+/// cgroups.
 pub fn reclaim(file: &HostFile, buf: &mut Vec<u8>) -> Result<ReclaimCounts, HostError> {
     file.read(buf)?;
     parse(buf).ok_or_else(|| file.malformed("`allocstall_…` and `pgscan_kswapd` lines"))
 }
 
-/// `None` without one of the counters. The kernel has one `allocstall_*` for each zone.
+/// Returns `None` without one of the counters. The kernel has one `allocstall_*` for each zone.
 fn parse(text: &[u8]) -> Option<ReclaimCounts> {
     let lines = text.split(|&b| b == b'\n').filter_map(|line| {
         let name = line.iter().position(|&b| b == b' ')?;

@@ -14,12 +14,12 @@ const MOUNT: &str = "globalmount";
 /// The kubelet's metadata file of a volume.
 const DATA: &str = "vol_data.json";
 
-/// Limit on drivers, and on volumes per driver.
+/// Maximum number of drivers, and of volumes per driver.
 const MAX_ENTRIES: usize = 4096;
-/// Length limit of driver names and volume handles. CSI limits them to 63 and 128.
+/// Maximum length of driver names and volume handles. CSI limits them to 63 and 128.
 const MAX_LENGTH: usize = 1024;
 
-/// The volumes mounted below `directory`, with their names in `volumesInUse`:
+/// Returns the volumes mounted below `directory`, with their names in `volumesInUse`:
 /// `kubernetes.io/csi/<driver>^<handle>`. Sorted and unique.
 ///
 /// Cold. Fails if the name of a mounted volume is unknown: an incomplete list would release a
@@ -49,7 +49,7 @@ pub fn mounted(root: &HostRoot, directory: &Path) -> Result<Vec<String>, HostErr
     Ok(names)
 }
 
-/// The entries of a directory; empty if it does not exist.
+/// Returns the entries of a directory; empty if it does not exist.
 fn listed(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
     let failed = |source| HostError::Read {
         path: directory.to_owned(),
@@ -71,7 +71,8 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
     Ok(paths)
 }
 
-/// Mount points of staged volumes. Other mounts, of which there can be thousands, are not parsed.
+/// Returns the mount points of staged volumes. Other mounts, of which there can be thousands, are
+/// not parsed.
 fn mount_points(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
     let mut buf = Vec::new();
     read_at(&root.path("proc/self/mountinfo"), LIST_FILE, &mut buf)?;
@@ -83,7 +84,7 @@ fn mount_points(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
         .collect())
 }
 
-/// The name of a volume, from the kubelet's metadata file.
+/// Returns the name of a volume, from the kubelet's metadata file.
 fn name(volume: &Path) -> Result<String, HostError> {
     let file = HostFile::at(volume.join(DATA));
     let mut buf = Vec::new();
@@ -91,7 +92,7 @@ fn name(volume: &Path) -> Result<String, HostError> {
     parse(&buf).ok_or_else(|| file.malformed("name of a CSI driver and handle of a volume"))
 }
 
-/// The name of the volume in a `vol_data.json`. `None` if it is malformed.
+/// Returns the name of the volume in a `vol_data.json`; `None` if it is malformed.
 pub fn parse(data: &[u8]) -> Option<String> {
     let data: Value = serde_json::from_slice(data).ok()?;
     let text = |key: &str| {
@@ -131,7 +132,7 @@ mod tests {
         Some(r#"{"driverName": "d.example.com", "volumeHandle": "vol-b"}"#),
     );
 
-    /// A node with these staged volumes and mounts.
+    /// Creates a node with these staged volumes and mounts.
     fn node(staged: &[Staged], mounts: &[(&str, &str)]) -> Scratch {
         let dir = Scratch::new();
         let lines = mounts.iter().map(|(prefix, volume)| {

@@ -1,5 +1,5 @@
-//! Attaches the wanted programs: one of the hooks for OOM kills, the pair for their scope, the
-//! rest.
+//! Attaches the wanted programs: one of the hooks for OOM kills, the pair for their scope, and the
+//! others.
 
 use aya::programs::{BtfTracePoint, FEntry, FExit, Program, ProgramError, RawTracePoint};
 use aya::{Btf, BtfError, Ebpf};
@@ -9,7 +9,7 @@ use super::resolve::Resolved;
 use super::support::{Missing, ProbeState, Support};
 use super::wanted::Wanted;
 
-/// Bytes kept of a verifier log, whose end names the cause.
+/// Number of bytes that are kept of the end of a verifier log, which names the cause.
 const VERIFIER_LOG_TAIL: usize = 2048;
 
 /// Attaches the wanted programs and returns the state of every probe.
@@ -44,7 +44,7 @@ pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> S
     support
 }
 
-/// Whether kills may have to be reported by pid, because no task is available or wanted.
+/// Returns `true` if kills may have to be reported by pid, because no task is available or wanted.
 pub(super) fn by_pid(resolved: &Resolved, wanted: Wanted) -> bool {
     match wanted.kills {
         None => false,
@@ -56,13 +56,13 @@ pub(super) fn by_pid(resolved: &Resolved, wanted: Wanted) -> bool {
 struct Attacher<'a> {
     programs: &'a mut Ebpf,
     resolved: &'a Resolved,
-    /// The kernel's types for aya, needed for functions and typed tracepoints. Read on first use,
-    /// because they take 18 MiB.
+    /// The kernel's types for aya, needed for functions and typed tracepoints. They are read on
+    /// first use, because they take 18 MiB.
     types: Option<Result<Btf, BtfError>>,
 }
 
 impl Attacher<'_> {
-    /// Attaches all of `probes`, in order, or none.
+    /// Attaches all of `probes` in order, or none.
     fn together(&mut self, probes: &[Probe]) -> ProbeState {
         let missing = probes.iter().find_map(|p| self.resolved.missing(*p));
         if let Some(missing) = missing {
@@ -145,7 +145,7 @@ fn wrong_type(err: ProgramError) -> String {
     explain(&err)
 }
 
-/// Why a program was not loaded, with the end of the verifier log.
+/// Returns the reason why a program was not loaded, with the end of the verifier log.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "the signature that `map_err` requires"
@@ -170,7 +170,7 @@ fn load_error(err: ProgramError) -> String {
     }
 }
 
-/// An error and its causes, in one line.
+/// Formats an error and its causes in one line.
 pub(super) fn explain(err: &dyn std::error::Error) -> String {
     let mut text = err.to_string();
     let mut cause = err.source();

@@ -30,16 +30,15 @@ const MAX_NESTING: u32 = 16;
 /// those of anonymous members. Bounds a file in which a struct contains itself many times.
 const MAX_MEMBERS: u32 = 1 << 16;
 
-/// The data is not valid BTF.
+/// The error for data that is not valid BTF.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a BTF file: {0}")]
 pub struct BtfError(&'static str);
 
-/// The types of one kernel.
 pub struct Btf {
     data: Vec<u8>,
     strings: usize,
-    /// Position of each type in `data`, by type id; id 0 is `void` and has no position.
+    /// Position of each type in `data`, by type id. Id 0 is `void` and has no position.
     types: Vec<usize>,
     /// Ids of the wanted structs, unions, enums and typedefs.
     names: HashMap<String, Vec<u32>>,
@@ -51,13 +50,12 @@ struct BtfType {
     name: u32,
     kind: u32,
     members: u32,
-    /// The upper 8 bits of a member's offset are its bit-field size.
+    /// If set, the upper 8 bits of a member's offset are its bit-field size.
     bit_fields: bool,
-    /// A size or another type, depending on the kind.
+    /// A size or the id of another type, depending on the kind.
     payload: u32,
 }
 
-/// A member of a struct: its offset and type.
 #[derive(Clone, Copy)]
 struct BtfMember {
     bits: u32,
@@ -125,27 +123,24 @@ impl Btf {
         Some(())
     }
 
-    /// Offset in bytes of `path`, such as `pid.numbers[0].ns`: the struct's name, then members.
-    /// Members of anonymous members are found. `None` if there is no such member, or it is not
-    /// byte-aligned.
+    /// Returns the offset in bytes of `path`, such as `pid.numbers[0].ns`: the name of a struct,
+    /// then members. Finds members of anonymous members. Returns `None` if there is no such member,
+    /// or if it is not byte-aligned.
     pub fn offset(&self, path: &str) -> Option<u32> {
         let (bits, _) = self.resolve(path)?;
         (bits % 8 == 0).then_some(bits / 8)
     }
 
-    /// Whether the member at `path` is an array.
     pub fn is_array(&self, path: &str) -> bool {
         self.resolve(path)
             .and_then(|(_, id)| self.type_(self.plain(id)?))
             .is_some_and(|t| t.kind == KIND_ARRAY)
     }
 
-    /// Size in bytes of the struct called `name`.
     pub fn size(&self, name: &str) -> Option<u32> {
         self.find(name, KIND_STRUCT).map(|t| t.payload)
     }
 
-    /// Value of an enumerator.
     pub fn enum_value(&self, enum_: &str, name: &str) -> Option<u32> {
         let type_ = self.find(enum_, KIND_ENUM)?;
         (0..type_.members).find_map(|n| {
@@ -158,8 +153,8 @@ impl Btf {
         })
     }
 
-    /// Name of the struct to which argument `n` of tracepoint `name` points. The prototype is the
-    /// typedef `btf_trace_<name>`, whose first parameter is internal.
+    /// Returns the name of the struct to which argument `n` of tracepoint `name` points. The
+    /// prototype is the typedef `btf_trace_<name>`, whose first parameter is internal.
     pub fn tracepoint_argument(&self, name: &str, n: u32) -> Option<String> {
         let alias = self.find(&format!("btf_trace_{name}"), KIND_TYPEDEF)?;
         let pointer = self.type_(alias.payload).filter(|t| t.kind == KIND_PTR)?;
@@ -256,7 +251,7 @@ impl Btf {
         }
     }
 
-    /// `id` without typedefs and qualifiers.
+    /// Returns `id` without typedefs and qualifiers.
     fn plain(&self, mut id: u32) -> Option<u32> {
         for _ in 0..MAX_NESTING {
             let type_ = self.type_(id)?;
@@ -270,7 +265,7 @@ impl Btf {
         None
     }
 
-    /// The type called `name`; if there are several, the first with members.
+    /// Returns the type called `name`. If there are several, returns the first with members.
     fn find(&self, name: &str, kind: u32) -> Option<BtfType> {
         let of_kind = || {
             let ids = self.names.get(name).into_iter().flatten();
@@ -312,7 +307,8 @@ impl Btf {
     }
 }
 
-/// Bytes after the three words that every type has; `None` for an unknown kind.
+/// Returns the number of bytes after the three words that every type has; `None` for an unknown
+/// kind.
 fn trailing(kind: u32, members: u32) -> Option<u32> {
     match kind {
         // int, var, decl_tag
@@ -340,9 +336,9 @@ fn index(n: u32) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A small BTF file: `struct outer { int a; union { struct inner i; struct { int x; int late; }; };
-    /// struct inner n[3]; }`,
-    /// `struct inner { u8 pad[4]; int x; }`, `enum colour { RED = 3, BLUE = 9 }` and
+    /// A small BTF file:
+    /// `struct outer { int a; union { struct inner i; struct { int x; int late; }; }; struct inner
+    /// n[3]; }`, `struct inner { u8 pad[4]; int x; }`, `enum colour { RED = 3, BLUE = 9 }` and
     /// `typedef void (*btf_trace_paint)(void *, struct outer *)`.
     fn sample() -> Vec<u8> {
         let mut strings = vec![0_u8];
@@ -448,7 +444,7 @@ mod tests {
         let whole = sample();
         for length in 0..whole.len() {
             if let Ok(btf) = Btf::parse(whole[..length].to_vec(), NAMES) {
-                // Truncated within the strings: later names are not found.
+                // The file is truncated within the strings, so later names are not found.
                 assert_eq!(btf.tracepoint_argument("paint", 9), None);
             }
         }

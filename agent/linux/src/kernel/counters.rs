@@ -9,18 +9,16 @@ use nodepulse_core::units::latency::{Buckets, DiskLatency, OperationLatency};
 
 use super::Probe;
 
-/// One reading of all counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeCounters {
-    /// Lost records, by reason.
     pub losses: Vec<(DropReason, u64)>,
-    /// Time and runs of each probe; empty unless the kernel collects BPF statistics.
+    /// Total time and number of runs of each probe; empty unless the kernel collects BPF
+    /// statistics.
     pub runs: Vec<(Probe, Duration, u64)>,
     /// Latency of the requests of each watched disk.
     pub disks: Vec<(DeviceNumber, DiskLatency)>,
 }
 
-/// The latency in an entry of the map.
 #[must_use]
 pub fn latency(entry: &DiskEntry) -> DiskLatency {
     let [of_reads, of_writes] = entry.sum_ns;
@@ -34,13 +32,13 @@ pub fn latency(entry: &DiskEntry) -> DiskLatency {
     }
 }
 
-/// The buckets of the judged requests of a disk.
+/// Returns the buckets of the judged requests of a disk.
 #[must_use]
 pub fn judged(entry: &DiskEntry) -> Buckets {
     added(entry, |class| class & CLASS_JUDGED != 0)
 }
 
-/// The buckets of some classes of requests, added up.
+/// Adds up the buckets of the classes of requests that `of` selects.
 fn added(entry: &DiskEntry, of: impl Fn(usize) -> bool) -> Buckets {
     let classes = (0..REQUEST_CLASSES).zip(&entry.histogram);
     let mut sum = [0_u64; HISTOGRAM_BUCKETS];

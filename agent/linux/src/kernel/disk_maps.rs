@@ -12,7 +12,7 @@ use super::error::KernelError;
 
 type DiskBytes = [u8; size_of::<DiskEntry>()];
 
-/// Both maps, and the disk in each slot.
+/// The maps `DISKS` and `SLOTS`, and the disk in each slot.
 pub struct DiskMaps {
     entries: Array<MapData, DiskBytes>,
     by_number: HashMap<MapData, u32, u32>,
@@ -20,7 +20,7 @@ pub struct DiskMaps {
 }
 
 impl DiskMaps {
-    /// For the maps DISKS and SLOTS of a newly loaded object.
+    /// Expects the maps `DISKS` and `SLOTS` of a newly loaded object.
     pub fn new(entries: Array<MapData, DiskBytes>, by_number: HashMap<MapData, u32, u32>) -> Self {
         let slots = Slots::new(entries.len());
         Self {
@@ -50,7 +50,6 @@ impl DiskMaps {
         Ok(())
     }
 
-    /// Stops watching `device`.
     pub fn remove(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         let number = device_key(device.major, device.minor);
         self.by_number.remove(&number).map_err(in_numbers)?;
@@ -58,19 +57,18 @@ impl DiskMaps {
         Ok(())
     }
 
-    /// The counters of `device`; `None` if it is not watched.
+    /// Returns the counters of `device`; `None` if it is not watched.
     pub fn get(&self, device: DeviceNumber) -> Option<DiskEntry> {
         let bytes = self.entries.get(&self.slots.of(device)?, 0).ok()?;
         DiskEntry::read_from_bytes(&bytes).ok()
     }
 }
 
-/// The disk in each slot.
 struct Slots {
     taken: BTreeMap<u32, DeviceNumber>,
     room: u32,
-    /// Where the search for a free slot begins. The probe can still count a removed disk for a
-    /// moment, so its slot is reused as late as possible.
+    /// Slot at which the search for a free slot begins. The probe can still count a removed disk
+    /// for a moment, so its slot is reused as late as possible.
     next: u32,
 }
 

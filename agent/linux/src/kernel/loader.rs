@@ -1,4 +1,5 @@
-//! Opens the object, writes the offsets, loads, attaches; and the maps that user space writes.
+//! Opens the object, writes the offsets, loads and attaches the programs; provides the maps that
+//! user space writes.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +19,6 @@ use super::resolve::{Resolved, resolve};
 use super::support::{Missing, Support};
 use super::wanted::Wanted;
 
-/// The BTF file of the running kernel.
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 type RawBytes<const N: usize> = [u8; N];
@@ -27,11 +27,10 @@ type PidStateBytes = RawBytes<{ size_of::<PidState>() }>;
 
 /// The loaded programs, and the rings to read.
 pub struct LoadedKernel {
-    /// Keeps the programs attached. Dropping it detaches them all.
+    /// Keeps the programs attached. Dropping it detaches all of them.
     pub kernel: Kernel,
-    /// The ring for OOM kills.
     pub crit: RingBuf<MapData>,
-    /// The ring for all other records.
+    /// The ring for all records other than OOM kills.
     pub bulk: RingBuf<MapData>,
     /// Log of the probes, if they were built with it.
     #[cfg(feature = "ebpf-log")]
@@ -40,7 +39,7 @@ pub struct LoadedKernel {
 
 /// The attached programs and their maps.
 pub struct Kernel {
-    /// Owns the programs; detaches on drop.
+    /// The programs, which are detached on drop.
     programs: Ebpf,
     support: Support,
     pid_settings: Array<MapData, PidSettingsBytes>,
@@ -71,7 +70,8 @@ pub fn load(object: &[u8], wanted: &Wanted) -> Result<LoadedKernel, Missing> {
     open_maps(programs, support).map_err(|err| Missing::Refused { why: explain(&err) })
 }
 
-/// Maps whose programs will not run. The object declares them, so they are created with one entry.
+/// Returns the maps whose programs will not run. The object declares them, so they are created with
+/// one entry.
 fn idle_maps(resolved: &Resolved, wanted: Wanted) -> Vec<&'static str> {
     let idle = [
         ("VICTIMS", !attach::by_pid(resolved, wanted)),
@@ -117,7 +117,6 @@ impl std::fmt::Debug for LoadedKernel {
 }
 
 impl Kernel {
-    /// The state of every probe.
     pub fn support(&self) -> &Support {
         &self.support
     }
@@ -159,7 +158,7 @@ impl Kernel {
         self.disks.put(device, entry)
     }
 
-    /// Sets from which latency on a judged request of `device` is slow, and keeps its counters.
+    /// Sets the latency from which a judged request of `device` is slow. Keeps its counters.
     pub fn limit_disk(&mut self, device: DeviceNumber, slow_ns: u64) -> Result<(), KernelError> {
         match self.disks.get(device) {
             Some(entry) => self.disks.put(device, DiskEntry { slow_ns, ..entry }),
@@ -167,18 +166,17 @@ impl Kernel {
         }
     }
 
-    /// Stops watching `device`.
     pub fn forget_disk(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         self.disks.remove(device)
     }
 
-    /// The counters of `device`; `None` if it is not watched.
+    /// Returns the counters of `device`; `None` if it is not watched.
     pub fn disk(&self, device: DeviceNumber) -> Option<DiskEntry> {
         self.disks.get(device)
     }
 
-    /// Total time and number of runs of each attached program; empty unless
-    /// `kernel.bpf_stats_enabled` is set. One system call per program.
+    /// Returns the total time and the number of runs of each attached program; empty unless
+    /// `kernel.bpf_stats_enabled` is set. Costs one system call per program.
     pub fn runs(&self) -> Vec<(Probe, Duration, u64)> {
         let run = |probe: Probe| {
             let info = self.programs.program(probe.program())?.info().ok()?;
@@ -187,7 +185,7 @@ impl Kernel {
         Probe::ALL.into_iter().filter_map(run).collect()
     }
 
-    /// Lost records since the programs were loaded, summed over the CPUs.
+    /// Returns the number of records lost since the programs were loaded, summed over the CPUs.
     pub fn losses(&self) -> Result<[(DropReason, u64); DropReason::ALL.len()], KernelError> {
         let mut losses = DropReason::ALL.map(|reason| (reason, 0));
         for (reason, sum) in &mut losses {

@@ -28,7 +28,7 @@ impl log::Log for TracingLogger {
     fn flush(&self) {}
 }
 
-/// Opens the log of an object that was built with one.
+/// Opens the log, if the object was built with one.
 #[must_use]
 pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<TracingLogger>> {
     EbpfLogger::init_with_logger(programs, TracingLogger)
@@ -53,7 +53,7 @@ impl AsFd for Log {
 // SAFETY: a logger owns its ring, and a ring keeps its descriptor from creation to drop.
 unsafe impl fd::OneDescriptor for Log {}
 
-/// Reads lines while the programs are loaded.
+/// Reads lines for as long as the programs are loaded.
 pub async fn read(logger: EbpfLogger<TracingLogger>) -> io::Result<()> {
     let mut logger = fd::watch(Log(logger), Interest::READABLE)?;
     loop {

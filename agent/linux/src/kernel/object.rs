@@ -1,6 +1,6 @@
 //! The embedded eBPF object.
 
-/// The object, aligned for an ELF parser; `None` if built with the feature `without-ebpf`.
+/// Returns the object, aligned for an ELF parser; `None` if built with the feature `without-ebpf`.
 pub fn embedded() -> Option<&'static [u8]> {
     #[cfg(feature = "without-ebpf")]
     return None;

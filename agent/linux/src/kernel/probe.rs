@@ -2,37 +2,35 @@
 
 use std::fmt;
 
-/// An eBPF program of the object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Probe {
-    /// OOM kills, from the task.
+    /// Reports OOM kills from the task.
     OomVictim,
-    /// OOM kills, from the entry of the function that marks the task.
+    /// Reports OOM kills from the entry of the function that marks the task.
     OomFentry,
-    /// OOM kills, from the pid.
+    /// Reports OOM kills from the pid.
     OomPid,
-    /// Exit of a task that was marked by its pid.
+    /// Observes the exit of a task that was marked by its pid.
     OomExit,
-    /// Scope of a kill: entry of the victim selection.
+    /// Observes the scope of a kill: entry of the victim selection.
     ScopeEnter,
-    /// Scope of a kill: return of the victim selection.
+    /// Observes the scope of a kill: return of the victim selection.
     ScopeLeave,
-    /// The number of pids.
+    /// Observes the number of pids.
     PidFork,
-    /// Disk latency.
+    /// Observes disk latency.
     DiskComplete,
 }
 
-/// Attach point of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
     /// A raw tracepoint of this name.
     Tracepoint(&'static str),
     /// A BTF tracepoint, whose argument types the verifier knows.
     Typed(&'static str),
-    /// Entry of this kernel function.
+    /// The entry of this kernel function.
     Entry(&'static str),
-    /// Return of this kernel function.
+    /// The return of this kernel function.
     Return(&'static str),
 }
 
@@ -47,7 +45,6 @@ impl fmt::Display for Hook {
 }
 
 impl Probe {
-    /// All probes.
     pub const ALL: [Self; 8] = [
         Self::OomVictim,
         Self::OomFentry,
@@ -59,7 +56,8 @@ impl Probe {
         Self::DiskComplete,
     ];
 
-    /// Program name, as in `bpftool prog`. At most 15 bytes; the kernel truncates longer names.
+    /// Returns the program name, as in `bpftool prog`. At most 15 bytes; the kernel truncates
+    /// longer names.
     pub const fn program(self) -> &'static str {
         match self {
             Self::OomVictim => "oom_victim",
@@ -73,7 +71,6 @@ impl Probe {
         }
     }
 
-    /// Attach point.
     pub const fn hook(self) -> Hook {
         match self {
             Self::OomVictim | Self::OomPid => Hook::Tracepoint("mark_victim"),
@@ -87,7 +84,7 @@ impl Probe {
     }
 }
 
-/// How OOM kills are observed. The first is the best; one is sufficient.
+/// A way to observe OOM kills. The first is the best; one is sufficient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KillHook {
     /// `mark_victim` passes the task.
@@ -99,22 +96,22 @@ pub enum KillHook {
 }
 
 impl KillHook {
-    /// The best first.
+    /// All hooks, the best first.
     pub const ALL: [Self; 3] = [Self::Task, Self::Fentry, Self::Exit];
 
-    /// The programs of this hook, in attach order: all or none.
+    /// Returns the programs of this hook in attach order. All or none are attached.
     pub const fn probes(self) -> &'static [Probe] {
         match self {
             Self::Task => &[Probe::OomVictim],
             Self::Fentry => &[Probe::OomFentry],
-            // In this order, so that every stored pid is removed.
+            // This order ensures that every stored pid is removed.
             Self::Exit => &[Probe::OomExit, Probe::OomPid],
         }
     }
 }
 
-/// The pair that reports the exact scope of a kill. Attached in this order, so that every stored
-/// entry is removed.
+/// The pair of programs that reports the exact scope of a kill. They are attached in this order, so
+/// that every stored entry is removed.
 pub const SCOPE: &[Probe] = &[Probe::ScopeLeave, Probe::ScopeEnter];
 
 #[cfg(test)]

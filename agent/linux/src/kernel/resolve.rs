@@ -1,4 +1,5 @@
-//! The running kernel's BTF → [`KernelOffsets`], and which probes these are sufficient for.
+//! Resolves the running kernel's BTF to [`KernelOffsets`], and the probes for which these are
+//! sufficient.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use super::btf::Btf;
 use super::probe::Probe;
 use super::support::Missing;
 
-/// The BTF type names that [`offsets`] needs.
+/// BTF type names that [`offsets`] needs.
 const NAMES: &[&str] = &[
     "task_struct",
     "signal_struct",
@@ -34,18 +35,16 @@ const NAMES: &[&str] = &[
     "btf_trace_mark_victim",
 ];
 
-/// Maximum size of the BTF file. Distributions have 5 to 15 MiB.
+/// Maximum size of the BTF file. Those of distributions have 5 to 15 MiB.
 const MOST: u64 = 64 << 20;
 
-/// Size of a pointer, and of one slot of `css_set.subsys`.
+/// Size of a pointer and of one slot of `css_set.subsys`, in bytes.
 const POINTER: u32 = 8;
-/// Size of one counter of `mm_rss_stat` before 6.2.
+/// Size of one counter of `mm_rss_stat` before 6.2, in bytes.
 const RSS_COUNTER: u32 = 8;
 
-/// Offsets found in BTF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resolved {
-    /// Offsets for the programs.
     pub offsets: KernelOffsets,
 }
 
@@ -138,7 +137,7 @@ fn offsets(btf: &Btf) -> KernelOffsets {
     }
 }
 
-/// The bits of a request's flags, by the names of their numbers; missing if one of them is.
+/// Returns the bits of a request's flags, by the names of their numbers; missing if one of them is.
 fn flags(btf: &Btf, names: &[&str]) -> u32 {
     let bit = |name: &&str| 1_u32.checked_shl(btf.enum_value("req_flag_bits", name)?);
     let bits: Option<Vec<u32>> = names.iter().map(bit).collect();
@@ -147,12 +146,12 @@ fn flags(btf: &Btf, names: &[&str]) -> u32 {
     })
 }
 
-/// Whether argument 0 of `mark_victim` is the task: since 6.10, and in stable branches.
+/// Returns `true` if argument 0 of `mark_victim` is the task, as since 6.10 and in stable branches.
 fn mark_victim_has_task(btf: &Btf) -> bool {
     btf.tracepoint_argument("mark_victim", 0).as_deref() == Some("task_struct")
 }
 
-/// Offset of the first resident-set counter, and the stride.
+/// Returns the offset of the first resident-set counter, and the stride.
 fn resident(btf: &Btf) -> Option<(u32, u32)> {
     if btf.is_array("mm_struct.rss_stat") {
         let first = btf.offset("mm_struct.rss_stat")?;
@@ -162,14 +161,14 @@ fn resident(btf: &Btf) -> Option<(u32, u32)> {
     Some((btf.offset("mm_struct.rss_stat.count")?, RSS_COUNTER))
 }
 
-/// `css_set.subsys[memory_cgrp_id]`.
+/// Returns the offset of `css_set.subsys[memory_cgrp_id]`.
 fn memory_state(btf: &Btf) -> Option<u32> {
     let memory = btf.enum_value("cgroup_subsys_id", "memory_cgrp_id")?;
     btf.offset("css_set.subsys")?
         .checked_add(memory.checked_mul(POINTER)?)
 }
 
-/// `signal_struct.pids[PIDTYPE_TGID]`.
+/// Returns the offset of `signal_struct.pids[PIDTYPE_TGID]`.
 fn signal_tgid(btf: &Btf) -> Option<u32> {
     let tgid = btf.enum_value("pid_type", "PIDTYPE_TGID")?;
     btf.offset("signal_struct.pids")?
@@ -177,7 +176,7 @@ fn signal_tgid(btf: &Btf) -> Option<u32> {
 }
 
 impl Resolved {
-    /// Why `probe` cannot run on this kernel; `None` if it can.
+    /// Returns the reason why `probe` cannot run on this kernel; `None` if it can.
     pub fn missing(&self, probe: Probe) -> Option<Missing> {
         let o = &self.offsets;
         if probe == Probe::OomVictim && o.mark_victim_has_task == 0 {
@@ -199,7 +198,6 @@ impl Resolved {
     }
 }
 
-/// A member and its offset.
 type Needed = (&'static str, u32);
 
 fn victim(o: &KernelOffsets) -> [Needed; 22] {

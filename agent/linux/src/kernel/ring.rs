@@ -13,7 +13,8 @@ use tokio::sync::{mpsc, watch};
 use nodepulse_io::clock::Clock;
 use nodepulse_io::fd;
 
-/// Records read before other tasks run, so that a flood cannot delay a lease renewal.
+/// Number of records that are read before other tasks run, so that a flood cannot delay a lease
+/// renewal.
 const BATCH: usize = 256;
 
 /// Time limit for records that are pending when the agent is asked to stop. It is enough for full
@@ -33,7 +34,7 @@ impl AsFd for Ring {
 unsafe impl fd::OneDescriptor for Ring {}
 
 /// Reads one ring until the receiver is dropped, or until `stopping` is true and the ring is empty.
-/// Must be started right after the programs are attached; it drains the ring once before it waits,
+/// Must be started right after the programs are attached. It drains the ring once before it waits,
 /// because records may precede the first wait.
 ///
 /// If `records` is full, this waits, the ring fills, and the probe counts the loss. Records are
@@ -46,7 +47,7 @@ pub async fn read(
 ) -> io::Result<()> {
     let mut ring = fd::watch(Ring(ring), Interest::READABLE)?;
     loop {
-        // Read before the drain, so that a last drain follows the signal.
+        // This is read before the drain, so that a last drain follows the signal.
         let last = *stopping.borrow_and_update();
         while drain(&mut ring.get_mut().0.0, clock, &records).await? == Drained::Partly {
             tokio::task::yield_now().await;

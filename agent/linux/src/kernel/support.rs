@@ -1,25 +1,17 @@
-//! Which probes run, as a plain value.
+//! The state of the probes, as a plain value.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::probe::{KillHook, Probe, SCOPE};
 
-/// Why a probe is not attached.
+/// The reason why a probe is not attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
     /// The kernel provides no usable BTF.
-    Btf {
-        /// Path of the BTF file.
-        path: PathBuf,
-        /// The error.
-        why: String,
-    },
-    /// The kernel has no member that the probe reads.
-    Member {
-        /// The member.
-        path: &'static str,
-    },
+    Btf { path: PathBuf, why: String },
+    /// The kernel does not have a member that the probe reads.
+    Member { path: &'static str },
     /// `mark_victim` does not pass the task on this kernel.
     Prototype,
     /// The kernel refused to load or attach the program.
@@ -34,7 +26,7 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// A token for metric labels.
+    /// Returns a token for metric labels.
     pub const fn token(&self) -> &'static str {
         match self {
             Self::Btf { .. } => "no_btf",
@@ -64,18 +56,14 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Whether a probe runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeState {
-    /// Loaded and attached.
     Attached,
     /// Not tried, because a better probe runs.
     NotNeeded,
-    /// Not attached.
     Missing(Missing),
 }
 
-/// The state of every probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Support {
     /// One entry per probe, in the order of [`Probe::ALL`].
@@ -83,7 +71,7 @@ pub struct Support {
 }
 
 impl Support {
-    /// No probe runs, for one reason.
+    /// Returns the support without any probe, for one reason.
     pub fn none(why: &Missing) -> Self {
         let all = Probe::ALL.into_iter();
         Self {
@@ -93,7 +81,7 @@ impl Support {
         }
     }
 
-    /// The best probe of every kind runs; for a simulated kernel.
+    /// Returns the support with the best probe of every kind, for a simulated kernel.
     pub fn all() -> Self {
         let state = |probe| match probe {
             Probe::OomFentry | Probe::OomPid | Probe::OomExit => ProbeState::NotNeeded,
@@ -104,30 +92,28 @@ impl Support {
         }
     }
 
-    /// Whether `probe` runs.
     pub fn attached(&self, probe: Probe) -> bool {
         self.probes.contains(&(probe, ProbeState::Attached))
     }
 
-    /// The state of `probe`.
     pub fn state(&self, probe: Probe) -> &ProbeState {
         let entry = self.probes.iter().find(|(p, _)| *p == probe);
         entry.map_or(&ProbeState::NotNeeded, |(_, state)| state)
     }
 
-    /// The hook that reports OOM kills; `None` if no program does.
+    /// Returns the hook that reports OOM kills; `None` if no program does.
     pub fn kills(&self) -> Option<KillHook> {
         let runs = |hook: &KillHook| hook.probes().iter().all(|probe| self.attached(*probe));
         KillHook::ALL.into_iter().find(runs)
     }
 
-    /// Whether kills carry the exact scope from the kernel.
+    /// Returns `true` if kills carry the exact scope from the kernel.
     pub fn exact_scope(&self) -> bool {
         SCOPE.iter().all(|probe| self.attached(*probe))
     }
 
-    /// `btf` if programs report kills, pids and disks, `partial` if they report some of these, else
-    /// `files`. The exact scope of a kill is optional and does not count.
+    /// Returns `btf` if programs report kills, pids and disks, `partial` if they report some of
+    /// these, and `files` otherwise. The exact scope of a kill is optional and does not count.
     pub fn tier(&self) -> &'static str {
         let reported = [
             self.kills().is_some(),
@@ -141,8 +127,8 @@ impl Support {
         }
     }
 
-    /// The probes that are replaced by files, with the reasons. For kills, each distinct reason of
-    /// all hooks, and nothing if one of them works.
+    /// Returns the probes that are replaced by files, with the reasons. For kills, returns each
+    /// distinct reason of all hooks, and nothing if one of them works.
     pub fn unavailable(&self) -> Vec<(Probe, &Missing)> {
         let mut unavailable: Vec<(Probe, &Missing)> = Vec::new();
         let mut kills = Vec::new();
@@ -163,7 +149,6 @@ impl Support {
         unavailable
     }
 
-    /// Sets the state of `probes`.
     pub(super) fn set(&mut self, probes: &[Probe], state: &ProbeState) {
         for (probe, slot) in &mut self.probes {
             if probes.contains(probe) {

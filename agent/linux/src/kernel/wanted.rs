@@ -1,22 +1,19 @@
-//! Which programs to attach, as a plain value.
+//! The programs to attach, as a plain value.
 
 use super::probe::KillHook;
 
-/// Which programs to attach. The others are not loaded.
+/// The programs to attach. The others are not loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// The best hook to try, with the later ones as fallbacks; `None`: no kills.
+    /// The best hook to try, with the later ones as fallbacks; `None` disables reports of kills.
     pub kills: Option<KillHook>,
-    /// The exact scope of kills. Ignored without `kills`.
+    /// Enables the exact scope of kills. Ignored without `kills`.
     pub scope: bool,
-    /// The number of pids.
     pub pids: bool,
-    /// Disk latency.
     pub disks: bool,
 }
 
 impl Wanted {
-    /// All programs.
     pub const ALL: Self = Self {
         kills: Some(KillHook::Task),
         scope: true,
@@ -24,7 +21,7 @@ impl Wanted {
         disks: true,
     };
 
-    /// No programs, as a base for struct updates.
+    /// A base for struct updates.
     pub const NOTHING: Self = Self {
         kills: None,
         scope: false,

@@ -1,4 +1,4 @@
-//! How a connection handles received bytes, for the fuzz targets.
+//! Handling of received bytes by a connection, for the fuzz targets.
 
 #![forbid(unsafe_code)]
 
@@ -10,24 +10,21 @@ use tokio::sync::mpsc;
 use super::wire::{FIXED, MAX_BYTES, parse, size};
 use super::{PowerMessage, listen, open};
 
-/// A parsed message.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Read {
     /// Length of the whole message in bytes.
     pub len: usize,
-    /// Empty if missing, like the other two texts.
+    /// Empty if missing, as are `interface` and `member`.
     pub sender: String,
-    /// Of the signal.
     pub interface: String,
-    /// Of the signal.
     pub member: String,
     /// The bytes after the header.
     pub body: Vec<u8>,
-    /// The body as a boolean, if it is one.
+    /// The body, if it is a boolean.
     pub boolean: Option<bool>,
 }
 
-/// The message that the bytes begin with, if it is complete, valid and not skipped.
+/// Returns the message that the bytes begin with, if it is complete, valid and not skipped.
 pub fn message(bytes: &[u8]) -> Option<Read> {
     let len = size(bytes.first_chunk::<FIXED>()?).ok()?;
     if len > MAX_BYTES {

@@ -4,7 +4,6 @@ use tokio::sync::mpsc;
 
 use super::{Lock, PowerMessage};
 
-/// The connection to logind.
 #[derive(Debug)]
 pub struct Power {
     messages: Option<mpsc::Receiver<PowerMessage>>,
@@ -13,7 +12,7 @@ pub struct Power {
 }
 
 impl Power {
-    /// `None`: there is no logind.
+    /// `None` means that there is no logind.
     pub const fn new(messages: Option<mpsc::Receiver<PowerMessage>>) -> Self {
         Self {
             messages,
@@ -21,7 +20,7 @@ impl Power {
         }
     }
 
-    /// The next message. Stays pending if there is no logind.
+    /// Returns the next message. Stays pending if there is no logind.
     pub async fn message(&mut self) -> PowerMessage {
         let message = match &mut self.messages {
             Some(messages) => messages.recv().await,
@@ -34,12 +33,12 @@ impl Power {
         std::future::pending().await
     }
 
-    /// Delays the shutdown until [`Power::release`]; `None` does not, or no longer.
+    /// Delays the shutdown until [`Power::release`]. `None` ends the delay, if there is one.
     pub fn keep(&mut self, lock: Option<Lock>) {
         self.lock = lock;
     }
 
-    /// Lets the machine shut down. Returns whether there was a lock.
+    /// Lets the machine shut down. Returns `true` if there was a lock.
     pub fn release(&mut self) -> bool {
         self.lock.take().is_some()
     }
@@ -62,7 +61,7 @@ mod tests {
         drop(send);
         let message = timeout(pending, power.message()).await;
         assert!(matches!(message, Ok(PowerMessage::Cancelled)));
-        // Also if the future is dropped and created again, as in the main loop.
+        // It stays pending if the future is dropped and created again, as in the main loop.
         for _ in 0..2 {
             assert!(timeout(pending, power.message()).await.is_err());
         }

@@ -22,36 +22,34 @@ const LOGIND: &str = "org.freedesktop.login1";
 const DBUS: &str = "org.freedesktop.DBus";
 const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 
-/// logind's path.
 const PATH: &str = "/org/freedesktop/login1";
 
 /// logind's error for a new lock while a shutdown is in progress.
 const IN_PROGRESS: &str = "org.freedesktop.login1.OperationInProgress";
 
-/// Timeout of the bus and logind.
+/// Time limit for answers of the bus and of logind.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Events that may arrive before an answer; more are an error of logind, or of the bus.
+/// Maximum number of events before an answer. More are an error of logind or of the bus.
 const MAX_AHEAD: usize = 64;
 
 /// Maximum number of descriptors that Linux passes with one write (`SCM_MAX_FD`).
 const MAX_DESCRIPTORS: usize = 253;
 
-/// Messages of other programs that may arrive at once. The subscriptions match those of logind and of the
-/// bus only, so others come from a program that sends them to the agent.
+/// Maximum number of messages of other programs that may arrive at once. The subscriptions match
+/// only those of logind and of the bus, so others come from a program that sends them to the agent.
 const FOREIGN: u32 = 1000;
 
-/// Interval after which one more may arrive.
+/// Interval after which one more message may arrive.
 const FOREIGN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A message with the descriptors that came with it.
 struct ReceivedMessage {
     message: Message,
     descriptors: Vec<OwnedFd>,
 }
 
 impl ReceivedMessage {
-    /// The answer to `call`, unless it is an error.
+    /// Returns the answer to `call`, unless it is an error.
     fn accepted(self, call: &MethodCall<'_>) -> io::Result<Self> {
         match self.error() {
             Some(text) => Err(io::Error::other(format!("{}: {text}", call.member))),
@@ -59,7 +57,7 @@ impl ReceivedMessage {
         }
     }
 
-    /// The text of an error.
+    /// Returns the text of an error.
     fn error(&self) -> Option<String> {
         if self.message.kind != MessageKind::Error {
             return None;
@@ -68,7 +66,7 @@ impl ReceivedMessage {
         Some(text.chars().filter(|c| !c.is_control()).take(200).collect())
     }
 
-    /// If it is the refusal of a lock.
+    /// Logs the error, if it is the refusal of a lock.
     fn log_refusal(&self) {
         if let Some(err) = self.error() {
             warn!(
@@ -84,13 +82,12 @@ impl ReceivedMessage {
 pub(super) enum BusEvent {
     /// `PrepareForShutdown`.
     Prepare(bool),
-    /// The answer that [`Session::inhibit`] requests: whether a shutdown is in progress.
+    /// The answer that [`Session::inhibit`] requests: `true` while a shutdown is in progress.
     Preparing(bool),
     /// logind was restarted.
     NewManager,
 }
 
-/// An authenticated connection with subscriptions.
 pub(super) struct Session {
     stream: UnixStream,
     serial: u32,
@@ -102,7 +99,6 @@ pub(super) struct Session {
     /// the read that they came with. The connection is closed if there are more than those of two
     /// messages.
     descriptors: Vec<(usize, OwnedFd)>,
-    /// Events before an answer.
     ahead: VecDeque<BusEvent>,
     /// logind's unique name on this bus. Every program may send signals, but only logind has this
     /// name.
@@ -114,7 +110,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Authenticates a connection, and subscribes.
+    /// Authenticates the connection and subscribes.
     pub(super) async fn open(stream: UnixStream) -> io::Result<Self> {
         let opening = async {
             let mut session = Self {
@@ -173,9 +169,9 @@ impl Session {
         }
     }
 
-    /// Takes a delay lock, which logind waits for; `None` if logind refuses it, as while a shutdown is in
-    /// progress. Requests
-    /// whether one is: the answer is an event, unless logind refuses it.
+    /// Takes a delay lock, which logind waits for. Returns `None` if logind refuses it, as during a
+    /// shutdown. Requests the state of the shutdown: the answer is an event, unless logind refuses
+    /// the lock.
     pub(super) async fn inhibit(&mut self) -> io::Result<Option<Lock>> {
         let inhibit = MethodCall {
             destination: LOGIND,
@@ -214,7 +210,6 @@ impl Session {
         tokio::time::timeout(TIMEOUT, calls).await?
     }
 
-    /// The next event.
     pub(super) async fn next(&mut self) -> io::Result<BusEvent> {
         if let Some(event) = self.ahead.pop_front() {
             return Ok(event);
@@ -229,7 +224,8 @@ impl Session {
         }
     }
 
-    /// `None` for what does not matter to the agent, such as any signal of another program.
+    /// Returns `None` for a message that does not matter to the agent, such as any signal of
+    /// another program.
     fn event(&self, message: &Message) -> Option<BusEvent> {
         let is_of_manager = message.sender == self.manager;
         let is_state = Some(message.reply_to) == self.state_call;
@@ -244,7 +240,7 @@ impl Session {
             (MessageKind::Signal, MANAGER, "PrepareForShutdown") if is_of_manager => {
                 message.boolean().ok().map(BusEvent::Prepare)
             }
-            // Without a new owner logind has ended, and another signal follows when it is back.
+            // Without a new owner, logind has ended. Another signal follows when it is back.
             (MessageKind::Signal, DBUS, "NameOwnerChanged") if message.sender == DBUS => {
                 has_new_owner(message).then_some(BusEvent::NewManager)
             }
@@ -263,14 +259,13 @@ impl Session {
         self.answer(&call).await?.accepted(&call).map(drop)
     }
 
-    /// Returns the serial of the call.
     async fn send(&mut self, call: &MethodCall<'_>) -> io::Result<u32> {
         self.serial += 1;
         self.stream.write_all(&call.bytes(self.serial)?).await?;
         Ok(self.serial)
     }
 
-    /// Sends a call, and waits for its answer.
+    /// Sends a call and waits for its answer.
     async fn answer(&mut self, call: &MethodCall<'_>) -> io::Result<ReceivedMessage> {
         let serial = self.send(call).await?;
         loop {
@@ -291,8 +286,8 @@ impl Session {
         }
     }
 
-    /// The next message that can be parsed. The others are skipped, because every program on the bus
-    /// may send any valid message. Can be cancelled.
+    /// Returns the next message that can be parsed. The others are skipped, because every program
+    /// on the bus may send any valid message. Can be cancelled.
     async fn message(&mut self) -> io::Result<ReceivedMessage> {
         loop {
             let skipped = self.skipped.min(self.bytes.len());
@@ -318,7 +313,7 @@ impl Session {
         }
     }
 
-    /// Another program has sent a message. Fails if there are too many of them.
+    /// Counts a message of another program. Fails if there are too many of them.
     fn count_foreign(&mut self) -> io::Result<()> {
         if self.foreign.take(Instant::now()) {
             return Ok(());
@@ -344,7 +339,7 @@ impl Session {
         (bytes, descriptors)
     }
 
-    /// Reads more bytes, with their descriptors.
+    /// Reads more bytes with their descriptors.
     async fn read(&mut self) -> io::Result<()> {
         if self.bytes.len() > MAX_BYTES {
             return Err(io::Error::other("the bus sends a line that is too long"));
@@ -376,7 +371,7 @@ impl Session {
     }
 }
 
-/// Whether a `NameOwnerChanged` contains a new owner: the last of its three texts.
+/// Returns `true` if a `NameOwnerChanged` contains a new owner, the last of its three texts.
 fn has_new_owner(message: &Message) -> bool {
     // A body that ends with an empty text ends with five zero bytes: the length and the terminator.
     message.text().is_ok() && !message.body.ends_with(&[0, 0, 0, 0, 0])

@@ -14,7 +14,6 @@ use super::wire::tests::{
 };
 use super::*;
 
-/// logind's name on the bus.
 const NAME: &str = ":1.3";
 
 const BUS: &str = "org.freedesktop.DBus";
@@ -44,7 +43,7 @@ async fn authenticated(listener: &UnixListener) -> UnixStream {
     bus
 }
 
-/// Answers call `serial`, which takes a lock, and receives the next one, which is not answered.
+/// Answers call `serial`, which takes a lock, and receives the next call, which is not answered.
 async fn inhibited(bus: &mut UnixStream, serial: u32) -> Std {
     lock_requested(bus).await;
     let lock = with_descriptor(bus, &answer_with_descriptor(NAME, serial)).await;
@@ -61,7 +60,8 @@ async fn state_requested(bus: &mut UnixStream) {
     requested(bus, &parts).await;
 }
 
-/// The agent's connection after a shutdown was announced and cancelled: it requests its second lock.
+/// Returns the agent's connection after a shutdown was announced and cancelled: the agent requests
+/// its second lock.
 async fn lock_requested_again(
     listener: &UnixListener,
     messages: &mut mpsc::Receiver<PowerMessage>,
@@ -87,7 +87,7 @@ async fn requested(bus: &mut UnixStream, parts: &[&str]) {
     }
 }
 
-/// Sends a message with a descriptor, and returns its other end.
+/// Sends a message with a descriptor, and returns the other end of the descriptor.
 async fn with_descriptor(bus: &UnixStream, message: &[u8]) -> Std {
     sent_with_descriptor(bus, message).await.unwrap()
 }
@@ -107,12 +107,11 @@ async fn sent_with_descriptor(bus: &UnixStream, message: &[u8]) -> io::Result<St
     Ok(near)
 }
 
-/// Whether the receiver has closed its end.
 fn is_free(lock: &Std) -> bool {
     matches!(std::io::Read::read(&mut &*lock, &mut [0]), Ok(0))
 }
 
-/// Keeps the steps of the paused clock small: else it advances to the next timeout while a socket
+/// Limits the steps of the paused clock. Otherwise it advances to the next timeout while a socket
 /// is ready.
 fn tick() {
     tokio::spawn(async {
@@ -197,7 +196,7 @@ async fn no_message_of_another_program_ends_the_connection() {
     tokio::spawn(follow(connect(&path), path.clone(), send));
     let mut bus = lock_requested_again(&listener, &mut messages).await;
     let mut others = Vec::new();
-    // If it is not skipped as a whole, it contains messages of logind.
+    // If this message is not skipped as a whole, it contains messages of logind.
     let long = prepare(NAME, true).repeat(1000);
     for message in [
         unknown_field(":1.99"),
@@ -409,7 +408,7 @@ async fn shutdowns_are_reported_although_logind_refuses_a_lock() {
 
 #[tokio::test]
 async fn a_bus_that_sends_endless_descriptors_or_an_endless_line_is_disconnected() {
-    // Including what the socket buffers before the agent reads it.
+    // The limit includes the bytes that the socket buffers before the agent reads them.
     for (bytes, most) in [(1, 1000), (4096, 100)] {
         let (path, listener) = bus(&format!("endless-{bytes}"));
         let (send, _messages) = mpsc::channel(1);
@@ -464,7 +463,7 @@ async fn a_program_that_floods_the_bus_ends_the_connection_and_the_pause_grows()
         let pause = lost.elapsed().as_secs();
         assert!((seconds..=seconds + 1).contains(&pause), "{pause} s");
         let ended = async {
-            // It fails when the agent has closed the connection.
+            // The write fails once the agent has closed the connection.
             let _closed: io::Result<()> = bus.write_all(&flood).await;
             bus.read(&mut [0]).await.unwrap_or(0)
         };

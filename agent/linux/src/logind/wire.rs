@@ -4,13 +4,13 @@
 
 use std::io;
 
-/// More than any expected answer. Longer messages are skipped.
+/// Longer than any expected answer. Longer messages are skipped.
 pub(super) const MAX_BYTES: usize = 64 << 10;
 
-/// Maximum of the format.
+/// Maximum message size of the format.
 const FORMAT_MAX_BYTES: usize = 128 << 20;
 
-/// Fixed part of a header, including the length of its fields.
+/// Length of the fixed part of a header, including the length of its fields.
 pub(super) const FIXED: usize = 16;
 
 const METHOD_CALL: u8 = 1;
@@ -37,7 +37,6 @@ pub(super) struct MethodCall<'a> {
     pub(super) arguments: &'a [&'a str],
 }
 
-/// The type of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageKind {
     Return,
@@ -50,18 +49,17 @@ pub(super) enum MessageKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Message {
     pub(super) kind: MessageKind,
-    /// The call to which it is the answer; 0: none.
+    /// Serial of the call that the message answers; 0 if it is not an answer.
     pub(super) reply_to: u32,
     pub(super) sender: String,
     pub(super) interface: String,
     pub(super) member: String,
-    /// The name of an error.
     pub(super) error: String,
     pub(super) body: Vec<u8>,
 }
 
 impl MethodCall<'_> {
-    /// The encoded call. `serial` is not 0.
+    /// Encodes the call. `serial` must not be 0.
     pub(super) fn bytes(&self, serial: u32) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         for argument in self.arguments {
@@ -98,8 +96,8 @@ impl MethodCall<'_> {
     }
 }
 
-/// Length of the message that begins with these bytes, in either byte order: a bus passes messages
-/// on in the byte order of their sender.
+/// Returns the length of the message that begins with these bytes, in either byte order: a bus
+/// passes messages on in the byte order of their sender.
 ///
 /// # Errors
 ///
@@ -120,7 +118,7 @@ pub(super) fn size(fixed: &[u8; FIXED]) -> io::Result<usize> {
     }
 }
 
-/// Parses a whole message of [`size`].
+/// Parses a whole message, of the length that [`size`] returned.
 pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
     if bytes.first() != Some(&b'l') {
         return Err(malformed());
@@ -178,12 +176,12 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Message> {
 }
 
 impl Message {
-    /// The body, if it is a boolean.
+    /// Returns the body, if it is a boolean.
     pub(super) fn boolean(&self) -> io::Result<bool> {
         boolean(&self.body)
     }
 
-    /// The body, if it is a variant that contains a boolean.
+    /// Returns the body, if it is a variant that contains a boolean.
     pub(super) fn variant_boolean(&self) -> io::Result<bool> {
         // The signature of the value, padded to its alignment.
         match self.body.split_first_chunk() {
@@ -192,13 +190,14 @@ impl Message {
         }
     }
 
-    /// The first text of the body.
+    /// Returns the first text of the body.
     pub(super) fn text(&self) -> io::Result<&str> {
         text(&self.body, 0)
     }
 }
 
-/// Code and type of the field at `at`. All fields of a bus have a type of one letter.
+/// Returns the code and the type of the field at `at`. All fields of a bus have a type of one
+/// letter.
 fn field(bytes: &[u8], at: usize) -> io::Result<(u8, u8)> {
     match bytes.get(at..at + 4) {
         Some([code, 1, kind, 0]) => Ok((*code, *kind)),
@@ -254,10 +253,9 @@ fn malformed() -> io::Error {
 pub(super) mod tests {
     use super::*;
 
-    /// The number of descriptors that come with a message.
+    /// Header field: the number of descriptors that come with a message.
     const UNIX_FDS: u8 = 9;
 
-    /// As a bus sends it.
     pub fn message(kind: u8, fields: &[(u8, &str)], numbers: &[(u8, u32)], body: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();
         for (code, number) in numbers {
@@ -279,7 +277,7 @@ pub(super) mod tests {
         message
     }
 
-    /// `PrepareForShutdown` as logind sends it.
+    /// `PrepareForShutdown`, encoded as logind sends it.
     pub fn prepare(sender: &str, begins: bool) -> Vec<u8> {
         let fields = [
             (SENDER, sender),
@@ -289,7 +287,7 @@ pub(super) mod tests {
         message(SIGNAL, &fields, &[], &u32::from(begins).to_le_bytes())
     }
 
-    /// `NameOwnerChanged` as a bus sends it when logind was started.
+    /// `NameOwnerChanged`, encoded as a bus sends it after logind was started.
     pub fn new_owner(name: &str) -> Vec<u8> {
         const BUS: &str = "org.freedesktop.DBus";
         let mut body = Vec::new();
@@ -305,14 +303,14 @@ pub(super) mod tests {
         message(SIGNAL, &fields, &[], &body)
     }
 
-    /// The answer to call `serial`: a variant that contains a boolean.
+    /// An answer to call `serial`: a variant that contains a boolean.
     pub fn state(sender: &str, serial: u32, preparing: bool) -> Vec<u8> {
         let numbers = [(REPLY_SERIAL, serial)];
         let body = [1, b'b', 0, 0, u8::from(preparing), 0, 0, 0];
         message(METHOD_RETURN, &[(SENDER, sender)], &numbers, &body)
     }
 
-    /// The answer to call `serial`: the error `name`.
+    /// An answer to call `serial`: the error `name`.
     pub fn refusal(sender: &str, serial: u32, name: &str) -> Vec<u8> {
         let numbers = [(REPLY_SERIAL, serial)];
         let fields = [(ERROR_NAME, name), (SENDER, sender)];

@@ -47,8 +47,8 @@ impl CgroupMount {
         Ok(Self { mount, dir })
     }
 
-    /// The path of cgroup `id` below the mount, with a leading `/`. Fails with `ESTALE` if the
-    /// cgroup is removed, `EPERM` without the capability.
+    /// Returns the path of cgroup `id` below the mount, with a leading `/`. Fails with `ESTALE` if
+    /// the cgroup is removed, and with `EPERM` without the capability.
     pub fn path(&self, id: CgroupId) -> io::Result<String> {
         let mut handle = FileHandle {
             bytes: 8,
@@ -79,8 +79,9 @@ impl CgroupMount {
     }
 }
 
-/// The path of an open directory. Fails with [`io::ErrorKind::NotFound`] if it was removed since:
-/// the kernel then appends ` (deleted)`, with which the name of another directory can end, too.
+/// Returns the path of an open directory. Fails with [`io::ErrorKind::NotFound`] if it was removed
+/// since: the kernel then appends ` (deleted)`, with which the name of another directory can end,
+/// too.
 fn path_of(dir: &File) -> io::Result<PathBuf> {
     let path = fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd()))?;
     let (there, open) = (fs::symlink_metadata(&path)?, dir.metadata()?);

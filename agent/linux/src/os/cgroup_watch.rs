@@ -1,5 +1,5 @@
-//! Cgroups that are created, removed or reach a limit: inotify on their directories and event
-//! files.
+//! Watches cgroups that are created, removed or reach a limit: inotify on their directories and
+//! event files.
 //!
 //! kernfs notifies of created and removed directories, and of changes of `pids.events` through
 //! `kernfs_notify`; version 1 since Linux 6.11 does not notify of the latter (tested on 6.18).
@@ -28,15 +28,15 @@ const QUIET: Duration = Duration::from_secs(1);
 /// KiB. Upper levels are watched first, so that many cgroups of one tenant cannot exclude other
 /// pods.
 const MOST_WATCHES: usize = 4096;
-/// Reads per drain. The kernel queues 16,384 events, and one read returns at least 15.
+/// Maximum number of reads per drain. The kernel queues 16,384 events, and one read returns at
+/// least 15.
 const MOST_READS: usize = 2048;
 
-/// A cgroup subtree to watch.
 #[derive(Debug, Clone)]
 pub struct WatchedTree {
-    /// The top directory; it may not exist yet.
+    /// The top directory, which may not exist yet.
     pub top: PathBuf,
-    /// Levels below the top that are watched.
+    /// Number of levels below the top that are watched.
     pub depth: usize,
     /// The file that the kernel changes when a limit is reached: the first of these that exists.
     pub files: &'static [&'static str],
@@ -58,13 +58,13 @@ pub async fn read(
         if records.send(Received { read: at, record }).await.is_err() {
             return Ok(());
         }
-        // Not registered with the runtime meanwhile, which would wake up for each change.
+        // The inotify descriptor is not registered with the runtime meanwhile, because that would
+        // wake up for each change.
         tokio::time::sleep(QUIET).await;
         inotify = changed(inotify).await?;
     }
 }
 
-/// Returns after a change.
 async fn changed(inotify: Inotify) -> io::Result<Inotify> {
     let mut watch = fd::watch(inotify, Interest::READABLE)?;
     loop {
@@ -106,7 +106,6 @@ fn drain(inotify: &Inotify) -> io::Result<Changes> {
     Ok(Changes::More)
 }
 
-/// Watches by path.
 #[derive(Debug)]
 struct Watches {
     room: usize,
@@ -133,7 +132,7 @@ impl Watches {
         }
     }
 
-    /// Adds watches for new cgroups, and removes those of removed ones.
+    /// Adds watches for new cgroups, and removes those of removed cgroups.
     fn renew(&mut self, inotify: &Inotify, trees: &[WatchedTree]) {
         self.round += 1;
         for tree in trees {
@@ -155,7 +154,7 @@ impl Watches {
         const DIRECTORY: AddWatchFlags = AddWatchFlags::IN_CREATE
             .union(AddWatchFlags::IN_DELETE)
             .union(AddWatchFlags::IN_ONLYDIR);
-        // The nearest existing ancestor, to learn of the creation of the top.
+        // The nearest existing ancestor is watched, to detect the creation of the top.
         let above = tree.top.ancestors().skip(1).find(|dir| dir.is_dir());
         if let Some((dir, inode)) = above.and_then(|dir| Some((dir, inode(dir)?))) {
             self.watch(inotify, dir, inode, DIRECTORY);
@@ -176,7 +175,7 @@ impl Watches {
         }
     }
 
-    /// Returns `false` if it does not exist, or the limit of watches is reached.
+    /// Returns `false` if the path does not exist, or if the limit of watches is reached.
     fn watch(
         &mut self,
         inotify: &Inotify,

@@ -1,4 +1,4 @@
-//! The two system calls of the sandbox without a suitable safe wrapper.
+//! The two system calls of the sandbox that have no suitable safe wrapper.
 
 use std::io;
 
@@ -35,7 +35,7 @@ pub fn install_filter(program: &mut [Instruction]) -> io::Result<()> {
 
 /// Tries to load an eBPF program without instructions, which always fails.
 ///
-/// `EPERM` if this process may not load programs, otherwise another error.
+/// Returns `EPERM` if this process may not load programs, otherwise another error.
 pub fn try_bpf_load() -> io::Error {
     /// `BPF_PROG_LOAD` (`include/uapi/linux/bpf.h`).
     const PROG_LOAD: libc::c_int = 5;

@@ -1,4 +1,4 @@
-//! Files that are written, replaced or removed: inotify on their directory.
+//! Watches files that are written, replaced or removed: inotify on their directory.
 //!
 //! A mounted `ConfigMap` is updated by replacing the symbolic link `..data`; its files never
 //! change.
@@ -17,30 +17,28 @@ use nodepulse_io::fd;
 /// The symbolic link to the files of a mounted `ConfigMap`.
 const MOUNTED: &str = "..data";
 
-/// Completed changes of a file. Creation is excluded, because the close follows.
+/// Flags for completed changes of a file. Creation is excluded, because the close follows.
 const WRITTEN: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
     .union(AddWatchFlags::IN_MOVED_TO)
     .union(AddWatchFlags::IN_MOVED_FROM)
     .union(AddWatchFlags::IN_DELETE);
 
-/// Creation, for a directory that does not exist yet.
+/// Flags for creation, for a directory that does not exist yet.
 const MADE: AddWatchFlags = AddWatchFlags::IN_CREATE;
 
-/// The files to watch.
 #[derive(Debug, Clone)]
 pub struct WatchedFiles {
-    /// One file; its directory must exist.
+    /// A file whose directory must exist.
     pub file: PathBuf,
-    /// Files in a directory next to it; `None`: only that file.
+    /// Files in a directory that is watched in addition to the file, if any.
     pub drop_ins: Option<DropIns>,
 }
 
 /// The files of one extension in a directory.
 #[derive(Debug, Clone)]
 pub struct DropIns {
-    /// It may be missing.
+    /// The directory, which may be missing.
     pub directory: PathBuf,
-    /// `yaml`.
     pub extension: &'static str,
 }
 
@@ -56,7 +54,8 @@ pub async fn read(files: WatchedFiles, changed: mpsc::Sender<()>) -> io::Result<
     inotify.add_watch(&above, WRITTEN | MADE)?;
     let mut watch = fd::watch(inotify, Interest::READABLE)?;
     loop {
-        // Repeated, because the directory may have been replaced. Watching it twice has no effect.
+        // This is repeated, because the directory may have been replaced. Watching it twice has no
+        // effect.
         if let Some(drop_ins) = &files.drop_ins {
             let _absent: nix::Result<_> = watch.get_ref().0.add_watch(&drop_ins.directory, WRITTEN);
         }
@@ -64,7 +63,7 @@ pub async fn read(files: WatchedFiles, changed: mpsc::Sender<()>) -> io::Result<
         match ready.get_inner().0.read_events() {
             Ok(events) => {
                 if events.iter().any(|event| matters(event, &files)) {
-                    // Full: a message is queued already.
+                    // If the channel is full, a message is queued already.
                     if let Err(mpsc::error::TrySendError::Closed(())) = changed.try_send(()) {
                         return Ok(());
                     }

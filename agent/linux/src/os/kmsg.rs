@@ -1,5 +1,5 @@
-//! OOM kills from the kernel log, if no program reports them: opens, polls and drains `/dev/kmsg`,
-//! parses it with [`nodepulse_core::record::kmsg`], and sends the kills to the loop.
+//! Reads OOM kills from the kernel log, if no program reports them: opens, polls and drains
+//! `/dev/kmsg`, parses it with [`nodepulse_core::record::kmsg`], and sends the kills to the loop.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -21,14 +21,14 @@ use nodepulse_io::fd;
 /// Path of the log below the host root.
 pub const PATH: &str = "dev/kmsg";
 
-/// `CONSOLE_EXT_LOG_MAX`: the longest record, with every byte escaped.
+/// Size of the longest record, with every byte escaped: `CONSOLE_EXT_LOG_MAX`.
 const RECORD: usize = 8192;
 
-/// Records read before other tasks run.
+/// Number of records that are read before other tasks run.
 const BATCH: usize = 256;
 
-/// How long to wait for the last line of a kill. It follows within about 50 µs (Linux 6.18), or
-/// later with a slow console. After this time the kill is reported without its memory sizes.
+/// Time limit for the last line of a kill. It follows within about 50 µs (Linux 6.18), or later
+/// with a slow console. After this time the kill is reported without its memory sizes.
 const LAST_LINE: Duration = Duration::from_millis(200);
 
 /// Opens the log after its newest record, so that earlier kills are not reported. Requires
@@ -63,7 +63,7 @@ pub async fn read(log: File, clock: Clock, records: mpsc::Sender<Received>) -> i
         if log.is_incomplete() {
             let more = tokio::time::timeout(LAST_LINE, file.readable()).await;
             if let Ok(ready) = more {
-                // Still ready: drained in the next iteration.
+                // The log is still ready: the next iteration drains it.
                 ready?.retain_ready();
                 continue;
             }

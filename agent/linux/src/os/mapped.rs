@@ -1,4 +1,4 @@
-//! Pages of the program's code.
+//! Locks or unmaps pages of the program's code.
 
 use std::ffi::c_void;
 use std::io;
@@ -10,8 +10,8 @@ use nix::sys::mman::{MmapAdvise, madvise, mlock};
 
 use nodepulse_io::file;
 
-/// Reads all of the program's code, and keeps it in memory. Fails with `ENOMEM` or `EPERM` if the limit on
-/// locked memory does not permit that.
+/// Reads all of the program's code and keeps it in memory. Fails with `ENOMEM` or `EPERM` if the
+/// limit on locked memory does not permit that.
 pub fn lock_code() -> io::Result<()> {
     let maps = file::text(Path::new("/proc/self/maps")).map_err(io::Error::other)?;
     for (start, len) in maps.lines().filter_map(code) {
@@ -38,8 +38,8 @@ pub fn release_code() -> io::Result<usize> {
     Ok(released)
 }
 
-/// Address and length of a mapping of code, from a line of `/proc/<pid>/maps`. The vDSO has no
-/// inode.
+/// Returns the address and length of a mapping of code, from a line of `/proc/<pid>/maps`. The vDSO
+/// has no inode.
 fn code(line: &str) -> Option<(NonNull<c_void>, usize)> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn released_code_is_not_resident_and_can_still_be_executed() {
-        // Every mapping of code in `smaps`: its header, then its fields.
+        // Each mapping of code in `smaps` consists of its header, then its fields.
         let resident = || {
             let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
             let mut is_code = false;

@@ -1,4 +1,4 @@
-//! Whether the kernel's clock is synchronised.
+//! The synchronisation state of the kernel's clock.
 
 use std::io;
 use std::mem;
@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use nix::libc;
 
-/// State of the kernel's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockSync {
     /// Synchronised, with this maximum error.

@@ -1,6 +1,6 @@
 //! PSI triggers: the kernel notifies when tasks were stalled too long
-//! (`Documentation/accounting/psi.rst`). A trigger that fires wakes this process at most once in its
-//! window; one that does not costs nothing.
+//! (`Documentation/accounting/psi.rst`). A trigger that fires wakes this process at most once in
+//! its window; one that does not costs nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -24,10 +24,10 @@ pub struct Trigger {
     file: File,
 }
 
-/// Why a trigger cannot be set, and the remedy.
+/// The reason why a trigger cannot be set, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TriggerError {
-    /// No such file, or `EOPNOTSUPP`.
+    /// The file does not exist, or the kernel returned `EOPNOTSUPP`.
     #[error(
         "the pressure file does not exist or PSI is disabled; boot a kernel with CONFIG_PSI and \
          psi=1, and check that the cgroup exists"
@@ -42,7 +42,6 @@ pub enum TriggerError {
          an AppArmor or SELinux profile that allows it"
     )]
     Denied,
-    /// Any other error.
     #[error("the kernel refused the trigger")]
     Refused(#[source] io::Error),
 }
@@ -59,17 +58,16 @@ impl From<io::Error> for TriggerError {
 }
 
 impl Trigger {
-    /// The group and resource of the trigger.
     pub const fn stall(&self) -> Stall {
         self.stall
     }
 }
 
-/// When a trigger fires: after this much stall within a window, in microseconds.
+/// The level at which a trigger fires: this much stall within a window, in microseconds.
 ///
-/// avg60 can only rise to a threshold if tasks were stalled for about that share of the last window.
-/// The kernel's windows may split that time in two, so two fifths of it are enough to fire before
-/// avg60 reaches the threshold.
+/// avg60 can only rise to a threshold if tasks were stalled for about that share of the last
+/// window. The kernel's windows may split that time in two, so two fifths of it are enough to fire
+/// before avg60 reaches the threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct TriggerLevel {
     stall: u64,
@@ -85,8 +83,8 @@ impl TriggerLevel {
         reason = "between 1 and the size of a window"
     )]
     fn new(kind: StallKind, threshold: f32) -> Self {
-        // The window of memory limits wake-ups on a node that reclaims memory all the time. The stall
-        // on I/O must be short, because it also reports disks that do not respond.
+        // The window of memory limits wake-ups on a node that reclaims memory all the time. The
+        // stall on I/O must be short, because it also reports disks that do not respond.
         let (window, longest) = match kind {
             StallKind::Memory => (4_000_000_u32, 240_000_u32),
             StallKind::Io => (2_000_000, 300_000),
@@ -98,7 +96,7 @@ impl TriggerLevel {
         }
     }
 
-    /// As the kernel expects it.
+    /// Formats the level as the kernel expects it.
     fn text(self) -> String {
         let Self { stall, window } = self;
         format!("some {stall} {window}\0")
@@ -143,7 +141,7 @@ pub async fn read(
         if records.send(received).await.is_err() {
             return Ok(());
         }
-        // After one more record, so that the file is found missing.
+        // The loop ends after one more record, so that the file is found missing.
         if removed {
             return Err(io::Error::other("the cgroup of the trigger was removed"));
         }
@@ -172,15 +170,16 @@ mod tests {
         }
     }
 
-    /// What `kernel/sched/psi.c` computes if tasks are stalled at the end of each period: whether the
-    /// trigger fires before avg60 reaches the threshold. All times are in microseconds.
+    /// Computes the result of `kernel/sched/psi.c` if tasks are stalled at the end of each period:
+    /// `true` if the trigger fires before avg60 reaches the threshold. All times are in
+    /// microseconds.
     fn fires_before_avg60_rises(threshold: f32, stalled: u32, period: u32) -> bool {
         const STEP: u32 = 100_000;
         const UPDATE: u32 = 2_000_000;
         let TriggerLevel { stall, window } = TriggerLevel::new(StallKind::Memory, threshold);
         let decay = (-2.0_f64 / 60.0).exp();
         let (mut avg60, mut total, mut total_at_update) = (0.0, 0, 0);
-        // The start of the window, the total then, and the growth in the window before.
+        // These are the start of the window, the total then, and the growth in the window before.
         let (mut start, mut total_at_start, mut before) = (0, 0, 0);
         let mut last_stall = 0;
         for now in (STEP..1_800_000_000).step_by(100_000) {
@@ -215,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_trigger_fires_before_avg60_reaches_the_threshold() {
-        //  threshold, then tasks are stalled for so many tenths of a second, in each so many
+        // threshold, then tasks are stalled for so many tenths of a second, in each so many
         let rows = [
             (15.0, 10, 10),
             (15.0, 2, 10),

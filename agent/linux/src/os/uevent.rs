@@ -1,4 +1,4 @@
-//! Disks that are added and removed: kernel uevents over netlink.
+//! Reports disks that are added and removed: kernel uevents over netlink.
 //!
 //! Needs no capability. All devices are reported, so that starting a pod with its network devices
 //! wakes this task about ten times; only changes of disks are passed on.
@@ -18,20 +18,18 @@ use tokio::sync::mpsc;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::fd;
 
-/// Longer than any uevent: a path, then at most `UEVENT_BUFFER_SIZE` (2048) bytes.
+/// Buffer size, longer than any uevent: a path, then at most `UEVENT_BUFFER_SIZE` (2048) bytes.
 const LONGEST: usize = 8192;
 
 /// Multicast group of the kernel. Group 2 is that of udev.
 const KERNEL_GROUP: u32 = 1;
 
-/// Uevents read before other tasks run.
+/// Number of uevents that are read before other tasks run.
 const BATCH: usize = 256;
 
-/// A socket that receives kernel uevents.
 #[derive(Debug)]
 pub struct UeventSocket(OwnedFd);
 
-/// Opens the socket.
 pub fn open() -> io::Result<UeventSocket> {
     let socket = socket(
         AddressFamily::Netlink,
@@ -75,7 +73,7 @@ pub async fn read(
     }
 }
 
-/// Reads the next datagram; `None` if it is not from the kernel, or not about a disk.
+/// Reads the next datagram. Returns `None` if it is not from the kernel, or not about a disk.
 fn next(socket: &OwnedFd, buf: &mut [u8]) -> nix::Result<Option<Record>> {
     let (len, sender) = match recvfrom::<NetlinkAddr>(socket.as_raw_fd(), buf) {
         // The socket buffer overflowed.

@@ -1,5 +1,5 @@
-//! Sources of records other than the probes' rings: each a task that waits for the kernel, decodes,
-//! and sends the same [`Received`] as a ring does.
+//! Sources of records other than the probes' rings. Each is a task that waits for the kernel,
+//! decodes, and sends the same [`Received`] as a ring does.
 //!
 //! If a watcher cannot start or ends, the agent logs a warning and uses a slower source. If a ring
 //! fails, the agent exits.
@@ -18,7 +18,7 @@ use super::cgroup_watch::{self, WatchedTree};
 use super::psi::Trigger;
 use super::{kmsg, psi, uevent};
 
-/// Runs until dropped.
+/// The running watchers, which end on drop.
 #[derive(Debug)]
 pub struct Watchers {
     tasks: JoinSet<()>,
@@ -27,7 +27,8 @@ pub struct Watchers {
 impl Watchers {
     /// Starts the watchers that this node and kernel need. Must be called in a runtime.
     ///
-    /// `trees` are the pods' cgroups; `log` is the kernel's log, opened if no program reports kills.
+    /// `trees` are the pods' cgroups; `log` is the kernel's log, opened if no program reports
+    /// kills.
     pub fn start(
         trees: Vec<WatchedTree>,
         log: Option<File>,

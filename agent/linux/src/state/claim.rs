@@ -14,19 +14,20 @@ use rustix::fs::{FlockOperation, flock, major, minor};
 
 use super::StateError;
 
-/// The locked file. It is not the directory, because every user who can open a file can lock it.
+/// Name of the locked file. The directory itself is not locked, because every user who can open a
+/// file can lock it.
 const LOCK: &str = "lock";
 
-/// What nodepulse writes to the directory.
+/// Names of the files that nodepulse writes to the directory.
 const WRITTEN: [&str; 4] = [LOCK, super::NAME, super::NEW, "nodepulse.sock"];
 
-/// Only a file's owner may remove it, as in `/tmp`.
+/// The sticky bit: only a file's owner may remove it, as in `/tmp`.
 const STICKY: u32 = 0o1000;
 
-/// Permissions of other users.
+/// Mode bits of the permissions of other users.
 const OTHERS: u32 = 0o077;
 
-/// Creates a directory with access only for nodepulse's user.
+/// Returns a builder of directories with access only for nodepulse's user.
 pub(super) fn builder() -> DirBuilder {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
@@ -38,19 +39,19 @@ pub(super) fn builder() -> DirBuilder {
 pub struct Claim {
     /// The former mode of the directory, if it was open to other users.
     pub closed_from: Option<u32>,
-    /// Closing it releases the lock, which saves a system call.
+    /// The locked file. Closing it releases the lock, which saves a system call.
     _locked: File,
 }
 
 impl Claim {
     /// Locks `directory`, which is created if it is missing, and closed to other users if it is
-    /// open to them; `None` if another process has locked it. The kernel releases the lock when the
-    /// process ends. Fails with [`StateError::Owner`] if it belongs to another user than
+    /// open to them. Returns `None` if another process has locked it. The kernel releases the lock
+    /// when the process ends. Fails with [`StateError::Owner`] if it belongs to another user than
     /// nodepulse's or root, and with [`StateError::Shared`] if it is open to others and not for
     /// nodepulse alone.
     pub fn take(directory: &Path) -> Result<Option<Self>, StateError> {
         builder().recursive(true).create(directory)?;
-        // As a descriptor, so that the checked directory is the one that is changed.
+        // A descriptor ensures that the checked directory is the one that is changed.
         let opened = File::open(directory)?;
         let mode = opened.metadata()?.mode();
         if mode & OTHERS != 0
@@ -85,14 +86,15 @@ impl Claim {
 /// The process that has locked a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// In the PID namespace of `/proc`.
+    /// Process ID in the PID namespace of `/proc`.
     pub pid: i32,
-    /// Set if it was killed and its main thread has not ended: the CPU time of the process so far, in
-    /// ticks. Without a signal that kills it, it may go on, however long it has slept.
+    /// Set if the process was killed and its main thread has not ended: the CPU time of the process
+    /// so far, in ticks. Without a signal that kills it, it may go on, however long it has slept.
     pub halted: Option<u64>,
 }
 
-/// The process that has locked `directory`; `None` if there is none, or it is not visible from here.
+/// Returns the process that has locked `directory`; `None` if there is none, or if it is not
+/// visible from here.
 pub fn holder(directory: &Path) -> Option<Holder> {
     let file = fs::metadata(directory.join(LOCK)).ok()?;
     let device = (major(file.dev()), minor(file.dev()));
@@ -111,15 +113,15 @@ pub fn holder(directory: &Path) -> Option<Holder> {
     })
 }
 
-/// By the state of the main thread, and the signals that are pending for it. SIGKILL is pending for each
-/// thread of a process that was killed, by any signal, until the thread ends.
+/// Decides by the state of the main thread, and by the signals that are pending for it. SIGKILL is
+/// pending for each thread of a process that was killed, by any signal, until the thread ends.
 const fn is_halted(state: char, pending: u64) -> bool {
     let is_killed = pending & 1 << (libc::SIGKILL - 1) != 0;
-    // Dead, while another thread is not.
+    // The main thread is dead, while another thread is not.
     (state == 'D' && is_killed) || state == 'Z'
 }
 
-/// What shows that others use `directory`, which is open to them.
+/// Returns the evidence that others use `directory`, which is open to them.
 fn shared(directory: &Path, mode: u32) -> io::Result<Option<String>> {
     if directory.canonicalize()? == Path::new("/") {
         return Ok(Some("it is the root directory".to_owned()));
@@ -137,7 +139,7 @@ fn shared(directory: &Path, mode: u32) -> io::Result<Option<String>> {
 }
 
 /// Removes the permissions of other users on `file`, which is at `path`: the `DirectoryOrCreate` of
-/// a kubelet creates directories that every user can open. Returns whether there were any.
+/// a kubelet creates directories that every user can open. Returns `true` if there were any.
 fn close_to_others(file: &File, path: &Path) -> Result<bool, StateError> {
     let found = file.metadata()?;
     if !is_trusted_owner(found.uid()) {
@@ -164,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Every user who can open it can lock it.
+    /// Locks the file, as every user who can open it can.
     fn lock(path: &Path) -> File {
         let opened = File::open(path).unwrap();
         flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
@@ -175,7 +177,7 @@ mod tests {
         fs::metadata(path).unwrap().mode() & 0o7777
     }
 
-    /// Removed with this value.
+    /// A directory that is removed when this value is dropped.
     struct Dir(PathBuf);
 
     impl Dir {
@@ -197,7 +199,7 @@ mod tests {
         dir
     }
 
-    /// As a kubelet creates it, opened and locked by another user before.
+    /// Creates a directory as a kubelet does, opened and locked by another user before.
     fn open_to_all(name: &str) -> (Dir, File) {
         let dir = directory(name);
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
@@ -293,7 +295,7 @@ mod tests {
         assert!(Claim::take(dir.path()).is_err(), "a link");
         fs::remove_file(&path).unwrap();
         mkfifo(&path, Mode::S_IRWXU).unwrap();
-        // Without another reader or writer it is like a file.
+        // A pipe without another reader or writer is like a file.
         assert!(Claim::take(dir.path()).unwrap().is_some(), "a pipe");
     }
 }

@@ -22,12 +22,12 @@ fn with_details(message: &str) -> Amendment {
     }
 }
 
-/// Waits for everything that takes no time or a few retries.
+/// Waits long enough for everything that takes no time or a few retries.
 async fn pass() {
     tokio::time::sleep(Duration::from_secs(10)).await;
 }
 
-/// An Event that was written, after which the server answers with `replies`.
+/// Writes an Event, after which the server answers with `replies`.
 async fn written(replies: impl IntoIterator<Item = Reply>) -> (Scripted, Started) {
     let server = Scripted::new([accepted()].into_iter().chain(replies));
     let mut started = start(&server, 0);

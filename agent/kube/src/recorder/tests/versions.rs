@@ -1,11 +1,11 @@
-//! Later versions of an Event, which report kills that the Event did not contain: while it waits, is
-//! delayed, was written, or was lost.
+//! Later versions of an Event, which report kills that the Event did not contain: while the Event
+//! waits, is delayed, was written, or was lost.
 
 use nodepulse_core::kube_event::{Annotations, KillOwner, ReportedKills};
 
 use super::*;
 
-/// Attempts during an outage, a second apart but for the first.
+/// Number of attempts during an outage, a second apart except for the first.
 const FAILED: usize = 6;
 const POST_POD: &str = "POST /api/v1/namespaces/shop/events";
 const PATCH: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0000";
@@ -21,7 +21,7 @@ fn kill(message: &str) -> Draft {
     }
 }
 
-/// A version that reports one more kill.
+/// Returns a version that reports one more kill.
 fn version(message: &str) -> Draft {
     Draft {
         id: None,
@@ -47,7 +47,7 @@ fn kills(kills: ReportedKills) -> u64 {
     kills.into_iter().map(|(_, kills)| kills).sum()
 }
 
-/// Ends the recorder. Each of `expected` kills is acknowledged, and the counts add up.
+/// Ends the recorder, and checks that `expected` kills are acknowledged and that the counts add up.
 async fn end(started: Started, expected: u64, name: &str) {
     let sink = started.sink.clone();
     let task = started.task;
@@ -171,13 +171,13 @@ async fn of_an_event_that_is_not_known_the_later_kills_are_a_separate_event() {
     let delivered = started.deliveries.recv().await.unwrap();
     assert_eq!((delivered.message.as_str(), delivered.times), ("two", 1));
     assert_eq!(server.body(0)["count"], 1);
-    // One that reports no more kills is not needed.
+    // A version that reports no more kills is not needed.
     started.sink.record(Draft {
         of: 0,
         kills: ReportedKills::default(),
         ..version("with details")
     });
-    // A combined one counts processes.
+    // A combined Event counts processes.
     for n in 0..8 {
         started.sink.record(input("OOMKilled", &n.to_string()));
         started.deliveries.recv().await.unwrap();

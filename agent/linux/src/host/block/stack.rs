@@ -1,4 +1,4 @@
-//! How block devices are stacked: a partition on a disk, and device-mapper and md devices on disks,
+//! The stacking of block devices: a partition on a disk, and device-mapper and md devices on disks,
 //! partitions or each other.
 
 use std::collections::BTreeSet;
@@ -7,14 +7,14 @@ use nodepulse_core::units::DeviceNumber;
 
 use crate::host::{HostError, HostRoot, present};
 
-/// Limit on devices above or below each other. A usual stack has three: a volume of LVM, encrypted,
-/// on a RAID.
+/// Maximum number of devices above or below each other. A usual stack has three: a volume of LVM,
+/// encrypted, on a RAID.
 const MAX_LEVELS: usize = 8;
 
-/// Limit on the devices of a stack.
+/// Maximum number of devices of a stack.
 const MAX_DEVICES: usize = 256;
 
-/// The disks in `disks`, then level by level the device-mapper and md devices on them.
+/// Returns the disks in `disks`, then level by level the device-mapper and md devices on them.
 pub fn above(root: &HostRoot, disks: &[DeviceNumber]) -> Vec<Vec<DeviceNumber>> {
     levels(disks.to_vec(), |device| {
         let mut holders = listed(root, device, "holders");
@@ -41,7 +41,7 @@ fn levels(
     levels
 }
 
-/// Names of the partitions of a disk.
+/// Returns the names of the partitions of a disk.
 fn children(root: &HostRoot, device: DeviceNumber) -> Vec<String> {
     let at = directory(device);
     let is_partition = |name: &String| root.path(format!("{at}/{name}/partition")).exists();
@@ -49,7 +49,7 @@ fn children(root: &HostRoot, device: DeviceNumber) -> Vec<String> {
     names.filter(is_partition).collect()
 }
 
-/// The devices that a directory of `device` links to.
+/// Returns the devices that a directory of `device` links to.
 fn listed(root: &HostRoot, device: DeviceNumber, name: &str) -> Vec<DeviceNumber> {
     let at = format!("{}/{name}", directory(device));
     let number = |name| number(root, &format!("{at}/{name}"));
@@ -77,7 +77,7 @@ mod tests {
         DeviceNumber { major, minor }
     }
 
-    /// A host with devices by path below `sys/devices`, and links from holders to slaves.
+    /// Creates a host with devices by path below `sys/devices`, and links from holders to slaves.
     fn host(devices: &[(&str, &str)], stacked: &[(&str, &str)]) -> Scratch {
         let dir = Scratch::new();
         dir.mkdir("sys/dev/block");

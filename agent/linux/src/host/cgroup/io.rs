@@ -1,4 +1,5 @@
-//! What a cgroup of version 2 transferred to and from disks, and how long its tasks waited.
+//! The bytes that a cgroup of version 2 transferred to and from disks, and the time its tasks
+//! waited.
 
 use std::path::Path;
 
@@ -10,20 +11,18 @@ use crate::host::{HostError, HostFile, parse_u64, present, psi};
 /// Counters since the cgroup was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoStat {
-    /// Bytes read.
     pub read: u64,
-    /// Bytes written.
     pub written: u64,
-    /// Reads and writes.
+    /// Number of reads and writes.
     pub requests: u64,
 }
 
-/// Reads `io.stat` of the cgroup at `dir`. `None`: the io controller is not enabled for it, or it was
-/// removed.
+/// Reads `io.stat` of the cgroup at `dir`. Returns `None` if the io controller is not enabled for
+/// it, or if it was removed.
 ///
 /// The kernel counts a request at each device that it passes: at a device-mapper or md device, and
-/// at the disk below. Md can submit requests on behalf of the root cgroup, which are then missing at
-/// the disk. So the devices are given in levels, and the level with most bytes counts.
+/// at the disk below. Md can submit requests on behalf of the root cgroup, which are then missing
+/// at the disk. So the devices are given in levels, and the level with most bytes counts.
 pub fn stat(
     dir: &Path,
     levels: &[Vec<DeviceNumber>],
@@ -43,8 +42,8 @@ pub fn stat(
     Ok(Some(largest.unwrap_or_default()))
 }
 
-/// Reads `some avg10` of `io.pressure` of the cgroup at `dir`, in percent. `None`: the kernel has no
-/// PSI, it is disabled for the cgroup, or the cgroup was removed.
+/// Reads `some avg10` of `io.pressure` of the cgroup at `dir`, in percent. Returns `None` if the
+/// kernel has no PSI, if it is disabled for the cgroup, or if the cgroup was removed.
 pub fn stall(dir: &Path, buf: &mut Vec<u8>) -> Result<Option<f32>, HostError> {
     let read = psi::read(&psi::cgroup_file(dir, StallKind::Io), buf)?;
     Ok(read.map(|psi| psi.some.avg10))
@@ -64,8 +63,8 @@ impl IoStat {
     }
 }
 
-/// `8:0 rbytes=… wbytes=… rios=… wios=… …`. Some kernels leave the numbers of devices without
-/// counters at the start of the line of the next one.
+/// Parses `8:0 rbytes=… wbytes=… rios=… wios=… …`. Some kernels leave the numbers of devices
+/// without counters at the start of the line of the next one.
 fn parse_line(line: &str) -> Option<(DeviceNumber, IoStat)> {
     let mut device = None;
     let mut stat = None::<IoStat>;

@@ -18,7 +18,7 @@ pub struct RootMemory {
 }
 
 impl RootMemory {
-    /// `total` is `MemTotal`, used as the limit of the top.
+    /// Uses `total`, which is `MemTotal`, as the limit of the top.
     pub fn new(memory: &Hierarchy, total: Bytes) -> Self {
         let stat = memory.file("/", "memory.stat");
         let usage = match memory.version {
@@ -47,7 +47,7 @@ pub struct CgroupMemory {
 }
 
 impl CgroupMemory {
-    /// For the cgroup at this path, which may not exist yet.
+    /// The cgroup at this path may not exist yet.
     pub fn new(memory: &Hierarchy, cgroup: &str) -> Self {
         match memory.version {
             Version::V1 => Self {
@@ -65,18 +65,17 @@ impl CgroupMemory {
         }
     }
 
-    /// The working set of the cgroup.
     pub fn working_set(&self, buf: &mut Vec<u8>) -> Result<Bytes, HostError> {
         self.usage.read(buf)
     }
 
-    /// `None`: no limit is set.
+    /// Returns `None` if no limit is set.
     pub fn limit(&self, buf: &mut Vec<u8>) -> Result<Option<Bytes>, HostError> {
         Ok(read_limit(&self.limit, buf)?.map(Bytes::from_bytes))
     }
 
-    /// `allocatableMemory.available` of the pods cgroup: its limit minus its working set, which may
-    /// be negative. `None`: no limit. Hot: does not allocate.
+    /// Reads `allocatableMemory.available` of the pods cgroup: its limit minus its working set,
+    /// which may be negative. Returns `None` without a limit. Hot: does not allocate.
     pub fn read(&self, buf: &mut Vec<u8>) -> Result<Option<Reading>, HostError> {
         let Some(limit) = self.limit(buf)? else {
             return Ok(None);
@@ -106,12 +105,12 @@ struct WorkingSet {
 enum Used {
     /// `memory.current`, or version 1's `memory.usage_in_bytes`.
     File(HostFile),
-    /// The top of version 2: from `memory.stat`.
+    /// The sum of `anon` and `file` from `memory.stat`, for the top of version 2.
     AnonAndFile,
 }
 
 impl WorkingSet {
-    /// The same files at every level, including descendants.
+    /// Uses the same files at every level, including descendants.
     fn v1(memory: &Hierarchy, cgroup: &str) -> Self {
         Self {
             stat: memory.file(cgroup, "memory.stat"),

@@ -1,5 +1,5 @@
-//! How long the tasks of a cgroup of version 2 waited for memory, and how often they had to reclaim
-//! within its own limit.
+//! The time that tasks of a cgroup of version 2 waited for memory, and the number of times that
+//! they had to reclaim within its limit.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use nodepulse_core::reading::StallKind;
 
 use crate::host::{HostError, HostFile, field, present, psi};
 
-/// Reads `total` of `some` of `memory.pressure` of the cgroup at `dir`. `None`: the kernel has no PSI, it
-/// is disabled for the cgroup, or the cgroup was removed.
+/// Reads `total` of `some` of `memory.pressure` of the cgroup at `dir`. Returns `None` if the
+/// kernel has no PSI, if it is disabled for the cgroup, or if the cgroup was removed.
 pub fn stalled(dir: &Path, buf: &mut Vec<u8>) -> Result<Option<Duration>, HostError> {
     let read = psi::read(&psi::cgroup_file(dir, StallKind::Memory), buf)?;
     Ok(read.map(|psi| psi.some.total))
 }
 
-/// Reads how often tasks directly in the cgroup at `dir` reached its `memory.high` or `memory.max`. 0
-/// without the memory controller, which means without a limit.
+/// Reads the number of times that tasks directly in the cgroup at `dir` reached its `memory.high`
+/// or `memory.max`. 0 without the memory controller, which means without a limit.
 pub fn limit_hits(dir: &Path, buf: &mut Vec<u8>) -> Result<u64, HostError> {
     hits(dir, "memory.events.local", buf)
 }
 
-/// The same with all cgroups below it.
+/// Reads the same number as [`limit_hits`], including all cgroups below this one.
 pub fn limit_hits_of_tree(dir: &Path, buf: &mut Vec<u8>) -> Result<u64, HostError> {
     hits(dir, "memory.events", buf)
 }

@@ -1,4 +1,4 @@
-//! Who uses the memory of a cgroup: its memory by kind, and its largest processes.
+//! The memory of a cgroup by kind, and its largest processes.
 
 use nodepulse_core::reading::memory_use::MemorySplit;
 use nodepulse_core::units::{Bytes, Pid};
@@ -7,28 +7,28 @@ use super::{Hierarchy, Version, ancestors, walk};
 use crate::host::{HostError, field};
 use crate::host::{HostFile, HostRoot, first_processes, parse_u64, present};
 
-/// Processes that are compared: about 10 ms.
+/// Maximum number of processes that are compared, which takes about 10 ms.
 pub const MOST_COMPARED: usize = 1000;
-/// Levels below the cgroup whose processes are compared: of a pod its containers, and what these have
-/// made.
+/// Maximum number of levels below the cgroup whose processes are compared: the containers of a pod,
+/// and the cgroups that these create.
 const LEVELS: usize = 4;
-/// Cgroups whose processes are listed.
+/// Maximum number of cgroups whose processes are listed.
 const MOST_CGROUPS: usize = 100;
 
 /// The largest processes of a cgroup and those below it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Found {
-    /// Process id, resident memory, and name: any bytes. The largest first.
+    /// Process ID, resident memory, and name, which can contain any bytes. The largest first.
     pub largest: Vec<(Pid, Bytes, Vec<u8>)>,
-    /// How many were compared.
     pub compared: usize,
-    /// Whether there are more than these.
+    /// `true` if there are more processes than were compared.
     pub is_partial: bool,
 }
 
-/// What is charged to a cgroup and those below it. `None`: it was removed.
+/// Returns the memory that is charged to a cgroup and those below it; `None` if it was removed.
 ///
-/// Version 1 has no counter of kernel memory in `memory.stat`, but separate files, which can be absent.
+/// Version 1 has no counter of kernel memory in `memory.stat`, but separate files, which can be
+/// absent.
 pub fn split(
     memory: &Hierarchy,
     cgroup: &str,
@@ -66,8 +66,9 @@ pub fn split(
     }))
 }
 
-/// Whether a split contains memory that is not charged any more, with a tolerance of an eighth: the kernel
-/// adds up the counters of the cgroups below one up to 2 s late. `false` if the usage cannot be read.
+/// Returns `true` if a split contains memory that is not charged any more, with a tolerance of an
+/// eighth: the kernel adds up the counters of the cgroups below one up to 2 s late. `false` if the
+/// usage cannot be read.
 pub fn is_outdated(split: &MemorySplit, memory: &Hierarchy, cgroup: &str) -> bool {
     let usage = match memory.version {
         Version::V1 => "memory.usage_in_bytes",
@@ -79,10 +80,10 @@ pub fn is_outdated(split: &MemorySplit, memory: &Hierarchy, cgroup: &str) -> boo
     usage.is_ok_and(|usage| usage.saturating_add(usage / 8) < counted)
 }
 
-/// At most `most` processes with the largest resident memory, of at most [`MOST_COMPARED`]. A page has
-/// `page` bytes. A process that ends meanwhile is skipped, and so is one that is not visible in the pid
-/// namespace of this process. Without processes if the cgroup was removed. Those of `dying` are left
-/// out, and of the cgroups below it.
+/// Returns at most `most` processes with the largest resident memory, of at most [`MOST_COMPARED`].
+/// A page has `page` bytes. Skips a process that ends meanwhile or that is not visible in the PID
+/// namespace of this process. Returns no processes if the cgroup was removed. Leaves out the
+/// processes of `dying`, and those of the cgroups below it.
 ///
 /// # Cost
 ///
@@ -127,18 +128,18 @@ pub fn largest_processes(
     }
 }
 
-/// Whether a process that was killed can still have memory: a thread of it has not ended. Its `statm` is
-/// 0 before the memory is released (`exit_mm()` in
+/// Returns `true` if a process that was killed can still have memory, because a thread of it has
+/// not ended. Its `statm` is 0 before the memory is released (`exit_mm()` in
 /// [kernel/exit.c](https://github.com/torvalds/linux/blob/v6.12/kernel/exit.c)).
 pub fn has_memory(root: &HostRoot, pid: Pid) -> bool {
-    /// `num_threads`, after `state` (`proc_pid_stat(5)`).
+    /// Index of `num_threads` in the fields from `state` on (`proc_pid_stat(5)`).
     const THREADS: usize = 17;
 
     let mut buf = Vec::new();
     if root.read(format!("proc/{pid}/stat"), &mut buf).is_err() {
         return false;
     }
-    // The name can contain anything, also a parenthesis.
+    // The name can contain any bytes, including a parenthesis.
     let after = buf.rsplit(|&b| b == b')').next().unwrap_or_default();
     let mut fields = after.trim_ascii().split(|&b| b == b' ');
     let has_ended = matches!(fields.next(), Some(b"Z" | b"X"));
@@ -146,8 +147,8 @@ pub fn has_memory(root: &HostRoot, pid: Pid) -> bool {
     !has_ended || threads.is_some_and(|threads| threads > 1)
 }
 
-/// The second field of `statm`, for which the kernel takes no lock. `None`: the process has ended, or
-/// has released its memory.
+/// Returns the second field of `statm`, for which the kernel takes no lock; `None` if the process
+/// has ended or has released its memory.
 fn resident(root: &HostRoot, pid: u32, page: u64, buf: &mut Vec<u8>) -> Option<Bytes> {
     let file: HostFile = root.file(format!("proc/{pid}/statm"));
     file.read(buf).ok()?;
@@ -217,7 +218,7 @@ mod tests {
         let v2 = hierarchy(&dir, Version::V2);
         assert_eq!(split(&v2, "/pod", &mut buf).unwrap(), Some(expected));
         assert_eq!(split(&v2, "/gone", &mut buf).unwrap(), None);
-        // Before Linux 5.18.
+        // The format is that of kernels before Linux 5.18.
         dir.write(
             "cg/pod/memory.stat",
             "anon 100\nfile 90\nsock 5\nshmem 20\n",
@@ -305,7 +306,7 @@ mod tests {
             process(&dir, pid, pages);
         }
         dir.write("cg/pod/cgroup.procs", "");
-        // Not visible here, ended, and exiting.
+        // The processes are not visible here, ended, and exiting.
         dir.write("cg/pod/a/cgroup.procs", "0\n1\n77\n3\n");
         dir.write("cg/pod/b/deeper/cgroup.procs", "2\n4\n5\n");
         let named = ["2 p2 120.0Ki", "4 p4 80.0Ki", "1 p1 40.0Ki"].map(str::to_owned);

@@ -9,18 +9,18 @@ use nodepulse_core::units::CgroupId;
 use super::{Hierarchy, Layout, Version, walk};
 use crate::host::{HostError, HostFile, HostRoot, field, present};
 
-/// The counters of a cgroup since its creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OomCounters {
-    /// Hits of this cgroup's limit: see [`limit_hits`].
+    /// Number of times that this cgroup hit its limit: see [`limit_hits`].
     pub limit_hits: u64,
-    /// Kills of tasks directly in this cgroup. Not counted by version 1 before Linux 4.13.
+    /// Number of kills of tasks directly in this cgroup. Version 1 before Linux 4.13 does not count
+    /// them.
     pub kills: u64,
-    /// The same with descendants. `None` on version 1.
+    /// Counters that include descendants. `None` on version 1.
     pub with_descendants: Option<OomEvents>,
 }
 
-/// `memory.events`: a cgroup with its descendants.
+/// Counters of `memory.events`: those of a cgroup with its descendants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OomEvents {
     /// `oom`.
@@ -29,7 +29,8 @@ pub struct OomEvents {
     pub kills: u64,
 }
 
-/// Reads the counters of a cgroup. `None`: it was removed, or it is the top of version 2.
+/// Reads the counters of a cgroup. Returns `None` if it was removed, or if it is the top of version
+/// 2.
 pub fn counters(
     memory: &Hierarchy,
     cgroup: &str,
@@ -58,7 +59,7 @@ pub fn counters(
     Ok(counters)
 }
 
-/// Limit hits by cgroup id, without cgroups that never hit their limit.
+/// Returns limit hits by cgroup id, without cgroups that never hit their limit.
 ///
 /// A later comparison shows whether a kill was at the limit of a cgroup: a global kill increases no
 /// counter.
@@ -76,7 +77,6 @@ pub fn limit_hits(
     let mut buf = Vec::new();
     walk::each(&layout.memory, |id, dir, path| {
         see(id, path);
-        // Skip unreadable cgroups.
         if let Ok(Some(count @ 1..)) = limit_hits_of(dir, version, &mut buf) {
             hits.insert(id, count);
         }
@@ -85,7 +85,7 @@ pub fn limit_hits(
     Ok(hits)
 }
 
-/// Kills in some cgroups and their descendants, since the creation of each.
+/// Returns the kills in some cgroups and their descendants, since the creation of each.
 ///
 /// For the path of a cgroup at or below `top`, `of` returns the path of the cgroup to which it is
 /// attributed, itself or an ancestor; `None` for neither.
@@ -116,7 +116,6 @@ pub fn kills_below(
             Version::V1 => ("memory.oom_control", true),
             Version::V2 => ("memory.events", at == path),
         };
-        // Skip unreadable cgroups.
         let counted = if is_read {
             events(dir, name, &mut buf).ok().flatten()
         } else {
@@ -134,8 +133,8 @@ pub fn kills_below(
     Ok(all.map(|(path, (id, kills))| (id, path, kills)).collect())
 }
 
-/// Kills on the node since it was started: `oom_kill` of `/proc/vmstat`, which the kernel raises
-/// directly before the counter of the victim's cgroup (`__oom_kill_process()` in
+/// Returns the kills on the node since it was started: `oom_kill` of `/proc/vmstat`, which the
+/// kernel raises directly before the counter of the victim's cgroup (`__oom_kill_process()` in
 /// [mm/oom_kill.c](https://github.com/torvalds/linux/blob/v6.12/mm/oom_kill.c)).
 pub fn node_kills(root: &HostRoot) -> Option<u64> {
     let mut buf = Vec::new();
@@ -143,14 +142,14 @@ pub fn node_kills(root: &HostRoot) -> Option<u64> {
     field(&buf, b"oom_kill")
 }
 
-/// Kills in a cgroup of version 2 and below it. Zero if there is no such cgroup.
+/// Returns the kills in a cgroup of version 2 and below it; zero if there is no such cgroup.
 pub fn kills_in_tree(memory: &Hierarchy, cgroup: &str) -> Result<u64, HostError> {
     let events = events(&memory.dir(cgroup), "memory.events", &mut Vec::new())?;
     Ok(events.map_or(0, |events| events.kills))
 }
 
-/// The id of a cgroup, and the hits of its limit. `None`: it was removed, or it is the top of
-/// version 2.
+/// Returns the id of a cgroup and the number of hits of its limit; `None` if it was removed, or if
+/// it is the top of version 2.
 pub fn limit_hits_of_path(
     memory: &Hierarchy,
     cgroup: &str,
@@ -163,7 +162,8 @@ pub fn limit_hits_of_path(
     Ok(count.map(|count| (CgroupId(metadata.ino()), count)))
 }
 
-/// Hits of a cgroup's limit. `None`: it was removed, or it is the top of version 2.
+/// Returns the number of hits of a cgroup's limit; `None` if it was removed, or if it is the top of
+/// version 2.
 ///
 /// Version 2 counts failed reclaims (`oom` of `memory.events.local`, Linux 5.2). Version 1 counts
 /// every time that usage reached the limit, usually without a kill.
@@ -178,7 +178,7 @@ fn limit_hits_of(
     }
 }
 
-/// A missing counter is zero.
+/// Parses the counters. A missing counter is zero.
 fn events(dir: &Path, name: &str, buf: &mut Vec<u8>) -> Result<Option<OomEvents>, HostError> {
     let file = HostFile::at(dir.join(name));
     if present(file.read(buf))?.is_none() {

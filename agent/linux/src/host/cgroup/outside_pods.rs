@@ -1,4 +1,5 @@
-//! What units outside of pods use: services, scopes, sessions, and other cgroups that are not slices.
+//! The usage of units outside of pods: services, scopes, sessions, and other cgroups that are not
+//! slices.
 
 use std::path::Path;
 
@@ -6,17 +7,18 @@ use super::walk::{self, Next};
 use super::{Hierarchy, Version, ancestors};
 use crate::host::{HostError, HostFile};
 
-/// Units that are read. A node has about a hundred.
+/// Maximum number of units that are read. A node has about a hundred.
 pub const MAX_UNITS: usize = 1000;
 
-/// Levels of slices that are searched for units.
+/// Maximum number of levels of slices that are searched for units.
 const LEVELS: usize = 6;
 
-/// The units outside of pods with what `usage` returns for the directory of each, in no order. `None`:
-/// the unit has no such file.
+/// Returns the units outside of pods with the result of `usage` for the directory of each, in no
+/// order. `None` means that the unit has no such file.
 ///
-/// A slice is not a unit if there is a unit in it that can be read, so nothing is counted twice. What
-/// is below a unit is part of it. What is in no cgroup but the top is in none of them.
+/// A slice is not a unit if there is a unit in it that can be read, so nothing is counted twice.
+/// The cgroups below a unit are part of it. Usage that is in no cgroup but the top is in none of
+/// them.
 ///
 /// # Cost
 ///
@@ -55,7 +57,7 @@ pub fn units(
     Ok(found)
 }
 
-/// The file with what is charged to a cgroup and those below it.
+/// Returns the name of the file with the memory that is charged to a cgroup and those below it.
 pub const fn memory_file(version: Version) -> &'static str {
     match version {
         Version::V1 => "memory.usage_in_bytes",
@@ -119,7 +121,7 @@ mod tests {
         for (cgroup, tasks) in cgroups {
             dir.write(&format!("{cgroup}/pids.current"), format!("{tasks}\n"));
         }
-        // Without the controller.
+        // This cgroup does not have the controller.
         dir.mkdir("system.slice/removed.service");
         let expected = [
             ("/a.slice/other.service", 10),

@@ -9,10 +9,10 @@ use super::Hierarchy;
 use super::walk::InodeMap;
 use crate::host::HostError;
 
-/// Shortest time between two walks for ids that are unknown.
+/// Shortest time between two walks for unknown ids.
 const WALK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Finds paths by walking the hierarchy, but not for each of many unknown ids.
+/// Finds paths by walking the hierarchy, but does not walk for each of many unknown ids.
 #[derive(Debug, Default)]
 pub struct CgroupPaths {
     known: InodeMap,
@@ -20,8 +20,8 @@ pub struct CgroupPaths {
 }
 
 impl CgroupPaths {
-    /// The path of a cgroup as of the last walk; walks if the id is unknown. `None`: there is no such
-    /// cgroup, or the last walk was a moment ago.
+    /// Returns the path of a cgroup as of the last walk. Walks if the id is unknown. `None` if
+    /// there is no such cgroup, or if the last walk was less than 2 s ago.
     pub fn find(
         &mut self,
         hierarchy: &Hierarchy,

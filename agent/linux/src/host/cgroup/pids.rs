@@ -7,17 +7,16 @@ use nodepulse_core::reading::{Reading, Signal};
 use super::{Hierarchy, read_limit};
 use crate::host::{HostError, HostFile, field, present, signed};
 
-/// Number of tasks of a cgroup, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CgroupPids {
     /// `pids.current`.
     pub current: u64,
-    /// `pids.max`. `None`: no limit.
+    /// `pids.max`; `None` without a limit.
     pub max: Option<u64>,
 }
 
 impl CgroupPids {
-    /// `allocatablePid.available`, for the pods cgroup. `None`: no limit.
+    /// Returns `allocatablePid.available`, for the pods cgroup; `None` without a limit.
     pub fn reading(self) -> Option<Reading> {
         let max = self.max?;
         Some(Reading {
@@ -28,8 +27,9 @@ impl CgroupPids {
     }
 }
 
-/// Forks refused since the cgroup at `dir` was created: at its limit, or, depending on the kernel,
-/// of its tasks at the limit of an ancestor. `None` if it was removed, or is the top.
+/// Returns the number of forks refused since the cgroup at `dir` was created: at its limit, or,
+/// depending on the kernel, of its tasks at the limit of an ancestor. `None` if it was removed, or
+/// is the top.
 ///
 /// - Linux 6.11 and later on version 2 count in `pids.events.local` of the cgroup whose limit was
 ///   reached, and in `pids.events` of that cgroup and its ancestors.
@@ -48,7 +48,7 @@ pub fn refused(dir: &Path, buf: &mut Vec<u8>) -> Result<Option<u64>, HostError> 
     Ok(None)
 }
 
-/// Reads two files of a cgroup. `None` if it was removed, or is the top.
+/// Reads two files of a cgroup. Returns `None` if it was removed, or is the top.
 pub fn read(
     pids: &Hierarchy,
     cgroup: &str,

@@ -1,4 +1,4 @@
-//! The pods that use most memory over their request.
+//! Finds the pods that use most memory over their request.
 
 use std::path::Path;
 
@@ -11,19 +11,19 @@ use super::{Hierarchy, Version, walk};
 use crate::host::meminfo::MeminfoFile;
 use crate::host::{HostError, HostFile, HostRoot, first_processes, parse_u64};
 
-/// Levels below the cgroup of a container that are searched for a process.
+/// Number of levels below the cgroup of a container that are searched for a process.
 const CONTAINER_LEVELS: usize = 2;
 
-/// At most `most` pods that use more memory than they request, the largest excess first.
+/// Returns at most `most` pods that use more memory than they request, the largest excess first.
 ///
 /// `class` returns the class of the pod whose cgroup has the given path, and `None` for any other
-/// cgroup. The request is that of the containers that run. It is derived from `oom_score_adj`, which
-/// the kubelet sets to 1000 minus the request in thousandths of the node's memory, so it is accurate to
-/// 0.1 % of that:
+/// cgroup. The request is that of the containers that run. It is derived from `oom_score_adj`,
+/// which the kubelet sets to 1000 minus the request in thousandths of the node's memory, so it is
+/// accurate to 0.1 % of that:
 /// <https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/kubelet/qos/policy.go#L40-L101>
 ///
-/// A Guaranteed pod cannot use more than it requests. A node-critical pod has the `oom_score_adj` of a
-/// Guaranteed one, so its request is unknown; both are left out.
+/// A Guaranteed pod cannot use more than it requests. A node-critical pod has the `oom_score_adj`
+/// of a Guaranteed one, so its request is unknown; both are left out.
 ///
 /// # Cost
 ///
@@ -67,7 +67,7 @@ pub fn over_request(
     Ok(largest)
 }
 
-/// All pods with what is charged to them, the largest first.
+/// Returns all pods with the memory that is charged to them, the largest first.
 fn by_size(
     memory: &Hierarchy,
     pods: &str,
@@ -90,7 +90,7 @@ fn by_size(
     Ok(found)
 }
 
-/// The request of a Burstable pod. `None`: unknown.
+/// Returns the request of a Burstable pod; `None` if unknown.
 fn request_of(
     root: &HostRoot,
     memory: &Hierarchy,
@@ -108,9 +108,9 @@ fn request_of(
     let mut adjustments = adjustments.filter_map(|path| adjustment(root, memory, path, buf));
     let request = adjustments.try_fold(None, |sum: Option<u64>, adjustment| {
         let thousandths = match adjustment {
-            // The container of the pod's namespaces, which requests nothing.
+            // This is the container of the pod's namespaces, which requests nothing.
             ..=-998 => return Some(sum),
-            // A node-critical pod.
+            // This is a node-critical pod.
             -997..=0 => return None,
             // The kubelet avoids 1000, so 999 is also a container without a request.
             999.. => 0,
@@ -122,7 +122,7 @@ fn request_of(
     Some(Bytes::from_bytes(u64::try_from(bytes).unwrap_or(u64::MAX)))
 }
 
-/// `oom_score_adj` of the first process of a container.
+/// Returns `oom_score_adj` of the first process of a container.
 fn adjustment(
     root: &HostRoot,
     memory: &Hierarchy,
@@ -190,8 +190,8 @@ mod tests {
             }
         }
 
-        /// A pod below `/kubepods` with `charged` GiB, `inactive` of them inactive, and one process
-        /// with each `oom_score_adj`, each in one container.
+        /// Creates a pod below `/kubepods` with `charged` GiB, of which `inactive` are inactive,
+        /// and one process with each `oom_score_adj`, each in one container.
         fn pod(&mut self, path: &str, charged: u64, inactive: u64, adjustments: &[i64]) {
             let (usage, key) = match self.version {
                 Version::V1 => ("memory.usage_in_bytes", "total_inactive_file"),

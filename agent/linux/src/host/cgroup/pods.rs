@@ -8,7 +8,8 @@ use tracing::warn;
 use super::{Layout, Version, pids};
 use crate::host::field;
 
-/// Levels below the cgroup of all pods at which pods are: directly below it, or below a class.
+/// Number of levels below the cgroup of all pods at which pods are: directly below it, or below a
+/// class.
 pub const POD_LEVELS: usize = 2;
 
 /// The path of the pods cgroup, which may not be known yet. Clones share the result.
@@ -19,7 +20,6 @@ pub struct PodsPath(Arc<SharedPath>);
 struct SharedPath {
     layout: Option<Layout>,
     candidates: Vec<String>,
-    /// The final choice.
     certain: OnceLock<usize>,
     warned: Once,
 }
@@ -42,20 +42,20 @@ impl PodsPath {
         }))
     }
 
-    /// The hierarchies; `None`: none has the memory controller.
+    /// Returns the hierarchies; `None` if none has the memory controller.
     pub fn layout(&self) -> Option<&Layout> {
         self.0.layout.as_ref()
     }
 
-    /// The path, relative to the hierarchy. Until the choice is final, each call checks again,
-    /// which takes 2 µs if none exists; then the first candidate is returned.
+    /// Returns the path, relative to the hierarchy. Until the choice is final, each call checks
+    /// again, which takes 2 µs if none exists; then the first candidate is returned.
     pub fn path(&self) -> &str {
         let found = self.detect().unwrap_or_default();
         let path = self.0.candidates.get(found);
         path.map_or("", String::as_str)
     }
 
-    /// The selected path if the choice is final, else all candidates.
+    /// Returns the selected path if the choice is final, otherwise all candidates.
     pub fn possible(&self) -> &[String] {
         self.detect();
         let certain = self.0.certain.get();
@@ -63,12 +63,10 @@ impl PodsPath {
         found.map_or(&self.0.candidates, std::slice::from_ref)
     }
 
-    /// All candidates.
     pub fn candidates(&self) -> &[String] {
         &self.0.candidates
     }
 
-    /// The candidates that exist.
     pub fn existing(&self) -> Vec<&str> {
         self.existing_candidates().map(|(_, path)| path).collect()
     }
@@ -97,7 +95,7 @@ impl PodsPath {
             self.warn_once(best);
         }
         Some(match used.as_slice() {
-            // Another thread may have been first.
+            // Another thread may have set it first.
             [only] => *self.0.certain.get_or_init(|| *only),
             _ => best,
         })
@@ -113,7 +111,8 @@ impl PodsPath {
     }
 }
 
-/// Whether the cgroup or a descendant contains processes. Needs the pids controller on version 1.
+/// Returns `true` if the cgroup or a descendant contains processes. Needs the pids controller on
+/// version 1.
 fn is_populated(layout: &Layout, cgroup: &str) -> bool {
     let mut buf = Vec::new();
     match (layout.memory.version, &layout.pids) {
@@ -166,7 +165,8 @@ mod tests {
 
     #[test]
     fn the_only_cgroup_with_processes_is_selected_permanently() {
-        // Existing cgroups, with or without processes; the selected one, and whether finally.
+        // Existing cgroups, with or without processes; the selected one, and whether the choice is
+        // final.
         type Row<'a> = (&'a [(&'a str, bool)], &'a str, bool);
         let rows: [Row<'_>; 9] = [
             (&[], SLICE, false),

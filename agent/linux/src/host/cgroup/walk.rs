@@ -13,13 +13,14 @@ use tracing::warn;
 use super::Hierarchy;
 use crate::host::HostError;
 
-/// Levels below the top. Kubernetes uses five, systemd inside a container a few more.
+/// Maximum number of levels below the top. Kubernetes uses five, systemd inside a container a few
+/// more.
 pub const MAX_DEPTH: usize = 10;
 
-/// Limit on cgroups per walk: forty per pod on a node of 500 pods.
+/// Maximum number of cgroups per walk: forty per pod on a node of 500 pods.
 pub const MAX_CGROUPS: usize = 20_000;
 
-/// Longer paths are not stored, which limits memory to 10 MiB with [`MAX_CGROUPS`].
+/// Maximum length of a stored path, which limits memory to 10 MiB with [`MAX_CGROUPS`].
 const LONGEST_PATH: usize = 512;
 
 /// Paths by id, from the last walk.
@@ -30,13 +31,13 @@ const LONGEST_PATH: usize = 512;
 pub struct InodeMap(HashMap<CgroupId, String>);
 
 impl InodeMap {
-    /// The path from the last walk.
+    /// Returns the path from the last walk.
     pub fn known(&self, id: CgroupId) -> Option<&str> {
         self.0.get(&id).map(String::as_str)
     }
 
-    /// The path of a cgroup. Walks once if the id is unknown. A cgroup that was removed before any
-    /// walk remains unknown.
+    /// Returns the path of a cgroup. Walks once if the id is unknown. A cgroup that was removed
+    /// before any walk remains unknown.
     pub fn resolve(
         &mut self,
         hierarchy: &Hierarchy,
@@ -71,14 +72,13 @@ pub(super) fn each(
     each_below(hierarchy, "/", MAX_DEPTH, visit)
 }
 
-/// What a walk does after a cgroup.
+/// The next step of a walk after a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// It visits the cgroups below it, too.
+    /// Visits the cgroups below it, too.
     Below,
-    /// It leaves out those below it.
+    /// Leaves out the cgroups below it.
     Skip,
-    /// It ends.
     Stop,
 }
 
@@ -99,8 +99,9 @@ pub fn each_below(
     })
 }
 
-/// As [`each_below`], but `visit` decides for each cgroup. Visits level by level, so that many cgroups
-/// of one tenant cannot exclude others. Cgroups that are removed meanwhile are skipped.
+/// Visits cgroups like [`each_below`], but `visit` decides for each cgroup. Visits level by level,
+/// so that many cgroups of one tenant cannot exclude others. Cgroups that are removed meanwhile are
+/// skipped.
 pub fn each_selected(
     hierarchy: &Hierarchy,
     cgroup: &str,
@@ -134,7 +135,7 @@ pub fn each_selected(
     Ok(())
 }
 
-/// The subdirectories of `dir`; symbolic links are not followed.
+/// Returns the subdirectories of `dir`. Symbolic links are not followed.
 fn children(dir: &Path) -> impl Iterator<Item = (CgroupId, PathBuf, String)> + use<> {
     fs::read_dir(dir).into_iter().flatten().filter_map(|entry| {
         let entry = entry.ok()?;
@@ -188,7 +189,8 @@ mod tests {
         let dir = Scratch::new();
         dir.mkdir("a");
         let a = id(&dir, "a");
-        // Kept open, so that this file system does not reuse the inode, as cgroups never do.
+        // The directory is kept open, so that this file system does not reuse the inode, as cgroups
+        // never do.
         let _open = fs::File::open(dir.path().join("a")).unwrap();
         let mut map = InodeMap::default();
         assert_eq!(map.resolve(&hierarchy(&dir), a).unwrap(), Some("/a"));
