@@ -164,6 +164,7 @@ pub struct Prepared {
     load: Load,
     condition: Option<&'static str>,
     settings: String,
+    thresholds: Vec<(&'static str, String)>,
     slow: Option<&'static str>,
     nodefs: Option<PathBuf>,
     ends_within: Option<Duration>,
@@ -176,6 +177,7 @@ impl Prepared {
             load: Box::new(load),
             condition: None,
             settings: String::new(),
+            thresholds: Vec::new(),
             slow: None,
             nodefs: None,
             ends_within: None,
@@ -193,6 +195,13 @@ impl Prepared {
     #[must_use]
     pub fn settings(mut self, lines: &str) -> Self {
         self.settings = lines.to_owned();
+        self
+    }
+
+    /// With this hard threshold on a signal.
+    #[must_use]
+    pub fn threshold(mut self, signal: &'static str, value: &str) -> Self {
+        self.thresholds.push((signal, value.to_owned()));
         self
     }
 

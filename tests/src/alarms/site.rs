@@ -1,5 +1,6 @@
 //! What every workload gets: a directory on a disk of the node, pods, and the API server.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -153,6 +154,11 @@ pub(super) fn configuration(site: &Site, prepared: &Prepared) -> io::Result<Path
         .slow
         .map(|limit| format!(", solidState: {{slow: {limit}}}, rotational: {{slow: {limit}}}"));
     let slow = slow.unwrap_or_default();
+    // How full the disk of this machine is, is not the subject: a build may have left little.
+    let mut thresholds = "nodefs.available: 1Mi, imagefs.available: 1Mi".to_owned();
+    for (signal, value) in &prepared.thresholds {
+        write!(thresholds, ", {signal}: \"{value}\"").map_err(io::Error::other)?;
+    }
     let further = &prepared.settings;
     let text = format!(
         "apiVersion: nodepulse.dev/v1alpha1\n\
@@ -163,6 +169,7 @@ pub(super) fn configuration(site: &Site, prepared: &Prepared) -> io::Result<Path
          conditions: {{FrequentOOMKills: true{condition}}}\n\
          diskIO: {{slowFor: {}s{slow}}}\n\
          serve: {{address: \"127.0.0.1:0\"}}\n\
+         evictionHard: {{{thresholds}}}\n\
          {further}",
         site.cgroup_root(),
         nodefs.display(),

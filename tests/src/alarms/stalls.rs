@@ -155,9 +155,10 @@ fn short_of_memory() -> Workload {
             averages.end()
         });
         // `MemoryLow` is another matter.
-        let settings = "evictionPressureTransitionPeriod: 10s\n\
-                        evictionHard: {memory.available: 1Mi}\n";
-        Ok(load.settings(settings).ends_within(ENDED))
+        let load = load.threshold("memory.available", "1Mi");
+        Ok(load
+            .settings("evictionPressureTransitionPeriod: 10s\n")
+            .ends_within(ENDED))
     })
 }
 

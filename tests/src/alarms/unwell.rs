@@ -40,7 +40,7 @@ fn pids_leak() -> Workload {
     };
     workload("pids-leak", Form::Short, expected, |_| {
         let threshold = most_tasks()?.saturating_sub(tasks()? + SPARE_TASKS);
-        let settings = format!("evictionHard: {{pid.available: \"{threshold}\"}}\n");
+        let threshold = threshold.to_string();
         let load = Prepared::new(|control| {
             // Where a processor is emulated, 200 forks can take five seconds.
             let below = control.site().provoke.crowd(SPARE_TASKS * 3 / 4)?;
@@ -50,7 +50,7 @@ fn pids_leak() -> Workload {
             drop((below, above));
             Ok(String::new())
         });
-        Ok(load.settings(&settings))
+        Ok(load.threshold("pid.available", &threshold))
     })
 }
 
@@ -66,7 +66,7 @@ fn memory_leak() -> Workload {
         let available = available_memory()?;
         let spare = SPARE_MEMORY.min(available / 8);
         let threshold = (available - spare) / MIB;
-        let settings = format!("evictionHard: {{memory.available: {threshold}Mi}}\n");
+        let threshold = format!("{threshold}Mi");
         let load = Prepared::new(move |control| {
             let site = control.site();
             let container = site.container("writer");
@@ -76,7 +76,7 @@ fn memory_leak() -> Workload {
             drop(leak);
             Ok(String::new())
         });
-        Ok(load.settings(&settings))
+        Ok(load.threshold("memory.available", &threshold))
     })
 }
 
