@@ -22,10 +22,11 @@ pub mod qemu;
 mod qmp;
 mod report;
 
-use boots::{ALARMS, BOOTS, Boot, IDLE, KILLS, PACKAGES};
+use boots::{ALARMS, IDLE, KILLS, PACKAGES};
+pub use boots::{BOOTS, Boot};
 use console::Check;
 use qemu::Machine;
-pub use report::{counts, skips, table};
+pub use report::{counts, failures, skips, table};
 
 /// Of the workspace's Cargo.toml.
 const PROFILE: &str = "vm";
@@ -64,6 +65,8 @@ pub struct Args {
 /// Which kernels of the matrix.
 pub enum Choice<'a> {
     All,
+    /// The oldest that can be had.
+    Oldest,
     /// The oldest that can be had, and the newest.
     Ends,
     Named(&'a [String]),
@@ -166,9 +169,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!ran || failed > 0)))
 }
 
-/// The boots of each run.
-pub fn reports(repo: &Repo, choice: &Choice<'_>) -> Result<Vec<KernelReport>> {
-    booted(repo, Arch::Amd64, choice, &BOOTS.each_ref(), None)
+/// Boots the chosen kernels on this architecture.
+pub fn reports(repo: &Repo, choice: &Choice<'_>, boots: &[Boot]) -> Result<Vec<KernelReport>> {
+    let boots: Vec<_> = boots.iter().collect();
+    booted(repo, Arch::Amd64, choice, &boots, None)
 }
 
 /// The packages, in one boot.
@@ -263,6 +267,7 @@ fn fetched<'a>(matrix: &'a [Kernel], choice: &Choice<'_>) -> Result<Fetched<'a>>
     let fetch = |kernel: &'a Kernel| (kernel, kernel.fetch());
     match choice {
         Choice::All => Ok(matrix.iter().map(fetch).collect()),
+        Choice::Oldest => Ok(oldest(matrix, Kernel::fetch)),
         Choice::Ends => Ok(ends(matrix, Kernel::fetch)),
         Choice::Named(names) => names
             .iter()
@@ -280,20 +285,26 @@ fn fetched<'a>(matrix: &'a [Kernel], choice: &Choice<'_>) -> Result<Fetched<'a>>
     }
 }
 
-/// From the oldest on until one can be had; and the last.
-fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Kernel, Result<T>)> {
-    let Some((newest, older)) = matrix.split_last() else {
-        return Vec::new();
-    };
-    let mut ends = Vec::new();
-    for kernel in older {
+/// From the oldest on until one can be had.
+fn oldest<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Kernel, Result<T>)> {
+    let mut tried = Vec::new();
+    for kernel in matrix {
         let image = fetch(kernel);
         let found = image.is_ok();
-        ends.push((kernel, image));
+        tried.push((kernel, image));
         if found {
             break;
         }
     }
+    tried
+}
+
+/// The oldest that can be had, and the last.
+fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Kernel, Result<T>)> {
+    let Some((newest, older)) = matrix.split_last() else {
+        return Vec::new();
+    };
+    let mut ends = oldest(older, &fetch);
     ends.push((newest, fetch(newest)));
     ends
 }

@@ -61,6 +61,13 @@ async fn run(args: &Args) -> std::io::Result<Vec<Outcome>> {
 fn report(args: &Args, outcomes: &[Outcome]) -> ExitCode {
     let table = table(outcomes);
     println!("\n{table}");
+    println!("failures:");
+    for outcome in outcomes {
+        if matches!(outcome.verdict, Verdict::Failed(_)) {
+            println!("    {}", outcome.name);
+        }
+    }
+    println!();
     let count = |is: fn(&Verdict) -> bool| outcomes.iter().filter(|o| is(&o.verdict)).count();
     let failed = count(|verdict| matches!(verdict, Verdict::Failed(_)));
     println!(

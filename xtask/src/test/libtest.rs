@@ -1,7 +1,7 @@
 //! Runs a test command, prints its output as it comes, and adds up its results.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context as _, Result};
 
@@ -42,14 +42,8 @@ pub fn run(command: &mut Command) -> Result<StageOutcome> {
         line.clear();
     }
     let status = child.wait()?;
+    let failure = (!status.success()).then(|| output.failure(&shown(command), status));
     let (counts, skips) = output.end(record.read()?);
-    let failure = (!status.success()).then(|| {
-        format!(
-            "{} tests failed: `{}` ended with {status}",
-            counts.failed,
-            shown(command)
-        )
-    });
     Ok(StageOutcome {
         counts,
         failure,
@@ -78,6 +72,15 @@ impl Output {
             _ if !line.is_empty() => self.in_failures = false,
             _ => {}
         }
+    }
+
+    /// Names the tests that failed, if libtest got as far as its list of them.
+    fn failure(&self, command: &str, status: ExitStatus) -> String {
+        let names = match self.failed.as_slice() {
+            [] => String::new(),
+            names => format!("{}: ", names.join(", ")),
+        };
+        format!("{names}`{command}` ended with {status}")
     }
 
     /// With what tests have recorded: for libtest a skipped test has passed. A test that failed
@@ -195,5 +198,15 @@ test result: FAILED. 2 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out; 
         let outcome = run(Command::new("sh").args(["-c", "echo oh; exit 3"])).unwrap();
         assert_eq!(outcome.counts, Counts::default());
         assert!(outcome.failure.unwrap().ends_with("exit status: 3"));
+    }
+
+    #[test]
+    fn a_failure_names_the_tests() {
+        let script = "printf 'failures:\\n    a::b\\n    c\\n\\n'; exit 101";
+        let why = run(Command::new("sh").args(["-c", script]))
+            .unwrap()
+            .failure;
+        let why = why.unwrap();
+        assert!(why.starts_with("a::b, c: `sh "), "{why}");
     }
 }

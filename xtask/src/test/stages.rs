@@ -25,6 +25,8 @@ pub struct Stage {
     budget_seconds: u64,
     /// Names of stages that must have succeeded.
     pub needs: &'static [&'static str],
+    /// Runs only with `--all`, or if the command line names it.
+    pub only_all: bool,
     pub run: fn(&Repo) -> Result<StageOutcome>,
     /// What runs instead if the command line names the stage.
     pub run_if_named: fn(&Repo) -> Result<StageOutcome>,
@@ -54,10 +56,16 @@ pub const STAGES: &[Stage] = &[
         done(build_ebpf::object(repo, "").map(drop))
     }),
     stage("clippy", 330, &["build-ebpf"], clippy),
-    stage("clippy-ebpf", 60, &["build-ebpf"], clippy_ebpf),
+    Stage {
+        only_all: true,
+        ..stage("clippy-ebpf", 60, &["build-ebpf"], clippy_ebpf)
+    },
     stage("build", 540, &["build-ebpf"], build),
     stage("test", 240, &["build"], test),
-    stage("doc", 90, &["build-ebpf"], doc),
+    Stage {
+        only_all: true,
+        ..stage("doc", 90, &["build-ebpf"], doc)
+    },
     stage("kernel", 210, &["build"], kernel),
     Stage {
         run_all: |repo| {
@@ -66,7 +74,13 @@ pub const STAGES: &[Stage] = &[
         },
         ..stage("alarms", 180, &["build"], |repo| alarms(repo, &[]))
     },
-    stage("vm", 960, &["build-ebpf"], vm),
+    Stage {
+        run_if_named: |repo| vm(repo, &vm::Choice::Ends, &vm::BOOTS),
+        run_all: |repo| vm(repo, &vm::Choice::All, &vm::BOOTS),
+        ..stage("vm", 480, &["build-ebpf"], |repo| {
+            vm(repo, &vm::Choice::Oldest, &vm::BOOTS[..1])
+        })
+    },
     stage("cluster", 60, &["build"], cluster),
     stage("overhead", 600, &["build-ebpf"], overhead),
     stage("packages", 60, &["build"], packages),
@@ -89,6 +103,7 @@ const fn stage(
         name,
         budget_seconds,
         needs,
+        only_all: false,
         run,
         run_if_named: run,
         run_all: run,
@@ -197,15 +212,14 @@ fn cluster(repo: &Repo) -> Result<StageOutcome> {
     libtest::run(&mut test)
 }
 
-/// The oldest kernel that can be downloaded, and the newest.
-fn vm(repo: &Repo) -> Result<StageOutcome> {
+fn vm(repo: &Repo, choice: &vm::Choice<'_>, boots: &[vm::Boot]) -> Result<StageOutcome> {
     setup::vm(repo).map_err(|err| CannotRunHere(format!("{err:#}")))?;
-    let reports = vm::reports(repo, &vm::Choice::Ends)?;
+    let reports = vm::reports(repo, choice, boots)?;
     println!("\n{}", vm::table(&reports));
-    let counts = vm::counts(&reports);
+    let failures = vm::failures(&reports);
     Ok(StageOutcome {
-        counts,
-        failure: (counts.failed > 0).then(|| format!("{} checks failed", counts.failed)),
+        counts: vm::counts(&reports),
+        failure: (!failures.is_empty()).then(|| failures.join("; ")),
         skips: vm::skips(&reports),
     })
 }

@@ -79,6 +79,18 @@ pub fn skips(reports: &[KernelReport]) -> Vec<Skip> {
     skips
 }
 
+/// The checks that failed, by kernel, with what they found.
+pub fn failures(reports: &[KernelReport]) -> Vec<String> {
+    let mut failures = Vec::new();
+    for report in reports {
+        let checks = checks(report).into_iter();
+        let failed = checks.filter(|(_, check)| check.verdict == CheckVerdict::Failed);
+        let kernel = &report.kernel;
+        failures.extend(failed.map(|(name, check)| format!("{kernel} {name}: {}", check.detail)));
+    }
+    failures
+}
+
 /// Kernels that were booted.
 pub fn booted(reports: &[KernelReport]) -> usize {
     let booted = |report: &&KernelReport| matches!(report.outcome, KernelOutcome::Booted(_));
@@ -324,6 +336,7 @@ mod tests {
     fn checks_are_counted_as_tests_and_a_missing_kernel_as_one_skipped() {
         let counts = counts(&reports());
         assert_eq!((counts.passed, counts.failed, counts.skipped), (4, 1, 4));
+        assert_eq!(failures(&reports()), ["5.10 pid-crossing: left: 1"]);
     }
 
     #[test]
