@@ -20,7 +20,8 @@ use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
 use nodepulse_core::subjects::{
-    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, StateInput, records,
+    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, Rotation,
+    StateInput, records,
 };
 use nodepulse_io::clock::{Alarm, Clock};
 use nodepulse_io::tasks::Tasks;
@@ -50,8 +51,6 @@ mod wakeup;
 pub use crate::queries::read_config::ReadConfig;
 pub use builder::{Agent, CertificateSetup, KernelSource, RunMode};
 pub use error::AppError;
-#[cfg(feature = "testing")]
-pub use error::CertificateEnd;
 pub use reload::{Reloads, SetLogging};
 
 use error::{no_kubelet, ring_ended};
@@ -93,7 +92,9 @@ impl App {
             if let Some(outcome) = self.once_outcome() {
                 return outcome;
             }
-            reporting::certificate(self.reporting.as_ref())?;
+            if let Some(lost) = self.subjects.certificate.as_ref().and_then(Rotation::lost) {
+                return Err(AppError::Certificate(lost));
+            }
             let due = self.due();
             let wakeup = tokio::select! {
                 // Kernel events last: a flood of them must delay neither the lease nor reports.
@@ -133,6 +134,9 @@ impl App {
                 Wakeup::Host(answer) => self.answered(answer, now),
                 Wakeup::Api(Report::OtherHolder(holder)) => {
                     return Err(AppError::OtherHolder(holder));
+                }
+                Wakeup::Api(Report::Certificate(input)) => {
+                    self.feed(Input::Certificate(input), now);
                 }
                 Wakeup::Api(report) => self.reported(report, now),
                 Wakeup::Pods(update) => self.pods_updated(update, now),
@@ -187,6 +191,11 @@ impl App {
                 self.telemetry.journal.set_details(of, details.as_deref());
                 if let Some(reporting) = &self.reporting {
                     reporting.event_details(of, details);
+                }
+            }
+            Effect::Certificate(operation) => {
+                if let Some(reporting) = &self.reporting {
+                    reporting.on_certificate(operation);
                 }
             }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
@@ -275,7 +284,7 @@ impl App {
             self.sync(Why::Tick, now);
         }
         if let Some(reporting) = &mut self.reporting {
-            reporting.on_time(now);
+            reporting.on_time(now.boot);
         }
     }
 
@@ -304,7 +313,7 @@ impl App {
         }
         self.publish(now);
         if let Some(reporting) = &mut self.reporting {
-            reporting.apply_report(report, now);
+            reporting.apply_report(report, now.boot);
         }
         // The machine may shut down once no status write is in progress.
         let syncing = self.reporting.as_ref().is_some_and(Reporting::is_syncing);
@@ -398,8 +407,9 @@ impl App {
         let metering = &self.telemetry.metering;
         if let Some(reporting) = &self.reporting {
             metering.events(&reporting.events());
-            metering.certificate(reporting.certificate_expires());
         }
+        let certificate = self.subjects.certificate.as_ref();
+        metering.certificate(certificate.and_then(Rotation::current));
         let figures = self.queries.probes.figures(self.subjects.disks.devices());
         metering.text(&figures, &self.subjects.disks.named(&figures.disks), now)
     }

@@ -35,7 +35,7 @@ pub use nodepulse_kube::credentials::CredentialSource;
 /// For the tests, and for what the documentation is generated from.
 #[cfg(feature = "testing")]
 pub mod testing {
-    pub use crate::app::{CertificateEnd, CertificateSetup, ReadConfig, Reloads};
+    pub use crate::app::{CertificateSetup, ReadConfig, Reloads};
     pub use crate::cli::command;
     pub use crate::cli::completion::Shell;
     pub use crate::cli::page::{Page, pages};

@@ -5,18 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use nodepulse_core::client_certificate::life;
-use nodepulse_core::clock::{BootNanos, Now, Stamp};
+use nodepulse_core::backoff::Jitter;
+use nodepulse_core::clock::{BootNanos, Stamp};
 use nodepulse_core::kube_event::{Amendment, Draft, KillOutcomes};
 use nodepulse_core::node_status::ledger::{Computed, Update};
 use nodepulse_core::node_status::release::Release;
 use nodepulse_core::node_status::{Condition, StoredNode};
 use nodepulse_core::reading::{Ground, Resource};
+use nodepulse_core::subjects::{CertificateInput, CertificateOperation};
 use nodepulse_io::clock::Clock;
 use nodepulse_io::tasks::Tasks;
-use nodepulse_kube::backoff::Jitter;
 use nodepulse_kube::holder::LeaseHolder;
 use nodepulse_kube::lease::Cycle;
 use nodepulse_kube::recorder::{Delivered, EventCounts, EventSink};
@@ -39,7 +39,7 @@ mod start;
 mod syncs;
 mod writer;
 
-use certificate::{CertificateEnd, CertificateKeeper, CertificateSetup};
+use certificate::CertificateSetup;
 use event_details::{DetailsReader, EventDetails};
 use renewals::Renewals;
 use start::log_event;
@@ -120,7 +120,7 @@ pub enum Report {
     /// An Event is at the API server.
     Event(Delivered),
     /// An operation on the node's certificate has ended, or its file may have changed.
-    Certificate(life::Input),
+    Certificate(CertificateInput),
 }
 
 impl Report {
@@ -173,8 +173,8 @@ pub struct Reporting {
     computed: watch::Sender<Arc<Computed>>,
     syncs: Syncs,
     renewals: Renewals,
-    /// `None` if the agent does not request its certificate.
-    certificate: Option<CertificateKeeper>,
+    /// One operation at a time; `None` if the agent does not request its certificate.
+    certificate: Option<mpsc::Sender<CertificateOperation>>,
     reports: mpsc::Receiver<Box<Report>>,
     events: EventSink,
     details: EventDetails,
@@ -217,8 +217,11 @@ impl Reporting {
             reports: send_reports,
         };
         let certificate = certificate.map(|setup| {
+            let (operations, requested) = mpsc::channel(1);
             let reports = channels.reports.clone();
-            CertificateKeeper::start(setup, client.clone(), clock, reports, tasks)
+            let worker = certificate::run(setup, client.clone(), clock, requested, reports);
+            tasks.spawn("certificate", worker);
+            operations
         });
         let jitter = client.jitter();
         let (events, recorder) = start::start(config, client, clock, channels, tasks);
@@ -250,8 +253,7 @@ impl Reporting {
     /// The next moment at which a request is due.
     pub fn due(&self) -> BootNanos {
         let (syncs, renewals) = (&self.syncs, &self.renewals);
-        let certificate = self.certificate.as_ref().and_then(CertificateKeeper::due);
-        let due = [syncs.due(), syncs.urgent_due(), renewals.due(), certificate];
+        let due = [syncs.due(), syncs.urgent_due(), renewals.due()];
         due.into_iter().flatten().min().unwrap_or(NEVER)
     }
 
@@ -261,17 +263,18 @@ impl Reporting {
     }
 
     /// Requests what is due except the regular sync.
-    pub fn on_time(&mut self, now: Now) {
-        self.renewals.on_time(now.boot);
-        self.syncs.send_urgent(now.boot);
-        if let Some(certificate) = &mut self.certificate {
-            certificate.on(life::Input::Time, now);
-        }
+    pub fn on_time(&mut self, now: BootNanos) {
+        self.renewals.on_time(now);
+        self.syncs.send_urgent(now);
     }
 
-    /// When the certificate expires that the agent has requested.
-    pub fn certificate_expires(&self) -> Option<SystemTime> {
-        self.certificate.as_ref()?.expires()
+    /// Starts an operation on the client certificate.
+    pub fn on_certificate(&self, operation: CertificateOperation) {
+        // One at a time, so there is room.
+        let sent = self.certificate.as_ref().map(|one| one.try_send(operation));
+        if let Some(Err(err)) = sent {
+            debug!(%err, "the certificate task has ended");
+        }
     }
 
     /// Sets the cause of a change of `resource`. The oldest cause that was not reported yet counts.
@@ -334,15 +337,11 @@ impl Reporting {
     }
 
     /// Applies the result of a request.
-    pub fn apply_report(&mut self, report: Report, at: Now) {
-        let now = at.boot;
+    pub fn apply_report(&mut self, report: Report, now: BootNanos) {
         match report {
             Report::ApiServer { acknowledged, .. } => acknowledge(acknowledged),
-            Report::Certificate(input) => {
-                if let Some(certificate) = &mut self.certificate {
-                    certificate.on(input, at);
-                }
-            }
+            // An input of the subjects.
+            Report::Certificate(_) => {}
             Report::Registered {
                 stored,
                 acknowledged,
@@ -465,12 +464,6 @@ pub async fn next(reporting: Option<&mut Reporting>) -> Report {
         // Without a sender all tasks have ended, which is reported separately.
         None => std::future::pending().await,
     }
-}
-
-/// An error if the agent has to end: it has no valid certificate, and cannot request one.
-pub fn certificate(reporting: Option<&Reporting>) -> Result<(), CertificateEnd> {
-    let keeper = reporting.and_then(|reporting| reporting.certificate.as_ref());
-    keeper.and_then(CertificateKeeper::end).map_or(Ok(()), Err)
 }
 
 /// Lets the task that sent a report continue.

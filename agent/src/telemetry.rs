@@ -14,7 +14,8 @@ use tracing::{info, warn};
 
 use crate::config::ConfigChanges;
 
-pub mod decisions;
+pub mod certificate;
+mod decisions;
 pub mod metering;
 
 use metering::Metering;
@@ -81,7 +82,7 @@ impl Telemetry {
             }
             decision => self.metering.record_decision(decision),
         }
-        decisions::log(decision);
+        decisions::log(decision, now.wall);
     }
 }
 

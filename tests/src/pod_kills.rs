@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use nodepulse::{Agent, AppError, KernelSource};
 use nodepulse::{Config, Overrides};
+use nodepulse_core::backoff::Jitter;
 use nodepulse_core::subjects::recording::RunRecorder;
 use nodepulse_io::clock::Clock;
-use nodepulse_kube::backoff::Jitter;
 use nodepulse_kube::credentials::CredentialSource;
 use nodepulse_kube::{Client, Endpoint};
 use nodepulse_linux::kernel::{Wanted, loader, object};

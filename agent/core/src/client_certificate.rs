@@ -1,16 +1,17 @@
 //! PURE: the certificate with which node mode authenticates at the API server: what a request and a
-//! certificate contain, and when which of them is needed.
+//! certificate contain.
 //!
-//! As the kubelet does it: the user is `system:node:<name>` in the group `system:nodes`, and the
-//! certificate is replaced at a random point between 70 % and 90 % of its life.
+//! As with a kubelet, the user is `system:node:<name>` in the group `system:nodes`.
 
 // Certificates are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 mod der;
-pub mod life;
 pub mod signing_request;
 pub mod x509;
 
@@ -23,7 +24,7 @@ pub fn user(node: &str) -> String {
 }
 
 /// A certificate that can be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Certificate {
     /// Equal for the same certificate with the same key.
     pub fingerprint: u64,
@@ -44,7 +45,7 @@ impl Certificate {
 }
 
 /// Why a certificate is not used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Problem {
     /// There is none.
     Missing,
@@ -55,7 +56,7 @@ pub enum Problem {
     /// The file belongs to this user, who is neither root nor nodepulse's.
     Owner(u32),
     /// The file, or what the server returned, does not contain it in this form.
-    Malformed(&'static str),
+    Malformed(Cow<'static, str>),
     /// It is for another key.
     OtherKey,
     /// It is for this user, not for the node.

@@ -24,6 +24,7 @@ use crate::record::Side;
 use crate::settings::{DiskIo, Mode, OomNodeEvents};
 use crate::units::{Bytes, CgroupId, DeviceNumber};
 
+pub mod certificate;
 pub mod container_runtime;
 pub mod disks;
 mod dispatch;
@@ -42,6 +43,9 @@ pub mod signals;
 pub mod stalls;
 pub mod volumes;
 
+pub use certificate::{
+    CertificateInput, CertificateNotice, CertificateOperation, Rotation, RotationSetup,
+};
 pub use container_runtime::{
     RuntimeAnswer, RuntimeDecision, RuntimeInput, RuntimeList, RuntimeUse, RuntimeWatch,
 };
@@ -80,9 +84,7 @@ pub enum Input {
     CgroupsChanged,
     /// There was an OOM incident in a pod: one decision of the kernel, however many processes died.
     OomIncident {
-        /// In which.
         pod: PodId,
-        /// When.
         at: BootNanos,
     },
     /// The kernel reported the number of ids. Tasks are sampled first.
@@ -96,9 +98,7 @@ pub enum Input {
     },
     /// The same, after the sample.
     PidsCounted {
-        /// See [`Input::PidsReported`].
         side: Option<Side>,
-        /// See [`Input::PidsReported`].
         ids: u32,
     },
     /// Whether a source of kills is available may have changed.
@@ -129,6 +129,8 @@ pub enum Input {
     Volume(VolumeInput),
     /// To the search for those who use most of a resource.
     LargestOwners(LargestOwnersInput),
+    /// To the client certificate.
+    Certificate(CertificateInput),
 }
 
 /// Everything that can follow from an input. The loop performs effects in their order.
@@ -158,13 +160,15 @@ pub enum Effect {
     Publish,
     /// A kernel record is the cause of the next write of a resource's condition.
     Caused {
-        /// Which resource.
         resource: Resource,
         /// Of the record.
         stamp: Stamp,
     },
     /// Write the state file.
     Save(Saved),
+    /// Perform an operation on the client certificate, later. Its result is a
+    /// [`CertificateInput`].
+    Certificate(CertificateOperation),
     /// Log what was decided.
     Log(Decision),
 }
@@ -236,7 +240,6 @@ pub enum FactChange {
     Stalls(Vec<(Stall, Pressure)>),
     /// The state of every resource.
     Pressures {
-        /// Its pressure.
         pressures: BTreeMap<Resource, Pressure>,
         /// Why it is under pressure.
         causes: BTreeMap<Resource, Cause>,
@@ -245,7 +248,6 @@ pub enum FactChange {
     },
     /// The root directory's file system; what is `None` stays as it is.
     Storage {
-        /// Its size.
         capacity: Option<Bytes>,
         /// The volumes in use.
         volumes: Option<Vec<String>>,
@@ -300,9 +302,7 @@ pub enum MapUpdate {
     ForgetDisk(DeviceNumber),
     /// Judged requests of a watched disk are slow from this latency on.
     DiskLimit {
-        /// The disk.
         device: DeviceNumber,
-        /// The limit.
         limit: Duration,
     },
 }
@@ -331,7 +331,6 @@ pub enum Decision {
     KillsReportedByNumber {
         /// Path of the cgroup that counted them, escaped.
         cgroup: String,
-        /// How many.
         kills: u64,
     },
     /// node-problem-detector began or ceased to record OOM kills on the Node.
@@ -347,18 +346,13 @@ pub enum Decision {
     StateOfOtherBoot,
     /// Kills in a pod of this node are reported; for its metric.
     PodKilled {
-        /// Its namespace.
         namespace: Box<str>,
-        /// Its name.
         name: Box<str>,
-        /// How many.
         kills: u64,
     },
     /// A pod is removed, and so is its metric.
     PodRemoved {
-        /// Its namespace.
         namespace: Box<str>,
-        /// Its name.
         name: Box<str>,
     },
     /// The API server does not permit reading pods, so containers are named by their ids.
@@ -367,14 +361,12 @@ pub enum Decision {
     ForksRefused {
         /// Path of the cgroup that counted them, escaped.
         cgroup: String,
-        /// How many.
         forks: u64,
         /// Which limit refused them.
         limit: String,
     },
     /// The pods and units that use most of a resource that became short.
     LargestOwners {
-        /// Which resource.
         resource: Resource,
         /// As the Event names them.
         owners: String,
@@ -392,13 +384,13 @@ pub enum Decision {
     },
     /// The frequency of kills in pods changed.
     FrequencyOfKills {
-        /// The previous state.
         from: Pressure,
-        /// The new state.
         to: Pressure,
     },
     /// The pods cgroup has this path, since it was created or another one is used.
     PodsCgroupFound(String),
+    /// About the client certificate.
+    Certificate(CertificateNotice),
 }
 
 /// The settings that apply without a restart.
@@ -446,6 +438,8 @@ pub struct Subjects {
     pub pod_pids: PodPids,
     /// What is saved for the next start.
     pub saved: SavedTimes,
+    /// The client certificate; `None` if the agent does not request it.
+    pub certificate: Option<Rotation>,
 }
 
 impl Subjects {
@@ -470,6 +464,8 @@ pub struct Setup {
     pub stalls: StallSetup,
     /// Whether a container runtime is queried.
     pub runtime: RuntimeUse,
+    /// The client certificate; `None` if the agent does not request it.
+    pub certificate: Option<RotationSetup>,
 }
 
 /// What the subjects need to know of the node.

@@ -41,6 +41,13 @@ const MARGIN: Duration = Duration::from_mins(1);
 pub enum CredentialSource<'a> {
     /// A kubeconfig file.
     Kubeconfig(&'a Path),
+    /// The same with another user: this file with a certificate and its key.
+    Pair {
+        /// The kubeconfig file.
+        kubeconfig: &'a Path,
+        /// The file with the certificate and the key, in PEM.
+        pair: &'a Path,
+    },
     /// The service account of this pod.
     InCluster,
 }
@@ -229,7 +236,11 @@ struct Source {
 /// Reads credentials and all files that contain them. Sends nothing, and runs nothing.
 async fn read(source: CredentialSource<'_>) -> Result<Source, ApiError> {
     match source {
-        CredentialSource::Kubeconfig(path) => kubeconfig(path).await,
+        CredentialSource::Kubeconfig(path) => kubeconfig(path, None).await,
+        CredentialSource::Pair {
+            kubeconfig: path,
+            pair,
+        } => kubeconfig(path, Some(pair)).await,
         CredentialSource::InCluster => in_cluster().await,
     }
 }
@@ -277,12 +288,12 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-async fn kubeconfig(path: &Path) -> Result<Source, ApiError> {
+async fn kubeconfig(path: &Path, pair: Option<&Path>) -> Result<Source, ApiError> {
     let wrong = |why: String| ApiError::Kubeconfig {
         path: path.display().to_string(),
         why: one_line(&why),
     };
-    let read = files::kubeconfig(path).map_err(|fault| match fault {
+    let read = files::kubeconfig(path, pair).map_err(|fault| match fault {
         FileFault::Invalid(why) => wrong(why),
         FileFault::Unreadable(why) => ApiError::Unreadable {
             what: format!("kubeconfig {}", path.display()),

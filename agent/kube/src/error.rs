@@ -147,6 +147,23 @@ pub enum Refusal {
     Other,
 }
 
+impl Refusal {
+    /// Returns whether the server knows the user; `None` if the answer does not depend on the user,
+    /// and may be that of a proxy.
+    pub const fn is_authenticated(self) -> Option<bool> {
+        match self {
+            Self::Unauthorized => Some(false),
+            Self::Forbidden
+            | Self::NotFound
+            | Self::AlreadyExists
+            | Self::Conflict
+            | Self::Expired
+            | Self::Invalid => Some(true),
+            Self::Throttled | Self::Unavailable | Self::Server | Self::Other => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// Retry after the caller's backoff.

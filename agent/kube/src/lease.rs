@@ -11,10 +11,10 @@ use nodepulse_io::clock::Clock;
 use serde_json::{Map, Value, json};
 use tracing::{debug, warn};
 
-use super::backoff::Backoff;
 use super::convert::{micro_time, object, text};
 use super::endpoint::LEASE_NAMESPACE;
 use super::{ApiError, Client, Disposition, Endpoint, Refusal};
+use nodepulse_core::backoff::Backoff;
 
 /// Maximum number of updates of one base.
 const TRIES: u32 = 5;

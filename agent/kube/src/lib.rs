@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Method;
+use nodepulse_core::backoff::Jitter;
+use nodepulse_io::lane::Lane;
 use serde_json::Value;
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
 pub mod access;
-pub mod backoff;
 mod body;
 pub mod companion;
 pub mod convert;
@@ -58,7 +59,6 @@ pub mod transport;
 )]
 pub mod scripted;
 
-use backoff::Jitter;
 use credentials::Credentials;
 use dry_run::{DryRun, ReadSource, RequestLog};
 pub use endpoint::Endpoint;
@@ -96,6 +96,8 @@ struct Shared {
     late: bool,
     /// The reason for which the credentials could not be read so far.
     missing: watch::Sender<Option<String>>,
+    /// The server rejected the last request with 401.
+    rejected: watch::Sender<bool>,
 }
 
 impl fmt::Debug for Client {
@@ -152,6 +154,7 @@ impl Client {
             available: watch::Sender::new(true),
             late: false,
             missing: watch::Sender::default(),
+            rejected: watch::Sender::default(),
         })))
     }
 
@@ -219,6 +222,16 @@ impl Client {
         Self::with(access, Some(renewal), deadline)
     }
 
+    /// Creates a client with the credentials of `source`, which are read on `lane`, and not again.
+    /// Runs no program: [`ApiError::NeedsRestart`] if one issues them.
+    pub async fn from_files(
+        source: credentials::CredentialSource<'_>,
+        lane: &Lane,
+        deadline: Duration,
+    ) -> Result<Self, ApiError> {
+        Self::with(Renewal::read_once(source, lane).await?, None, deadline)
+    }
+
     /// Like [`Client::from_credentials`], for an agent that starts in any state of the credentials:
     /// if they cannot be read yet, or a program issues them, requests wait until [`Client::load`]
     /// has read them. Returns `Err` only for a problem that a person has to solve. Runs no program.
@@ -262,6 +275,12 @@ impl Client {
     /// attempt to read them has ended.
     pub fn missing_credentials(&self) -> watch::Receiver<Option<String>> {
         self.0.missing.subscribe()
+    }
+
+    /// Returns true while the server rejects the credentials with 401, and changes of that. Answers
+    /// that do not depend on the user change nothing.
+    pub fn rejections(&self) -> watch::Receiver<bool> {
+        self.0.rejected.subscribe()
     }
 
     /// Spreads requests at random from now on, so that nodes that were refused together do not
@@ -369,16 +388,29 @@ impl Client {
         }
         self.refresh_token();
         let generation = self.0.current.borrow().clone();
-        let result = self.attempt(&generation, &method, endpoint, &payload).await;
-        match &result {
-            Err(err)
-                if err.refusal() == Some(Refusal::Unauthorized)
-                    && self.renew(generation.number()).await =>
-            {
-                let generation = self.0.current.borrow().clone();
-                self.attempt(&generation, &method, endpoint, &payload).await
-            }
-            Ok(_) | Err(_) => result,
+        let mut result = self.attempt(&generation, &method, endpoint, &payload).await;
+        let is_rejected = |result: &Result<Value, ApiError>| {
+            let refusal = result.as_ref().err().and_then(ApiError::refusal);
+            refusal == Some(Refusal::Unauthorized)
+        };
+        if is_rejected(&result) && self.renew(generation.number()).await {
+            let generation = self.0.current.borrow().clone();
+            result = self.attempt(&generation, &method, endpoint, &payload).await;
+        }
+        self.record_rejection(&result);
+        result
+    }
+
+    /// See [`Client::rejections`].
+    fn record_rejection(&self, result: &Result<Value, ApiError>) {
+        let is_authenticated = match result {
+            Ok(_) => Some(true),
+            Err(err) => err.refusal().and_then(Refusal::is_authenticated),
+        };
+        if let Some(is_authenticated) = is_authenticated {
+            let is_rejected = !is_authenticated;
+            let set = |rejected: &mut bool| std::mem::replace(rejected, is_rejected) != is_rejected;
+            self.0.rejected.send_if_modified(set);
         }
     }
 
@@ -486,6 +518,7 @@ impl Shared {
             available: watch::Sender::new(true),
             late: false,
             missing: watch::Sender::default(),
+            rejected: watch::Sender::default(),
         })
     }
 }

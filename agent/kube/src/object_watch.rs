@@ -14,11 +14,11 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 use tracing::debug;
 
-use super::backoff::{Backoff, Jitter};
 use super::body::{self, BodyError, Limit, Lines};
 use super::convert::text;
 use super::tally;
 use super::{Generation, Refusal};
+use nodepulse_core::backoff::{Backoff, Jitter};
 
 /// The server ends a watch after this time to twice this time: at most twelve an hour, and not
 /// those of all nodes at once.

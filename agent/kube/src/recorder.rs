@@ -17,8 +17,8 @@ use nodepulse_io::clock::Clock;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
-use super::backoff::Jitter;
 use super::{ApiError, Client, Endpoint, Refusal};
+use nodepulse_core::backoff::Jitter;
 
 mod amendment;
 mod body;

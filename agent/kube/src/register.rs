@@ -9,10 +9,10 @@ use nodepulse_core::units::quantity::Quantity;
 use serde_json::{Map, Value, json};
 use tracing::{debug, info};
 
-use super::backoff::Backoff;
 use super::convert::{initial_node, object, object_at};
 use super::patch::status_patch;
 use super::{ApiError, Client, Disposition, Endpoint, Refusal};
+use nodepulse_core::backoff::Backoff;
 
 /// The checkpoint that a device manager leaves on its machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

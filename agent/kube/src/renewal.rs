@@ -9,7 +9,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,16 +71,36 @@ impl Renewal {
     }
 
     fn of_running(source: CredentialSource<'_>, running: RunningPlugin) -> Self {
-        let path = match source {
-            CredentialSource::Kubeconfig(path) => Some(path.to_owned()),
+        let files = match source {
+            CredentialSource::Kubeconfig(path) => Some((path.to_owned(), None)),
+            CredentialSource::Pair { kubeconfig, pair } => {
+                Some((kubeconfig.to_owned(), Some(pair.to_owned())))
+            }
             CredentialSource::InCluster => None,
         };
         let mut renewal = Self::with({
             let running = running.clone();
-            move || read(path.as_ref(), &running)
+            move || {
+                let source = match &files {
+                    Some((path, None)) => CredentialSource::Kubeconfig(path),
+                    Some((kubeconfig, Some(pair))) => CredentialSource::Pair { kubeconfig, pair },
+                    None => CredentialSource::InCluster,
+                };
+                read(source, &running)
+            }
         });
         renewal.running = running;
         renewal
+    }
+
+    /// Reads the credentials of `source` once, on `lane`. Runs no program.
+    pub(super) async fn read_once(
+        source: CredentialSource<'_>,
+        lane: &Lane,
+    ) -> Result<Credentials, ApiError> {
+        let mut renewal = Self::without_programs(source);
+        renewal.lane = lane.clone();
+        renewal.read(&mut None).await
     }
 
     /// Reads the credentials for the first time, on this thread.
@@ -143,10 +163,7 @@ impl Renewal {
     }
 }
 
-fn read(kubeconfig: Option<&PathBuf>, running: &RunningPlugin) -> Result<Credentials, ApiError> {
-    let source = kubeconfig.map_or(CredentialSource::InCluster, |path| {
-        CredentialSource::Kubeconfig(path)
-    });
+fn read(source: CredentialSource<'_>, running: &RunningPlugin) -> Result<Credentials, ApiError> {
     let reading = credentials::access(source, running).now_or_never();
     reading.unwrap_or_else(|| {
         Err(ApiError::Setup {
@@ -206,6 +223,7 @@ impl Client {
         let number = self.0.current.borrow().number();
         self.replace_connection(number);
         self.0.available.send_replace(true);
+        self.0.rejected.send_replace(false);
         self.0.missing.send_replace(None);
     }
 

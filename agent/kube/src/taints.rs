@@ -12,9 +12,9 @@ use serde::de::Error as _;
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::backoff::Backoff;
 use super::convert::text;
 use super::{ApiError, Call, Client, Disposition, Endpoint, Refusal};
+use nodepulse_core::backoff::Backoff;
 
 /// Maximum number of attempts of one change. Only a faulty client writes to the Node more often,
 /// and the next heartbeat tries again.

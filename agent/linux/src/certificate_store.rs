@@ -3,7 +3,8 @@
 //! ```text
 //! kubelet-client-2026-01-31-12-00-00.pem   certificate and key, mode 0600
 //! kubelet-client-current.pem               link to the newest
-//! kubelet-client.key.tmp                   key of a request that has no certificate yet
+//! kubelet-client.key.tmp                   key of a request whose certificate is not used yet
+//! kubelet-client.pem.tmp                   certificate and key that were issued and are not used yet
 //! ```
 //!
 //! Keys are never logged, and are never in a file that others can read. Calls here can wait for a disk.
@@ -34,8 +35,10 @@ pub use key::PendingKey;
 
 /// The link to the newest pair.
 pub const CURRENT: &str = "kubelet-client-current.pem";
-/// The key of a request that has no certificate yet.
+/// The key of a request whose certificate is not used yet.
 const PENDING_KEY: &str = "kubelet-client.key.tmp";
+/// The pair that was issued and is not used yet.
+const ISSUED: &str = "kubelet-client.pem.tmp";
 /// The name of a new file or link until it is complete.
 const NEW: &str = "kubelet-client.new";
 /// Around the date in the name of a pair.
@@ -97,6 +100,11 @@ impl CertificateStore {
         self.directory.join(CURRENT)
     }
 
+    /// The path of the pair that was issued and is not used yet.
+    pub fn issued_path(&self) -> PathBuf {
+        self.directory.join(ISSUED)
+    }
+
     /// The current pair.
     pub fn current(&self, now: SystemTime) -> Result<Certificate, Problem> {
         let path = self.current_path();
@@ -109,7 +117,7 @@ impl CertificateStore {
         Ok(Certificate { stored, ..checked })
     }
 
-    /// The key of a request that has no certificate yet, which is created if there is none.
+    /// The key of a request whose certificate is not used yet, which is created if there is none.
     pub fn pending_key(&self) -> io::Result<PendingKey> {
         let path = self.directory.join(PENDING_KEY);
         let known = private_file(&path, Links::Refused).ok();
@@ -121,20 +129,21 @@ impl CertificateStore {
         Ok(key)
     }
 
-    /// Removes the key of a request that has no certificate yet.
-    pub fn discard_key(&self) -> io::Result<()> {
+    /// Removes the key of a request, and the pair that was issued for it.
+    pub fn discard_request(&self) -> io::Result<()> {
+        file::remove(&self.issued_path())?;
         file::remove(&self.directory.join(PENDING_KEY))
     }
 
-    /// Stores certificates in PEM, the first of which is the node's, with the key that it is for, and
-    /// makes them the current pair. A reader sees the old pair or the new one.
-    pub fn store(
+    /// Stores certificates in PEM, the first of which is the node's, with the key that it is for. The
+    /// current pair stays as it is.
+    pub fn write_issued(
         &self,
         certificates: &[u8],
         key: &PendingKey,
         now: SystemTime,
     ) -> Result<Certificate, StoreError> {
-        let malformed = || Problem::Malformed("a certificate in PEM");
+        let malformed = || Problem::Malformed("a certificate in PEM".into());
         let mut text = Zeroizing::new(String::new());
         for certificate in CertificateDer::pem_slice_iter(certificates).take(MAX_CERTIFICATES) {
             let certificate = certificate.map_err(|_| malformed())?;
@@ -142,40 +151,46 @@ impl CertificateStore {
         }
         text.push_str(&key.pem());
         let checked = self.checked(text.as_bytes(), now)?;
+        self.write(ISSUED, text.as_bytes())?;
+        let stored = Some(now);
+        Ok(Certificate { stored, ..checked })
+    }
+
+    /// Makes the issued pair the current one. A reader sees the old pair or the new one.
+    pub fn use_issued(&self, now: SystemTime) -> io::Result<()> {
         let seconds = now.duration_since(SystemTime::UNIX_EPOCH);
         let seconds = i64::try_from(seconds.unwrap_or_default().as_secs()).unwrap_or_default();
         let date = Timestamp::from_second(seconds).unwrap_or_default();
         let date = date.strftime("%Y-%m-%d-%H-%M-%S").to_string();
         let name = PAIR.join(&date);
-        self.write(&name, text.as_bytes())?;
+        fs::rename(self.issued_path(), self.directory.join(&name))?;
         let new = self.directory.join(NEW);
         file::remove(&new)?;
         symlink(&name, &new)?;
         fs::rename(&new, self.current_path())?;
-        self.discard_key()?;
-        self.remove_old(&name)?;
-        let stored = Some(now);
-        Ok(Certificate { stored, ..checked })
+        self.discard_request()?;
+        self.remove_old(&name)
     }
 
     /// Checks a certificate with its key, both in PEM.
     fn checked(&self, text: &[u8], now: SystemTime) -> Result<Certificate, Problem> {
-        let malformed = |_| Problem::Malformed("a certificate in PEM");
+        let malformed = |_| Problem::Malformed("a certificate in PEM".into());
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
         let all = all.map_err(malformed)?;
         let Some(first) = all.first().map(|first| first.to_vec()) else {
-            return Err(Problem::Malformed("a certificate in PEM"));
+            return Err(Problem::Malformed("a certificate in PEM".into()));
         };
         let key = PrivateKeyDer::from_pem_slice(text).map(Zeroizing::new);
-        let key = key.map_err(|_| Problem::Malformed("a private key in PEM"))?;
+        let key = key.map_err(|_| Problem::Malformed("a private key in PEM".into()))?;
         // `CertifiedKey::from_der` takes a key, and does not overwrite it.
         let signing = any_supported_type(&key);
         let matching = signing.and_then(|key| CertifiedKey::new(all, key).keys_match());
         matching.map_err(|err| match err {
             rustls::Error::InconsistentKeys(_) => Problem::OtherKey,
-            _ => Problem::Malformed("a certificate with a key that can be used"),
+            _ => Problem::Malformed("a certificate with a key that can be used".into()),
         })?;
-        let fields = x509::parse(&first).ok_or(Problem::Malformed("an X.509 certificate"))?;
+        let fields =
+            x509::parse(&first).ok_or(Problem::Malformed("an X.509 certificate".into()))?;
         let mut hasher = DefaultHasher::new();
         first.hash(&mut hasher);
         check(&fields, hasher.finish(), &self.node, now)

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 
+use nodepulse_core::backoff::Jitter;
 use nodepulse_core::node_status::setters::{COMPANION, SETTERS, Setters};
 use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
@@ -9,7 +10,6 @@ use nodepulse_core::subjects::recording::RunRecorder;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::names::Names;
 use nodepulse_kube::Client;
-use nodepulse_kube::backoff::Jitter;
 use nodepulse_linux::cri::Connector;
 use nodepulse_linux::host::cgroup::pods::PodsPath;
 use nodepulse_linux::kernel::counters::ProbeCounters;

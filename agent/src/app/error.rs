@@ -3,15 +3,15 @@
 use std::io;
 
 use nodepulse_core::settings::Mode;
+use nodepulse_core::subjects::certificate::CertificateLost;
+use nodepulse_kube::convert::time;
 use nodepulse_kube::holder::LeaseHolder;
 use nodepulse_linux::host::{HostRoot, listeners};
 use tokio::task::JoinError;
 use tracing::{debug, error};
 
 use super::kernel_inputs::RingEnd;
-use crate::config::Config;
-
-pub use crate::reporting::certificate::CertificateEnd;
+use crate::config::{Config, key};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
@@ -36,10 +36,26 @@ pub enum AppError {
     OtherHolder(LeaseHolder),
     #[error("the {0} could not be written to the API server; see the log for the reason")]
     NotWritten(&'static str),
-    #[error(transparent)]
-    Certificate(#[from] CertificateEnd),
+    #[error("{}", no_certificate(*.0))]
+    Certificate(CertificateLost),
     #[error("the {0} task ended early")]
     EndedEarly(&'static str),
+}
+
+fn no_certificate(lost: CertificateLost) -> String {
+    match lost {
+        CertificateLost::Expired(at) => format!(
+            "the client certificate expired at {}, and the API server answers; a restart requests \
+             another one with {}",
+            time(at),
+            key::bootstrap_kubeconfig
+        ),
+        CertificateLost::NotIssued(limit) => format!(
+            "no client certificate was issued within {}s; check `kubectl get csr`, approve the request \
+             of this node, and restart",
+            limit.as_secs()
+        ),
+    }
 }
 
 fn list(ports: &[u16]) -> String {

@@ -8,8 +8,8 @@ use nodepulse_core::reading::{AbsentSource, Stall, StallKind, StallOf};
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
 use nodepulse_core::subjects::{
-    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, RuntimeUse, Setup, SignalSetup,
-    StallSetup,
+    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, RotationSetup, RuntimeUse, Setup,
+    SignalSetup, StallSetup,
 };
 use nodepulse_io::lane::Lanes;
 use nodepulse_io::names::Names;
@@ -20,7 +20,7 @@ use nodepulse_linux::logind::power::Power;
 use super::kernel_inputs::KernelInputs;
 use super::reload::Reloading;
 use super::service::Service;
-use super::{Agent, App, RunMode, facts};
+use super::{Agent, App, CertificateSetup, RunMode, facts};
 use crate::config::Config;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
@@ -58,7 +58,7 @@ pub(super) async fn app(
     if let Some(client) = &client {
         client.spread_by(agent.jitter.clone());
     }
-    let mut app = state(agent, persistence, inputs);
+    let mut app = state(agent, certificate.as_ref(), persistence, inputs);
     initial_evaluation(&mut app, once || client.is_none()).await;
     let now = clock.now();
     // The first evaluation is not a transition.
@@ -84,10 +84,21 @@ pub(super) async fn app(
     app
 }
 
-fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> App {
+fn state(
+    agent: Agent,
+    certificate: Option<&CertificateSetup>,
+    persistence: Persistence,
+    inputs: &mut KernelInputs,
+) -> App {
     let (config, clock) = (agent.config, agent.clock);
     let now = clock.now();
     let client = agent.client;
+    let certificate = certificate.zip(client.as_ref());
+    let certificate = certificate.map(|(setup, client)| RotationSetup {
+        found: setup.found.clone(),
+        read_at: now,
+        jitter: client.jitter(),
+    });
     let mut sites = agent
         .sites
         .unwrap_or_else(|| metering::open(&config, client.is_some()));
@@ -141,6 +152,7 @@ fn state(agent: Agent, persistence: Persistence, inputs: &mut KernelInputs) -> A
         disks: disk_setup(&config, &queries, triggers),
         stalls,
         runtime: runtime_use(&config),
+        certificate,
     };
     let mut telemetry = Telemetry::new(metering);
     telemetry.record_omitted(config.mode, &facts);

@@ -19,7 +19,8 @@ use super::obstacle::Obstacle;
 use super::settings;
 use crate::app::{CertificateSetup, RunMode};
 use crate::config::{CertificateConfig, Config, key};
-use crate::reporting::certificate::describe;
+use crate::reporting::certificate::Kubeconfigs;
+use crate::telemetry::certificate::describe;
 
 /// Returns the client of the API server, and how its certificate is requested, if it is. `deadline`
 /// applies to each request. Opens no connection. Must be called in a runtime.
@@ -76,6 +77,10 @@ pub(super) async fn client(
         store,
         found,
         bootstrap,
+        kubeconfigs: Some(Kubeconfigs {
+            node: certificate.kubeconfig.clone(),
+            bootstrap: certificate.bootstrap.clone(),
+        }),
     };
     Ok((Some(client), Some(setup)))
 }

@@ -1,33 +1,29 @@
-//! The node's certificate: performs what its life requires, one operation at a time, in a task that the
-//! loop never waits for.
+//! Performs the operations on the client certificate, one at a time, in a task that the loop never
+//! waits for. When each of them is due is decided in [`nodepulse_core::subjects::certificate`].
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use nodepulse_core::client_certificate::life::{
-    Effect, Exit, Input, Life, Moment, Notice, Operation, RequestKey, Requested,
-};
 use nodepulse_core::client_certificate::{Certificate, Problem};
-use nodepulse_core::clock::{BootNanos, Now};
 use nodepulse_core::escape::escape_to;
+use nodepulse_core::subjects::certificate::{
+    Attempt, CertificateInput, CertificateOperation, Pair, RequestKey, Requested, Requester, Usage,
+};
 use nodepulse_io::clock::Clock;
 use nodepulse_io::lane::{Lane, NoAnswer, Purpose};
-use nodepulse_io::tasks::Tasks;
-use nodepulse_kube::backoff::Jitter;
-use nodepulse_kube::convert::time;
+use nodepulse_kube::credentials::CredentialSource;
 use nodepulse_kube::signing_requests::{RequestStatus, SigningRequest};
-use nodepulse_kube::{ApiError, Client, Refusal, access};
+use nodepulse_kube::{ApiError, Client, Endpoint, Refusal, access};
 use nodepulse_linux::certificate_store::{CertificateStore, PendingKey, StoreError};
 use tokio::sync::mpsc;
-use tracing::{debug, error, info, warn};
 
 use super::Report;
-use crate::config::key;
 
 /// Timeout of reading or writing the files.
 const FILES_LIMIT: Duration = Duration::from_secs(10);
-/// Maximum length of a server's text in a log line.
+/// Maximum length of a server's text in a log line, in bytes.
 const TEXT_LIMIT: usize = 512;
 
 /// What is needed to request certificates.
@@ -35,178 +31,128 @@ const TEXT_LIMIT: usize = 512;
 pub struct CertificateSetup {
     /// Where they are stored.
     pub store: CertificateStore,
-    /// The stored one.
+    /// The current pair.
     pub found: Result<Certificate, Problem>,
     /// The client that may request the first one; `None` if there is one.
     pub bootstrap: Option<Client>,
-    /// Receives a message if the stored one may have changed.
+    /// `None` for a simulation, whose clients need no credentials.
+    pub kubeconfigs: Option<Kubeconfigs>,
+    /// Receives a message if the current pair may have changed.
     pub changes: mpsc::Receiver<()>,
 }
 
-/// Why the agent ends: its certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum CertificateEnd {
-    /// See [`Exit::Expired`].
-    #[error(
-        "the client certificate expired at {}, and the API server answers; a restart requests another \
-         one with {}", time(*.0), key::bootstrap_kubeconfig
-    )]
-    Expired(SystemTime),
-    /// See [`Exit::NotIssued`].
-    #[error(
-        "no client certificate was issued within {}s; check `kubectl get csr`, approve the request of \
-         this node, and restart", .0.as_secs()
-    )]
-    NotIssued(Duration),
+/// The files from which clients with other credentials are created.
+#[derive(Debug)]
+pub struct Kubeconfigs {
+    /// The one whose user has the current pair.
+    pub node: PathBuf,
+    /// The one whose user may request a certificate. It may be missing while the current pair is
+    /// accepted.
+    pub bootstrap: PathBuf,
 }
 
-/// The loop's side.
-pub(super) struct CertificateKeeper {
-    life: Life,
-    jitter: Jitter,
-    operations: mpsc::Sender<Operation>,
-    end: Option<CertificateEnd>,
-}
-
-impl CertificateKeeper {
-    /// Starts the task. Must be called in a runtime.
-    pub(super) fn start(
-        setup: CertificateSetup,
-        client: Client,
-        clock: Clock,
-        reports: mpsc::Sender<Box<Report>>,
-        tasks: &mut Tasks,
-    ) -> Self {
-        let mut jitter = client.jitter();
-        let life = Life::new(&setup.found, moment(clock.now(), &mut jitter));
-        let (operations, requested) = mpsc::channel(1);
-        let worker = Worker {
-            lane: client
-                .lane()
-                .unwrap_or_else(|| Lane::new(Purpose::Credentials)),
-            store: Arc::new(setup.store),
-            requester: setup.bootstrap.unwrap_or_else(|| client.clone()),
-            client,
-            clock,
-        };
-        tasks.spawn("certificate", worker.run(requested, setup.changes, reports));
-        Self {
-            life,
-            jitter,
-            operations,
-            end: None,
-        }
-    }
-
-    /// When it is to be called although nothing happened.
-    pub(super) fn due(&self) -> Option<BootNanos> {
-        self.life.due()
-    }
-
-    /// When the certificate in use expires.
-    pub(super) fn expires(&self) -> Option<SystemTime> {
-        Some(self.life.current()?.not_after)
-    }
-
-    /// Why the agent has to end.
-    pub(super) const fn end(&self) -> Option<CertificateEnd> {
-        self.end
-    }
-
-    pub(super) fn on(&mut self, input: Input, now: Now) {
-        let moment = moment(now, &mut self.jitter);
-        for effect in self.life.on(input, moment) {
-            match effect {
-                // One at a time, so there is room.
-                Effect::Start(operation) => {
-                    if self.operations.try_send(operation).is_err() {
-                        debug!("the certificate task has ended");
-                    }
-                }
-                Effect::Log(notice) => log(&notice, now.wall),
-                Effect::Exit(Exit::Expired(at)) => self.end = Some(CertificateEnd::Expired(at)),
-                Effect::Exit(Exit::NotIssued(limit)) => {
-                    self.end = Some(CertificateEnd::NotIssued(limit));
-                }
-            }
-        }
-    }
-}
-
-fn moment(now: Now, jitter: &mut Jitter) -> Moment {
-    Moment {
-        now,
-        random: jitter.fraction(),
-    }
-}
-
-/// Performs the operations.
 struct Worker {
     lane: Lane,
     store: Arc<CertificateStore>,
-    /// Sends the requests: the bootstrap client until there is a certificate.
-    requester: Client,
     client: Client,
+    /// Created from the file when it is needed, and dropped with the first error, because the file
+    /// may have changed.
+    bootstrap: Option<Client>,
+    kubeconfigs: Option<Kubeconfigs>,
+    /// Whether the loop knows that the server rejects the certificate.
+    reported_rejected: bool,
     clock: Clock,
 }
 
+/// Performs operations until there are no more.
+pub(super) async fn run(
+    setup: CertificateSetup,
+    client: Client,
+    clock: Clock,
+    mut operations: mpsc::Receiver<CertificateOperation>,
+    reports: mpsc::Sender<Box<Report>>,
+) {
+    let (mut changes, mut rejections) = (setup.changes, client.rejections());
+    let lane = client.lane();
+    let mut worker = Worker {
+        lane: lane.unwrap_or_else(|| Lane::new(Purpose::Credentials)),
+        store: Arc::new(setup.store),
+        bootstrap: setup.bootstrap,
+        kubeconfigs: setup.kubeconfigs,
+        reported_rejected: false,
+        client,
+        clock,
+    };
+    loop {
+        let reported = worker.reported_rejected;
+        // Not only changes: the first request may have been rejected before.
+        let rejected = async {
+            let changed = rejections.wait_for(|rejected| *rejected != reported).await;
+            changed.map(|rejected| *rejected)
+        };
+        let input = tokio::select! {
+            operation = operations.recv() => match operation {
+                Some(operation) => worker.perform(operation).await,
+                None => return,
+            },
+            Some(()) = changes.recv() => CertificateInput::FilesChanged,
+            Ok(rejected) = rejected => {
+                worker.reported_rejected = rejected;
+                CertificateInput::Rejected(rejected)
+            }
+        };
+        let report = Box::new(Report::Certificate(input));
+        if reports.send(report).await.is_err() {
+            return;
+        }
+    }
+}
+
 impl Worker {
-    async fn run(
-        mut self,
-        mut operations: mpsc::Receiver<Operation>,
-        mut changes: mpsc::Receiver<()>,
-        reports: mpsc::Sender<Box<Report>>,
-    ) {
-        loop {
-            let input = tokio::select! {
-                operation = operations.recv() => match operation {
-                    Some(operation) => self.perform(operation).await,
-                    None => return,
-                },
-                Some(()) = changes.recv() => Input::FilesChanged,
-            };
-            if reports
-                .send(Box::new(Report::Certificate(input)))
-                .await
-                .is_err()
-            {
-                return;
+    async fn perform(&mut self, operation: CertificateOperation) -> CertificateInput {
+        match operation {
+            CertificateOperation::Request(key, requester) => {
+                CertificateInput::Requested(self.request(Some(key), requester).await)
+            }
+            CertificateOperation::Poll(requester) => {
+                CertificateInput::Requested(self.request(None, requester).await)
+            }
+            CertificateOperation::Try(pair) => {
+                let attempt = self.attempt(pair).await;
+                CertificateInput::Tried(attempt.unwrap_or_else(|err| Attempt::Unknown(text(&err))))
+            }
+            CertificateOperation::Use(pair) => CertificateInput::Used(self.use_pair(pair).await),
+            CertificateOperation::Read => CertificateInput::Read(self.read().await),
+            CertificateOperation::Probe => {
+                let found = self.read().await;
+                let answers = match access::version(&self.client).await {
+                    Ok(_) => true,
+                    // Other errors may come from a proxy.
+                    Err(err) => err.refusal().and_then(Refusal::is_authenticated).is_some(),
+                };
+                CertificateInput::Probed { found, answers }
             }
         }
     }
 
-    async fn perform(&mut self, operation: Operation) -> Input {
-        match operation {
-            Operation::Request(key) => Input::Requested(self.request(Some(key)).await),
-            Operation::Poll => Input::Requested(self.request(None).await),
-            Operation::Use => {
-                let used = self.client.use_stored().await;
-                if used {
-                    self.requester = self.client.clone();
-                }
-                Input::Used(used)
+    async fn client_of(&mut self, requester: Requester) -> Result<Client, ApiError> {
+        match (requester, &self.bootstrap, &self.kubeconfigs) {
+            (Requester::Bootstrap, Some(client), _) => Ok(client.clone()),
+            (Requester::Bootstrap, None, Some(kubeconfigs)) => {
+                let source = CredentialSource::Kubeconfig(&kubeconfigs.bootstrap);
+                let deadline = self.client.deadline();
+                let client = Client::from_files(source, &self.lane, deadline).await?;
+                Ok(self.bootstrap.insert(client).clone())
             }
-            Operation::Read => Input::Read(self.read().await),
-            Operation::Probe => {
-                let found = self.read().await;
-                let answers = match access::version(&self.requester).await {
-                    Ok(_) => true,
-                    // Other errors may come from a proxy.
-                    Err(err) => matches!(
-                        err.refusal(),
-                        Some(Refusal::Unauthorized | Refusal::Forbidden | Refusal::NotFound)
-                    ),
-                };
-                Input::Probed { found, answers }
-            }
+            (Requester::Node, ..) | (Requester::Bootstrap, None, None) => Ok(self.client.clone()),
         }
     }
 
     /// Creates the request with this key, or reads the one that was created.
-    async fn request(&self, create: Option<RequestKey>) -> Requested {
+    async fn request(&mut self, create: Option<RequestKey>, requester: Requester) -> Requested {
         let made = self.files(move |store| {
             if create == Some(RequestKey::New) {
-                store.discard_key()?;
+                store.discard_request()?;
             }
             let key = store.pending_key()?;
             let pem = key.signing_request(store.node())?;
@@ -217,16 +163,21 @@ impl Worker {
             Ok(Err(err)) => return not_stored(&err),
             Err(err) => return not_stored(&err),
         };
-        let name = key.request_name(self.store.node());
+        let client = match self.client_of(requester).await {
+            Ok(client) => client,
+            Err(err) => return Requested::Refused(text(&err)),
+        };
+        let store = Arc::clone(&self.store);
+        let name = key.request_name(store.node());
         let request = SigningRequest {
             name: &name,
             pem: &pem,
-            node: self.store.node(),
+            node: store.node(),
             point: key.point(),
         };
         let status = match create {
-            Some(_) => request.create(&self.requester).await,
-            None => request.read(&self.requester).await,
+            Some(_) => request.create(&client).await,
+            None => request.read(&client).await,
         };
         match status {
             Ok(RequestStatus::Issued(certificate)) => self.store(certificate, key).await,
@@ -234,19 +185,70 @@ impl Worker {
             Ok(RequestStatus::Denied(why)) => Requested::Denied(escape_to(&why, TEXT_LIMIT)),
             Ok(RequestStatus::Deleted) => Requested::Deleted,
             Ok(RequestStatus::Foreign) => Requested::Foreign,
-            Err(err) => failed(&err),
+            Err(err) => {
+                if self.kubeconfigs.is_some() {
+                    self.bootstrap = None;
+                }
+                failed(&err)
+            }
         }
     }
 
     async fn store(&self, certificate: Vec<u8>, key: PendingKey) -> Requested {
         let now = self.clock.now().wall;
-        let stored = self.files(move |store| store.store(&certificate, &key, now));
+        let stored = self.files(move |store| store.write_issued(&certificate, &key, now));
         match stored.await {
             Ok(Ok(certificate)) => Requested::Stored(certificate),
             Ok(Err(StoreError::Unusable(problem))) => Requested::Unusable(problem),
             Ok(Err(StoreError::Io(err))) => not_stored(&err),
             Err(err) => not_stored(&err),
         }
+    }
+
+    /// Reads the Node with `pair`.
+    async fn attempt(&mut self, pair: Pair) -> Result<Attempt, ApiError> {
+        let path = match pair {
+            Pair::Issued => self.store.issued_path(),
+            Pair::Current => self.store.current_path(),
+        };
+        let client = match &self.kubeconfigs {
+            Some(kubeconfigs) => {
+                let source = CredentialSource::Pair {
+                    kubeconfig: &kubeconfigs.node,
+                    pair: &path,
+                };
+                Client::from_files(source, &self.lane, self.client.deadline()).await?
+            }
+            None => self.client_of(Requester::Bootstrap).await?,
+        };
+        let node = Endpoint::node(self.store.node());
+        let Err(err) = client.get(&node).await else {
+            return Ok(Attempt::Accepted);
+        };
+        match err.refusal().and_then(Refusal::is_authenticated) {
+            Some(true) => Ok(Attempt::Accepted),
+            Some(false) => Ok(Attempt::Rejected),
+            None => Err(err),
+        }
+    }
+
+    async fn use_pair(&mut self, pair: Pair) -> Usage {
+        let now = self.clock.now().wall;
+        if pair == Pair::Issued {
+            match self.files(move |store| store.use_issued(now)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(err)) => return Usage::NotStored(err.to_string()),
+                Err(err) => return Usage::NotStored(err.to_string()),
+            }
+        }
+        if !self.client.use_stored().await {
+            return Usage::NotRead;
+        }
+        self.reported_rejected = false;
+        if self.kubeconfigs.is_some() {
+            self.bootstrap = None;
+        }
+        Usage::Used
     }
 
     async fn read(&self) -> Result<Certificate, Problem> {
@@ -269,94 +271,13 @@ fn not_stored(err: &dyn std::error::Error) -> Requested {
 }
 
 fn failed(err: &ApiError) -> Requested {
-    let text = escape_to(err.to_string(), TEXT_LIMIT);
     if err.refusal().is_some() {
-        Requested::Refused(text)
+        Requested::Refused(text(err))
     } else {
-        Requested::Unanswered(text)
+        Requested::Unanswered(text(err))
     }
 }
 
-/// One line about what a person has to know.
-fn log(notice: &Notice, now: SystemTime) {
-    match notice {
-        Notice::InUse(certificate) => {
-            let expires = time(certificate.not_after);
-            info!(expires, "client certificate is used");
-        }
-        Notice::Pending(name) => {
-            info!(
-                name,
-                "client certificate requested, waiting for its approval"
-            );
-        }
-        Notice::StillPending(name) => warn!(
-            name,
-            "the client certificate's request was neither approved nor denied for an hour; check it with \
-             kubectl get csr"
-        ),
-        Notice::Denied(why) => error!(
-            why,
-            "the client certificate's request was denied; will request another one with a new key"
-        ),
-        Notice::Foreign => error!(
-            "the client certificate's request exists already, for another node or key; will request \
-             another one with a new key"
-        ),
-        Notice::IssuedUnusable(problem) => error!(
-            problem = describe(problem, now),
-            "the issued client certificate is not used"
-        ),
-        Notice::StoredUnusable(problem) => warn!(
-            problem = describe(problem, now),
-            "the stored client certificate is not used"
-        ),
-        Notice::NotStored(err) => warn!(
-            err,
-            directory = key::cert_dir.spec.name,
-            "cannot store the client certificate or its key, will retry; the directory must be writable"
-        ),
-        Notice::NotRequested(err) => warn!(err, "client certificate not requested, will retry"),
-        Notice::IssuedPastRotation(certificate, wait) => warn!(
-            now = time(now),
-            not_before = time(certificate.not_before),
-            not_after = time(certificate.not_after),
-            wait_s = wait.as_secs(),
-            "the client certificate was past its rotation point when it was issued, the next one is \
-             requested later; check the clocks of this machine and of the signer"
-        ),
-        Notice::ExpiredUnanswered => error!(
-            "the client certificate has expired, and the API server does not answer; will exit when it \
-             does, so that a restart requests another one"
-        ),
-    }
-}
-
-/// What is wrong, and what to do.
-pub fn describe(problem: &Problem, now: SystemTime) -> String {
-    match problem {
-        Problem::Missing => "there is none".to_owned(),
-        Problem::Unreadable(why) => format!("the file cannot be read: {why}"),
-        Problem::ReadableByOthers(mode) => format!(
-            "others can access the key (mode {mode:04o}), and may know it; remove the file, or restrict it \
-             with chmod 0600"
-        ),
-        Problem::Owner(uid) => {
-            format!(
-                "the file belongs to user {uid}, who knows the key; remove it, or chown it to root"
-            )
-        }
-        Problem::Malformed(missing) => format!("it does not contain {missing}"),
-        Problem::OtherKey => "it is for another key".to_owned(),
-        Problem::OtherUser(subject) => {
-            let subject = escape_to(subject, TEXT_LIMIT);
-            format!("it is for {subject}, which is not this node")
-        }
-        Problem::NotYetValid(from) => format!(
-            "it is valid from {} on, and the clock of this machine shows {}; synchronize the clock",
-            time(*from),
-            time(now)
-        ),
-        Problem::Expired(at) => format!("it expired at {}", time(*at)),
-    }
+fn text(err: &ApiError) -> String {
+    escape_to(err.to_string(), TEXT_LIMIT)
 }

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use nodepulse_core::backoff::Backoff;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::node_status::{Condition, Status, Taint};
-use nodepulse_kube::backoff::Backoff;
 use nodepulse_kube::status::Sent;
 use nodepulse_kube::taints::{NodepulseTaints, TaintOutcome};
 use nodepulse_kube::{ApiError, Disposition, Refusal};

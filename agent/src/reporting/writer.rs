@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use nodepulse_core::backoff::Jitter;
 use nodepulse_core::clock::{Now, Stamp};
 use nodepulse_core::kube_event::{Annotations, Draft, Involved, ReportedKills};
 use nodepulse_core::node_status::Condition;
@@ -15,7 +16,6 @@ use nodepulse_core::node_status::transition::{Edge, edges, unsent};
 use nodepulse_core::reading::{Ground, Resource};
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::access;
-use nodepulse_kube::backoff::Jitter;
 use nodepulse_kube::recorder::EventSink;
 use nodepulse_kube::status::{SendRule, Sent, StatusWriter, SyncOutcome};
 use nodepulse_kube::{ApiError, Client};

@@ -1,6 +1,7 @@
 //! The log line of each decision of a subject.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use tracing::{debug, info, warn};
 
@@ -14,7 +15,10 @@ use nodepulse_core::subjects::disks::{ComputedLimit, DiskError, DiskReport, Unwa
 use nodepulse_core::subjects::{Decision, DiskDecision, RuntimeDecision, StallDecision};
 use nodepulse_core::units::DeviceNumber;
 
-pub fn log(decision: Decision) {
+use super::certificate;
+
+/// `now` is the wall clock.
+pub fn log(decision: Decision, now: SystemTime) {
     match decision {
         Decision::PidLevelCrossed { side, ids, tasks } => {
             let over = side == Side::Over;
@@ -45,6 +49,7 @@ pub fn log(decision: Decision) {
         Decision::KillFound(finding) => log_kill(&finding),
         // Only in metrics and `explain`.
         Decision::PodKilled { .. } | Decision::PodRemoved { .. } | Decision::Sampled(_) => {}
+        Decision::Certificate(notice) => certificate::log(&notice, now),
         Decision::PressureChanged(change) => info!(
             resource = change.resource.as_str(),
             from = %change.from,
@@ -279,7 +284,7 @@ mod tests {
             .with_target(false)
             .without_time()
             .finish();
-        with_default(subscriber, || log(decision));
+        with_default(subscriber, || log(decision, SystemTime::UNIX_EPOCH));
         let text = lines.0.lock().unwrap().clone();
         String::from_utf8(text).unwrap()
     }

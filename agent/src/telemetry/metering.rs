@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
+use nodepulse_core::client_certificate::Certificate;
 use nodepulse_core::clock::{BootNanos, Now, Stamp};
 use nodepulse_core::kube_event::Finding;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
@@ -404,7 +405,8 @@ impl Metering {
     }
 
     /// Sets the expiry of the certificate that the agent has requested.
-    pub fn certificate(&self, expires: Option<SystemTime>) {
+    pub fn certificate(&self, current: Option<Certificate>) {
+        let expires = current.map(|certificate| certificate.not_after);
         let gauge = &self.metrics.api.client_certificate_expiration;
         if let Some(since_epoch) = expires.and_then(|at| at.duration_since(UNIX_EPOCH).ok()) {
             gauge.of::<Label>([]).set(since_epoch.as_secs_f64());

@@ -22,6 +22,8 @@ pub struct Issue {
     pub identity: Option<Identity>,
     /// For another key than that of the request.
     pub other_key: bool,
+    /// The server answers it with 401 until [`ApiServer::accept_as`].
+    pub rejected: bool,
 }
 
 impl Issue {
@@ -33,6 +35,7 @@ impl Issue {
             life,
             identity: None,
             other_key: false,
+            rejected: false,
         }
     }
 }
@@ -79,13 +82,26 @@ impl ApiServer {
         let user = request["spec"]["username"].as_str().unwrap_or_default();
         let node = format!("{user} of a request");
         let requested = issue.identity.clone().or_else(|| requested_by(&pem));
-        let identity = requested.unwrap_or_else(|| Identity::user(&node));
+        let identity = match requested {
+            _ if issue.rejected => Identity::unknown(),
+            Some(identity) => identity,
+            None => Identity::user(&node),
+        };
         self.inner
             .state()
             .certificates
             .insert(der.to_vec(), identity);
         let certificate = STANDARD.encode(certificate);
         self.decide(request, "Approved", "by a test", Some(certificate));
+    }
+
+    /// From now on the certificates that were rejected so far identify this user.
+    pub fn accept_as(&self, identity: &Identity) {
+        for known in self.inner.state().certificates.values_mut() {
+            if *known == Identity::unknown() {
+                *known = identity.clone();
+            }
+        }
     }
 
     fn decide(&self, request: &Value, type_: &str, message: &str, certificate: Option<String>) {

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use nodepulse_core::backoff::Jitter;
 use nodepulse_core::clock::BootNanos;
-use nodepulse_kube::backoff::Jitter;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;

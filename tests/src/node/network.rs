@@ -63,7 +63,7 @@ impl Network {
         Client::new(server, connector, deadline).expect("a client without credentials")
     }
 
-    /// The certificate in `directory`, which is requested as [`BOOTSTRAP`] if there is none.
+    /// The certificate in `directory`, which [`BOOTSTRAP`] requests and tries.
     pub(super) fn certificate(
         &self,
         directory: &Path,
@@ -75,10 +75,11 @@ impl Network {
         let found = store.current(clock.now().wall);
         let bootstrap = Self::new(&self.api, Identity::user(BOOTSTRAP), true);
         CertificateSetup {
-            bootstrap: found.is_err().then(|| bootstrap.client(DEADLINE)),
+            bootstrap: Some(bootstrap.client(DEADLINE)),
             found,
             store,
             changes,
+            kubeconfigs: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Certificates that are issued, expire or are never issued.
 
 use nodepulse::AppError;
-use nodepulse::testing::CertificateEnd;
+use nodepulse_core::subjects::certificate::CertificateLost;
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::node::pass;
 use nodepulse_tests::view::NODES;
@@ -137,7 +137,7 @@ async fn a_first_certificate_that_is_not_issued_within_an_hour_ends_the_agent() 
     let Err(AppError::Certificate(end)) = node.ended().await else {
         panic!("it runs");
     };
-    assert_eq!(end, CertificateEnd::NotIssued(HOUR));
+    assert_eq!(end, CertificateLost::NotIssued(HOUR));
     let text = AppError::Certificate(end).to_string();
     assert!(text.contains("kubectl get csr"), "{text}");
     assert_eq!(api.list(NODES).len(), 0);
@@ -160,8 +160,9 @@ async fn a_replacement_that_is_never_approved_leaves_the_lease_renewed_until_the
     let Err(AppError::Certificate(end)) = node.ended().await else {
         panic!("it runs");
     };
-    assert!(matches!(end, CertificateEnd::Expired(_)), "{end:?}");
-    assert!(end.to_string().contains("bootstrapKubeconfig"), "{end}");
+    assert!(matches!(end, CertificateLost::Expired(_)), "{end:?}");
+    let text = AppError::Certificate(end).to_string();
+    assert!(text.contains("bootstrapKubeconfig"), "{text}");
 
     // A restart requests the first one again.
     let node = start(&api, "worker-1", dir.path());
@@ -192,7 +193,7 @@ async fn an_expired_certificate_is_kept_while_the_server_does_not_answer() {
     node.reach();
     pass(Duration::from_mins(1)).await;
     let ended = node.ended().await;
-    let expired = |end: &CertificateEnd| matches!(end, CertificateEnd::Expired(_));
+    let expired = |end: &CertificateLost| matches!(end, CertificateLost::Expired(_));
     assert!(
         matches!(&ended, Err(AppError::Certificate(end)) if expired(end)),
         "{ended:?}"

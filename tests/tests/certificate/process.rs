@@ -3,7 +3,7 @@
 use std::os::unix::fs::chown;
 
 use nix::unistd::geteuid;
-use nodepulse_tests::api_server::Identity;
+use nodepulse_tests::api_server::{Identity, Recorded};
 use nodepulse_tests::http1::{exchange, request};
 use nodepulse_tests::process::{Process, finished, node_mode};
 use nodepulse_tests::{SOON, eventually, skip};
@@ -96,6 +96,43 @@ async fn issued_certificates_are_used_one_after_the_other() {
     let agent = Process::start(arguments(&dir));
     renewed_after(&api, before).await;
     assert_eq!(api.signing_requests().len(), requests);
+    agent.terminate();
+    agent.ends(SOON).await;
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_tried_before_it_replaces_the_one_in_use() {
+    let dir = tempdir().unwrap();
+    let api = token(&dir).await;
+    let agent = Process::start(arguments(&dir));
+    let request = next_request_within(&api, REPLACED).await;
+    api.issue(&request, &Issue::now(&api, Duration::from_secs(20)));
+    View::of(&api, "worker-1").settled(REPLACED).await;
+    let pki = dir.path().join("pki");
+    let before = current(&pki);
+    let request = next_request_within(&api, REPLACED).await;
+    let rejected = Issue {
+        rejected: true,
+        ..Issue::now(&api, HOUR)
+    };
+    api.issue(&request, &rejected);
+    let tried = |api: &ApiServer| {
+        let is_try = |one: &Recorded| one.method == "GET" && one.status == Some(401);
+        api.requests_where(is_try).pop()
+    };
+    let tried = api.wait_for(REPLACED, "a rejected attempt", tried).await;
+    assert_eq!(tried.path, "/api/v1/nodes/worker-1");
+    assert_eq!(current(&pki), before);
+    assert_eq!(mode(&pki.join("kubelet-client.pem.tmp")), 0o600);
+    api.accept_as(&Identity::node("worker-1"));
+    renewed_after(&api, tried.connection).await;
+    assert_ne!(current(&pki), before);
+    assert_eq!(
+        names(&pki).len(),
+        3,
+        "two pairs and a link: {:?}",
+        names(&pki)
+    );
     agent.terminate();
     agent.ends(SOON).await;
 }

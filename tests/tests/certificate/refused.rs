@@ -1,6 +1,6 @@
 //! Certificates that are denied or that cannot be used: the node keeps its Lease, and requests another.
 
-use nodepulse_tests::api_server::Identity;
+use nodepulse_tests::api_server::{Effect, Fault, Identity, Recorded};
 use nodepulse_tests::node::pass;
 use tempfile::tempdir;
 
@@ -172,5 +172,59 @@ async fn the_lease_is_renewed_with_certificates_of_a_signer_that_backdates_them(
     assert!((8..=10).contains(&requests), "{requests}");
     let gap = longest_gap(&api, from);
     assert!(gap <= RENEWED, "{gap:?}");
+    node.stop().await.unwrap();
+}
+
+/// Answers with 401 to this user's requests.
+fn reject(api: &ApiServer, user: &'static str) {
+    let is_of = move |request: &Recorded| request.identity == user;
+    api.faults()
+        .push(Fault::when(is_of, Effect::Status(401)).always());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_certificate_that_the_server_rejects_does_not_replace_the_one_in_use() {
+    let (api, dir) = (server(), tempdir().unwrap());
+    let node = settled(&api, dir.path()).await;
+    let (from, before) = (api.now(), current(dir.path()));
+    let request = next_request(&api).await;
+    // The simulated agent tries a pair as this user.
+    reject(&api, BOOTSTRAP);
+    api.issue(&request, &Issue::now(&api, HOUR));
+    let another = next_request(&api).await;
+    assert_eq!(current(dir.path()), before);
+    assert_ne!(request["metadata"]["name"], another["metadata"]["name"]);
+    let tried = |one: &Recorded| one.identity == BOOTSTRAP && one.status == Some(401);
+    assert!(api.requests_where(tried).len() > 5, "for three minutes");
+    api.faults().clear();
+    api.issue(&another, &Issue::now(&api, HOUR));
+    pass(Duration::from_mins(1)).await;
+    assert_ne!(current(dir.path()), before);
+    assert!(!names(dir.path()).contains(&"kubelet-client.pem.tmp".to_owned()));
+    let gap = longest_gap(&api, from);
+    assert!(gap <= RENEWED, "{gap:?}");
+    node.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_that_is_rejected_from_the_start_is_replaced_by_the_bootstrap_user() {
+    let (api, dir) = (server(), tempdir().unwrap());
+    let node = settled(&api, dir.path()).await;
+    node.stop().await.unwrap();
+    reject(&api, "system:node:worker-1");
+    let node = start(&api, "worker-1", dir.path());
+    pass(Duration::from_secs(170)).await;
+    assert_eq!(api.pending_requests().len(), 0, "for three minutes");
+    let request = next_request_within(&api, Duration::from_mins(1)).await;
+    assert_eq!(request["spec"]["username"], BOOTSTRAP);
+    let before = current(dir.path());
+    api.faults().clear();
+    api.issue(&request, &Issue::now(&api, HOUR));
+    let from = api.now();
+    pass(Duration::from_mins(1)).await;
+    assert_ne!(current(dir.path()), before);
+    let renewals = View::of(&api, "worker-1").renewals().into_iter();
+    let mut renewals = renewals.filter(|put| from < put.at && put.status == Some(200));
+    assert!(renewals.next().is_some(), "the Lease is renewed");
     node.stop().await.unwrap();
 }

@@ -5,10 +5,10 @@ use std::time::{Duration, SystemTime};
 use super::kill_counters::KillCounterInput::{Counted, LogEnded, Recalled};
 use super::saved_times::Times;
 use super::{
-    DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input, KillCounterInput,
-    KillCounters, Kills, NodeEventChoice, NodeEventInput, PidInput, PidWatch, PodPidInput, PodPids,
-    Query, RuntimeInput, RuntimeWatch, SavedTimes, Settings, Setup, SignalInput, Signals,
-    StallInput, StallWatch, StateInput, Subjects, Volumes, pass_on,
+    CertificateInput, DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input,
+    KillCounterInput, KillCounters, Kills, NodeEventChoice, NodeEventInput, PidInput, PidWatch,
+    PodPidInput, PodPids, Query, Rotation, RuntimeInput, RuntimeWatch, SavedTimes, Settings, Setup,
+    SignalInput, Signals, StallInput, StallWatch, StateInput, Subjects, Volumes, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
@@ -26,6 +26,7 @@ impl Subjects {
             disks,
             stalls,
             runtime,
+            certificate,
         } = setup.clone();
         let transition_period = signals.policy.transition_period;
         let node_events = NodeEventChoice::new(node.mode, node.node_events);
@@ -47,6 +48,7 @@ impl Subjects {
             volumes: Volumes::new(transition_period),
             pod_pids: PodPids::new(node.refused_forks, started),
             saved: SavedTimes::new(node.counters.boot_known),
+            certificate: certificate.map(Rotation::new),
         }
     }
 
@@ -115,6 +117,10 @@ impl Subjects {
                 input.name_pods(|id| self.incidents.pod(id));
                 input.effects()
             }
+            Input::Certificate(input) => match &mut self.certificate {
+                Some(certificate) => certificate.on(input, now),
+                None => Vec::new(),
+            },
         };
         let publishes = |effect: &Effect| matches!(effect, Effect::Publish);
         if effects.iter().any(publishes) {
@@ -136,6 +142,7 @@ impl Subjects {
             self.kill_counters.due(),
             self.frequent_kills.as_ref().and_then(FrequentKills::due),
             self.incidents.due(),
+            self.certificate.as_ref().and_then(Rotation::due),
         ];
         let others = others.into_iter().flatten();
         others.fold(self.signals.due(), BootNanos::min)
@@ -150,6 +157,7 @@ impl Subjects {
             Input::Runtime(RuntimeInput::Tick { soon }),
             Input::Stall(StallInput::Tick { soon }),
             Input::Incident(IncidentInput::Due),
+            Input::Certificate(CertificateInput::Tick),
         ];
         if past(self.kill_counters.due()) {
             inputs.push(Input::KillCounter(KillCounterInput::Due));

@@ -103,7 +103,7 @@ pub fn write(path: &Path, bootstrap: &Path, pair: &Path) -> Result<(), NotWritte
     let shown = bootstrap.display();
     let text = |why: &str| format!("bootstrapKubeconfig: {shown}: {}", one_line(why));
     let invalid = |why: &str| NotWritten::Invalid(text(why));
-    let read = files::kubeconfig(bootstrap).map_err(|fault| match fault {
+    let read = files::kubeconfig(bootstrap, None).map_err(|fault| match fault {
         FileFault::Invalid(why) => invalid(&why),
         FileFault::Unreadable(why) => NotWritten::NotYet(text(&why)),
     })?;

@@ -58,8 +58,8 @@ pub(super) struct TokenFile {
     pub(super) token: String,
 }
 
-/// Reads `path`, and the files of its current context.
-pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, FileFault> {
+/// Reads `path`, and the files of its current context. `pair` replaces the credentials of its user.
+pub(super) fn kubeconfig(path: &Path, pair: Option<&Path>) -> Result<Inlined, FileFault> {
     let text = file::text(path).map_err(|err| FileFault::new(&err, err.to_string()))?;
     // Some editors start every file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -79,6 +79,14 @@ pub(super) fn kubeconfig(path: &Path) -> Result<Inlined, FileFault> {
         let mut users = kubeconfig.auth_infos.iter_mut();
         let user = users.find(|named| Some(&named.name) == context.user.as_ref());
         if let Some(user) = user.and_then(|named| named.auth_info.as_mut()) {
+            if let Some(pair) = pair {
+                let pair = pair.to_str().map(str::to_owned);
+                *user = AuthInfo {
+                    client_certificate: pair.clone(),
+                    client_key: pair,
+                    ..AuthInfo::default()
+                };
+            }
             had_files |= inline_user(user, dir, &mut token)?;
         }
     }

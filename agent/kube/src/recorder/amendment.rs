@@ -14,8 +14,8 @@ use serde_json::json;
 use tracing::debug;
 
 use super::correlate::EventKey;
-use crate::backoff::Jitter;
 use crate::{ApiError, Client, Endpoint, Refusal};
+use nodepulse_core::backoff::Jitter;
 
 /// Capacity of the channel to the recorder.
 pub(super) const ROOM: usize = 16;

@@ -12,9 +12,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::correlate::CreatedEvent;
-use crate::backoff::Jitter;
 use crate::pod_containers;
 use crate::{ApiError, Client, Disposition, Endpoint, Refusal, Sign};
+use nodepulse_core::backoff::Jitter;
 
 /// Maximum number of attempts that the server answers with an error, as in a kubelet.
 const TRIES: u32 = 12;

@@ -34,8 +34,8 @@ fn a_pending_key_survives_a_restart_and_its_request_has_the_same_name() {
     assert!(signing_request::is_for(&der, "worker-1", key.point()));
     assert!(!format!("{key:?}").contains("der"), "{key:?}");
 
-    store.discard_key().unwrap();
-    store.discard_key().unwrap();
+    store.discard_request().unwrap();
+    store.discard_request().unwrap();
     assert_ne!(store.pending_key().unwrap().point(), key.point());
 }
 
@@ -90,17 +90,17 @@ fn what_is_no_pair_is_not_used() {
     assert_eq!(store.current(now()), Err(Problem::Missing));
     let key = store.pending_key().unwrap().pem();
     let certificate = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
-    let no_certificate = Problem::Malformed("a certificate in PEM");
+    let no_certificate = Problem::Malformed("a certificate in PEM".into());
     let rows = [
         (String::new(), no_certificate.clone()),
         (key.to_string(), no_certificate),
         (
             certificate.to_owned(),
-            Problem::Malformed("a private key in PEM"),
+            Problem::Malformed("a private key in PEM".into()),
         ),
         (
             format!("{certificate}{}", *key),
-            Problem::Malformed("a certificate with a key that can be used"),
+            Problem::Malformed("a certificate with a key that can be used".into()),
         ),
     ];
     for (text, expected) in rows {
@@ -109,7 +109,7 @@ fn what_is_no_pair_is_not_used() {
         assert_eq!(store.current(now()), Err(expected), "{text}");
     }
     let key = store.pending_key().unwrap();
-    let stored = store.store(b"garbage", &key, now());
+    let stored = store.write_issued(b"garbage", &key, now());
     assert!(matches!(stored, Err(StoreError::Unusable(_))), "{stored:?}");
     store.write("large", &vec![b'x'; 70 << 10]).unwrap();
     fs::rename(directory.join("large"), store.current_path()).unwrap();

@@ -15,7 +15,7 @@ use nodepulse_linux::certificate_store::{CURRENT, CertificateStore};
 use super::super::settings;
 use super::report::{Item, Verdict};
 use crate::config::Config;
-use crate::reporting::certificate::describe;
+use crate::telemetry::certificate::describe;
 
 /// Timeout for each request. All permissions are requested at once, so a silent server costs two of
 /// these.

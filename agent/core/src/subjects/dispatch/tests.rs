@@ -28,6 +28,7 @@ fn subjects() -> Subjects {
     Subjects::new(&Setup {
         started: at(1000).boot,
         runtime: crate::subjects::RuntimeUse::Unused,
+        certificate: None,
         node: NodeSetup {
             mode: Mode::Companion,
             page: 4096,

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use super::*;
+use crate::backoff::Jitter;
+use crate::client_certificate::Certificate;
 use crate::clock::{BootNanos, Stamp};
 use crate::pods::Owner;
 use crate::pressure::disks::{DiskSample, DiskTotals, Window};
@@ -17,11 +19,12 @@ use crate::pressure::{Policy, SlowDisks};
 use crate::reading::{Disk, DiskRole, Signal, Stall, StallKind, StallOf};
 use crate::record::{DiskAction, DiskChange, Side};
 use crate::settings::{DiskIo, Mode, OomNodeEvents, SlowLimit};
+use crate::subjects::certificate::{Attempt, Requested, Usage};
 use crate::subjects::disks::{CountersRead, DiskCounters, DiskReport};
 use crate::subjects::{
-    Announced, DirectSample, DiskInput, DiskProbe, DiskQuery, DiskSetup, IoTrigger,
-    KillCounterSetup, KillSource, MapUpdate, NodeSetup, PidInput, Query, SignalInput, SignalSetup,
-    StallInput, StallSetup,
+    Announced, CertificateInput, CertificateOperation, DirectSample, DiskInput, DiskProbe,
+    DiskQuery, DiskSetup, IoTrigger, KillCounterSetup, KillSource, MapUpdate, NodeSetup, PidInput,
+    Query, RotationSetup, SignalInput, SignalSetup, StallInput, StallSetup,
 };
 use crate::units::{Bytes, DeviceNumber};
 
@@ -69,6 +72,11 @@ fn setup() -> Setup {
     Setup {
         started: at(1).boot,
         runtime: crate::subjects::RuntimeUse::Unused,
+        certificate: Some(RotationSetup {
+            found: Ok(certificate(1)),
+            read_at: at(1),
+            jitter: Jitter::NONE,
+        }),
         node,
         signals: SignalSetup {
             policy: Policy {
@@ -143,7 +151,31 @@ fn answer(effect: &Effect) -> Option<Input> {
             waiters: Vec::new(),
             others: OthersStall::Share(StallShare::from_percent(43.21)),
         }))),
+        Effect::Certificate(operation) => Some(Input::Certificate(performed(*operation))),
         _ => None,
+    }
+}
+
+fn certificate(fingerprint: u64) -> Certificate {
+    Certificate {
+        fingerprint,
+        not_before: at(1).wall,
+        not_after: at(3600).wall,
+        stored: None,
+    }
+}
+
+/// The result of an operation on the certificate, all of which succeed.
+fn performed(operation: CertificateOperation) -> CertificateInput {
+    match operation {
+        CertificateOperation::Request(..) | CertificateOperation::Poll(_) => {
+            CertificateInput::Requested(Requested::Stored(certificate(2)))
+        }
+        CertificateOperation::Try(_) => CertificateInput::Tried(Attempt::Accepted),
+        CertificateOperation::Use(_) => CertificateInput::Used(Usage::Used),
+        CertificateOperation::Read | CertificateOperation::Probe => {
+            CertificateInput::Read(Ok(certificate(3)))
+        }
     }
 }
 
@@ -183,6 +215,8 @@ fn bad_minute() -> Vec<(Now, Input)> {
                 capacity: Some(32_768),
             }),
         ),
+        (at(2), Input::Certificate(CertificateInput::FilesChanged)),
+        (at(2), Input::Certificate(CertificateInput::Rejected(true))),
         (at(2), crossed(Side::Over, Some(28_000))),
         (at(3), crossed(Side::Over, Some(30_000))),
         (

@@ -288,7 +288,7 @@ where
         assert_eq!(back, value, "{text}");
         assert_eq!(line(&back).unwrap(), text);
     }
-    assert!(made * 4 > VALUES, "{made} of {VALUES}");
+    assert!(made * 10 > VALUES, "{made} of {VALUES}");
     let enums = made_up.enums.into_iter();
     let whole = enums.map(|(name, (variants, made))| {
         assert!(variants <= made, "{made} values of {variants} of {name}");

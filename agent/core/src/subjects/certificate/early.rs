@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::super::Certificate;
+use crate::client_certificate::Certificate;
 use crate::clock::{BootNanos, Now};
 
 /// The shortest delay.
@@ -21,7 +21,7 @@ pub(super) struct Early {
     /// No request before.
     pub(super) until: BootNanos,
     /// Whether a line was logged, one for all in a row.
-    pub(super) logged: bool,
+    pub(super) is_logged: bool,
 }
 
 impl Early {
@@ -44,7 +44,7 @@ impl Early {
         Some(Self {
             times,
             until: now.boot.plus(rest),
-            logged: last.is_some_and(|last| last.logged),
+            is_logged: last.is_some_and(|last| last.is_logged),
         })
     }
 }

