@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
-use crate::reading::DiskRole;
+use crate::reading::{DiskRole, SlowWindow};
 use crate::units::DeviceNumber;
 
 mod auto_limit;
@@ -18,13 +18,11 @@ mod details;
 mod errors;
 mod progress;
 mod slow;
-mod totals;
 
 pub use auto_limit::{AutoLimit, LatencyDay};
 pub use details::{DiskCounts, DiskDetails, DiskLimit};
 pub use errors::ERRORS;
-pub use slow::{EndedWindow, SlowRequests, Window};
-pub use totals::DiskTotals;
+pub use slow::{DiskTotals, EndedWindow, SlowRequests};
 
 use errors::Errors;
 use progress::{Progress, Requests};
@@ -254,13 +252,8 @@ impl DiskBoard {
     }
 
     /// The kernel program reports a slow window. Returns the new state if it changed.
-    pub fn slow_window(
-        &mut self,
-        device: DeviceNumber,
-        ended: EndedWindow,
-        now: BootNanos,
-    ) -> Option<Health> {
-        self.change(device, now, |disk| disk.slowness.add(ended, now))
+    pub fn slow_window(&mut self, device: DeviceNumber, ended: EndedWindow) -> Option<Health> {
+        self.change(device, ended.counted, |disk| disk.slowness.add(ended))
     }
 
     /// Errors of a disk in the last minute; those that make it failing, if there were more.
@@ -324,13 +317,6 @@ impl DiskBoard {
             disk.progress = disk.progress.after(requests, waiting, &rules, now);
             disk.count(sample, measured, now);
         })
-    }
-
-    /// The unhealthy disks, whose state is that of the given role.
-    pub fn unhealthy(&self) -> impl Iterator<Item = (DeviceNumber, &str, Health)> {
-        let disks = self.disks.iter();
-        let health = disks.map(|(device, disk)| (*device, disk.name.as_str(), disk.health()));
-        health.filter(|(_, _, health)| *health != Health::Healthy)
     }
 
     /// Sorted names of the disks of the node in a state. A disk can be in several.
@@ -452,22 +438,20 @@ impl MonitoredDisk {
             let average = time.checked_div(judged).unwrap_or_default();
             let slow = reads >= MIN_READS && average >= self.limit;
             if slow && measured == LatencySource::Counters {
-                let window = Window {
-                    judged,
-                    slow: judged,
-                    length,
-                    longest: average,
-                };
-                let totals = DiskTotals {
-                    bytes: Some(sample.bytes),
-                    judged: None,
-                };
-                let ended = EndedWindow {
-                    window,
+                self.slowness.add(EndedWindow {
+                    window: SlowWindow {
+                        judged,
+                        slow: judged,
+                        length,
+                        longest: average,
+                    },
                     end: now,
-                    totals,
-                };
-                self.slowness.add(ended, now);
+                    counted: now,
+                    totals: DiskTotals {
+                        bytes: Some(sample.bytes),
+                        judged: None,
+                    },
+                });
             }
         }
         self.last = Some((sample, now));

@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::{Decision, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::Disks;
-use crate::pressure::disks::{DiskBoard, DiskRules, EndedWindow, Health, LatencySource, Window};
+use crate::pressure::disks::{DiskBoard, DiskRules, EndedWindow, Health, LatencySource};
 use crate::pressure::sample::LONGEST;
-use crate::reading::{Disk, DiskRole, NodeFilesystem};
+use crate::reading::{Disk, DiskReport, DiskRole, NodeFilesystem, SlowWindow};
 use crate::record::{DiskAction, DiskChange};
 use crate::settings::DiskIo;
 use crate::units::DeviceNumber;
@@ -33,7 +33,7 @@ mod reports;
 mod unhealthy;
 
 pub use auto_limits::ComputedLimit;
-pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport};
+pub use input::{CountersRead, DiskCounters, DiskInput};
 pub use listing::{UnwatchReason, Unwatched, WatchedDisk};
 
 use auto_limits::AutoLimits;
@@ -55,7 +55,7 @@ pub enum DiskQuery {
         /// Its name under `/sys/block`.
         name: String,
         /// The slow window.
-        window: Window,
+        window: SlowWindow,
         /// Of the report.
         stamp: Stamp,
     },
@@ -276,6 +276,7 @@ impl DiskWatch {
                 let window = valid.then_some(EndedWindow {
                     window,
                     end: stamp.kernel,
+                    counted: now,
                     totals,
                 });
                 self.confirmed(device, window, stamp, now)

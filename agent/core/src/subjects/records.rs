@@ -1,9 +1,7 @@
 //! What a record of the kernel is for the subjects.
 
-use super::disks::{DiskError, DiskReport};
 use super::{DiskInput, Input, KillCounterInput, KillInput, StallInput};
 use crate::clock::Stamp;
-use crate::pressure::disks::Window;
 use crate::record::{Received, Record};
 
 /// The input that a record is. `pods` returns the path of the pods cgroup, which only kills need.
@@ -36,31 +34,9 @@ pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
             ids: value,
             stamp: Stamp { kernel: at, read },
         },
-        Record::SlowWindow {
-            at,
+        Record::DiskReported { at, device, report } => Input::Disk(DiskInput::Reported {
             device,
-            judged,
-            slow,
-            length,
-            longest,
-        } => Input::Disk(DiskInput::Reported {
-            device,
-            report: DiskReport::SlowWindow(Window {
-                judged,
-                slow,
-                length,
-                longest,
-            }),
-            stamp: Stamp { kernel: at, read },
-        }),
-        Record::DiskError {
-            at,
-            device,
-            write,
-            errno,
-        } => Input::Disk(DiskInput::Reported {
-            device,
-            report: DiskReport::Error(DiskError { write, errno }),
+            report,
             stamp: Stamp { kernel: at, read },
         }),
         Record::Disk(change) => Input::Disk(DiskInput::Announced(change)),

@@ -29,8 +29,8 @@ fn reads(reads: u64, in_flight: u64) -> DiskSample {
     }
 }
 
-fn window(seconds: u64) -> Window {
-    Window {
+fn window(seconds: u64) -> SlowWindow {
+    SlowWindow {
         judged: 10,
         slow: 10,
         length: Duration::from_secs(seconds),
@@ -43,14 +43,13 @@ fn a_disk_can_be_slow_failing_and_stalled_at_once_and_the_worst_is_its_health() 
     let mut board = board(LatencySource::Program);
     assert_eq!(board.sample_at(), None, "healthy disks are not sampled");
     board.io_wait(SDA, None, at(29));
-    let slow = {
-        let ended = EndedWindow {
-            window: window(15),
-            end: at(30),
-            totals: DiskTotals::default(),
-        };
-        board.slow_window(SDA, ended, at(30))
+    let ended = EndedWindow {
+        window: window(15),
+        end: at(30),
+        counted: at(30),
+        totals: DiskTotals::default(),
     };
+    let slow = board.slow_window(SDA, ended);
     assert_eq!(slow, Some(Health::Slow));
     assert_eq!(board.sample_at(), Some(at(32)));
     for second in [31, 31, 31] {

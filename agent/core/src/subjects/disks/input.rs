@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::WatchedDisk;
 use crate::clock::{BootNanos, Stamp};
-use crate::pressure::disks::{DiskSample, DiskTotals, Window};
+use crate::pressure::disks::{DiskSample, DiskTotals};
 use crate::pressure::io_wait::IoWait;
-use crate::reading::{Disk, FilesystemReading, NodeFilesystem};
+use crate::reading::{Disk, DiskReport, FilesystemReading, NodeFilesystem, SlowWindow};
 use crate::record::DiskChange;
 use crate::settings::DiskIo;
 use crate::units::DeviceNumber;
@@ -47,7 +47,7 @@ pub enum DiskInput {
         /// Whether its I/O statistics are on, so that the window counts.
         valid: bool,
         /// The slow window.
-        window: Window,
+        window: SlowWindow,
         /// Counters of the disk, read after it.
         totals: DiskTotals,
         /// Of the report.
@@ -85,24 +85,6 @@ pub enum DiskInput {
     Configured(DiskIo),
     /// The other signals have been read once: from now on the state of the disks is published.
     Started,
-}
-
-/// A report of the completion probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DiskReport {
-    /// A window ended in which the disk was slow.
-    SlowWindow(Window),
-    /// A request failed.
-    Error(DiskError),
-}
-
-/// A failed request. Only errors of the medium and of the transport are reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DiskError {
-    /// Whether it was a write; otherwise a read.
-    pub write: bool,
-    /// The error number.
-    pub errno: i32,
 }
 
 /// What was read of one disk.

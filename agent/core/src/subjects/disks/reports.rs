@@ -1,8 +1,9 @@
 //! What follows from the reports of the completion probe.
 
-use super::{DiskDecision, DiskQuery, DiskReport, DiskWatch, log, query, unhealthy};
+use super::{DiskDecision, DiskQuery, DiskWatch, log, query, unhealthy};
 use crate::clock::{BootNanos, Stamp};
 use crate::pressure::disks::{EndedWindow, Health};
+use crate::reading::DiskReport;
 use crate::subjects::Effect;
 use crate::units::DeviceNumber;
 
@@ -55,7 +56,7 @@ impl DiskWatch {
         };
         self.slow_stamp = Some(stamp);
         let changed = if let Some(window) = window {
-            let health = self.board.slow_window(device, window, now);
+            let health = self.board.slow_window(device, window);
             effects.extend(self.health_changed(device, health, now));
             effects.extend(self.query_io_wait(now));
             health.is_some()

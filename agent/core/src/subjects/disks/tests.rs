@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::pressure::disks::{DiskSample, DiskTotals};
 use crate::pressure::io_wait::{IoWait, OthersStall, StallShare};
+use crate::reading::DiskError;
 use crate::settings::SlowLimit;
 use crate::subjects::MapUpdate;
 use crate::units::latency::Buckets;
@@ -310,7 +311,7 @@ fn statistics_are_checked_with_every_sixth_sample_of_storage_and_a_switch_lists_
     assert_eq!(none.storage_sampled(1), [], "no disks");
 }
 
-const WINDOW: Window = Window {
+const WINDOW: SlowWindow = SlowWindow {
     judged: 65,
     slow: 61,
     length: Duration::from_secs(1),
@@ -471,7 +472,7 @@ fn a_disk_that_only_pods_use_sets_no_condition() {
     run.stalled(1, 16, true);
     run.stalled(1, 0, true);
     assert_eq!(run.watch.board.named(Health::Stalled), ["sda"]);
-    assert_eq!(run.watch.board.unhealthy().count(), 2);
+    assert_eq!(run.watch.board.health(number(16)), Some(Health::Stalled));
     let all = Some(vec![disk("sda", 0), disk("sdb", 16)]);
     let effects = run.on(2, DiskInput::Listed(all));
     assert_eq!(writes(&effects), ["watch sdb"], "swap was added to it");

@@ -7,17 +7,17 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::clock::{BootNanos, Stamp};
 use crate::pods::Owner;
-use crate::pressure::disks::{DiskSample, DiskTotals, Window};
+use crate::pressure::disks::{DiskSample, DiskTotals};
 use crate::pressure::io_wait::{IoUser, IoWait, OthersStall, StallShare};
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::sample::Sample;
 use crate::pressure::stall::{StallSample, StallThresholds};
 use crate::pressure::threshold::Threshold;
 use crate::pressure::{Policy, SlowDisks};
-use crate::reading::{Disk, DiskRole, Signal, Stall, StallKind, StallOf};
+use crate::reading::{Disk, DiskReport, DiskRole, Signal, SlowWindow, Stall, StallKind, StallOf};
 use crate::record::{DiskAction, DiskChange, Side};
 use crate::settings::{DiskIo, Mode, OomNodeEvents, SlowLimit};
-use crate::subjects::disks::{CountersRead, DiskCounters, DiskReport};
+use crate::subjects::disks::{CountersRead, DiskCounters};
 use crate::subjects::{
     Announced, DirectSample, DiskInput, DiskProbe, DiskQuery, DiskSetup, IoTrigger,
     KillCounterSetup, KillSource, MapUpdate, NodeSetup, PidInput, Query, SignalInput, SignalSetup,
@@ -161,7 +161,7 @@ fn bad_minute() -> Vec<(Now, Input)> {
         kernel: at(4).boot,
         read: at(5).boot,
     };
-    let slow = DiskReport::SlowWindow(Window {
+    let slow = DiskReport::SlowWindow(SlowWindow {
         judged: 65,
         slow: 61,
         length: Duration::from_secs(16),
