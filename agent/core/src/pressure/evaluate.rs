@@ -271,6 +271,7 @@ impl Evaluator {
                 continue;
             }
             state.kept = KeptTrue::UNREAD;
+            state.cause = None;
             changes.push(PressureChange {
                 resource,
                 from,
