@@ -1,4 +1,4 @@
-//! Whether a disk responds late: by its slow windows, and by whether other tasks wait.
+//! Detects a disk that responds late, by its slow windows and by the I/O wait of other tasks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,47 +12,48 @@ use crate::reading::SlowWindow;
 use crate::units::latency::{Buckets, MEDIAN, Median, Millis, quantile, total};
 use crate::units::rate::Rate;
 
-/// At most this many slow windows are stored for each disk: one a second in twice the longest
-/// `diskIO.slowFor`.
+/// The maximum number of slow windows that are stored for each disk: one a second in twice the
+/// longest `diskIO.slowFor`.
 const MAX_WINDOWS: usize = 1200;
 
-/// A window with fewer requests than this is extended. As many may complete until the counters are
-/// read, with a quarter of those of the window.
+/// The kernel program extends a window with fewer requests than this. As many may complete until
+/// the counters are read, in addition to a quarter of those of the window.
 const FEW: u32 = 5;
 
-/// Who waits for I/O is read this long before `diskIO.slowFor` is reached, because it takes a second.
+/// The I/O wait of other tasks is read this long before `diskIO.slowFor` is reached, because
+/// reading it takes a second.
 const LEAD: Duration = Duration::from_secs(2);
 
 /// Counters of a disk at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DiskTotals {
-    /// Read and written since the disk appeared. `None`: not known.
+    /// Bytes read and written since the disk appeared. `None`: unknown.
     pub bytes: Option<u64>,
-    /// Latency-sensitive requests since the disk is watched. `None`: not counted.
+    /// Latency-sensitive requests since the agent began to watch the disk. `None`: not counted.
     pub judged: Option<Buckets>,
 }
 
-/// A slow window that is over.
+/// A slow window that is over, with counters of the disk.
 #[derive(Debug, Clone, Copy)]
 pub struct EndedWindow {
     pub window: SlowWindow,
     pub end: BootNanos,
-    /// When `totals` were read.
+    /// Time at which `totals` were read.
     pub counted: BootNanos,
-    /// While the window is stored, `judged` has only its own requests.
+    /// In a stored window, `judged` has only the requests of this window.
     pub totals: DiskTotals,
 }
 
 impl EndedWindow {
-    /// What was transferred in a second, from the counters of this window to those of a `later` one.
+    /// Returns the rate of transfer between the counters of this window and those of a `later` one.
     fn rate(&self, later: &Self) -> Option<Rate> {
         let bytes = later.totals.bytes?.checked_sub(self.totals.bytes?)?;
         let elapsed = later.counted.since(self.counted);
         (elapsed > Duration::ZERO).then(|| Rate::of(bytes, elapsed))
     }
 
-    /// The requests since the counters were `before`, if nearly all of them are those of the window,
-    /// and if the counters were not reset.
+    /// Returns the requests since the counters were `before`. `None` if clearly more requests than
+    /// those of the window completed in between, or if the counters were reset.
     fn requests_since(&self, before: &Buckets) -> Option<Buckets> {
         let mut difference = self.totals.judged?;
         for (count, before) in difference.iter_mut().zip(before) {
@@ -64,7 +65,7 @@ impl EndedWindow {
     }
 }
 
-/// The slow windows of a disk, and what follows from them.
+/// The slow windows of a disk, and the state that they cause.
 ///
 /// ```text
 ///            slow windows for slowFor within twice that, and others wait
@@ -76,46 +77,41 @@ impl EndedWindow {
 pub(super) struct Slowness {
     /// In the order of their ends.
     windows: VecDeque<EndedWindow>,
-    /// The latency-sensitive requests until the last of them, also if that is stored no longer.
+    /// The latency-sensitive requests until the last window, even if that is no longer stored.
     judged: Option<Buckets>,
     slow: bool,
 }
 
-/// What the slow windows of a disk contain: for texts.
+/// A summary of the slow windows of a disk, for texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowRequests {
-    /// The sum of the slow windows.
     pub all: SlowWindow,
-    /// By the histogram; see [`Self::median`]. `None`: not known.
+    /// Computed from the histogram; see [`Self::median`]. `None`: unknown.
     pub median: Option<Duration>,
-    /// What the disk transferred. `None`: not known.
+    /// Rate of transfer. `None`: unknown.
     pub rate: Option<Rate>,
-    /// Since the start of the first of them.
+    /// The time since the start of the first window.
     pub period: Duration,
-    /// What the numbers are from.
     pub source: LatencySource,
 }
 
-/// Whether tasks other than the main user of the disk wait for I/O.
+/// The I/O wait of tasks other than the main user of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) enum OthersWait {
-    /// It was not read recently.
     #[default]
     Unread,
-    /// It was read.
     Read {
-        /// For which share of the time, in percent. `None`: there is no PSI.
+        /// The share of the time, in percent. `None`: there is no PSI.
         percent: Option<f32>,
-        /// When.
+        /// Time of the read.
         at: BootNanos,
     },
 }
 
 impl OthersWait {
-    /// It is read again after this time.
+    /// A value is read again after this time.
     const VALID: Duration = Duration::from_secs(5);
 
-    /// When it was read, if it was.
     pub(super) const fn read_at(self) -> Option<BootNanos> {
         match self {
             Self::Unread => None,
@@ -141,13 +137,14 @@ impl Slowness {
         self.slow
     }
 
-    /// Whether there are slow windows that still count.
+    /// Returns true if there are slow windows that still count.
     pub(super) fn is_suspected(&self) -> bool {
         !self.windows.is_empty()
     }
 
-    /// Adds a slow window. With few requests it is longer, and counts for the time of its requests: a
-    /// disk that takes long for one request in five seconds is not slow for five seconds.
+    /// Adds a slow window. A window with few requests is longer, and counts for the time of its
+    /// requests: a disk that takes long for one request in five seconds is not slow for five
+    /// seconds.
     pub(super) fn add(&mut self, mut ended: EndedWindow) {
         let before = self.judged;
         self.judged = ended.totals.judged.or(before);
@@ -163,7 +160,7 @@ impl Slowness {
         self.windows.push_back(ended);
     }
 
-    /// Whether it has to be known if others wait.
+    /// Returns true if the state depends on the I/O wait of others, which is unknown.
     pub(super) fn needs_io_wait(
         &self,
         rules: &DiskRules,
@@ -174,7 +171,7 @@ impl Slowness {
         self.is_suspected() && !self.is_slow() && soon && !others.is_valid(now)
     }
 
-    /// Updates the state. Returns whether it changed.
+    /// Returns true if the state changed.
     pub(super) fn update(&mut self, rules: &DiskRules, others: OthersWait, now: BootNanos) -> bool {
         let period = rules.period();
         while let Some(first) = self.windows.front()
@@ -193,7 +190,7 @@ impl Slowness {
         changed
     }
 
-    /// What the slow windows contain; `None` if there are none that count.
+    /// Returns a summary of the slow windows; `None` if none of them counts.
     pub(super) fn requests(
         &self,
         rules: &DiskRules,
@@ -216,7 +213,7 @@ impl Slowness {
         }
         Some(SlowRequests {
             all,
-            // The buckets are coarse.
+            // The end of a bucket can exceed the longest latency.
             median: quantile(&latency, MEDIAN).map(|median| median.min(all.longest)),
             rate: first.rate(last),
             period: now.since(first.end.minus(first.window.length)),
@@ -224,14 +221,14 @@ impl Slowness {
         })
     }
 
-    /// When the last slow window ended, if that was so shortly before that it was not known yet who
-    /// waits.
+    /// Returns the end of the last slow window if that is so recent that the I/O wait of others was
+    /// not read yet.
     fn last_end(&self, now: BootNanos) -> Option<BootNanos> {
         let end = self.windows.back()?.end;
         (now.since(end) < LEAD).then_some(end)
     }
 
-    /// The time of slow windows within twice `slowFor`.
+    /// Returns the time of slow windows within twice `slowFor`.
     fn slow_time(&self, rules: &DiskRules, now: BootNanos) -> Duration {
         let from = now.minus(rules.period());
         let within = |ended: &EndedWindow| ended.window.length.min(ended.end.since(from));
@@ -240,8 +237,8 @@ impl Slowness {
 }
 
 impl SlowRequests {
-    /// The median. The histogram may have some requests of between the windows, but if most requests in
-    /// them took the limit or longer, the median did, too.
+    /// Returns the median latency. The histogram may contain requests that completed between the
+    /// windows. But if most requests in the windows took the limit or longer, so did the median.
     #[must_use]
     pub fn median(&self, limit: Duration) -> Option<Duration> {
         let least = if self.all.slow > self.all.judged / 2 {
@@ -252,8 +249,8 @@ impl SlowRequests {
         self.median.map(|median| median.max(least))
     }
 
-    /// `34 of 40 latency-sensitive requests took 20 ms or longer in the last 15 s (median 48 ms, largest
-    /// 210 ms), 12 MB/s`.
+    /// Returns a text such as `34 of 40 latency-sensitive requests took 20 ms or longer in the last
+    /// 15 s (median 48 ms, largest 210 ms), 12 MB/s`.
     #[must_use]
     pub fn describe(&self, limit: Duration) -> String {
         let SlowWindow { judged, slow, .. } = self.all;
@@ -271,7 +268,7 @@ impl SlowRequests {
                      ({median}largest {longest}){rate}"
                 )
             }
-            // No single request is known.
+            // The counters have no latency of a single request.
             LatencySource::Counters => format!(
                 "{judged} reads took {limit} or longer on average in {period} (at most {longest} on \
                  average in one sample){rate}"
@@ -280,7 +277,7 @@ impl SlowRequests {
     }
 }
 
-/// `the last 15 s`, or `15 s of the last 28 s`.
+/// Displays the period: `the last 15 s`, or `15 s of the last 28 s`.
 struct Period<'a>(&'a SlowRequests);
 
 impl fmt::Display for Period<'_> {
@@ -336,7 +333,8 @@ mod tests {
 
     #[test]
     fn fifteen_seconds_of_slow_windows_within_thirty_are_slow_if_others_wait() {
-        // Windows of a second: how many, one in how many seconds; the share of others; expected.
+        // Number of windows of a second, one in so many seconds, share of others in percent,
+        // expected.
         let rows = [
             (15, 1, 10.0, true, "one after the other"),
             (14, 1, 90.0, false, "a second short"),
@@ -376,12 +374,13 @@ mod tests {
 
     #[test]
     fn a_window_of_few_requests_counts_for_their_time() {
-        // Judged and slow requests of 200 ms in a window of some milliseconds; how many of them count.
+        // Judged and slow requests of 200 ms, length of the window, time that counts, in
+        // milliseconds.
         let rows = [
             (1, 1, 5000, 200),
             (4, 3, 5000, 600),
             (5, 3, 5000, 5000),
-            // Requests that overlap.
+            // The requests overlap.
             (4, 4, 500, 500),
         ];
         for (judged, slow, length, expected) in rows {
@@ -399,7 +398,8 @@ mod tests {
 
     #[test]
     fn an_answer_about_others_decides_for_the_end_of_the_last_slow_window() {
-        // Every other second: exactly enough at the end of the last one, and too little a second later.
+        // Every other second is slow: exactly enough at the end of the last window, and too little
+        // a second later.
         let mut slowness = Slowness::default();
         for n in 1..=15 {
             let end = 1000 + n * 2000;
@@ -460,11 +460,11 @@ mod tests {
         assert!(!slowness.needs_io_wait(&RULES, idle, at(25_000)), "known");
     }
 
-    /// How many requests of 134 to 268 ms and of 2 ms there are between the reads of the counters, and how
-    /// many MB.
+    /// The number of requests of 134 to 268 ms and of 2 ms between the reads of the counters, and
+    /// megabytes.
     type Second = (u64, u64, u64);
 
-    /// With a window of a second each, of 20 requests.
+    /// Returns the state after windows of a second with 20 requests each.
     fn measured(rows: &[Second]) -> Slowness {
         let (mut slowness, mut totals) = (Slowness::default(), DiskTotals::default());
         let (mut judged, mut bytes) = (Buckets::default(), 0);
@@ -491,7 +491,7 @@ mod tests {
 
     #[test]
     fn the_median_and_the_rate_are_those_of_the_slow_windows() {
-        // What precedes the first window is not known, and does not count.
+        // Requests before the first window do not count.
         let first = (100_000, 100_000, 9000);
         let rows: [(&[Second], &str); 6] = [
             (&[first], "(largest 200 ms)"),

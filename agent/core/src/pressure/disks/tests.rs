@@ -18,7 +18,7 @@ fn board(measured: LatencySource) -> DiskBoard {
     board
 }
 
-/// After this many reads of 30 ms each.
+/// Returns a sample after this many reads of 30 ms each.
 fn reads(reads: u64, in_flight: u64) -> DiskSample {
     DiskSample {
         completed: reads,
@@ -84,7 +84,7 @@ fn a_disk_can_be_slow_failing_and_stalled_at_once_and_the_worst_is_its_health() 
 
 #[test]
 fn counters_between_two_samples_are_a_window_whose_average_read_decides() {
-    // Reads and time of each, seconds since the last sample, measured by; whether it is slow.
+    // Number of reads, time of each, seconds since the last sample, source, slow.
     let rows = [
         (5, 20, 10, LatencySource::Counters, true, "at the limit"),
         (5, 19, 10, LatencySource::Counters, false, "below the limit"),

@@ -1,4 +1,4 @@
-//! Unhealthy disks.
+//! Tests with unhealthy disks.
 
 use super::*;
 use crate::reading::NodeFilesystem;
