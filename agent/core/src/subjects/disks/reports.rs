@@ -1,4 +1,4 @@
-//! What follows from the reports of the completion probe.
+//! Handles the reports of the completion probe.
 
 use super::{DiskDecision, DiskQuery, DiskWatch, log, query, unhealthy};
 use crate::clock::{BootNanos, Stamp};
@@ -33,7 +33,7 @@ impl DiskWatch {
                 if health.is_some() {
                     effects.extend(self.publish(Some(stamp)));
                 }
-                // A file system may become read-only because of it.
+                // A file system may become read-only because of the error.
                 if self.filesystems.request(now) {
                     effects.push(query(DiskQuery::Filesystems));
                 }
@@ -42,7 +42,8 @@ impl DiskWatch {
         effects
     }
 
-    /// Whether the requests of a slow window carry their start times is known now; `None`: they do not.
+    /// Applies a slow window; `None` if the requests had no start times, because I/O statistics are
+    /// off.
     pub(super) fn confirmed(
         &mut self,
         device: DeviceNumber,
@@ -69,7 +70,7 @@ impl DiskWatch {
         effects
     }
 
-    /// The state of a disk changed, if it did.
+    /// Reports and logs the new state of a disk, if it changed.
     pub(super) fn health_changed(
         &self,
         device: DeviceNumber,

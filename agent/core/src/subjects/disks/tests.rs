@@ -17,7 +17,6 @@ mod reasons;
 mod sampling;
 mod unread;
 
-/// Some time after the boot.
 fn at(seconds: u64) -> BootNanos {
     BootNanos((1000 + seconds) * 1_000_000_000)
 }
@@ -85,7 +84,6 @@ impl Run {
         run
     }
 
-    /// Without the probe.
     fn without_probe(found: Option<Vec<Disk>>) -> Self {
         Self::new(DiskProbe::Missing, IoTrigger::Missing, found)
     }
@@ -115,7 +113,7 @@ impl Run {
         queries(&self.on(seconds, storage(&[])))
     }
 
-    /// The disk is stalled, or completes requests again.
+    /// Makes a disk stalled, or lets it complete requests again.
     fn stalled(&mut self, seconds: u64, minor: u32, stalled: bool) {
         let (device, now) = (number(minor), at(seconds));
         let board = &mut self.watch.board;
@@ -172,7 +170,7 @@ fn facts(effects: &[Effect]) -> Option<Disks> {
     })
 }
 
-/// What was published for the evaluation: whether it is known, and what is not watched any more.
+/// Returns true if the published state is known, and the disk that is no longer watched.
 fn judged(effects: &[Effect]) -> Option<(bool, Option<Unwatched>)> {
     effects.iter().rev().find_map(|effect| match effect {
         Effect::Input(input) => match &**input {
@@ -242,7 +240,7 @@ fn nothing_is_published_before_the_other_signals_were_read() {
     assert_eq!(facts(&effects), Some(Disks::default()));
 }
 
-/// Disks by their minor number, whether they are stalled, and since when.
+/// Disks by their minor number, true if they are stalled, and the start of the stall.
 type Healths = &'static [(u32, bool, u64)];
 
 #[test]
@@ -343,7 +341,7 @@ fn confirmed(seconds: u64, valid: bool) -> DiskInput {
     }
 }
 
-/// Counters of a disk that completes [`WINDOW`] and transfers 12 MB each second.
+/// Returns the counters of a disk that completes [`WINDOW`] and transfers 12 MB each second.
 fn totals(seconds: u64) -> DiskTotals {
     let mut judged = Buckets::default();
     judged[11] = 65 * seconds;
@@ -365,12 +363,12 @@ fn with_probe() -> Run {
     Run::new(DiskProbe::Attached, IoTrigger::Set, sda)
 }
 
-/// Whether it was queried whose tasks wait.
+/// Returns true if the I/O wait was queried.
 fn asks_for_stalls(effects: &[Effect]) -> bool {
     effects.contains(&Effect::Query(Query::IoWait(number(0))))
 }
 
-/// What is known of the reason for the state of a disk.
+/// Returns the logged reason for the state of a disk.
 fn reason(effects: &[Effect]) -> Option<String> {
     effects.iter().find_map(|effect| match effect {
         Effect::Log(Decision::Disk(DiskDecision::HealthChanged { details, .. })) => {

@@ -1,4 +1,4 @@
-//! A whole run as a list of inputs, recorded and replayed.
+//! Records and replays a whole run as a list of inputs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -95,7 +95,7 @@ fn setup() -> Setup {
     }
 }
 
-/// A node with one disk, which hangs, and whose tasks wait for it.
+/// Answers for a node with one disk, which hangs, and whose tasks wait for it.
 fn answer(effect: &Effect) -> Option<Input> {
     match effect {
         Effect::Input(input) => Some((**input).clone()),
@@ -147,7 +147,8 @@ fn answer(effect: &Effect) -> Option<Input> {
     }
 }
 
-/// A bad minute: the pid level is crossed, a disk is slow, hangs and is removed, tasks wait.
+/// Returns the inputs of a bad minute: the pid level is crossed, a disk is slow, hangs and is
+/// removed, tasks wait.
 fn bad_minute() -> Vec<(Now, Input)> {
     let disk = Disk {
         name: "sda".to_owned(),
@@ -224,7 +225,7 @@ impl RunRecorder for Lines {
     }
 }
 
-/// The run as it is recorded, with the answers to its effects as inputs.
+/// Returns the lines of a recorded run, with the answers to its effects as inputs.
 fn record(inputs: Vec<(Now, Input)>) -> Vec<String> {
     let lines = Lines::default();
     let mut subjects = RecordedSubjects::new(&setup(), Some(Box::new(lines.clone())));
@@ -270,7 +271,7 @@ fn the_first_line_that_differs_is_named_with_both_texts() {
     let effect = find("\"stalled\":[\"sda\"]");
     let reported = find("{\"Reported\":{\"device\"");
     let dropped = find("\"input\":{\"Disk\":{\"Watched\"");
-    //  what was changed, and the line that is named
+    // Change, number of the line in the error.
     let rows: [(&str, Change, usize); 4] = [
         (
             "an effect",
@@ -375,7 +376,7 @@ fn the_next_moment_is_that_of_the_subject_that_is_due_first() {
             avg60: 50.0,
         }),
     });
-    //  at s, input, due at s
+    // At s, input, due at s.
     let script = [
         (3, sampled, 0, "storage was never sampled"),
         (
