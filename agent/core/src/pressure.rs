@@ -1,6 +1,6 @@
-//! Pressure of resources: readings and thresholds in, one state per resource out.
+//! Pressure of resources: turns readings and thresholds into one state for each resource.
 //!
-//! Knows neither files nor events: a reading is the same whatever its source.
+//! A reading is the same, whether it comes from a file or an event.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,30 +28,30 @@ pub mod source;
 pub mod stall;
 pub mod threshold;
 
-/// Whether one resource is under pressure; how it becomes so and ceases to be is in [`kept`].
+/// The state of one resource. Transitions are in [`kept`].
 ///
 /// A grace period (soft thresholds) delays eviction in a kubelet, never the condition, so it has no
 /// state here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Pressure {
-    /// No reading yet, or no source to read from.
+    /// No source has been read yet, or there is none.
     #[default]
     Unknown,
-    /// No threshold was exceeded for the transition period.
+    /// No threshold has been exceeded for the transition period.
     Normal,
-    /// Reported as `True`, until no threshold was exceeded for the transition period.
+    /// The condition is True until no threshold has been exceeded for the transition period.
     UnderPressure {
-        /// The last moment at which a threshold was exceeded.
+        /// Time at which a threshold was last exceeded.
         last_exceeded: BootNanos,
     },
 }
 
-/// How readings are evaluated. Replaced as a whole when the configuration changes.
+/// The rules by which readings are evaluated. Replaced as a whole when the configuration changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
     /// In the order of evaluation. A signal can have both a hard and a soft threshold.
     pub thresholds: Vec<Threshold>,
-    /// `evictionPressureTransitionPeriod`: how long no threshold may be exceeded before the
+    /// `evictionPressureTransitionPeriod`: the time without an exceeded threshold after which the
     /// condition becomes False.
     pub transition_period: Duration,
     /// `diskIO.raisesDiskPressure`.
@@ -59,7 +59,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The first threshold on a signal, in the order of evaluation: the hard one, if there is one.
+    /// Returns the first threshold on a signal in the order of evaluation: the hard one, if there
+    /// is one.
     pub fn threshold(&self, signal: Signal) -> Option<ThresholdValue> {
         self.thresholds
             .iter()
@@ -68,23 +69,22 @@ impl Policy {
     }
 }
 
-/// What slow and failing disks cause in addition to `DiskIOPressure` and `DiskFailing`.
+/// The effect of slow and failing disks in addition to `DiskIOPressure` and `DiskFailing`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SlowDisks {
-    /// Nothing: `DiskPressure` is about space and inodes only.
+    /// No effect: `DiskPressure` is about space and inodes only.
     NodepulseConditionOnly,
     /// `DiskPressure` becomes True too, for users who want the control plane's taint.
     RaiseDiskPressure,
 }
 
-/// Why a resource is under pressure, without figures that change: for a condition's message.
+/// The reason for the pressure on a resource, for a condition's message. It has no figures, because
+/// a message must not change with every sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum Cause {
-    /// Less than a threshold was available.
+    /// Less than the threshold was available.
     Below {
-        /// The signal of the threshold.
         signal: Signal,
-        /// The threshold as configured.
         threshold: ThresholdValue,
     },
     /// The kernel killed a process because memory ran out.
@@ -95,20 +95,19 @@ pub enum Cause {
     Stored,
 }
 
-/// When a threshold was last exceeded, if that still keeps a condition True.
+/// The time at which a threshold was last exceeded, if that still keeps a condition True.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Exceeded {
-    /// Not within the transition period.
+    /// No threshold was exceeded within the transition period.
     #[default]
     Never,
-    /// At this moment.
     At(BootNanos),
-    /// It still is, according to the last sample.
+    /// A threshold is exceeded according to the last sample.
     Now,
 }
 
 impl fmt::Display for Pressure {
-    /// As the status of a condition.
+    /// Writes the status of a condition.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "Unknown",

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -303,6 +304,35 @@ pub enum DiskRole {
     Node,
     /// At most the pods that mount the disk are affected.
     Volume,
+}
+
+/// A report of the completion probe on a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DiskReport {
+    SlowWindow(SlowWindow),
+    Error(DiskError),
+}
+
+/// A window in which at least half of the latency-sensitive requests of a disk were slow: they took
+/// the limit or longer. Also the sum of such windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SlowWindow {
+    /// Latency-sensitive requests: those that a task waits for.
+    pub judged: u32,
+    /// The slow ones among them.
+    pub slow: u32,
+    pub length: Duration,
+    /// The longest latency among them.
+    pub longest: Duration,
+}
+
+/// A request that failed with an error of the medium or the transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskError {
+    /// False for a read.
+    pub write: bool,
+    /// The error number, positive.
+    pub errno: i32,
 }
 
 /// A file system without which the node cannot work.

@@ -3,12 +3,10 @@
 //! After [`decode`], no code handles bytes, raw kinds or lengths. Names are untrusted bytes; escape
 //! them before display.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
-use crate::reading::Stall;
+use crate::reading::{DiskReport, Stall};
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
 pub mod decode;
@@ -54,36 +52,19 @@ pub enum Record {
         /// Pids in the initial namespace.
         value: u32,
     },
-    /// A disk was slow during a window.
-    SlowWindow {
-        /// End of the window.
+    /// The completion probe reported on a disk.
+    DiskReported {
+        /// End of the window, or time of the error.
         at: BootNanos,
         /// The disk.
         device: DeviceNumber,
-        /// Judged requests: those that a task waits for.
-        judged: u32,
-        /// Those of them that were slow.
-        slow: u32,
-        /// Length of the window.
-        length: Duration,
-        /// Longest latency of a judged request.
-        longest: Duration,
+        /// A slow window or an error.
+        report: DiskReport,
     },
     /// A watched cgroup was created, was removed, or reached its pids limit.
     CgroupsChanged {
         /// Time of the read.
         at: BootNanos,
-    },
-    /// A read or write failed with an error of the medium or the transport.
-    DiskError {
-        /// Time of the event.
-        at: BootNanos,
-        /// The disk.
-        device: DeviceNumber,
-        /// A write failed, otherwise a read.
-        write: bool,
-        /// The error number, positive.
-        errno: i32,
     },
     /// A disk was added, removed or changed.
     Disk(DiskChange),

@@ -7,11 +7,10 @@ use tracing::{debug, info, warn};
 
 use nodepulse_core::escape::quote;
 use nodepulse_core::kube_event::Finding;
-use nodepulse_core::pressure::disks::Window;
 use nodepulse_core::reading::oom::Consequence;
-use nodepulse_core::reading::{DiskRole, Resource, Signal};
+use nodepulse_core::reading::{DiskError, DiskReport, DiskRole, Resource, Signal, SlowWindow};
 use nodepulse_core::record::{DiskAction, Side};
-use nodepulse_core::subjects::disks::{ComputedLimit, DiskError, DiskReport, UnwatchReason};
+use nodepulse_core::subjects::disks::{ComputedLimit, UnwatchReason};
 use nodepulse_core::subjects::{Decision, DiskDecision, RuntimeDecision, StallDecision};
 use nodepulse_core::units::DeviceNumber;
 
@@ -227,7 +226,7 @@ fn log_kill(finding: &Finding) {
 fn log_disk_report(device: DeviceNumber, report: DiskReport) {
     match report {
         DiskReport::SlowWindow(window) => {
-            let Window {
+            let SlowWindow {
                 judged,
                 slow,
                 length,
@@ -296,7 +295,7 @@ mod tests {
         let pressed = Pressure::UnderPressure {
             last_exceeded: BootNanos(7),
         };
-        let window = Window {
+        let window = SlowWindow {
             judged: 65,
             slow: 61,
             length: Duration::from_secs(1),

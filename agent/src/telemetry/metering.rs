@@ -15,8 +15,8 @@ use nodepulse_core::node_status::{Condition, Status};
 use nodepulse_core::pressure::Policy;
 use nodepulse_core::pressure::disks::Health;
 use nodepulse_core::pressure::sample::Sample;
-use nodepulse_core::reading::AbsentSource;
 use nodepulse_core::reading::oom::{Consequence, LimitOwner, OomScope};
+use nodepulse_core::reading::{AbsentSource, DiskReport};
 use nodepulse_core::record::{DecodeError, Record};
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::{Decision, DiskDecision};
@@ -154,9 +154,11 @@ impl Metering {
             Ok(Record::LogEnded) => "log_ended",
             Ok(Record::PidCrossing { .. }) => "pid_crossing",
             Ok(Record::PidTrend { .. }) => "pid_trend",
-            Ok(Record::SlowWindow { .. }) => "slow_window",
+            Ok(Record::DiskReported { report, .. }) => match report {
+                DiskReport::SlowWindow(_) => "slow_window",
+                DiskReport::Error(_) => "disk_errors",
+            },
             Ok(Record::CgroupsChanged { .. }) => "cgroups_changed",
-            Ok(Record::DiskError { .. }) => "disk_errors",
             Ok(Record::Disk(_) | Record::DisksMissed) => "disk",
             Ok(Record::Stall { .. }) => "stall",
             Ok(Record::Unknown { .. }) => "unknown",

@@ -11,6 +11,7 @@ use agent_common::{DiskEntry, DropReason};
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount, umount};
 use nodepulse_core::clock::BootNanos;
+use nodepulse_core::reading::{DiskError, DiskReport, SlowWindow};
 use nodepulse_core::record::{DiskAction, Record};
 use nodepulse_core::units::DeviceNumber;
 use nodepulse_io::clock::Clock;
@@ -72,7 +73,7 @@ pub async fn limit(
     // Everything takes a nanosecond.
     loaded.kernel.watch_disk(device, watch(1))?;
     file.write(200)?;
-    let window = loaded.next("slow window", |e| window_of(e, device)).await;
+    let (_, window) = loaded.next("slow window", |e| window_of(e, device)).await;
     assert!(window.judged > 0, "{window:?}");
     assert_eq!(window.slow, window.judged, "all of them are over the limit");
     let losses = loaded.kernel.losses()?;
@@ -94,10 +95,10 @@ pub async fn throttled(loaded: &mut Loaded, slow: Disk<'_>, fast: Disk<'_>) -> i
     }
     let start = Clock::kernel().now().boot;
     let [at_slow, at_fast] = files.map(|file| thread::spawn(move || file?.write(40)));
-    let first = loaded
+    let (end, first) = loaded
         .next("slow window", |event| window_of(event, slow.device))
         .await;
-    let took = first.at.since(start);
+    let took = end.since(start);
     assert!(first.slow * 2 >= first.judged, "{first:?}");
     assert!(took >= WINDOW && took < WINDOW * 13 / 10, "after {took:?}");
     let (length, longest) = (WINDOW * 13 / 10, WINDOW);
@@ -136,10 +137,9 @@ pub async fn failing(
     }
     let seen = loaded.all_within(Duration::from_millis(200)).await;
     let errors = seen.iter().filter_map(|event| match event {
-        Record::DiskError {
+        Record::DiskReported {
             device,
-            write,
-            errno,
+            report: DiskReport::Error(DiskError { write, errno }),
             ..
         } if *device == disk.device => Some((*write, *errno)),
         _ => None,
@@ -303,38 +303,14 @@ fn count(text: &str, device: &str) -> Traced {
     traced
 }
 
-/// A window in which a disk was slow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlowWindow {
-    /// End of the window.
-    pub at: BootNanos,
-    /// Judged requests.
-    pub judged: u32,
-    /// Those of them that were slow.
-    pub slow: u32,
-    /// Its length.
-    pub length: Duration,
-    /// Longest latency.
-    pub longest: Duration,
-}
-
-/// The window that is in a record about this disk.
-pub fn window_of(event: &Record, of: DeviceNumber) -> Option<SlowWindow> {
+/// Returns the slow window in a record about this disk, and the end of the window.
+pub fn window_of(event: &Record, of: DeviceNumber) -> Option<(BootNanos, SlowWindow)> {
     match event {
-        Record::SlowWindow {
+        Record::DiskReported {
             at,
             device,
-            judged,
-            slow,
-            length,
-            longest,
-        } if *device == of => Some(SlowWindow {
-            at: *at,
-            judged: *judged,
-            slow: *slow,
-            length: *length,
-            longest: *longest,
-        }),
+            report: DiskReport::SlowWindow(window),
+        } if *device == of => Some((*at, *window)),
         _ => None,
     }
 }

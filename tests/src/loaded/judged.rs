@@ -175,7 +175,7 @@ pub async fn few(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
     let windows: Vec<_> = windows.collect();
     // The last one is still open.
     assert_eq!(windows.len(), WRITES - 1, "{windows:?}");
-    for window in &windows {
+    for (_, window) in &windows {
         assert_eq!((window.judged, window.slow), (1, 1), "{window:?}");
         let limit = Duration::from_nanos(WINDOW_EXTENSION);
         assert!(window.length <= limit, "{window:?}");
@@ -194,9 +194,12 @@ pub async fn silence(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> 
     loaded.all_within(silence).await;
     file.write(1)?;
     let window = loaded.next("slow window", |event| window_of(event, disk.device));
-    let window = window.await;
-    assert!(window.at <= written, "{window:?}, written at {written:?}");
-    let ago = Clock::kernel().now().boot.since(window.at);
+    let (end, window) = window.await;
+    assert!(
+        end <= written,
+        "{end:?}: {window:?}, written at {written:?}"
+    );
+    let ago = Clock::kernel().now().boot.since(end);
     assert!(ago >= silence, "{ago:?}");
     Ok(format!("reported after {} ms", ago.as_millis()))
 }

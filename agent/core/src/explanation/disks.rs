@@ -77,12 +77,12 @@ fn latency(disk: &DiskDetails) -> ExplainedDisk {
 
 fn slow_windows(slow: SlowRequests, limit: Duration) -> SlowWindows {
     SlowWindows {
-        judged: slow.judged,
-        slow: slow.slow,
+        judged: slow.all.judged.into(),
+        slow: slow.all.slow.into(),
         median_seconds: slow.median(limit).map(|median| median.as_secs_f64()),
-        largest_seconds: slow.longest.as_secs_f64(),
+        largest_seconds: slow.all.longest.as_secs_f64(),
         bytes_per_second: slow.rate.map(|Rate(bytes)| bytes.get()),
-        seconds: slow.length.as_secs_f64(),
+        seconds: slow.all.length.as_secs_f64(),
         within_seconds: slow.period.as_secs_f64(),
     }
 }
@@ -136,6 +136,7 @@ mod tests {
     use crate::pods::Owner;
     use crate::pressure::disks::{AutoLimit, DiskLimit, Health, LatencySource};
     use crate::pressure::io_wait::{OthersStall, StallShare};
+    use crate::reading::SlowWindow;
     use crate::units::Bytes;
     use crate::units::latency::Buckets;
 
@@ -180,12 +181,14 @@ mod tests {
                 )),
             },
             slow: Some(SlowRequests {
-                judged: 40,
-                slow: 34,
+                all: SlowWindow {
+                    judged: 40,
+                    slow: 34,
+                    length: ms(15_000),
+                    longest: ms(210),
+                },
                 median: Some(ms(64)),
-                longest: ms(210),
                 rate: Some(Rate(Bytes::from_bytes(12_000_000))),
-                length: ms(15_000),
                 period: ms(15_400),
                 source: LatencySource::Program,
             }),

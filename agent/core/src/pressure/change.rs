@@ -7,53 +7,43 @@ use crate::pressure::threshold::ThresholdValue;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Resource, Signal};
 
-/// The state of a resource changed. An extension of its transition period is not a change.
+/// A change of a resource's state. An extension of its transition period is not a change.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PressureChange {
-    /// The resource.
     pub resource: Resource,
-    /// The previous state.
     pub from: Pressure,
-    /// The new state.
     pub to: Pressure,
-    /// The reason.
     pub reason: PressureReason,
 }
 
-/// Why the state of a resource changed.
+/// The reason for a change of a resource's state.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum PressureReason {
-    /// Less than a threshold was available.
+    /// Less than the threshold was available.
     Threshold {
-        /// The signal of the threshold.
         signal: Signal,
-        /// The available amount.
+        /// In the signal's unit; negative if a cgroup exceeds its limit.
         available: i64,
-        /// The threshold in the signal's unit.
+        /// In the signal's unit.
         threshold: u64,
         /// The threshold as configured.
         value: ThresholdValue,
     },
-    /// A threshold was met, and its minimum reclaim is not available yet.
+    /// The threshold was met, and its minimum reclaim is not available yet.
     Unresolved {
-        /// The signal of the threshold.
         signal: Signal,
-        /// The available amount.
+        /// In the signal's unit; negative if a cgroup exceeds its limit.
         available: i64,
         /// The threshold as configured.
         value: ThresholdValue,
     },
-    /// A disk responds late.
     SlowDisk,
-    /// A disk does not respond.
     StalledDisk,
-    /// A disk returns errors.
     DiskErrors,
     /// A file system returned errors.
     FilesystemShutdown,
     /// A file system became read-only.
     ReadOnlyFilesystem,
-    /// The kernel killed a process because memory ran out.
     OomKill(Grounds),
     /// The API server had the condition as True when the agent started.
     Stored,
@@ -61,14 +51,14 @@ pub enum PressureReason {
     Restored,
     /// No threshold was exceeded for the whole transition period.
     Below,
-    /// The disk that caused it is no longer monitored.
+    /// The disk that caused the pressure is no longer monitored.
     Unwatched,
-    /// A source that it depends on can no longer be read.
+    /// A source of the resource can no longer be read.
     SourceLost,
 }
 
 impl PressureReason {
-    /// For log fields.
+    /// Returns the name in log fields.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Threshold { .. } => "ThresholdMet",
@@ -88,7 +78,7 @@ impl PressureReason {
         }
     }
 
-    /// `None` if there is no pressure.
+    /// Returns `None` if there is no pressure.
     pub(super) const fn cause(self) -> Option<Cause> {
         match self {
             Self::Threshold { signal, value, .. } | Self::Unresolved { signal, value, .. } => {

@@ -1,4 +1,5 @@
-//! When to take the next samples: at the earliest moment at which a threshold could be reached.
+//! Computes when to take the next samples: at the earliest time at which a threshold could be
+//! reached.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,32 +10,33 @@ use crate::pressure::evaluate::Evaluator;
 use crate::pressure::sample::{LONGEST, Sample};
 use crate::reading::{Reading, Signal};
 
-/// Minimum interval: a value close to its threshold costs four samples a second.
+/// The minimum interval: a value close to its threshold costs four samples a second.
 pub const SHORTEST: Duration = Duration::from_millis(250);
 
-/// Interval while a condition is True. Its end is minutes away.
+/// The interval while a condition is True. Its end is minutes away.
 pub const WHILE_TRUE: Duration = Duration::from_secs(5);
 
-/// Falls are measured over at least this time: otherwise two reads a few microseconds apart make a
-/// small step a steep fall.
+/// The minimum time over which a fall is measured: otherwise two reads a few microseconds apart
+/// make a small step a steep fall.
 const SHORTEST_FALL: Duration = Duration::from_millis(100);
 
-/// By which factor the next fall may exceed the fastest one that is remembered.
+/// The factor by which the next fall may exceed the fastest one that is remembered.
 const MARGIN: u64 = 2;
 
 /// The remembered rate is halved each time this passes without a fall of at least 1 / [`MARGIN`] of
-/// it. What falls again within this time is thus expected at full rate, and a fast allocation costs
-/// frequent samples for some minutes only.
+/// it. So a value that falls again within this time is expected to fall at full rate, and a fast
+/// allocation costs frequent samples for some minutes only.
 const HALVED_AFTER: Duration = Duration::from_mins(1);
 
-/// Units per second by which a signal may fall before any fall was observed.
+/// Returns the rate, in units per second, at which a signal may fall before any fall was observed.
 const fn floor(signal: Signal) -> u64 {
     match signal {
-        // One thread that touches new pages on current hardware.
+        // The rate of one thread that touches new pages on current hardware.
         Signal::MemoryAvailable | Signal::AllocatableMemoryAvailable => 2 << 30,
-        // A solid-state disk written sequentially.
+        // The rate of sequential writes to a solid-state disk.
         Signal::NodefsAvailable | Signal::ImagefsAvailable => 500 << 20,
-        // Unpacking an archive of small files; and creating threads, at 16.5 µs each on one CPU.
+        // The rates of unpacking an archive of small files, and of creating threads, at 16.5 µs
+        // each on one CPU.
         Signal::NodefsInodesFree
         | Signal::ImagefsInodesFree
         | Signal::PidAvailable
@@ -42,7 +44,6 @@ const fn floor(signal: Signal) -> u64 {
     }
 }
 
-/// The history of one signal.
 #[derive(Debug, Clone, Copy)]
 struct Trend {
     /// Start of the current measurement.
@@ -56,7 +57,7 @@ struct Trend {
 }
 
 impl Trend {
-    /// The remembered rate at `now`, in units per second.
+    /// Returns the remembered rate at `now`, in units per second.
     fn remembered(&self, now: BootNanos) -> u64 {
         let passed = now.since(self.fastest_at).as_secs();
         let halvings = passed.checked_div(HALVED_AFTER.as_secs()).unwrap_or(0);
@@ -81,13 +82,13 @@ pub struct Deadlines {
     announced: Vec<Signal>,
     trends: BTreeMap<Signal, Trend>,
     due: BootNanos,
-    /// From the last samples to the next; zero after a hint.
+    /// The time from the last samples to the next; zero after a hint.
     interval: Duration,
 }
 
 impl Deadlines {
-    /// For `signals`, due at once. The kernel reports crossings of those in `announced`, which need
-    /// samples at the maximum interval only.
+    /// Creates the deadlines of `signals`, which are due at once. The kernel reports crossings of
+    /// those in `announced`, which need samples at the maximum interval only.
     #[must_use]
     pub const fn new(signals: &'static [Signal], announced: Vec<Signal>) -> Self {
         Self {
@@ -99,25 +100,25 @@ impl Deadlines {
         }
     }
 
-    /// When the next samples are due.
     #[must_use]
     pub const fn due(&self) -> BootNanos {
         self.due
     }
 
-    /// The regular interval up to [`Deadlines::due`]; zero if an event is the reason to sample.
+    /// Returns the regular interval up to [`Deadlines::due`]; zero if an event is the reason to
+    /// sample.
     #[must_use]
     pub const fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// An event is a reason to sample at once: an OOM kill, a stall.
+    /// Makes samples due at once, because of an event: an OOM kill, a stall.
     pub fn hint(&mut self, now: BootNanos) {
         self.due = self.due.min(now);
         self.interval = Duration::ZERO;
     }
 
-    /// Learns from the samples taken at `now`, and computes when the next ones are due.
+    /// Adapts to the samples taken at `now`, and computes when the next ones are due.
     ///
     /// `evaluator` must have evaluated them already.
     pub fn next(&mut self, samples: &[Sample], evaluator: &Evaluator, now: BootNanos) -> BootNanos {
@@ -154,7 +155,7 @@ impl Deadlines {
         });
         trend.last = Some(reading);
         let passed = now.since(trend.base_at);
-        // Another capacity means another file system or limit: nothing fell.
+        // Another capacity means another file system or limit: the value did not fall.
         let comparable = trend.base.capacity == reading.capacity;
         if comparable && passed < SHORTEST_FALL {
             return;
@@ -167,7 +168,7 @@ impl Deadlines {
         trend.base_at = now;
     }
 
-    /// How long a signal needs no sample.
+    /// Returns the time for which a signal needs no sample.
     fn wait(&self, signal: Signal, evaluator: &Evaluator, now: BootNanos) -> Duration {
         // A failing signal is lost by a sample at that moment, not by the passage of time.
         if let Some(lost_at) = evaluator.lost_at(signal) {
@@ -201,7 +202,7 @@ impl Deadlines {
     }
 }
 
-/// Units per second; zero for a rise.
+/// Returns units per second; zero for a rise.
 fn per_second(fall: i128, passed: Duration) -> u64 {
     let nanos = i128::try_from(passed.as_nanos()).unwrap_or(i128::MAX);
     let rate = fall
@@ -211,7 +212,8 @@ fn per_second(fall: i128, passed: Duration) -> u64 {
     u64::try_from(rate.max(0)).unwrap_or(u64::MAX)
 }
 
-/// How long a fall by `distance` takes at `rate` units per second; zero if it is already reached.
+/// Returns the time of a fall by `distance` at `rate` units per second; zero if it is already
+/// reached.
 fn time_to_fall(distance: i128, rate: u64) -> Duration {
     let nanos = distance
         .max(0)
@@ -260,7 +262,7 @@ mod tests {
         BootNanos(n * 1_000_000)
     }
 
-    /// The wait after one evaluation at `now`, in milliseconds.
+    /// Returns the wait after one evaluation at `now`, in milliseconds.
     fn wait(
         deadlines: &mut Deadlines,
         evaluator: &mut Evaluator,
@@ -346,9 +348,9 @@ mod tests {
     fn a_rate_is_halved_each_minute_without_a_fall_of_at_least_half_of_it() {
         type Row = (Option<(u64, i64)>, u64, u128);
 
-        // 40 GiB above the threshold, after a fall by 16 GiB in a second and, at the second time, by
-        // the given size in a second. Times in seconds after the first fall.
-        //  second fall, its GiB; sampled at, wait in ms
+        // 40 GiB above the threshold, after a fall by 16 GiB in a second and, at the second time,
+        // by the given size in a second. Second fall and its GiB, sample, in seconds after the
+        // first fall; then, wait in ms.
         let rows: [Row; 14] = [
             (None, 0, 1_250),
             (None, 59, 1_250),
@@ -385,9 +387,9 @@ mod tests {
         }
     }
 
-    /// A file system of 10 GB whose threshold is 1 GB, of which 5.6 GB are allocated at some times, each
-    /// in one step, and freed half an hour later; events are further reasons to sample. Returns the time
-    /// of each sample, in seconds.
+    /// Returns the time of each sample, in seconds, of a file system of 10 GB whose threshold is 1
+    /// GB. Of it, 5.6 GB are allocated at some times, each in one step, and freed half an hour
+    /// later; events are further reasons to sample.
     fn samples_of_allocations(allocated_at: &[u64], events: &[u64], until: u64) -> Vec<f64> {
         const GB: i64 = 1_000_000_000;
         let threshold = Threshold::parse("nodefs.available", "10%")
@@ -433,8 +435,8 @@ mod tests {
         let idle = samples_of_allocations(&[0], &[], 1_500_000);
         let idle = [(0.0, 1.0), (10.0, 20.0)].map(|(from, to)| in_minutes(&idle, from, to));
         assert_eq!(idle, [9, 93], "allocated before the first sample");
-        // Allocated in the 10 s before the sample that is due at 100 s, or between two samples because of
-        // events, with the least time that a fall is measured over.
+        // Allocated in the 10 s before the sample that is due at 100 s, or between two samples
+        // because of events, with the minimum time over which a fall is measured.
         let rows: [(u64, &[u64]); 3] = [(95_000, &[]), (99_900, &[99_000]), (99_999, &[99_900])];
         for (allocated, events) in rows {
             let taken = samples_of_allocations(&[allocated], events, 1_500_000);
@@ -448,7 +450,7 @@ mod tests {
     #[test]
     fn an_allocation_every_hour_costs_few_samples() {
         const HOUR: u64 = 3_600_000;
-        // Each at another time between two samples.
+        // Each is at another time between two samples.
         let pulls: Vec<u64> = (0..24).map(|n| n * HOUR + 60_000 + n * 409).collect();
         let taken = samples_of_allocations(&pulls, &[], 24 * HOUR).len();
         // A sample is three wake-ups, and 0.17 a second have other reasons: 0.8 in all.

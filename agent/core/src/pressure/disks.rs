@@ -1,8 +1,9 @@
-//! Which disks are unhealthy: slow, stalled, or returning errors.
+//! Detects unhealthy disks: slow, stalled, or returning errors.
 //!
-//! The kernel reports slow windows and errors as requests complete; without the program, slow windows
-//! are derived from the disks' counters. A hang completes nothing, so it is detected by samples: one
-//! when tasks are known to wait for I/O, and one when no request may have completed for long enough.
+//! The kernel program reports slow windows and errors as requests complete; without the program,
+//! slow windows are derived from the disks' counters. A hung disk completes nothing, so it is
+//! detected by two samples: one when tasks are known to wait for I/O, and one when no request can
+//! have completed for `diskIO.stalledAfter`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
-use crate::reading::DiskRole;
+use crate::reading::{DiskRole, SlowWindow};
 use crate::units::DeviceNumber;
 
 mod auto_limit;
@@ -18,28 +19,27 @@ mod details;
 mod errors;
 mod progress;
 mod slow;
-mod totals;
 
 pub use auto_limit::{AutoLimit, LatencyDay};
 pub use details::{DiskCounts, DiskDetails, DiskLimit};
 pub use errors::ERRORS;
-pub use slow::{EndedWindow, SlowRequests, Window};
-pub use totals::DiskTotals;
+pub use slow::{DiskTotals, EndedWindow, SlowRequests};
 
 use errors::Errors;
 use progress::{Progress, Requests};
 use slow::{OthersWait, Slowness};
 
-/// How often an unhealthy disk is sampled.
+/// The interval between samples of an unhealthy disk.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Fewer reads than this between two samples are ignored, as in the kernel's windows.
+/// The least number of reads between two samples that can be a slow window, as in the kernel
+/// program.
 const MIN_READS: u64 = 5;
 
 /// The shortest time between two samples that can be a window.
 const MIN_WINDOW: Duration = Duration::from_secs(1);
 
-/// When a disk is slow or stalled.
+/// The rules by which a disk is slow or stalled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DiskRules {
     /// `diskIO.slowFor`.
@@ -51,27 +51,26 @@ pub struct DiskRules {
 }
 
 impl DiskRules {
-    /// The time within which slow windows count.
+    /// Returns the time within which slow windows count.
     fn period(&self) -> Duration {
         self.slow_for.saturating_mul(2)
     }
 }
 
-/// The state of a disk: the worst, if several apply.
+/// The state of a disk: the worst one, if several apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Health {
-    /// It responds in time.
     Healthy,
-    /// It responds late, and tasks wait for it.
+    /// The disk responds late, and tasks wait for it.
     Slow,
-    /// It returns errors.
+    /// The disk returns errors.
     Failing,
-    /// It has requests in flight and completes none.
+    /// The disk has requests in flight and completes none.
     Stalled,
 }
 
 impl Health {
-    /// For log fields and metric labels.
+    /// Returns the name in log fields and metric labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -88,23 +87,20 @@ impl Health {
 pub struct DiskSample {
     /// Completed requests of every kind, including failed ones.
     pub completed: u64,
-    /// Completed reads.
     pub reads: u64,
-    /// Total time that those waited.
+    /// The total latency of the completed reads.
     pub read_time: Duration,
-    /// Bytes read and written.
     pub bytes: u64,
-    /// Requests in flight now.
     pub in_flight: u64,
 }
 
-/// What measures the latency of the disks.
+/// The source of the latency of the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatencySource {
     /// The kernel program, which reports slow windows.
     Program,
-    /// Their counters, between two samples. Only reads are judged: the counters do not distinguish
-    /// bulk writes from writes that a task waits for.
+    /// The counters of the disks, between two samples. Only reads are judged: the counters do not
+    /// distinguish bulk writes from writes that a task waits for.
     Counters,
 }
 
@@ -117,27 +113,25 @@ struct MonitoredDisk {
     others: OthersWait,
     progress: Progress,
     errors: Errors,
-    /// Since when tasks wait for I/O, if no sample was taken since.
+    /// Start of the time in which tasks wait for I/O, if no sample has been taken since.
     waiting: Option<BootNanos>,
     /// The last sample that began or ended a window of counters.
     last: Option<(DiskSample, BootNanos)>,
-    /// The last moment at which it was unhealthy.
+    /// Time at which the disk was last unhealthy.
     unhealthy_at: Option<BootNanos>,
 }
 
-/// The monitored disks.
 #[derive(Debug, Clone)]
 pub struct DiskBoard {
     rules: DiskRules,
     measured: LatencySource,
     disks: BTreeMap<DeviceNumber, MonitoredDisk>,
     sample_at: Option<BootNanos>,
-    /// The last moment at which a disk of the node that was removed since was unhealthy.
+    /// Time at which a removed disk of the node was last unhealthy.
     removed_unhealthy_at: Option<BootNanos>,
 }
 
 impl DiskBoard {
-    /// Without disks.
     #[must_use]
     pub fn new(rules: DiskRules, measured: LatencySource) -> Self {
         Self {
@@ -149,13 +143,12 @@ impl DiskBoard {
         }
     }
 
-    /// Other rules apply from now on.
     pub fn configure(&mut self, rules: DiskRules) {
         self.rules = rules;
     }
 
-    /// Monitors a disk, which is healthy at first. A disk that is monitored already keeps its state,
-    /// unless its name is another one.
+    /// Monitors a disk, which is healthy at first. A disk that is monitored already keeps its
+    /// state, unless its name has changed.
     pub fn watch(&mut self, device: DeviceNumber, name: String, role: DiskRole, limit: Duration) {
         if let Some(known) = self.disks.get_mut(&device)
             && known.name == name
@@ -179,7 +172,7 @@ impl DiskBoard {
         self.disks.insert(device, disk);
     }
 
-    /// Stops monitoring a disk that was removed. `true` if it was unhealthy.
+    /// Stops monitoring a disk that was removed. Returns true if it was unhealthy.
     pub fn forget(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
         let Some(removed) = self.disks.remove(&device) else {
             return false;
@@ -197,15 +190,15 @@ impl DiskBoard {
         unhealthy
     }
 
-    /// Stops monitoring a disk that still exists but that no source measures. `true` if it was ever
-    /// unhealthy, which no longer counts.
+    /// Stops monitoring a disk that still exists but that no source measures. Returns true if it
+    /// was ever unhealthy, which no longer counts.
     pub fn unwatch(&mut self, device: DeviceNumber, now: BootNanos) -> bool {
         let unwatched = self.disks.remove(&device);
         self.schedule(now);
         unwatched.is_some_and(|disk| disk.unhealthy_at.is_some())
     }
 
-    /// The last moment at which a monitored or removed disk of the node was unhealthy.
+    /// Returns the time at which a monitored or removed disk of the node was last unhealthy.
     pub fn last_unhealthy(&self, now: BootNanos) -> Option<BootNanos> {
         let of_node = |disk: &&MonitoredDisk| disk.role == DiskRole::Node;
         let disks = self.disks.values().filter(of_node);
@@ -216,66 +209,56 @@ impl DiskBoard {
         disks.filter_map(last).max().max(self.removed_unhealthy_at)
     }
 
-    /// The monitored disks and their names.
     pub fn watched(&self) -> impl Iterator<Item = (DeviceNumber, &str)> {
         let disks = self.disks.iter();
         disks.map(|(device, disk)| (*device, disk.name.as_str()))
     }
 
-    /// Name of a monitored disk.
     pub fn name(&self, device: DeviceNumber) -> Option<&str> {
         self.disks.get(&device).map(|disk| disk.name.as_str())
     }
 
-    /// State of a monitored disk.
     pub fn health(&self, device: DeviceNumber) -> Option<Health> {
         self.disks.get(&device).map(MonitoredDisk::health)
     }
 
-    /// Limit of a monitored disk.
     pub fn limit(&self, device: DeviceNumber) -> Option<Duration> {
         self.disks.get(&device).map(|disk| disk.limit)
     }
 
-    /// Who is affected by a monitored disk.
     pub fn role(&self, device: DeviceNumber) -> Option<DiskRole> {
         self.disks.get(&device).map(|disk| disk.role)
     }
 
-    /// What the slow windows of a disk contain; `None` if there are none.
+    /// Returns a summary of the slow windows of a disk that still count; `None` if there are none.
     pub fn slow_requests(&self, device: DeviceNumber, now: BootNanos) -> Option<SlowRequests> {
         let slowness = &self.disks.get(&device)?.slowness;
         slowness.requests(&self.rules, self.measured, now)
     }
 
-    /// Since when a disk has completed no request, if requests are in flight.
+    /// Returns the time since which a disk with requests in flight has completed none.
     pub fn pending_since(&self, device: DeviceNumber) -> Option<BootNanos> {
         self.disks.get(&device)?.progress.since()
     }
 
-    /// The kernel program reports a slow window. Returns the new state if it changed.
-    pub fn slow_window(
-        &mut self,
-        device: DeviceNumber,
-        ended: EndedWindow,
-        now: BootNanos,
-    ) -> Option<Health> {
-        self.change(device, now, |disk| disk.slowness.add(ended, now))
+    /// Takes a slow window that the kernel program reported. Returns the new state if it changed.
+    pub fn slow_window(&mut self, device: DeviceNumber, ended: EndedWindow) -> Option<Health> {
+        self.change(device, ended.counted, |disk| disk.slowness.add(ended))
     }
 
-    /// Errors of a disk in the last minute; those that make it failing, if there were more.
+    /// Returns the number of errors in the last minute, at most [`ERRORS`].
     pub fn recent_errors(&self, device: DeviceNumber, now: BootNanos) -> usize {
         let disk = self.disks.get(&device);
         disk.map_or(0, |disk| disk.errors.recent(now))
     }
 
-    /// The kernel program reports an error at `at`. Returns the new state if it changed.
+    /// Takes an error that the kernel program reported. Returns the new state if it changed.
     pub fn error(&mut self, device: DeviceNumber, at: BootNanos, now: BootNanos) -> Option<Health> {
         self.change(device, now, |disk| disk.errors.add(at))
     }
 
-    /// Tasks other than the main user of a disk wait for I/O for this share of the time, in percent;
-    /// `None`: there is no PSI. Returns the new state if it changed.
+    /// Takes the share of the time in which tasks other than the main user of a disk wait for I/O,
+    /// in percent; `None` without PSI. Returns the new state if it changed.
     pub fn io_wait(
         &mut self,
         device: DeviceNumber,
@@ -286,8 +269,8 @@ impl DiskBoard {
         self.change(device, now, |disk| disk.others = others)
     }
 
-    /// A disk for which it has to be known if other tasks wait for I/O: of several, the one for which it
-    /// was read longest ago.
+    /// Returns a disk whose state depends on the I/O wait of other tasks: of several, the one for
+    /// which it was read the longest time ago.
     pub fn needs_io_wait(&self, now: BootNanos) -> Option<DeviceNumber> {
         let disks = self.disks.iter();
         let need = disks.filter(|(_, disk)| {
@@ -298,14 +281,14 @@ impl DiskBoard {
         longest_ago.map(|(device, _)| *device)
     }
 
-    /// Tasks wait for I/O since about `since`: all disks have to be sampled.
+    /// Marks all disks to be sampled, because tasks wait for I/O since about `since`.
     pub fn suspect(&mut self, since: BootNanos) {
         for disk in self.disks.values_mut() {
             disk.waiting.get_or_insert(since);
         }
     }
 
-    /// Applies a sample. Returns the new state if it changed.
+    /// Returns the new state if it changed.
     pub fn apply_sample(
         &mut self,
         device: DeviceNumber,
@@ -326,14 +309,7 @@ impl DiskBoard {
         })
     }
 
-    /// The unhealthy disks, whose state is that of the given role.
-    pub fn unhealthy(&self) -> impl Iterator<Item = (DeviceNumber, &str, Health)> {
-        let disks = self.disks.iter();
-        let health = disks.map(|(device, disk)| (*device, disk.name.as_str(), disk.health()));
-        health.filter(|(_, _, health)| *health != Health::Healthy)
-    }
-
-    /// Sorted names of the disks of the node in a state. A disk can be in several.
+    /// Returns the sorted names of the disks of the node in a state. A disk can be in several.
     pub fn named(&self, health: Health) -> Vec<String> {
         let disks = self.disks.values();
         let unhealthy = disks.filter(|disk| disk.role == DiskRole::Node && disk.is(health));
@@ -342,13 +318,14 @@ impl DiskBoard {
         names
     }
 
-    /// When to sample the unhealthy and suspected disks; `None` if there are none.
+    /// Returns the time at which to sample the unhealthy and suspected disks; `None` if there are
+    /// none.
     pub const fn sample_at(&self) -> Option<BootNanos> {
         self.sample_at
     }
 
-    /// Starts the sampling that is due and returns the disks to sample. The next one is scheduled
-    /// whether or not this one is answered.
+    /// Starts the sampling that is due, and returns the disks to sample. The next sampling is
+    /// scheduled even if this one is never answered.
     pub fn begin_sampling(&mut self, now: BootNanos) -> Vec<(DeviceNumber, String)> {
         let (rules, measured) = (self.rules, self.measured);
         let disks = self.disks.iter();
@@ -413,7 +390,8 @@ impl MonitoredDisk {
         worst.unwrap_or(Health::Healthy)
     }
 
-    /// When it has to be sampled; `None` if only a report can change its state.
+    /// Returns the time at which the disk has to be sampled; `None` if only a report can change its
+    /// state.
     fn wait(
         &self,
         rules: &DiskRules,
@@ -437,7 +415,7 @@ impl MonitoredDisk {
 
     /// Ends a window of counters, which is slow if an average read took the limit or longer.
     fn count(&mut self, sample: DiskSample, measured: LatencySource, now: BootNanos) {
-        // Counters that went back belong to another disk.
+        // Counters that decreased belong to another disk.
         let last = self
             .last
             .filter(|(last, _)| last.completed <= sample.completed);
@@ -452,22 +430,20 @@ impl MonitoredDisk {
             let average = time.checked_div(judged).unwrap_or_default();
             let slow = reads >= MIN_READS && average >= self.limit;
             if slow && measured == LatencySource::Counters {
-                let window = Window {
-                    judged,
-                    slow: judged,
-                    length,
-                    longest: average,
-                };
-                let totals = DiskTotals {
-                    bytes: Some(sample.bytes),
-                    judged: None,
-                };
-                let ended = EndedWindow {
-                    window,
+                self.slowness.add(EndedWindow {
+                    window: SlowWindow {
+                        judged,
+                        slow: judged,
+                        length,
+                        longest: average,
+                    },
                     end: now,
-                    totals,
-                };
-                self.slowness.add(ended, now);
+                    counted: now,
+                    totals: DiskTotals {
+                        bytes: Some(sample.bytes),
+                        judged: None,
+                    },
+                });
             }
         }
         self.last = Some((sample, now));

@@ -1,6 +1,6 @@
-//! Evaluation of samples against the thresholds: one state per resource.
+//! Evaluates samples against the thresholds: one state for each resource.
 //!
-//! The order of the steps is the kubelet's eviction manager's:
+//! The order of the steps is that of the kubelet's eviction manager:
 //! <https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/kubelet/eviction/eviction_manager.go>.
 
 use std::collections::BTreeMap;
@@ -20,44 +20,41 @@ mod availability;
 
 use availability::Availability;
 
-/// One threshold and its state after the last evaluation.
+/// A threshold and its state after the last evaluation.
 #[derive(Debug, Clone, Copy)]
 struct Tracked {
     threshold: Threshold,
-    /// When it was first met; `None` as soon as it is not.
+    /// Time at which it was first met; `None` if it is not met.
     first_seen: Option<BootNanos>,
-    /// Met for at least its grace period. Only then does its minimum reclaim apply.
+    /// The threshold has been met for its grace period. Only then does its minimum reclaim apply.
     fully_met: bool,
-    /// Met according to the last sample.
+    /// Set if the threshold is met according to the last sample.
     met: Option<PressureReason>,
 }
 
-/// The state of one resource.
 #[derive(Debug, Clone, Copy)]
 struct ResourceState {
     kept: KeptTrue,
-    /// The latest reason for which it is under pressure.
+    /// The latest reason for the pressure.
     cause: Option<PressureReason>,
-    /// The newest confirmed kill since it came under pressure.
+    /// The newest confirmed kill since the resource came under pressure.
     kill: Option<Grounds>,
 }
 
-/// Evaluates samples against the policy.
 #[derive(Debug, Clone)]
 pub struct Evaluator {
     transition_period: Duration,
     slow_disks: SlowDisks,
     tracked: Vec<Tracked>,
-    /// State of the source of each sampled signal; `None` if there is nothing to observe.
+    /// The source of each sampled signal; `None` if there is nothing to observe.
     sources: BTreeMap<Signal, Option<SourceState>>,
     disks: SourceState,
-    /// While a disk is slow, or fails: why, by resource.
+    /// The resources for which disks or file systems exceed a limit now.
     disks_exceeded: BTreeMap<Resource, PressureReason>,
     states: BTreeMap<Resource, ResourceState>,
 }
 
 impl Evaluator {
-    /// The state of every resource is unknown.
     pub fn new(policy: Policy) -> Self {
         let unread = ResourceState {
             kept: KeptTrue::UNREAD,
@@ -101,32 +98,29 @@ impl Evaluator {
         }
     }
 
-    /// The thresholds in effect.
     pub fn thresholds(&self) -> impl Iterator<Item = &Threshold> {
         self.tracked.iter().map(|tracked| &tracked.threshold)
     }
 
-    /// The state of one resource.
     pub fn pressure(&self, resource: Resource) -> Pressure {
         self.states
             .get(&resource)
             .map_or(Pressure::Unknown, |state| state.kept.pressure())
     }
 
-    /// The state of every resource.
     pub fn pressures(&self) -> BTreeMap<Resource, Pressure> {
         let all = self.states.iter();
         all.map(|(resource, state)| (*resource, state.kept.pressure()))
             .collect()
     }
 
-    /// The latest reason for which a resource is under pressure; `None` if it is not.
+    /// Returns the latest reason for the pressure on a resource; `None` without pressure.
     pub fn cause(&self, resource: Resource) -> Option<PressureReason> {
         self.states.get(&resource).and_then(|state| state.cause)
     }
 
-    /// Why each resource is under pressure. A kill takes precedence over thresholds, because it is
-    /// more specific.
+    /// Returns the cause of the pressure on each resource. A kill takes precedence over thresholds,
+    /// because it is more specific.
     pub fn causes(&self) -> BTreeMap<Resource, Cause> {
         let cause = |state: &ResourceState| {
             let by_kill = state.kill.map(Cause::OomKill);
@@ -137,10 +131,10 @@ impl Evaluator {
             .collect()
     }
 
-    /// The API server had the condition as True when the agent started, which is known since `now`.
-    /// The time of the last excess is unknown, so the condition is kept for a transition period
-    /// that begins when the resource was first seen to be normal, or at `now` if it has not been
-    /// sampled yet.
+    /// Applies a condition that the API server had as True when the agent started, which is known
+    /// since `now`. The time of the last excess is unknown, so the condition is kept for a
+    /// transition period that begins when the resource was first seen to be normal, or at `now` if
+    /// it has not been sampled yet.
     pub fn seed(&mut self, resource: Resource, now: BootNanos) {
         let Some(state) = self.states.get_mut(&resource) else {
             return;
@@ -153,14 +147,13 @@ impl Evaluator {
         }
     }
 
-    /// It was last exceeded at `last_exceeded`, before a restart: kept as without the restart.
+    /// Continues a transition period that began at `last_exceeded`, before a restart.
     pub fn restore(&mut self, resource: Resource, last_exceeded: BootNanos, now: BootNanos) {
         if now.since(last_exceeded) < self.transition_period {
             self.put_under_pressure(resource, PressureReason::Restored, last_exceeded);
         }
     }
 
-    /// When a resource was last exceeded.
     pub fn exceeded(&self, resource: Resource) -> Exceeded {
         match self.pressure(resource) {
             Pressure::UnderPressure { .. } if self.is_exceeded(resource) => Exceeded::Now,
@@ -169,8 +162,8 @@ impl Evaluator {
         }
     }
 
-    /// A confirmed OOM kill: under pressure at once, whatever the readings are, and for the
-    /// transition period.
+    /// Puts a resource under pressure because of a confirmed OOM kill: at once, whatever the
+    /// readings are, and for the transition period.
     pub fn force(
         &mut self,
         resource: Resource,
@@ -184,7 +177,7 @@ impl Evaluator {
         change.into_iter().collect()
     }
 
-    /// Evaluates samples taken at `now`. Without samples it only ends expired transition periods.
+    /// Evaluates samples taken at `now`. Without samples, only expired transition periods end.
     pub fn evaluate(&mut self, samples: &[Sample], now: BootNanos) -> Vec<PressureChange> {
         for sample in samples {
             self.apply_sample(sample, now);
@@ -200,10 +193,9 @@ impl Evaluator {
         self.update_all(&fresh, now)
     }
 
-    /// Evaluates the state of all disks.
     pub fn observe_disks(&mut self, sample: DiskStates<'_>, now: BootNanos) -> Vec<PressureChange> {
         self.disks = match sample {
-            // Not a failed read: it is certain that nothing measures the disks.
+            // This is not a failed read: it is certain that nothing measures the disks.
             DiskStates::Unavailable => SourceState::Lost,
             DiskStates::Known { .. } => SourceState::Read,
         };
@@ -214,7 +206,6 @@ impl Evaluator {
         self.update_all(&until_now, now)
     }
 
-    /// The resources that these states exceed.
     fn exceeded_by(&self, sample: DiskStates<'_>) -> BTreeMap<Resource, PressureReason> {
         let DiskStates::Known {
             slow,
@@ -250,8 +241,9 @@ impl Evaluator {
             .collect()
     }
 
-    /// An unhealthy disk is no longer monitored, so what it caused ends: the transition period
-    /// starts at `last`, when a monitored disk was last unhealthy. A sample of the disks follows.
+    /// Ends the pressure that an unhealthy disk caused, because it is no longer monitored: the
+    /// transition period starts at `last`, the time at which a monitored disk was last unhealthy. A
+    /// sample of the disks must follow.
     pub fn unwatch_disks(&mut self, last: Option<BootNanos>) -> Vec<PressureChange> {
         self.disks_exceeded.clear();
         let mut changes = Vec::new();
@@ -271,6 +263,7 @@ impl Evaluator {
                 continue;
             }
             state.kept = KeptTrue::UNREAD;
+            state.cause = None;
             changes.push(PressureChange {
                 resource,
                 from,
@@ -281,10 +274,10 @@ impl Evaluator {
         changes
     }
 
-    /// The earliest moment at which a transition period may end; `None` if no resource is in one,
-    /// or if its source is exceeded or failing.
+    /// Returns the earliest time at which a transition period may end; `None` if no resource is in
+    /// one, or if its source is exceeded or failing.
     ///
-    /// Take new samples then: a resource that is exceeded again extends the period.
+    /// Take new samples at that time: a resource that is exceeded again extends the period.
     pub fn next_fall(&self) -> Option<BootNanos> {
         self.states
             .iter()
@@ -294,7 +287,7 @@ impl Evaluator {
             .min()
     }
 
-    /// Steps 2 to 4 and 8 of a pass, for one signal.
+    /// Does the steps 2 to 4 and 8 of a pass, for one signal.
     fn apply_sample(&mut self, sample: &Sample, now: BootNanos) {
         let signal = sample.signal();
         let on_signal = |tracked: &&mut Tracked| tracked.threshold.signal == signal;
@@ -315,7 +308,7 @@ impl Evaluator {
             Sample::Read(_) => Some(SourceState::Read),
             Sample::Absent(_) => None,
             Sample::Missing(_) => {
-                // What was absent is not what never could be read.
+                // A source that was absent is not one that could never be read.
                 let before = self.sources.get(&signal).copied();
                 let before = before.map_or(SourceState::NeverRead, |source| {
                     source.unwrap_or(SourceState::Read)
@@ -326,7 +319,8 @@ impl Evaluator {
         self.sources.insert(signal, source);
     }
 
-    /// Steps 5 to 7: updates every resource. `fresh` contains those exceeded at `now`.
+    /// Does the steps 5 to 7: updates every resource. `fresh` contains those that are exceeded at
+    /// `now`.
     fn update_all(
         &mut self,
         fresh: &BTreeMap<Resource, PressureReason>,
@@ -366,7 +360,7 @@ impl Evaluator {
         })
     }
 
-    /// Updates a resource that is not exceeded; its transition period may have ended.
+    /// Updates a resource that is not exceeded: its transition period may have ended.
     fn update_not_exceeded(
         &mut self,
         resource: Resource,
@@ -377,7 +371,8 @@ impl Evaluator {
         let from = state.kept.pressure();
         let mut kept = state.kept;
         kept.advance(self.transition_period, now);
-        // Without a readable source only a transition period can end: nothing shows a normal state.
+        // Without a readable source, only a transition period can end: no reading shows a normal
+        // state.
         match (kept, availability) {
             (KeptTrue::Kept { .. }, _) | (_, Availability::Failing) => return None,
             (_, Availability::Readable) => kept.readable(now),
@@ -402,7 +397,6 @@ impl Evaluator {
         })
     }
 
-    /// Whether a resource is exceeded according to its last samples.
     fn is_exceeded(&self, resource: Resource) -> bool {
         let by_disks = self.disks_exceeded.contains_key(&resource);
         by_disks
@@ -421,7 +415,8 @@ const fn track(threshold: Threshold) -> Tracked {
     }
 }
 
-/// Steps 2 and 3: met now, or met for its grace period before and its reclaim not yet available.
+/// Does the steps 2 and 3: a threshold is met if less is available, or if it was met for its grace
+/// period and its minimum reclaim is not available yet.
 fn met(tracked: &Tracked, reading: &Reading) -> Option<PressureReason> {
     let threshold = &tracked.threshold;
     if threshold.is_met(reading) {

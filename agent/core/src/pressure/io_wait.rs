@@ -1,5 +1,5 @@
-//! Which pods and cgroups use a disk, and which wait for it: from two snapshots of the cgroups'
-//! `io.stat` and `io.pressure`.
+//! Finds the pods and cgroups that use a disk, and those that wait for it, in two snapshots of the
+//! cgroups' `io.stat` and `io.pressure`.
 //!
 //! Tasks that wait for their own bulk transfer are not a sign of a slow disk: a deep queue of large
 //! requests takes long on every disk. So the largest user does not count as waiting if it transfers
@@ -15,24 +15,25 @@ use crate::pods::{Owner, Pod, PodId};
 use crate::units::rate::Rate;
 use crate::units::{Bytes, CgroupId};
 
-/// Users and waiters that are named.
+/// The maximum number of users and of waiters that are named.
 const NAMED: usize = 3;
 
-/// A user with larger requests on average transfers in bulk.
+/// A user whose requests are larger than this on average transfers in bulk.
 const BULK_REQUEST: Bytes = Bytes::from_kib(64);
 
-/// A user that transfers more in a second does so in bulk, whatever the size of its requests. A
-/// database on a disk that is limited to tens of requests a second stays below this.
+/// A user that transfers more than this in a second does so in bulk, whatever the size of its
+/// requests. A database on a disk that is limited to tens of requests a second stays below this.
 const BULK_RATE: Bytes = Bytes::from_kib(4 << 10);
 
-/// The share of time in which at least one task waited: `some`.
+/// The share of time in which at least one task waited: `some` of a pressure file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct StallShare {
     hundredths: u16,
 }
 
 impl StallShare {
-    /// From percent, as the kernel prints it. Values outside 0 to 100 become the nearest of these.
+    /// Converts percent, as the kernel prints it. Values outside 0 to 100 become the nearest of
+    /// these.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -45,19 +46,17 @@ impl StallShare {
         }
     }
 
-    /// From a part of the time that has passed.
     pub fn new(stalled: Duration, elapsed: Duration) -> Self {
         Self::from_percent(stalled.div_duration_f32(elapsed) * 100.0)
     }
 
-    /// In percent.
     pub fn percent(self) -> f32 {
         f32::from(self.hundredths) / 100.0
     }
 }
 
 impl fmt::Display for StallShare {
-    /// `4.2%`; from 10% on without a decimal.
+    /// Writes `4.2%`; from 10% on without a decimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hundredths = u32::from(self.hundredths);
         if hundredths < 995 {
@@ -69,29 +68,25 @@ impl fmt::Display for StallShare {
     }
 }
 
-/// What reading a pressure file came to.
+/// The result of reading a pressure file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StallRead {
-    /// It was read.
     Share(StallShare),
-    /// The kernel has no PSI.
     NoPsi,
-    /// It could not be read.
     #[default]
     Failed,
 }
 
-/// Whether tasks other than the main user of a disk wait for I/O.
+/// The I/O wait of tasks other than the main user of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OthersStall {
-    /// The longest wait, without the main user if that transfers in bulk. Without cgroups: the wait of
-    /// the whole node.
+    /// The longest wait of a cgroup, without the main user if that transfers in bulk. Without
+    /// cgroups: the wait of the whole node.
     Share(StallShare),
-    /// The kernel has no PSI.
     NoPsi,
-    /// It could not be read this time.
+    /// The cgroups could not be read this time.
     Unread {
-        /// The wait of the whole node, if that could be read.
+        /// The wait of the whole node, if it could be read.
         node: Option<StallShare>,
     },
 }
@@ -112,23 +107,20 @@ impl From<StallRead> for OthersStall {
     }
 }
 
-/// What a cgroup transferred since it was created.
+/// The counters of a cgroup since it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IoCounts {
-    /// Bytes read.
+    /// In bytes.
     pub read: u64,
-    /// Bytes written.
+    /// In bytes.
     pub written: u64,
     /// Reads and writes.
     pub requests: u64,
 }
 
-/// One cgroup of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CgroupIo {
-    /// How it is named.
     pub owner: Owner,
-    /// Path.
     pub path: String,
     /// From `io.stat`. `None`: the io controller is not enabled for it.
     pub io: Option<IoCounts>,
@@ -136,55 +128,50 @@ pub struct CgroupIo {
     pub stall: Option<StallShare>,
 }
 
-/// What was read at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct IoSnapshot {
     /// Pods, and cgroups outside of pods with at most one level below them. Empty on cgroup v1.
     pub cgroups: BTreeMap<CgroupId, CgroupIo>,
-    /// Of the node.
+    /// The I/O wait of the whole node.
     pub node: StallRead,
 }
 
-/// A user of the disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoUser {
-    /// Which pod or cgroup.
     pub owner: Owner,
-    /// Read in a second.
+    /// Bytes per second.
     pub read: Bytes,
-    /// Written in a second.
+    /// Bytes per second.
     pub written: Bytes,
 }
 
 /// A pod or cgroup whose tasks wait.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IoWaiter {
-    /// Which pod or cgroup.
     pub owner: Owner,
-    /// For which share of the last ten seconds, for any disk.
+    /// The share of the last ten seconds, for any disk.
     pub share: StallShare,
 }
 
-/// Which pods and cgroups use a disk, and which wait for it.
+/// The pods and cgroups that use a disk, and those that wait for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct IoWait {
-    /// At most three that transfer most, the largest first.
+    /// At most three users, sorted by bytes transferred, the largest first.
     pub users: Vec<IoUser>,
-    /// At most three that wait most, the longest first.
+    /// At most three waiters, the longest wait first.
     pub waiters: Vec<IoWaiter>,
-    /// Whether others than the main user wait.
     pub others: OthersStall,
 }
 
-/// What a cgroup transferred between two snapshots.
+/// The difference between two snapshots of a cgroup.
 struct Transfer<'a> {
     cgroup: &'a CgroupIo,
     io: IoCounts,
 }
 
 impl IoWait {
-    /// From two snapshots, `elapsed` apart. A cgroup that is in one of them only is not a user: it
-    /// was created or removed meanwhile.
+    /// Compares two snapshots, `elapsed` apart. A cgroup that is in one of them only is not a user:
+    /// it was created or removed in between.
     #[must_use]
     pub fn between(before: &IoSnapshot, after: &IoSnapshot, elapsed: Duration) -> Self {
         let transfers = transfers(before, after);
@@ -207,7 +194,7 @@ impl IoWait {
         }
     }
 
-    /// The cgroups could not be read; `node` is the wait of the whole node.
+    /// Creates the result if the cgroups could not be read; `node` is the wait of the whole node.
     #[must_use]
     pub fn without_cgroups(node: StallRead) -> Self {
         let others = match node {
@@ -230,7 +217,7 @@ impl IoWait {
         }
     }
 
-    /// Whether it names a user or a waiter.
+    /// Returns true if there is neither a user nor a waiter.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.users.is_empty() && self.waiters.is_empty()
@@ -257,7 +244,7 @@ impl Transfer<'_> {
     }
 }
 
-/// What each cgroup transferred, the largest first. Without those that transferred nothing.
+/// Returns the transfer of each cgroup, the largest first, without those of zero bytes.
 fn transfers<'a>(before: &IoSnapshot, after: &'a IoSnapshot) -> Vec<Transfer<'a>> {
     let measured = leaves(&after.cgroups, |of| of.io.map(|_| &of.path));
     let transfer = |(id, cgroup): (&CgroupId, &'a CgroupIo)| {
@@ -279,8 +266,8 @@ fn transfers<'a>(before: &IoSnapshot, after: &'a IoSnapshot) -> Vec<Transfer<'a>
     transfers
 }
 
-/// The cgroups with a value that have none below them with it. `path` returns the path of one with a
-/// value.
+/// Returns the cgroups with a value that have no cgroup with a value below them. `path` returns the
+/// path of a cgroup with a value.
 pub(super) fn leaves<'a, T>(
     cgroups: &'a BTreeMap<CgroupId, T>,
     path: impl Fn(&'a T) -> Option<&'a String> + Copy + 'a,
@@ -307,7 +294,7 @@ fn others(transfers: &[Transfer<'_>], after: &IoSnapshot, elapsed: Duration) -> 
     OthersStall::Share(longest.unwrap_or_default())
 }
 
-/// Whether `path` is `cgroup` or below it.
+/// Returns true if `path` is `cgroup` or below it.
 fn is_within(path: &str, cgroup: &str) -> bool {
     let below = path.strip_prefix(cgroup);
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
@@ -321,7 +308,7 @@ impl fmt::Display for IoUser {
             written,
         } = self;
         let total = read.get().saturating_add(written.get());
-        // Less than a tenth is not worth a figure.
+        // A part of less than a tenth is not worth a figure.
         let counts = |part: &Bytes| part.get() >= total / 10;
         let (read, written) = (
             counts(read).then_some(read),
@@ -346,8 +333,8 @@ impl fmt::Display for IoWaiter {
 }
 
 impl fmt::Display for IoWait {
-    /// `used most by pod a/b (212 MB/s written), …; waiting most: pod c/d (34% of the time), …`.
-    /// Empty if it names none.
+    /// Writes `used most by pod a/b (212 MB/s written), …; waiting most: pod c/d (34% of the time),
+    /// …`. Empty without users and waiters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             users,

@@ -1,17 +1,17 @@
-//! How long a condition is True: until nothing exceeded it for the transition period, also across a
-//! restart. Resources, stalls and kills share this rule.
+//! Decides for how long a condition is True: until nothing exceeded it for the transition period,
+//! also across a restart. Resources, stalls and kills share this rule.
 
 use std::time::Duration;
 
 use super::Pressure;
 use crate::clock::BootNanos;
 
-/// Whether a condition is kept True.
+/// The state of a condition.
 ///
 /// ```text
 ///                ┌────────────────── exceed ──────────────────┐
 ///                │                                            ▼
-/// Unknown ── readable ──► Normal ──── exceed, seed ────────► Kept ── exceed ──► (moves last_exceeded)
+/// Unknown ── readable ──► Normal ──── exceed, seed ────────► Kept ─ exceed ► moves last_exceeded
 ///    ▲                      ▲ │                               │ │
 ///    │                      │ └─ lose ─► Unknown              │ │
 ///    │                      └── advance, period expired ──────┘ │
@@ -19,30 +19,28 @@ use crate::clock::BootNanos;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeptTrue {
-    /// The source was not read yet, or is lost.
+    /// The source has not been read yet, or is lost.
     Unknown {
-        /// When it was last exceeded, if it becomes readable within the transition period.
+        /// Time of the last excess, if the source becomes readable within the transition period.
         last_exceeded: Option<BootNanos>,
     },
-    /// Not exceeded for the transition period.
+    /// Nothing exceeded it for the transition period.
     Normal {
-        /// Since when nothing exceeded it, the transition period included.
+        /// Time since which nothing exceeded it, the transition period included.
         since: BootNanos,
     },
     /// The condition is True.
     Kept {
-        /// When it was last exceeded. In the future if that is known already.
+        /// Time of the last excess. In the future if that is known already.
         last_exceeded: BootNanos,
     },
 }
 
 impl KeptTrue {
-    /// Never read.
     pub const UNREAD: Self = Self::Unknown {
         last_exceeded: None,
     };
 
-    /// What is reported.
     pub const fn pressure(self) -> Pressure {
         match self {
             Self::Unknown { .. } => Pressure::Unknown,
@@ -51,7 +49,8 @@ impl KeptTrue {
         }
     }
 
-    /// When it was last exceeded, as far as that keeps, or would keep, the condition.
+    /// Returns the time of the last excess, if that keeps the condition, or would keep it once the
+    /// source is readable.
     pub const fn last_exceeded(self) -> Option<BootNanos> {
         match self {
             Self::Unknown { last_exceeded } => last_exceeded,
@@ -60,19 +59,20 @@ impl KeptTrue {
         }
     }
 
-    /// When the condition ends if it is not exceeded again.
+    /// Returns the time at which the condition ends if it is not exceeded again.
     pub fn ends_at(self, transition_period: Duration) -> Option<BootNanos> {
         let last_exceeded = self.last_exceeded()?;
         Some(last_exceeded.plus(transition_period))
     }
 
-    /// It was exceeded at `at`. Records can be out of order; the period never becomes shorter.
+    /// Takes an excess at `at`. Records can be out of order; the period never becomes shorter.
     pub fn exceed(&mut self, at: BootNanos) {
         let last_exceeded = self.last_exceeded().map_or(at, |last| last.max(at));
         *self = Self::Kept { last_exceeded };
     }
 
-    /// Before a restart it was exceeded at `at`. What cannot be read stays unknown until it can.
+    /// Takes an excess at `at`, before a restart. An unknown state stays unknown until the source
+    /// can be read.
     pub fn restore(&mut self, at: BootNanos) {
         match self {
             Self::Unknown { last_exceeded } => *last_exceeded = (*last_exceeded).max(Some(at)),
@@ -80,9 +80,9 @@ impl KeptTrue {
         }
     }
 
-    /// The API server had the condition as True when the agent started. It is unknown when it was
-    /// last exceeded, so it is kept for a transition period from when it was first found normal.
-    /// Returns whether it is kept by that.
+    /// Applies a condition that the API server had as True when the agent started. The time of the
+    /// last excess is unknown, so it is kept for a transition period from when it was first found
+    /// normal. Returns true if it is kept by this call.
     pub fn seed(&mut self, transition_period: Duration, now: BootNanos) -> bool {
         match *self {
             Self::Normal { since } if now.since(since) < transition_period => {
@@ -109,7 +109,7 @@ impl KeptTrue {
         };
     }
 
-    /// Its source can be read.
+    /// Takes the information that the source can be read.
     pub const fn readable(&mut self, now: BootNanos) {
         match *self {
             Self::Unknown {
@@ -122,7 +122,7 @@ impl KeptTrue {
         }
     }
 
-    /// Its source is lost.
+    /// Takes the information that the source is lost.
     pub const fn lose(&mut self) {
         *self = Self::Unknown {
             last_exceeded: self.last_exceeded(),
@@ -168,7 +168,7 @@ mod tests {
             state.seed(PERIOD, now);
         };
         let never = KeptTrue::UNREAD;
-        //  before, input, at s, after, why
+        // Before, input, at s, after, why.
         let rows = [
             (never, exceed, 5, kept(5), "at once"),
             (normal(1), exceed, 5, kept(5), "at once"),

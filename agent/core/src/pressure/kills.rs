@@ -1,4 +1,4 @@
-//! Whether pods' processes are OOM-killed so often, in so many pods, that it is a condition.
+//! Decides if processes of pods are OOM-killed so often, in so many pods, that it is a condition.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::pressure::kept::KeptTrue;
 use crate::pressure::source::SourceState;
 use crate::pressure::{Exceeded, Pressure};
 
-/// `oom.frequent`: from when on OOM kills are frequent.
+/// `oom.frequent`: the limits from which on OOM kills are frequent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct FrequentOom {
-    /// At least this many incidents. One decision of the kernel is one incident.
+    /// The least number of incidents. One decision of the kernel is one incident.
     pub incidents: usize,
-    /// In at least this many different pods.
+    /// The least number of different pods.
     pub pods: usize,
-    /// Within this time.
+    /// The time within which incidents count.
     pub window: Duration,
 }
 
@@ -29,36 +29,34 @@ pub struct FrequentOom {
 ///   └───────────────────────── transition period ──────────────────┘
 /// ```
 ///
-/// With `incidents` times and `pods` pods, what is stored is bounded and still sufficient: the window
-/// must reach back to the oldest of the newest `incidents` incidents, and to the newest incident of each
-/// of the newest `pods` pods.
+/// At most `incidents` times and `pods` pods are stored, which suffices: the window must reach back
+/// to the oldest of the newest `incidents` incidents, and to the newest incident of each of the
+/// newest `pods` pods.
 #[derive(Debug, Clone)]
 pub struct IncidentWindow<P> {
     limits: FrequentOom,
     transition_period: Duration,
-    /// Whether the source of kills can be read.
+    /// The source of kills.
     source: SourceState,
     /// The newest incidents, the oldest first.
     newest: VecDeque<BootNanos>,
     /// The pods of the newest incidents, each with its newest one, the oldest first.
     pods: VecDeque<(P, BootNanos)>,
-    /// Exceeded until the first moment at which fewer incidents or pods are within the window.
+    /// Exceeded until the first time at which fewer incidents or pods are within the window.
     kept: KeptTrue,
 }
 
-/// How many incidents are in the window.
+/// The numbers of incidents and pods in the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IncidentCounts {
-    /// Incidents, up to the limit.
+    /// Counted up to the limit.
     pub incidents: usize,
-    /// Different pods, up to the limit.
+    /// Different pods, counted up to the limit.
     pub pods: usize,
-    /// From when on kills are frequent.
     pub limits: FrequentOom,
 }
 
 impl<P: PartialEq> IncidentWindow<P> {
-    /// Without incidents, and without a source.
     pub const fn new(limits: FrequentOom, transition_period: Duration) -> Self {
         Self {
             limits,
@@ -70,14 +68,14 @@ impl<P: PartialEq> IncidentWindow<P> {
         }
     }
 
-    /// A source of kills is available at `now`.
+    /// Takes the information that a source of kills is available at `now`.
     pub fn source_read(&mut self, now: BootNanos) {
         self.source = SourceState::Read;
         self.kept.readable(now);
     }
 
-    /// No source of kills is available at `now`. Once it is lost (see [`SourceState`]), the number of
-    /// kills is unknown.
+    /// Takes the information that no source of kills is available at `now`. Once it is lost (see
+    /// [`SourceState`]), the number of kills is unknown.
     pub fn source_failed(&mut self, now: BootNanos) {
         self.source = self.source.failed(now);
         if self.source == SourceState::Lost {
@@ -85,18 +83,17 @@ impl<P: PartialEq> IncidentWindow<P> {
         }
     }
 
-    /// Apply from the next incident on.
+    /// The limits apply from the next incident on.
     pub const fn configure(&mut self, limits: FrequentOom, transition_period: Duration) {
         self.limits = limits;
         self.transition_period = transition_period;
     }
 
-    /// How long a window is.
     pub const fn window(&self) -> Duration {
         self.limits.window
     }
 
-    /// The incidents and pods of the window that ends at `now`, each up to its limit.
+    /// Counts the incidents and pods of the window that ends at `now`, each up to its limit.
     pub fn counts(&self, now: BootNanos) -> IncidentCounts {
         let is_recent = |at: BootNanos| now.since(at) <= self.limits.window;
         IncidentCounts {
@@ -106,7 +103,7 @@ impl<P: PartialEq> IncidentWindow<P> {
         }
     }
 
-    /// Records an incident at `at`. They can arrive out of order and late.
+    /// Records an incident at `at`. Incidents can arrive out of order and late.
     pub fn record_incident(&mut self, pod: P, at: BootNanos, now: BootNanos) {
         let at = at.min(now);
         let index = self.newest.partition_point(|known| *known <= at);
@@ -135,26 +132,26 @@ impl<P: PartialEq> IncidentWindow<P> {
         }
     }
 
-    /// The API server had the condition as True when the agent started: kept for a transition
-    /// period that begins when the source became available.
+    /// Applies a condition that the API server had as True when the agent started: it is kept for a
+    /// transition period that begins when the source became available.
     pub fn seed(&mut self, now: BootNanos) {
         self.kept.seed(self.transition_period, now);
     }
 
-    /// Before a restart it was exceeded until `until`: kept as without the restart.
+    /// Continues a condition that was exceeded until `until`, before a restart.
     pub fn restore(&mut self, until: BootNanos, now: BootNanos) {
         self.kept.restore(until);
         self.advance(now);
     }
 
-    /// Until when it is exceeded, which may be in the future.
+    /// The time may be in the future.
     pub fn exceeded(&self) -> Exceeded {
         self.kept
             .last_exceeded()
             .map_or(Exceeded::Never, Exceeded::At)
     }
 
-    /// When the condition becomes False if there are no further kills.
+    /// Returns the time at which the condition becomes False if there are no further kills.
     pub fn fall_at(&self) -> Option<BootNanos> {
         self.kept.ends_at(self.transition_period)
     }
@@ -164,7 +161,6 @@ impl<P: PartialEq> IncidentWindow<P> {
         self.kept.advance(self.transition_period, now);
     }
 
-    /// Whether kills are frequent.
     pub fn pressure(&self) -> Pressure {
         self.kept.pressure()
     }
@@ -198,7 +194,7 @@ mod tests {
         window
     }
 
-    /// Incidents in pods at the given seconds, recorded in this order.
+    /// Records incidents in pods at the given seconds, in this order.
     fn record(window: &mut Window, incidents: &[(char, u64)], now: u64) {
         for (pod, seconds) in incidents {
             window.record_incident(*pod, at(*seconds), at(now));
@@ -211,7 +207,7 @@ mod tests {
         window
     }
 
-    /// Name, incidents, whether they are frequent.
+    /// Name, incidents, frequent.
     type Row<'a> = (&'a str, &'a [(char, u64)], bool);
 
     #[test]
@@ -255,7 +251,7 @@ mod tests {
         record(&mut window, &[('c', 2100)], 2100);
         assert_eq!(window.fall_at(), Some(end));
         record(&mut window, &[('a', 2101)], 2101);
-        // The newest of pod b.
+        // The newest incident of pod b.
         let end = at(1700).plus(WITHIN).plus(PERIOD);
         assert_eq!(window.fall_at(), Some(end));
         window.advance(end);

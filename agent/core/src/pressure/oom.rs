@@ -1,7 +1,7 @@
-//! Whether an OOM kill is evidence of node pressure, or concerns one container only.
+//! Decides if an OOM kill is evidence of node pressure, or concerns one container only.
 //!
-//! If there is doubt, only an Event results: it misleads one reader at most, but a condition keeps
-//! pods off the node.
+//! In doubt, only an Event results: it misleads one reader at most, but a condition keeps pods off
+//! the node.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::pressure::threshold::ThresholdValue;
 use crate::reading::Reading;
 use crate::reading::oom::{LimitOwner, OomConstraint, OomScope, ScopeSource};
 
-/// Below this share of the capacity memory is short, whatever the threshold is.
+/// Memory is short below this share of the capacity, whatever the threshold is.
 const SHORT: ThresholdValue = ThresholdValue::Share(0.05);
 
 /// `oom_control.order` of a kill requested by sysrq.
@@ -17,21 +17,22 @@ const SHORT: ThresholdValue = ThresholdValue::Share(0.05);
 /// <https://github.com/torvalds/linux/blob/v6.12/include/linux/oom.h#L48-L52>
 const SYSRQ_ORDER: i32 = -1;
 
-/// The part of a kill on which the verdict depends.
+/// The facts of a kill on which the verdict depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
-    /// Whose memory ran out.
+    /// The owner of the limit that was reached.
     pub scope: OomScope<LimitOwner>,
-    /// How the scope is known.
+    /// The source of the scope.
     pub source: ScopeSource,
-    /// `None`: unknown. A global kill then needs the same evidence of short memory as an inferred one.
+    /// `None`: unknown. A global kill then needs the same evidence of short memory as one whose
+    /// scope is inferred.
     pub constraint: Option<OomConstraint>,
-    /// Order of the allocation that failed; -1 for sysrq; `None`: unknown.
+    /// The order of the allocation that failed; -1 for sysrq; `None`: unknown.
     pub order: Option<i32>,
 }
 
-/// Whether the counter of limit hits (`oom` of `memory.events`) increased in the victim's memory
-/// cgroup or an ancestor. A global kill increases none.
+/// The change of the counters of limit hits (`oom` of `memory.events`) of the victim's memory
+/// cgroup and its ancestors. A global kill increases none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitCounters {
     /// At least one increased.
@@ -42,7 +43,7 @@ pub enum LimitCounters {
     Unknown,
 }
 
-/// How much memory was left after the kill.
+/// The memory that was left after the kill.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct RemainingMemory {
     /// `memory.available`; `None` if it could not be read.
@@ -51,23 +52,17 @@ pub struct RemainingMemory {
     pub threshold: Option<ThresholdValue>,
 }
 
-/// What a kill causes in addition to its Event.
+/// The effect of a kill in addition to its Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KillVerdict {
     /// `MemoryPressure` at once, for the transition period.
-    NodePressure {
-        /// The evidence.
-        why: Grounds,
-    },
-    /// Nothing.
-    EventOnly {
-        /// Why the kill is not node pressure.
-        why: Doubt,
-    },
+    NodePressure { why: Grounds },
+    /// No effect.
+    EventOnly { why: Doubt },
 }
 
 impl KillVerdict {
-    /// What the kill does, and why, for a log.
+    /// Returns the effect and its reason, for a log.
     pub const fn as_strs(self) -> (&'static str, &'static str) {
         match self {
             Self::NodePressure { why } => (
@@ -102,25 +97,24 @@ impl Doubt {
     }
 }
 
-/// Why a kill is node pressure.
+/// The reason for which a kill is node pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Grounds {
-    /// The machine is out of memory.
     ConfirmedGlobal,
-    /// All pods together reached their limit.
+    /// All pods together reached the limit of the pods cgroup.
     PodsLimit,
 }
 
-/// Why a kill is not, or not certainly, node pressure.
+/// The reason for which a kill is not, or not certainly, node pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Doubt {
-    /// A limit below the node's was reached.
+    /// The limit that was reached is below the node's.
     LocalLimit(LimitOwner),
     /// Only the memory nodes of one cpuset were full.
     Cpuset,
     /// Only the memory nodes that a memory policy allows were full.
     MemoryPolicy,
-    /// A person requested it.
+    /// A user requested the kill with `SysRq`.
     Sysrq,
     /// The scope is global, but the kernel reports the constraint of a cgroup.
     Contradictory,
@@ -128,34 +122,30 @@ pub enum Doubt {
     LimitCounterMoved,
     /// The scope is inferred, and the cgroups' counters could not be compared.
     LimitCountersUnknown,
-    /// The kernel log reports a limit, but no cgroup counted a hit.
+    /// The kernel log names a limit, but no cgroup counted a hit.
     LimitCountersStill,
-    /// Memory is not short.
     MemoryLeft,
-    /// It is unknown whether memory is short.
+    /// It is unknown if memory is short.
     MemoryUnread,
 }
 
-/// What was read to judge a kill. `None`: not read, or not yet.
+/// The values that were read to judge a kill. `None`: not read, or not yet.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Evidence {
-    /// Of the victim's cgroup and its ancestors.
+    /// Limit hits of the victim's cgroup and its ancestors.
     pub counters: Option<LimitCounters>,
-    /// After the kill.
     pub left: Option<RemainingMemory>,
 }
 
-/// What has to be read before a kill can be judged.
+/// A value that must be read before a kill can be judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MissingEvidence {
-    /// [`field@Evidence::counters`].
     LimitCounters,
-    /// [`field@Evidence::left`].
     RemainingMemory,
 }
 
-/// The verdict on one kill. Evidence is missing only if the verdict depends on it: a kill is
-/// reported in less time than reading it takes.
+/// Returns the verdict on one kill. Evidence is missing only if the verdict depends on it: a kill
+/// is reported in less time than reading it takes.
 pub fn verdict_on(kill: &Kill, evidence: &Evidence) -> Result<KillVerdict, MissingEvidence> {
     let grounds = match kill.scope {
         OomScope::Memcg(owner) => verdict_on_memcg(kill, owner, evidence),
@@ -175,8 +165,8 @@ fn verdict_on_memcg(
     if kill.order == Some(SYSRQ_ORDER) {
         return Ok(Err(Doubt::Sysrq));
     }
-    // The victim's cgroup was at its limit when the machine ran out of memory: the inference
-    // is wrong, as the counters show.
+    // The victim's cgroup happened to be at its limit when the machine ran out of memory: as the
+    // counters show, the inference is wrong.
     if kill.source != ScopeSource::Exact && evidence.counters()? == LimitCounters::Still {
         if kill.source == ScopeSource::Logged {
             return Ok(Err(Doubt::LimitCountersStill));
@@ -229,7 +219,8 @@ impl Evidence {
     }
 }
 
-/// Whether the kernel reported enough to distinguish a kill for lack of memory from all others.
+/// Returns true if the kernel reported enough to distinguish a kill for lack of memory from all
+/// others.
 fn names_the_cause(kill: &Kill) -> bool {
     match kill.source {
         ScopeSource::Exact => true,
@@ -389,7 +380,7 @@ mod tests {
         };
         let still = Some(LimitCounters::Still);
         let moved = Some(LimitCounters::Moved);
-        //  kill, counters; what is missing
+        // Kill, counters, missing evidence.
         let rows = [
             (unconstrained, None, None),
             (global(Exact), None, Some(Memory)),

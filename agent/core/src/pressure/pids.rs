@@ -1,30 +1,31 @@
-//! Levels at which the kernel wakes the agent: `pid.available` converted to a count of pids.
+//! Computes the levels at which the kernel wakes the agent: `pid.available` converted to a number
+//! of pids.
 
 use serde::{Deserialize, Serialize};
 
 use crate::pressure::threshold::Threshold;
 use crate::reading::Signal;
 
-/// Counts of pids at which the kernel sends a record.
+/// The numbers of pids at which the kernel sends a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidLevels {
-    /// At this count or above, a threshold is met.
+    /// At this number or above, a threshold is met.
     pub high: u32,
-    /// At this count or below, it no longer is. The gap prevents flapping.
+    /// At this number or below, the threshold is no longer met. The gap prevents flapping.
     pub low: u32,
     /// A change by this many is recorded.
     pub trend_step: u32,
 }
 
-/// Minimum distance between the levels.
+/// The minimum distance between the levels.
 const MIN_GAP: u64 = 64;
-/// Fraction of the capacity between the levels on a large machine.
+/// The distance between the levels on a large machine, as a fraction of the capacity.
 const GAP_PART: u64 = 50;
-/// Fraction of the capacity that makes a step.
+/// The step, as a fraction of the capacity.
 const STEP_PART: u64 = 64;
 
-/// The levels for a machine with `capacity` pids. `None` if `pid.available` has no threshold, or if
-/// the threshold exceeds the capacity.
+/// Returns the levels for a machine with `capacity` pids. `None` if `pid.available` has no
+/// threshold, or if the threshold exceeds the capacity.
 pub fn pid_levels<'a>(
     thresholds: impl Iterator<Item = &'a Threshold>,
     capacity: u64,
@@ -33,7 +34,8 @@ pub fn pid_levels<'a>(
         .filter(|threshold| threshold.signal == Signal::PidAvailable)
         .map(|threshold| threshold.value.amount(capacity))
         .max()?;
-    // Met when less than `amount` is left, hence one pid later than the difference.
+    // The threshold is met when less than `amount` is left, hence one pid later than the
+    // difference.
     let high = capacity.checked_sub(amount)?.checked_add(1)?;
     let low = high.saturating_sub(MIN_GAP.max(capacity / GAP_PART));
     Some(PidLevels {
@@ -44,7 +46,8 @@ pub fn pid_levels<'a>(
 }
 
 impl PidLevels {
-    /// The levels in the kernel's count of ids, which is `excess` higher than the number of tasks.
+    /// Returns the levels in the kernel's number of ids, which is `excess` higher than the number
+    /// of tasks.
     #[must_use]
     pub const fn raised(self, excess: u32) -> Self {
         Self {
@@ -55,17 +58,16 @@ impl PidLevels {
     }
 }
 
-/// By how much the kernel's count of ids exceeds the number of tasks: an id stays in use as process
-/// group or session after its task has ended.
+/// The difference of the kernel's number of ids to the number of tasks: an id stays in use as
+/// process group or session after its task has ended.
 ///
 /// Thresholds are about tasks, but the fork probe counts ids. Both are known together only just
-/// after a record, and tasks that ended in between make the excess too large. So it may fall
-/// at any time, and rises only if a crossing turned out to be false.
+/// after a record, and tasks that ended in between make the excess too large. So it may fall at any
+/// time, and rises only if a crossing turned out to be false.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Excess(Option<u32>);
 
 impl Excess {
-    /// The excess to apply.
     pub const fn get(self) -> u32 {
         match self.0 {
             Some(excess) => excess,
@@ -73,14 +75,15 @@ impl Excess {
         }
     }
 
-    /// A record reported `ids`, and there were `tasks` just after it.
+    /// Updates the excess by a record that reported `ids` just before there were `tasks`.
     #[must_use]
     pub fn observed(self, ids: u32, tasks: u64) -> Self {
         let now = excess(ids, tasks);
         Self(Some(self.0.map_or(now, |known| known.min(now))))
     }
 
-    /// A record reported that `ids` exceed the level, but `tasks` do not.
+    /// Computes the excess from a record that reported that `ids` exceed the level, but `tasks` do
+    /// not.
     pub fn refuted(ids: u32, tasks: u64) -> Self {
         Self(Some(excess(ids, tasks)))
     }

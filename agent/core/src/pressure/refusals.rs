@@ -1,4 +1,4 @@
-//! Forks refused at cgroup limits: which of them are new, and when to report them.
+//! Finds new refusals of forks at cgroup limits, and decides when to report them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,25 +6,23 @@ use std::time::Duration;
 use crate::clock::BootNanos;
 use crate::units::CgroupId;
 
-/// Interval between reports about one cgroup.
+/// The interval between reports about one cgroup.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// The state of one cgroup.
 #[derive(Debug, Clone)]
 struct CgroupCount {
     path: String,
-    /// Refused forks since its creation, as last counted.
+    /// Refused forks since the cgroup was created, as last counted.
     count: u64,
     unreported: u64,
     last_reported: Option<BootNanos>,
 }
 
-/// Refused forks that were not reported before.
+/// The refused forks that were not reported before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// Path of the cgroup that counted them.
     pub path: String,
-    /// How many.
     pub forks: u64,
 }
 
@@ -34,8 +32,8 @@ pub struct Refused {
 pub struct Refusals(Option<BTreeMap<CgroupId, CgroupCount>>);
 
 impl Refusals {
-    /// New counts of all cgroups: id, path, refused forks. The first count is the baseline; a
-    /// cgroup that appears later began at zero.
+    /// Takes new counters of all cgroups: id, path, refused forks. The first call sets the
+    /// baseline; a cgroup that appears later began at zero.
     pub fn apply_counts(&mut self, counts: impl IntoIterator<Item = (CgroupId, String, u64)>) {
         let past = self.0.is_none();
         let mut old = self.0.take().unwrap_or_default();
@@ -62,7 +60,7 @@ impl Refusals {
         self.0 = Some(new);
     }
 
-    /// The refused forks to report now.
+    /// Returns the refused forks to report now.
     pub fn due(&mut self, now: BootNanos) -> Vec<Refused> {
         let is_due = |last_reported: BootNanos| INTERVAL <= now.since(last_reported);
         let known = self.0.iter_mut().flat_map(BTreeMap::values_mut);
@@ -89,7 +87,7 @@ mod tests {
     #[test]
     fn new_refusals_are_reported_at_once_then_once_a_minute_and_none_is_lost() {
         let at = |seconds: u64| BootNanos(seconds * 1_000_000_000);
-        // at s, counts, reported, why
+        // At s, counts, reported, why.
         let script: [(u64, Forks, Forks, &str); 9] = [
             (0, &[(1, 7), (2, 0)], &[], "the baseline"),
             (1, &[(1, 7), (2, 3)], &[(2, 3)], "the first"),

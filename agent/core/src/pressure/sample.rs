@@ -1,4 +1,4 @@
-//! The input of one evaluation, and how far apart two are.
+//! The input of one evaluation, and the maximum interval between two.
 
 use std::time::Duration;
 
@@ -6,13 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::reading::{NodeFilesystem, Reading, Signal};
 
-/// Maximum interval between samples: the kubelet's monitoring interval.
+/// The maximum interval between samples: the kubelet's monitoring interval.
 pub const LONGEST: Duration = Duration::from_secs(10);
 
-/// One sample of one signal. A signal without a sample keeps its last known state.
+/// A sample of one signal. A signal without a sample keeps its last known state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sample {
-    /// The value was read.
     Read(Reading),
     /// There is nothing to observe: no pods cgroup, no limit, no inodes. No threshold is met then.
     Absent(Signal),
@@ -21,7 +20,6 @@ pub enum Sample {
 }
 
 impl Sample {
-    /// The sampled signal.
     pub const fn signal(&self) -> Signal {
         match self {
             Self::Read(reading) => reading.signal,
@@ -37,11 +35,11 @@ pub enum DiskStates<'a> {
     Unavailable,
     /// The unhealthy disks; all lists are empty if every disk is healthy.
     Known {
-        /// They respond late.
+        /// The disks respond late.
         slow: &'a [String],
-        /// They have requests in flight and complete none.
+        /// The disks have requests in flight and complete none.
         stalled: &'a [String],
-        /// They return errors.
+        /// The disks return errors.
         failing: &'a [String],
         /// File systems that became read-only.
         read_only: &'a [NodeFilesystem],

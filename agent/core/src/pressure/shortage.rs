@@ -1,8 +1,8 @@
-//! Whether tasks wait for memory because the node has too little of it.
+//! Decides if tasks wait for memory because the node has too little of it.
 //!
-//! Tasks also wait if their own cgroup is at its limit: they reclaim its memory, or the kernel slows
-//! them down at `memory.high`. PSI of the node includes both, but only the former is a condition of the
-//! node, which no tenant may set.
+//! Tasks also wait if their own cgroup is at its limit: they reclaim its memory, or the kernel
+//! slows them down at `memory.high`. PSI of the node includes both, but only a shortage of the node
+//! may set a condition: otherwise a tenant could set it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,23 +17,23 @@ use crate::pressure::oom::RemainingMemory;
 use crate::reading::reclaim::ReclaimCounts;
 use crate::units::CgroupId;
 
-/// Units that are named.
+/// The maximum number of units that are named.
 const NAMED: usize = 3;
 
-/// What the node reclaimed while it was observed.
+/// The node's reclaim of memory while it was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reclaim {
     /// `allocstall_*` or `pgscan_kswapd` rose from the first reading to the last.
     pub rose: bool,
-    /// Number of intervals between the readings: seconds, unless the node was too busy.
+    /// The number of intervals between the readings: seconds, unless the node was too busy.
     pub intervals: usize,
-    /// In how many of these `allocstall_*` rose.
+    /// The number of intervals in which `allocstall_*` rose.
     pub direct: usize,
 }
 
 impl Reclaim {
-    /// From readings that are a second or more apart. A counter that decreased did not rise. `None` with
-    /// fewer than two readings.
+    /// Compares readings that are a second or more apart. A counter that decreased did not rise.
+    /// `None` with fewer than two readings.
     pub fn between(readings: &[ReclaimCounts]) -> Option<Self> {
         let [first, .., last] = readings else {
             return None;
@@ -50,7 +50,7 @@ impl Reclaim {
         })
     }
 
-    /// Tasks had to reclaim the node's memory themselves most of the time.
+    /// Returns true if tasks had to reclaim the node's memory themselves most of the time.
     const fn is_mostly_direct(self) -> bool {
         self.direct > self.intervals / 2
     }
@@ -59,41 +59,35 @@ impl Reclaim {
 /// A pod, or a cgroup outside of pods, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryUnit {
-    /// How it is named.
     pub owner: Owner,
-    /// Path.
     pub path: String,
-    /// How long its tasks have waited for memory: `total` of `some`.
+    /// The time for which its tasks have waited for memory: `total` of `some`.
     pub stalled: Duration,
-    /// How often it was at its own limit, or the class of its pod was. `None`: not read.
+    /// The limit hits of the cgroup and of the class of its pod. `None`: not read.
     pub limit_hits: Option<u64>,
 }
 
-/// The units at one moment.
 pub type UnitSnapshot = BTreeMap<CgroupId, MemoryUnit>;
 
 /// A unit whose tasks wait for memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StalledUnit {
-    /// Which pod or cgroup.
     pub owner: Owner,
-    /// For which share of the time.
     pub share: StallShare,
-    /// It is at its own limit, or that could not be read.
+    /// The unit is at its own limit, or its limit hits could not be read.
     pub at_its_limit: bool,
 }
 
-/// Which units wait for memory.
+/// The units whose tasks wait for memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum UnitStalls {
-    /// They could not be read, or it did not matter.
+    /// They could not be read, or the verdict does not depend on them.
     #[default]
     NotRead,
     /// Cgroup v1 does not attribute stalls to cgroups.
     CgroupV1,
-    /// They were read.
     Read {
-        /// At most three that wait most, the longest first.
+        /// At most three units, the longest wait first.
         units: Vec<StalledUnit>,
         /// The longest wait of a unit that is not at its own limit.
         unlimited: StallShare,
@@ -101,10 +95,10 @@ pub enum UnitStalls {
 }
 
 impl UnitStalls {
-    /// From three snapshots. The share of time is from `before` to `after`, which are `elapsed` apart; a
-    /// unit is at its own limit if it was between `earlier` and `after`: a task at `memory.high` sleeps
-    /// for up to two seconds between two hits. A unit that is not in all of them was created or removed
-    /// meanwhile, and does not count.
+    /// Compares three snapshots. The share of time is from `before` to `after`, which are `elapsed`
+    /// apart. A unit is at its own limit if it was between `earlier` and `after`: a task at
+    /// `memory.high` sleeps for up to two seconds between two hits. A unit that is not in all of
+    /// them was created or removed in between, and does not count.
     pub fn between(
         earlier: &UnitSnapshot,
         before: &UnitSnapshot,
@@ -133,7 +127,7 @@ impl UnitStalls {
         Self::Read { units, unlimited }
     }
 
-    /// At most three that wait most, the longest first.
+    /// Returns at most three units, the longest wait first.
     pub fn units(&self) -> &[StalledUnit] {
         match self {
             Self::NotRead | Self::CgroupV1 => &[],
@@ -151,37 +145,33 @@ impl UnitStalls {
     }
 }
 
-/// What was observed while tasks waited for memory.
+/// The observations while tasks waited for memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ShortageEvidence {
-    /// `None`: `/proc/vmstat` could not be read.
+    /// `None` if `/proc/vmstat` could not be read.
     pub reclaim: Option<Reclaim>,
     /// Read only if the node reclaimed memory.
     pub units: UnitStalls,
 }
 
-/// Whether the stall is one of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShortageVerdict {
-    /// The node is short of memory.
     Short,
-    /// The condition does not become True.
     Withheld(Withheld),
 }
 
-/// Why a stall does not set the condition.
+/// The reason for which a stall does not set the condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Withheld {
     /// `/proc/vmstat` could not be read.
     NotRead,
     /// The node reclaimed no memory.
     NoReclaim,
-    /// No unit that waits is known to wait for the node's memory, and the node has enough of it.
+    /// No unit is known to wait for the node's memory, and the node has enough of it.
     AtLimits,
 }
 
 impl Withheld {
-    /// For people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::NotRead => "/proc/vmstat could not be read",
@@ -197,12 +187,12 @@ impl Withheld {
 }
 
 impl ShortageEvidence {
-    /// `memory` is what is left now. A unit waits if its share reaches `threshold`, in percent of the
-    /// time.
+    /// Judges the evidence; `memory` is what is left now. A unit waits if its share reaches
+    /// `threshold`, in percent of the time.
     ///
-    /// If no unit waits that is not at its own limit, which includes that none could be read, the node
-    /// is short only if its tasks had to reclaim memory most of the time and `memory.available` is below
-    /// twice its threshold.
+    /// If no unit waits that is not at its own limit, or if no unit could be read, the node is
+    /// short only if its tasks had to reclaim memory most of the time and `memory.available` is
+    /// below twice its threshold.
     pub fn judge(&self, memory: Option<RemainingMemory>, threshold: f32) -> ShortageVerdict {
         let Some(reclaim) = self.reclaim else {
             return ShortageVerdict::Withheld(Withheld::NotRead);
@@ -223,7 +213,8 @@ impl ShortageEvidence {
     }
 }
 
-/// Whether less than twice the threshold on `memory.available` is left. Not without a threshold.
+/// Returns true if less than twice the threshold on `memory.available` is left. Without a
+/// threshold, memory is never low.
 fn is_low(memory: Option<RemainingMemory>) -> bool {
     let left = memory.and_then(|of| of.memory.zip(of.threshold));
     left.is_some_and(|(memory, threshold)| {
@@ -233,14 +224,12 @@ fn is_low(memory: Option<RemainingMemory>) -> bool {
     })
 }
 
-/// What is known of a shortage, for people.
+/// A verdict and its evidence, for texts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortageReading {
-    /// What was observed.
     pub evidence: ShortageEvidence,
-    /// What follows from it.
     pub verdict: ShortageVerdict,
-    /// When the observation ended.
+    /// End of the observation.
     pub at: BootNanos,
 }
 

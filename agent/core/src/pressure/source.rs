@@ -1,4 +1,4 @@
-//! Whether a source of readings is available. One failed read changes nothing; a source that fails
+//! The availability of a source of readings. One failed read changes nothing; a source that fails
 //! for two sampling periods, or that was never readable, is lost.
 
 use std::time::Duration;
@@ -19,22 +19,21 @@ pub const LOST_AFTER: Duration = LONGEST.saturating_mul(2);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SourceState {
-    /// No read was attempted yet.
     #[default]
     NeverRead,
     /// The last read succeeded, even if it showed that there is nothing to observe.
     Read,
-    /// It was readable before. The last value still applies.
+    /// The source was readable before. The last value still applies.
     Failing {
         /// Time of the first failed read.
         since: BootNanos,
     },
-    /// It cannot be read. Earlier values no longer apply.
+    /// The source cannot be read. Earlier values no longer apply.
     Lost,
 }
 
 impl SourceState {
-    /// The state after a failed read.
+    /// Returns the state after a failed read.
     #[must_use]
     pub fn failed(self, now: BootNanos) -> Self {
         match self {
@@ -44,7 +43,8 @@ impl SourceState {
         }
     }
 
-    /// When it will be lost if no read succeeds before; `None` unless it is failing.
+    /// Returns the time at which it will be lost if no read succeeds before; `None` unless it is
+    /// failing.
     pub fn lost_at(self) -> Option<BootNanos> {
         match self {
             Self::Failing { since } => Some(since.plus(LOST_AFTER)),

@@ -1,4 +1,5 @@
-//! Whether tasks wait so long for memory or disks that it is a condition: the rule of KEP-5394.
+//! Decides if tasks wait so long for memory or disks that a condition becomes True: the rule of
+//! KEP-5394.
 //!
 //! A trigger wakes the agent when a stall begins; then the file is read every ten seconds until the
 //! stall is over. Without a trigger it is read at the same interval, when the agent is awake
@@ -15,29 +16,24 @@ use crate::pressure::source::SourceState;
 use crate::pressure::{Exceeded, Pressure};
 use crate::reading::{Stall, StallKind};
 
-/// How often a pressure file is read during a stall.
+/// The interval at which a pressure file is read during a stall.
 pub const READ_INTERVAL: Duration = Duration::from_secs(10);
 
 /// `some` of a pressure file, in percent of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct StallSample {
-    /// Over the last 10 s.
     pub avg10: f32,
-    /// Over the last 60 s.
     pub avg60: f32,
 }
 
 /// `psi.memory` and `psi.io`, in percent of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct StallThresholds {
-    /// For tasks that wait for memory.
     pub memory: f32,
-    /// For tasks that wait for a disk.
     pub io: f32,
 }
 
 impl StallThresholds {
-    /// The threshold for a resource.
     pub const fn of(self, kind: StallKind) -> f32 {
         match kind {
             StallKind::Memory => self.memory,
@@ -46,18 +42,15 @@ impl StallThresholds {
     }
 }
 
-/// The state of a stall changed. An extension of its transition period is not a change.
+/// A change of the state of a stall. An extension of its transition period is not a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StallChange {
-    /// The stall.
     pub stall: Stall,
-    /// The previous state.
     pub from: Pressure,
-    /// The new state.
     pub to: Pressure,
 }
 
-/// When a file is read next, unless its trigger fires before.
+/// The time of the next read of a file, unless its trigger fires before.
 ///
 /// ```text
 ///                    WhenAwake: at once
@@ -70,16 +63,16 @@ pub struct StallChange {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextRead {
-    /// When the trigger fires.
+    /// The file is read when the trigger fires.
     OnTrigger,
-    /// From then on, when the agent is awake anyway.
+    /// The file is due at `at`, but read only when the agent is awake anyway.
     WhenAwake { at: BootNanos },
-    /// Then: worth a wake-up.
+    /// The agent wakes up at `at`.
     WakeUp { at: BootNanos },
 }
 
 impl NextRead {
-    /// The earliest moment, if it needs no trigger.
+    /// Returns the earliest time, if it needs no trigger.
     const fn at(self) -> Option<BootNanos> {
         match self {
             Self::OnTrigger => None,
@@ -99,9 +92,9 @@ impl NextRead {
 struct StallState {
     kept: KeptTrue,
     source: SourceState,
-    /// According to the last sample.
+    /// True if the last sample exceeded the threshold.
     exceeded: bool,
-    /// The last sample, and when it was read.
+    /// The last sample, and the time of its read.
     last: Option<(StallSample, BootNanos)>,
     has_trigger: bool,
     next: NextRead,
@@ -121,31 +114,28 @@ impl StallState {
     }
 }
 
-/// How far a stall is from its begin.
+/// The distance of a stall from its begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begin {
     /// Tasks waited for less than the threshold over 10 s, or the stall is in effect already.
     Calm,
-    /// They waited that long over 10 s, but not over a minute.
+    /// Tasks waited for as long as the threshold over 10 s, but not over a minute.
     Near,
     /// Both averages reach the threshold.
     Reached,
 }
 
-/// What is known of a stall.
+/// The state of a stall, for texts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StallReading {
-    /// The stall.
     pub stall: Stall,
-    /// Whether its condition is in effect.
     pub pressure: Pressure,
     /// In percent of the time.
     pub threshold: f32,
-    /// The last sample, and when it was read.
+    /// The last sample, and the time of its read.
     pub last: Option<(StallSample, BootNanos)>,
 }
 
-/// The monitored stalls.
 #[derive(Debug, Clone)]
 pub struct StallBoard {
     thresholds: StallThresholds,
@@ -154,7 +144,7 @@ pub struct StallBoard {
 }
 
 impl StallBoard {
-    /// Each stall comes with whether it has a trigger. All files are due at once.
+    /// Each stall comes with true if it has a trigger. All files are due at once.
     pub fn new(
         thresholds: StallThresholds,
         transition_period: Duration,
@@ -168,7 +158,7 @@ impl StallBoard {
         }
     }
 
-    /// Monitors these stalls and no others. Returns those that are new, which have no trigger.
+    /// Monitors these stalls and no others. Returns the new ones, which have no trigger.
     pub fn watch(&mut self, stalls: &BTreeSet<Stall>) -> Vec<Stall> {
         self.states.retain(|stall, _| stalls.contains(stall));
         let mut added: Vec<Stall> = stalls.iter().copied().collect();
@@ -180,7 +170,6 @@ impl StallBoard {
         added
     }
 
-    /// Whether this stall is monitored.
     pub fn watches(&self, stall: Stall) -> bool {
         self.states.contains_key(&stall)
     }
@@ -190,14 +179,12 @@ impl StallBoard {
         self.transition_period = period;
     }
 
-    /// The state of every stall.
     pub fn pressures(&self) -> BTreeMap<Stall, Pressure> {
         let all = self.states.iter();
         all.map(|(stall, state)| (*stall, state.kept.pressure()))
             .collect()
     }
 
-    /// The last sample of every stall.
     pub fn readings(&self) -> impl Iterator<Item = StallReading> {
         self.states.iter().map(|(stall, state)| StallReading {
             stall: *stall,
@@ -207,9 +194,9 @@ impl StallBoard {
         })
     }
 
-    /// The API server had the condition as True when the agent started, which is known since `now`:
-    /// kept for a transition period that begins when the stall was first seen to be over, and
-    /// sampled. A stall that cannot be read stays unknown.
+    /// Applies a condition that the API server had as True when the agent started, which is known
+    /// since `now`: it is kept for a transition period that begins when the stall was first seen to
+    /// be over, and sampled. A stall that cannot be read stays unknown.
     pub fn seed(&mut self, stall: Stall, now: BootNanos) {
         if let Some(state) = self.states.get_mut(&stall)
             && state.kept.seed(self.transition_period, now)
@@ -219,15 +206,15 @@ impl StallBoard {
         }
     }
 
-    /// It was last exceeded at `last_exceeded`, before a restart: kept as without the restart, from
-    /// the first successful sample on.
+    /// Continues a transition period that began at `last_exceeded`, before a restart, from the
+    /// first successful sample on.
     pub fn restore(&mut self, stall: Stall, last_exceeded: BootNanos) {
         if let Some(state) = self.states.get_mut(&stall) {
             state.kept.restore(last_exceeded);
         }
     }
 
-    /// When a stall was last exceeded, even if it cannot be read at present.
+    /// Includes the time of a stall that cannot be read at present.
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         match self.states.get(&stall) {
             Some(state) if state.exceeded => Exceeded::Now,
@@ -239,7 +226,7 @@ impl StallBoard {
         }
     }
 
-    /// How far a stall is from its begin, according to the last sample.
+    /// Depends on the last sample.
     pub fn begin(&self, stall: Stall) -> Begin {
         let threshold = self.thresholds.of(stall.kind);
         let is_open = |state: &&StallState| !state.exceeded && state.source == SourceState::Read;
@@ -253,18 +240,18 @@ impl StallBoard {
         }
     }
 
-    /// The threshold of a stall, in percent of the time.
+    /// Returns the threshold of a stall, in percent of the time.
     pub const fn threshold(&self, stall: Stall) -> f32 {
         self.thresholds.of(stall.kind)
     }
 
-    /// When to wake up to read a file; `None` if there is no stall.
+    /// Returns the time at which to wake up to read a file; `None` if no stall requires it.
     pub fn wake_at(&self) -> Option<BootNanos> {
         let states = self.states.values();
         states.filter_map(|state| state.next.wakes_at()).min()
     }
 
-    /// The files that are due by `now`.
+    /// Returns the stalls whose files are due by `now`.
     pub fn due(&self, now: BootNanos) -> impl Iterator<Item = Stall> {
         let due = move |state: &StallState| state.next.at().is_some_and(|at| at <= now);
         let states = self.states.iter().filter(move |(_, state)| due(state));
@@ -272,8 +259,8 @@ impl StallBoard {
     }
 
     /// Applies a sample of one file; `None` if it cannot be read. The state stays until the file is
-    /// lost (see [`SourceState`]), and is unknown from then on. A stall that is not in effect begins only
-    /// if it `may_begin`.
+    /// lost (see [`SourceState`]), and is unknown from then on. A stall that is not in effect
+    /// begins only if it `may_begin`.
     pub fn apply_sample(
         &mut self,
         stall: Stall,
@@ -304,7 +291,7 @@ impl StallBoard {
         }
         let to = state.kept.pressure();
         let under = matches!(to, Pressure::UnderPressure { .. });
-        // A removed cgroup took its trigger along; the next cgroup of that name has none.
+        // A removed cgroup took its trigger along; the next cgroup with its name has none.
         state.has_trigger &= sample.is_some();
         let at = now.plus(READ_INTERVAL);
         state.next = if under || sample.is_some_and(|s| high(s.avg10)) {
@@ -345,7 +332,7 @@ mod tests {
             last_exceeded: at(seconds),
         };
         let normal = Pressure::Normal;
-        //  at s, avg10, avg60, then, woken at s, why
+        // At s, avg10, avg60; then, woken at s, why.
         let script = [
             (
                 0,

@@ -12,74 +12,66 @@ use crate::units::quantity::{Quantity, QuantityError};
 /// The value of a threshold: a quantity, a share of the capacity, or the smaller of both.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum ThresholdValue {
-    /// In the signal's unit.
     Quantity(u64),
-    /// Of the capacity, 0 to 1, in the kubelet's 32-bit arithmetic.
+    /// Share of the capacity, from 0 to 1, in the kubelet's 32-bit arithmetic.
     Share(f32),
-    /// The share, but not more than a quantity: 5 % of a large machine is not low. A kubelet has no
-    /// such form.
+    /// The share, but not more than a quantity: 5 % of a large machine is not little. A kubelet has
+    /// no such form.
     Capped {
-        /// As in [`Self::Share`].
         share: f32,
         /// In the signal's unit.
         most: u64,
     },
 }
 
-/// Whether a threshold reserves its amount.
+/// The kind of a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strength {
     /// `evictionHard`: no grace period; `memory.available` and `nodefs.available` reduce the
     /// allocatable resources.
     Hard,
-    /// `evictionSoft`: with a grace period, which delays a kubelet's eviction but not the condition.
+    /// `evictionSoft`: with a grace period, which delays a kubelet's eviction but not the
+    /// condition.
     Soft,
 }
 
 /// A level of a signal below which its resource is under pressure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
-    /// The signal that it applies to.
     pub signal: Signal,
-    /// Met when less than this is available; equality is not met.
+    /// The threshold is met if less than this is available; equality is not met.
     pub value: ThresholdValue,
     /// `evictionSoftGracePeriod`; zero for hard thresholds.
     pub grace_period: Duration,
     /// `evictionMinimumReclaim`: once met for its grace period, the threshold stays met until this
     /// much more is available.
     pub min_reclaim: Option<ThresholdValue>,
-    /// Hard or soft.
     pub strength: Strength,
 }
 
-/// Why a text is not a valid threshold.
+/// A text that is not a valid threshold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdError {
-    /// The kubelet's text.
+    /// The text is the kubelet's.
     #[error("unsupported eviction signal {0:?}")]
     Signal(String),
-    /// Neither digits with a percent sign nor a quantity.
+    /// The value is neither digits with a percent sign nor a quantity.
     #[error("is not a percentage")]
     Percentage,
-    /// `min(` without a percentage and a quantity.
+    /// `min(` is not followed by a percentage and a quantity.
     #[error("is not of the form min(PERCENTAGE,QUANTITY), such as min(5%,2Gi)")]
     Capped,
-    /// Less than 0 % or more than 100 %.
     #[error("is not between 0% and 100%")]
     OutOfRange,
-    /// Not a valid quantity.
     #[error("{0}")]
     Quantity(#[from] QuantityError),
-    /// Zero, or less.
     #[error("must be greater than zero")]
     NotPositive,
-    /// Less than zero.
     #[error("must not be negative")]
     Negative,
     /// A part of a list lacks its separator.
     #[error("has a part {part:?} without '{separator}'")]
     Separator {
-        /// The part.
         part: String,
         /// `<` or `=`.
         separator: char,
@@ -90,7 +82,8 @@ pub enum ThresholdError {
 }
 
 impl ThresholdValue {
-    /// `memory.available` of `4Gi`, `10%`, `min(5%,2Gi)`, …: above zero, and at most 100 %.
+    /// Parses the value of `evictionHard` and `evictionSoft`: `4Gi`, `10%`, `min(5%,2Gi)`, above
+    /// zero, and at most 100 %.
     ///
     /// `None` for exactly `0%` and `100%`, which mean "ignore this signal".
     pub fn parse(text: &str) -> Result<Option<Self>, ThresholdError> {
@@ -107,7 +100,7 @@ impl ThresholdValue {
         }
     }
 
-    /// `5%,2Gi)`, both above zero.
+    /// Parses `5%,2Gi)`. Both must be above zero.
     fn parse_capped(parts: &str) -> Result<Self, ThresholdError> {
         let parts = parts.strip_suffix(')').and_then(|all| all.split_once(','));
         let (share, most) = parts.ok_or(ThresholdError::Capped)?;
@@ -123,7 +116,8 @@ impl ThresholdValue {
         }
     }
 
-    /// `evictionMinimumReclaim`: a quantity of zero or more, or a percentage above zero.
+    /// Parses the value of `evictionMinimumReclaim`: a quantity of zero or more, or a percentage
+    /// above zero.
     pub fn parse_reclaim(text: &str) -> Result<Self, ThresholdError> {
         match Self::parse_any(text)? {
             Self::Share(share) if share <= 0.0 => Err(ThresholdError::NotPositive),
@@ -151,8 +145,8 @@ impl ThresholdValue {
         }
     }
 
-    /// The value in the signal's unit, rounded like the kubelet's: 10 % as a 32-bit float is
-    /// slightly more than a tenth, so 10 % of 1,000,000,000 is 100,000,001.
+    /// Returns the value in the signal's unit, rounded like the kubelet's: 10 % as a 32-bit float
+    /// is slightly more than a tenth, so 10 % of 1,000,000,000 is 100,000,001.
     pub fn amount(self, capacity: u64) -> u64 {
         match self {
             Self::Quantity(n) => n,
@@ -161,8 +155,8 @@ impl ThresholdValue {
         }
     }
 
-    /// How [`Self::amount`] is computed from a capacity in bytes, for people: `5% of 23.5Gi`,
-    /// `min(5% of 23.5Gi, 2.0Gi)`. `None` for a quantity.
+    /// Returns the computation of [`Self::amount`] from a capacity in bytes, for texts: `5% of
+    /// 23.5Gi`, `min(5% of 23.5Gi, 2.0Gi)`. `None` for a quantity.
     pub fn computation(self, capacity: Bytes) -> Option<String> {
         match self {
             Self::Quantity(_) => None,
@@ -174,7 +168,7 @@ impl ThresholdValue {
         }
     }
 
-    /// The same for a capacity in inodes or pids: `10% of 32768`.
+    /// Like [`Self::computation`], for a capacity in inodes or pids: `10% of 32768`.
     pub fn computation_of_count(self, capacity: u64) -> Option<String> {
         match self {
             Self::Quantity(_) => None,
@@ -198,7 +192,7 @@ fn share_of(share: f32, capacity: u64) -> u64 {
     (capacity as f64 * f64::from(share)) as u64
 }
 
-/// A share as a percentage.
+/// Displays a share as a percentage.
 struct Percent(f32);
 
 impl fmt::Display for Percent {
@@ -210,7 +204,7 @@ impl fmt::Display for Percent {
 }
 
 impl fmt::Display for ThresholdValue {
-    /// In the grammar, but not always as configured: `100Mi`, `5%`.
+    /// Writes the value in the grammar, but not always as configured: `100Mi`, `5%`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let quantity = |n: &u64| Quantity::from_bytes(Bytes::from_bytes(*n));
         match self {
@@ -224,7 +218,7 @@ impl fmt::Display for ThresholdValue {
 }
 
 impl Threshold {
-    /// A hard threshold, as in `evictionHard`: no grace period, nothing to reclaim.
+    /// Parses a hard threshold, as in `evictionHard`: no grace period, nothing to reclaim.
     ///
     /// `None` if the signal is to be ignored: `0%`, `100%`, and `containerfs.*`, which a kubelet
     /// accepts and overwrites with the values of the file system of the containers.
@@ -240,7 +234,7 @@ impl Threshold {
         }))
     }
 
-    /// The same threshold as a soft one, as in `evictionSoft`.
+    /// Returns the same threshold as a soft one, as in `evictionSoft`.
     #[must_use]
     pub const fn soft(self, grace_period: Duration) -> Self {
         Self {
@@ -250,13 +244,12 @@ impl Threshold {
         }
     }
 
-    /// Whether less than the threshold is available.
     pub fn is_met(&self, reading: &Reading) -> bool {
         i128::from(reading.available) < i128::from(self.value.amount(reading.capacity))
     }
 
-    /// Whether the threshold, once met for its grace period, still is: less than the threshold and
-    /// its minimum reclaim is available.
+    /// Returns true if a threshold that was met for its grace period is still met: less than the
+    /// threshold and its minimum reclaim is available.
     pub fn is_unresolved(&self, reading: &Reading) -> bool {
         let reclaim = self
             .min_reclaim
@@ -269,8 +262,8 @@ impl Threshold {
 /// Signals that are accepted without effect, because the agent does not sample them.
 pub const IGNORED_SIGNALS: [&str; 2] = ["containerfs.available", "containerfs.inodesFree"];
 
-/// A signal that a user can configure. `None` for those of `containerfs`, which are accepted and
-/// ignored.
+/// Parses the name of a signal that a user can configure. `None` for those of `containerfs`, which
+/// are accepted and ignored.
 ///
 /// `allocatableMemory.available` and `allocatablePid.available` are rejected: they are derived from
 /// others.
@@ -319,7 +312,7 @@ pub fn split_list(text: &str, separator: char) -> Result<Vec<(&str, &str)>, Thre
     Ok(pairs)
 }
 
-/// Adds what the kubelet adds if `enforceNodeAllocatable` contains `pods`: each hard
+/// Adds the thresholds that the kubelet adds if `enforceNodeAllocatable` contains `pods`: each hard
 /// `memory.available` applies to the pods cgroup too, with the same value and reclaim. Unlike the
 /// kubelet, also does so for each hard `pid.available`.
 pub fn with_allocatable(mut thresholds: Vec<Threshold>) -> Vec<Threshold> {
@@ -455,7 +448,6 @@ mod tests {
         }
     }
 
-    /// Whether 25 GiB of 512 GiB are low depends on the cap.
     #[test]
     fn a_cap_limits_a_share_on_a_large_machine() {
         const GI: u64 = 1 << 30;

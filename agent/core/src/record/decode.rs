@@ -14,6 +14,7 @@ use super::{
     MemcgLimit, NamespacePid, OomConstraint, OomScope, Record, RecordedKill, ScopeSource, Side, Via,
 };
 use crate::clock::BootNanos;
+use crate::reading::{DiskError, DiskReport, SlowWindow};
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
 /// A record that cannot be decoded.
@@ -78,22 +79,26 @@ fn prefix<T: FromBytes + Immutable + KnownLayout>(record: &[u8]) -> Result<T, De
 }
 
 fn slow_window(at: BootNanos, body: &raw::SlowWindow) -> Record {
-    Record::SlowWindow {
+    Record::DiskReported {
         at: BootNanos(at.0.saturating_sub(body.ago_ns)),
         device: device(body.dev),
-        judged: body.judged,
-        slow: body.slow,
-        length: Duration::from_nanos(body.window_ns),
-        longest: Duration::from_nanos(body.max_ns),
+        report: DiskReport::SlowWindow(SlowWindow {
+            judged: body.judged,
+            slow: body.slow,
+            length: Duration::from_nanos(body.window_ns),
+            longest: Duration::from_nanos(body.max_ns),
+        }),
     }
 }
 
 fn disk_error(at: BootNanos, body: &raw::DiskError) -> Record {
-    Record::DiskError {
+    Record::DiskReported {
         at,
         device: device(body.dev),
-        write: body.op != 0,
-        errno: i32::try_from(body.errno).unwrap_or(i32::MAX),
+        report: DiskReport::Error(DiskError {
+            write: body.op != 0,
+            errno: i32::try_from(body.errno).unwrap_or(i32::MAX),
+        }),
     }
 }
 
@@ -281,13 +286,15 @@ mod tests {
         record.dev = (8 << 20) | 16;
         (record.judged, record.slow) = (6, 5);
         (record.window_ns, record.ago_ns, record.max_ns) = (2_000_000_000, 3_000_000_000, 40);
-        let expected = Record::SlowWindow {
+        let expected = Record::DiskReported {
             at: BootNanos(6_000_000_000),
             device: SDB,
-            judged: 6,
-            slow: 5,
-            length: Duration::from_secs(2),
-            longest: Duration::from_nanos(40),
+            report: DiskReport::SlowWindow(SlowWindow {
+                judged: 6,
+                slow: 5,
+                length: Duration::from_secs(2),
+                longest: Duration::from_nanos(40),
+            }),
         };
         assert_eq!(decode(record.as_bytes()), Ok(expected));
     }
@@ -303,11 +310,11 @@ mod tests {
             record.header = header::<raw::DiskError>(21);
             record.dev = (8 << 20) | 16;
             (record.op, record.errno) = (op, errno);
-            let expected = Record::DiskError {
+            let errno = expected;
+            let expected = Record::DiskReported {
                 at: BootNanos(7),
                 device: SDB,
-                write,
-                errno: expected,
+                report: DiskReport::Error(DiskError { write, errno }),
             };
             assert_eq!(decode(record.as_bytes()), Ok(expected));
         }

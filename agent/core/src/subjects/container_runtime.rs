@@ -1,4 +1,4 @@
-//! The container runtime: when it is queried, and for how long its last answer counts.
+//! Queries the container runtime, and decides for how long its last answer counts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,79 +12,73 @@ use crate::node_status::images::same_images;
 use crate::node_status::{ContainerRuntime, RuntimeCheck};
 use crate::reading::container_runtime::{NodeImage, RuntimeStatus, RuntimeVersion};
 
-/// Interval of the checks: that of the other samples of a node far from its thresholds, with which they
-/// share a wake-up.
+/// The interval between checks: that of the other samples of a node far from its thresholds, with
+/// which they share a wake-up.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval of the lists of images, as in the kubelet.
+/// The interval between lists of images, as in the kubelet.
 const LIST_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long a check by which the runtime was ready counts, as in the kubelet.
+/// A check by which the runtime was ready counts for this time, as in the kubelet.
 const STALE_AFTER: Duration = Duration::from_secs(30);
 
-/// Minimum interval between two log lines about why it does not answer.
+/// The minimum interval between two log lines about a runtime that does not answer.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// For this time after the start, a required runtime that was not ready yet is checked often, so that the node
-/// becomes Ready as soon as the runtime is.
+/// For this time after the start, a required runtime that was not ready yet is checked often, so
+/// that the node becomes Ready as soon as the runtime is.
 const STARTUP: Duration = Duration::from_mins(2);
 
-/// Interval of these checks.
+/// The interval between checks in the time of [`STARTUP`].
 const STARTUP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Whether a container runtime is used.
+/// The use of a container runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RuntimeUse {
-    /// None is configured, or the kubelet uses it.
+    /// No runtime is configured, or the kubelet uses it.
     Unused,
-    /// It is queried.
+    /// The runtime is queried.
     Optional,
-    /// It is queried, and the node is not Ready without it.
+    /// The runtime is queried, and the node is not Ready without it.
     Required,
 }
 
-/// Everything that can happen to the container runtime.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RuntimeInput {
-    /// The agent starts.
     Starting,
-    /// Time has passed. What is due by `soon` is done in the same wake-up.
+    /// Time has passed.
     Tick {
-        /// See [`ALIGN`].
+        /// Work that is due until then is done in the same wake-up: see [`ALIGN`].
         soon: BootNanos,
     },
-    /// The answer to [`Query::RuntimeStatus`]; `Err`: why there is none.
+    /// The answer to [`Query::RuntimeStatus`], or the reason for which there is none.
     Checked(Result<RuntimeAnswer, String>),
     /// The answer to [`Query::RuntimeImages`].
     Listed(RuntimeList),
 }
 
-/// A runtime that answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeAnswer {
-    /// Its version when the connection was opened, which its restart ends.
+    /// The version when the connection was opened. A restart of the runtime ends the connection.
     pub version: RuntimeVersion,
-    /// Its status.
     pub status: RuntimeStatus,
 }
 
-/// The images of a runtime, and where they are.
+/// The images of a runtime, and their place.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RuntimeList {
-    /// The images to report; `None`: they could not be listed.
+    /// The images to report; `None` if they could not be listed.
     pub images: Option<Vec<NodeImage>>,
-    /// A directory on the file system of the images; `None`: it is unknown.
+    /// A directory on the file system of the images; `None` if unknown.
     pub imagefs: Option<PathBuf>,
 }
 
-/// What was decided about the runtime, to be logged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RuntimeDecision {
-    /// It answers, for the first time or again.
+    /// The runtime answers, for the first time or again.
     Answers(RuntimeVersion),
-    /// It does not answer.
     Unavailable(String),
-    /// Its last answer does not count any more.
+    /// The last answer no longer counts.
     Stale,
 }
 
@@ -101,32 +95,30 @@ enum Progress {
     Listing,
 }
 
-/// The container runtime of the node.
 #[derive(Debug)]
 pub struct RuntimeWatch {
     used: RuntimeUse,
     started: BootNanos,
     progress: Progress,
-    /// The next check.
+    /// Time of the next check.
     due: BootNanos,
-    /// The next list of images.
+    /// Time of the next list of images.
     list_due: BootNanos,
-    /// The last check by which it was ready.
+    /// Time of the last check by which the runtime was ready.
     ready_at: Option<BootNanos>,
-    /// Whether it answered the last time.
+    /// The runtime answered the last query.
     answers: bool,
-    /// Why it does not answer, and when that was logged.
+    /// The last reason that was logged for a missing answer, and its time.
     logged: Option<(String, BootNanos)>,
-    /// Where the images are, as last reported.
+    /// The place of the images, as last reported.
     imagefs: Option<PathBuf>,
     /// Storage was sampled since the first answer, or since there was none.
     storage_sampled: bool,
-    /// As published.
+    /// The facts as published.
     known: ContainerRuntime,
 }
 
 impl RuntimeWatch {
-    /// Nothing has been queried yet.
     pub fn new(used: RuntimeUse, now: BootNanos) -> Self {
         Self {
             used,
@@ -143,24 +135,22 @@ impl RuntimeWatch {
         }
     }
 
-    /// Whether a container runtime is used.
     pub fn is_used(&self) -> bool {
         self.used != RuntimeUse::Unused
     }
 
-    /// When it must be checked, or its last answer ceases to count.
+    /// Returns the time at which the runtime must be checked, or its last answer ceases to count.
     pub fn due(&self) -> Option<BootNanos> {
         let check = (self.is_used() && self.progress == Progress::Idle).then_some(self.due);
         check.into_iter().chain(self.stale_at()).min()
     }
 
-    /// When the last answer ceases to count; `None` if none counts.
+    /// Returns the time at which the last answer ceases to count; `None` if none counts.
     fn stale_at(&self) -> Option<BootNanos> {
         let ready_at = self.ready_at.map(|at| at.plus(STALE_AFTER));
         ready_at.filter(|_| self.known.checked == RuntimeCheck::Recently)
     }
 
-    /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: RuntimeInput, now: Now) -> Vec<Effect> {
         match input {
             RuntimeInput::Starting => self.check(),
@@ -234,7 +224,7 @@ impl RuntimeWatch {
     fn unanswered(&mut self, why: String, now: BootNanos) -> Vec<Effect> {
         self.progress = Progress::Idle;
         self.due = now.plus(self.interval(now));
-        // Its images may be others when it answers again.
+        // The runtime may have other images when it answers again.
         self.list_due = now;
         self.answers = false;
         let mut effects = Vec::new();
@@ -255,7 +245,7 @@ impl RuntimeWatch {
         let mut effects = Vec::new();
         if let Some(images) = images {
             let known = self.known.images.as_ref();
-            // The same list remains the same value, which is compared and sent by reference.
+            // An equal list remains the same value, which is compared and sent by reference.
             if !known.is_some_and(|known| same_images(known, &images)) {
                 self.known.images = Some(Arc::new(images));
                 effects.extend(self.publish());
@@ -265,8 +255,8 @@ impl RuntimeWatch {
         effects
     }
 
-    /// Storage is sampled for the first time, or because the images are elsewhere now. A directory that
-    /// is known remains so.
+    /// Requests a sample of storage for the first time, or if the place of the images has changed.
+    /// An unknown directory changes nothing.
     fn images_at(&mut self, directory: Option<PathBuf>) -> Option<Effect> {
         let moved = directory.is_some() && directory != self.imagefs;
         self.imagefs = directory.or_else(|| self.imagefs.take());

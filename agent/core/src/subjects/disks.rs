@@ -1,12 +1,12 @@
-//! The disks of the node: which ones are watched, and which of them are unhealthy.
+//! Selects the disks to watch, and finds those that are unhealthy.
 //!
-//! The completion probe reports slow windows and errors. It cannot see a hang, so the counters of a
-//! disk are sampled when tasks wait for I/O. Without the probe, or without a trigger that reports
+//! The completion probe reports slow windows and errors. It does not see a hang, so the counters of
+//! a disk are sampled when tasks wait for I/O. Without the probe, or without a trigger that reports
 //! tasks waiting for I/O, all disks are sampled periodically.
 //!
 //! The disks below nodefs, imagefs, the root file system and swap set conditions. If one of these
-//! cannot be traced to disks, every disk does: a condition that cannot become True is worse than one
-//! about a disk that only some pods use.
+//! cannot be traced to disks, every disk does: a condition that cannot become True is worse than
+//! one about a disk that only some pods use.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use serde::{Deserialize, Serialize};
 use super::{Decision, Effect, FactChange, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::Disks;
-use crate::pressure::disks::{DiskBoard, DiskRules, EndedWindow, Health, LatencySource, Window};
+use crate::pressure::disks::{DiskBoard, DiskRules, EndedWindow, Health, LatencySource};
 use crate::pressure::sample::LONGEST;
-use crate::reading::{Disk, DiskRole, NodeFilesystem};
+use crate::reading::{Disk, DiskReport, DiskRole, NodeFilesystem, SlowWindow};
 use crate::record::{DiskAction, DiskChange};
 use crate::settings::DiskIo;
 use crate::units::DeviceNumber;
@@ -33,7 +33,7 @@ mod reports;
 mod unhealthy;
 
 pub use auto_limits::ComputedLimit;
-pub use input::{CountersRead, DiskCounters, DiskError, DiskInput, DiskReport};
+pub use input::{CountersRead, DiskCounters, DiskInput};
 pub use listing::{UnwatchReason, Unwatched, WatchedDisk};
 
 use auto_limits::AutoLimits;
@@ -41,142 +41,117 @@ use filesystems::Filesystems;
 use io_wait::IoWaitReads;
 use listing::Listing;
 
-/// A query about disks. Answered by a helper thread, since a hung disk can block it.
+/// A query about disks. A helper thread answers it, since a hung disk can block it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskQuery {
-    /// All disks.
+    /// Lists all disks.
     List,
-    /// One disk, which the kernel announced.
+    /// Reads one disk, which the kernel announced.
     Find(DiskChange),
-    /// Whether I/O statistics of a disk are on, so that a report that it is slow counts.
+    /// Checks that the I/O statistics of a disk are on, so that a report of a slow window counts.
     Statistics {
-        /// The disk.
         device: DeviceNumber,
-        /// Its name under `/sys/block`.
+        /// The name under `/sys/block`.
         name: String,
-        /// The slow window.
-        window: Window,
-        /// Of the report.
+        window: SlowWindow,
+        /// The stamp of the report.
         stamp: Stamp,
     },
-    /// Access to nodefs, imagefs and the root file system, and their errors.
+    /// Reads the access to nodefs, imagefs and the root file system, and their errors.
     Filesystems,
-    /// The counters of these disks.
+    /// Reads the counters of these disks.
     Counters(Vec<(DeviceNumber, String)>),
-    /// Whether I/O statistics of any of these disks were switched: by name, with what is known.
+    /// Checks if I/O statistics of any of these disks were switched: by name, with the last known
+    /// state.
     Switched(Vec<(String, bool)>),
 }
 
 /// A decision about a disk, to be logged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskDecision {
-    /// The kernel announced a change.
     Announced(DiskChange),
-    /// The probe reported.
+    /// The completion probe reported on a disk.
     Reported {
-        /// The disk.
         device: DeviceNumber,
-        /// What it reported.
         report: DiskReport,
     },
-    /// A disk is watched from now on.
     Watched(WatchedDisk),
     /// There are too many disks to watch this one.
     TooMany {
-        /// Its name.
         name: String,
     },
     /// A computed limit of a disk changed.
     LimitComputed(ComputedLimit),
-    /// I/O statistics of a disk are off.
     StatisticsOff {
-        /// Its name.
         name: String,
     },
-    /// A disk is not watched any more.
     Unwatched {
-        /// The disk.
         device: DeviceNumber,
-        /// Its name.
         name: String,
-        /// Why.
         reason: UnwatchReason,
     },
-    /// The health of a disk changed with a sample.
     HealthChanged {
-        /// The disk.
         device: DeviceNumber,
-        /// Its name.
         name: String,
-        /// Who is affected.
         role: DiskRole,
-        /// From now on.
+        /// The new health.
         health: Health,
-        /// What is known of the reason; empty if it is healthy.
+        /// The reason, as far as it is known; empty if the disk is healthy.
         details: String,
     },
     /// A file system of the node became read-only, or writable again.
     ReadOnly {
-        /// Which one.
         filesystem: NodeFilesystem,
-        /// From now on.
         read_only: bool,
     },
-    /// A file system of the node returned errors, or that is over.
+    /// A file system of the node returned errors, or no longer does.
     FilesystemErrors {
-        /// Which one, where it is mounted, and its device, escaped.
+        /// The name, the mount point and the device, escaped.
         filesystem: String,
-        /// From now on.
         failed: bool,
     },
 }
 
-/// Whether the completion probe is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskProbe {
-    /// It reports slow disks and errors.
+    /// The completion probe reports slow disks and errors.
     Attached,
     /// Disks are judged by their counters.
     Missing,
 }
 
-/// Whether a trigger reports that tasks wait for I/O.
+/// The trigger that reports that tasks wait for I/O.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IoTrigger {
-    /// It does.
     Set,
-    /// There is none.
     Missing,
 }
 
-/// How disks are watched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskSetup {
-    /// When a disk is slow.
     pub settings: DiskIo,
-    /// Whether the completion probe is attached.
     pub probe: DiskProbe,
-    /// Whether a trigger reports that tasks wait for I/O.
     pub trigger: IoTrigger,
 }
 
-/// When the counters of the disks are sampled.
+/// The time at which the counters of the disks are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Schedule {
-    /// While a disk is unhealthy or suspected: probe and trigger report the rest.
+    /// Only unhealthy and suspected disks are sampled: probe and trigger report the rest.
     OnReport,
-    /// All disks, periodically.
+    /// All disks are sampled periodically.
     Periodic { next: BootNanos },
 }
 
-/// At least this long between two checks of the I/O statistics, which are made with a sample of storage:
-/// every sixth one.
+/// The minimum time between two checks of the I/O statistics. They are made with every sixth sample
+/// of storage.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(55);
 
 /// Tasks have waited for this long when the trigger on I/O stalls fires.
 const WAITED: Duration = Duration::from_millis(300);
 
-/// The helper thread takes one sample at a time: the answer can take long.
+/// The state of a query of samples. The helper thread takes one sample at a time, because the
+/// answer can take long.
 ///
 /// ```text
 /// Idle ──an unhealthy disk is due, the period is over, or tasks wait──► InProgress
@@ -190,7 +165,6 @@ enum Sampling {
     InProgress,
 }
 
-/// The disks of the node.
 #[derive(Debug)]
 pub struct DiskWatch {
     settings: DiskIo,
@@ -200,22 +174,21 @@ pub struct DiskWatch {
     unmeasured: BTreeSet<String>,
     schedule: Schedule,
     sampling: Sampling,
-    /// The check whether I/O statistics were switched, which nothing announces.
+    /// The check of I/O statistics, whose switching nothing announces.
     statistics: Sampling,
     next_statistics: BootNanos,
-    /// Who waits for I/O.
     io_wait: IoWaitReads,
-    /// Of the last slow window.
+    /// The stamp of the last slow window.
     slow_stamp: Option<Stamp>,
     filesystems: Filesystems,
     auto_limits: AutoLimits,
-    /// A disk that was unhealthy is not watched any more. Not published yet.
+    /// Set if a disk that was unhealthy is no longer watched, until that is published.
     unwatched: Option<Unwatched>,
     started: bool,
 }
 
 impl DiskWatch {
-    /// Without any disk: the first list is an input.
+    /// Starts without any disk: the first list is an input.
     #[must_use]
     pub fn new(setup: DiskSetup, now: BootNanos) -> Self {
         let DiskSetup {
@@ -252,7 +225,6 @@ impl DiskWatch {
         }
     }
 
-    /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: DiskInput, now: Now) -> Vec<Effect> {
         let now = now.boot;
         match input {
@@ -276,6 +248,7 @@ impl DiskWatch {
                 let window = valid.then_some(EndedWindow {
                     window,
                     end: stamp.kernel,
+                    counted: now,
                     totals,
                 });
                 self.confirmed(device, window, stamp, now)
@@ -319,7 +292,8 @@ impl DiskWatch {
         }
     }
 
-    /// When an unhealthy or suspected disk is due, or a disk that was announced too early.
+    /// Returns the time at which an unhealthy or suspected disk is due, or a disk that was
+    /// announced too early.
     #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         let all = [
@@ -330,14 +304,13 @@ impl DiskWatch {
         all.into_iter().flatten().min()
     }
 
-    /// `of` by name, of the watched disks.
+    /// Replaces numbers by names, and drops disks that are not watched.
     #[must_use]
     pub fn named<'a, T>(&'a self, of: &'a [(DeviceNumber, T)]) -> Vec<(&'a str, &'a T)> {
         let name = |(device, of): &'a (DeviceNumber, T)| Some((self.board.name(*device)?, of));
         of.iter().filter_map(name).collect()
     }
 
-    /// Every watched disk.
     pub fn devices(&self) -> impl Iterator<Item = DeviceNumber> {
         self.board.watched().map(|(device, _)| device)
     }
@@ -355,7 +328,8 @@ impl DiskWatch {
         if removed && self.board.name(change.device).is_some() {
             self.forget(change.device, now, &mut effects);
         }
-        // Also if it was healthy: it may have been the last one that could be watched.
+        // A disk that was healthy is published too: it may have been the last one that could be
+        // watched.
         effects.extend(self.publish(None));
         effects
     }
@@ -450,7 +424,7 @@ impl DiskWatch {
         list.into_iter().collect()
     }
 
-    /// Publishes what is known of the disks, as fact and for the evaluation.
+    /// Publishes the state of the disks, as fact and for the evaluation.
     fn publish(&mut self, stamp: Option<Stamp>) -> Vec<Effect> {
         if !self.started {
             return Vec::new();
@@ -474,7 +448,7 @@ impl DiskWatch {
         ]
     }
 
-    /// Whether anything measures how quickly disks respond. A node without disks has no slow one.
+    /// Returns true if the latency of any disk is measured. A node without disks has no slow one.
     fn is_measured(&self) -> bool {
         let any = self.board.watched().next().is_some();
         any || (self.listing.is_known() && self.unmeasured.is_empty())

@@ -1,4 +1,4 @@
-//! Which subjects an input reaches, and what several of them do together.
+//! Passes an input to the subjects that it reaches, and does what several of them do together.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,7 +17,6 @@ use crate::reading::Resource;
 use crate::settings::Mode;
 
 impl Subjects {
-    /// Nothing has happened yet.
     pub fn new(setup: &Setup) -> Self {
         let Setup {
             started,
@@ -52,7 +51,7 @@ impl Subjects {
         }
     }
 
-    /// Passes an input to its subject, and returns what follows from it.
+    /// Passes an input to its subject, and returns the effects.
     pub fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let mut effects = match input {
             Input::Starting => starting(self.runtime.is_used()),
@@ -100,7 +99,7 @@ impl Subjects {
                 let may_change = matches!(input, Counted(_) | LogEnded | Recalled { .. });
                 let mut effects = self.kill_counters.on(input, now);
                 if may_change {
-                    // After the kills that were counted.
+                    // Must follow the kills that were counted.
                     effects.push(pass_on(Input::KillSourceChecked));
                 }
                 effects
@@ -124,7 +123,7 @@ impl Subjects {
         };
         let publishes = |effect: &Effect| matches!(effect, Effect::Publish);
         if effects.iter().any(publishes) {
-            // Saved before it is published, so that a restart cannot lose it.
+            // The times are saved before they are published, so that a restart cannot lose them.
             if let Some(save) = self.saved.check(&self.times(), now.boot) {
                 effects.insert(0, save);
             }
@@ -132,7 +131,7 @@ impl Subjects {
         effects
     }
 
-    /// The next moment at which a subject must be called although nothing happened.
+    /// Returns the next time at which a subject must be called although nothing happened.
     pub fn due(&self) -> BootNanos {
         let others = [
             self.pids.due(),
@@ -237,7 +236,7 @@ impl Subjects {
             StateInput::Stopped => {
                 self.saved.be_exact();
                 let mut effects = self.kill_counters.on(KillCounterInput::Stopped, now);
-                // A save of the counters has the times too.
+                // A save of the counters includes the times.
                 if !self.kill_counters.is_saving() {
                     effects.extend(self.saved.rewrite(&self.times(), now.boot));
                 }
@@ -261,7 +260,7 @@ impl Subjects {
         restored.map_or_else(Vec::new, |input| self.stalls.on(input, now))
     }
 
-    /// A condition is True on the Node, but its time is unknown.
+    /// Applies a condition that is True on the Node, but whose time is unknown.
     fn seed(&mut self, type_: &str, now: Now) -> Vec<Effect> {
         let condition = self.nodepulse_condition(type_);
         if condition == Some(NodepulseCondition::FrequentOomKills) {
@@ -276,8 +275,8 @@ impl Subjects {
         })
     }
 
-    /// Whether what a condition reported can last until after the next boot: only what a disk stores. Those
-    /// that a kubelet has, too, end as a kubelet ends them.
+    /// Returns true if a condition can last until after the next boot: only if a disk stores its
+    /// cause. A condition that a kubelet has too ends as a kubelet ends it.
     fn outlives_boot(&self, type_: &str) -> bool {
         match (self.mode, self.resource(type_)) {
             (_, Some(Resource::Disk)) | (Mode::Node, Some(Resource::Memory | Resource::Pids)) => {
@@ -290,7 +289,7 @@ impl Subjects {
         }
     }
 
-    /// Companion mode's condition of this type.
+    /// Returns companion mode's condition of this type.
     fn nodepulse_condition(&self, type_: &str) -> Option<NodepulseCondition> {
         match self.mode {
             Mode::Companion => NodepulseCondition::parse(type_),
@@ -298,7 +297,7 @@ impl Subjects {
         }
     }
 
-    /// The resource of this mode's condition of this type.
+    /// Returns the resource of this mode's condition of this type.
     fn resource(&self, type_: &str) -> Option<Resource> {
         match self.mode {
             Mode::Node => setters::resource(type_),
@@ -308,8 +307,8 @@ impl Subjects {
         }
     }
 
-    /// Updates `FrequentOOMKills`: it ends after the transition period, and is Unknown once no source
-    /// of kills is available.
+    /// Updates `FrequentOOMKills`: it ends after the transition period, and is Unknown once no
+    /// source of kills is available.
     fn update_frequent_kills(&mut self, now: Now) -> Vec<Effect> {
         let is_unavailable = self.kill_counters.is_unavailable();
         self.with_frequent_kills(|frequent| frequent.update(is_unavailable, now))
@@ -322,7 +321,7 @@ impl Subjects {
         self.frequent_kills.as_mut().map_or_else(Vec::new, change)
     }
 
-    /// When each condition of this mode was last exceeded.
+    /// Returns the time at which each condition of this mode was last exceeded.
     fn times(&self) -> Times {
         let of = |resource| self.signals.exceeded(resource);
         let latest = |condition: NodepulseCondition| {
@@ -343,22 +342,22 @@ impl Subjects {
     }
 }
 
-/// Whether a condition was last reported before this boot. The server stores whole seconds.
+/// Returns true if a condition was last reported before this boot. The server stores whole seconds.
 fn is_of_former_boot(reported: SystemTime, now: Now) -> bool {
     let booted = now.wall_at(BootNanos(0));
     reported != SystemTime::UNIX_EPOCH && reported + Duration::from_secs(1) < booted
 }
 
-/// What is read before the first evaluation.
+/// Returns the reads that precede the first evaluation.
 fn starting(runtime: bool) -> Vec<Effect> {
     let mut effects = vec![
-        // A source of kills that was never read is not one that was lost.
+        // A source of kills that was never read is not a lost one.
         pass_on(Input::KillSourceChecked),
         Effect::Query(Query::AllCgroups),
         pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
         Effect::Query(Query::Recall),
     ];
-    // The runtime knows where the images are, and requests the sample of storage then.
+    // The runtime knows the place of the images, and then requests the sample of storage.
     effects.push(pass_on(if runtime {
         Input::Runtime(RuntimeInput::Starting)
     } else {

@@ -1,8 +1,8 @@
-//! OOM kills, from the record to the finding: whose cgroup, which limit, and whether the node itself
-//! is short of memory.
+//! Examines OOM kills, from the record to the finding: the owner of the cgroup, the limit, and if
+//! the node itself is short of memory.
 //!
-//! A kill is examined in steps, since each needs an answer of the host. The loop answers at once, so
-//! one kill is examined after the other. Findings of records that came together are passed on
+//! A kill is examined in steps, since each needs an answer of the host. The loop answers at once,
+//! so one kill is examined after the other. Findings of records that came together are passed on
 //! together: the kernel may have killed a group.
 
 use std::collections::BTreeSet;
@@ -29,52 +29,47 @@ mod tests;
 use case::{Case, cgroups_of};
 use limit_hits::LimitHits;
 
-/// Everything that can happen to the examination of kills.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum KillInput {
     /// Every cgroup was read at start.
     CgroupsRead {
         /// Cgroups of pods, by id and path.
         pods: Vec<(CgroupId, String)>,
-        /// How often each cgroup had hit its own limit; those that never had are left out.
+        /// The number of times that each cgroup had hit its own limit; those that never had are
+        /// left out.
         limit_hits: Vec<(CgroupId, u64)>,
     },
     /// Cgroups of pods that may be removed before a kill in them is examined.
     CgroupsSeen(Vec<(CgroupId, String)>),
-    /// A program recorded a kill.
     Recorded {
-        /// The record.
         kill: Box<RecordedKill>,
-        /// When it was read.
         read: BootNanos,
         /// Path of the cgroup of all pods.
         pods: String,
     },
-    /// The kernel's log reported a kill.
     Logged {
-        /// What it reported.
         kill: Box<LoggedKill>,
-        /// When it was read.
         read: BootNanos,
         /// Path of the cgroup of all pods.
         pods: String,
     },
-    /// To [`Query::CgroupPaths`], in its order; `None`: there is no such cgroup any more.
+    /// The answer to [`Query::CgroupPaths`], in its order; `None` for a cgroup that no longer
+    /// exists.
     CgroupPaths(Vec<Option<String>>),
-    /// To [`Query::LimitHits`], from the cgroup upwards. In it, `None` is a cgroup that could not be
-    /// read; in its place, that none can.
+    /// The answer to [`Query::LimitHits`], from the cgroup upwards; an inner `None` is a cgroup
+    /// that could not be read. `None` if no cgroup can be read.
     LimitHits(Option<Vec<Option<(CgroupId, u64)>>>),
-    /// To [`Query::RemainingMemory`].
+    /// The answer to [`Query::RemainingMemory`].
     RemainingMemory(RemainingMemory),
-    /// To [`Query::LiveLimitHits`].
+    /// The answer to [`Query::LiveLimitHits`].
     LiveLimitHits(Vec<CgroupId>),
-    /// All records that came together were handed over.
+    /// All records that came together have been passed on.
     BatchRead,
-    /// Their Events are on the way, so there is time for what was not urgent.
+    /// The Events of the batch are on the way, so there is time for work that is not urgent.
     BatchReported,
 }
 
-/// One kill on its way from the record to the finding.
+/// The state of one kill on its way from the record to the finding.
 ///
 /// ```text
 ///       Recorded                 paths               limit hits              memory
@@ -83,48 +78,48 @@ pub enum KillInput {
 ///                                              └── verdict ─────────────────────────────► Idle
 /// ```
 ///
-/// Only what the verdict depends on is requested: a kill is reported in less time than that takes.
+/// Only what the verdict depends on is requested: a kill is reported in less time than a request
+/// takes.
 #[derive(Debug)]
 enum Examination {
     Idle,
-    /// The paths of its cgroups were asked for.
+    /// The paths of its cgroups have been requested.
     AwaitsPaths {
         kill: Box<RecordedKill>,
         read: BootNanos,
         pods: String,
     },
-    /// The counters of limit hits of the victim's cgroup and its ancestors were asked for.
+    /// The counters of limit hits of the victim's cgroup and its ancestors have been requested.
     AwaitsLimitHits(Box<Case>),
-    /// The remaining memory was asked for.
+    /// The remaining memory has been requested.
     AwaitsMemory {
         case: Box<Case>,
-        /// `None`: the verdict does not depend on them.
+        /// `None` if the verdict does not depend on them.
         counters: Option<LimitCounters>,
     },
 }
 
-/// After a query without an answer.
+/// The verdict after a query without an answer.
 const NOT_JUDGED: KillVerdict = KillVerdict::EventOnly {
     why: Doubt::MemoryUnread,
 };
 
-/// Examines kills.
 #[derive(Debug)]
 pub struct Kills {
-    /// Bytes in a page.
+    /// In bytes.
     page: u64,
     examination: Examination,
     limit_hits: LimitHits,
-    /// Cgroups of victims whose counters did not decide, and that are read all the same.
+    /// Cgroups of victims whose counters did not decide, but must be read all the same.
     uncounted: BTreeSet<String>,
-    /// For cgroups that are removed.
+    /// Paths of cgroups that have been removed.
     recent: RecentPods,
-    /// Of the records that came together so far.
+    /// The findings of the records that came together so far.
     found: Vec<Finding>,
 }
 
 impl Kills {
-    /// On a kernel with pages of `page` bytes.
+    /// Creates the state for a kernel with pages of `page` bytes.
     #[must_use]
     pub fn new(page: u64) -> Self {
         Self {
@@ -137,7 +132,6 @@ impl Kills {
         }
     }
 
-    /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: KillInput, now: Now) -> Vec<Effect> {
         match input {
             KillInput::CgroupsRead { pods, limit_hits } => {
@@ -187,7 +181,7 @@ impl Kills {
         }
     }
 
-    /// A query stayed without an answer: the kill is reported by what is known.
+    /// Reports a kill by what is known, because a query stayed without an answer.
     fn abandon(&mut self, now: Now) -> Vec<Effect> {
         match std::mem::replace(&mut self.examination, Examination::Idle) {
             Examination::Idle => Vec::new(),
@@ -253,7 +247,7 @@ impl Kills {
         }
     }
 
-    /// Judges by the evidence so far, or asks for what is missing.
+    /// Judges by the evidence so far, or requests what is missing.
     fn judge(&mut self, case: Box<Case>, evidence: Evidence, now: Now) -> Vec<Effect> {
         let (verdict, counters) = match verdict_on(&case.kill(), &evidence) {
             Ok(verdict) => (verdict, evidence.counters),
@@ -284,7 +278,6 @@ impl Kills {
         self.conclude(*case, verdict, now)
     }
 
-    /// The kill is judged.
     fn conclude(&mut self, case: Case, verdict: KillVerdict, now: Now) -> Vec<Effect> {
         let finding = case.judged(verdict);
         let mut effects = vec![Effect::Log(Decision::KillFound(Box::new(finding.clone())))];
@@ -301,7 +294,7 @@ impl Kills {
         effects
     }
 
-    /// The paths are as they are now; those of removed cgroups are from memory.
+    /// Takes the current paths; those of removed cgroups are from memory.
     fn recorded(
         &mut self,
         kill: RecordedKill,

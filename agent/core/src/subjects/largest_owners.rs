@@ -1,7 +1,7 @@
-//! Who uses most of a resource when it becomes short, for the Event of its condition: pods, and units
-//! outside of pods.
+//! Finds the largest users of a resource that becomes short, for the Event of its condition: pods,
+//! and units outside of pods.
 //!
-//! They are read on another thread. The condition does not wait for them, and its Event only for a
+//! Another thread reads them. The condition does not wait for them, and its Event waits only for a
 //! moment.
 
 use serde::{Deserialize, Serialize};
@@ -13,19 +13,18 @@ use crate::reading::{Ground, Resource};
 /// The number of pods and units that are named.
 pub const NAMED: usize = 3;
 
-/// Everything that can happen to the shortage of a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LargestOwnersInput {
     /// A resource became short.
     Short(Resource),
-    /// The answer to [`Query::LargestOwners`] for pids. Empty: not read.
+    /// The answer to [`Query::LargestOwners`] for pids. Empty if they were not read.
     TasksCounted(LargestTasks),
-    /// The same for memory.
+    /// The answer to [`Query::LargestOwners`] for memory. Empty if it was not read.
     MemoryRead(LargestMemory),
 }
 
 impl LargestOwnersInput {
-    /// That a resource became short, if its users are read.
+    /// Returns the input for a resource that became short, if its users are read.
     pub(super) fn short(resource: Resource) -> Option<Self> {
         let measured = measured(resource);
         measured.map(Self::Short)
@@ -40,7 +39,6 @@ impl LargestOwnersInput {
         }
     }
 
-    /// What follows from it.
     pub(super) fn effects(self) -> Vec<Effect> {
         match self {
             Self::Short(resource) => short(resource),
@@ -72,7 +70,7 @@ fn short(resource: Resource) -> Vec<Effect> {
     ]
 }
 
-/// The resource whose users are read. Tasks of all pods and of the node have one condition.
+/// Returns the resource whose users are read. Tasks of all pods and of the node have one condition.
 const fn measured(resource: Resource) -> Option<Resource> {
     match resource {
         Resource::Pids | Resource::PodsPids => Some(Resource::Pids),

@@ -1,8 +1,9 @@
-//! Who records OOM kills on the Node: this agent, or node-problem-detector (`oom.nodeEvents`).
+//! Decides which program records OOM kills on the Node: this agent, or node-problem-detector
+//! (`oom.nodeEvents`).
 //!
 //! node-problem-detector's kernel monitor records each kill on the Node (`OOMKilling`). It also
 //! maintains the condition `KernelDeadlock`, which the same file configures in every release, and
-//! renews it every five minutes. So the Node shows whether it runs:
+//! renews it every five minutes. So the Node shows if it runs:
 //! <https://github.com/kubernetes/node-problem-detector/blob/06c4b903acbdf4739f12326d183c142766c86f8e/config/kernel-monitor.json>
 
 use std::time::{Duration, SystemTime};
@@ -19,21 +20,20 @@ use crate::settings::{Mode, OomNodeEvents};
 /// periods, and some delay.
 const RENEWED_WITHIN: Duration = Duration::from_mins(11);
 
-/// Times are written in whole seconds, and the clock may be adjusted.
+/// A time may be this far in the future: times are written in whole seconds, and the clock may be
+/// adjusted.
 const AHEAD: Duration = Duration::from_mins(1);
 
-/// Everything that can happen to the choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeEventInput {
-    /// The Node was read, or returned by a patch, just now: when the kernel monitor renewed its
-    /// condition. `None`: there is no such condition.
+    /// The Node was just read, or returned by a patch: the time at which the kernel monitor renewed
+    /// its condition. `None` if there is no such condition.
     NodeSeen(Option<SystemTime>),
-    /// The configuration changed.
     Configured(OomNodeEvents),
 }
 
 impl NodeEventInput {
-    /// The Node has these conditions now.
+    /// Creates the input for a Node with these conditions.
     pub fn node_seen(conditions: &[Condition]) -> Self {
         let mut all = conditions.iter();
         let renewed = all.find(|condition| condition.type_ == KERNEL_MONITOR);
@@ -41,18 +41,17 @@ impl NodeEventInput {
     }
 }
 
-/// The choice.
+/// The choice between this agent and node-problem-detector.
 #[derive(Debug)]
 pub struct NodeEventChoice {
     mode: Mode,
     setting: OomNodeEvents,
-    /// The kernel monitor ran when the Node was last seen. Unknown counts as no: an Event that is
+    /// The kernel monitor ran when the Node was last seen. False if unknown: an Event that is
     /// recorded twice is better than none.
     monitored: bool,
 }
 
 impl NodeEventChoice {
-    /// The Node was not seen yet.
     pub const fn new(mode: Mode, setting: OomNodeEvents) -> Self {
         Self {
             mode,
@@ -61,7 +60,7 @@ impl NodeEventChoice {
         }
     }
 
-    /// As which component this agent records Events on the Node, if it does.
+    /// Returns the component as which this agent records Events on the Node.
     pub const fn current(&self) -> NodeEvents {
         match (self.mode, self.setting) {
             (_, OomNodeEvents::Off) => NodeEvents::Off,
@@ -72,7 +71,6 @@ impl NodeEventChoice {
         }
     }
 
-    /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: NodeEventInput, now: Now) -> Vec<Effect> {
         let (before, was_monitored) = (self.current(), self.monitored);
         match input {
@@ -129,7 +127,7 @@ mod tests {
     fn a_kernel_monitor_that_renews_its_condition_turns_the_events_off_until_it_ends() {
         use NodeEventInput::{Configured, NodeSeen};
         let seen = |seconds| NodeSeen(Some(at(seconds)));
-        //  at s, input, Events afterwards, name
+        // At s, input, Events afterwards, name.
         let script = [
             (
                 10_000,

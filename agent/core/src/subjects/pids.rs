@@ -1,7 +1,7 @@
-//! The pids of the node: the levels at which the kernel reports a crossing, and the count of tasks
-//! while it has reported one.
+//! Watches the pids of the node: sets the levels at which the kernel reports a crossing, and counts
+//! tasks while it has reported one.
 //!
-//! The fork probe sees ids, and thresholds are about tasks, which can be fewer. A crossing by ids
+//! The fork probe counts ids, and thresholds are about tasks, which can be fewer. A crossing by ids
 //! alone raises the kernel's levels by the difference.
 
 use std::time::Duration;
@@ -16,46 +16,42 @@ use crate::pressure::pids::{Excess, PidLevels, pid_levels};
 use crate::pressure::threshold::Threshold;
 use crate::record::Side;
 
-/// While pids are over the level, tasks are counted at this interval: no hook reports in time that
-/// pids were freed.
+/// The interval at which tasks are counted while pids are over the level: no hook reports in time
+/// that pids were freed.
 pub const COUNT_AGAIN: Duration = Duration::from_secs(5);
 
-/// Everything that can happen to the pids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PidInput {
     /// Thresholds or capacity were read, or changed.
     Configured {
-        /// All thresholds of the policy.
         thresholds: Vec<Threshold>,
-        /// Pids that the machine has room for; `None`: not read.
+        /// The maximum number of pids of the machine; `None` if it was not read.
         capacity: Option<u64>,
     },
-    /// The kernel reported on which side of the level the ids are.
+    /// The kernel reported a crossing of the level.
     Crossed {
-        /// Over or under it.
         side: Side,
         /// Ids in the initial pid namespace.
         ids: u32,
-        /// Tasks just after that; `None`: not read.
+        /// Tasks just after the report; `None` if not read.
         tasks: Option<u64>,
     },
-    /// The kernel reported that the number of ids moved by a step.
+    /// The kernel reported that the number of ids changed by a step.
     Counted {
         /// Ids in the initial pid namespace.
         ids: u32,
-        /// Tasks just after that; `None`: not read.
+        /// Tasks just after the report; `None` if not read.
         tasks: Option<u64>,
     },
-    /// Tasks were counted.
     Sampled {
-        /// `None`: not read.
+        /// `None` if not read.
         tasks: Option<u64>,
-        /// By the thresholds on pids.
+        /// The state according to the thresholds on pids.
         pressure: Pressure,
     },
 }
 
-/// What the fork probe does, as far as the agent knows.
+/// The state of the fork probe, as far as the agent knows.
 ///
 /// ```text
 ///                 crossed over, tasks at the level or over it
@@ -67,24 +63,23 @@ pub enum PidInput {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ForkProbe {
-    /// It reports the next crossing.
+    /// The probe reports the next crossing.
     Armed,
-    /// It reported that ids are over the level, and is silent until they are under it or it is
-    /// armed.
+    /// The probe reported that ids are over the level, and is silent until they are under it or it
+    /// is armed.
     Reported {
-        /// When to count tasks.
+        /// Time of the next count of tasks.
         count_at: BootNanos,
     },
 }
 
-/// The pids of the node.
 #[derive(Debug)]
 pub struct PidWatch {
     probe: ForkProbe,
-    /// In tasks. `None`: there is no threshold, or the capacity is not known.
+    /// The levels in tasks. `None`: there is no threshold, or the capacity is unknown.
     levels: Option<PidLevels>,
     excess: Excess,
-    /// When ids last crossed the level but tasks did not.
+    /// Time at which ids last crossed the level but tasks did not.
     refuted: Option<BootNanos>,
 }
 
@@ -100,7 +95,6 @@ impl Default for PidWatch {
 }
 
 impl PidWatch {
-    /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: PidInput, now: Now) -> Vec<Effect> {
         match input {
             PidInput::Configured {
@@ -116,7 +110,8 @@ impl PidWatch {
         }
     }
 
-    /// When tasks need to be counted because the kernel has pids over the level.
+    /// Returns the time at which tasks need to be counted because the kernel has pids over the
+    /// level.
     pub fn due(&self) -> Option<BootNanos> {
         match self.probe {
             ForkProbe::Armed => None,
@@ -192,7 +187,7 @@ impl PidWatch {
         Effect::Map(MapUpdate::EndPidState)
     }
 
-    /// The levels in the kernel's count.
+    /// Converts the levels to ids.
     fn write_levels(&self) -> Effect {
         let levels = self.levels.map(|levels| levels.raised(self.excess.get()));
         Effect::Map(MapUpdate::PidLevels(levels))
@@ -240,7 +235,7 @@ mod tests {
         }
     }
 
-    /// Writes of maps: levels by the high one.
+    /// Returns the writes of maps: levels are named by the high one.
     fn writes(effects: &[Effect]) -> Vec<String> {
         let write = |effect: &Effect| match effect {
             Effect::Map(MapUpdate::PidLevels(levels)) => {
@@ -259,7 +254,7 @@ mod tests {
         let real = Pressure::UnderPressure {
             last_exceeded: START,
         };
-        //  name, levels, tasks when counted, pressure, armed, next count
+        // Name, levels, counted tasks, pressure, armed, next count.
         let rows = [
             ("over the low level", Some(LEVELS), Some(901), real, again),
             ("at the low level", Some(LEVELS), Some(900), real, None),
@@ -320,7 +315,7 @@ mod tests {
     fn a_crossing_by_ids_alone_raises_the_levels() {
         let after = |delay| START.plus(delay);
         let soon = SHORTEST / 2;
-        //  name, inputs, writes of the last one, then due
+        // Name, inputs, writes of the last one; then, due.
         let rows = [
             (
                 "the first time the probe is armed at once",

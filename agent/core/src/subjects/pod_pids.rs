@@ -1,4 +1,4 @@
-//! The pids of pods: forks that their limits refused.
+//! Reports forks that the limits of pods refused.
 
 use std::collections::VecDeque;
 
@@ -16,32 +16,29 @@ use crate::units::CgroupId;
 #[cfg(test)]
 mod tests;
 
-/// Everything that can happen to the pids of pods.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum PodPidInput {
     /// Cgroups of pods were created or removed, or one of them refused a fork.
     CgroupsChanged,
-    /// The answer to [`Query::RefusedForks`]: by cgroup id and path, since each was created. `None`: not
-    /// read.
+    /// The answer to [`Query::RefusedForks`]: by cgroup id and path, counted since each was
+    /// created. `None` if not read.
     Counted(Option<Vec<(CgroupId, String, u64)>>),
     /// The answer to [`Query::PidLimits`].
     PidLimits {
         /// Path of the cgroup of all pods.
         pods: String,
-        /// From the cgroup up to that of all pods, without those that have no limit.
+        /// The limits from the cgroup up to that of all pods, without cgroups that have no limit.
         limits: Vec<PidLimit>,
         /// If the cgroup is that of a pod: the paths of its containers, and their tasks.
         #[serde(default)]
         containers: Vec<(String, u64)>,
     },
-    /// Memory and pids were sampled.
     Sampled,
 }
 
 /// The tasks of one cgroup, and its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidLimit {
-    /// Path.
     pub cgroup: String,
     /// `pids.current`.
     pub current: u64,
@@ -49,27 +46,25 @@ pub struct PidLimit {
     pub max: u64,
 }
 
-/// Whether the kernel announces a refused fork.
+/// The announcement of refused forks by the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Announced {
-    /// By a change of `pids.events`: version 2.
+    /// A change of `pids.events` announces them: version 2.
     Yes,
     /// They have to be counted: version 1.
     No,
 }
 
-/// The pids of pods.
 #[derive(Debug)]
 pub struct PodPids {
     announced: Announced,
     refusals: Refusals,
     counted_at: BootNanos,
-    /// Refused forks whose limits were queried, in that order.
+    /// The refused forks whose limits were queried, in the order of the queries.
     unlimited: VecDeque<Refused>,
 }
 
 impl PodPids {
-    /// Nothing is counted yet.
     pub fn new(announced: Announced, now: BootNanos) -> Self {
         Self {
             announced,
@@ -79,7 +74,6 @@ impl PodPids {
         }
     }
 
-    /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: PodPidInput, now: Now) -> Vec<Effect> {
         match input {
             PodPidInput::CgroupsChanged => vec![Effect::Query(Query::RefusedForks)],
@@ -105,7 +99,7 @@ impl PodPids {
         }
     }
 
-    /// The refused forks to report, once their limits are known.
+    /// Returns the refused forks to report, once their limits are known.
     fn due_refusals(&mut self, now: BootNanos) -> Vec<Effect> {
         let mut effects = Vec::new();
         for refused in self.refusals.due(now) {
@@ -160,8 +154,8 @@ impl PodPids {
     }
 }
 
-/// The container that has more tasks than all others of its pod together: it is taken for the one that
-/// forked, because the kernel counts at the pod's limit only that a fork was refused.
+/// Returns the container that has more tasks than all others of its pod together: it is taken for
+/// the one that forked, because the kernel counts at the pod's limit only that a fork was refused.
 fn with_most_tasks(containers: Vec<(String, u64)>) -> Option<(String, u64)> {
     let all = containers.iter().map(|(_, tasks)| *tasks);
     let all = all.fold(0, u64::saturating_add);
@@ -169,8 +163,8 @@ fn with_most_tasks(containers: Vec<(String, u64)>) -> Option<(String, u64)> {
     (all - largest.1 < largest.1).then_some(largest)
 }
 
-/// The limit that refused: of those from the cgroup up to the pods', the one with the least room. The
-/// kernel counts at that one, or at the cgroup of the process that forked.
+/// Returns the limit that refused: of those from the cgroup up to the pods', the one with the least
+/// room. The kernel counts at that one, or at the cgroup of the process that forked.
 fn least_room(limits: Vec<PidLimit>) -> Option<PidLimit> {
     let room = |limit: &PidLimit| limit.max.saturating_sub(limit.current);
     limits.into_iter().min_by_key(room)

@@ -1,5 +1,5 @@
-//! A run of the subjects as text: one JSON document per line. The first is the [`Setup`]; each of
-//! the others is a [`Step`], which is one call of [`Subjects::on`].
+//! Records and replays a run of the subjects as text: one JSON document per line. The first line is
+//! the [`Setup`]; each of the others is a [`Step`], which is one call of [`Subjects::on`].
 
 use std::fmt;
 use std::ops::Deref;
@@ -14,20 +14,17 @@ mod tests;
 
 /// Receives everything that passes through the subjects, in order.
 pub trait RunRecorder: fmt::Debug + Send {
-    /// Called once, with the setup of the subjects.
+    /// Must be called once, with the setup of the subjects.
     fn start(&mut self, setup: &Setup);
-    /// Called after each call of the subjects.
+    /// Must be called after each call of the subjects.
     fn record(&mut self, step: &Step);
 }
 
 /// One call of [`Subjects::on`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// The time of the call.
     pub now: Now,
-    /// The input.
     pub input: Input,
-    /// The effects.
     pub effects: Vec<Effect>,
 }
 
@@ -39,7 +36,7 @@ pub struct RecordedSubjects {
 }
 
 impl RecordedSubjects {
-    /// Nothing has happened yet. Without a recorder, nothing is copied.
+    /// Without a recorder, nothing is copied.
     pub fn new(setup: &Setup, mut recorder: Option<Box<dyn RunRecorder>>) -> Self {
         if let Some(recorder) = &mut recorder {
             recorder.start(setup);
@@ -66,7 +63,7 @@ impl RecordedSubjects {
     }
 }
 
-/// Read only: the subjects change only by recorded calls.
+/// Read-only access: the subjects change only by recorded calls.
 impl Deref for RecordedSubjects {
     type Target = Subjects;
 
@@ -75,30 +72,27 @@ impl Deref for RecordedSubjects {
     }
 }
 
-/// A setup or a step as a line of text. A time before 1970 has no JSON.
+/// Converts a setup or a step to a line of text. A time before 1970 has no JSON.
 pub fn line(entry: &impl Serialize) -> Result<String, serde_json::Error> {
     serde_json::to_string(entry)
 }
 
-/// Why a recording cannot be replayed.
+/// The reason for which a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It has no line.
     #[error("the recording is empty")]
     Empty,
-    /// A line is not a setup or a step.
+    /// A line is neither a setup nor a step.
     #[error("line {line} of the recording is not valid")]
     Invalid {
-        /// The number of the line, from 1.
+        /// Counted from 1.
         line: usize,
-        /// The fault.
         #[source]
         source: serde_json::Error,
     },
-    /// The effects differ.
     #[error("line {line} differs\nrecorded: {recorded}\nreplayed: {replayed}")]
     Differs {
-        /// The number of the line, from 1.
+        /// Counted from 1.
         line: usize,
         /// The recorded line.
         recorded: String,
@@ -110,9 +104,7 @@ pub enum ReplayError {
 /// A run that was replayed without a difference.
 #[derive(Debug)]
 pub struct Replayed {
-    /// The state after the last step.
     pub subjects: Subjects,
-    /// The number of steps.
     pub steps: usize,
 }
 

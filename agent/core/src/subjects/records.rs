@@ -1,12 +1,11 @@
-//! What a record of the kernel is for the subjects.
+//! Converts records of the kernel to inputs of the subjects.
 
-use super::disks::{DiskError, DiskReport};
 use super::{DiskInput, Input, KillCounterInput, KillInput, StallInput};
 use crate::clock::Stamp;
-use crate::pressure::disks::Window;
 use crate::record::{Received, Record};
 
-/// The input that a record is. `pods` returns the path of the pods cgroup, which only kills need.
+/// Converts a record to an input. `pods` returns the path of the pods cgroup, which only kills
+/// need.
 pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
     let read = received.read;
     // A record that cannot be used may have been a kill.
@@ -36,31 +35,9 @@ pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
             ids: value,
             stamp: Stamp { kernel: at, read },
         },
-        Record::SlowWindow {
-            at,
+        Record::DiskReported { at, device, report } => Input::Disk(DiskInput::Reported {
             device,
-            judged,
-            slow,
-            length,
-            longest,
-        } => Input::Disk(DiskInput::Reported {
-            device,
-            report: DiskReport::SlowWindow(Window {
-                judged,
-                slow,
-                length,
-                longest,
-            }),
-            stamp: Stamp { kernel: at, read },
-        }),
-        Record::DiskError {
-            at,
-            device,
-            write,
-            errno,
-        } => Input::Disk(DiskInput::Reported {
-            device,
-            report: DiskReport::Error(DiskError { write, errno }),
+            report,
             stamp: Stamp { kernel: at, read },
         }),
         Record::Disk(change) => Input::Disk(DiskInput::Announced(change)),
@@ -71,7 +48,6 @@ pub fn input(received: Received, pods: impl FnOnce() -> String) -> Input {
     }
 }
 
-/// Whether the input is an OOM kill.
 pub const fn is_kill(input: &Input) -> bool {
     matches!(
         input,

@@ -1,8 +1,9 @@
-//! When each condition was last exceeded, saved so that a restart does not change when it ends.
+//! Saves the time at which each condition was last exceeded, so that a restart does not change its
+//! end.
 //!
-//! While a condition is exceeded, the saved time is in the future, so that not every sample requires a
-//! write. After a crash, a condition may therefore stay True longer by up to that lead, but never end
-//! early. An orderly exit saves exact times.
+//! While a condition is exceeded, the saved time is in the future, so that not every sample
+//! requires a write. After a crash, a condition may therefore stay True longer by up to that lead,
+//! but never end early. An orderly exit saves exact times.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -26,62 +27,59 @@ const LEAD: Duration = Duration::from_secs(30);
 /// A saved time must be in the future until after the next sample.
 const MIN_LEAD: Duration = LONGEST.saturating_add(Duration::from_secs(2));
 
-/// When each condition of this mode was last exceeded, by type.
+/// The last excess of each condition of this mode, by type.
 pub(super) type Times = BTreeMap<&'static str, Exceeded>;
 
-/// The time in the file; `None`: the condition is not exceeded.
+/// The time in the file; `None` if the condition is not exceeded.
 type SavedTime = Option<BootNanos>;
 
-/// The saved part of the state file that a run changes.
+/// The part of the state file that changes during a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Saved {
     /// The kills in each pod's cgroup that the API server acknowledged.
     pub kills: BTreeMap<CgroupId, u64>,
     /// Kills could not be counted so far: a cgroup that is not in `kills` may have had some.
     pub uncounted: bool,
-    /// When each condition was last exceeded, by its type; `None` if not within the transition
+    /// The last excess of each condition, by its type; `None` if it was not within the transition
     /// period. A missing type is unknown.
     pub exceeded: BTreeMap<String, SavedTime>,
 }
 
-/// What the previous agent saved.
+/// The state that the previous agent saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Previous {
-    /// Nothing that can be used.
+    /// There is no state that can be used.
     Unknown,
-    /// The state of another boot.
+    /// The state is that of another boot.
     OtherBoot,
-    /// The state of this boot.
     SameBoot(Saved),
 }
 
-/// What happens to the saved state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StateInput {
-    /// To [`super::Query::Recall`].
+    /// The answer to [`super::Query::Recall`].
     Recalled {
-        /// What the previous agent saved.
         previous: Previous,
-        /// The counters of kills at start; `None`: they could not be read.
+        /// The counters of kills at start; `None` if they could not be read.
         counted: Option<CountedKills>,
     },
-    /// The Node was read for the first time; these types of conditions are True in it, and were last
-    /// reported then. Without that time it is the epoch.
+    /// The Node was read for the first time: the types of conditions that are True in it, and the
+    /// times of their last reports. A missing time is the epoch.
     TrueOnNode(Vec<(String, SystemTime)>),
-    /// Save how many kills of each cgroup are acknowledged.
+    /// The numbers of acknowledged kills of each cgroup are to be saved.
     Acknowledged(BTreeMap<CgroupId, u64>),
-    /// Write the file if it is due.
+    /// The file is to be written if it is due.
     Check,
-    /// What was to be written is written, or cannot be.
+    /// A write has ended, with or without success.
     Written,
-    /// The agent stops: exact times are saved now.
+    /// The agent stops: exact times are to be saved.
     Stopped,
 }
 
-/// The time that is saved while a condition is exceeded.
+/// The precision of a time that is saved while a condition is exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Precision {
-    /// [`LEAD`] from now.
+    /// The time is [`LEAD`] from now.
     WithLead,
     Exact,
 }
@@ -93,11 +91,10 @@ enum Precision {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum File {
-    /// It was not read yet, and must not be overwritten.
+    /// The file has not been read yet, and must not be overwritten.
     Unread,
-    /// Its content as last written.
+    /// The content as last written.
     Known(Saved),
-    /// There is no file.
     Unwritable,
 }
 
@@ -109,12 +106,12 @@ pub struct SavedTimes {
     adopted: bool,
     precision: Precision,
     written_at: BootNanos,
-    /// Writes in progress.
+    /// The number of writes in progress.
     writing: usize,
 }
 
 impl SavedTimes {
-    /// Nothing was read yet. `boot_known`: this boot can be distinguished from others.
+    /// `boot_known`: this boot can be distinguished from others.
     pub const fn new(boot_known: bool) -> Self {
         Self {
             file: if boot_known {
@@ -129,7 +126,6 @@ impl SavedTimes {
         }
     }
 
-    /// Whether writes are in progress.
     pub const fn is_writing(&self) -> bool {
         self.writing > 0
     }
@@ -139,7 +135,7 @@ impl SavedTimes {
     }
 
     /// Continues from the file that the previous agent of this boot wrote, and returns the times in
-    /// it. If there is none, a new one is begun, also if kills cannot be counted.
+    /// it. If there is none, a new file is begun, even if kills cannot be counted.
     ///
     /// Only the first call has an effect: later the file is written by this agent.
     pub(super) fn recall(&mut self, previous: &Previous) -> Vec<(String, BootNanos)> {
@@ -160,9 +156,9 @@ impl SavedTimes {
             .collect()
     }
 
-    /// The conditions that are True on the Node but have no time in the file. Each stays
-    /// True for a whole transition period after the first sample below the threshold. From now on,
-    /// every time is known.
+    /// Takes the types of the conditions that are True on the Node, and returns those that have no
+    /// time in the file. Each stays True for a whole transition period after the first sample below
+    /// the threshold. From now on, every time is known.
     pub(super) fn adopt(&mut self, types: Vec<String>) -> Vec<String> {
         let types = types.into_iter();
         let adopted = types.filter(|type_| !self.knows(type_)).collect();
@@ -170,7 +166,7 @@ impl SavedTimes {
         adopted
     }
 
-    /// Writes the file with the kills that are acknowledged.
+    /// Writes the file with the acknowledged kills.
     pub(super) fn save_kills(
         &mut self,
         kills: BTreeMap<CgroupId, u64>,
@@ -183,7 +179,7 @@ impl SavedTimes {
         Some(self.write(kills, false, times, now))
     }
 
-    /// Writes the file, if that is due.
+    /// Writes the file if it is due.
     pub(super) fn check(&mut self, times: &Times, now: BootNanos) -> Option<Effect> {
         let saved = self.known().filter(|_| self.is_due(times, now))?;
         let (kills, uncounted) = (saved.kills.clone(), saved.uncounted);
@@ -195,7 +191,7 @@ impl SavedTimes {
         self.precision = Precision::Exact;
     }
 
-    /// Writes the file, due or not.
+    /// Writes the file even if it is not due.
     pub(super) fn rewrite(&mut self, times: &Times, now: BootNanos) -> Option<Effect> {
         let saved = self.known()?;
         let (kills, uncounted) = (saved.kills.clone(), saved.uncounted);
@@ -213,8 +209,8 @@ impl SavedTimes {
         self.known()?.exceeded.get(type_).copied()
     }
 
-    /// Whether it is known when a condition was last exceeded. If so, its status on the Node is not
-    /// used.
+    /// Returns true if the last excess of a condition is known. If so, its status on the Node is
+    /// not used.
     fn knows(&self, type_: &str) -> bool {
         self.adopted || self.saved(type_).is_some()
     }
@@ -237,7 +233,8 @@ impl SavedTimes {
         Effect::Save(saved)
     }
 
-    /// The new times of the file. A condition that is neither exceeded nor known is left out.
+    /// Returns the new times of the file. A condition that is neither exceeded nor known is left
+    /// out.
     fn times_to_save(&self, times: &Times, now: BootNanos) -> BTreeMap<String, SavedTime> {
         let known = |(type_, exceeded): &(&&str, &Exceeded)| {
             self.knows(type_) || **exceeded != Exceeded::Never
@@ -255,8 +252,9 @@ impl SavedTimes {
         times.iter().filter(known).map(entry).collect()
     }
 
-    /// The time to save for a condition that was last exceeded at `at`: exact, unless the file was
-    /// written recently. Each kill of a storm extends the condition, and must not cause a write.
+    /// Returns the time to save for a condition that was last exceeded at `at`: exact, unless the
+    /// file was written recently. Each kill of a storm extends the condition, and must not cause a
+    /// write.
     fn extended(&self, type_: &str, at: BootNanos, now: BootNanos) -> BootNanos {
         match self.saved(type_).flatten() {
             Some(saved) if !self.may_correct(now) && at <= saved => saved,
@@ -265,12 +263,13 @@ impl SavedTimes {
         }
     }
 
-    /// Whether the last write was long enough ago for a correction, which is not urgent.
+    /// Returns true if the last write was long enough ago for a correction, which is not urgent.
     fn may_correct(&self, now: BootNanos) -> bool {
         self.written_at.plus(LEAD) <= now
     }
 
-    /// Whether to write the file: at once if a saved time is too early, and later if one is too late.
+    /// Returns true if the file must be written: at once if a saved time is too early, and later if
+    /// one is too late.
     fn is_due(&self, times: &Times, now: BootNanos) -> bool {
         let may_correct = self.may_correct(now);
         times.iter().any(|(type_, exceeded)| {
@@ -287,7 +286,7 @@ impl SavedTimes {
 }
 
 impl Previous {
-    /// What it is for the counters of kills.
+    /// Converts the state for the counters of kills.
     pub(super) fn for_counters(&self) -> PreviousAgent {
         match self {
             Self::Unknown => PreviousAgent::Unknown,

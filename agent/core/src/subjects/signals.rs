@@ -1,4 +1,4 @@
-//! The signals that are sampled, and the pressure of each resource by their thresholds.
+//! Samples the signals, and derives the pressure on each resource from their thresholds.
 //!
 //! Memory and pids are sampled at once. Storage can wait for a disk, so its samples come later.
 
@@ -33,49 +33,45 @@ const DIRECT: [Signal; 4] = [
     Signal::AllocatablePidAvailable,
 ];
 
-/// Everything that can happen to the signals.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SignalInput {
-    /// The policy changed.
     Configured(Policy),
-    /// Time has passed. What is due by `soon` is sampled in the same wake-up.
+    /// Time has passed.
     Tick {
-        /// See [`ALIGN`](crate::clock::ALIGN).
+        /// Signals that are due until then are sampled in the same wake-up: see
+        /// [`ALIGN`](crate::clock::ALIGN).
         soon: BootNanos,
         /// Tasks have to be counted now.
         count_tasks: bool,
     },
     /// Memory and pids need to be sampled now.
     Requested {
-        /// Of the record about pids that is the cause, if there is one.
+        /// The stamp of the record about pids that is the cause, if there is one.
         stamp: Option<Stamp>,
     },
     /// Memory may be short, so the next sample is due.
     MemoryMayBeShort,
-    /// To [`Query::Signals`].
+    /// The answer to [`Query::Signals`].
     Sampled(DirectSample),
     /// Storage needs to be sampled.
     StorageRequested,
-    /// To [`Query::Storage`].
+    /// The answer to [`Query::Storage`].
     StorageSampled(StorageSample),
-    /// The state of all disks.
     Disks {
-        /// `None`: no source measures how quickly disks respond.
+        /// `None` if no source measures how quickly disks respond.
         known: Option<Disks>,
-        /// A disk that was unhealthy is not watched any more.
+        /// A disk that was unhealthy is no longer watched.
         unwatched: Option<Unwatched>,
-        /// When the kernel reported it, if it did.
+        /// The stamp of the record that is the cause, if there is one.
         stamp: Option<Stamp>,
     },
     /// A resource is under pressure, regardless of its thresholds.
     Forced {
-        /// Of what.
         resource: Resource,
-        /// On what grounds.
         why: Grounds,
-        /// Since when.
+        /// The start of the pressure.
         at: BootNanos,
-        /// Of the record that was the cause.
+        /// The stamp of the record that is the cause.
         stamp: Stamp,
     },
 }
@@ -83,40 +79,35 @@ pub enum SignalInput {
 /// A sample of memory and pids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectSample {
-    /// Of memory and pids.
     pub samples: Vec<Sample>,
-    /// Tasks on this machine; `None`: not read.
+    /// Tasks on this machine; `None` if not read.
     pub tasks: Option<u64>,
-    /// Pids that the machine has room for; `None`: not read.
+    /// The maximum number of pids of the machine; `None` if not read.
     pub pid_capacity: Option<u64>,
-    /// Path of the pods cgroup.
     pub pods_cgroup: String,
-    /// Of the record that caused the sample, if there is one.
+    /// The stamp of the record that is the cause, if there is one.
     pub stamp: Option<Stamp>,
 }
 
-/// What is known about the signals before they are sampled.
+/// The facts about the signals before they are sampled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SignalSetup {
-    /// Thresholds and transition period.
     pub policy: Policy,
     /// Signals whose crossings the kernel reports, or that are evaluated with every other sample:
-    /// they do not determine when the next sample is due.
+    /// they do not determine the time of the next sample.
     pub announced: Vec<Signal>,
-    /// Path of the pods cgroup.
     pub pods_cgroup: String,
 }
 
-/// The sampled signals.
 #[derive(Debug)]
 pub struct Signals {
     evaluator: Evaluator,
-    /// Of memory and pids.
+    /// The deadlines of memory and pids.
     direct: Deadlines,
     storage: Storage,
-    /// Of the last sample.
+    /// The number of tasks in the last sample.
     tasks: Option<u64>,
-    /// The last one that was read.
+    /// The last value that was read.
     pid_capacity: Option<u64>,
     pods_cgroup: String,
     /// Resources whose state is unknown, as last published.
@@ -124,7 +115,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Nothing is sampled yet. Every sample is due.
+    /// Every sample is due at first.
     #[must_use]
     pub fn new(setup: SignalSetup, now: BootNanos) -> Self {
         Self {
@@ -138,7 +129,6 @@ impl Signals {
         }
     }
 
-    /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: SignalInput, now: Now) -> Vec<Effect> {
         match input {
             SignalInput::Configured(policy) => {
@@ -190,17 +180,17 @@ impl Signals {
         }
     }
 
-    /// The API server has the condition of this resource as True, and it is not known since when.
+    /// Applies a condition that the API server has as True since an unknown time.
     pub(super) fn seed(&mut self, resource: Resource, now: BootNanos) {
         self.evaluator.seed(resource, now);
     }
 
-    /// A resource was last exceeded at `at`, before a restart.
+    /// Continues a transition period that began at `at`, before a restart.
     pub(super) fn restore(&mut self, resource: Resource, at: BootNanos, now: BootNanos) {
         self.evaluator.restore(resource, at, now);
     }
 
-    /// The next moment at which a sample is due, or a transition period may end.
+    /// Returns the next time at which a sample is due, or a transition period may end.
     #[must_use]
     pub fn due(&self) -> BootNanos {
         let others = [self.evaluator.next_fall(), self.storage.due()];
@@ -208,19 +198,17 @@ impl Signals {
         others.fold(self.direct.due(), BootNanos::min)
     }
 
-    /// The thresholds and the states that they result in.
     #[must_use]
     pub const fn evaluator(&self) -> &Evaluator {
         &self.evaluator
     }
 
-    /// When a resource was last exceeded.
     #[must_use]
     pub fn exceeded(&self, resource: Resource) -> Exceeded {
         self.evaluator.exceeded(resource)
     }
 
-    /// Tasks in the last sample; `None`: not read.
+    /// Returns the number of tasks in the last sample; `None` if not read.
     #[must_use]
     pub const fn tasks(&self) -> Option<u64> {
         self.tasks
@@ -252,7 +240,7 @@ impl Signals {
         } = taken;
         let mut effects = Vec::new();
         if self.pods_cgroup != pods_cgroup {
-            // It was created after the start of the agent.
+            // The cgroup was created after the start of the agent.
             self.pods_cgroup.clone_from(&pods_cgroup);
             effects.push(Effect::Log(Decision::PodsCgroupFound(pods_cgroup.clone())));
             effects.push(Effect::Fact(FactChange::PodsCgroup(pods_cgroup)));
@@ -300,8 +288,9 @@ impl Signals {
         effects
     }
 
-    /// Logs changes and publishes them; `cause` is the kernel record behind them. It is reported only
-    /// if pressure began, because the end of pressure is written with the next regular status.
+    /// Logs changes and publishes them; `cause` is the kernel record behind them. The cause is
+    /// reported only if pressure began, because the end of pressure is written with the next
+    /// regular status.
     fn changed(
         &mut self,
         changes: &[PressureChange],
@@ -320,7 +309,7 @@ impl Signals {
         effects
     }
 
-    /// As [`Self::changed`], by a record of the kernel about a disk.
+    /// Like [`Self::changed`], for a record of the kernel about a disk.
     fn changed_by_disks(
         &mut self,
         changes: &[PressureChange],
@@ -337,7 +326,6 @@ impl Signals {
         self.changed(changes, stamp.map(|stamp| (resource, stamp)))
     }
 
-    /// The state of every resource.
     pub(super) fn publish(&mut self) -> Vec<Effect> {
         let lost = self.evaluator.lost();
         let mut effects = vec![Effect::Fact(FactChange::Pressures {
@@ -354,7 +342,7 @@ impl Signals {
         effects
     }
 
-    /// The thresholds on pids, or the capacity, may have changed.
+    /// Must be called when the thresholds on pids, or the capacity, may have changed.
     fn configure_pids(&self) -> Effect {
         pass_on(Input::Pid(PidInput::Configured {
             thresholds: self.evaluator.thresholds().copied().collect(),

@@ -1,5 +1,5 @@
-//! Tasks that wait for memory or disks: triggers report that a stall begins, and the pressure files
-//! are read while one is in effect.
+//! Watches tasks that wait for memory or disks: triggers report that a stall begins, and the
+//! pressure files are read while one is in effect.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,50 +20,39 @@ mod tests;
 
 use shortage::ShortageWatch;
 
-/// Everything that can happen to the stalls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StallInput {
     /// A trigger fired.
     Reported(Stall),
     /// The answer to [`Query::Stall`].
     Sampled {
-        /// Which file.
         stall: Stall,
-        /// `None`: not read.
+        /// `None` if not read.
         sample: Option<StallSample>,
     },
     /// The answer to [`Query::Shortage`].
     ShortageRead {
-        /// What was observed.
         evidence: ShortageEvidence,
-        /// What is left; `None`: not read.
+        /// The memory that is left; `None` if not read.
         memory: Option<RemainingMemory>,
     },
-    /// The loop woke up.
     Tick {
         /// Files that are due by then are read in this wake-up.
         soon: BootNanos,
     },
     /// The condition is True at the API server, but has no time in the state file.
     Stored(Stall),
-    /// The threshold was last exceeded at this moment, before a restart.
-    Restored {
-        /// The stall.
-        stall: Stall,
-        /// The moment.
-        at: BootNanos,
-    },
-    /// The configuration changed.
+    /// The threshold was last exceeded at `at`, before a restart.
+    Restored { stall: Stall, at: BootNanos },
     Configured {
         /// `evictionPressureTransitionPeriod`.
         transition_period: Duration,
-        /// The stalls to watch.
         watched: BTreeSet<Stall>,
     },
 }
 
 impl StallInput {
-    /// An answer to which the loop adds the memory that is left.
+    /// Creates an answer to which the loop adds the memory that is left.
     pub const fn shortage_read(evidence: ShortageEvidence) -> Self {
         Self::ShortageRead {
             evidence,
@@ -75,31 +64,26 @@ impl StallInput {
 /// A decision about a stall, to be logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StallDecision {
-    /// A trigger fired.
     Reported(Stall),
-    /// The pressure changed.
     Changed {
-        /// The change.
         change: StallChange,
-        /// The sample that caused it.
+        /// The sample that caused the change.
         sample: Option<StallSample>,
     },
     /// Tasks of the node wait for memory long enough, but the condition does not become True.
     Withheld(Withheld),
 }
 
-/// How stalls are watched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StallSetup {
     /// `psi.memory` and `psi.io`.
     pub thresholds: StallThresholds,
     /// `evictionPressureTransitionPeriod`.
     pub transition_period: Duration,
-    /// Each watched stall, with whether a trigger reports it.
+    /// Each watched stall, with true if a trigger reports it.
     pub watched: Vec<(Stall, bool)>,
 }
 
-/// The stalls that are watched.
 #[derive(Debug)]
 pub struct StallWatch {
     board: StallBoard,
@@ -115,7 +99,6 @@ impl StallWatch {
         }
     }
 
-    /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: StallInput, now: Now) -> Vec<Effect> {
         match input {
             StallInput::Reported(stall) => self.reported(stall),
@@ -123,7 +106,7 @@ impl StallWatch {
             StallInput::ShortageRead { evidence, memory } => {
                 let threshold = self.board.threshold(Stall::NODE_MEMORY);
                 self.shortage.read(evidence, memory, threshold, now.boot);
-                // What it decides, it decides with the averages of now.
+                // The answer must be judged by the current averages.
                 let watched = self.board.watches(Stall::NODE_MEMORY);
                 let again = watched.then_some(Effect::Query(Query::Stall(Stall::NODE_MEMORY)));
                 again.into_iter().collect()
@@ -153,22 +136,21 @@ impl StallWatch {
         }
     }
 
-    /// When to read a file although no trigger fired; `None` while all are calm.
+    /// Returns the time at which to read a file although no trigger fired; `None` while all stalls
+    /// are calm.
     pub fn due(&self) -> Option<BootNanos> {
         self.board.wake_at()
     }
 
-    /// When the threshold of a stall was last exceeded.
     pub fn exceeded(&self, stall: Stall) -> Exceeded {
         self.board.exceeded(stall)
     }
 
-    /// The last sample of every stall.
     pub fn readings(&self) -> Vec<StallReading> {
         self.board.readings().collect()
     }
 
-    /// What is known of whether the node is short of memory, since tasks last waited for it.
+    /// Returns the last observation of the node's memory while tasks waited for it.
     pub const fn shortage(&self) -> Option<&ShortageReading> {
         self.shortage.last()
     }
@@ -193,7 +175,8 @@ impl StallWatch {
         effects
     }
 
-    /// The averages of a stall that begins, and who waits for memory, for the Event of its condition.
+    /// Returns the averages of a stall that begins, and the units that wait for memory, for the
+    /// Event of its condition.
     fn details(&self, (change, sample): (StallChange, StallSample)) -> Effect {
         let mut text = format!(
             "over 10 s {:.0}%, over a minute {:.0}%",
@@ -208,8 +191,8 @@ impl StallWatch {
         }
     }
 
-    /// A stall can be the first sign of a shortage or of a disk that does not respond. The trigger may
-    /// be there only for that.
+    /// Handles a trigger. A stall can be the first sign of a shortage or of a disk that does not
+    /// respond, and the trigger may exist only for that.
     fn reported(&mut self, stall: Stall) -> Vec<Effect> {
         let mut effects = Vec::new();
         if self.board.watches(stall) {

@@ -1,7 +1,7 @@
-//! Volumes of pods on disks that are slow, do not respond or return errors: an Event on each pod that
-//! uses the disk.
+//! Reports volumes of pods on disks that are slow, do not respond or return errors: an Event on
+//! each pod that uses the disk.
 //!
-//! Such a disk is not one of the node's own, so no condition follows from it.
+//! Such a disk is not one of the node's, so no condition results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,36 +14,31 @@ use crate::kube_event::{DiskTrouble, VolumeTrouble};
 use crate::pods::{Pod, PodId};
 use crate::units::DeviceNumber;
 
-/// Pods with an Event about one disk at one time.
+/// The maximum number of pods with an Event about one disk at one time.
 const MAX_PODS: usize = 32;
 
-/// Pods whose last Event is remembered. Beyond it, the oldest is forgotten.
+/// The maximum number of pods whose last Event is remembered. Beyond it, the oldest is forgotten.
 const MAX_REMEMBERED: usize = 1024;
 
-/// Everything that can happen to the volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VolumeInput {
     /// A disk on which the node itself does not depend is slow, does not respond or returns errors.
     Trouble {
-        /// The disk.
         device: DeviceNumber,
-        /// Its name.
         name: String,
-        /// What is wrong.
         trouble: DiskTrouble,
         /// Numbers and causes.
         details: String,
     },
     /// The answer to [`Query::VolumesOnDisk`].
     Read {
-        /// The disk.
         device: DeviceNumber,
-        /// The pods that use it, each with the name of the volume.
+        /// The pods that use the disk, each with the name of the volume.
         volumes: Vec<(PodId, String)>,
     },
 }
 
-/// What is reported about a disk when its pods are known.
+/// The report about a disk, until its pods are known.
 #[derive(Debug)]
 struct Pending {
     name: String,
@@ -52,18 +47,16 @@ struct Pending {
     at: Now,
 }
 
-/// The volumes of pods.
 #[derive(Debug)]
 pub struct Volumes {
-    /// Events about one pod and trouble have this interval at least.
+    /// The minimum interval between Events about one pod and trouble.
     transition_period: Duration,
     pending: BTreeMap<DeviceNumber, Pending>,
-    /// When a pod had an Event, by its uid.
+    /// Time of the last Event of a pod, by its uid.
     reported: BTreeMap<(Box<str>, DiskTrouble), BootNanos>,
 }
 
 impl Volumes {
-    /// Nothing is reported yet.
     pub const fn new(transition_period: Duration) -> Self {
         Self {
             transition_period,
@@ -72,12 +65,11 @@ impl Volumes {
         }
     }
 
-    /// The transition period changed.
     pub const fn configure(&mut self, transition_period: Duration) {
         self.transition_period = transition_period;
     }
 
-    /// Takes an input, and returns what follows from it. `find` knows the names of pods.
+    /// `find` returns the pods whose names are known.
     pub fn on<'a>(
         &mut self,
         input: VolumeInput,
@@ -97,7 +89,7 @@ impl Volumes {
                     details,
                     at: now,
                 };
-                // The query that is under way answers for the newest trouble.
+                // The answer to the query that is under way is used for the newest trouble.
                 match self.pending.insert(device, pending) {
                     Some(_) => Vec::new(),
                     None => vec![Effect::Query(Query::VolumesOnDisk(device))],
@@ -210,7 +202,7 @@ mod tests {
             self.on(seconds, input)
         }
 
-        /// The names of the pods with an Event, and its reason.
+        /// Returns the names of the pods with an Event, and its reason.
         fn read(&mut self, seconds: u64, pods: &[usize]) -> Vec<String> {
             let volume = |n: &usize| (PodId::Uid(uid(*n)), format!("data-{n}"));
             let volumes = pods.iter().map(volume).collect();

@@ -150,7 +150,7 @@ fn logged<T>(read: Result<T, HostError>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use nodepulse_core::clock::{BootNanos, Stamp};
-    use nodepulse_core::pressure::disks::Window;
+    use nodepulse_core::reading::SlowWindow;
     use nodepulse_core::record::{DiskAction, DiskChange};
     use nodepulse_linux::host::scratch::Scratch;
 
@@ -169,7 +169,7 @@ mod tests {
         read: BootNanos(2),
     };
 
-    const WINDOW: Window = Window {
+    const WINDOW: SlowWindow = SlowWindow {
         judged: 9,
         slow: 5,
         length: Duration::from_secs(1),

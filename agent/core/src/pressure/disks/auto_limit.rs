@@ -1,56 +1,55 @@
-//! The latency limit of a disk, derived from what is usual for this disk: `slow: auto`.
+//! Derives the latency limit of a disk from its usual latency: `slow: auto`.
 //!
 //! The kernel program counts the judged requests of a disk by latency. Once an hour, the difference
-//! to the hour before is kept, for a day. The limit is [`FACTOR`] times the 99.9th percentile of
-//! these requests, at least the fixed limit, and at most [`MAX_FACTOR`] times the fixed limit: a disk
-//! that was slow for a day has a high percentile, and must still be found slow.
+//! to the hour before is stored, for a day. The limit is [`FACTOR`] times the 99.9th percentile of
+//! these requests, at least the fixed limit, and at most [`MAX_FACTOR`] times the fixed limit: a
+//! disk that was slow for a day has a high percentile, and must still be found slow.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::units::latency::{Buckets, quantile, total};
 
-/// Differences that are kept, one an hour.
+/// The number of differences that are stored, one an hour.
 const HOURS: usize = 24;
 
-/// The limit is this many times the percentile.
+/// The ratio of the limit to the percentile.
 pub(super) const FACTOR: u32 = 4;
 
-/// The limit is at most this many times the fixed limit.
+/// The maximum ratio of the limit to the fixed limit.
 pub(super) const MAX_FACTOR: u32 = 10;
 
 /// With fewer requests, the percentile depends on a handful of them, and the fixed limit applies.
 pub(super) const MIN_REQUESTS: u64 = 5_000;
 
-/// Of 1,000 requests, those up to the percentile.
+/// The percentile, in requests of 1,000.
 const PER_MILLE: u64 = 999;
 
-/// What limit applies to a disk, and how it was computed.
+/// A limit, and the values from which it was computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AutoLimit {
     /// A judged request that takes this long is slow.
     pub limit: Duration,
-    /// The 99.9th percentile; `None`: there are too few requests.
+    /// The 99.9th percentile; `None` if there are too few requests.
     pub percentile: Option<Duration>,
-    /// Judged requests in the last day, when they were counted last.
+    /// Judged requests of the last day, when they were last counted.
     pub requests: u64,
-    /// How many hours they were counted for, up to 24. 0: not yet.
+    /// The number of hours for which they were counted, up to 24. Zero: not yet.
     pub hours: usize,
 }
 
-/// The judged requests of the last day.
 #[derive(Debug, Clone, Default)]
 pub struct LatencyDay {
-    /// The counters when they were read last.
+    /// The counters as last read.
     last: Buckets,
-    /// Requests of each hour, the oldest first.
+    /// The requests of each hour, the oldest first.
     hours: VecDeque<Buckets>,
 }
 
 impl LatencyDay {
-    /// Takes the counters of the program, read an hour after those before.
+    /// Takes the counters of the program. Must be called once an hour.
     pub fn add(&mut self, counters: Buckets) {
-        // They start again at zero if the disk is watched again.
+        // The counters start again at zero if the disk is watched again.
         let restarted = counters
             .iter()
             .zip(&self.last)
@@ -68,7 +67,7 @@ impl LatencyDay {
         self.hours.push_back(hour);
     }
 
-    /// The limit for the next hour. `fixed` is that of this kind of disk.
+    /// Returns the limit for the next hour. `fixed` is that of this kind of disk.
     #[must_use]
     pub fn limit(&self, fixed: Duration) -> AutoLimit {
         let day = self.day();
@@ -103,7 +102,7 @@ mod tests {
 
     const FIXED: Duration = Duration::from_millis(20);
 
-    /// Requests in one bucket, the rest below 65 µs.
+    /// Returns `requests` of which `count` are in one bucket, and the others below 65 µs.
     fn hour(in_bucket: usize, count: u64, requests: u64) -> Buckets {
         let mut hour = Buckets::default();
         hour[0] = requests - count;

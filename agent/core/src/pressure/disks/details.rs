@@ -1,4 +1,4 @@
-//! What is known of a disk, for people.
+//! The facts about a disk that `explain` shows.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::pressure::io_wait::IoWait;
 use crate::reading::DiskRole;
 use crate::units::latency::{Buckets, Millis};
 
-/// What the completion probe has counted since the disk is watched.
+/// The counters of the completion probe since the agent began to watch the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DiskCounts {
     /// Latency-sensitive requests by latency.
@@ -18,41 +18,38 @@ pub struct DiskCounts {
     pub errors: u64,
 }
 
-/// The limit of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskLimit {
-    /// A latency-sensitive request that takes this long is slow.
+    /// A latency-sensitive request that takes this long or longer is slow.
     pub limit: Duration,
-    /// The fixed limit of its kind, and what is computed now from its latency. `None`: the limit is
-    /// configured.
+    /// The fixed limit of its kind, and the limit that is computed now from its latency. `None` if
+    /// the limit is configured.
     pub computed: Option<(Duration, AutoLimit)>,
 }
 
-/// A disk that is watched.
 #[derive(Debug, Clone)]
 pub struct DiskDetails {
-    /// Its name: any text.
+    /// Any text.
     pub name: String,
-    /// Who is affected by it.
     pub role: DiskRole,
-    /// Its state.
     pub health: Health,
-    /// Its limit.
     pub limit: DiskLimit,
-    /// Its slow windows. `None`: there were none recently.
+    /// `None` if there were no slow windows recently.
     pub slow: Option<SlowRequests>,
     /// `None` without the completion probe.
     pub counts: Option<DiskCounts>,
-    /// For how long requests are in flight and none has completed, if that is known of any.
+    /// The time for which requests have been in flight without a completion. `None` if no request
+    /// is known to be.
     pub pending: Option<Duration>,
-    /// Errors in the last minute; at most as many as make it failing.
+    /// Errors in the last minute, at most as many as make the disk failing.
     pub recent_errors: usize,
-    /// Who used it and who waited, and how long ago that was read.
+    /// The users and waiters of the disk, and the time since they were read.
     pub io_wait: Option<(IoWait, Duration)>,
 }
 
 impl fmt::Display for DiskLimit {
-    /// `80 ms (auto: 4 × 20 ms, the 99.9th percentile of 120345 latency-sensitive requests, …)`.
+    /// Writes `80 ms (auto: 4 × 20 ms, the 99.9th percentile of 120345 latency-sensitive requests,
+    /// …)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Millis(self.limit))?;
         let Some((fixed, auto)) = self.computed else {

@@ -1,15 +1,14 @@
-//! Whether a disk returns errors.
+//! Detects a disk that returns errors.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::BootNanos;
 
-/// A disk with this many errors within a minute is failing. A single one may be a bad sector that
+/// A disk with this many errors within a minute is failing. A single error may be a bad sector that
 /// the disk replaces.
 pub const ERRORS: usize = 3;
 
-/// See [`ERRORS`].
 const PERIOD: Duration = Duration::from_mins(1);
 
 /// The last errors of a disk.
@@ -19,7 +18,7 @@ const PERIOD: Duration = Duration::from_mins(1);
 /// ```
 #[derive(Debug, Clone, Default)]
 pub(super) struct Errors {
-    /// The last [`ERRORS`], the oldest first.
+    /// At most [`ERRORS`], the oldest first.
     last: VecDeque<BootNanos>,
     failing: bool,
 }
@@ -29,7 +28,7 @@ impl Errors {
         self.failing
     }
 
-    /// A read or write failed at `at`.
+    /// Adds a read or write that failed at `at`.
     pub(super) fn add(&mut self, at: BootNanos) {
         if self.last.len() == ERRORS {
             self.last.pop_front();
@@ -37,13 +36,13 @@ impl Errors {
         self.last.push_back(at);
     }
 
-    /// Errors in the last minute, at most [`ERRORS`].
+    /// Returns the number of errors in the last minute, at most [`ERRORS`].
     pub(super) fn recent(&self, now: BootNanos) -> usize {
         let recent = self.last.iter().filter(|at| now.since(**at) < PERIOD);
         recent.count()
     }
 
-    /// Updates the state. Returns whether it changed.
+    /// Returns true if the state changed.
     pub(super) fn update(&mut self, now: BootNanos) -> bool {
         let is_recent = |first: &BootNanos| now.since(*first) < PERIOD;
         let failing = self.last.len() == ERRORS && self.last.front().is_some_and(is_recent);
@@ -87,7 +86,7 @@ mod tests {
         for second in [1, 2, 3] {
             errors.add(at(second));
         }
-        // Second, whether the state changes, whether the disk is failing, errors that are recent.
+        // Second, state changes, disk is failing, recent errors.
         let rows = [
             (3, true, true, 3),
             (60, false, true, 3),

@@ -1,31 +1,30 @@
-//! Whether a disk completes requests.
+//! Detects a disk that completes no requests.
 //!
 //! A hung disk completes no request, so no program observes it. Two samples show it: requests in
-//! flight, and none completed in between. When the hang began is known from the last completion, if
-//! the disk was busy until then, and otherwise from when tasks began to wait: a disk that was idle for
-//! hours completed its last request hours ago, and hangs since the request that was sent to it now.
+//! flight, and none completed in between. The begin of the hang is the last completion, if the disk
+//! was busy until then. Otherwise it is the time when tasks began to wait: a disk that was idle for
+//! hours completed its last request hours ago, but hangs only since the next request was sent to
+//! it.
 
 use std::time::Duration;
 
 use super::DiskRules;
 use crate::clock::BootNanos;
 
-/// Tasks that wait are reported within this time: the window of the trigger, and the time until the
+/// Waiting tasks are reported within this time: the window of the trigger, and the time until the
 /// kernel evaluates it. A disk whose last completion is not older was busy until then.
 const REPORTED_WITHIN: Duration = Duration::from_millis(2_500);
 
-/// The requests of a disk in one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Requests {
-    /// Completed, ever.
+    /// Counted since the disk appeared.
     pub(super) completed: u64,
-    /// In flight now.
     pub(super) in_flight: u64,
-    /// Time of the last completion; `None`: not known.
+    /// Time of the last completion; `None` if unknown.
     pub(super) last_completion: Option<BootNanos>,
 }
 
-/// Whether a disk hangs.
+/// The state of the requests of a disk.
 ///
 /// ```text
 ///            requests in flight                  none completed for stalledAfter
@@ -36,21 +35,20 @@ pub(super) struct Requests {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Progress {
-    /// The last sample showed nothing else.
+    /// The last sample showed neither of the other states.
     #[default]
     Completing,
-    /// Requests are in flight.
     Pending {
-        /// No request completed since.
+        /// No request has completed since.
         since: BootNanos,
-        /// Completed, ever.
+        /// Counted since the disk appeared.
         completed: u64,
     },
-    /// It does not complete the requests in flight.
+    /// The disk does not complete the requests in flight.
     Stalled {
-        /// No request completed since.
+        /// No request has completed since.
         since: BootNanos,
-        /// Completed, ever.
+        /// Counted since the disk appeared.
         completed: u64,
     },
 }
@@ -60,7 +58,7 @@ impl Progress {
         matches!(self, Self::Stalled { .. })
     }
 
-    /// Since when no request completed; `None` if none is in flight.
+    /// Returns the time since which no request has completed; `None` if none is in flight.
     pub(super) const fn since(self) -> Option<BootNanos> {
         match self {
             Self::Completing => None,
@@ -68,7 +66,7 @@ impl Progress {
         }
     }
 
-    /// When the next sample decides whether it is stalled.
+    /// Returns the time at which the next sample decides if the disk is stalled.
     pub(super) fn decided_at(self, rules: &DiskRules) -> Option<BootNanos> {
         match self {
             Self::Pending { since, .. } => Some(since.plus(rules.stalled_after)),
@@ -76,7 +74,7 @@ impl Progress {
         }
     }
 
-    /// The state after a sample. `waiting`: since when tasks wait for I/O, if that was reported.
+    /// Returns the state after a sample. Tasks wait for I/O since `waiting`, if that was reported.
     #[must_use]
     pub(super) fn after(
         self,
@@ -118,9 +116,9 @@ impl Progress {
     }
 }
 
-/// Since when the requests in flight may not complete.
+/// Returns the earliest time since which the requests in flight may not complete.
 fn began(waiting: BootNanos, last_completion: Option<BootNanos>, rules: &DiskRules) -> BootNanos {
-    // Even if the disk was idle in between, a request is in flight for half of the time.
+    // Even if the disk was idle in between, a request has been in flight for half of the time.
     let busy = REPORTED_WITHIN.min(rules.stalled_after / 2);
     match last_completion {
         Some(last) if waiting <= last.plus(busy) => last,
@@ -152,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_hang_begins_at_the_last_completion_of_a_busy_disk_or_when_tasks_wait() {
-        // Last completion, since when tasks wait, sample; begin of the hang.
+        // Last completion, start of the wait, sample, begin of the hang.
         let hours = 10_000_000;
         let rows = [
             (
@@ -216,8 +214,8 @@ mod tests {
 
     #[test]
     fn it_is_stalled_once_none_completed_for_long_enough() {
-        // At ms, completed, in flight, last completion; then whether it is stalled, and since when
-        // requests are pending.
+        // At ms, completed, in flight, last completion; then, stalled, start of the pending
+        // requests.
         let script = [
             (500, 7, 2, Some(0), false, Some(0), "requests in flight"),
             (9_999, 7, 2, Some(0), false, Some(0), "a moment early"),

@@ -1,4 +1,4 @@
-//! Whether a disk responds late: by its slow windows, and by whether other tasks wait.
+//! Detects a disk that responds late, by its slow windows and by the I/O wait of other tasks.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -6,117 +6,112 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::totals::{DiskTotals, Measured};
 use super::{DiskRules, LatencySource};
 use crate::clock::BootNanos;
-use crate::units::latency::{Buckets, MEDIAN, Median, Millis, quantile};
+use crate::reading::SlowWindow;
+use crate::units::latency::{Buckets, MEDIAN, Median, Millis, quantile, total};
 use crate::units::rate::Rate;
 
-/// At most this many slow windows are stored for each disk: one a second in twice the longest
-/// `diskIO.slowFor`.
+/// The maximum number of slow windows that are stored for each disk: one a second in twice the
+/// longest `diskIO.slowFor`.
 const MAX_WINDOWS: usize = 1200;
 
-/// A window with fewer requests than this is extended.
+/// The kernel program extends a window with fewer requests than this. As many may complete until
+/// the counters are read, in addition to a quarter of those of the window.
 const FEW: u32 = 5;
 
-/// Who waits for I/O is read this long before `diskIO.slowFor` is reached, because it takes a second.
+/// The I/O wait of other tasks is read this long before `diskIO.slowFor` is reached, because
+/// reading it takes a second.
 const LEAD: Duration = Duration::from_secs(2);
 
-/// A slow window: at least half of its latency-sensitive requests took the limit or longer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Window {
-    /// Latency-sensitive requests.
-    pub judged: u32,
-    /// Those of them that took the limit or longer.
-    pub slow: u32,
-    /// How long the window was.
-    pub length: Duration,
-    /// The longest of them.
-    pub longest: Duration,
+/// Counters of a disk at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DiskTotals {
+    /// Bytes read and written since the disk appeared. `None`: unknown.
+    pub bytes: Option<u64>,
+    /// Latency-sensitive requests since the agent began to watch the disk. `None`: not counted.
+    pub judged: Option<Buckets>,
 }
 
-/// A slow window that is over.
+/// A slow window that is over, with counters of the disk.
 #[derive(Debug, Clone, Copy)]
 pub struct EndedWindow {
-    /// The window.
-    pub window: Window,
-    /// Its end.
+    pub window: SlowWindow,
     pub end: BootNanos,
-    /// Counters of the disk, read after it.
+    /// Time at which `totals` were read.
+    pub counted: BootNanos,
+    /// In a stored window, `judged` has only the requests of this window.
     pub totals: DiskTotals,
 }
 
+impl EndedWindow {
+    /// Returns the rate of transfer between the counters of this window and those of a `later` one.
+    fn rate(&self, later: &Self) -> Option<Rate> {
+        let bytes = later.totals.bytes?.checked_sub(self.totals.bytes?)?;
+        let elapsed = later.counted.since(self.counted);
+        (elapsed > Duration::ZERO).then(|| Rate::of(bytes, elapsed))
+    }
+
+    /// Returns the requests since the counters were `before`. `None` if clearly more requests than
+    /// those of the window completed in between, or if the counters were reset.
+    fn requests_since(&self, before: &Buckets) -> Option<Buckets> {
+        let mut difference = self.totals.judged?;
+        for (count, before) in difference.iter_mut().zip(before) {
+            *count = count.checked_sub(*before)?;
+        }
+        let requests = self.window.judged;
+        let most = requests.saturating_add(requests / 4).saturating_add(FEW);
+        (total(&difference) <= most.into()).then_some(difference)
+    }
+}
+
+/// The slow windows of a disk, and the state that they cause.
+///
 /// ```text
 ///            slow windows for slowFor within twice that, and others wait
 /// Responsive ───────────────────────────────────────────────────────────► Slow
 ///      ▲                                                                   │
 ///      └──────────── less than slowFor of slow windows within that ────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Latency {
-    #[default]
-    Responsive,
-    Slow,
-}
-
-/// The slow windows of a disk, and what follows from them.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slowness {
     /// In the order of their ends.
-    windows: VecDeque<SlowWindow>,
-    /// The latency-sensitive requests until the last of them, also if that is stored no longer.
+    windows: VecDeque<EndedWindow>,
+    /// The latency-sensitive requests until the last window, even if that is no longer stored.
     judged: Option<Buckets>,
-    latency: Latency,
+    slow: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct SlowWindow {
-    end: BootNanos,
-    window: Window,
-    measured: Measured,
-}
-
-/// What the slow windows of a disk contain: for texts.
+/// A summary of the slow windows of a disk, for texts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowRequests {
-    /// Latency-sensitive requests in slow windows.
-    pub judged: u64,
-    /// Those of them that took the limit or longer.
-    pub slow: u64,
-    /// By the histogram; see [`Self::median`]. `None`: not known.
+    pub all: SlowWindow,
+    /// Computed from the histogram; see [`Self::median`]. `None`: unknown.
     pub median: Option<Duration>,
-    /// The longest of them.
-    pub longest: Duration,
-    /// What the disk transferred. `None`: not known.
+    /// Rate of transfer. `None`: unknown.
     pub rate: Option<Rate>,
-    /// The length of all slow windows.
-    pub length: Duration,
-    /// Since the start of the first of them.
+    /// The time since the start of the first window.
     pub period: Duration,
-    /// What the numbers are from.
     pub source: LatencySource,
 }
 
-/// Whether tasks other than the main user of the disk wait for I/O.
+/// The I/O wait of tasks other than the main user of the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) enum OthersWait {
-    /// It was not read recently.
     #[default]
     Unread,
-    /// It was read.
     Read {
-        /// For which share of the time, in percent. `None`: there is no PSI.
+        /// The share of the time, in percent. `None`: there is no PSI.
         percent: Option<f32>,
-        /// When.
+        /// Time of the read.
         at: BootNanos,
     },
 }
 
 impl OthersWait {
-    /// It is read again after this time.
+    /// A value is read again after this time.
     const VALID: Duration = Duration::from_secs(5);
 
-    /// When it was read, if it was.
     pub(super) const fn read_at(self) -> Option<BootNanos> {
         match self {
             Self::Unread => None,
@@ -139,24 +134,22 @@ impl OthersWait {
 
 impl Slowness {
     pub(super) const fn is_slow(&self) -> bool {
-        matches!(self.latency, Latency::Slow)
+        self.slow
     }
 
-    /// Whether there are slow windows that still count.
+    /// Returns true if there are slow windows that still count.
     pub(super) fn is_suspected(&self) -> bool {
         !self.windows.is_empty()
     }
 
-    /// Adds a slow window. With few requests it is longer, and counts for the time of its requests: a
-    /// disk that takes long for one request in five seconds is not slow for five seconds.
-    pub(super) fn add(&mut self, ended: EndedWindow, now: BootNanos) {
-        let EndedWindow {
-            mut window,
-            end,
-            totals,
-        } = ended;
-        let measured = Measured::after(window.judged, totals, self.judged, now);
-        self.judged = totals.judged.or(self.judged);
+    /// Adds a slow window. A window with few requests is longer, and counts for the time of its
+    /// requests: a disk that takes long for one request in five seconds is not slow for five
+    /// seconds.
+    pub(super) fn add(&mut self, mut ended: EndedWindow) {
+        let before = self.judged;
+        self.judged = ended.totals.judged.or(before);
+        ended.totals.judged = before.and_then(|before| ended.requests_since(&before));
+        let window = &mut ended.window;
         if window.judged < FEW {
             let requests = window.longest.saturating_mul(window.slow);
             window.length = window.length.min(requests);
@@ -164,14 +157,10 @@ impl Slowness {
         if self.windows.len() == MAX_WINDOWS {
             self.windows.pop_front();
         }
-        self.windows.push_back(SlowWindow {
-            end,
-            window,
-            measured,
-        });
+        self.windows.push_back(ended);
     }
 
-    /// Whether it has to be known if others wait.
+    /// Returns true if the state depends on the I/O wait of others, which is unknown.
     pub(super) fn needs_io_wait(
         &self,
         rules: &DiskRules,
@@ -182,7 +171,7 @@ impl Slowness {
         self.is_suspected() && !self.is_slow() && soon && !others.is_valid(now)
     }
 
-    /// Updates the state. Returns whether it changed.
+    /// Returns true if the state changed.
     pub(super) fn update(&mut self, rules: &DiskRules, others: OthersWait, now: BootNanos) -> bool {
         let period = rules.period();
         while let Some(first) = self.windows.front()
@@ -191,21 +180,17 @@ impl Slowness {
             self.windows.pop_front();
         }
         let is_slow = |at| self.slow_time(rules, at) >= rules.slow_for;
-        let next = match self.latency {
-            Latency::Responsive
-                if self.last_end(now).is_some_and(is_slow) && others.confirms(rules, now) =>
-            {
-                Latency::Slow
-            }
-            Latency::Slow if !is_slow(now) => Latency::Responsive,
-            unchanged => unchanged,
+        let slow = if self.slow {
+            is_slow(now)
+        } else {
+            self.last_end(now).is_some_and(is_slow) && others.confirms(rules, now)
         };
-        let changed = self.latency != next;
-        self.latency = next;
+        let changed = self.slow != slow;
+        self.slow = slow;
         changed
     }
 
-    /// What the slow windows contain; `None` if there are none that count.
+    /// Returns a summary of the slow windows; `None` if none of them counts.
     pub(super) fn requests(
         &self,
         rules: &DiskRules,
@@ -216,67 +201,61 @@ impl Slowness {
         if now.since(last.end) >= rules.period() {
             return None;
         }
-        let mut all = SlowRequests {
-            judged: 0,
-            slow: 0,
-            median: None,
-            longest: Duration::ZERO,
-            rate: first.measured.rate(&last.measured),
-            length: Duration::ZERO,
-            period: now.since(first.end.minus(first.window.length)),
-            source,
-        };
-        let mut latency = Buckets::default();
-        for SlowWindow {
-            window, measured, ..
-        } in &self.windows
-        {
-            all.judged = all.judged.saturating_add(window.judged.into());
-            all.slow = all.slow.saturating_add(window.slow.into());
+        let (mut all, mut latency) = (SlowWindow::default(), Buckets::default());
+        for EndedWindow { window, totals, .. } in &self.windows {
+            all.judged = all.judged.saturating_add(window.judged);
+            all.slow = all.slow.saturating_add(window.slow);
             all.longest = all.longest.max(window.longest);
             all.length = all.length.saturating_add(window.length);
-            measured.add_to(&mut latency);
+            for (sum, count) in latency.iter_mut().zip(totals.judged.iter().flatten()) {
+                *sum = sum.saturating_add(*count);
+            }
         }
-        // The buckets are coarse.
-        all.median = quantile(&latency, MEDIAN).map(|median| median.min(all.longest));
-        Some(all)
+        Some(SlowRequests {
+            all,
+            // The end of a bucket can exceed the longest latency.
+            median: quantile(&latency, MEDIAN).map(|median| median.min(all.longest)),
+            rate: first.rate(last),
+            period: now.since(first.end.minus(first.window.length)),
+            source,
+        })
     }
 
-    /// When the last slow window ended, if that was so shortly before that it was not known yet who
-    /// waits.
+    /// Returns the end of the last slow window if that is so recent that the I/O wait of others was
+    /// not read yet.
     fn last_end(&self, now: BootNanos) -> Option<BootNanos> {
         let end = self.windows.back()?.end;
         (now.since(end) < LEAD).then_some(end)
     }
 
-    /// The time of slow windows within twice `slowFor`.
+    /// Returns the time of slow windows within twice `slowFor`.
     fn slow_time(&self, rules: &DiskRules, now: BootNanos) -> Duration {
         let from = now.minus(rules.period());
-        let within = |slow: &SlowWindow| slow.window.length.min(slow.end.since(from));
+        let within = |ended: &EndedWindow| ended.window.length.min(ended.end.since(from));
         self.windows.iter().map(within).sum()
     }
 }
 
 impl SlowRequests {
-    /// The median. The histogram may have some requests of between the windows, but if most requests in
-    /// them took the limit or longer, the median did, too.
+    /// Returns the median latency. The histogram may contain requests that completed between the
+    /// windows. But if most requests in the windows took the limit or longer, so did the median.
     #[must_use]
     pub fn median(&self, limit: Duration) -> Option<Duration> {
-        let least = if self.slow.saturating_mul(2) > self.judged {
-            limit.min(self.longest)
+        let least = if self.all.slow > self.all.judged / 2 {
+            limit.min(self.all.longest)
         } else {
             Duration::ZERO
         };
         self.median.map(|median| median.max(least))
     }
 
-    /// `34 of 40 latency-sensitive requests took 20 ms or longer in the last 15 s (median 48 ms, largest
-    /// 210 ms), 12 MB/s`.
+    /// Returns a text such as `34 of 40 latency-sensitive requests took 20 ms or longer in the last
+    /// 15 s (median 48 ms, largest 210 ms), 12 MB/s`.
     #[must_use]
     pub fn describe(&self, limit: Duration) -> String {
-        let Self { judged, slow, .. } = self;
+        let SlowWindow { judged, slow, .. } = self.all;
         let median = self.median(limit);
-        let (limit, longest, period) = (Millis(limit), Millis(self.longest), Period(self));
+        let (limit, longest, period) = (Millis(limit), Millis(self.all.longest), Period(self));
         let rate = self
             .rate
             .map_or_else(String::new, |rate| format!(", {rate}"));
@@ -289,7 +268,7 @@ impl SlowRequests {
                      ({median}largest {longest}){rate}"
                 )
             }
-            // No single request is known.
+            // The counters have no latency of a single request.
             LatencySource::Counters => format!(
                 "{judged} reads took {limit} or longer on average in {period} (at most {longest} on \
                  average in one sample){rate}"
@@ -298,13 +277,13 @@ impl SlowRequests {
     }
 }
 
-/// `the last 15 s`, or `15 s of the last 28 s`.
+/// Displays the period: `the last 15 s`, or `15 s of the last 28 s`.
 struct Period<'a>(&'a SlowRequests);
 
 impl fmt::Display for Period<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |time: Duration| time.as_millis().saturating_add(500) / 1000;
-        let (slow, period) = (seconds(self.0.length), seconds(self.0.period));
+        let (slow, period) = (seconds(self.0.all.length), seconds(self.0.period));
         if period > slow.saturating_add(1) {
             write!(f, "{slow} s of the last {period} s")
         } else {
@@ -321,16 +300,17 @@ mod tests {
         BootNanos(millis * 1_000_000)
     }
 
-    fn ended(window: Window, millis: u64) -> EndedWindow {
+    fn ended(window: SlowWindow, millis: u64) -> EndedWindow {
         EndedWindow {
             window,
             end: at(millis),
+            counted: at(millis),
             totals: DiskTotals::default(),
         }
     }
 
-    fn window(millis: u64) -> Window {
-        Window {
+    fn window(millis: u64) -> SlowWindow {
+        SlowWindow {
             judged: 20,
             slow: 15,
             length: Duration::from_millis(millis),
@@ -353,7 +333,8 @@ mod tests {
 
     #[test]
     fn fifteen_seconds_of_slow_windows_within_thirty_are_slow_if_others_wait() {
-        // Windows of a second: how many, one in how many seconds; the share of others; expected.
+        // Number of windows of a second, one in so many seconds, share of others in percent,
+        // expected.
         let rows = [
             (15, 1, 10.0, true, "one after the other"),
             (14, 1, 90.0, false, "a second short"),
@@ -366,7 +347,7 @@ mod tests {
             let mut slowness = Slowness::default();
             for n in 1..=windows {
                 let end = 1000 + n * every * 1000;
-                slowness.add(ended(window(1000), end), at(end));
+                slowness.add(ended(window(1000), end));
             }
             let now = 1000 + windows * every * 1000;
             slowness.update(&RULES, read(percent, now), at(now));
@@ -378,7 +359,7 @@ mod tests {
     fn a_window_counts_with_its_length_as_far_as_it_is_recent() {
         let mut slowness = Slowness::default();
         for end in [6_000, 11_000, 16_000] {
-            slowness.add(ended(window(5000), end), at(end));
+            slowness.add(ended(window(5000), end));
         }
         assert_eq!(slowness.slow_time(&RULES, at(16_000)), RULES.slow_for);
         let half_of_the_first = Duration::from_millis(12_500);
@@ -393,22 +374,23 @@ mod tests {
 
     #[test]
     fn a_window_of_few_requests_counts_for_their_time() {
-        // Judged and slow requests of 200 ms in a window of some milliseconds; how many of them count.
+        // Judged and slow requests of 200 ms, length of the window, time that counts, in
+        // milliseconds.
         let rows = [
             (1, 1, 5000, 200),
             (4, 3, 5000, 600),
             (5, 3, 5000, 5000),
-            // Requests that overlap.
+            // The requests overlap.
             (4, 4, 500, 500),
         ];
         for (judged, slow, length, expected) in rows {
-            let few = Window {
+            let few = SlowWindow {
                 judged,
                 slow,
                 ..window(length)
             };
             let mut slowness = Slowness::default();
-            slowness.add(ended(few, 5000), at(5000));
+            slowness.add(ended(few, 5000));
             let expected = Duration::from_millis(expected);
             assert_eq!(slowness.slow_time(&RULES, at(5000)), expected, "{judged}");
         }
@@ -416,11 +398,12 @@ mod tests {
 
     #[test]
     fn an_answer_about_others_decides_for_the_end_of_the_last_slow_window() {
-        // Every other second: exactly enough at the end of the last one, and too little a second later.
+        // Every other second is slow: exactly enough at the end of the last window, and too little
+        // a second later.
         let mut slowness = Slowness::default();
         for n in 1..=15 {
             let end = 1000 + n * 2000;
-            slowness.add(ended(window(1000), end), at(end));
+            slowness.add(ended(window(1000), end));
         }
         assert!(slowness.slow_time(&RULES, at(32_900)) < RULES.slow_for);
         assert!(slowness.update(&RULES, read(10.0, 32_900), at(32_900)));
@@ -431,7 +414,7 @@ mod tests {
     fn it_is_slow_until_slow_windows_are_rare_and_without_psi_they_alone_decide() {
         let mut slowness = Slowness::default();
         for n in 1..=15 {
-            slowness.add(ended(window(1000), n * 1000), at(n * 1000));
+            slowness.add(ended(window(1000), n * 1000));
         }
         let without_psi = OthersWait::Read {
             percent: None,
@@ -462,26 +445,26 @@ mod tests {
             assert!(!slowness.needs_io_wait(&rules, idle, at(1)), "no window");
         }
         for n in 1..=12 {
-            slowness.add(ended(window(1000), n * 1000), at(n * 1000));
+            slowness.add(ended(window(1000), n * 1000));
         }
         assert!(!slowness.needs_io_wait(&RULES, idle, at(12_000)));
-        slowness.add(ended(window(1000), 13_000), at(13_000));
+        slowness.add(ended(window(1000), 13_000));
         assert!(slowness.needs_io_wait(&RULES, idle, at(13_000)));
         let once = read(1.0, 14_000);
         assert!(!slowness.needs_io_wait(&RULES, once, at(18_999)));
         assert!(slowness.needs_io_wait(&RULES, once, at(19_000)));
         for n in 14..=15 {
-            slowness.add(ended(window(1000), n * 1000), at(n * 1000));
+            slowness.add(ended(window(1000), n * 1000));
         }
         slowness.update(&RULES, read(50.0, 15_000), at(15_000));
         assert!(!slowness.needs_io_wait(&RULES, idle, at(25_000)), "known");
     }
 
-    /// How many requests of 134 to 268 ms and of 2 ms there are between the reads of the counters, and how
-    /// many MB.
+    /// The number of requests of 134 to 268 ms and of 2 ms between the reads of the counters, and
+    /// megabytes.
     type Second = (u64, u64, u64);
 
-    /// With a window of a second each, of 20 requests.
+    /// Returns the state after windows of a second with 20 requests each.
     fn measured(rows: &[Second]) -> Slowness {
         let (mut slowness, mut totals) = (Slowness::default(), DiskTotals::default());
         let (mut judged, mut bytes) = (Buckets::default(), 0);
@@ -495,7 +478,7 @@ mod tests {
                 totals,
                 ..ended(window(1000), second * 1000)
             };
-            slowness.add(ended, at(second * 1000));
+            slowness.add(ended);
         }
         slowness
     }
@@ -508,7 +491,7 @@ mod tests {
 
     #[test]
     fn the_median_and_the_rate_are_those_of_the_slow_windows() {
-        // What precedes the first window is not known, and does not count.
+        // Requests before the first window do not count.
         let first = (100_000, 100_000, 9000);
         let rows: [(&[Second], &str); 6] = [
             (&[first], "(largest 200 ms)"),
@@ -540,7 +523,7 @@ mod tests {
     #[test]
     fn counters_that_start_again_are_not_compared() {
         let mut slowness = measured(&[(10, 0, 5)]);
-        slowness.add(ended(window(1000), 2000), at(2000));
+        slowness.add(ended(window(1000), 2000));
         let again = EndedWindow {
             totals: DiskTotals {
                 bytes: Some(1),
@@ -548,7 +531,7 @@ mod tests {
             },
             ..ended(window(1000), 3000)
         };
-        slowness.add(again, at(3000));
+        slowness.add(again);
         let requests = |now| slowness.requests(&RULES, LatencySource::Program, at(now));
         let now = requests(3000).unwrap();
         assert_eq!((now.median, now.rate), (None, None));
@@ -559,7 +542,7 @@ mod tests {
     #[test]
     fn a_window_whose_counters_could_not_be_read_does_not_spoil_the_next_one() {
         let mut slowness = measured(&[(10, 0, 5)]);
-        slowness.add(ended(window(1000), 2000), at(2000));
+        slowness.add(ended(window(1000), 2000));
         let mut judged = Buckets::default();
         judged[12] = 30;
         let read = EndedWindow {
@@ -569,7 +552,7 @@ mod tests {
             },
             ..ended(window(1000), 3000)
         };
-        slowness.add(read, at(3000));
+        slowness.add(read);
         let text = described(&slowness, LatencySource::Program);
         assert!(
             text.ends_with("(median 200 ms, largest 200 ms), 7.5 MB/s"),
@@ -582,11 +565,11 @@ mod tests {
         let mut slowness = Slowness::default();
         for (end, longest) in [(1000, 100), (2000, 200), (9000, 150)] {
             let longest = Duration::from_millis(longest);
-            let window = Window {
+            let window = SlowWindow {
                 longest,
                 ..window(1000)
             };
-            slowness.add(ended(window, end), at(end));
+            slowness.add(ended(window, end));
         }
         let by_program = "45 of 60 latency-sensitive requests took 20 ms or longer in 3 s of the last 9 s \
                           (largest 200 ms)";
@@ -601,7 +584,7 @@ mod tests {
         const MOST: u64 = MAX_WINDOWS as u64;
         let mut slowness = Slowness::default();
         for n in 0..2 * MOST {
-            slowness.add(ended(window(1), n), at(n));
+            slowness.add(ended(window(1), n));
         }
         let ends = slowness.windows.iter().map(|slow| slow.end);
         assert_eq!(

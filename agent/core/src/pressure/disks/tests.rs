@@ -18,7 +18,7 @@ fn board(measured: LatencySource) -> DiskBoard {
     board
 }
 
-/// After this many reads of 30 ms each.
+/// Returns a sample after this many reads of 30 ms each.
 fn reads(reads: u64, in_flight: u64) -> DiskSample {
     DiskSample {
         completed: reads,
@@ -29,8 +29,8 @@ fn reads(reads: u64, in_flight: u64) -> DiskSample {
     }
 }
 
-fn window(seconds: u64) -> Window {
-    Window {
+fn window(seconds: u64) -> SlowWindow {
+    SlowWindow {
         judged: 10,
         slow: 10,
         length: Duration::from_secs(seconds),
@@ -43,14 +43,13 @@ fn a_disk_can_be_slow_failing_and_stalled_at_once_and_the_worst_is_its_health() 
     let mut board = board(LatencySource::Program);
     assert_eq!(board.sample_at(), None, "healthy disks are not sampled");
     board.io_wait(SDA, None, at(29));
-    let slow = {
-        let ended = EndedWindow {
-            window: window(15),
-            end: at(30),
-            totals: DiskTotals::default(),
-        };
-        board.slow_window(SDA, ended, at(30))
+    let ended = EndedWindow {
+        window: window(15),
+        end: at(30),
+        counted: at(30),
+        totals: DiskTotals::default(),
     };
+    let slow = board.slow_window(SDA, ended);
     assert_eq!(slow, Some(Health::Slow));
     assert_eq!(board.sample_at(), Some(at(32)));
     for second in [31, 31, 31] {
@@ -85,7 +84,7 @@ fn a_disk_can_be_slow_failing_and_stalled_at_once_and_the_worst_is_its_health() 
 
 #[test]
 fn counters_between_two_samples_are_a_window_whose_average_read_decides() {
-    // Reads and time of each, seconds since the last sample, measured by; whether it is slow.
+    // Number of reads, time of each, seconds since the last sample, source, slow.
     let rows = [
         (5, 20, 10, LatencySource::Counters, true, "at the limit"),
         (5, 19, 10, LatencySource::Counters, false, "below the limit"),

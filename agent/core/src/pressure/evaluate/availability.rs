@@ -1,4 +1,4 @@
-//! What is known of a resource from the sources that can be read.
+//! The availability of the sources of a resource.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use crate::pressure::source::SourceState;
 use crate::pressure::{Pressure, SlowDisks};
 use crate::reading::{Resource, Signal};
 
-/// How much the sources of a resource reveal. The worst source decides.
+/// The availability of the sources of a resource: that of the worst one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Availability {
     /// There is nothing to observe.
     Nothing,
     /// Every source with a threshold was readable at the last sample.
     Readable,
-    /// One of them failed a moment ago: the last known state applies.
+    /// One of the sources failed a moment ago: the last known state applies.
     Failing,
-    /// One of them is lost.
+    /// One of the sources is lost.
     Lost,
 }
 
 impl Evaluator {
-    /// The resources whose state is unknown because a source is lost, each with the lost signals. A
-    /// resource is not listed if a readable source exceeds its threshold, or if its transition
-    /// period was started by a readable source or by a kill.
+    /// Returns the resources whose state is unknown because a source is lost, each with the lost
+    /// signals. A resource is not listed if a readable source exceeds its threshold, or if its
+    /// transition period was started by a readable source or by a kill.
     pub fn lost(&self) -> BTreeMap<Resource, Vec<Signal>> {
         let is_unknown = |resource: &Resource| {
             self.availability(*resource) == Availability::Lost
@@ -44,20 +44,18 @@ impl Evaluator {
         lost.filter(|signal| self.has_threshold(*signal)).collect()
     }
 
-    /// When a failing signal will be lost; `None` for any other signal.
+    /// Returns the time at which a failing signal will be lost; `None` for any other signal.
     pub fn lost_at(&self, signal: Signal) -> Option<BootNanos> {
         let source = self.sources.get(&signal).copied().flatten()?;
         source.lost_at().filter(|_| self.has_threshold(signal))
     }
 
-    /// Whether a signal has a threshold.
     fn has_threshold(&self, signal: Signal) -> bool {
         let mut tracked = self.tracked.iter();
         tracked.any(|tracked| tracked.threshold.signal == signal)
     }
 
-    /// How much the sources of a resource reveal. A source without a threshold is not needed;
-    /// without any threshold none can be exceeded.
+    /// A source without a threshold is not needed; without any threshold none can be exceeded.
     pub(super) fn availability(&self, resource: Resource) -> Availability {
         let disks = match self.disks {
             SourceState::NeverRead => Availability::Nothing,
@@ -94,8 +92,8 @@ impl Evaluator {
         availability
     }
 
-    /// Whether the transition period of a resource was started by a source that is not lost: then
-    /// it runs to its end, even if another source cannot be read.
+    /// Returns true if the transition period of a resource was started by a source that is not
+    /// lost: then it runs to its end, even if another source cannot be read.
     fn is_kept_by_readable_source(&self, resource: Resource) -> bool {
         let Some(state) = self.states.get(&resource) else {
             return false;

@@ -14,7 +14,7 @@ fn share(percent: f32) -> StallShare {
 /// A cgroup by number: path, bytes written and requests since the first snapshot, and its stall.
 struct Row(u32, &'static str, Option<(u64, u64)>, Option<f32>);
 
-/// Two snapshots. Every cgroup had transferred something before the first.
+/// Returns two snapshots. Every cgroup had transferred something before the first.
 fn snapshots(rows: &[Row], node: Option<f32>) -> (IoSnapshot, IoSnapshot) {
     let snapshot = |passed: bool| {
         let cgroup = |Row(n, path, io, stall): &Row| {
@@ -186,7 +186,7 @@ fn what_came_or_went_between_the_snapshots_is_not_a_user() {
     );
     before.cgroups.remove(&CgroupId(1));
     after.cgroups.remove(&CgroupId(2));
-    // Counters that went back: the device was replaced.
+    // The counters decreased, because the device was replaced.
     let third = after.cgroups.get_mut(&CgroupId(3)).unwrap();
     third.io = Some(IoCounts::default());
     let wait = IoWait::between(&before, &after, SECOND);

@@ -17,7 +17,7 @@ fn counts(readings: &[(u64, u64)]) -> Vec<ReclaimCounts> {
 fn reclaim_rose_if_one_of_the_sums_did_from_the_first_reading_to_the_last() {
     type Row<'a> = (&'a [(u64, u64)], bool, usize, &'a str);
 
-    //  allocstall and pgscan_kswapd of each reading, rose, intervals with direct reclaim, name
+    // `allocstall` and `pgscan_kswapd` of each reading, rose, intervals with direct reclaim, name.
     let rows: [Row; 6] = [
         (&[(5, 9), (5, 9), (5, 9)], false, 0, "neither"),
         (&[(5, 9), (6, 9), (6, 9)], true, 1, "direct reclaim once"),
@@ -46,8 +46,8 @@ fn reclaim_rose_if_one_of_the_sums_did_from_the_first_reading_to_the_last() {
     assert_eq!(Reclaim::between(&counts(&[(1, 1)])), None, "one reading");
 }
 
-/// The tasks of a unit waited for so many milliseconds in the last second; its hits of a limit in the
-/// three snapshots.
+/// A unit by number: its path, the milliseconds for which its tasks waited in the last second, and
+/// its limit hits in the three snapshots.
 struct Row(u32, &'static str, u64, [Option<u64>; 3]);
 
 fn owner(n: u32, path: &str) -> Owner {
@@ -167,7 +167,7 @@ fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
     let [not_read, no_reclaim, at_limits] =
         [Withheld::NotRead, Withheld::NoReclaim, Withheld::AtLimits].map(ShortageVerdict::Withheld);
     let v1 = || UnitStalls::CgroupV1;
-    //  reclaim, units, memory, verdict, name
+    // Reclaim, units, memory, verdict, name.
     let rows = [
         (None, of_node(970), low, not_read, "no /proc/vmstat"),
         (

@@ -58,7 +58,7 @@ fn started() -> RuntimeWatch {
     watch
 }
 
-/// What follows at the next moment at which it is due, and that moment in ms.
+/// Returns the next time at which the runtime is due, in ms, and the effects.
 fn next(watch: &mut RuntimeWatch) -> (u64, Vec<Effect>) {
     let due = watch.due().unwrap();
     let now = Now { boot: due, ..at(0) };
@@ -163,7 +163,6 @@ fn a_check_counts_for_thirty_seconds() {
         ("containerd", None)
     );
     assert!(watch.known.images.is_some(), "what it reported stays");
-    // It answers again.
     watch.on(answer(true), at(31_000));
     assert_eq!(watch.known.checked, RuntimeCheck::Recently);
     assert_eq!(
@@ -194,7 +193,7 @@ fn only_changes_are_published_and_logged() {
             .filter(|e| matches!(e, Effect::Log(_)))
             .count()
     };
-    //  input, whether it is published, lines of the log
+    // Input, it is published, lines of the log.
     let rows = [
         (no_answer(), false, 1),
         (no_answer(), false, 0),
@@ -229,7 +228,7 @@ fn storage_is_sampled_first_and_when_the_images_are_elsewhere() {
             imagefs: path.map(PathBuf::from),
         })
     };
-    //  inputs, whether storage is sampled after each
+    // Inputs, each with true if storage is sampled after it.
     let rows: [&[(RuntimeInput, bool)]; 2] = [
         &[
             (no_answer(), true),
@@ -264,7 +263,7 @@ fn an_unused_runtime_is_never_due() {
 
 #[test]
 fn why_the_runtime_does_not_answer_is_logged_if_it_changes_at_most_once_a_minute() {
-    //  seconds, why, logged
+    // Second, reason, it is logged.
     let rows = [
         (0, "no socket", true),
         (1, "no socket", false),

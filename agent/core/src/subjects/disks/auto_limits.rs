@@ -1,4 +1,4 @@
-//! Limits that follow the latency of the disks: `slow: auto`.
+//! Adapts limits to the latency of the disks: `slow: auto`.
 //!
 //! The counters of the program are read once an hour, when the file systems are sampled anyway.
 
@@ -14,29 +14,27 @@ use crate::subjects::{Effect, MapUpdate, Query};
 use crate::units::DeviceNumber;
 use crate::units::latency::Buckets;
 
-/// How often the limits are computed.
+/// The interval at which the limits are computed.
 const INTERVAL: Duration = Duration::from_hours(1);
 
-/// The limit of a disk with `slow: auto`, and how it was computed.
+/// The limit of a disk with `slow: auto`, and the values from which it was computed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComputedLimit {
-    /// Name of the disk.
     pub name: String,
-    /// A judged request that takes this long is slow.
+    /// A judged request that takes this long or longer is slow.
     pub limit: Duration,
     /// The fixed limit of its kind.
     pub fixed: Duration,
-    /// The 99.9th percentile of the judged requests; `None`: there are too few.
+    /// The 99.9th percentile of the judged requests; `None` if there are too few.
     pub percentile: Option<Duration>,
-    /// Judged requests in the last day.
+    /// Judged requests of the last day.
     pub requests: u64,
 }
 
-/// The disks whose limit is computed.
 #[derive(Debug, Default)]
 pub(super) struct AutoLimits {
     disks: BTreeMap<DeviceNumber, AutoDisk>,
-    /// When to read the counters next; `None` until the first wake-up.
+    /// Time of the next read of the counters; `None` until the first wake-up.
     next: Option<BootNanos>,
 }
 
@@ -51,7 +49,8 @@ struct AutoDisk {
 }
 
 impl AutoLimits {
-    /// A disk is watched from now on, or watched again. Returns its limit, if the kernel has another.
+    /// Adds a disk, or keeps the state of one that is watched again. Returns its limit, if the
+    /// kernel has another.
     pub(super) fn watch(&mut self, disk: &WatchedDisk) -> Option<Duration> {
         if !disk.auto {
             self.disks.remove(&disk.device);
@@ -70,12 +69,12 @@ impl AutoLimits {
         (known.limit != disk.slow).then_some(known.limit)
     }
 
-    /// Whether the limit of a disk is computed.
+    /// Returns true if the limit of a disk is computed.
     pub(super) fn contains(&self, device: DeviceNumber) -> bool {
         self.disks.contains_key(&device)
     }
 
-    /// The limit of a disk in the kernel, and how it is computed; `None` if it is configured.
+    /// Returns the limit of a disk in the kernel and its computation; `None` if it is configured.
     pub(super) fn limit(&self, device: DeviceNumber) -> Option<DiskLimit> {
         let disk = self.disks.get(&device)?;
         Some(DiskLimit {
@@ -88,7 +87,7 @@ impl AutoLimits {
         self.disks.remove(&device);
     }
 
-    /// The disks whose counters are due.
+    /// Returns the disks whose counters are due.
     fn due(&mut self, now: BootNanos) -> Vec<DeviceNumber> {
         let next = *self.next.get_or_insert(now.plus(INTERVAL));
         if now < next || self.disks.is_empty() {
@@ -124,7 +123,7 @@ impl AutoLimits {
 }
 
 impl DiskWatch {
-    /// Reads the counters of the disks, if it is time to.
+    /// Reads the counters of the disks, if they are due.
     pub(super) fn read_latency(&mut self, now: BootNanos) -> Option<Effect> {
         let due = self.auto_limits.due(now);
         (!due.is_empty()).then_some(Effect::Query(Query::JudgedLatency(due)))

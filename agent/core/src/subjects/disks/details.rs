@@ -1,4 +1,4 @@
-//! What is known of each disk, for people.
+//! The facts about each disk that `explain` and Events show.
 
 use super::DiskWatch;
 use crate::clock::BootNanos;
@@ -6,7 +6,7 @@ use crate::pressure::disks::{DiskCounts, DiskDetails, DiskLimit, ERRORS, Health}
 use crate::units::DeviceNumber;
 
 impl DiskWatch {
-    /// Every watched disk, sorted by name. `counts` are those of the completion probe.
+    /// Returns the watched disks, sorted by name. `counts` are those of the completion probe.
     pub fn details(
         &self,
         counts: impl Fn(DeviceNumber) -> Option<DiskCounts>,
@@ -39,7 +39,7 @@ impl DiskWatch {
         })
     }
 
-    /// What is known of the reason for the state of a disk.
+    /// Returns the reason for the state of a disk, as far as it is known.
     pub(super) fn reason(&self, device: DeviceNumber, health: Health, now: BootNanos) -> String {
         match health {
             Health::Healthy => String::new(),

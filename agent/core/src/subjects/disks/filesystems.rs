@@ -1,4 +1,4 @@
-//! Whether the file systems of the node became read-only, or returned errors.
+//! Detects file systems of the node that became read-only, or returned errors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use super::DiskDecision;
 use crate::clock::BootNanos;
 use crate::reading::{FilesystemAccess, FilesystemErrors, FilesystemReading, NodeFilesystem};
 
-/// A file system becomes read-only a moment after the error that is the cause: it is read at once, and
-/// once more after this time.
+/// A file system becomes read-only a moment after the error that is the cause: it is read at once,
+/// and once more after this time.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Interval of reads while a file system fails.
+/// The interval between reads while a file system fails.
 const FAILING: Duration = Duration::from_secs(10);
 /// A file system that continues after an error fails for this time, as a disk does.
 const PERIOD: Duration = Duration::from_mins(1);
 
-/// Whether a file system can be written.
+/// The access to a file system.
 ///
 /// ```text
 ///            writable                   read-only
@@ -27,40 +27,39 @@ const PERIOD: Duration = Duration::from_mins(1);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Access {
-    /// It was read-only when the agent started: the root file system of many node images is.
+    /// The file system was read-only when the agent started, as the root file system of many node
+    /// images is.
     Immutable,
     Writable,
-    /// It became read-only. No pod can run if nodefs is, whenever that happened.
+    /// The file system became read-only. For nodefs it does not matter when: without writing to it
+    /// no pod can run.
     ReadOnly,
     ShutDown,
 }
 
-/// The errors of a mounted file system.
 #[derive(Debug)]
 struct Errors {
     mount: u64,
     place: String,
-    /// As of the last rise, or of the first read: they may be those of former boots.
+    /// The errors at the last rise, or at the first read. They may be those of former boots.
     counted: Option<FilesystemErrors>,
-    /// The last rise, until it is over.
+    /// Time of the last rise, until it is over.
     rose_at: Option<BootNanos>,
 }
 
-/// The file systems of the node.
 #[derive(Debug, Default)]
 pub(super) struct Filesystems {
     access: BTreeMap<NodeFilesystem, Access>,
     errors: BTreeMap<NodeFilesystem, Errors>,
-    /// Errors of all in the last sample, added up.
+    /// The sum of the errors in the last sample.
     sampled: u64,
-    /// When to read them once more after an error.
+    /// Time of the second read after an error.
     again_at: Option<BootNanos>,
-    /// When to read them once more because one fails.
+    /// Time of the next read while one of them fails.
     failing_at: Option<BootNanos>,
 }
 
 impl Filesystems {
-    /// Those that became read-only.
     pub(super) fn read_only(&self) -> Vec<NodeFilesystem> {
         let read_only = self
             .access
@@ -69,7 +68,7 @@ impl Filesystems {
         read_only.map(|(filesystem, _)| *filesystem).collect()
     }
 
-    /// Those that returned errors, with their places.
+    /// Returns those that returned errors, with their places.
     pub(super) fn failed(&self) -> Vec<String> {
         let failed = self.errors.iter().filter(|(filesystem, errors)| {
             let access = self.access.get(filesystem);
@@ -81,14 +80,15 @@ impl Filesystems {
         failed.map(text).collect()
     }
 
-    /// After an I/O error. Returns whether to read them now: they are read again in any case.
+    /// Requests a read after an I/O error. Returns true if they must be read now: they are read
+    /// again in any case.
     pub(super) fn request(&mut self, now: BootNanos) -> bool {
         let at_once = self.again_at.is_none();
         self.again_at.get_or_insert(now.plus(AGAIN));
         at_once
     }
 
-    /// Whether the number of errors in a sample differs from that of the last one.
+    /// Returns true if the number of errors in a sample differs from that of the last one.
     pub(super) fn has_counted(&mut self, errors: u64) -> bool {
         std::mem::replace(&mut self.sampled, errors) != errors
     }
@@ -97,14 +97,15 @@ impl Filesystems {
         self.again_at.into_iter().chain(self.failing_at).min()
     }
 
-    /// Whether they have to be read now.
+    /// Returns true if they have to be read now.
     pub(super) fn take_due(&mut self, now: BootNanos) -> bool {
         let times = [&mut self.again_at, &mut self.failing_at];
         let due = times.map(|at| at.take_if(|at| *at <= now).is_some());
         due.contains(&true)
     }
 
-    /// Applies a sample of storage: whether each is read-only. Returns what changed.
+    /// Applies a sample of storage: the file systems, each with true if it is read-only. Returns
+    /// the changes.
     pub(super) fn sampled(&mut self, sample: &[(NodeFilesystem, bool)]) -> Vec<DiskDecision> {
         let mut changes = Vec::new();
         for (filesystem, read_only) in sample {
@@ -121,7 +122,7 @@ impl Filesystems {
         changes
     }
 
-    /// Applies what was read of the mounts, and returns what changed.
+    /// Applies a read of the mounts, and returns the changes.
     pub(super) fn read(
         &mut self,
         read: Vec<FilesystemReading>,
@@ -175,8 +176,8 @@ impl Filesystems {
         })
     }
 
-    /// Compares the number of errors with the last one. Only a rise is a failure: a healthy file system
-    /// may have had errors in a former boot.
+    /// Compares the number of errors with the last one. Only a rise is a failure: a healthy file
+    /// system may have had errors in a former boot.
     fn counted(&mut self, reading: FilesystemReading, now: BootNanos) {
         let FilesystemReading {
             filesystem,

@@ -1,4 +1,4 @@
-//! Whether other tasks than the main user of a disk wait for I/O, which decides whether it is slow.
+//! Queries the I/O wait of tasks other than the main user of a disk, which decides if it is slow.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use crate::units::DeviceNumber;
 /// If the cgroups could not be read this many times in a row, the wait of the whole node decides.
 const REPEATED: u32 = 2;
 
-/// The reads of who waits for I/O.
+/// The queries of I/O wait, and their answers.
 #[derive(Debug, Default)]
 pub(super) struct IoWaitReads {
-    /// The disk of the query that is not answered yet. One is read at a time: its main user, whose tasks
-    /// do not count as waiting, is not that of another disk.
+    /// The disk of the query that is not answered yet. One disk is queried at a time: its main
+    /// user, whose tasks do not count as waiting, is not that of another disk.
     queried: Option<DeviceNumber>,
-    /// The last answer about each disk, and when it came.
+    /// The last answer about each disk, and the time of its arrival.
     last: BTreeMap<DeviceNumber, (IoWait, BootNanos)>,
-    /// Reads in a row that failed.
+    /// The number of consecutive reads that failed.
     failed: u32,
 }
 
 impl IoWaitReads {
-    /// Who used a disk and who waited when that was read last, and when that was.
+    /// Returns the last answer about a disk, and the time of its arrival.
     pub(super) fn at(&self, device: DeviceNumber) -> Option<(&IoWait, BootNanos)> {
         self.last.get(&device).map(|(read, at)| (read, *at))
     }
@@ -33,7 +33,7 @@ impl IoWaitReads {
         self.last.remove(&device);
     }
 
-    /// What an answer decides: the share of time in percent, or `None` without PSI.
+    /// Returns the share of time in percent, or `None` without PSI.
     fn decide(&mut self, others: OthersStall) -> Result<Option<f32>, Undecided> {
         let failed = match others {
             OthersStall::Share(_) | OthersStall::NoPsi => 0,
@@ -56,7 +56,7 @@ impl IoWaitReads {
 struct Undecided;
 
 impl DiskWatch {
-    /// Queries who waits for I/O if that decides whether a disk is slow.
+    /// Queries the I/O wait if it decides that a disk is slow.
     pub(super) fn query_io_wait(&mut self, now: BootNanos) -> Option<Effect> {
         if self.io_wait.queried.is_some() {
             return None;

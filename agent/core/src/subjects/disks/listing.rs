@@ -1,4 +1,4 @@
-//! Which disks are watched: the list, and single disks that the kernel announced.
+//! Selects the disks to watch, from the list and from single disks that the kernel announced.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::settings::{DiskIo, SlowLimit};
 use crate::subjects::{Effect, MapUpdate};
 use crate::units::DeviceNumber;
 
-/// The list is read at this interval, for a kernel whose announcements cannot be received.
+/// The interval between reads of the list, for a kernel whose announcements cannot be received.
 const LIST_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The least limits of `auto`: above the latency of healthy disks.
@@ -27,44 +27,41 @@ pub(super) const RETRY: Duration = Duration::from_millis(500);
 /// A disk, and the limits that apply to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchedDisk {
-    /// The disk.
     pub device: DeviceNumber,
-    /// Its name under `/sys/block`.
+    /// The name under `/sys/block`.
     pub name: String,
-    /// A request that takes this long is slow.
+    /// A request that takes this long or longer is slow.
     pub slow: Duration,
     /// The limit is computed from the latency of the disk; `slow` is the least limit.
     pub auto: bool,
-    /// The share of slow requests is taken over this time.
+    /// The time over which the share of slow requests is taken.
     pub window: Duration,
-    /// Who is affected if it fails.
     pub role: DiskRole,
 }
 
-/// Why a disk is not watched any more.
+/// The reason for which a disk is no longer watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnwatchReason {
-    /// It was removed.
     Removed,
-    /// Its I/O statistics are off.
+    /// The I/O statistics of the disk are off.
     StatisticsOff,
 }
 
-/// A disk that was unhealthy is present but not watched any more.
+/// A disk that was unhealthy is present but no longer watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unwatched {
-    /// When a disk that is watched, or was removed, was last unhealthy.
+    /// Time at which a disk that is watched, or was removed, was last unhealthy.
     pub others: Option<BootNanos>,
 }
 
-/// When the list is read, and what came of it.
+/// The schedule of reads of the list, and the result of the last one.
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// Whether the last read succeeded.
+    /// The last read succeeded.
     known: bool,
     next: BootNanos,
-    /// When to read the list before that: it could not be read, or a disk was announced before it was in
-    /// sysfs.
+    /// Time of an earlier read: the list could not be read, or a disk was announced before it was
+    /// in sysfs.
     retry: Option<BootNanos>,
     /// The window by which all disks are watched.
     window: Duration,
@@ -88,7 +85,7 @@ impl Listing {
         self.retry
     }
 
-    /// Whether the list is to be read now. If so, the next time is planned.
+    /// Returns true if the list is to be read now. If so, the next read is scheduled.
     pub(super) fn due(&mut self, now: BootNanos, soon: BootNanos) -> bool {
         let retry = self.retry.is_some_and(|at| at <= now);
         let due = retry || self.next <= soon;
@@ -140,7 +137,7 @@ impl DiskWatch {
         effects
     }
 
-    /// Watches disks, or publishes at once what is known if there are none to watch.
+    /// Watches disks. Without disks, the state is published at once.
     fn watch(&mut self, disks: Vec<WatchedDisk>) -> Vec<Effect> {
         if disks.is_empty() {
             return self.publish(None);
@@ -163,8 +160,8 @@ impl DiskWatch {
         effects
     }
 
-    /// How to watch a disk that is not watched, or is by other limits. `others` is the number of
-    /// those that will be watched besides.
+    /// Returns the settings for a disk that is not watched, or is watched by other limits. `others`
+    /// is the number of other disks that are about to be watched.
     fn select(
         &mut self,
         disk: Disk,
@@ -181,7 +178,7 @@ impl DiskWatch {
         let before = self.board.name(disk.device);
         let known = before == Some(disk.name.as_str());
         if before.is_some() && !known {
-            // Another disk has the number now.
+            // The number belongs to another disk now.
             self.forget(disk.device, now, effects);
         }
         let same_window = self.listing.window == self.settings.window;
@@ -208,8 +205,8 @@ impl DiskWatch {
         })
     }
 
-    /// The start times by which the kernel judges are stale, and the counters stand still: the disk
-    /// is not watched, and what it raised ends. Returns whether that is a change.
+    /// Ends the watch of a disk, and the pressure that it caused, because the start times by which
+    /// the kernel judges are stale, and the counters stand still. Returns true if that is a change.
     pub(super) fn statistics_off(
         &mut self,
         device: DeviceNumber,
@@ -237,7 +234,7 @@ impl DiskWatch {
         changed || another
     }
 
-    /// Ends the watch of a disk that was removed. Returns whether it was unhealthy.
+    /// Ends the watch of a disk that was removed. Returns true if it was unhealthy.
     pub(super) fn forget(
         &mut self,
         device: DeviceNumber,
@@ -266,9 +263,8 @@ impl DiskWatch {
     }
 }
 
-/// The limit for a disk, and whether it is the least of a computed one: the one set for its name, else
-/// that of its kind. A virtio disk reports
-/// that it rotates, whatever it is made of.
+/// Returns the limit for a disk, and true if it is the least of a computed one: the limit set for
+/// its name, else that of its kind. A virtio disk reports that it rotates, whatever it is made of.
 fn limit(config: &DiskIo, disk: &Disk) -> (Duration, bool) {
     let (of_kind, fixed) = if disk.rotational && !disk.virtio {
         (config.rotational_slow, ROTATIONAL_SLOW)

@@ -1,8 +1,9 @@
-//! What follows from the reports of the completion probe.
+//! Handles the reports of the completion probe.
 
-use super::{DiskDecision, DiskQuery, DiskReport, DiskWatch, log, query, unhealthy};
+use super::{DiskDecision, DiskQuery, DiskWatch, log, query, unhealthy};
 use crate::clock::{BootNanos, Stamp};
 use crate::pressure::disks::{EndedWindow, Health};
+use crate::reading::DiskReport;
 use crate::subjects::Effect;
 use crate::units::DeviceNumber;
 
@@ -32,7 +33,7 @@ impl DiskWatch {
                 if health.is_some() {
                     effects.extend(self.publish(Some(stamp)));
                 }
-                // A file system may become read-only because of it.
+                // A file system may become read-only because of the error.
                 if self.filesystems.request(now) {
                     effects.push(query(DiskQuery::Filesystems));
                 }
@@ -41,7 +42,8 @@ impl DiskWatch {
         effects
     }
 
-    /// Whether the requests of a slow window carry their start times is known now; `None`: they do not.
+    /// Applies a slow window; `None` if the requests had no start times, because I/O statistics are
+    /// off.
     pub(super) fn confirmed(
         &mut self,
         device: DeviceNumber,
@@ -55,7 +57,7 @@ impl DiskWatch {
         };
         self.slow_stamp = Some(stamp);
         let changed = if let Some(window) = window {
-            let health = self.board.slow_window(device, window, now);
+            let health = self.board.slow_window(device, window);
             effects.extend(self.health_changed(device, health, now));
             effects.extend(self.query_io_wait(now));
             health.is_some()
@@ -68,7 +70,7 @@ impl DiskWatch {
         effects
     }
 
-    /// The state of a disk changed, if it did.
+    /// Reports and logs the new state of a disk, if it changed.
     pub(super) fn health_changed(
         &self,
         device: DeviceNumber,

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::pressure::disks::{DiskSample, DiskTotals};
 use crate::pressure::io_wait::{IoWait, OthersStall, StallShare};
+use crate::reading::DiskError;
 use crate::settings::SlowLimit;
 use crate::subjects::MapUpdate;
 use crate::units::latency::Buckets;
@@ -16,7 +17,6 @@ mod reasons;
 mod sampling;
 mod unread;
 
-/// Some time after the boot.
 fn at(seconds: u64) -> BootNanos {
     BootNanos((1000 + seconds) * 1_000_000_000)
 }
@@ -84,7 +84,6 @@ impl Run {
         run
     }
 
-    /// Without the probe.
     fn without_probe(found: Option<Vec<Disk>>) -> Self {
         Self::new(DiskProbe::Missing, IoTrigger::Missing, found)
     }
@@ -114,7 +113,7 @@ impl Run {
         queries(&self.on(seconds, storage(&[])))
     }
 
-    /// The disk is stalled, or completes requests again.
+    /// Makes a disk stalled, or lets it complete requests again.
     fn stalled(&mut self, seconds: u64, minor: u32, stalled: bool) {
         let (device, now) = (number(minor), at(seconds));
         let board = &mut self.watch.board;
@@ -171,7 +170,7 @@ fn facts(effects: &[Effect]) -> Option<Disks> {
     })
 }
 
-/// What was published for the evaluation: whether it is known, and what is not watched any more.
+/// Returns true if the published state is known, and the disk that is no longer watched.
 fn judged(effects: &[Effect]) -> Option<(bool, Option<Unwatched>)> {
     effects.iter().rev().find_map(|effect| match effect {
         Effect::Input(input) => match &**input {
@@ -241,7 +240,7 @@ fn nothing_is_published_before_the_other_signals_were_read() {
     assert_eq!(facts(&effects), Some(Disks::default()));
 }
 
-/// Disks by their minor number, whether they are stalled, and since when.
+/// Disks by their minor number, true if they are stalled, and the start of the stall.
 type Healths = &'static [(u32, bool, u64)];
 
 #[test]
@@ -310,7 +309,7 @@ fn statistics_are_checked_with_every_sixth_sample_of_storage_and_a_switch_lists_
     assert_eq!(none.storage_sampled(1), [], "no disks");
 }
 
-const WINDOW: Window = Window {
+const WINDOW: SlowWindow = SlowWindow {
     judged: 65,
     slow: 61,
     length: Duration::from_secs(1),
@@ -342,7 +341,7 @@ fn confirmed(seconds: u64, valid: bool) -> DiskInput {
     }
 }
 
-/// Counters of a disk that completes [`WINDOW`] and transfers 12 MB each second.
+/// Returns the counters of a disk that completes [`WINDOW`] and transfers 12 MB each second.
 fn totals(seconds: u64) -> DiskTotals {
     let mut judged = Buckets::default();
     judged[11] = 65 * seconds;
@@ -364,12 +363,12 @@ fn with_probe() -> Run {
     Run::new(DiskProbe::Attached, IoTrigger::Set, sda)
 }
 
-/// Whether it was queried whose tasks wait.
+/// Returns true if the I/O wait was queried.
 fn asks_for_stalls(effects: &[Effect]) -> bool {
     effects.contains(&Effect::Query(Query::IoWait(number(0))))
 }
 
-/// What is known of the reason for the state of a disk.
+/// Returns the logged reason for the state of a disk.
 fn reason(effects: &[Effect]) -> Option<String> {
     effects.iter().find_map(|effect| match effect {
         Effect::Log(Decision::Disk(DiskDecision::HealthChanged { details, .. })) => {
@@ -471,7 +470,7 @@ fn a_disk_that_only_pods_use_sets_no_condition() {
     run.stalled(1, 16, true);
     run.stalled(1, 0, true);
     assert_eq!(run.watch.board.named(Health::Stalled), ["sda"]);
-    assert_eq!(run.watch.board.unhealthy().count(), 2);
+    assert_eq!(run.watch.board.health(number(16)), Some(Health::Stalled));
     let all = Some(vec![disk("sda", 0), disk("sdb", 16)]);
     let effects = run.on(2, DiskInput::Listed(all));
     assert_eq!(writes(&effects), ["watch sdb"], "swap was added to it");

@@ -1,4 +1,4 @@
-//! What is reported about a disk that is not healthy, apart from the condition.
+//! Reports a disk that is not healthy, apart from the condition.
 
 use super::super::VolumeInput;
 use super::{Effect, Input, pass_on};
@@ -7,8 +7,8 @@ use crate::pressure::disks::Health;
 use crate::reading::{DiskRole, Ground, Resource};
 use crate::units::DeviceNumber;
 
-/// For a disk of the node, the details of the Event about its condition; for another disk, Events on the
-/// pods that use it.
+/// Returns the details of the Event about the condition for a disk of the node, and Events on the
+/// pods that use it for another disk.
 pub(super) fn report(
     device: DeviceNumber,
     name: &str,

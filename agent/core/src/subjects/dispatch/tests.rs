@@ -22,7 +22,7 @@ fn at(seconds: u64) -> Now {
     }
 }
 
-/// Companion mode, in which only counters show kills.
+/// Creates subjects of companion mode in which only counters show kills.
 fn subjects() -> Subjects {
     let transition_period = Duration::from_mins(5);
     Subjects::new(&Setup {
@@ -78,7 +78,7 @@ fn subjects() -> Subjects {
     })
 }
 
-/// All effects of an input that are not inputs themselves.
+/// Returns all effects of an input that are not inputs themselves.
 fn play(subjects: &mut Subjects, input: Input, now: Now) -> Vec<Effect> {
     let mut queue = VecDeque::from([pass_on(input)]);
     let mut effects = Vec::new();
@@ -102,7 +102,7 @@ fn frequent(effects: &[Effect]) -> Option<Pressure> {
     })
 }
 
-/// The condition that a restart finds, by what the first answers are.
+/// Returns the condition that a restart finds, for these first answers.
 #[test]
 fn frequent_kills_survive_a_restart_even_if_the_first_count_fails() {
     let kept = |until| {
@@ -138,7 +138,7 @@ fn frequent_kills_survive_a_restart_even_if_the_first_count_fails() {
         let recalled = Input::State(StateInput::Recalled { previous, counted });
         let effects = play(&mut subjects, recalled, at(1001));
         assert_eq!(frequent(&effects), expected, "{name}");
-        // The condition of the Node is kept, also if the state file is not known.
+        // The condition of the Node is kept even if the state file is not known.
         let on_node = Input::State(StateInput::TrueOnNode(vec![(
             TYPE.to_owned(),
             SystemTime::UNIX_EPOCH,
@@ -158,7 +158,7 @@ fn of_a_former_boot_only_a_full_disk_is_still_true() {
         ..at(1000)
     };
     let booted = started.wall_at(BootNanos(0));
-    //  type, when it was last reported; whether it is kept
+    // Type, time of the last report, it is kept.
     let rows = [
         ("MemoryLow", booted, true),
         ("MemoryLow", booted - second, true),

@@ -10,7 +10,7 @@ use crate::reading::oom::{Consequence, LimitOwner, OomConstraint, OomScope, Scop
 use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
 use crate::units::{Bytes, CgroupId, Pid};
 
-/// What is known of a kill before it is judged: see [`Finding`].
+/// The facts of a kill before it is judged: see [`Finding`].
 #[derive(Debug)]
 pub(super) struct Case {
     stamp: Stamp,
@@ -18,9 +18,9 @@ pub(super) struct Case {
     comm: Vec<u8>,
     uid: Option<u32>,
     uid_in_namespace: Option<u32>,
-    /// Path of the victim's cgroup, as it is.
+    /// Path of the victim's cgroup, unescaped.
     pub(super) path: Option<String>,
-    /// What is known of that path, escaped.
+    /// The known part of that path, escaped.
     cgroup: Option<String>,
     owner: VictimOwner,
     /// Path of the cgroup of all pods.
@@ -33,12 +33,12 @@ pub(super) struct Case {
     trigger: Option<String>,
     trigger_container: Option<ContainerLabel>,
     consequence: Option<Consequence>,
-    /// Path of the cgroup that the kernel kills as a whole, as it is.
+    /// Path of the cgroup that the kernel kills as a whole, unescaped.
     group: Option<String>,
 }
 
 impl Case {
-    /// By a program's record. `paths` are those of [`cgroups_of`]; a page has `page` bytes.
+    /// Converts a program's record. `paths` are those of [`cgroups_of`]; a page has `page` bytes.
     pub(super) fn recorded(
         kill: RecordedKill,
         read: BootNanos,
@@ -111,9 +111,9 @@ impl Case {
         }
     }
 
-    /// By the kernel's log.
+    /// Converts a kill from the kernel's log.
     pub(super) fn logged(kill: LoggedKill, read: BootNanos, pods: String) -> Self {
-        // Names that are not text are a tenant's: those of Kubernetes and systemd are text.
+        // A name that is not text is a tenant's: those of Kubernetes and systemd are text.
         let text = |path: &Vec<u8>| String::from_utf8_lossy(path).into_owned();
         let path = kill.cgroup.as_ref().map(text);
         let scope = kill.scope.map(|path| Limiting {
@@ -160,7 +160,7 @@ impl Case {
         }
     }
 
-    /// What the verdict depends on.
+    /// Returns the facts on which the verdict depends.
     pub(super) fn kill(&self) -> Kill {
         Kill {
             scope: self.scope.as_ref().map(|limiting| limiting.owner),
@@ -170,7 +170,6 @@ impl Case {
         }
     }
 
-    /// With the verdict, the finding.
     pub(super) fn judged(self, verdict: KillVerdict) -> Finding {
         let is_whole = self.consequence == Some(Consequence::WholeContainer);
         Finding {
@@ -196,7 +195,7 @@ impl Case {
     }
 }
 
-/// The cgroups of a record whose paths are needed, in the order in which they are used.
+/// Returns the cgroups of a record whose paths are needed, in the order in which they are used.
 pub(super) fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
     let limit = kill.scope.memcg();
     let tied = limit.and_then(|limit| limit.tied);
@@ -211,7 +210,8 @@ pub(super) fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
         .collect()
 }
 
-/// The container that the cgroup at `path` belongs to, if it is another one of the victim's pod.
+/// Returns the container to which the cgroup at `path` belongs, if it is another one of the
+/// victim's pod.
 fn other_container(path: &str, victim: &VictimOwner, pods: &str) -> Option<ContainerLabel> {
     let VictimOwner::Pod(victim) = victim else {
         return None;
@@ -223,7 +223,7 @@ fn other_container(path: &str, victim: &VictimOwner, pods: &str) -> Option<Conta
     id.map(ContainerLabel::Id)
 }
 
-/// By the last names of a cgroup that was removed and not seen before.
+/// Derives the owner from the last names of a cgroup that was removed and not seen before.
 fn owner_by_names(kill: &RecordedKill, pods: &str) -> VictimOwner {
     match classify_by_names(&kill.names, pods) {
         ByNames::Certain(kind) => VictimOwner::of(kind),
@@ -232,8 +232,8 @@ fn owner_by_names(kill: &RecordedKill, pods: &str) -> VictimOwner {
     }
 }
 
-/// What the limiting cgroup is for. One that was removed was not that of all pods, which outlives
-/// every pod.
+/// Returns the owner of the limiting cgroup. A cgroup that was removed is not that of all pods,
+/// which outlives every pod.
 fn limit_owner(
     path: Option<&str>,
     kill: &RecordedKill,
@@ -256,7 +256,7 @@ fn owner_by_path(path: &str, pods: &str) -> LimitOwner {
     }
 }
 
-/// `…/grandparent/parent/leaf`: what remains of the path of a removed cgroup.
+/// Returns the remains of the path of a removed cgroup: `…/grandparent/parent/leaf`.
 fn last_names(kill: &RecordedKill) -> String {
     let names = kill.names.iter().rev().filter(|name| !name.is_empty());
     names.fold("…".to_owned(), |path, name| {

@@ -1,8 +1,8 @@
-//! What a kill means for the container of the victim.
+//! Derives the effect of a kill on the container of the victim.
 //!
-//! The main process of a container has pid 1 in the innermost of its pid namespaces, and its parent is
-//! not in the container; the first process of a sandbox inside the container has a parent there. If a
-//! container shares the pid namespace of its pod or of the host, its main process cannot be
+//! The main process of a container has pid 1 in the innermost of its pid namespaces, and its parent
+//! is not in the container; the first process of a sandbox inside the container has a parent there.
+//! If a container shares the pid namespace of its pod or of the host, its main process cannot be
 //! distinguished from the others, and nothing is claimed.
 
 use crate::pods::{CgroupKind, PodId, classify, container_path};
@@ -13,15 +13,14 @@ use crate::units::Pid;
 /// The paths of the cgroups of a record. `None`: it has no such cgroup, or the cgroup was removed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Paths<'a> {
-    /// Of the victim.
     pub victim: Option<&'a str>,
-    /// Of [`NamespacePid::reference`](crate::record::NamespacePid::reference).
+    /// The path of [`NamespacePid::reference`](crate::record::NamespacePid::reference).
     pub reference: Option<&'a str>,
-    /// Of [`RecordedKill::group`].
+    /// The path of [`RecordedKill::group`].
     pub group: Option<&'a str>,
 }
 
-/// `None`: unknown, or the victim is in no container.
+/// Returns `None` if the effect is unknown, or the victim is in no container.
 pub(super) fn consequence(
     kill: &RecordedKill,
     paths: Paths<'_>,
@@ -41,8 +40,8 @@ pub(super) fn consequence(
     (namespace.pid == Pid(1) && !in_other_container).then_some(Consequence::MainProcess)
 }
 
-/// Whether a group that is killed together is all of the victim's container. A group below the container is
-/// a part of it.
+/// Returns true if a group that is killed together is all of the victim's container. A group below
+/// the container is a part of it.
 pub(super) fn is_whole_container(victim: &str, group: &str, pods: &str) -> bool {
     container_path(victim, pods).is_some_and(|container| is_at_or_below(container, group))
 }
@@ -52,8 +51,8 @@ fn is_at_or_below(path: &str, top: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The pod of a container with an id. A cgroup without an id is that of a runtime's monitor, which is
-/// the parent of the main process.
+/// Returns the pod of a container with an id. A cgroup without an id is that of a runtime's
+/// monitor, which is the parent of the main process.
 fn identified(path: &str, pods: &str) -> Option<PodId> {
     match classify(path, pods) {
         CgroupKind::Container {
@@ -80,8 +79,8 @@ mod tests {
     const PODS: &str = "/kubepods";
     const POD: &str = "/kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
 
-    /// The victim's cgroup, its pid in its namespace and the cgroup that it depends on, the group, and
-    /// what follows.
+    /// The victim's cgroup, its pid in its namespace and the cgroup of reference, the group, and
+    /// the effect.
     type Row<'a> = (
         &'a str,
         Option<(u32, Option<&'a str>)>,
@@ -113,13 +112,13 @@ mod tests {
             // The first process of a sandbox in the container.
             (&web, Some((1, Some(&web))), None, Some(ChildProcess)),
             (&web, Some((1, Some(&deeper))), None, Some(ChildProcess)),
-            // The namespace of the pod, of the host, and of something unknown.
+            // The pid namespace is that of the pod, of the host, or unknown.
             (&web, Some((17, Some(&pause))), None, None),
             (&web, Some((1, Some(&pause))), None, None),
             (&web, None, None, None),
             (&web, Some((17, Some(shim))), None, None),
             (&web, Some((1, None)), None, None),
-            // Groups: the container, its pod, a part of it, and one that was removed.
+            // The groups are the container, its pod, a part of it, and a removed cgroup.
             (&web, None, Some(Some(&web)), Some(WholeContainer)),
             (&deeper, None, Some(Some(POD)), Some(WholeContainer)),
             (&deeper, Some((17, Some(&web))), Some(Some(&deeper)), Some(ChildProcess)),

@@ -1,5 +1,5 @@
-//! How often each cgroup has hit its own memory limit, so that a later count shows whether a kill was
-//! at a limit or because the node was out of memory.
+//! Remembers how often each cgroup has hit its own memory limit. A later count then shows if a kill
+//! was at a limit, or because the node was out of memory.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::units::CgroupId;
 /// Kills within this time share the movement of a counter: the first of them sees it move.
 const SAME_MOMENT: Duration = Duration::from_secs(2);
 
-/// Cgroups that are remembered before removed ones are forgotten.
+/// The number of cgroups from which on removed ones are forgotten.
 const MAX_CGROUPS: usize = 8192;
 
 /// Limit hits by cgroup, as last counted.
@@ -21,18 +21,18 @@ pub(super) struct LimitHits(HashMap<CgroupId, Hits>);
 #[derive(Debug, Clone, Copy)]
 struct Hits {
     count: u64,
-    /// When it was last seen to have moved.
+    /// Time at which the counter was last seen to have moved.
     moved: Option<BootNanos>,
 }
 
 impl LimitHits {
-    /// As counted at start. A cgroup that is missing never hit its limit.
+    /// Takes the counters at start. A cgroup that is missing never hit its limit.
     pub(super) fn new(counted: Vec<(CgroupId, u64)>) -> Self {
         let hits = |(id, count)| (id, Hits { count, moved: None });
         Self(counted.into_iter().map(hits).collect())
     }
 
-    /// Whether the counter of the victim's cgroup or of one above it moved since it was last counted.
+    /// Compares the counters of the victim's cgroup and of those above it with the last count.
     pub(super) fn compare(
         &mut self,
         counted: &[Option<(CgroupId, u64)>],
@@ -92,7 +92,7 @@ mod tests {
     fn kills_of_one_moment_share_the_movement_of_a_counter() {
         let id = CgroupId;
         let mut hits = LimitHits::new(vec![(id(1), 5)]);
-        //  at ms, counts of the victim's cgroup and those above it, verdict, case
+        // At ms, counts of the victim's cgroup and those above it, verdict, case.
         #[rustfmt::skip]
         let script = [
             (0, vec![Some((id(2), 0)), Some((id(1), 5))], Still, "as at start"),

@@ -86,7 +86,7 @@ fn memory(available: i64) -> KillInput {
     })
 }
 
-/// What follows, in short.
+/// Returns the effects as short texts.
 fn short(effects: &[Effect]) -> Vec<String> {
     let text = |effect: &Effect| match effect {
         Effect::Query(query) => format!("{query:?}"),
@@ -312,7 +312,7 @@ fn a_removed_cgroup_keeps_the_path_that_it_was_seen_with() {
         pods: vec![(VICTIM, CONTAINER.to_owned())],
         limit_hits: Vec::new(),
     };
-    //  before; path in the finding, whether the pod is known, whether memory is known
+    // Input before the kill, path in the finding, the pod is known.
     let rows = [
         (None, "…/kubepods/podaa/c", false),
         (Some(seen()), CONTAINER, true),
@@ -453,7 +453,7 @@ fn a_finding_names_the_limit_by_what_was_known_of_its_cgroup() {
 #[test]
 fn effects_have_the_time_of_the_kernel_but_not_after_now() {
     let late = BootNanos(now().boot.0 + 1);
-    //  time of the record, of the pressure
+    // Time of the record, time of the pressure.
     let rows = [
         (BootNanos(8_000_000_000), BootNanos(8_000_000_000)),
         (late, now().boot),

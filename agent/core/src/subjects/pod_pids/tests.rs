@@ -38,7 +38,7 @@ fn limits(limits: &[Limit]) -> In {
     }
 }
 
-/// What follows, in short.
+/// Returns the effects as short texts.
 fn short(effects: &[Effect]) -> Vec<String> {
     let text = |effect: &Effect| match effect {
         Effect::Query(Query::PidLimits(cgroup)) => format!("limits of {cgroup}"),
@@ -111,7 +111,7 @@ fn forks_that_no_kernel_announces_are_counted_at_samples() {
 #[test]
 fn the_limit_that_refused_is_the_one_with_least_room() {
     let pod = "/kubepods/podaa";
-    //  limits from the container upwards: max, current; that which refused
+    // Limits from the container upwards (max, current), the cgroup that refused.
     #[rustfmt::skip]
     let rows: [(&[Limit], Option<&str>); 5] = [
         (&[(pod, 10, 10)], Some(pod)),
@@ -132,7 +132,7 @@ fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
         pod: PodId::Uid(pod.to_owned()),
         container: None,
     };
-    //  cgroup, its path in the log, limit, what it is for
+    // Cgroup, its path in the log, limit, purpose.
     let rows = [
         (
             "/kubepods/podaa/c",
@@ -201,7 +201,7 @@ fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
 fn at_the_limit_of_a_pod_the_container_with_most_of_its_tasks_is_named() {
     const POD: &str = "/kubepods/podaa";
     let id = |n: u32| format!("{n:064x}");
-    //  tasks of two containers; which is named, and with which tasks
+    // Tasks of two containers, the named container and its tasks.
     for (tasks, named) in [
         ([60, 4], Some((1, 60))),
         ([31, 33], Some((2, 33))),

@@ -1,4 +1,4 @@
-//! A whole run as a list of inputs, recorded and replayed.
+//! Records and replays a whole run as a list of inputs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -9,18 +9,18 @@ use crate::backoff::Jitter;
 use crate::client_certificate::Certificate;
 use crate::clock::{BootNanos, Stamp};
 use crate::pods::Owner;
-use crate::pressure::disks::{DiskSample, DiskTotals, Window};
+use crate::pressure::disks::{DiskSample, DiskTotals};
 use crate::pressure::io_wait::{IoUser, IoWait, OthersStall, StallShare};
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::sample::Sample;
 use crate::pressure::stall::{StallSample, StallThresholds};
 use crate::pressure::threshold::Threshold;
 use crate::pressure::{Policy, SlowDisks};
-use crate::reading::{Disk, DiskRole, Signal, Stall, StallKind, StallOf};
+use crate::reading::{Disk, DiskReport, DiskRole, Signal, SlowWindow, Stall, StallKind, StallOf};
 use crate::record::{DiskAction, DiskChange, Side};
 use crate::settings::{DiskIo, Mode, OomNodeEvents, SlowLimit};
 use crate::subjects::certificate::{Attempt, Requested, Usage};
-use crate::subjects::disks::{CountersRead, DiskCounters, DiskReport};
+use crate::subjects::disks::{CountersRead, DiskCounters};
 use crate::subjects::{
     Announced, CertificateInput, CertificateOperation, DirectSample, DiskInput, DiskProbe,
     DiskQuery, DiskSetup, IoTrigger, KillCounterSetup, KillSource, MapUpdate, NodeSetup, PidInput,
@@ -103,7 +103,7 @@ fn setup() -> Setup {
     }
 }
 
-/// A node with one disk, which hangs, and whose tasks wait for it.
+/// Answers for a node with one disk, which hangs, and whose tasks wait for it.
 fn answer(effect: &Effect) -> Option<Input> {
     match effect {
         Effect::Input(input) => Some((**input).clone()),
@@ -179,7 +179,8 @@ fn performed(operation: CertificateOperation) -> CertificateInput {
     }
 }
 
-/// A bad minute: the pid level is crossed, a disk is slow, hangs and is removed, tasks wait.
+/// Returns the inputs of a bad minute: the pid level is crossed, a disk is slow, hangs and is
+/// removed, tasks wait.
 fn bad_minute() -> Vec<(Now, Input)> {
     let disk = Disk {
         name: "sda".to_owned(),
@@ -193,7 +194,7 @@ fn bad_minute() -> Vec<(Now, Input)> {
         kernel: at(4).boot,
         read: at(5).boot,
     };
-    let slow = DiskReport::SlowWindow(Window {
+    let slow = DiskReport::SlowWindow(SlowWindow {
         judged: 65,
         slow: 61,
         length: Duration::from_secs(16),
@@ -258,7 +259,7 @@ impl RunRecorder for Lines {
     }
 }
 
-/// The run as it is recorded, with the answers to its effects as inputs.
+/// Returns the lines of a recorded run, with the answers to its effects as inputs.
 fn record(inputs: Vec<(Now, Input)>) -> Vec<String> {
     let lines = Lines::default();
     let mut subjects = RecordedSubjects::new(&setup(), Some(Box::new(lines.clone())));
@@ -304,7 +305,7 @@ fn the_first_line_that_differs_is_named_with_both_texts() {
     let effect = find("\"stalled\":[\"sda\"]");
     let reported = find("{\"Reported\":{\"device\"");
     let dropped = find("\"input\":{\"Disk\":{\"Watched\"");
-    //  what was changed, and the line that is named
+    // Change, number of the line in the error.
     let rows: [(&str, Change, usize); 4] = [
         (
             "an effect",
@@ -409,7 +410,7 @@ fn the_next_moment_is_that_of_the_subject_that_is_due_first() {
             avg60: 50.0,
         }),
     });
-    //  at s, input, due at s
+    // At s, input, due at s.
     let script = [
         (3, sampled, 0, "storage was never sampled"),
         (

@@ -10,7 +10,7 @@ fn times(exceeded: Exceeded) -> Times {
     BTreeMap::from([(TYPE, exceeded)])
 }
 
-/// Whether the file is written, and the time that it then contains.
+/// Returns true if the file is written, and the time that it then contains.
 fn check(file: &mut SavedTimes, exceeded: Exceeded, seconds: u64) -> (bool, Option<SavedTime>) {
     let effect = file.check(&times(exceeded), at(seconds));
     (effect.is_some(), file.saved(TYPE))
@@ -27,7 +27,7 @@ fn saved_times_are_never_too_early_and_cause_few_writes() {
     use Exceeded::{At, Never, Now};
     let mut file = writable();
     let known = |seconds| Some(Some(at(seconds)));
-    //  at s, exceeded, whether it is written, time in the file
+    // At s, exceeded, the file is written, time in the file.
     let script = [
         (0, Never, false, None, "nothing to save"),
         (100, Now, true, known(130), "at once, with the lead"),

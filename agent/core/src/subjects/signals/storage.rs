@@ -1,4 +1,4 @@
-//! When storage is sampled.
+//! Schedules the samples of storage.
 
 use std::time::Duration;
 
@@ -20,26 +20,26 @@ pub const SIGNALS: [Signal; 4] = [
     Signal::ImagefsInodesFree,
 ];
 
-/// For this time after its start the kubelet checks often whether the node is ready.
+/// For this time after its start the kubelet checks often if the node is ready.
 const STARTUP_GRACE: Duration = Duration::from_mins(2);
 
 /// A sample of nodefs and imagefs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StorageSample {
-    /// Of their space and inodes. Those of imagefs are absent if it is nodefs.
+    /// The samples of space and inodes. Those of imagefs are absent if it is nodefs.
     pub samples: Vec<Sample>,
-    /// Size of nodefs; `None`: not read.
+    /// Size of nodefs; `None` if not read.
     pub capacity: Option<Bytes>,
-    /// Whether each is read-only, as far as that is known.
+    /// The file systems whose access is known, each with true if it is read-only.
     pub read_only: Vec<(NodeFilesystem, bool)>,
-    /// Errors that these and the root file system have counted, added up.
+    /// The sum of the errors that these and the root file system have counted.
     pub filesystem_errors: u64,
     /// The volumes in use; `None` if they are unknown or were not requested.
     pub volumes: Option<Vec<String>>,
 }
 
 impl StorageSample {
-    /// No file system answered.
+    /// Creates the sample if no file system answered.
     #[must_use]
     pub fn missing() -> Self {
         Self {
@@ -59,20 +59,18 @@ impl StorageSample {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sampling {
-    /// No sample is being taken.
     Idle,
     /// A sample is being taken. The next request is the one after it.
     Requested,
 }
 
-/// Samples of storage.
 #[derive(Debug)]
 pub(super) struct Storage {
     deadlines: Deadlines,
     sampling: Sampling,
-    /// Whether the size of nodefs has been read.
+    /// The size of nodefs has been read.
     known: bool,
-    /// Whether imagefs was another file system than nodefs when it was last read.
+    /// Imagefs was another file system than nodefs when it was last read.
     has_imagefs: bool,
     /// End of the start-up period of the node.
     settled_at: BootNanos,
@@ -89,7 +87,7 @@ impl Storage {
         }
     }
 
-    /// When the next sample is due; `None` while one is being taken.
+    /// Returns the time of the next sample; `None` while one is being taken.
     pub(super) fn due(&self) -> Option<BootNanos> {
         match self.sampling {
             Sampling::Idle => Some(self.deadlines.due()),
@@ -105,7 +103,8 @@ impl Storage {
         }
     }
 
-    /// Removes what is missing because no file system answered, if there is no separate imagefs.
+    /// Removes samples that are missing because no file system answered, if there is no separate
+    /// imagefs.
     pub(super) fn existing(&mut self, mut samples: Vec<Sample>) -> Vec<Sample> {
         if samples
             .iter()
@@ -119,8 +118,8 @@ impl Storage {
         samples
     }
 
-    /// A sample was taken, with or without the size of nodefs. Until that size is known, storage is
-    /// sampled often after the start.
+    /// Schedules the next sample, after one with or without the size of nodefs. Until that size is
+    /// known, storage is sampled often after the start.
     pub(super) fn sampled(
         &mut self,
         samples: &[Sample],
@@ -157,7 +156,7 @@ mod tests {
             let nodefs = Signal::NODEFS.map(read);
             [nodefs, Signal::IMAGEFS.map(imagefs)].concat()
         };
-        //  sample, how many of it count
+        // Sample, number of its signals that count.
         let rows = [
             (hung(), 2, "imagefs may not exist"),
             (with(Sample::Missing), 4, "it exists, but is unreadable"),

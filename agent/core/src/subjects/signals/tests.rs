@@ -21,7 +21,7 @@ fn stamp() -> Stamp {
     }
 }
 
-/// Memory is short below 1 GiB, and pids below 100.
+/// Creates signals by which memory is short below 1 GiB, and pids below 100.
 fn signals() -> Signals {
     let thresholds = [("memory.available", "1Gi"), ("pid.available", "100")];
     let thresholds = thresholds.map(|(signal, value)| Threshold::parse(signal, value).unwrap());
@@ -76,7 +76,7 @@ fn disks(slow: &[&str], unwatched: Option<Unwatched>) -> SignalInput {
     }
 }
 
-/// What follows, in short; of facts, only what can differ here.
+/// Returns the effects as short texts; of facts, only those that can differ here.
 fn short(effects: &[Effect]) -> Vec<String> {
     let text = |effect: &Effect| match effect {
         Effect::Query(Query::Signals(stamp)) => {
@@ -246,7 +246,7 @@ fn until_the_first_capacity_storage_is_sampled_often() {
     let soon = |seconds| Some(at(seconds).plus(Duration::from_millis(250)));
     let later = |seconds: u64| Some(at(seconds + 10));
     let known = Some(Bytes::from_bytes(1));
-    //  at s, capacity, next sample
+    // At s, capacity, next sample.
     let rows = [
         (1, None, soon(1), "the first sample"),
         (2, None, soon(2), "not ready yet"),
@@ -301,7 +301,7 @@ impl Simulated {
         }
     }
 
-    /// Runs up to `end`. Returns how often the alarm wakes it.
+    /// Runs up to `end`. Returns the number of wake-ups by the alarm.
     fn run(&mut self, end: BootNanos) -> usize {
         let mut wakeups = 0;
         while self.signals.due() <= end {
@@ -320,7 +320,7 @@ fn an_idle_node_wakes_once_for_memory_and_storage_whatever_was_sampled_in_betwee
     let record = || SignalInput::Requested {
         stamp: Some(stamp()),
     };
-    //  memory, what happens 6 s after a sample, wake-ups in a minute, samples of storage in it, name
+    // Memory, event 6 s after a sample, wake-ups in a minute, samples of storage in it, name.
     let rows = [
         (60 * GI, None, 6, 6, "nothing"),
         (

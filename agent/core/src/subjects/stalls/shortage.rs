@@ -1,5 +1,5 @@
-//! Whether the node is short of memory while its tasks wait for it, which decides whether the condition
-//! of this stall becomes True.
+//! Decides if the node is short of memory while its tasks wait for it: only then the condition of
+//! this stall becomes True.
 
 use crate::clock::BootNanos;
 use crate::pressure::oom::RemainingMemory;
@@ -11,17 +11,17 @@ use crate::subjects::{Effect, Query};
 
 use super::{StallDecision, log};
 
-/// The observation of a shortage. It is repeated without a pause from the trigger on, until the stall
-/// is over or in effect.
+/// The observation of a shortage. It is repeated without a pause from the trigger on, until the
+/// stall is over or in effect.
 #[derive(Debug, Default)]
 pub(super) struct ShortageWatch {
     /// The query is not answered yet.
     queried: bool,
     /// The last answer.
     last: Option<ShortageReading>,
-    /// The last answer is of this stall.
+    /// The last answer is about this stall.
     applies: bool,
-    /// What was logged of this stall.
+    /// The reason that was logged for this stall.
     logged: Option<Withheld>,
 }
 
@@ -30,12 +30,12 @@ impl ShortageWatch {
         self.last.as_ref()
     }
 
-    /// Whether the stall is known to be one of the node.
+    /// Returns true if the stall is known to be one of the node.
     pub(super) fn is_confirmed(&self) -> bool {
         self.verdict() == Some(ShortageVerdict::Short)
     }
 
-    /// `None`: nothing is known of this stall yet.
+    /// Returns `None` if nothing is known of this stall yet.
     fn verdict(&self) -> Option<ShortageVerdict> {
         let last = self.last.as_ref().filter(|_| self.applies);
         last.map(|last| last.verdict)
@@ -47,7 +47,6 @@ impl ShortageWatch {
         begins.then_some(Effect::Query(Query::Shortage))
     }
 
-    /// Takes an observation.
     pub(super) fn read(
         &mut self,
         evidence: ShortageEvidence,
@@ -65,7 +64,7 @@ impl ShortageWatch {
         });
     }
 
-    /// Takes how far the stall is from its begin after a sample.
+    /// Takes the distance of the stall from its begin after a sample.
     pub(super) fn sampled(&mut self, begin: Begin) -> Vec<Effect> {
         let mut effects = Vec::new();
         match begin {
@@ -91,7 +90,7 @@ impl ShortageWatch {
         is_new.then(|| log(StallDecision::Withheld(why)))
     }
 
-    /// The units that wait most, for an Event. Empty if they are not known.
+    /// Returns the units that wait most, for an Event. Empty if they are not known.
     pub(super) fn stalled_units(&self) -> String {
         let last = self.last.as_ref().filter(|_| self.applies);
         let units = last.map_or(&[][..], |last| UnitStalls::units(&last.evidence.units));

@@ -49,7 +49,7 @@ fn configured<const N: usize>(transition_period: Duration, watched: [Stall; N]) 
     }
 }
 
-/// Stalls whose files are queried.
+/// Returns the stalls whose files are queried.
 fn queried(effects: &[Effect]) -> Vec<Stall> {
     let query = |effect: &Effect| match effect {
         Effect::Query(Query::Stall(stall)) => Some(*stall),
@@ -58,7 +58,7 @@ fn queried(effects: &[Effect]) -> Vec<Stall> {
     effects.iter().filter_map(query).collect()
 }
 
-/// The pressure of I/O that was published, and whether a change was logged.
+/// Returns the published pressure of I/O, and true if a change was logged.
 fn published(effects: &[Effect]) -> (Option<Pressure>, bool) {
     let changed = |effect: &Effect| {
         matches!(
@@ -121,7 +121,7 @@ fn each_sample_is_published_and_only_a_change_is_logged() {
         sample: None,
     };
     let shorter = configured(Duration::from_secs(30), [IO]);
-    //  at s, input, published pressure, whether a change was logged, name
+    // At s, input, published pressure, a change was logged, name.
     let script = [
         (1, sampled(1.0), Some(Pressure::Normal), true, "the first"),
         (11, sampled(2.0), Some(Pressure::Normal), false, "the same"),
@@ -215,7 +215,7 @@ fn what_was_exceeded_before_a_restart_is_kept() {
             last_exceeded: at(seconds),
         })
     };
-    //  at s before and after the first sample, then published
+    // At s before and after the first sample; then, published.
     let rows = [
         ("by the state file", restored(50), None, under(50)),
         ("too long ago", restored(1), None, Some(Pressure::Normal)),
@@ -247,7 +247,7 @@ fn memory(avg10: f32, avg60: f32) -> StallInput {
     }
 }
 
-/// What is observed if the node reclaims memory, or does not.
+/// Creates the observation of a node that reclaims memory, or does not.
 fn shortage(rose: bool) -> StallInput {
     let unit = |n: u32, percent, at_its_limit| StalledUnit {
         owner: Owner::from_path(&format!("/system.slice/{n}.service"), "/kubepods"),
@@ -267,8 +267,8 @@ fn shortage(rose: bool) -> StallInput {
     })
 }
 
-/// In short: the pressure of memory that is published; whether its file and a shortage are queried;
-/// whether it is withheld.
+/// Returns as short texts: the published pressure of memory, the queries of its file and of a
+/// shortage, and a withheld condition.
 fn in_short(effects: &[Effect]) -> String {
     let words = effects.iter().filter_map(|effect| match effect {
         Effect::Fact(FactChange::Stalls(states)) => {
@@ -288,7 +288,7 @@ fn in_short(effects: &[Effect]) -> String {
 #[test]
 fn a_stall_on_memory_begins_only_while_the_node_is_short_of_it() {
     let fired = || StallInput::Reported(MEMORY);
-    //  at s, input, effects, name
+    // At s, input, effects, name.
     let script = [
         (0, memory(0.0, 0.0), "False", "calm: nothing more is read"),
         (1, fired(), "file shortage", "from the trigger on"),

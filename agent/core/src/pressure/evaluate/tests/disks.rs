@@ -1,4 +1,4 @@
-//! Unhealthy disks.
+//! Tests with unhealthy disks.
 
 use super::*;
 use crate::reading::NodeFilesystem;
@@ -45,6 +45,7 @@ fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
     evaluator.unwatch_disks(None);
     evaluator.observe_disks(DiskStates::Unavailable, at(110));
     assert_eq!(evaluator.pressure(Resource::DiskIo), Pressure::Unknown);
+    assert_eq!(evaluator.cause(Resource::DiskIo), None);
     assert!(evaluator.lost().contains_key(&Resource::DiskIo));
 }
 

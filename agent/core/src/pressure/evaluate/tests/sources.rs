@@ -1,4 +1,4 @@
-//! Sources that are missing or lost.
+//! Tests with sources that are missing or lost.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn a_missing_sample_means_not_met_and_never_a_guessed_state() {
     assert_eq!(memory_is(&evaluator), Pressure::Unknown, "lost again");
 }
 
-/// Samples of two signals of one resource, both with a threshold; then the lost signals, and the
+/// Samples of two signals of one resource, both with a threshold; then the lost signals and the
 /// state.
 type Pair = (&'static str, Sample, Sample, &'static [Signal], Pressure);
 
@@ -179,7 +179,7 @@ fn a_lost_source_is_reported_in_a_transition_period_unless_a_kill_started_it() {
     let lost = |evaluator: &Evaluator| evaluator.lost().contains_key(&Resource::Memory);
     let pods = read(Signal::AllocatableMemoryAvailable, 500);
     let missing = Sample::Missing(Signal::MemoryAvailable);
-    // at s, samples, lost, pressure
+    // At s, samples, lost, pressure.
     let script = [
         (0, vec![memory(500), pods], false, Pressure::Normal),
         (10, vec![missing, pods], false, Pressure::Normal),

@@ -73,7 +73,8 @@ struct Read {
     errors: Option<FilesystemErrors>,
 }
 
-/// A file system that continues after errors: their number, and the second of the last one.
+/// Returns a read of a file system that continues after errors: their number, and the second of the
+/// last one.
 const fn counted(count: u64, last: u64) -> Read {
     Read {
         mount: 7,
@@ -97,7 +98,7 @@ const fn stopped(count: u64, last: u64) -> Read {
     }
 }
 
-/// A file system that counts no errors, or whose count cannot be read.
+/// The read of a file system that counts no errors, or whose count cannot be read.
 const UNCOUNTED: Read = Read {
     errors: None,
     ..counted(0, 0)
@@ -111,7 +112,7 @@ const fn again(read: Read) -> Read {
     Read { mount: 8, ..read }
 }
 
-/// Seconds, what was read, whether it fails from then on.
+/// Second, read, true if the file system fails from then on.
 type Step = (u64, Read, bool);
 
 fn play(name: &str, steps: &[Step]) {

@@ -1,4 +1,4 @@
-//! Limits that are computed from the latency of a disk.
+//! Tests of limits that are computed from the latency of a disk.
 
 use super::*;
 use crate::subjects::disks::ComputedLimit;
@@ -7,7 +7,7 @@ use crate::units::latency::Buckets;
 const HOUR: u64 = 3600;
 const FIXED: Duration = Duration::from_millis(20);
 
-/// Half of the requests take from 134 to 268 ms.
+/// Returns requests half of which take from 134 to 268 ms.
 fn latency(minor: u32, requests: u64) -> DiskInput {
     let mut counters = Buckets::default();
     (counters[0], counters[12]) = (requests / 2, requests / 2);

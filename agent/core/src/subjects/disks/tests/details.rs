@@ -1,4 +1,4 @@
-//! What is known of each disk.
+//! Tests of the facts about each disk.
 
 use super::*;
 use crate::pods::Owner;

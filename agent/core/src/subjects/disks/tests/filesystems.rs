@@ -1,4 +1,4 @@
-//! File systems that became read-only or count errors.
+//! Tests with file systems that became read-only or count errors.
 
 use super::*;
 use crate::reading::{FilesystemAccess, FilesystemErrors, FilesystemReading};

@@ -1,4 +1,4 @@
-//! Which disks are watched.
+//! Tests of the selection of disks.
 
 use super::super::listing::RETRY;
 use super::*;

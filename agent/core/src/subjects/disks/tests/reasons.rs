@@ -1,4 +1,4 @@
-//! What is reported with a change of a disk's health.
+//! Tests of the report about a change of a disk's health.
 
 use super::*;
 use crate::pods::Owner;

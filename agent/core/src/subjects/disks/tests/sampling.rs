@@ -1,4 +1,4 @@
-//! When disks are sampled.
+//! Tests of the schedule of samples.
 
 use super::*;
 

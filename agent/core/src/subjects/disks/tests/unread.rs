@@ -1,8 +1,8 @@
-//! Who waits for a slow disk cannot be read, or not in time.
+//! Tests with an I/O wait that cannot be read, or not in time.
 
 use super::*;
 
-/// A disk of which slow windows of 13 s were reported, so that it is queried who waits.
+/// Returns a disk of which slow windows of 13 s were reported, so that its I/O wait is queried.
 fn suspected() -> Run {
     let mut run = with_probe();
     for second in 1..=12 {
@@ -78,7 +78,7 @@ fn if_cgroups_cannot_be_read_twice_in_a_row_the_wait_of_the_node_decides() {
         let queried = asks_for_stalls(&run.on(24, confirmed(24, true)));
         assert_eq!(queried, node.is_none(), "{name}");
     }
-    // Successful reads in between are counted from one again.
+    // A successful read in between resets the count of failed ones.
     let mut run = suspected();
     run.on(14, unread(Some(90.0)));
     run.on(14, io_wait(1.0));

@@ -1,5 +1,5 @@
-//! Every value that a recording can contain survives JSON: values of all types below `Setup`, `Input`
-//! and `Effect` are made up, without a list of types that could miss one.
+//! Checks that every value that a recording can contain survives JSON: values of all types below
+//! `Setup`, `Input` and `Effect` are made up, without a list of types that could miss one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,20 +13,20 @@ use serde::forward_to_deserialize_any;
 
 use super::*;
 
-/// Values of each type.
+/// The number of values of each type.
 const VALUES: u64 = 200_000;
 
-/// Makes up the value of any type. Each enum has every variant once, and then any: turns of two enums
-/// could keep in step for ever.
+/// Makes up the value of any type. The first values of an enum have each of its variants once, and
+/// the later ones any: turns of two enums could keep in step for ever.
 #[derive(Debug, Default)]
 struct MadeUp {
     state: u64,
-    /// How many variants each enum has, and how many values of it were made.
+    /// The number of variants of each enum, and of its values so far.
     enums: BTreeMap<&'static str, (usize, usize)>,
 }
 
 impl MadeUp {
-    /// `SplitMix64`.
+    /// Computes the next number of `SplitMix64`.
     fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -39,7 +39,7 @@ impl MadeUp {
         self.next() % count
     }
 
-    /// The extremes, what no float can represent, and any other.
+    /// Returns an extreme, a number that no float can represent, or any other.
     fn integer(&mut self, max: u64) -> u64 {
         match self.below(5) {
             0 => 0,
@@ -270,7 +270,7 @@ impl<'de> Deserializer<'de> for &mut MadeUp {
     }
 }
 
-/// The enums of a type, after each of its values has survived JSON.
+/// Returns the enums of a type, after each of its values has survived JSON.
 fn round_trip<T>() -> BTreeSet<&'static str>
 where
     T: DeserializeOwned + Serialize + PartialEq + fmt::Debug,
