@@ -1,7 +1,7 @@
 //! What must be true for any input: one function a parser, which panics otherwise.
 //!
-//! `cargo xtask fuzz` drives them with libFuzzer, `tests/corpus.rs` with the inputs that are kept.
-//! A new target is a function, a line in [`TARGETS`], a file of the same name in
+//! `cargo xtask fuzz` drives them with libFuzzer, `tests/simulated/corpus.rs` with the inputs that
+//! are kept. A new target is a function, a line in [`TARGETS`], a file of the same name in
 //! `tests/fuzz/src/bin/` and a directory of inputs in `tests/fuzz/corpus/`.
 
 mod api;

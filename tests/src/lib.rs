@@ -4,12 +4,15 @@
 //!
 //! - simulated: [`node::Node`] on a [`host_root::MadeUpHost`], under tokio's paused clock, against
 //!   [`api_server::ApiServer::in_memory`]; ten minutes of a node take a fraction of a second, and
-//!   moments are exact;
+//!   moments are exact: `tests/simulated/`;
 //! - the real program: [`process::Process`] against [`api_server::ApiServer::start`], for what only
-//!   a process has: exit codes, signals, what it prints;
+//!   a process has: exit codes, signals, what it prints: `tests/program/`;
 //! - the real program against an API server of which only the address is known: `tests/cluster/`,
 //!   on the embedded one as on a real one;
-//! - the real kernel: `tests/kernel.rs`, with the feature `kernel`.
+//! - the real kernel: `tests/kernel/`, with the feature `kernel`.
+//!
+//! Each folder of `tests/` is one test target, because linking a target takes long. A new file of
+//! tests is a module of one of them.
 //!
 //! Tests check what the server contains and received ([`view::View`]), and wait with a deadline.
 

@@ -88,7 +88,7 @@ mod tests {
         Some(parsed.map(|cli| cli.task))
     }
 
-    /// `tests/tests/newcomer.rs` runs it, as this command does.
+    /// `tests/tests/kernel/newcomer.rs` runs it, as this command does.
     #[test]
     fn the_first_command_of_the_readme_is_the_demo() {
         let readme = std::fs::read_to_string(repo::root().join("README.md")).unwrap();

@@ -24,7 +24,7 @@ pub(super) fn step() -> Result<Step> {
     })
 }
 
-/// Also in `tests/tests/alerts/promtool.rs`.
+/// Also in `tests/tests/shipped/alerts/promtool.rs`.
 fn dir() -> Result<PathBuf> {
     Ok(cache()?.join("tools/promtool"))
 }
