@@ -340,8 +340,6 @@ impl Reporting {
     pub fn apply_report(&mut self, report: Report, now: BootNanos) {
         match report {
             Report::ApiServer { acknowledged, .. } => acknowledge(acknowledged),
-            // An input of the subjects.
-            Report::Certificate(_) => {}
             Report::Registered {
                 stored,
                 acknowledged,
@@ -349,8 +347,8 @@ impl Reporting {
                 acknowledge(acknowledged);
                 self.renewals.registered(stored.uid.clone(), now);
             }
-            // The loop ends with it.
-            Report::OtherHolder(_) => {}
+            // The loop ends with the first, and passes the second to its subject.
+            Report::OtherHolder(_) | Report::Certificate(_) => {}
             Report::Synced {
                 why,
                 stamps,

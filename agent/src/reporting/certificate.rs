@@ -87,8 +87,8 @@ pub(super) async fn run(
         let reported = worker.reported_rejected;
         // Not only changes: the first request may have been rejected before.
         let rejected = async {
-            let changed = rejections.wait_for(|rejected| *rejected != reported).await;
-            changed.map(|rejected| *rejected)
+            let now = rejections.wait_for(|rejected| *rejected != reported).await;
+            now.map(|rejected| *rejected)
         };
         let input = tokio::select! {
             operation = operations.recv() => match operation {

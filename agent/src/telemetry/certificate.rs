@@ -53,7 +53,7 @@ pub(super) fn log(notice: &CertificateNotice, now: SystemTime) {
             "cannot store the client certificate or its key, will retry; the directory must be writable"
         ),
         CertificateNotice::NotRequested(err) => {
-            warn!(err, "client certificate not requested, will retry")
+            warn!(err, "client certificate not requested, will retry");
         }
         CertificateNotice::NotTried(err) => warn!(
             err,

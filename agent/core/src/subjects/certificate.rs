@@ -210,7 +210,7 @@ impl Rotation {
             return Some(CertificateOperation::Probe);
         }
         if let Some(plan) = self.schedule.plan.take_if(|plan| plan.due <= now.boot) {
-            return Some(self.from_requester(plan.operation, now.boot, effects));
+            return Some(self.with_requester(plan.operation, now.boot, effects));
         }
         if !self.is_idle() || self.schedule.plan.is_some() || self.current.is_none() {
             return None;
@@ -221,7 +221,7 @@ impl Rotation {
         }
         self.request(now.boot);
         let plan = self.schedule.plan.take()?;
-        Some(self.from_requester(plan.operation, now.boot, effects))
+        Some(self.with_requester(plan.operation, now.boot, effects))
     }
 
     /// Returns true if the server has rejected the certificate in use for [`REJECTED_LIMIT`].
@@ -231,7 +231,7 @@ impl Rotation {
     }
 
     /// Sets the identity of a request, which may have changed since it was planned.
-    fn from_requester(
+    fn with_requester(
         &mut self,
         operation: CertificateOperation,
         now: BootNanos,

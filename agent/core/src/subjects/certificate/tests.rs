@@ -67,8 +67,9 @@ fn next(rotation: &mut Rotation, from: u64) -> (u64, Operation) {
     for seconds in from..from + 3 * DAY.as_secs() {
         match rotation.on(CertificateInput::Tick, at(seconds)).as_slice() {
             [] => {}
-            [Effect::Certificate(operation)] => return (seconds, *operation),
-            [Effect::Log(_), Effect::Certificate(operation)] => return (seconds, *operation),
+            [Effect::Certificate(operation)] | [Effect::Log(_), Effect::Certificate(operation)] => {
+                return (seconds, *operation);
+            }
             other => panic!("at {seconds}: {other:?}"),
         }
     }
