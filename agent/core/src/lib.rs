@@ -12,6 +12,7 @@ macro_rules! domain {
 }
 
 // Vocabulary.
+pub mod backoff;
 pub mod clock;
 pub mod escape;
 pub mod kill_annotation;

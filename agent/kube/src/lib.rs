@@ -16,7 +16,6 @@ use tokio::sync::watch;
 use tracing::{debug, warn};
 
 pub mod access;
-pub mod backoff;
 mod body;
 pub mod companion;
 pub mod convert;
@@ -57,6 +56,8 @@ pub mod transport;
     reason = "only for tests"
 )]
 pub mod scripted;
+
+pub use nodepulse_core::backoff;
 
 use backoff::Jitter;
 use credentials::Credentials;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use nodepulse_core::backoff::Backoff;
 use serde::de::DeserializeOwned;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -21,8 +22,8 @@ use crate::table::{Cell, Layout};
 
 /// Pause between two watches.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest time between two attempts to reach the API server.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Pauses between attempts to reach the API server.
+const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(30));
 /// Interval of the check which agents have become silent, since no event reports that.
 const RECHECK: Duration = Duration::from_secs(30);
 
@@ -45,7 +46,7 @@ pub async fn follow(
             _ => "deleted or not selected",
         },
     };
-    let mut attempts = Attempts { pause: PAUSE };
+    let mut attempts = Attempts(PAUSES);
     let mut open = watched.replace(cluster, options, read, Output::Quiet)?;
     let mut recheck = interval(RECHECK);
     recheck.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -88,26 +89,23 @@ pub async fn follow(
     }
 }
 
-/// Exponential backoff of attempts to reach the API server.
-struct Attempts {
-    pause: Duration,
-}
+/// Attempts to reach the API server.
+struct Attempts(Backoff);
 
 impl Attempts {
     /// Waits. Only the first of consecutive failures is printed.
     async fn failed(&mut self, failure: &Failure) {
-        if self.pause == PAUSE {
+        if self.0 == PAUSES {
             note(&format!("note: {failure}: trying again"));
         }
-        sleep(self.pause).await;
-        self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
+        sleep(self.0.advance()).await;
     }
 
     fn succeeded(&mut self) {
-        if self.pause > PAUSE {
+        if self.0 != PAUSES {
             note("note: the API server responds again");
         }
-        self.pause = PAUSE;
+        self.0.reset();
     }
 }
 
@@ -378,7 +376,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_pauses_between_attempts_grow_until_the_server_responds() {
         let failure = Failure::Expired { resource: "nodes" };
-        let mut attempts = Attempts { pause: PAUSE };
+        let mut attempts = Attempts(PAUSES);
         let mut pause = async |succeeded: bool| {
             if succeeded {
                 attempts.succeeded();
