@@ -13,8 +13,8 @@ pub struct Place {
     pub namespace: Option<String>,
     /// `None` for the collection.
     pub name: Option<String>,
-    /// A port of a pod, and a path that it serves.
-    served: Option<(u16, &'static str)>,
+    /// A port of a pod, which serves metrics.
+    port: Option<u16>,
 }
 
 impl Place {
@@ -35,16 +35,11 @@ impl Place {
         Self::pods(Some(namespace))?.named(name)
     }
 
-    /// A page that a pod serves on a port at this path, by way of the API server.
-    pub fn served(
-        namespace: &str,
-        pod: &str,
-        port: u16,
-        path: &'static str,
-    ) -> Result<Self, Failure> {
+    /// The metrics that a pod serves on a port, by way of the API server.
+    pub fn metrics(namespace: &str, pod: &str, port: u16) -> Result<Self, Failure> {
         Ok(Self {
             resource: "pods/proxy",
-            served: Some((port, path)),
+            port: Some(port),
             ..Self::pod(namespace, pod)?
         })
     }
@@ -68,7 +63,7 @@ impl Place {
             resource,
             namespace: None,
             name: None,
-            served: None,
+            port: None,
         }
     }
 
@@ -115,8 +110,8 @@ impl Place {
             path.push('/');
             path.push_str(name);
         }
-        if let Some((port, served)) = self.served {
-            path.extend([":", &port.to_string(), "/proxy", served]);
+        if let Some(port) = self.port {
+            path.extend([":", &port.to_string(), "/proxy/metrics"]);
         }
         let query = query.iter().filter(|(_, value)| !value.is_empty());
         for (n, (key, value)) in query.enumerate() {
@@ -185,7 +180,7 @@ mod tests {
             lease.ends_with("v1/namespaces/kube-node-lease/leases/worker-1"),
             "{lease}"
         );
-        let served = Place::served("np", "agent-x", 20260, "/metrics").unwrap();
+        let served = Place::metrics("np", "agent-x", 20260).unwrap();
         assert_eq!(
             served.path(&[]),
             "/api/v1/namespaces/np/pods/agent-x:20260/proxy/metrics"
