@@ -21,34 +21,13 @@ use crate::tier::Tiers;
 mod watch;
 
 const COLUMNS: [Column; 7] = [
-    Column {
-        title: "NODE",
-        least: 12,
-    },
-    Column {
-        title: "CONDITION",
-        least: 12,
-    },
-    Column {
-        title: "REASON",
-        least: 8,
-    },
-    Column {
-        title: "AGE",
-        least: 0,
-    },
-    Column {
-        title: TIER,
-        least: 0,
-    },
-    Column {
-        title: "VERSION",
-        least: 8,
-    },
-    Column {
-        title: "HEARTBEAT",
-        least: 0,
-    },
+    Column::new("NODE", 12),
+    Column::new("CONDITION", 12),
+    Column::new("REASON", 8),
+    Column::new("AGE", 0),
+    Column::new(TIER, 0),
+    Column::new("VERSION", 8),
+    Column::new("HEARTBEAT", 0),
 ];
 
 /// Bytes of lines that are printed together.
