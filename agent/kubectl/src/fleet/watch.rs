@@ -67,7 +67,7 @@ pub async fn follow(
             }
             attempts.succeeded();
             tokio::select! {
-                change = nodes.next::<Node>() => watched.node(cluster, change?).await,
+                change = nodes.next(|node: &Node| &node.metadata) => watched.node(cluster, change?).await,
                 change = next(pods) => watched.pod(cluster, change?).await,
                 _ = recheck.tick() => watched.print_all(cluster),
             }
@@ -112,7 +112,7 @@ impl Attempts {
 /// Waits for ever without a watch.
 async fn next(watch: &mut Option<Watch>) -> Result<Change<Pod>, Failure> {
     match watch {
-        Some(watch) => watch.next().await,
+        Some(watch) => watch.next(|pod: &Pod| &pod.metadata).await,
         None => std::future::pending().await,
     }
 }
@@ -156,8 +156,11 @@ impl Watch {
         Ok(())
     }
 
-    /// This method is cancel safe.
-    async fn next<T: DeserializeOwned + HasMetadata>(&mut self) -> Result<Change<T>, Failure> {
+    /// Waits for a change. `metadata` returns that of an object. This method is cancel safe.
+    async fn next<T: DeserializeOwned>(
+        &mut self,
+        metadata: fn(&T) -> &Metadata,
+    ) -> Result<Change<T>, Failure> {
         let line = match &mut self.lines {
             Some(lines) => lines.next().await,
             None => None,
@@ -185,7 +188,7 @@ impl Watch {
             ));
             return Err(expired);
         }
-        if let Some(version) = &event.object.metadata().resource_version {
+        if let Some(version) = &metadata(&event.object).resource_version {
             self.version.clone_from(version);
         }
         Ok(match event.type_.as_str() {
@@ -193,22 +196,6 @@ impl Watch {
             "BOOKMARK" => Change::None,
             _ => Change::Is(event.object),
         })
-    }
-}
-
-trait HasMetadata {
-    fn metadata(&self) -> &Metadata;
-}
-
-impl HasMetadata for Node {
-    fn metadata(&self) -> &Metadata {
-        &self.metadata
-    }
-}
-
-impl HasMetadata for Pod {
-    fn metadata(&self) -> &Metadata {
-        &self.metadata
     }
 }
 
