@@ -1,5 +1,7 @@
 //! Objects and collections of the API: their paths, and their names in failures.
 
+use nodepulse_core::escape::query_value;
+
 use crate::failure::{Failure, one_line};
 
 /// One object, or one collection.
@@ -118,7 +120,7 @@ impl Place {
             path.push(if n == 0 { '?' } else { '&' });
             path.push_str(key);
             path.push('=');
-            path.push_str(&encoded(value));
+            path.push_str(&query_value(value));
         }
         path
     }
@@ -156,15 +158,6 @@ fn checked(kind: &str, name: &str) -> Result<String, Failure> {
         "\"{}\" is not the name of a {kind}; names consist of a-z, 0-9, - and .",
         one_line(name)
     )))
-}
-
-/// Percent-encodes any text as the value of a query.
-fn encoded(text: &str) -> String {
-    let encode = |byte: u8| match byte {
-        b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
-        b => format!("%{b:02X}"),
-    };
-    text.bytes().map(encode).collect()
 }
 
 #[cfg(test)]
