@@ -51,8 +51,8 @@ impl Figures {
         }
     }
 
-    /// One line for each figure that exceeds its gate. On any machine, figures that depend on it are
-    /// not judged.
+    /// One line for each figure that exceeds its gate. On any machine, figures that depend on the
+    /// machine are not judged.
     pub fn over(&self, on_any_machine: bool) -> impl Iterator<Item = String> {
         self.rows.iter().filter_map(move |row| {
             let slack = if on_any_machine { row.slack } else { 1.0 };

@@ -40,12 +40,13 @@ fn violations(tree: &str) -> Vec<String> {
             .map(move |f| format!("{name} feature \"{f}\""))
     };
     let features = ["kube", "kube-client"].into_iter().flat_map(of_kube);
-    let mut broken: Vec<String> = crates.chain(features).filter(has).collect();
+    let linked = crates.chain(features).filter(has);
+    let line = |found| format!("agent/Cargo.toml:1: `{found}` is linked: see cargo tree -i");
+    let mut broken: Vec<String> = linked.map(line).collect();
     if !has(&"ring v".to_owned()) {
-        broken.push("no ring v".to_owned());
+        broken.push("agent/Cargo.toml:1: rustls has no provider: ring is wanted".to_owned());
     }
-    let line = |what| format!("agent/Cargo.toml:1: {what}: find who asks: cargo tree -i <crate>");
-    broken.into_iter().map(line).collect()
+    broken
 }
 
 #[cfg(test)]

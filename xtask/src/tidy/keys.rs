@@ -9,8 +9,8 @@ const TABLE: &str = "agent/src/config/table.rs";
 /// The calls in the table of which the first text is the name of a key.
 const CONSTRUCTORS: &[&str] = &[".key(", ".list(", ".map(", "Key::new("];
 
-/// Texts that are no reference to the key of their name: the file or folder, which ends with a slash,
-/// and the key.
+/// Texts that are no reference to the key of their name: the file, or the folder with a slash at
+/// the end, and the key.
 #[rustfmt::skip]
 const ALLOWED: &[(&str, &str)] = &[
     // Fields of the Node.

@@ -174,7 +174,8 @@ fn rows(reports: &[KernelReport]) -> Vec<(String, Vec<String>)> {
     rows
 }
 
-/// Whether `name` is one of `names`, separated by spaces, of which those with a slash at the end are of a whole plan.
+/// Whether `name` is one of `names`, which are separated by spaces. One with a slash at the end is
+/// that of a whole plan.
 fn is_listed(names: &str, name: &str) -> bool {
     let is = |listed: &str| match listed.strip_suffix('/') {
         Some(plan) => name.split_once('/').is_some_and(|(of, _)| of == plan),

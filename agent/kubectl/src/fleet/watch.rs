@@ -67,7 +67,9 @@ pub async fn follow(
             }
             attempts.succeeded();
             tokio::select! {
-                change = nodes.next(|node: &Node| &node.metadata) => watched.node(cluster, change?).await,
+                change = nodes.next(|node: &Node| &node.metadata) => {
+                    watched.node(cluster, change?).await
+                }
                 change = next(pods) => watched.pod(cluster, change?).await,
                 _ = recheck.tick() => watched.print_all(cluster),
             }
