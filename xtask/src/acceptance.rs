@@ -9,9 +9,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::build_ebpf;
 use crate::repo::{self, Repo, shown};
 use crate::skips::{self, Record, Skip};
+use crate::{build_ebpf, files};
 
 /// The number of lines.
 const LINES: u16 = 100;
@@ -95,10 +95,8 @@ impl std::fmt::Display for CriterionRow {
 /// Those in every source file of the directory, by number.
 fn tests(dir: &Path) -> Result<Vec<Test>> {
     let mut tests = Vec::new();
-    for entry in std::fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))? {
-        let path = entry?.path();
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("cannot read {}", path.display()))?;
+    for path in files::entries(dir)? {
+        let text = files::text(&path)?;
         let module = path.file_stem().unwrap_or_default().to_string_lossy();
         tests.extend(in_source(&module, &text));
     }
@@ -149,16 +147,9 @@ struct CriteriaRun {
 }
 
 fn run(repo: &Repo, numbers: &[u16]) -> Result<CriteriaRun> {
-    const TARGET: &str = "acceptance";
     let mut cargo = repo.cargo();
-    cargo.args([
-        "test",
-        "--package",
-        "nodepulse-tests",
-        "--test",
-        TARGET,
-        "--",
-    ]);
+    cargo.args(["test", "--package", "nodepulse-tests"]);
+    cargo.args(["--test", "acceptance", "--"]);
     cargo.args(numbers.iter().map(|number| format!("::a{number:03}_")));
     let record = Record::new();
     let (name, path) = record.variable();

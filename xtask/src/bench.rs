@@ -1,18 +1,19 @@
 //! The cost of the agent. When idle: the shipped binary in either mode, against the test API server,
 //! sampled from `/proc`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
-use crate::repo::{Repo, command};
-use crate::run;
+use crate::repo::{Repo, command, output, shown};
+use crate::{files, run};
 
 mod api;
 mod flapping;
@@ -24,7 +25,7 @@ mod sample;
 mod storm;
 
 use api::Api;
-use report::{Figures, Judged, Section};
+use report::Figures;
 use runs::{RUNS, Run};
 use sample::Sample;
 
@@ -88,24 +89,21 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 fn idle(args: &Idle) -> Result<ExitCode> {
     let repo = Repo::find()?;
     if args.gates {
-        let over = gates(&repo)?;
-        return Ok(judged(&over));
+        return Ok(judged(&gates(&repo)?));
     }
     let wanted = |run: &&Run| args.mode.as_ref().is_none_or(|mode| mode == run.mode);
     let bench = Bench::build(&repo)?;
-    let mut figures = Vec::new();
+    let (mut tables, mut over) = (Vec::new(), Vec::new());
     for run in RUNS.iter().filter(wanted) {
-        let measured = bench.measure(run, Duration::from_secs(args.seconds))?;
-        println!("{}", report::table(&measured));
-        figures.push(measured);
+        let figures = bench.measure(run, Duration::from_secs(args.seconds))?;
+        let table = report::table(&figures);
+        println!("{table}");
+        tables.push(table);
+        over.extend(figures.over(false));
     }
     if args.write {
-        let tables: Vec<String> = figures.iter().map(report::table).collect();
-        let section = format!("{}\n\n{}", report::method(), tables.join("\n"));
-        Section("bench").write(&repo.root.join("OVERHEAD.md"), &section)?;
+        write(&repo, "bench", &report::method(), &tables.join("\n"))?;
     }
-    let over = figures.iter().flat_map(|one| one.over(Judged::Everything));
-    let over: Vec<String> = over.collect();
     Ok(judged(&over))
 }
 
@@ -116,6 +114,57 @@ fn judged(over: &[String]) -> ExitCode {
     ExitCode::from(u8::from(!over.is_empty()))
 }
 
+/// Replaces a section of OVERHEAD.md.
+fn write(repo: &Repo, section: &str, method: &str, table: &str) -> Result<()> {
+    let comments = ["begin", "end"].map(|which| format!("<!-- {section}:{which} -->"));
+    let text = format!("{method}\n\n{}", table.trim_end());
+    let file = repo.root.join("OVERHEAD.md");
+    files::write_between(&file, comments.each_ref().map(String::as_str), &text)
+}
+
+fn require_root() -> Result<()> {
+    ensure!(
+        nix::unistd::geteuid().is_root(),
+        "creating cgroups, mounting file systems and loading eBPF programs requires root"
+    );
+    Ok(())
+}
+
+/// The given agent, or that of this repository. Fails without root.
+fn agent(repo: &Repo, given: Option<&Path>) -> Result<PathBuf> {
+    require_root()?;
+    given.map_or_else(|| run::agent(repo), |agent| Ok(agent.to_owned()))
+}
+
+/// Runs a program that prints JSON.
+fn measured(program: &mut Command) -> Result<Value> {
+    let printed = output(program)?;
+    serde_json::from_str(&printed).with_context(|| format!("no JSON from `{}`", shown(program)))
+}
+
+/// A measured number, by JSON pointer; `NAN` if it is missing.
+fn figure(measured: &Value, at: &str) -> f64 {
+    let figure = measured.pointer(at).and_then(Value::as_f64);
+    figure.unwrap_or(f64::NAN)
+}
+
+/// A missing figure exceeds its gate.
+fn exceeds(figure: f64, gate: Option<f64>) -> bool {
+    gate.is_some_and(|gate| figure.is_nan() || gate.is_nan() || figure > gate)
+}
+
+/// A cell of a table.
+fn gate(gate: Option<f64>, digits: usize) -> String {
+    gate.map_or("-".to_owned(), |gate| format!("{gate:.digits$}"))
+}
+
+/// A table in Markdown. Columns but the first are numbers.
+fn markdown(head: &str, rows: impl IntoIterator<Item = String>) -> String {
+    let numbers = head.matches('|').count() - 2;
+    let head = format!("{head}\n| --- |{}\n", " ---: |".repeat(numbers));
+    rows.into_iter().fold(head, |text, row| text + &row + "\n")
+}
+
 /// A short run of each mode, which fails only by figures that do not depend on other load: memory,
 /// requests, connections, and wake-ups far above their gate. Returns the figures over their gates.
 pub fn gates(repo: &Repo) -> Result<Vec<String>> {
@@ -124,7 +173,7 @@ pub fn gates(repo: &Repo) -> Result<Vec<String>> {
     for run in &RUNS {
         let figures = bench.measure(run, SHORT)?;
         println!("{}", report::table(&figures));
-        over.extend(figures.over(Judged::OnAnyMachine));
+        over.extend(figures.over(true));
     }
     Ok(over)
 }
@@ -162,12 +211,13 @@ impl Bench {
         let requests = api.requests();
         running.stop()?;
         let binary_bytes = std::fs::metadata(&self.agent)?.len();
-        let traffic = report::Traffic::new(&requests, before);
+        let samples = (&first, &last);
+        let requests = requests.split_at(before);
         Ok(Figures::between(
             run,
-            (&first, &last),
+            samples,
             during,
-            &traffic,
+            requests,
             binary_bytes,
         ))
     }
@@ -193,10 +243,7 @@ impl RunningAgent {
         }
         // What an earlier run counted would be reported, if the machine had kills since.
         let state = log.with_extension("state");
-        if state.exists() {
-            fs::remove_dir_all(&state)
-                .with_context(|| format!("cannot remove {}", state.display()))?;
-        }
+        files::remove_dir(&state)?;
         let child = command
             .arg("--kubeconfig")
             .arg(kubeconfig)

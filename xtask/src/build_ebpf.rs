@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
-use crate::repo::{Repo, command, output, run};
-use crate::setup;
+use crate::repo::{Repo, run};
+use crate::{files, setup};
 
 pub const TARGET: &str = "bpfel-unknown-none";
 
@@ -61,16 +61,8 @@ pub fn cargo(repo: &Repo, verb: &str, features: &str) -> Result<Command> {
     let mut cargo = repo.cargo();
     cargo
         .current_dir(repo.root.join("agent-ebpf"))
-        .args([
-            verb,
-            "--release",
-            "--target",
-            TARGET,
-            "-Z",
-            "build-std=core",
-            "--features",
-            features,
-        ])
+        .args([verb, "--release", "--target", TARGET])
+        .args(["-Z", "build-std=core", "--features", features])
         .arg("--target-dir")
         .arg(repo.target_dir.join(directory(features)))
         .env("RUSTC_BOOTSTRAP", "1")
@@ -84,14 +76,11 @@ pub fn cargo(repo: &Repo, verb: &str, features: &str) -> Result<Command> {
     Ok(cargo)
 }
 
-/// Path, size and, if `sha256sum` exists, digest.
+/// Path, size and digest.
 fn described(object: &Path) -> Result<String> {
-    let size = std::fs::metadata(object)
-        .with_context(|| format!("the build produced no {}", object.display()))?
-        .len();
-    let sum = output(command("sha256sum").arg(object)).unwrap_or_default();
-    let digest = sum.split_whitespace().next().unwrap_or("unknown");
-    Ok(format!("{} {size} bytes sha256 {digest}", object.display()))
+    let bytes = files::read(object)?;
+    let (path, size, digest) = (object.display(), bytes.len(), files::sha256(&bytes));
+    Ok(format!("{path} {size} bytes sha256 {digest}"))
 }
 
 #[cfg(test)]

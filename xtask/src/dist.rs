@@ -2,16 +2,16 @@
 //! toolchain give the same bytes. docs/releasing.md describes the files.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::archive::{self, File, gzip};
+use crate::files::{self, sha256};
 use crate::image;
 use crate::image::bom::{self, Built};
-use crate::image::layout::{self, Image, sha256};
+use crate::image::layout::{self, Image};
 use crate::linked::{Linked, linked};
 use crate::repo::{Arch, Commit, MUSL_TARGET, Repo};
 use crate::{build_ebpf, run, setup};
@@ -115,11 +115,18 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let binaries = build(&repo, &args.arch)?;
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| repo.target_dir.join(DIRECTORY));
-    let files = files(&repo, &binaries)?;
-    let image = images(&repo, &args.name, &binaries, &files.licences)?;
-    let directory = out.join(format!("nodepulse-{}.oci", files.version));
-    image::write(&directory, &image)?;
-    write(&out, files, image.archive()?)?;
+    let release = Release::new(&repo, &binaries)?;
+    let mut results = files_of(&repo, &release, &binaries)?;
+    let image = images(&repo, &args.name, &binaries, &release.licences)?;
+    let stem = format!("nodepulse-{}", release.version);
+    image::write(&out.join(format!("{stem}.oci")), &image)?;
+    results.insert(format!("{stem}.oci.tar"), image.archive()?);
+    let line = |(name, bytes): (&String, &Vec<u8>)| format!("{}  {name}\n", sha256(bytes));
+    let sums: String = results.iter().map(line).collect();
+    results.insert("SHA256SUMS".to_owned(), sums.into_bytes());
+    for (name, bytes) in &results {
+        files::write(&out.join(name), bytes)?;
+    }
     eprintln!("dist: {}: image {}", out.display(), image.digest);
     println!("{}", out.display());
     Ok(ExitCode::SUCCESS)
@@ -129,7 +136,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 fn build(repo: &Repo, archs: &[Arch]) -> Result<Vec<Binary>> {
     setup::all(repo)?;
     let object = build_ebpf::object(repo, "")?;
-    let object = fs::read(&object).with_context(|| object.display().to_string())?;
+    let object = files::read(&object)?;
     let mut binaries = Vec::new();
     for &arch in archs {
         for program in PROGRAMS {
@@ -148,7 +155,7 @@ fn build(repo: &Repo, archs: &[Arch]) -> Result<Vec<Binary>> {
 
 impl Binary {
     fn read(repo: &Repo, program: &'static Program, arch: Arch, file: &Path) -> Result<Self> {
-        let bytes = fs::read(file).with_context(|| file.display().to_string())?;
+        let bytes = files::read(file)?;
         let crates = linked(repo, program.package, arch.target())?;
         let missing = licences::missing(&bytes, &crates);
         ensure!(
@@ -230,25 +237,19 @@ pub fn for_machine(repo: &Repo, binary: &Path) -> Result<ForMachine> {
     Ok(ForMachine { old, new, image })
 }
 
-/// The result, by file name, and what the image needs of it.
-struct Files {
-    version: String,
-    licences: String,
-    by_name: BTreeMap<String, Vec<u8>>,
-}
-
-/// Everything but the image.
-fn files(repo: &Repo, binaries: &[Binary]) -> Result<Files> {
-    let release = Release::new(repo, binaries)?;
+/// Everything but the image, by file name.
+fn files_of(
+    repo: &Repo,
+    release: &Release,
+    binaries: &[Binary],
+) -> Result<BTreeMap<String, Vec<u8>>> {
     let version = &release.version;
+    let chart = chart(repo, &release.commit)?;
     let mut by_name = BTreeMap::from([
-        (
-            format!("nodepulse-{version}.tgz"),
-            chart(repo, &release.commit)?,
-        ),
+        (format!("nodepulse-{version}.tgz"), chart),
         (
             "THIRD-PARTY.txt".to_owned(),
-            release.licences.clone().into_bytes(),
+            release.licences.clone().into(),
         ),
     ]);
     for binary in binaries {
@@ -271,27 +272,19 @@ fn files(repo: &Repo, binaries: &[Binary]) -> Result<Files> {
         let archive = archive::tar(&archived, "", release.commit.epoch)?;
         by_name.insert(format!("{stem}.tar.gz"), gzip(&archive)?);
         if binary.program.on_nodes {
-            by_name.extend(packages(repo, &release, binary)?);
+            by_name.extend(packages(repo, release, binary)?);
         }
     }
-    Ok(Files {
-        version: release.version,
-        licences: release.licences,
-        by_name,
-    })
+    Ok(by_name)
 }
 
 fn packages(repo: &Repo, release: &Release, binary: &Binary) -> Result<[(String, Vec<u8>); 2]> {
     let (program, arch) = (binary.file(), binary.arch);
+    let deb = deb::package(repo, release, arch, &program)?;
+    let rpm = rpm::package(repo, release, arch, &program)?;
     Ok([
-        (
-            deb::name(release, arch),
-            deb::package(repo, release, arch, &program)?,
-        ),
-        (
-            rpm::name(release, arch),
-            rpm::package(repo, release, arch, &program)?,
-        ),
+        (deb::name(release, arch), deb),
+        (rpm::name(release, arch), rpm),
     ])
 }
 
@@ -301,22 +294,19 @@ fn chart(repo: &Repo, commit: &Commit) -> Result<Vec<u8>> {
     let mut paths = Vec::new();
     walk(&root, &mut paths)?;
     paths.sort();
-    let mut files = Vec::new();
+    let mut packed = Vec::new();
     for path in paths {
-        let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
         let below = path.strip_prefix(&root)?.display().to_string();
-        files.push(File::new(below, 0o644, bytes));
+        packed.push(File::new(below, 0o644, files::read(&path)?));
     }
-    gzip(&archive::tar(&files, "nodepulse/", commit.epoch)?)
+    gzip(&archive::tar(&packed, "nodepulse/", commit.epoch)?)
 }
 
-fn walk(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
-        if path.is_dir() {
-            walk(&path, files)?;
-        } else {
-            files.push(path);
+fn walk(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for path in files::entries(dir)? {
+        match path.is_dir() {
+            true => walk(&path, found)?,
+            false => found.push(path),
         }
     }
     Ok(())
@@ -338,22 +328,4 @@ fn images(repo: &Repo, name: &str, binaries: &[Binary], licences: &str) -> Resul
         .map(|(arch, files)| Image { arch, files })
         .collect();
     layout::layout(&images, &image::about(repo, name))
-}
-
-/// Writes the files, the image as one of them, and their checksums.
-fn write(out: &Path, files: Files, image: Vec<u8>) -> Result<()> {
-    let Files {
-        version,
-        mut by_name,
-        ..
-    } = files;
-    by_name.insert(format!("nodepulse-{version}.oci.tar"), image);
-    let line = |(name, bytes): (&String, &Vec<u8>)| format!("{}  {name}\n", sha256(bytes));
-    let sums: String = by_name.iter().map(line).collect();
-    by_name.insert("SHA256SUMS".to_owned(), sums.into_bytes());
-    for (name, bytes) in &by_name {
-        let file = out.join(name);
-        fs::write(&file, bytes).with_context(|| file.display().to_string())?;
-    }
-    Ok(())
 }

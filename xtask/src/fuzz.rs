@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context as _, Result, bail};
 
 use crate::repo::{Repo, command, run};
-use crate::{build_ebpf, setup};
+use crate::{build_ebpf, files, setup};
 
 /// What cargo-fuzz passes, without a sanitizer: the parsers forbid unsafe code, and overflows and
 /// debug assertions panic by the profile. Coverage takes no unstable flag.
@@ -59,19 +59,9 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 /// One for each program in the package.
 fn known(package: &Path) -> Result<Vec<String>> {
-    let dir = package.join("src/bin");
-    let mut names = Vec::new();
-    for entry in
-        std::fs::read_dir(&dir).with_context(|| format!("cannot list {}", dir.display()))?
-    {
-        let path = entry?.path();
-        names.extend(
-            path.file_stem()
-                .map(|stem| stem.to_string_lossy().into_owned()),
-        );
-    }
-    names.sort();
-    Ok(names)
+    let programs = files::entries(&package.join("src/bin"))?;
+    let stem = |path: &PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
+    Ok(programs.iter().filter_map(stem).collect())
 }
 
 fn chosen(asked: &[String], known: &[String]) -> Result<Vec<String>> {
@@ -123,7 +113,7 @@ fn one(
     let found = repo.target_dir.join("fuzz/corpus").join(target);
     let crashes = repo.target_dir.join("fuzz/crashes").join(target);
     for dir in [&found, &crashes] {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        files::create_dir(dir)?;
     }
     let mut fuzz: Command = command(programs.join(target));
     fuzz.arg(&found)

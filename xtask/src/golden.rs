@@ -1,12 +1,12 @@
 //! Records the results of the real strategic merge for the golden cases.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use crate::files;
 use crate::repo::{command, output, root, shown};
 
 /// The directory of the cases, one a file.
@@ -23,21 +23,19 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     let version = output(command(&args.kubectl).args(["version", "--client"]))?;
     println!("{}", version.lines().next().unwrap_or_default());
     let (mut cases, mut changed) = (0, 0);
-    for entry in fs::read_dir(root().join(CASES))? {
-        let path = entry?.path();
+    for path in files::entries(&root().join(CASES))? {
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
         cases += 1;
-        let text = fs::read(&path)?;
-        let old: Value =
-            serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+        let old = serde_json::from_slice(&files::read(&path)?);
+        let old: Value = old.with_context(|| path.display().to_string())?;
         let new = recorded(&args.kubectl, &old)?;
         // One that stays as it is keeps its order of keys too.
         if new != old {
             changed += 1;
             println!("changed: {}", path.display());
-            fs::write(&path, format!("{new:#}\n"))?;
+            files::write(&path, format!("{new:#}\n"))?;
         }
     }
     println!("{cases} cases, {changed} changed");
@@ -47,14 +45,14 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 /// The case with the `result` or the `error` of this kubectl.
 fn recorded(kubectl: &Path, case: &Value) -> Result<Value> {
     let original = std::env::temp_dir().join(format!("golden-{}.json", std::process::id()));
-    fs::write(&original, case["original"].to_string())?;
+    files::write(&original, case["original"].to_string())?;
     let mut patch = command(kubectl);
     patch
         .args(["patch", "--local", "--type=strategic", "-o", "json", "-f"])
         .arg(&original)
         .args(["-p", &case["patch"].to_string()]);
     let ran = patch.output();
-    fs::remove_file(&original)?;
+    std::fs::remove_file(&original)?;
     let ran = ran.with_context(|| format!("cannot start `{}`", shown(&patch)))?;
 
     let mut new = case.clone();

@@ -1,16 +1,15 @@
 //! The container image: the static binary and nothing else, as an OCI layout, made without a daemon.
 //! The same binary of the same commit gives the same bytes.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::archive::File;
 use crate::linked::linked;
 use crate::repo::{Arch, Repo};
-use crate::run;
+use crate::{files, run};
 
 pub mod bom;
 pub mod layout;
@@ -44,7 +43,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         Some(binary) => binary.clone(),
         None => run::agent_for(&repo, target)?,
     };
-    let program = fs::read(&binary).with_context(|| binary.display().to_string())?;
+    let program = files::read(&binary)?;
     let about = about(&repo, &args.name);
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| repo.target_dir.join("image"));
@@ -59,17 +58,17 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         bytes: &program,
         crates: &linked(&repo, "nodepulse", target)?,
     });
-    let files = [File::new(layout::PROGRAM, 0o755, program)];
+    let layer = [File::new(layout::PROGRAM, 0o755, program)];
     let image = Image {
         arch,
-        files: &files,
+        files: &layer,
     };
     let blobs = layout::layout(&[image], &about)?;
     let directory = out.join(&stem);
     write(&directory, &blobs)?;
     let archive = out.join(format!("{stem}.oci.tar"));
-    fs::write(&archive, blobs.archive()?).with_context(|| archive.display().to_string())?;
-    fs::write(&bom, text).with_context(|| bom.display().to_string())?;
+    files::write(&archive, blobs.archive()?)?;
+    files::write(&bom, text)?;
 
     eprintln!("image: {} {}", about.reference(), blobs.digest);
     for path in [&directory, &archive, &bom] {
@@ -91,14 +90,9 @@ pub fn about(repo: &Repo, name: &str) -> About {
 
 /// Replaces what an earlier run left.
 pub fn write(directory: &Path, blobs: &Blobs) -> Result<()> {
-    if directory.exists() {
-        fs::remove_dir_all(directory).with_context(|| directory.display().to_string())?;
-    }
+    files::remove_dir(directory)?;
     for (path, bytes) in &blobs.files {
-        let path = directory.join(path);
-        let parent = path.parent().unwrap_or(directory);
-        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        fs::write(&path, bytes).with_context(|| path.display().to_string())?;
+        files::write(&directory.join(path), bytes)?;
     }
     Ok(())
 }

@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
 
-use crate::repo::{Arch, Repo, command, output, run, toml_strings};
-use crate::setup;
+use crate::repo::{Arch, Repo, command, run, toml_strings};
+use crate::{files, setup};
 
 mod apt;
 mod mirrors;
@@ -76,8 +76,6 @@ impl Kernel {
     /// The image, from the mirror or, if that does not respond, from an earlier run.
     pub fn fetch(&self) -> Result<Image> {
         let dir = setup::cache()?.join("kernels").join(&self.name);
-        std::fs::create_dir_all(&dir)
-            .with_context(|| format!("cannot create {}", dir.display()))?;
         let wanted = self.resolve(&dir);
         match (wanted, kept(&dir)) {
             (Ok((_, package)), Some(image)) if image.version == package.version => Ok(image),
@@ -118,29 +116,25 @@ impl Kernel {
             self.name, package.name, package.version
         );
         let work = dir.join("unpacked");
-        remove(&work)?;
+        files::remove_dir(&work)?;
         let deb = apt.download(package)?;
         let mut unpack = command("dpkg-deb");
         run(unpack.arg("-x").arg(&deb).arg(&work))?;
         let kept_as = dir.join("vmlinuz");
-        let moved = |from: PathBuf, to: &Path| {
-            std::fs::rename(&from, to).with_context(|| format!("cannot move {}", from.display()))
-        };
-        moved(vmlinuz_in(&work)?, &kept_as)?;
+        files::rename(&vmlinuz_in(&work)?, &kept_as)?;
         let dm_mod = dm_mod_in(&work);
-        let has_dm_mod = dm_mod.is_some();
-        dm_mod
-            .map(|found| moved(found, &dir.join(DM_MOD)))
-            .transpose()?;
+        if let Some(found) = &dm_mod {
+            files::rename(found, &dir.join(DM_MOD))?;
+        }
         let origin = json!({
             "package": package.name,
             "version": package.version,
             "deb_sha256": package.sha256,
             "vmlinuz_sha256": sha256(&kept_as)?,
-            "dm_mod": has_dm_mod,
+            "dm_mod": dm_mod.is_some(),
         });
-        std::fs::write(dir.join(ORIGIN), format!("{origin:#}\n"))?;
-        remove(&work)?;
+        files::write(&dir.join(ORIGIN), format!("{origin:#}\n"))?;
+        files::remove_dir(&work)?;
         std::fs::remove_file(&deb).with_context(|| format!("cannot remove {}", deb.display()))?;
         kept(dir).with_context(|| format!("{} cannot be read back", dir.display()))
     }
@@ -189,21 +183,11 @@ fn dm_mod_in(unpacked: &Path) -> Option<PathBuf> {
 }
 
 fn entries(dir: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
-}
-
-fn remove(dir: &Path) -> Result<()> {
-    if dir.exists() {
-        std::fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
-    }
-    Ok(())
+    files::entries(dir).unwrap_or_default()
 }
 
 fn sha256(file: &Path) -> Result<String> {
-    let sum = output(command("sha256sum").arg(file))?;
-    let digest = sum.split_whitespace().next();
-    Ok(digest.context("sha256sum printed nothing")?.to_owned())
+    Ok(files::sha256(&files::read(file)?))
 }
 
 #[cfg(test)]
@@ -250,14 +234,13 @@ mod tests {
         ] {
             let dir =
                 std::env::temp_dir().join(format!("nodepulse-vmlinuz-{}", std::process::id()));
-            remove(&dir).unwrap();
+            files::remove_dir(&dir).unwrap();
             let file = dir.join(path);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(dir.join(path).with_file_name("config-5.10"), "").unwrap();
+            files::write(&file.with_file_name("config-5.10"), "").unwrap();
             assert!(vmlinuz_in(&dir).is_err(), "only a configuration");
-            std::fs::write(&file, "").unwrap();
+            files::write(&file, "").unwrap();
             assert_eq!(vmlinuz_in(&dir).unwrap(), file);
-            remove(&dir).unwrap();
+            files::remove_dir(&dir).unwrap();
         }
     }
 }

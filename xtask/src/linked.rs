@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 
 use crate::build_ebpf;
 use crate::repo::{Repo, output, toml_strings};
@@ -22,9 +22,7 @@ pub struct Linked {
 pub fn linked(repo: &Repo, package: &str, target: &str) -> Result<Vec<Linked>> {
     let mut trees = tree(repo, package, target)?;
     trees += &tree(repo, "agent-ebpf", build_ebpf::TARGET)?;
-    let lock = repo.root.join("Cargo.lock");
-    let lock = std::fs::read_to_string(&lock).with_context(|| lock.display().to_string())?;
-    Ok(crates(&trees, &checksums(&lock)))
+    Ok(crates(&trees, &checksums(&repo.read("Cargo.lock")?)))
 }
 
 fn tree(repo: &Repo, package: &str, target: &str) -> Result<String> {

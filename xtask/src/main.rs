@@ -10,6 +10,7 @@ mod bench;
 mod build_ebpf;
 mod demo;
 mod dist;
+mod files;
 mod fuzz;
 mod golden;
 mod image;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::files::write;
 use crate::repo::{Repo, command, output};
 use crate::setup::helm;
 
@@ -67,7 +68,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             eprintln!("manifests: {} differs from the chart", path.display());
             stale = true;
         } else {
-            fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            write(&path, text)?;
             eprintln!("manifests: wrote {}", path.display());
         }
     }

@@ -13,15 +13,8 @@ pub struct Args {}
 pub fn main(_: &Args) -> Result<ExitCode> {
     let repo = Repo::find()?;
     let mut manual = repo.cargo();
-    manual.args([
-        "run",
-        "-p",
-        "nodepulse-tests",
-        "--bin",
-        "manual",
-        "--",
-        "--dir",
-    ]);
+    manual.args(["run", "-p", "nodepulse-tests", "--bin", "manual"]);
+    manual.args(["--", "--dir"]);
     run(manual.arg(&repo.root))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
+use crate::files;
+
 /// What the shipped agent is built for: one static file.
 pub const MUSL_TARGET: &str = "x86_64-unknown-linux-musl";
 
@@ -87,8 +89,7 @@ impl Repo {
     pub fn find() -> Result<Self> {
         let root = root();
         let file = root.join("rust-toolchain.toml");
-        let text = std::fs::read_to_string(&file)
-            .with_context(|| format!("cannot read {}", file.display()))?;
+        let text = files::text(&file)?;
         let toolchain = Toolchain::parse(&text).with_context(|| file.display().to_string())?;
         let target_dir = target_dir(&root)?;
         Ok(Self {
@@ -116,8 +117,7 @@ impl Repo {
 
     /// The text of a file of the checkout.
     pub fn read(&self, path: &str) -> Result<String> {
-        let file = self.root.join(path);
-        std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+        files::text(&self.root.join(path))
     }
 
     /// `cargo` of the pinned toolchain, at the root, with this target directory.

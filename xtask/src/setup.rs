@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::files;
 use crate::repo::{ARM64_TARGET, Repo, command, on_path, output, run};
 use crate::vm::{disks, qemu};
 
@@ -105,19 +106,14 @@ pub fn for_tests(repo: &Repo) -> Result<()> {
 pub fn development(repo: &Repo) -> Result<()> {
     let pinned = &repo.toolchain.channel;
     let components = [SOURCE.to_owned()];
-    let source = missing(pinned, "component", &components, Install::Components)?;
+    let source = missing(pinned, "component", &components)?;
     install(repo, [packages(&[COMPILER]), source, linker(repo)?])
 }
 
 /// What only builds for arm64 need.
 pub fn arm64(repo: &Repo) -> Result<()> {
     let targets = [ARM64_TARGET.to_owned()];
-    let target = missing(
-        &repo.toolchain.channel,
-        "target",
-        &targets,
-        Install::Targets,
-    )?;
+    let target = missing(&repo.toolchain.channel, "target", &targets)?;
     // Without recommended packages the compiler comes without the C library's headers.
     let headers = ("aarch64-linux-gnu-gcc", "libc6-dev-arm64-cross");
     let compiler = packages(&[(ARM64_COMPILER, "gcc-aarch64-linux-gnu"), headers]);
@@ -136,10 +132,8 @@ pub fn vm_packages(repo: &Repo) -> Result<()> {
 
 /// What only virtual machines for arm64 need.
 pub fn vm_arm64(repo: &Repo) -> Result<()> {
-    install(
-        repo,
-        [packages(&[(qemu::PROGRAM_ARM64, "qemu-system-arm")])],
-    )
+    let qemu = packages(&[(qemu::PROGRAM_ARM64, "qemu-system-arm")]);
+    install(repo, [qemu])
 }
 
 /// What only the full suite of false alarms needs. Without containerd, its workload is skipped.
@@ -155,8 +149,7 @@ fn install(repo: &Repo, steps: impl IntoIterator<Item = Step>) -> Result<()> {
         }
         eprintln!("setup: {}: installing", step.name);
         let start = Instant::now();
-        step.install(repo)
-            .with_context(|| format!("setup: {}", step.name))?;
+        (step.install)(repo).with_context(|| format!("setup: {}", step.name))?;
         eprintln!("setup: {}: installed in {:.0?}", step.name, start.elapsed());
     }
     Ok(())
@@ -173,17 +166,7 @@ struct Step {
     install: Install,
 }
 
-enum Install {
-    /// Debian packages.
-    Packages(Vec<&'static str>),
-    /// rustup components.
-    Components(Vec<String>),
-    /// rustup targets.
-    Targets(Vec<String>),
-    BpfLinker,
-    Promtool,
-    Helm,
-}
+type Install = Box<dyn FnOnce(&Repo) -> Result<()>>;
 
 /// What only tests need, and which of them are skipped without it.
 fn test_steps() -> Result<[(Step, &'static str); 4]> {
@@ -201,13 +184,8 @@ fn steps(repo: &Repo) -> Result<Vec<Step>> {
     let channel = &pinned.channel;
     Ok(vec![
         packages(&[COMPILER, MUSL_COMPILER]),
-        missing(
-            channel,
-            "component",
-            &pinned.components,
-            Install::Components,
-        )?,
-        missing(channel, "target", &pinned.targets, Install::Targets)?,
+        missing(channel, "component", &pinned.components)?,
+        missing(channel, "target", &pinned.targets)?,
         linker(repo)?,
     ])
 }
@@ -220,32 +198,28 @@ fn linker(repo: &Repo) -> Result<Step> {
             linker.display()
         ),
         present: is_linker(&linker),
-        install: Install::BpfLinker,
+        install: Box::new(install_bpf_linker),
     })
+}
+
+fn missing_packages(programs: &[Program]) -> Vec<&'static str> {
+    let missing = programs.iter().filter(|(name, _)| on_path(name).is_none());
+    missing.map(|(_, package)| *package).collect()
 }
 
 /// One step, so that without permission to install, all missing packages are reported at once.
 fn packages(programs: &[Program]) -> Step {
-    let missing: Vec<_> = programs
-        .iter()
-        .filter(|(program, _)| on_path(program).is_none())
-        .map(|(_, package)| *package)
-        .collect();
+    let missing = missing_packages(programs);
     let programs: Vec<_> = programs.iter().map(|(program, _)| *program).collect();
     Step {
         name: programs.join(", "),
         present: missing.is_empty(),
-        install: Install::Packages(missing),
+        install: Box::new(move |_| apt_get(&missing)),
     }
 }
 
 /// Of what `rustup <kind> list` lists.
-fn missing(
-    channel: &str,
-    kind: &str,
-    wanted: &[String],
-    install: fn(Vec<String>) -> Install,
-) -> Result<Step> {
+fn missing(channel: &str, kind: &'static str, wanted: &[String]) -> Result<Step> {
     let have = installed(channel, kind)?;
     let missing: Vec<String> = wanted
         .iter()
@@ -255,16 +229,20 @@ fn missing(
     Ok(Step {
         name: format!("Rust {channel} {kind} {}", wanted.join(", ")),
         present: missing.is_empty(),
-        install: install(missing),
+        install: Box::new(move |repo| {
+            let mut add = command("rustup");
+            add.args([kind, "add", "--toolchain", &repo.toolchain.channel]);
+            run(add.args(missing))
+        }),
     })
 }
 
 /// rustup lists `clippy-x86_64-unknown-linux-gnu` for the component `clippy`.
 fn names(listed: &str, wanted: &str) -> bool {
     let rest = listed.strip_prefix(wanted);
-    rest.is_some_and(|rest| {
-        rest.is_empty() || rest.starts_with("-x86_64") || rest.starts_with("-aarch64")
-    })
+    let hosts = ["-x86_64", "-aarch64"];
+    let is_host = |rest: &str| hosts.iter().any(|host| rest.starts_with(host));
+    rest.is_some_and(|rest| rest.is_empty() || is_host(rest))
 }
 
 fn installed(channel: &str, kind: &str) -> Result<Vec<String>> {
@@ -276,26 +254,6 @@ fn installed(channel: &str, kind: &str) -> Result<Vec<String>> {
     let listed = output(&mut list)
         .with_context(|| format!("install the toolchain: `rustup toolchain install {channel}`"))?;
     Ok(listed.lines().map(str::to_owned).collect())
-}
-
-impl Step {
-    fn install(&self, repo: &Repo) -> Result<()> {
-        let channel = &repo.toolchain.channel;
-        match &self.install {
-            Install::Packages(packages) => apt_get(packages),
-            Install::Components(names) => rustup("component", channel, names),
-            Install::Targets(names) => rustup("target", channel, names),
-            Install::BpfLinker => install_bpf_linker(repo),
-            Install::Promtool => promtool::install(),
-            Install::Helm => helm::install(),
-        }
-    }
-}
-
-fn rustup(kind: &str, channel: &str, names: &[String]) -> Result<()> {
-    let mut add = command("rustup");
-    add.args([kind, "add", "--toolchain", channel]).args(names);
-    run(&mut add)
 }
 
 fn apt_get(packages: &[&str]) -> Result<()> {
@@ -351,29 +309,19 @@ pub fn cache() -> Result<PathBuf> {
 
 fn is_linker(file: &Path) -> bool {
     let version = command(file).arg("--version").output();
-    version.is_ok_and(|o| {
-        String::from_utf8_lossy(&o.stdout)
-            .trim()
-            .ends_with(BPF_LINKER)
-    })
+    let is_wanted = |printed: &[u8]| printed.trim_ascii_end().ends_with(BPF_LINKER.as_bytes());
+    version.is_ok_and(|output| is_wanted(&output.stdout))
 }
 
 fn install_bpf_linker(repo: &Repo) -> Result<()> {
     let root = bpf_linker_root(repo)?;
-    std::fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
+    files::create_dir(&root)?;
     let mut install = command("cargo");
     // In its directory and with a separate target directory: nothing of this workspace
     // applies to it. `--force`, because a copy that does not run may exist.
+    install.args(["install", "bpf-linker", "--version", BPF_LINKER]);
     install
-        .args([
-            "install",
-            "bpf-linker",
-            "--version",
-            BPF_LINKER,
-            "--locked",
-            "--force",
-        ])
-        .arg("--root")
+        .args(["--locked", "--force", "--root"])
         .arg(&root)
         .current_dir(&root)
         .env("RUSTUP_TOOLCHAIN", &repo.toolchain.channel)

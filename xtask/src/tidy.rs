@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
-use crate::repo;
+use crate::repo::{self, Repo};
 
 mod crates;
 mod keys;
@@ -34,31 +34,20 @@ impl Source {
 
     /// A Rust source that is not only tests.
     fn is_product(&self) -> bool {
-        let is_unit_tests = self.path.ends_with("/tests.rs")
-            || self.path.contains("/tests/") && !self.path.starts_with("tests/");
-        self.is_rust() && !self.path.starts_with("tests/tests/") && !is_unit_tests
-    }
-
-    /// Product code of a crate in `agent`.
-    fn is_agent(&self) -> bool {
-        self.path.starts_with("agent/") && self.path.contains("/src/") && self.is_product()
+        let path = &self.path;
+        let is_unit_tests =
+            path.ends_with("/tests.rs") || path.contains("/tests/") && !path.starts_with("tests/");
+        self.is_rust() && !is_unit_tests && !path.starts_with("tests/tests/")
     }
 
     /// The number of lines before the unit tests.
     fn product_lines(&self) -> usize {
-        let lines: Vec<&str> = self.text.lines().collect();
-        let is_tests = |lines: &[&str]| {
-            let mut attributed = lines
-                .iter()
-                .skip(1)
-                .skip_while(|line| line.starts_with('#'));
-            lines[0] == "#[cfg(test)]"
-                && attributed
-                    .next()
-                    .is_some_and(|line| line.contains("mod tests"))
-        };
-        let tests = (0..lines.len()).find(|at| is_tests(&lines[*at..]));
-        tests.unwrap_or(lines.len())
+        let ends = ["mod tests {", "mod tests;"];
+        let is_tests = |line: &&str| ends.iter().any(|end| line.ends_with(end));
+        let lines = self.text.lines().take_while(|line| !is_tests(line));
+        let lines: Vec<&str> = lines.collect();
+        let attributes = lines.iter().rev().take_while(|line| line.starts_with('#'));
+        lines.len() - attributes.count()
     }
 }
 
@@ -70,12 +59,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 /// Prints the sizes and the findings, and returns the number of broken rules.
 pub fn report(deep: bool) -> Result<usize> {
     let sources = sources(&repo::root())?;
-    for line in sizes::table(&sources) {
-        println!("{line}");
-    }
+    println!("{}", sizes::table(&sources));
     let mut broken = broken(&sources);
     if deep {
-        broken.extend(crates::broken(&repo::Repo::find()?)?);
+        broken.extend(crates::broken(&Repo::find()?)?);
     }
     for broken in &broken {
         println!("{broken}");
@@ -101,36 +88,20 @@ fn broken(sources: &[Source]) -> Vec<String> {
 fn sources(root: &Path) -> Result<Vec<Source>> {
     let mut git = repo::command("git");
     git.args(["ls-files", "-z", "--cached", "--others"]);
-    git.arg("--exclude-standard").current_dir(root);
-    let listed = git.output().context("cannot run git")?;
-    ensure!(
-        listed.status.success(),
-        "not in a git checkout: {}",
-        String::from_utf8_lossy(&listed.stderr).trim()
-    );
-    let paths = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let mut sources = Vec::new();
-    for path in paths.split_terminator('\0') {
-        let file = root.join(path);
-        // A deleted file stays listed until the deletion is staged; a link has no text.
-        if file.is_symlink() || !file.is_file() {
-            continue;
-        }
-        let bytes = std::fs::read(&file).with_context(|| format!("cannot read {path}"))?;
-        sources.push(Source {
-            path: path.to_owned(),
-            text: String::from_utf8_lossy(&bytes).into_owned(),
-        });
-    }
-    Ok(sources)
+    let listed = repo::output(git.arg("--exclude-standard").current_dir(root))?;
+    // A deleted file stays listed until the deletion is staged; a link has no text.
+    let is_file = |path: &&str| !root.join(path).is_symlink() && root.join(path).is_file();
+    let source = |path: &str| {
+        let bytes = std::fs::read(root.join(path)).with_context(|| format!("cannot read {path}"));
+        Ok(source(path, &String::from_utf8_lossy(&bytes?)))
+    };
+    let paths = listed.split_terminator('\0').filter(is_file);
+    paths.map(source).collect()
 }
 
-#[cfg(test)]
 fn source(path: &str, text: &str) -> Source {
-    Source {
-        path: path.to_owned(),
-        text: text.to_owned(),
-    }
+    let (path, text) = (path.to_owned(), text.to_owned());
+    Source { path, text }
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::kernels::{self, Image, Kernel};
 use crate::repo::{Arch, Repo, run};
 use crate::run::cargo_for;
-use crate::{build_ebpf, setup};
+use crate::{build_ebpf, files, setup};
 
 mod boots;
 mod console;
@@ -181,7 +181,7 @@ fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
     build_ebpf::object(repo, "")?;
     let kernels = [packages::KERNEL.to_owned()];
     let target = Arch::Amd64.target();
-    let programs = programs(repo, target, packages::PROGRAMS)?;
+    let programs = programs(repo, target, &packages::PROGRAMS)?;
     let agent = built(repo, target, &["nodepulse"])?.join("nodepulse");
     let mut matrix = kernels::matrix(repo, Arch::Amd64)?.into_iter();
     let kernel = matrix.find(|kernel| kernel.name == packages::KERNEL);
@@ -196,11 +196,9 @@ fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
         &boots,
         &archive,
     )?;
-    let journal = repo.target_dir.join("packages");
-    std::fs::create_dir_all(&journal).with_context(|| journal.display().to_string())?;
-    let journal = journal.join("journal.txt");
+    let journal = repo.target_dir.join("packages/journal.txt");
     for text in reports.iter().filter_map(KernelReport::journal) {
-        std::fs::write(&journal, text).with_context(|| journal.display().to_string())?;
+        files::write(&journal, text)?;
         eprintln!("vm: journal of the packages: {}", journal.display());
     }
     Ok(reports)
@@ -231,8 +229,7 @@ fn of_archive(
     let matrix = kernels::matrix(repo, arch)?;
     let work = Work::new()?;
     let initramfs = work.0.join("initramfs");
-    std::fs::write(&initramfs, archive)
-        .with_context(|| format!("cannot write {}", initramfs.display()))?;
+    files::write(&initramfs, archive)?;
     let mut reports = Vec::new();
     for (kernel, image) in fetched(&matrix, choice)? {
         let outcome = match image {
@@ -311,34 +308,24 @@ fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Ker
 
 /// PID 1, the program that provokes and the agent, which is built unless it is given.
 fn archive(repo: &Repo, target: &str, agent: Option<&Path>) -> Result<Vec<u8>> {
-    const AGENT: &str = "nodepulse";
-    let programs = match agent {
-        None => programs(repo, target, ["init", "provoke", AGENT])?,
-        Some(agent) => {
-            let mut programs = programs(repo, target, ["init", "provoke"])?;
-            let program =
-                std::fs::read(agent).with_context(|| format!("cannot read {}", agent.display()))?;
-            programs.push((AGENT, program));
-            programs
-        }
+    let agent = match agent {
+        Some(agent) => agent.to_owned(),
+        None => built(repo, target, &["nodepulse"])?.join("nodepulse"),
     };
+    let mut programs = programs(repo, target, &["init", "provoke"])?;
+    programs.push(("nodepulse", files::read(&agent)?));
     Ok(initramfs::pack(&programs))
 }
 
 /// Builds programs, static, and reads them.
-fn programs<const N: usize>(
+fn programs(
     repo: &Repo,
     target: &str,
-    names: [&'static str; N],
+    names: &[&'static str],
 ) -> Result<Vec<(&'static str, Vec<u8>)>> {
-    let directory = built(repo, target, &names)?;
-    let read = |name| {
-        let file = directory.join(name);
-        let program =
-            std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        Ok((name, program))
-    };
-    names.into_iter().map(read).collect()
+    let directory = built(repo, target, names)?;
+    let read = |name: &&'static str| Ok((*name, files::read(&directory.join(name))?));
+    names.iter().map(read).collect()
 }
 
 /// Builds programs, static. Returns their directory.
@@ -390,8 +377,7 @@ struct Work(PathBuf);
 impl Work {
     fn new() -> Result<Self> {
         let dir = std::env::temp_dir().join(format!("nodepulse-vm-{}", std::process::id()));
-        std::fs::create_dir_all(&dir)
-            .with_context(|| format!("cannot create {}", dir.display()))?;
+        files::create_dir(&dir)?;
         Ok(Self(dir))
     }
 }

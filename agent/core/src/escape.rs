@@ -91,6 +91,15 @@ pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Encodes any text as the value of a query: everything but ASCII letters and digits becomes `%xx`.
+pub fn query_value(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
+        b => format!("%{b:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
 /// Returns true for control characters, line separators, the marks of Unicode's bidirectional
 /// algorithm, and characters that are not visible (`Default_Ignorable_Code_Point`), with which a
 /// name can imitate another.

@@ -83,10 +83,7 @@ pub enum Input {
     /// Cgroups below the pods cgroup were created or removed, or reached a limit.
     CgroupsChanged,
     /// There was an OOM incident in a pod: one decision of the kernel, however many processes died.
-    OomIncident {
-        pod: PodId,
-        at: BootNanos,
-    },
+    OomIncident { pod: PodId, at: BootNanos },
     /// The kernel reported the number of ids. Tasks are sampled first.
     PidsReported {
         /// On which side of the level the ids are, if they crossed it.
@@ -97,10 +94,7 @@ pub enum Input {
         stamp: Stamp,
     },
     /// The same, after the sample.
-    PidsCounted {
-        side: Option<Side>,
-        ids: u32,
-    },
+    PidsCounted { side: Option<Side>, ids: u32 },
     /// Whether a source of kills is available may have changed.
     KillSourceChecked,
     /// To what is saved for the next start.
@@ -351,10 +345,7 @@ pub enum Decision {
         kills: u64,
     },
     /// A pod is removed, and so is its metric.
-    PodRemoved {
-        namespace: Box<str>,
-        name: Box<str>,
-    },
+    PodRemoved { namespace: Box<str>, name: Box<str> },
     /// The API server does not permit reading pods, so containers are named by their ids.
     ContainersForbidden,
     /// Forks were refused.
@@ -383,10 +374,7 @@ pub enum Decision {
         now: BTreeMap<Resource, Vec<Signal>>,
     },
     /// The frequency of kills in pods changed.
-    FrequencyOfKills {
-        from: Pressure,
-        to: Pressure,
-    },
+    FrequencyOfKills { from: Pressure, to: Pressure },
     /// The pods cgroup has this path, since it was created or another one is used.
     PodsCgroupFound(String),
     /// About the client certificate.

@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+use nodepulse_core::escape::query_value;
+
 use super::body::Limit;
 
 /// One object, or one collection in which objects are created.
@@ -38,7 +40,9 @@ impl Endpoint {
     /// `limit`, after `from`, the `continue` of the previous answer.
     pub fn nodes(limit: u32, labels: Option<&str>, from: Option<&str>) -> Self {
         let parameter = |name: &str, value: Option<&str>| {
-            value.map_or_else(String::new, |value| format!("&{name}={}", encoded(value)))
+            value.map_or_else(String::new, |value| {
+                format!("&{name}={}", query_value(value))
+            })
         };
         let (labels, from) = (
             parameter("labelSelector", labels),
@@ -142,15 +146,6 @@ impl Endpoint {
             path: format!("/api/v1/namespaces/{namespace}/events/{name}"),
         }
     }
-}
-
-/// Encodes any text as the value of a query: everything but ASCII letters and digits becomes `%xx`.
-fn encoded(text: &str) -> String {
-    let encode = |byte: u8| match byte {
-        b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
-        b => format!("%{b:02X}"),
-    };
-    text.bytes().map(encode).collect()
 }
 
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";

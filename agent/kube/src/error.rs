@@ -206,16 +206,7 @@ impl ApiError {
         match self {
             Self::Refused { refusal, .. } => Some(*refusal),
             Self::RetriesExceeded { source, .. } => source.refusal(),
-            Self::Kubeconfig { .. }
-            | Self::InCluster { .. }
-            | Self::Unreadable { .. }
-            | Self::NeedsRestart
-            | Self::Setup { .. }
-            | Self::Credentials { .. }
-            | Self::Deadline { .. }
-            | Self::Unreachable { .. }
-            | Self::TooLarge { .. }
-            | Self::Garbled { .. } => None,
+            _ => None,
         }
     }
 
@@ -223,21 +214,13 @@ impl ApiError {
     /// too, so attempts need not be counted.
     pub fn is_outage(&self) -> bool {
         match self {
-            Self::Unreadable { .. }
-            | Self::Credentials { .. }
-            | Self::Deadline { .. }
-            | Self::Unreachable { .. }
-            | Self::TooLarge { .. }
-            | Self::Garbled { .. } => true,
             Self::Refused { refusal, .. } => matches!(
                 refusal,
                 Refusal::Unauthorized | Refusal::Throttled | Refusal::Unavailable
             ),
             Self::RetriesExceeded { source, .. } => source.is_outage(),
-            Self::Kubeconfig { .. }
-            | Self::InCluster { .. }
-            | Self::NeedsRestart
-            | Self::Setup { .. } => false,
+            // Without an answer, a retry can help unless the input is wrong.
+            _ => self.disposition() == Disposition::Retry,
         }
     }
 

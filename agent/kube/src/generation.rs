@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -21,7 +21,7 @@ use super::credentials::Credentials;
 use super::presence::Presence;
 use super::stream_limit::StreamLimit;
 use super::tally::{RequestEnd, RequestTally};
-use super::{ApiError, Endpoint};
+use super::{ApiError, Endpoint, lock};
 
 /// Timeout of the answer to a watch. A server that fills its cache first, after a restart, takes
 /// longer than for other requests.
@@ -270,10 +270,6 @@ async fn send(
         // All other errors of `send` come from below HTTP.
         _ => SendFailure::Connection(err.into()),
     })
-}
-
-fn lock(access: &Mutex<Credentials>) -> MutexGuard<'_, Credentials> {
-    access.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 pub(super) fn request(

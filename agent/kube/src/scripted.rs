@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::credentials::Credentials;
 use super::renewal::Renewal;
-use super::{ApiError, Client, Connector, transport};
+use super::{ApiError, Client, Connector, lock, transport};
 
 #[derive(Debug, Clone)]
 pub enum Reply {
@@ -184,10 +184,6 @@ impl Scripted {
     pub fn connections(&self) -> usize {
         lock(&self.state).connections
     }
-}
-
-fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 async fn serve(io: tokio::io::DuplexStream, state: Arc<Mutex<State>>) {

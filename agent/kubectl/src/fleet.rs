@@ -1,8 +1,7 @@
 //! All nodes as a table.
 
-use std::fmt::Write as _;
-
 use k8s_openapi::jiff::Timestamp;
+use nodepulse_core::escape::escape_json;
 use serde::Serialize;
 
 use crate::age::{Present, age};
@@ -21,34 +20,13 @@ use crate::tier::Tiers;
 mod watch;
 
 const COLUMNS: [Column; 7] = [
-    Column {
-        title: "NODE",
-        least: 12,
-    },
-    Column {
-        title: "CONDITION",
-        least: 12,
-    },
-    Column {
-        title: "REASON",
-        least: 8,
-    },
-    Column {
-        title: "AGE",
-        least: 0,
-    },
-    Column {
-        title: TIER,
-        least: 0,
-    },
-    Column {
-        title: "VERSION",
-        least: 8,
-    },
-    Column {
-        title: "HEARTBEAT",
-        least: 0,
-    },
+    Column::new("NODE", 12),
+    Column::new("CONDITION", 12),
+    Column::new("REASON", 8),
+    Column::new("AGE", 0),
+    Column::new(TIER, 0),
+    Column::new("VERSION", 8),
+    Column::new("HEARTBEAT", 0),
 ];
 
 /// Bytes of lines that are printed together.
@@ -263,44 +241,10 @@ fn item<'a>(node: &'a NodeHealth, table: &Table<'a>) -> Item<'a> {
     }
 }
 
-/// Characters that control a terminal are escaped.
+/// Characters that control a terminal, or that are not visible, are escaped.
 pub fn print_as_json(value: &impl Serialize) -> Result<(), Failure> {
-    let mut text =
-        serde_json::to_string_pretty(value).map_err(|err| Failure::Output(err.into()))?;
+    let text = serde_json::to_string_pretty(value).map_err(|err| Failure::Output(err.into()))?;
+    let mut text = escape_json(text.as_bytes()).unwrap_or(text);
     text.push('\n');
-    print(&escaped_json(&text))
-}
-
-/// Escapes U+007F to U+009F and marks that change the reading direction, which JSON itself permits.
-/// They occur only in strings.
-fn escaped_json(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        let is_layout = c == '\n' || c.is_ascii_graphic() || c == ' ';
-        if is_layout || (c.is_alphanumeric() && !c.is_ascii()) {
-            escaped.push(c);
-        } else {
-            let mut units = [0_u16; 2];
-            for unit in c.encode_utf16(&mut units) {
-                // Writing to a string cannot fail.
-                let _written = write!(escaped, "\\u{unit:04x}");
-            }
-        }
-    }
-    escaped
-}
-
-#[cfg(test)]
-mod tests {
-    use super::escaped_json;
-
-    #[test]
-    fn json_contains_no_character_that_controls_a_terminal() {
-        let hostile = ["a\u{9b}2J\u{202e}b\u{1b}\n\u{e9}\u{1f600}"];
-        let escaped = escaped_json(&serde_json::to_string(&hostile).unwrap());
-        let expected = r#"["a\u009b2J\u202eb\u001b\né\ud83d\ude00"]"#;
-        assert_eq!(escaped, expected);
-        let read: Vec<String> = serde_json::from_str(&escaped).unwrap();
-        assert_eq!(read, hostile);
-    }
+    print(&text)
 }

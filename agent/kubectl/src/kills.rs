@@ -23,38 +23,14 @@ use crate::table::{Cell, Column, render};
 const REASONS: [&str; 3] = ["OOMKilled", "OOMKilling", "SystemOOM"];
 
 const COLUMNS: [Column; 8] = [
-    Column {
-        title: "NAMESPACE",
-        least: 8,
-    },
-    Column {
-        title: "POD",
-        least: 10,
-    },
-    Column {
-        title: "CONTAINER",
-        least: 8,
-    },
-    Column {
-        title: "KILLED",
-        least: 0,
-    },
-    Column {
-        title: "LIMIT",
-        least: 0,
-    },
-    Column {
-        title: "COUNT",
-        least: 0,
-    },
-    Column {
-        title: "LARGEST",
-        least: 12,
-    },
-    Column {
-        title: "AGE",
-        least: 0,
-    },
+    Column::new("NAMESPACE", 8),
+    Column::new("POD", 10),
+    Column::new("CONTAINER", 8),
+    Column::new("KILLED", 0),
+    Column::new("LIMIT", 0),
+    Column::new("COUNT", 0),
+    Column::new("LARGEST", 12),
+    Column::new("AGE", 0),
 ];
 
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! Objects and collections of the API: their paths, and their names in failures.
 
+use nodepulse_core::escape::query_value;
+
 use crate::failure::{Failure, one_line};
 
 /// One object, or one collection.
@@ -13,8 +15,8 @@ pub struct Place {
     pub namespace: Option<String>,
     /// `None` for the collection.
     pub name: Option<String>,
-    /// A port of a pod, and a path that it serves.
-    served: Option<(u16, &'static str)>,
+    /// A port of a pod, which serves metrics.
+    port: Option<u16>,
 }
 
 impl Place {
@@ -35,16 +37,11 @@ impl Place {
         Self::pods(Some(namespace))?.named(name)
     }
 
-    /// A page that a pod serves on a port at this path, by way of the API server.
-    pub fn served(
-        namespace: &str,
-        pod: &str,
-        port: u16,
-        path: &'static str,
-    ) -> Result<Self, Failure> {
+    /// The metrics that a pod serves on a port, by way of the API server.
+    pub fn metrics(namespace: &str, pod: &str, port: u16) -> Result<Self, Failure> {
         Ok(Self {
             resource: "pods/proxy",
-            served: Some((port, path)),
+            port: Some(port),
             ..Self::pod(namespace, pod)?
         })
     }
@@ -68,7 +65,7 @@ impl Place {
             resource,
             namespace: None,
             name: None,
-            served: None,
+            port: None,
         }
     }
 
@@ -115,15 +112,15 @@ impl Place {
             path.push('/');
             path.push_str(name);
         }
-        if let Some((port, served)) = self.served {
-            path.extend([":", &port.to_string(), "/proxy", served]);
+        if let Some(port) = self.port {
+            path.extend([":", &port.to_string(), "/proxy/metrics"]);
         }
         let query = query.iter().filter(|(_, value)| !value.is_empty());
         for (n, (key, value)) in query.enumerate() {
             path.push(if n == 0 { '?' } else { '&' });
             path.push_str(key);
             path.push('=');
-            path.push_str(&encoded(value));
+            path.push_str(&query_value(value));
         }
         path
     }
@@ -163,15 +160,6 @@ fn checked(kind: &str, name: &str) -> Result<String, Failure> {
     )))
 }
 
-/// Percent-encodes any text as the value of a query.
-fn encoded(text: &str) -> String {
-    let encode = |byte: u8| match byte {
-        b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
-        b => format!("%{b:02X}"),
-    };
-    text.bytes().map(encode).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,7 +173,7 @@ mod tests {
             lease.ends_with("v1/namespaces/kube-node-lease/leases/worker-1"),
             "{lease}"
         );
-        let served = Place::served("np", "agent-x", 20260, "/metrics").unwrap();
+        let served = Place::metrics("np", "agent-x", 20260).unwrap();
         assert_eq!(
             served.path(&[]),
             "/api/v1/namespaces/np/pods/agent-x:20260/proxy/metrics"

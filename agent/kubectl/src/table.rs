@@ -13,6 +13,12 @@ pub struct Column {
     pub least: usize,
 }
 
+impl Column {
+    pub const fn new(title: &'static str, least: usize) -> Self {
+        Self { title, least }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
     pub text: String,
@@ -138,18 +144,9 @@ mod tests {
     use super::*;
 
     const COLUMNS: [Column; 3] = [
-        Column {
-            title: "NODE",
-            least: 8,
-        },
-        Column {
-            title: "REASON",
-            least: 6,
-        },
-        Column {
-            title: "AGE",
-            least: 0,
-        },
+        Column::new("NODE", 8),
+        Column::new("REASON", 6),
+        Column::new("AGE", 0),
     ];
 
     fn of_width(width: Option<usize>) -> Style {

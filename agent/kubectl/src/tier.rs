@@ -48,7 +48,7 @@ impl Tier {
         let Some(port) = pod.port else {
             return Err(none("it serves no metrics (serve.enabled in the chart)"));
         };
-        let place = Place::served(&pod.namespace, &pod.name, port, "/metrics")?;
+        let place = Place::metrics(&pod.namespace, &pod.name, port)?;
         let line = timeout(PATIENCE, cluster.served_line(&place, METRIC)).await;
         let line = line.map_err(|_| Failure::TierTimeout {
             pod: safe(&pod.name),

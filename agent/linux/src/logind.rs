@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nodepulse_core::backoff::Backoff;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -24,11 +25,11 @@ mod wire;
 
 use session::{BusEvent, Session};
 
-/// Pause before the first attempt to reconnect. It doubles each time.
+/// Pause before the first attempt to reconnect.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum pause before an attempt to reconnect.
-const MAX_PAUSE: Duration = Duration::from_mins(5);
+/// Pauses before attempts to reconnect.
+const PAUSES: Backoff = Backoff::new(FIRST_PAUSE, Duration::from_mins(5));
 
 #[derive(Debug)]
 pub enum PowerMessage {
@@ -69,7 +70,7 @@ fn connect(bus: &Path) -> io::Result<UnixStream> {
 /// ended, until the receiver is dropped. Returns if there is no logind at first, or if the sandbox
 /// forbids a new connection.
 async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sender<PowerMessage>) {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = PAUSES;
     let mut was_connected = false;
     let mut announced = false;
     let mut first = Some(first);
@@ -86,7 +87,7 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sen
                 let ended = listen(session, lock, &mut announced, &messages).await;
                 // A program that floods the bus would do so again.
                 if !matches!(&ended, Err(err) if err.kind() == ErrorKind::QuotaExceeded) {
-                    pause = FIRST_PAUSE;
+                    pauses.reset();
                 }
                 ended
             }
@@ -104,7 +105,7 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sen
         }
         if is_connected {
             log_lost(&err);
-        } else if !was_connected && pause == FIRST_PAUSE {
+        } else if !was_connected && pauses == PAUSES {
             log_late(&err);
         } else {
             debug!(
@@ -112,8 +113,7 @@ async fn follow(first: io::Result<UnixStream>, bus: PathBuf, messages: mpsc::Sen
                 "cannot connect to logind, will retry"
             );
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(MAX_PAUSE);
+        tokio::time::sleep(pauses.advance()).await;
     }
 }
 

@@ -103,40 +103,19 @@ const FREQUENCY: Type<usize> = Type {
 const TEXT: Type<String> = Type::text(NUMBER, "text", "", checks::any);
 const PATH: Type<PathBuf> = Type::text(STRING, "path", "", checks::path);
 const DIRECTORY: Type<PathBuf> = Type::text(STRING, "path", "^/", checks::absolute);
-const DURATION: Type<Duration> = Type {
-    scalar: go_duration(true),
-    parse: duration::parse,
-};
-const WINDOW: Type<Duration> = Type {
-    scalar: go_duration(false),
-    parse: checks::window,
-};
-const FREQUENT_WINDOW: Type<Duration> = Type {
-    scalar: go_duration(false),
-    parse: checks::frequent_window,
-};
-const SLOW_FOR: Type<Duration> = Type {
-    scalar: go_duration(false),
-    parse: checks::slow_for,
-};
-const STALLED_AFTER: Type<Duration> = Type {
-    scalar: go_duration(false),
-    parse: checks::stalled_after,
-};
+const DURATION: Type<Duration> = go_duration(true, duration::parse);
+const WINDOW: Type<Duration> = go_duration(false, checks::window);
+const FREQUENT_WINDOW: Type<Duration> = go_duration(false, checks::frequent_window);
+const SLOW_FOR: Type<Duration> = go_duration(false, checks::slow_for);
+const STALLED_AFTER: Type<Duration> = go_duration(false, checks::stalled_after);
 const SLOW_LIMIT: Type<SlowLimit> = Type::text(
     STRING,
     "duration or `auto`",
     r"^(auto|\+?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$",
     checks::slow_limit,
 );
-const PERIOD: Type<Option<Duration>> = Type {
-    scalar: go_duration(true),
-    parse: checks::period,
-};
-const INTERVAL: Type<Option<Duration>> = Type {
-    scalar: go_duration(true),
-    parse: checks::interval,
-};
+const PERIOD: Type<Option<Duration>> = go_duration(true, checks::period);
+const INTERVAL: Type<Option<Duration>> = go_duration(true, checks::interval);
 const PERCENT: Type<f32> = Type::text(
     STRING,
     "percentage",
@@ -171,10 +150,13 @@ const fn integer(name: &'static str, min: u32, max: u32) -> Scalar {
     Scalar { name, json }
 }
 
-const fn go_duration(zero: bool) -> Scalar {
+const fn go_duration<T>(zero: bool, parse: fn(&str) -> Result<T, String>) -> Type<T> {
     let json = Json::Duration { zero };
     let name = "duration";
-    Scalar { name, json }
+    Type {
+        scalar: Scalar { name, json },
+        parse,
+    }
 }
 
 const fn one_of<T: ValueEnum>() -> Type<T> {

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result};
 
 use super::NODE;
 use super::runs::Run;
+use crate::files;
 
 pub struct Api {
     child: Child,
@@ -51,7 +52,7 @@ pub fn runtime_socket(dir: &Path) -> PathBuf {
 impl Api {
     /// With the simulated cluster of `run`.
     pub fn start(testapi: &Path, dir: &Path, run: &Run) -> Result<Self> {
-        std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+        files::create_dir(dir)?;
         let mut command = Command::new(testapi);
         command.arg("--log-requests").arg("--dir").arg(dir);
         command.args(["--node", NODE, "--pods", &run.pods.to_string()]);

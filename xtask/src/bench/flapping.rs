@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
-use super::report::{Section, machine};
-use crate::repo::{Repo, command, output};
+use super::report::machine;
+use super::{agent, exceeds, figure, gate, judged, markdown, measured, write};
+use crate::repo::{Repo, command};
 use crate::run;
 
 /// A sampled signal that approaches its threshold is read again after this many milliseconds.
@@ -32,40 +33,24 @@ pub struct Args {
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
-    ensure!(
-        nix::unistd::geteuid().is_root(),
-        "mounting a file system and loading eBPF programs requires root"
-    );
     let repo = Repo::find()?;
-    let agent = match &args.agent {
-        Some(agent) => agent.clone(),
-        None => run::agent(&repo)?,
-    };
+    let agent = agent(&repo, args.agent.as_deref())?;
+    let crossings = args.crossings;
     let mut flapping = command(run::test_program(&repo, "flapping")?);
     flapping.arg("--agent").arg(agent);
-    flapping.arg("--crossings").arg(args.crossings.to_string());
-    flapping.arg("--seed").arg(args.seed.to_string());
+    flapping.args(["--crossings", &crossings.to_string()]);
+    flapping.args(["--seed", &args.seed.to_string()]);
     flapping.arg("--dir").arg(&repo.target_dir);
-    eprintln!(
-        "bench: {} crossings of each threshold, 20 s apart",
-        args.crossings
-    );
-    let printed = output(&mut flapping)?;
-    let measured: Value =
-        serde_json::from_str(&printed).context("`flapping` did not print JSON")?;
+    eprintln!("bench: {crossings} crossings of each threshold, 20 s apart");
+    let measured = measured(&mut flapping)?;
     let rows = rows(&measured);
     let table = table(&rows);
     print!("{table}");
     if args.write {
-        let section = format!("{}\n\n{table}", method(&measured));
-        Section("bench-flapping").write(&repo.root.join("OVERHEAD.md"), &section)?;
+        write(&repo, "bench-flapping", &method(&measured), &table)?;
     }
-    let mut failed = false;
-    for what in rows.iter().flat_map(FlappingRow::faults) {
-        eprintln!("bench: {what}");
-        failed = true;
-    }
-    Ok(ExitCode::from(u8::from(failed)))
+    let faults: Vec<String> = rows.iter().flat_map(FlappingRow::faults).collect();
+    Ok(judged(&faults))
 }
 
 /// A condition in one of the three ways.
@@ -84,19 +69,12 @@ impl FlappingRow {
     fn faults(&self) -> Vec<String> {
         let what = &self.what;
         let mut faults = Vec::new();
-        if self
-            .crossings
-            .is_some_and(|crossings| self.seen < crossings)
-        {
-            faults.push(format!("not all crossings were seen: {what}"));
+        if self.crossings.is_some_and(|all| self.seen < all) {
+            faults.push(format!("{what}: not all crossings were seen"));
         }
-        let judged = self.took.iter().zip(self.gates);
-        // A missing figure exceeds its gate.
-        let is_over = |(took, gate): (&f64, Option<f64>)| {
-            gate.is_some_and(|gate| took.is_nan() || *took > gate)
-        };
-        if self.seen > 0 && judged.into_iter().any(is_over) {
-            faults.push(format!("over budget: {what}"));
+        let is_over = |n| exceeds(self.took[n], self.gates[n]);
+        if self.seen > 0 && (0..2).any(is_over) {
+            faults.push(what.clone());
         }
         faults
     }
@@ -115,7 +93,7 @@ fn of_condition(measured: &Value) -> [FlappingRow; 3] {
     let condition = measured["condition"].as_str().unwrap_or_default();
     let crossings = measured["crossings"].as_u64();
     let took =
-        |way: &str| ["median", "max"].map(|name| measured[way][name].as_f64().unwrap_or(f64::NAN));
+        |way: &str| ["median", "max"].map(|name| figure(measured, &format!("/{way}/{name}")));
     let [median, largest] = took("alone");
     // What the kernel reports is compared by the median: the largest depends on other load.
     let gates = if condition == "PIDsLow" {
@@ -140,22 +118,15 @@ fn of_condition(measured: &Value) -> [FlappingRow; 3] {
 
 /// As Markdown.
 fn table(rows: &[FlappingRow]) -> String {
-    let mut lines = vec![
-        "| ms | seen | median | gate | largest | gate |".to_owned(),
-        "| --- | ---: | ---: | ---: | ---: | ---: |".to_owned(),
-    ];
-    lines.extend(rows.iter().map(|row| {
+    let row = |row: &FlappingRow| {
         let ([median, largest], what) = (row.took, &row.what);
-        let [first, second] = row
-            .gates
-            .map(|gate| gate.map_or("-".to_owned(), |gate| format!("{gate:.1}")));
-        let seen = match row.crossings {
-            Some(crossings) => format!("{} of {crossings}", row.seen),
-            None => row.seen.to_string(),
-        };
+        let [first, second] = row.gates.map(|most| gate(most, 1));
+        let of = row.crossings.map(|crossings| format!(" of {crossings}"));
+        let seen = format!("{}{}", row.seen, of.unwrap_or_default());
         format!("| {what} | {seen} | {median:.1} | {first} | {largest:.1} | {second} |")
-    }));
-    lines.join("\n") + "\n"
+    };
+    let head = "| ms | seen | median | gate | largest | gate |";
+    markdown(head, rows.iter().map(row))
 }
 
 /// Date, machine and method.

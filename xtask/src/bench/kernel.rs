@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
-use super::report::{Section, machine};
-use crate::repo::{Repo, command, output};
+use super::report::machine;
+use super::{exceeds, figure, judged, markdown, measured, require_root, write};
+use crate::repo::{Repo, command};
 use crate::{build_ebpf, run, setup};
 
 /// Largest net cost of one run of a program, in nanoseconds.
@@ -25,132 +26,66 @@ pub struct Args {
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
-    ensure!(
-        nix::unistd::geteuid().is_root(),
-        "loading eBPF programs requires root"
-    );
+    require_root()?;
     let repo = Repo::find()?;
     setup::all(&repo)?;
     build_ebpf::object(&repo, "")?;
     build_ebpf::object(&repo, build_ebpf::TESTING)?;
-    let program = run::test_program(&repo, "cost")?;
-    let mut cost = command(program);
+    let mut cost = command(run::test_program(&repo, "cost")?);
     cost.arg("--dir").arg(&repo.target_dir);
     cost.arg("--pairs").arg(args.pairs.to_string());
     eprintln!("bench: {} pairs of measurements of each loop", args.pairs);
-    let costs: Value =
-        serde_json::from_str(&output(&mut cost)?).context("`cost` did not print JSON")?;
+    let costs = measured(&mut cost)?;
     let table = table(&costs);
     print!("{table}");
     if args.write {
-        let section = format!("{}\n\n{table}", method(&costs));
-        Section("bench-kernel").write(&repo.root.join("OVERHEAD.md"), &section)?;
+        write(&repo, "bench-kernel", &method(&costs), &table)?;
     }
-    let over = over_budget(&costs);
-    for what in &over {
-        eprintln!("bench: over budget: {what}");
-    }
-    Ok(ExitCode::from(u8::from(!over.is_empty())))
+    Ok(judged(&over_budget(&costs)))
 }
 
-struct ProbeRow {
-    what: &'static str,
-    /// JSON pointer.
-    at: &'static str,
-    digits: usize,
-    gate: Option<f64>,
-}
+/// What is measured, its JSON pointer, the printed digits, and the gate.
+type ProbeRow = (&'static str, &'static str, usize, Option<f64>);
 
-const fn row(what: &'static str, at: &'static str, digits: usize, gate: Option<f64>) -> ProbeRow {
-    ProbeRow {
-        what,
-        at,
-        digits,
-        gate,
-    }
-}
-
+#[rustfmt::skip]
 const ROWS: [ProbeRow; 10] = [
-    row(
-        "`sched_process_fork`, ns a run, net",
-        "/fork/net",
-        0,
-        Some(NET_NS),
-    ),
-    row("an empty program there, ns a run", "/fork/empty", 0, None),
-    row(
-        "`block_rq_complete`, ns a run, net",
-        "/completion/net",
-        0,
-        Some(NET_NS),
-    ),
-    row(
-        "an empty program there, ns a run",
-        "/completion/empty",
-        0,
-        None,
-    ),
-    row(
-        "starting and joining a thread, with / without",
-        "/forks/ratio",
-        4,
-        Some(RATIO),
-    ),
-    row(
-        "the same, without / without before",
-        "/forks/noise",
-        4,
-        None,
-    ),
-    row("the same, µs without", "/forks/without", 2, None),
-    row(
-        "reading 4 KiB with O_DIRECT, with / without",
-        "/reads/ratio",
-        4,
-        Some(RATIO),
-    ),
-    row(
-        "the same, without / without before",
-        "/reads/noise",
-        4,
-        None,
-    ),
-    row("the same, µs without", "/reads/without", 2, None),
+    ("`sched_process_fork`, ns a run, net", "/fork/net", 0, Some(NET_NS)),
+    ("an empty program there, ns a run", "/fork/empty", 0, None),
+    ("`block_rq_complete`, ns a run, net", "/completion/net", 0, Some(NET_NS)),
+    ("an empty program there, ns a run", "/completion/empty", 0, None),
+    ("starting and joining a thread, with / without", "/forks/ratio", 4, Some(RATIO)),
+    ("the same, without / without before", "/forks/noise", 4, None),
+    ("the same, µs without", "/forks/without", 2, None),
+    ("reading 4 KiB with O_DIRECT, with / without", "/reads/ratio", 4, Some(RATIO)),
+    ("the same, without / without before", "/reads/noise", 4, None),
+    ("the same, µs without", "/reads/without", 2, None),
 ];
-
-fn number(costs: &Value, at: &str, name: &str) -> f64 {
-    costs
-        .pointer(&format!("{at}/{name}"))
-        .and_then(Value::as_f64)
-        .unwrap_or(f64::NAN)
-}
 
 /// As Markdown.
 fn table(costs: &Value) -> String {
-    let mut lines = vec![
-        "| in the kernel | median | 95 % interval | gate |".to_owned(),
-        "| --- | ---: | ---: | ---: |".to_owned(),
-    ];
-    lines.extend(ROWS.iter().map(|row| {
-        let [median, low, high] = ["median", "low", "high"].map(|name| number(costs, row.at, name));
-        let (what, digits) = (row.what, row.digits);
-        let gate = row.gate.map_or("-".to_owned(), |gate| format!("{gate}"));
+    let row = |(what, at, digits, most): &ProbeRow| {
+        let [median, low, high] =
+            ["median", "low", "high"].map(|name| figure(costs, &format!("{at}/{name}")));
+        let gate = most.map_or("-".to_owned(), |gate| gate.to_string());
         format!("| {what} | {median:.digits$} | {low:.digits$} to {high:.digits$} | {gate} |")
-    }));
-    lines.join("\n") + "\n"
+    };
+    let head = "| in the kernel | median | 95 % interval | gate |";
+    markdown(head, ROWS.iter().map(row))
 }
 
 /// Figures whose whole interval exceeds the gate.
 fn over_budget(costs: &Value) -> Vec<String> {
-    let over = |row: &&ProbeRow| {
-        let low = number(costs, row.at, "low");
-        row.gate.is_some_and(|gate| low.is_nan() || low > gate)
+    let over = |(what, at, _, gate): &ProbeRow| {
+        let low = figure(costs, &format!("{at}/low"));
+        let line = || {
+            format!(
+                "{what}: at least {low:.4}, gate {}",
+                gate.unwrap_or_default()
+            )
+        };
+        exceeds(low, *gate).then(line)
     };
-    let line = |row: &ProbeRow| {
-        let (low, gate) = (number(costs, row.at, "low"), row.gate.unwrap_or_default());
-        format!("{}: at least {low:.4}, gate {gate}", row.what)
-    };
-    ROWS.iter().filter(over).map(line).collect()
+    ROWS.iter().filter_map(over).collect()
 }
 
 /// Date, machine and method.

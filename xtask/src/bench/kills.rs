@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
-use super::report::{Section, machine};
-use crate::repo::{Repo, command, output};
+use super::report::machine;
+use super::{agent, exceeds, figure, gate, judged, markdown, measured, write};
+use crate::repo::{Repo, command};
 use crate::run;
 
 /// A kill may take 1.5 × a bare Event create and this many milliseconds.
@@ -24,29 +25,19 @@ pub struct Args {
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
-    ensure!(
-        nix::unistd::geteuid().is_root(),
-        "creating cgroups and loading eBPF programs requires root"
-    );
     let repo = Repo::find()?;
-    let agent = run::agent(&repo)?;
+    let agent = agent(&repo, None)?;
     // `kills` expects it in the same directory.
     run::test_program(&repo, "provoke")?;
     let mut kills = command(run::test_program(&repo, "kills")?);
-    let printed = output(kills.arg("--agent").arg(&agent))?;
-    let measured: Value = serde_json::from_str(&printed).context("`kills` did not print JSON")?;
+    let measured = measured(kills.arg("--agent").arg(&agent))?;
     let rows = rows(&measured);
     let table = table(&rows);
     print!("{table}");
     if args.write {
-        let section = format!("{}\n\n{table}", method(&measured));
-        Section("bench-kills").write(&repo.root.join("OVERHEAD.md"), &section)?;
+        write(&repo, "bench-kills", &method(&measured), &table)?;
     }
-    let over: Vec<&KillsRow> = rows.iter().filter(|row| row.is_over()).collect();
-    for row in &over {
-        eprintln!("bench: over budget: {}", row.what);
-    }
-    Ok(ExitCode::from(u8::from(!over.is_empty())))
+    Ok(judged(&over(&rows)))
 }
 
 struct KillsRow {
@@ -56,61 +47,40 @@ struct KillsRow {
     gates: [Option<f64>; 2],
 }
 
-impl KillsRow {
-    fn is_over(&self) -> bool {
-        let judged = self.took.iter().zip(self.gates);
-        // A missing figure exceeds its gate.
-        judged
-            .into_iter()
-            .any(|(took, gate)| gate.is_some_and(|gate| took.is_nan() || *took > gate))
-    }
+fn over(rows: &[KillsRow]) -> Vec<String> {
+    let is_over = |row: &&KillsRow| (0..2).any(|n| exceeds(row.took[n], row.gates[n]));
+    let over = rows.iter().filter(is_over);
+    over.map(|row| row.what.to_owned()).collect()
 }
 
-fn rows(measured: &Value) -> Vec<KillsRow> {
-    let took = |at: &str| {
-        ["p50", "p99"].map(|rank| {
-            let figure = measured.pointer(&format!("{at}/{rank}"));
-            figure.and_then(Value::as_f64).unwrap_or(f64::NAN)
-        })
-    };
-    let bare = took("/bare");
-    let whole = [Some(1.5 * bare[0] + BEYOND), None];
-    let row = |what, at, gates| KillsRow {
+fn rows(measured: &Value) -> [KillsRow; 5] {
+    let took = |at: &str| ["p50", "p99"].map(|rank| figure(measured, &format!("{at}/{rank}")));
+    let whole = [Some(1.5 * took("/bare")[0] + BEYOND), None];
+    let asked = "kill → Event on the Pod, container name requested";
+    let details = "Event on the Pod → its details";
+    [
+        ("bare Event create", "/bare", [None; 2]),
+        ("kill → Event on the Pod", "/knowing/whole", whole),
+        ("kill → request sent", "/knowing/first", FIRST.map(Some)),
+        (asked, "/asking/whole", whole),
+        (details, "/details", DETAILS.map(Some)),
+    ]
+    .map(|(what, at, gates)| KillsRow {
         what,
         took: took(at),
         gates,
-    };
-    vec![
-        row("bare Event create", "/bare", [None; 2]),
-        row("kill → Event on the Pod", "/knowing/whole", whole),
-        row("kill → request sent", "/knowing/first", FIRST.map(Some)),
-        row(
-            "kill → Event on the Pod, container name requested",
-            "/asking/whole",
-            whole,
-        ),
-        row(
-            "Event on the Pod → its details",
-            "/details",
-            DETAILS.map(Some),
-        ),
-    ]
+    })
 }
 
 /// As Markdown.
 fn table(rows: &[KillsRow]) -> String {
-    let mut lines = vec![
-        "| ms | median | gate | 99th percentile | gate |".to_owned(),
-        "| --- | ---: | ---: | ---: | ---: |".to_owned(),
-    ];
-    lines.extend(rows.iter().map(|row| {
+    let row = |row: &KillsRow| {
         let ([p50, p99], what) = (row.took, row.what);
-        let [first, second] = row
-            .gates
-            .map(|gate| gate.map_or("-".to_owned(), |gate| format!("{gate:.2}")));
+        let [first, second] = row.gates.map(|most| gate(most, 2));
         format!("| {what} | {p50:.2} | {first} | {p99:.2} | {second} |")
-    }));
-    lines.join("\n") + "\n"
+    };
+    let head = "| ms | median | gate | 99th percentile | gate |";
+    markdown(head, rows.iter().map(row))
 }
 
 /// Date, machine and method.
@@ -134,12 +104,6 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn over(measured: &Value) -> Vec<&'static str> {
-        let rows = rows(measured);
-        let over = rows.iter().filter(|row| row.is_over());
-        over.map(|row| row.what).collect()
-    }
-
     #[test]
     fn a_kill_is_compared_with_a_bare_create_of_the_same_run() {
         let measured = |first, whole, asking| {
@@ -151,9 +115,9 @@ mod tests {
                 "details": figures(if first > 0.3 { 51.0 } else { 3.0 }),
             })
         };
-        assert_eq!(over(&measured(0.3, 2.5, 2.5)), [""; 0]);
-        assert_eq!(over(&measured(0.31, 2.51, 2.51)).len(), 4);
-        assert_eq!(over(&json!({})).len(), 4, "missing figures");
+        assert_eq!(over(&rows(&measured(0.3, 2.5, 2.5))), [""; 0]);
+        assert_eq!(over(&rows(&measured(0.31, 2.51, 2.51))).len(), 4);
+        assert_eq!(over(&rows(&json!({}))).len(), 4, "missing figures");
         let table = table(&rows(&measured(0.25, 2.0, 2.25)));
         let expected = "| kill → Event on the Pod | 2.00 | 2.50 | 2.00 | - |";
         assert_eq!(table.lines().nth(3), Some(expected));

@@ -1,17 +1,14 @@
 //! The figures, their gates, and their section in OVERHEAD.md.
 
-use std::fmt::Write as _;
-use std::path::Path;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-
 use super::api::{Request, RequestKind};
-use super::first_line;
 use super::runs::{Run, STATUS_PATCHES, WATCH_REOPENS};
 use super::sample::Sample;
+use super::{first_line, gate, markdown};
 
-/// With [`Judged::OnAnyMachine`], a figure that other load changes fails above this multiple of its gate.
+/// On any machine, a figure that other load changes slightly fails above this multiple of its gate.
 const FAR: f64 = 4.0;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -28,180 +25,110 @@ struct FigureRow {
     value: f64,
     /// The largest allowed value; `None` if there is no gate.
     gate: Option<f64>,
-    moved_by: MovedBy,
-}
-
-/// What else changes a figure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum MovedBy {
-    Nothing,
-    /// Other processes, slightly.
-    Others,
-    /// The speed of the machine.
-    Machine,
-}
-
-/// Which gates apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Judged {
-    /// All: there is no other load.
-    Everything,
-    /// Only those that do not depend on the machine.
-    OnAnyMachine,
-}
-
-/// Requests that the API server received.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
-    lease: u64,
-    status: u64,
-    watch: u64,
-    other: u64,
-    /// Since the start of the agent.
-    connections: u64,
-}
-
-impl Traffic {
-    /// Counts the requests from index `from`, and the connections of all requests.
-    pub fn new(requests: &[Request], from: usize) -> Self {
-        let mut traffic = Self::default();
-        for request in requests.iter().skip(from) {
-            let counter = match request.kind {
-                RequestKind::Lease => &mut traffic.lease,
-                RequestKind::Status => &mut traffic.status,
-                RequestKind::Watch => &mut traffic.watch,
-                RequestKind::Other => {
-                    eprintln!("bench: unexpected: {}", request.line);
-                    &mut traffic.other
-                }
-            };
-            *counter += 1;
-        }
-        let mut connections: Vec<u64> = requests.iter().map(|one| one.connection).collect();
-        connections.sort_unstable();
-        connections.dedup();
-        traffic.connections = u64::try_from(connections.len()).unwrap_or(u64::MAX);
-        traffic
-    }
+    /// The multiple of the gate on a machine with other load, or of another speed.
+    slack: f64,
 }
 
 impl Figures {
+    /// With the requests before the first sample, and those after it.
     pub fn between(
         run: &Run,
         (first, last): (&Sample, &Sample),
         during: Duration,
-        traffic: &Traffic,
+        requests: (&[Request], &[Request]),
         binary_bytes: u64,
     ) -> Self {
         let seconds = during.as_secs_f64();
         let mut rows = of_the_process(run, (first, last), seconds);
-        rows.extend(of_the_api(run, traffic, seconds));
-        rows.push(FigureRow {
-            what: "binary",
-            unit: "MiB",
-            value: float(binary_bytes) / 1_048_576.0,
-            gate: Some(10.0),
-            moved_by: MovedBy::Nothing,
-        });
+        rows.extend(of_the_api(run, requests, seconds));
+        let mib = float(binary_bytes) / 1_048_576.0;
+        rows.push(row("binary", "MiB", mib, Some(10.0), 1.0));
+        let title = run.title();
         Self {
-            title: run.title(),
+            title,
             seconds,
             rows,
         }
     }
 
-    /// One line for each figure that exceeds its gate.
-    pub fn over(&self, judged: Judged) -> impl Iterator<Item = String> {
-        let over = move |row: &&FigureRow| {
-            let factor = match (judged, row.moved_by) {
-                (Judged::Everything, _) | (_, MovedBy::Nothing) => 1.0,
-                (Judged::OnAnyMachine, MovedBy::Others) => FAR,
-                (Judged::OnAnyMachine, MovedBy::Machine) => return false,
-            };
-            row.gate.is_some_and(|gate| row.value > gate * factor)
-        };
-        self.rows.iter().filter(over).map(|row| {
-            let (title, gate) = (&self.title, row.gate.unwrap_or_default());
-            let (what, value) = (row.name(), row.value);
-            format!("{title}: {what}: {value:.2}, gate {gate:.2}")
+    /// One line for each figure that exceeds its gate. On any machine, figures that depend on the
+    /// machine are not judged.
+    pub fn over(&self, on_any_machine: bool) -> impl Iterator<Item = String> {
+        self.rows.iter().filter_map(move |row| {
+            let slack = if on_any_machine { row.slack } else { 1.0 };
+            let gate = row.gate.filter(|gate| row.value > gate * slack)?;
+            let (title, what, value) = (&self.title, row.name(), row.value);
+            Some(format!("{title}: {what}: {value:.2}, gate {gate:.2}"))
         })
     }
 }
 
-fn of_the_process(run: &Run, (first, last): (&Sample, &Sample), seconds: f64) -> Vec<FigureRow> {
-    let row = |what, unit, value, gate, moved_by| FigureRow {
+const fn row(
+    what: &'static str,
+    unit: &'static str,
+    value: f64,
+    gate: Option<f64>,
+    slack: f64,
+) -> FigureRow {
+    FigureRow {
         what,
         unit,
         value,
         gate,
-        moved_by,
-    };
+        slack,
+    }
+}
+
+fn of_the_process(run: &Run, (first, last): (&Sample, &Sample), seconds: f64) -> Vec<FigureRow> {
     let switches = last.voluntary_switches;
     let switches = float(switches.saturating_sub(first.voluntary_switches)) / seconds;
     let cpu = float(last.cpu_ticks - first.cpu_ticks) / 100.0;
     // 0.05 s in 300 s; one tick is the resolution.
     let cpu_gate = (0.05 * seconds / 300.0).max(0.01);
-    let mib = |kib| float(kib) / 1024.0;
-    let none = MovedBy::Nothing;
+    let kib = [last.rss_kib, last.anonymous_kib, last.peak_rss_kib];
+    let [resident, anonymous, peak] = kib.map(|kib| float(kib) / 1024.0);
+    let with_start = "peak resident memory, start included";
+    let awake = Some(run.voluntary_switches);
     vec![
-        row(
-            "resident memory",
-            "MiB",
-            mib(last.rss_kib),
-            Some(run.rss_mib),
-            none,
-        ),
-        row(
-            "anonymous memory",
-            "MiB",
-            mib(last.anonymous_kib),
-            run.anonymous_mib,
-            none,
-        ),
-        row(
-            "peak resident memory, start included",
-            "MiB",
-            mib(last.peak_rss_kib),
-            None,
-            none,
-        ),
-        row(
-            "voluntary context switches",
-            "/s",
-            switches,
-            Some(run.voluntary_switches),
-            MovedBy::Others,
-        ),
-        row("CPU time", "s", cpu, Some(cpu_gate), MovedBy::Machine),
+        row("resident memory", "MiB", resident, Some(run.rss_mib), 1.0),
+        row("anonymous memory", "MiB", anonymous, run.anonymous_mib, 1.0),
+        row(with_start, "MiB", peak, None, 1.0),
+        row("voluntary context switches", "/s", switches, awake, FAR),
+        row("CPU time", "s", cpu, Some(cpu_gate), f64::INFINITY),
     ]
 }
 
-fn of_the_api(run: &Run, traffic: &Traffic, seconds: f64) -> [FigureRow; 5] {
-    let row = |what, value, gate| FigureRow {
-        what,
-        unit: "",
-        value: float(value),
-        gate: Some(gate),
-        moved_by: MovedBy::Nothing,
-    };
+fn of_the_api(
+    run: &Run,
+    (before, after): (&[Request], &[Request]),
+    seconds: f64,
+) -> [FigureRow; 5] {
+    let count = |kind| float(after.iter().filter(|one| one.kind == kind).count());
+    for request in after.iter().filter(|one| one.kind == RequestKind::Other) {
+        eprintln!("bench: unexpected: {}", request.line);
+    }
+    let connections = before.iter().chain(after).map(|one| one.connection);
+    let connections = float(connections.collect::<BTreeSet<_>>().len());
     // A window can begin just before one is due, and end just after another.
     let at_most = |an_hour: f64| match an_hour {
         0.0 => 0.0,
         an_hour => (an_hour * seconds / 3600.0 + 1.0).floor(),
     };
+    let (leases, patches) = (at_most(run.lease_renewals), at_most(STATUS_PATCHES));
     let watches = run.watches * at_most(WATCH_REOPENS);
     [
-        row("lease renewals", traffic.lease, at_most(run.lease_renewals)),
-        row("status patches", traffic.status, at_most(STATUS_PATCHES)),
-        row("watches reopened", traffic.watch, watches),
-        row("other API requests", traffic.other, 0.0),
-        row("TCP connections, start included", traffic.connections, 1.0),
+        ("lease renewals", count(RequestKind::Lease), leases),
+        ("status patches", count(RequestKind::Status), patches),
+        ("watches reopened", count(RequestKind::Watch), watches),
+        ("other API requests", count(RequestKind::Other), 0.0),
+        ("TCP connections, start included", connections, 1.0),
     ]
+    .map(|(what, value, gate)| row(what, "", value, Some(gate), 1.0))
 }
 
 /// Exact for every figure here: all are far below 2^32.
-fn float(count: u64) -> f64 {
-    u32::try_from(count).map_or(f64::INFINITY, f64::from)
+fn float(count: impl TryInto<u32>) -> f64 {
+    count.try_into().map_or(f64::INFINITY, f64::from)
 }
 
 impl FigureRow {
@@ -216,42 +143,12 @@ impl FigureRow {
 /// As Markdown.
 pub fn table(figures: &Figures) -> String {
     let Figures { title, seconds, .. } = figures;
-    let mut text = format!("| idle, {title}, {seconds} s | measured | gate |\n");
-    text.push_str("| --- | ---: | ---: |\n");
-    for row in &figures.rows {
-        let gate = row.gate.map_or("-".to_owned(), |gate| format!("{gate:.2}"));
-        let line = writeln!(text, "| {} | {:.2} | {gate} |", row.name(), row.value);
-        line.expect("a String takes every write");
-    }
-    text
-}
-
-/// A part of OVERHEAD.md between two comments: `<!-- name:begin -->` and `<!-- name:end -->`.
-pub struct Section(pub &'static str);
-
-impl Section {
-    /// Replaces the text between the comments.
-    pub fn write(&self, file: &Path, text: &str) -> Result<()> {
-        let name = file.display();
-        let old = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-        let [begin, end] = self.markers();
-        let new = self.replaced(&old, text).with_context(|| {
-            format!("{name} needs the lines `{begin}` and `{end}`, in this order")
-        })?;
-        std::fs::write(file, new).with_context(|| format!("cannot write {name}"))
-    }
-
-    fn markers(&self) -> [String; 2] {
-        ["begin", "end"].map(|which| format!("<!-- {}:{which} -->", self.0))
-    }
-
-    fn replaced(&self, old: &str, text: &str) -> Option<String> {
-        let [begin, end] = self.markers();
-        let (before, rest) = old.split_once(&begin)?;
-        let (_, after) = rest.split_once(&end)?;
-        let text = text.trim_end();
-        Some(format!("{before}{begin}\n{text}\n{end}{after}"))
-    }
+    let row = |row: &FigureRow| {
+        let (name, gate) = (row.name(), gate(row.gate, 2));
+        format!("| {name} | {:.2} | {gate} |", row.value)
+    };
+    let head = format!("| idle, {title}, {seconds} s | measured | gate |");
+    markdown(&head, figures.rows.iter().map(row))
 }
 
 /// Date, machine and method.
@@ -279,40 +176,45 @@ pub fn machine() -> String {
 
 #[cfg(test)]
 mod tests {
+    use RequestKind::{Lease, Other, Status, Watch};
+
     use super::super::runs::RUNS;
     use super::*;
 
-    fn figures(rss_kib: u64, cpu_ticks: u64, switches: u64, traffic: &Traffic) -> Figures {
-        let first = Sample::default();
+    /// With numbers of renewals, patches, watches and other requests, and of connections.
+    fn figures(
+        rss_kib: u64,
+        cpu_ticks: u64,
+        voluntary_switches: u64,
+        counts: [usize; 4],
+        connections: u64,
+    ) -> Figures {
         let last = Sample {
             rss_kib,
             cpu_ticks,
-            voluntary_switches: switches,
+            voluntary_switches,
             ..Sample::default()
         };
+        let samples = (&Sample::default(), &last);
+        let request = |kind, connection| Request {
+            kind,
+            connection,
+            line: String::new(),
+        };
+        let kinds = [Lease, Status, Watch, Other].into_iter().zip(counts);
+        let after = kinds.flat_map(|(kind, count)| std::iter::repeat_n(request(kind, 1), count));
+        let after: Vec<Request> = after.collect();
+        let before: Vec<_> = (1..=connections).map(|n| request(Other, n)).collect();
         let during = Duration::from_secs(300);
-        Figures::between(&RUNS[2], (&first, &last), during, traffic, 1_048_576)
+        Figures::between(&RUNS[2], samples, during, (&before, &after), 1_048_576)
     }
 
     #[test]
     fn a_figure_above_its_gate_is_reported_and_one_at_its_gate_is_not() {
-        let idle = Traffic {
-            lease: 31,
-            status: 2,
-            watch: 4,
-            other: 0,
-            connections: 1,
-        };
-        let fine = figures(10 * 1024, 5, 300, &idle);
-        assert_eq!(fine.over(Judged::Everything).collect::<Vec<_>>(), [""; 0]);
-        let busy = Traffic {
-            lease: 32,
-            status: 3,
-            watch: 5,
-            other: 1,
-            connections: 2,
-        };
-        let over = figures(10 * 1024 + 512, 6, 301, &busy);
+        let idle = [31, 2, 4, 0];
+        let fine = figures(10 * 1024, 5, 300, idle, 1);
+        assert_eq!(fine.over(false).collect::<Vec<_>>(), [""; 0]);
+        let over = figures(10 * 1024 + 512, 6, 301, [32, 3, 5, 1], 2);
         let title = "node mode, 110 pods";
         let expected = [
             "resident memory, MiB: 10.50, gate 10.00",
@@ -325,8 +227,8 @@ mod tests {
             "TCP connections, start included: 2.00, gate 1.00",
         ]
         .map(|what| format!("{title}: {what}"));
-        assert_eq!(over.over(Judged::Everything).collect::<Vec<_>>(), expected);
-        let anywhere: Vec<String> = over.over(Judged::OnAnyMachine).collect();
+        assert_eq!(over.over(false).collect::<Vec<_>>(), expected);
+        let anywhere: Vec<String> = over.over(true).collect();
         let [memory, _, _, requests @ ..] = &expected;
         assert_eq!(anywhere[0], *memory);
         assert_eq!(
@@ -334,44 +236,7 @@ mod tests {
             *requests,
             "no times, and wake-ups only far above the gate"
         );
-        let awake = figures(1, 600, 1201, &idle);
-        assert_eq!(awake.over(Judged::OnAnyMachine).count(), 1);
-    }
-
-    #[test]
-    fn requests_are_counted_from_an_index_and_connections_from_the_start() {
-        let request = |kind, connection| Request {
-            kind,
-            connection,
-            line: String::new(),
-        };
-        let requests = [
-            request(RequestKind::Other, 1),
-            request(RequestKind::Watch, 2),
-            request(RequestKind::Lease, 2),
-            request(RequestKind::Lease, 2),
-        ];
-        let expected = Traffic {
-            lease: 2,
-            connections: 2,
-            ..Traffic::default()
-        };
-        assert_eq!(Traffic::new(&requests, 2), expected);
-    }
-
-    #[test]
-    fn only_the_text_between_the_markers_is_replaced() {
-        let section = Section("bench");
-        let other = "<!-- bench-kernel:begin -->\nother\n<!-- bench-kernel:end -->";
-        let with =
-            |text| format!("a\n{other}\n<!-- bench:begin -->\n{text}\n<!-- bench:end -->\nb\n");
-        let expected = Some(with("new"));
-        assert_eq!(section.replaced(&with("old"), "new\n"), expected);
-        assert_eq!(
-            section.replaced(&with("new"), "new\n"),
-            expected,
-            "writing twice changes nothing"
-        );
-        assert_eq!(section.replaced(other, "new"), None, "no markers");
+        let awake = figures(1, 600, 1201, idle, 1);
+        assert_eq!(awake.over(true).count(), 1);
     }
 }

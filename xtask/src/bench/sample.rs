@@ -4,6 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 
+use crate::files;
+
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     pub rss_kib: u64,
@@ -18,14 +20,11 @@ pub struct Sample {
 impl Sample {
     pub fn take(pid: u32) -> Result<Self> {
         let process = Path::new("/proc").join(pid.to_string());
-        let read = |path: &Path| {
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-        };
-        let status = read(&process.join("status"))?;
+        let status = files::text(&process.join("status"))?;
         let mut voluntary_switches = 0;
         for task in std::fs::read_dir(process.join("task"))? {
             // A thread may end between the listing and the reading.
-            if let Ok(status) = read(&task?.path().join("status")) {
+            if let Ok(status) = files::text(&task?.path().join("status")) {
                 voluntary_switches += field(&status, "voluntary_ctxt_switches").unwrap_or(0);
             }
         }
@@ -34,7 +33,7 @@ impl Sample {
             anonymous_kib: field(&status, "RssAnon")?,
             peak_rss_kib: field(&status, "VmHWM")?,
             voluntary_switches,
-            cpu_ticks: cpu_ticks(&read(&process.join("stat"))?)?,
+            cpu_ticks: cpu_ticks(&files::text(&process.join("stat"))?)?,
         })
     }
 }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
 use serde_json::Value;
 
-use super::report::{Section, machine};
-use crate::repo::{Repo, command, output};
+use super::report::machine;
+use super::{agent, exceeds, figure, judged, markdown, measured, write};
+use crate::repo::{Repo, command};
 use crate::run;
 
 /// MiB above the idle values that may remain after the rest.
@@ -30,15 +31,8 @@ pub struct Args {
 }
 
 pub fn main(args: &Args) -> Result<ExitCode> {
-    ensure!(
-        nix::unistd::geteuid().is_root(),
-        "creating cgroups and loading eBPF programs requires root"
-    );
     let repo = Repo::find()?;
-    let agent = match &args.agent {
-        Some(agent) => agent.clone(),
-        None => run::agent(&repo)?,
-    };
+    let agent = agent(&repo, args.agent.as_deref())?;
     // `kills` expects it in the same directory.
     run::test_program(&repo, "provoke")?;
     let mut kills = command(run::test_program(&repo, "kills")?);
@@ -46,77 +40,44 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     kills.args(["--storm", &args.kills.to_string()]);
     kills.args(["--rest", &args.rest.to_string()]);
     eprintln!("bench: {} kills, then {} s", args.kills, args.rest);
-    let printed = output(&mut kills)?;
-    let measured: Value = serde_json::from_str(&printed).context("`kills` did not print JSON")?;
+    let measured = measured(&mut kills)?;
     let rows = rows(&measured);
     let table = table(&rows);
     print!("{table}");
     if args.write {
-        let section = format!("{}\n\n{table}", method(&measured, args.rest));
-        Section("bench-storm").write(&repo.root.join("OVERHEAD.md"), &section)?;
+        let method = method(&measured, args.rest);
+        write(&repo, "bench-storm", &method, &table)?;
     }
-    let over: Vec<&StormRow> = rows.iter().filter(|row| row.is_over()).collect();
-    for row in &over {
-        eprintln!("bench: over budget: {}", row.what);
-    }
-    Ok(ExitCode::from(u8::from(!over.is_empty())))
+    Ok(judged(&over(&rows)))
 }
 
-/// One kind of memory, in MiB.
-struct StormRow {
-    what: &'static str,
-    idle: f64,
-    storm: f64,
-    rest: f64,
-}
+/// One kind of memory, in MiB: idle, at the end of the storm, and after the rest.
+type StormRow = (&'static str, [f64; 3]);
 
-impl StormRow {
-    fn gate(&self) -> f64 {
-        self.idle + REMAINS
-    }
-
-    fn is_over(&self) -> bool {
-        // A missing figure exceeds its gate.
-        self.rest.is_nan() || self.gate().is_nan() || self.rest > self.gate()
-    }
+fn over(rows: &[StormRow]) -> Vec<String> {
+    let is_over = |(_, [idle, _, rest]): &&StormRow| exceeds(*rest, Some(idle + REMAINS));
+    let over = rows.iter().filter(is_over);
+    over.map(|(what, _)| (*what).to_owned()).collect()
 }
 
 fn rows(measured: &Value) -> [StormRow; 2] {
+    let mib = |name: &str| {
+        ["idle", "storm", "rest"].map(|when| figure(measured, &format!("/{when}/{name}")) / 1024.0)
+    };
     [
-        ("resident memory, MiB", "rss"),
-        ("anonymous memory, MiB", "anonymous"),
+        ("resident memory, MiB", mib("rss")),
+        ("anonymous memory, MiB", mib("anonymous")),
     ]
-    .map(|(what, name)| {
-        let mib = |when: &str| {
-            let kib = measured[when][name].as_f64();
-            kib.map_or(f64::NAN, |kib| kib / 1024.0)
-        };
-        StormRow {
-            what,
-            idle: mib("idle"),
-            storm: mib("storm"),
-            rest: mib("rest"),
-        }
-    })
 }
 
 /// As Markdown.
 fn table(rows: &[StormRow]) -> String {
-    let mut lines = vec![
-        "| | idle | end of the storm | after the rest | gate |".to_owned(),
-        "| --- | ---: | ---: | ---: | ---: |".to_owned(),
-    ];
-    lines.extend(rows.iter().map(|row| {
-        let StormRow {
-            what,
-            idle,
-            storm,
-            rest,
-        } = row;
-        let gate = row.gate();
+    let row = |(what, [idle, storm, rest]): &StormRow| {
+        let gate = idle + REMAINS;
         format!("| {what} | {idle:.2} | {storm:.2} | {rest:.2} | {gate:.2} |")
-    }));
-    lines.join("\n") + "\n"
+    };
+    let head = "| | idle | end of the storm | after the rest | gate |";
+    markdown(head, rows.iter().map(row))
 }
 
 /// Date, machine and method.
@@ -149,13 +110,9 @@ mod tests {
                 "rest": {"rss": rss, "anonymous": anonymous},
             })
         };
-        let over = |measured: &Value| {
-            let rows = rows(measured);
-            rows.map(|row| row.is_over())
-        };
-        assert_eq!(over(&measured(7475, 1331)), [false, false]);
-        assert_eq!(over(&measured(7476, 1332)), [true, true]);
-        assert_eq!(over(&json!({})), [true, true], "missing figures");
+        assert_eq!(over(&rows(&measured(7475, 1331))).len(), 0);
+        assert_eq!(over(&rows(&measured(7476, 1332))).len(), 2);
+        assert_eq!(over(&rows(&json!({}))).len(), 2, "missing figures");
         let table = table(&rows(&measured(7372, 1024)));
         let expected = "| resident memory, MiB | 7.00 | 10.00 | 7.20 | 7.30 |";
         assert_eq!(table.lines().nth(2), Some(expected));

@@ -1,12 +1,12 @@
 //! Checks packages with the programs of the distributions.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{Binary, Release, contents, packages as pack};
+use crate::files;
 use crate::repo::{Repo, command, on_path, output};
 
 /// Of systemd's security analysis, in tenths: 0 is safe, 100 is not.
@@ -94,10 +94,7 @@ pub fn print(repo: &Repo) -> Result<ExitCode> {
 impl Packed {
     fn new(repo: &Repo, binary: &Binary) -> Result<Self> {
         let dir = repo.target_dir.join("packages");
-        if dir.exists() {
-            fs::remove_dir_all(&dir).with_context(|| dir.display().to_string())?;
-        }
-        fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+        files::remove_dir(&dir)?;
         let binaries = std::slice::from_ref(binary);
         let twice = [(); 2].map(|()| pack(repo, &Release::new(repo, binaries)?, binary));
         let [first, second] = twice;
@@ -105,7 +102,7 @@ impl Packed {
         let same = first == second?;
         let [deb, rpm] = first.map(|(name, bytes)| {
             let file = dir.join(name);
-            fs::write(&file, bytes).map(|()| file)
+            files::write(&file, bytes).map(|()| file)
         });
         let (deb, rpm) = (deb?, rpm?);
         let root = dir.join("root");
@@ -184,13 +181,8 @@ fn control(packed: &Packed) -> Result<()> {
 
 fn lintian(packed: &Packed) -> Result<()> {
     let mut lintian = command("lintian");
-    lintian.args([
-        "--fail-on",
-        "error",
-        "--tag-display-limit",
-        "0",
-        "--allow-root",
-    ]);
+    lintian.args(["--fail-on", "error", "--allow-root"]);
+    lintian.args(["--tag-display-limit", "0"]);
     let done = lintian.arg(&packed.deb).output()?;
     let printed = String::from_utf8_lossy(&done.stdout);
     eprint!("{printed}");
@@ -263,13 +255,11 @@ fn unit(packed: &Packed) -> PathBuf {
 
 fn verify(packed: &Packed) -> Result<()> {
     // Below another root, its dependencies would be missing.
-    let text = fs::read_to_string(unit(packed))?;
+    let text = files::text(&unit(packed))?;
     let program = packed.root.join("usr/bin/nodepulse");
     let here = packed.root.with_file_name("nodepulse.service");
-    fs::write(
-        &here,
-        text.replace("/usr/bin/nodepulse", &program.display().to_string()),
-    )?;
+    let text = text.replace("/usr/bin/nodepulse", &program.display().to_string());
+    files::write(&here, text)?;
     let mut analyze = command("systemd-analyze");
     let done = analyze.args(["verify", "--man=no"]).arg(&here).output()?;
     let printed = String::from_utf8_lossy(&done.stderr);
@@ -301,12 +291,7 @@ fn scripts(packed: &Packed) -> Result<()> {
     let dir = packed.root.with_file_name("control");
     output(command("dpkg-deb").arg("-e").arg(&packed.deb).arg(&dir))?;
     for name in ["postinst", "prerm", "postrm"] {
-        parses(&dir.join(name))?;
+        output(command("sh").arg("-n").arg(dir.join(name)))?;
     }
-    Ok(())
-}
-
-fn parses(script: &Path) -> Result<()> {
-    output(command("sh").arg("-n").arg(script))?;
     Ok(())
 }

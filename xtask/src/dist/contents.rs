@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::Release;
 use crate::archive::{File, gzip};
+use crate::files;
 use crate::repo::Repo;
 
 /// The unit of `deploy/systemd`, and where it expects the program.
@@ -62,19 +63,17 @@ fn text(path: impl Into<String>, text: impl Into<Vec<u8>>) -> File {
 /// All pages of a program, each in its section, which is its suffix.
 fn manual(repo: &Repo, name: &str) -> Result<Vec<File>> {
     let dir = repo.root.join("deploy/man");
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(&dir).with_context(|| dir.display().to_string())? {
-        let path = entry?.path();
+    let mut pages = Vec::new();
+    for path in files::entries(&dir)? {
         let page = path.file_name().unwrap_or_default().to_string_lossy();
         let Some((_, section)) = page.rsplit_once('.').filter(|_| page.starts_with(name)) else {
             continue;
         };
         let to = format!("usr/share/man/man{section}/{page}.gz");
-        files.push(File::new(to, 0o644, gzip(&std::fs::read(&path)?)?));
+        pages.push(File::new(to, 0o644, gzip(&files::read(&path)?)?));
     }
-    files.sort_by(|a, b| a.path.cmp(&b.path));
-    ensure!(!files.is_empty(), "no page of {name} in {}", dir.display());
-    Ok(files)
+    ensure!(!pages.is_empty(), "no page of {name} in {}", dir.display());
+    Ok(pages)
 }
 
 /// The unit without the instructions to install it by hand, for the packages' program.

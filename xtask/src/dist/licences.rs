@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::files;
 use crate::linked::Linked;
 use crate::repo::{Repo, command, output};
 
@@ -71,8 +71,7 @@ fn toolchain(repo: &Repo) -> Result<[Part; 2]> {
     rustc.current_dir(&repo.root).args(["--print", "sysroot"]);
     let sysroot = output(&mut rustc)?;
     let notices = Path::new(sysroot.trim()).join("share/doc/rust/COPYRIGHT-library.html");
-    let html = fs::read_to_string(&notices)
-        .with_context(|| format!("cannot read {}", notices.display()))?;
+    let html = files::text(&notices)?;
     let std = Part {
         title: format!("Rust standard library {}", repo.toolchain.channel),
         licence: "MIT OR Apache-2.0".to_owned(),
@@ -106,24 +105,15 @@ fn sources(repo: &Repo, target: &str) -> Result<BTreeMap<(String, String), PathB
 
 /// Of the files in the crate's directory that have a licence's name.
 fn texts(source: &Path) -> Result<Vec<String>> {
-    let entries = fs::read_dir(source).with_context(|| source.display().to_string())?;
-    let mut files: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.is_file() && has_licence_name(path))
-        .collect();
-    files.sort();
-    let read = files.iter().map(|file| {
-        let bytes = fs::read(file).with_context(|| file.display().to_string())?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    });
-    read.collect()
-}
-
-fn has_licence_name(path: &Path) -> bool {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.to_lowercase();
-    NAMES.iter().any(|start| name.starts_with(start))
+    let has_licence_name = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.to_lowercase();
+        NAMES.iter().any(|start| name.starts_with(start))
+    };
+    let mut files = files::entries(source)?;
+    files.retain(|path| path.is_file() && has_licence_name(path));
+    let read = |file: &PathBuf| Ok(String::from_utf8_lossy(&files::read(file)?).into_owned());
+    files.iter().map(read).collect()
 }
 
 /// HTML without its tags, and at most one empty line in a row.

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::layout::sha256;
+use crate::files::sha256;
 use crate::linked::Linked;
 
 /// A program, and what it was built from.

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
 
 use crate::archive::{self, File};
+use crate::files::sha256;
 
 /// The path of the program in the image, and its entry point.
 pub const PROGRAM: &str = "nodepulse";
@@ -170,16 +170,6 @@ fn config(about: &About, arch: &str, layer: &[u8]) -> Value {
         config["created"] = about.created.as_str().into();
     }
     config
-}
-
-/// In hex.
-pub fn sha256(bytes: &[u8]) -> String {
-    let digest = digest(&SHA256, bytes);
-    digest
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
 }
 
 #[cfg(test)]

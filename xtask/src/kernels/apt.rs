@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::mirrors::{self, Mirrors};
 use super::sha256;
+use crate::files;
 use crate::repo::{command, on_path, output};
 
 /// Of the package `debian-archive-keyring`.
@@ -49,9 +50,7 @@ impl Apt {
             bail!("no {KEYRING}: install the package debian-archive-keyring");
         }
         for below in ["state/lists/partial", "cache/archives/partial"] {
-            let below = dir.join(below);
-            std::fs::create_dir_all(&below)
-                .with_context(|| format!("cannot create {}", below.display()))?;
+            files::create_dir(&dir.join(below))?;
         }
         let apt = Self {
             dir: dir.to_owned(),
@@ -71,13 +70,12 @@ impl Apt {
         if same && fresh {
             return Ok(());
         }
-        std::fs::write(&file, &sources)
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        files::write(&file, &sources)?;
         let mut update = self.command("apt-get");
         // Without this a suite that cannot be fetched or verified is only a warning.
         update.args(["-q", "-o", "APT::Update::Error-Mode=any", "update"]);
         attempt(&mut update).with_context(|| format!("no index of {}", suites.join(", ")))?;
-        std::fs::write(&stamp, "").with_context(|| format!("cannot write {}", stamp.display()))
+        files::write(&stamp, "")
     }
 
     /// The newest version of the package `name`.
@@ -90,9 +88,8 @@ impl Apt {
     /// Its file, which apt has checked against the index, as we do once more.
     pub fn download(&self, package: &Package) -> Result<PathBuf> {
         let dir = self.dir.join("downloaded");
-        super::remove(&dir)?;
-        std::fs::create_dir_all(&dir)
-            .with_context(|| format!("cannot create {}", dir.display()))?;
+        files::remove_dir(&dir)?;
+        files::create_dir(&dir)?;
         let mut download = self.command("apt-get");
         download.args(["-q", "download"]);
         download.arg(format!("{}={}", package.name, package.version));

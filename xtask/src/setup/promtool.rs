@@ -1,11 +1,11 @@
 //! promtool, which evaluates the alerts in the tests.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Install, Step, apt_get_command, cache, update_lists};
+use super::{Step, apt_get_command, cache, update_lists};
+use crate::files;
 use crate::repo::{command, on_path, run};
 
 const PROGRAM: &str = "promtool";
@@ -20,7 +20,7 @@ pub(super) fn step() -> Result<Step> {
     Ok(Step {
         name: format!("{PROGRAM}, or {} (20 MiB of downloads)", file.display()),
         present: on_path(PROGRAM).is_some() || runs(&file),
-        install: Install::Promtool,
+        install: Box::new(|_| install()),
     })
 }
 
@@ -34,25 +34,24 @@ fn runs(file: &Path) -> bool {
     version.is_ok_and(|output| output.status.success())
 }
 
-pub(super) fn install() -> Result<()> {
+fn install() -> Result<()> {
     if on_path("apt-get").is_none() || on_path("dpkg-deb").is_none() {
         bail!("apt-get or dpkg-deb is missing: {CURE}");
     }
     let dir = dir()?;
     let parts = dir.join("package");
     // What an interrupted run may have left.
-    let _absent = fs::remove_dir_all(&parts);
-    fs::create_dir_all(&parts).with_context(|| format!("cannot create {}", parts.display()))?;
+    files::remove_dir(&parts)?;
+    files::create_dir(&parts)?;
     if nix::unistd::geteuid().is_root() {
         update_lists();
     }
     let mut download = apt_get_command();
     download.args(["download", PACKAGE]).current_dir(&parts);
     run(&mut download).context(CURE)?;
-    let deb = fs::read_dir(&parts)?.next().context(CURE)??.path();
+    let deb = files::entries(&parts)?.pop().context(CURE)?;
     run(command("dpkg-deb").arg("-x").arg(&deb).arg(&parts))?;
     let program = parts.join("usr/bin").join(PROGRAM);
-    fs::rename(&program, dir.join(PROGRAM))
-        .with_context(|| format!("{PACKAGE} contains no {}", program.display()))?;
-    fs::remove_dir_all(&parts).with_context(|| format!("cannot remove {}", parts.display()))
+    files::rename(&program, &dir.join(PROGRAM))?;
+    files::remove_dir(&parts)
 }

@@ -2,49 +2,36 @@
 //! Links to other sites are not checked.
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 
 use super::Source;
 
 pub fn broken(sources: &[Source]) -> Vec<String> {
-    let mut paths = HashSet::new();
-    for source in sources {
-        let mut path = source.path.as_str();
-        paths.insert(path);
-        while let Some((parent, _)) = path.rsplit_once('/') {
-            paths.insert(parent);
-            path = parent;
+    let paths = sources.iter().map(|one| Path::new(&one.path));
+    let paths: HashSet<&Path> = paths.flat_map(Path::ancestors).collect();
+    let documents = || sources.iter().filter(|one| one.path.ends_with(".md"));
+    let anchors_of = |one: &Source| (one.path.clone(), anchors(&one.text));
+    let anchors: HashMap<String, HashSet<String>> = documents().map(anchors_of).collect();
+    let why = |document: &str, target: &str| {
+        let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let path = resolved(document, file)?;
+        let known = anchors.get(&path);
+        match known.is_some_and(|known| known.contains(anchor)) {
+            _ if !paths.contains(Path::new(&path)) => Some("no such file"),
+            false if !anchor.is_empty() => Some("no such heading"),
+            _ => None,
+        }
+    };
+    let mut broken = Vec::new();
+    for Source { path, text } in documents() {
+        for (line, target) in links(text) {
+            let why = why(path, &target);
+            broken.extend(why.map(|why| format!("{path}:{line}: link `{target}`: {why}")));
         }
     }
-    let documents = || sources.iter().filter(|one| one.path.ends_with(".md"));
-    let documents_anchors = documents().map(|one| (one.path.as_str(), anchors(&one.text)));
-    let anchors: HashMap<&str, HashSet<String>> = documents_anchors.collect();
-    let why = |document: &str, target: &str| {
-        let (file, anchor) = match target.split_once('#') {
-            Some((file, anchor)) => (file, Some(anchor)),
-            None => (target, None),
-        };
-        let path = resolved(document, file)?;
-        if !paths.contains(path.as_str()) {
-            return Some("no such file");
-        }
-        let known = anchors.get(path.as_str());
-        let exists = |anchor| known.is_some_and(|known| known.contains(anchor));
-        anchor
-            .filter(|anchor| !exists(*anchor))
-            .map(|_| "no such heading")
-    };
-    let broken = documents().flat_map(|document| {
-        let path = &document.path;
-        links(&document.text)
-            .into_iter()
-            .filter_map(move |(line, target)| {
-                let why = why(path, &target)?;
-                Some(format!("{path}:{line}: link `{target}`: {why}"))
-            })
-    });
-    broken.collect()
+    broken
 }
 
 /// The path of `file` as linked from `document`, from the root. `None`: of another site.
@@ -73,17 +60,16 @@ fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (event, range) in Parser::new(text).into_offset_iter() {
         let line = text[..range.start].lines().count().max(1);
-        match event {
+        let targets = match event {
             Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                found.push((line, dest_url.into_string()));
+                vec![dest_url.into_string()]
             }
             Event::Html(html) | Event::InlineHtml(html) => {
-                let attributes = ["src=\"", "href=\"", "srcset=\""];
-                let values = attributes.iter().flat_map(|name| values(&html, name));
-                found.extend(values.map(|target| (line, target)));
+                values(&html, &["src=\"", "href=\"", "srcset=\""])
             }
-            _ => {}
-        }
+            _ => continue,
+        };
+        found.extend(targets.into_iter().map(|target| (line, target)));
     }
     found
 }
@@ -91,26 +77,19 @@ fn links(text: &str) -> Vec<(usize, String)> {
 /// The anchors of the headings by GitHub's rule, and those that HTML elements define.
 fn anchors(text: &str) -> HashSet<String> {
     let mut found = HashSet::new();
-    let mut counts: HashMap<String, usize> = HashMap::new();
-    let mut heading: Option<String> = None;
+    let mut heading = String::new();
     for event in Parser::new(text) {
         match event {
-            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
-            Event::Text(text) | Event::Code(text) => {
-                heading.iter_mut().for_each(|heading| *heading += &text);
-            }
+            Event::Start(Tag::Heading { .. }) => heading.clear(),
+            Event::Text(text) | Event::Code(text) => heading += &text,
             Event::End(TagEnd::Heading(_)) => {
-                let slug = slug(&heading.take().unwrap_or_default());
-                let count = counts.entry(slug.clone()).or_default();
-                found.insert(match *count {
-                    0 => slug,
-                    n => format!("{slug}-{n}"),
-                });
-                *count += 1;
+                let slug = slug(&heading);
+                let numbered = (1..).map(|n| format!("{slug}-{n}"));
+                let mut names = std::iter::once(slug.clone()).chain(numbered);
+                found.extend(names.find(|name| !found.contains(name)));
             }
             Event::Html(html) | Event::InlineHtml(html) => {
-                let names = ["id=\"", "name=\""];
-                found.extend(names.iter().flat_map(|name| values(&html, name)));
+                found.extend(values(&html, &["id=\"", "name=\""]));
             }
             _ => {}
         }
@@ -128,11 +107,11 @@ fn slug(heading: &str) -> String {
     letters.flat_map(char::to_lowercase).collect()
 }
 
-/// The values of an attribute; `name` ends with `="`.
-fn values(html: &str, name: &str) -> Vec<String> {
-    let values = html.split(name).skip(1);
-    let values = values.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
-    values.collect()
+/// The values of attributes; each of `names` ends with `="`.
+fn values(html: &str, names: &[&str]) -> Vec<String> {
+    let values = names.iter().flat_map(|name| html.split(name).skip(1));
+    let value = |rest: &str| Some(rest.split_once('"')?.0.to_owned());
+    values.filter_map(value).collect()
 }
 
 #[cfg(test)]
@@ -161,12 +140,10 @@ mod tests {
         ];
         for (target, expected) in table {
             let text = format!("# Here\n\n<a id=\"by-hand\"></a>\n`[a](b)` see [it]({target})\n");
+            let other = "# Two words\n\n## Of `code`, [linked](a.md)!\n\n## Two words\n";
             let sources = [
                 source("docs/a.md", &text),
-                source(
-                    "docs/b.md",
-                    "# Two words\n\n## Of `code`, [linked](a.md)!\n\n## Two words\n",
-                ),
+                source("docs/b.md", other),
                 source("agent/src/app.rs", ""),
             ];
             let expected = expected.map(|why| format!("docs/a.md:4: link `{target}`: {why}"));
@@ -177,10 +154,8 @@ mod tests {
     #[test]
     fn links_of_html_elements_are_read_and_code_is_not() {
         let text = "```sh\n[no](fenced.md)\n```\n<a href=\"six.md\"><img src=\"seven.svg\"></a>\n";
-        let found: HashSet<_> = links(text).into_iter().map(|(_, target)| target).collect();
-        assert_eq!(
-            found,
-            HashSet::from(["six.md", "seven.svg"].map(str::to_owned))
-        );
+        let mut found: Vec<_> = links(text).into_iter().map(|(_, target)| target).collect();
+        found.sort();
+        assert_eq!(found, ["seven.svg", "six.md"]);
     }
 }

@@ -4,14 +4,10 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::Source;
 
-/// A name, or a text for people: a comment or a string literal.
-pub struct Piece {
-    pub line: usize,
-    pub text: String,
-    pub kind: Kind,
-}
+/// The line, and a name or a text for people: a comment or a string literal.
+pub type Piece = (usize, Kind, String);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Name,
     Literal,
@@ -27,12 +23,11 @@ pub fn pieces(source: &Source) -> Vec<Piece> {
         collect(tokens.into_iter(), &mut pieces);
         // A token stream has no comments but those of the documentation, which are attributes there.
         let comments = (1..).zip(source.text.lines()).filter_map(|(line, text)| {
-            let text = text.trim_start().strip_prefix("//")?.to_owned();
-            let kind = Kind::Comment;
-            Some(Piece { line, text, kind })
+            let text = text.trim_start().strip_prefix("//")?;
+            Some((line, Kind::Comment, text.to_owned()))
         });
         pieces.extend(comments);
-        pieces.sort_by_key(|piece| piece.line);
+        pieces.sort_by_key(|(line, ..)| *line);
     }
     pieces
 }
@@ -40,16 +35,16 @@ pub fn pieces(source: &Source) -> Vec<Piece> {
 fn collect(tokens: impl Iterator<Item = TokenTree>, pieces: &mut Vec<Piece>) {
     for token in tokens {
         let line = token.span().start().line;
-        let mut add = |text: String, kind| pieces.push(Piece { line, text, kind });
+        let mut add = |kind, text: &str| pieces.push((line, kind, text.to_owned()));
         match token {
-            TokenTree::Ident(name) => add(name.to_string(), Kind::Name),
+            TokenTree::Ident(name) => add(Kind::Name, &name.to_string()),
             TokenTree::Literal(literal) => {
                 let text = literal.to_string();
-                if let (Some(start), Some(end)) = (text.find('"'), text.rfind('"')) {
-                    add(
-                        text[start + 1..end.max(start + 1)].to_owned(),
-                        Kind::Literal,
-                    );
+                let text = text
+                    .split_once('"')
+                    .and_then(|(_, text)| text.rsplit_once('"'));
+                if let Some((text, _)) = text {
+                    add(Kind::Literal, text);
                 }
             }
             TokenTree::Group(group) => {
@@ -74,13 +69,13 @@ mod tests {
     fn names_texts_and_comments_have_their_lines() {
         let text =
             "//! Of a.\nfn b(c: &'static str) {\n    // Of d.\n    e!(r#\"f \"g\"\"#, 'h', 1)\n}\n";
-        let found: Vec<_> = pieces(&source("a.rs", text))
-            .into_iter()
-            .filter(|piece| piece.kind != Kind::Name)
-            .map(|piece| (piece.line, piece.text))
-            .collect();
-        let expected = [(1, "! Of a."), (3, " Of d."), (4, "f \"g\"")];
-        let expected = expected.map(|(line, text)| (line, text.to_owned()));
+        let mut found = pieces(&source("a.rs", text));
+        found.retain(|(_, kind, _)| *kind != Kind::Name);
+        let expected = [
+            (1, Kind::Comment, "! Of a.".to_owned()),
+            (3, Kind::Comment, " Of d.".to_owned()),
+            (4, Kind::Literal, "f \"g\"".to_owned()),
+        ];
         assert_eq!(found, expected);
         assert!(pieces(&source("a.md", text)).is_empty());
     }

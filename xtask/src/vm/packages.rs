@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result};
 
 use super::initramfs::pack_root;
 use crate::archive::File;
-use crate::dist;
 use crate::repo::{Repo, command, run};
 use crate::setup;
+use crate::{dist, files};
 
 /// Debian's release of the root directory. The kernel is that of [`KERNEL`].
 const SUITE: &str = "bookworm";
@@ -74,13 +74,13 @@ pub fn archive(
 ) -> Result<Vec<u8>> {
     let root = root()?;
     let root = fs::File::open(&root).with_context(|| root.display().to_string())?;
-    let packed = dist::for_machine(repo, agent)?;
+    let of_release = dist::for_machine(repo, agent)?;
     let wants = "[Install]\nWantedBy=multi-user.target\n";
-    let mut files = vec![
+    let mut packed = vec![
         File::new("packages/check", 0o755, SCRIPT),
-        File::new("packages/old.deb", 0o644, packed.old),
-        File::new("packages/new.deb", 0o644, packed.new),
-        File::new("packages/image.tar", 0o644, packed.image),
+        File::new("packages/old.deb", 0o644, of_release.old),
+        File::new("packages/new.deb", 0o644, of_release.new),
+        File::new("packages/image.tar", 0o644, of_release.image),
         File::new(
             "etc/systemd/system/packages.service",
             0o644,
@@ -100,12 +100,13 @@ pub fn archive(
         File::new("etc/containerd/config.toml", 0o644, CONTAINERD),
     ];
     if let Some(dm_mod) = dm_mod {
-        let module = fs::read(dm_mod).with_context(|| dm_mod.display().to_string())?;
-        files.push(File::new("packages/dm-mod.ko", 0o644, module));
+        let module = files::read(dm_mod)?;
+        packed.push(File::new("packages/dm-mod.ko", 0o644, module));
     }
     let programs = programs.into_iter();
-    files.extend(programs.map(|(name, bytes)| File::new(format!("packages/{name}"), 0o755, bytes)));
-    pack_root(root, &files)
+    packed
+        .extend(programs.map(|(name, bytes)| File::new(format!("packages/{name}"), 0o755, bytes)));
+    pack_root(root, &packed)
 }
 
 /// Made once; the packages in it are those of that day.
@@ -121,6 +122,6 @@ fn root() -> Result<PathBuf> {
         bootstrap.arg(format!("--dpkgopt=path-exclude={path}"));
     }
     run(bootstrap.arg(SUITE).arg(&parts))?;
-    fs::rename(&parts, &file).with_context(|| file.display().to_string())?;
+    files::rename(&parts, &file)?;
     Ok(file)
 }

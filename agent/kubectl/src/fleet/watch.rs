@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
+use nodepulse_core::backoff::Backoff;
 use serde::de::DeserializeOwned;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -21,8 +22,8 @@ use crate::table::{Cell, Layout};
 
 /// Pause between two watches.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest time between two attempts to reach the API server.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Pauses between attempts to reach the API server.
+const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(30));
 /// Interval of the check which agents have become silent, since no event reports that.
 const RECHECK: Duration = Duration::from_secs(30);
 
@@ -45,7 +46,7 @@ pub async fn follow(
             _ => "deleted or not selected",
         },
     };
-    let mut attempts = Attempts { pause: PAUSE };
+    let mut attempts = Attempts(PAUSES);
     let mut open = watched.replace(cluster, options, read, Output::Quiet)?;
     let mut recheck = interval(RECHECK);
     recheck.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -66,7 +67,9 @@ pub async fn follow(
             }
             attempts.succeeded();
             tokio::select! {
-                change = nodes.next::<Node>() => watched.node(cluster, change?).await,
+                change = nodes.next(|node: &Node| &node.metadata) => {
+                    watched.node(cluster, change?).await
+                }
                 change = next(pods) => watched.pod(cluster, change?).await,
                 _ = recheck.tick() => watched.print_all(cluster),
             }
@@ -88,33 +91,30 @@ pub async fn follow(
     }
 }
 
-/// Exponential backoff of attempts to reach the API server.
-struct Attempts {
-    pause: Duration,
-}
+/// Attempts to reach the API server.
+struct Attempts(Backoff);
 
 impl Attempts {
     /// Waits. Only the first of consecutive failures is printed.
     async fn failed(&mut self, failure: &Failure) {
-        if self.pause == PAUSE {
+        if self.0 == PAUSES {
             note(&format!("note: {failure}: trying again"));
         }
-        sleep(self.pause).await;
-        self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
+        sleep(self.0.advance()).await;
     }
 
     fn succeeded(&mut self) {
-        if self.pause > PAUSE {
+        if self.0 != PAUSES {
             note("note: the API server responds again");
         }
-        self.pause = PAUSE;
+        self.0.reset();
     }
 }
 
 /// Waits for ever without a watch.
 async fn next(watch: &mut Option<Watch>) -> Result<Change<Pod>, Failure> {
     match watch {
-        Some(watch) => watch.next().await,
+        Some(watch) => watch.next(|pod: &Pod| &pod.metadata).await,
         None => std::future::pending().await,
     }
 }
@@ -158,8 +158,11 @@ impl Watch {
         Ok(())
     }
 
-    /// This method is cancel safe.
-    async fn next<T: DeserializeOwned + HasMetadata>(&mut self) -> Result<Change<T>, Failure> {
+    /// Waits for a change. `metadata` returns that of an object. This method is cancel safe.
+    async fn next<T: DeserializeOwned>(
+        &mut self,
+        metadata: fn(&T) -> &Metadata,
+    ) -> Result<Change<T>, Failure> {
         let line = match &mut self.lines {
             Some(lines) => lines.next().await,
             None => None,
@@ -187,7 +190,7 @@ impl Watch {
             ));
             return Err(expired);
         }
-        if let Some(version) = &event.object.metadata().resource_version {
+        if let Some(version) = &metadata(&event.object).resource_version {
             self.version.clone_from(version);
         }
         Ok(match event.type_.as_str() {
@@ -195,22 +198,6 @@ impl Watch {
             "BOOKMARK" => Change::None,
             _ => Change::Is(event.object),
         })
-    }
-}
-
-trait HasMetadata {
-    fn metadata(&self) -> &Metadata;
-}
-
-impl HasMetadata for Node {
-    fn metadata(&self) -> &Metadata {
-        &self.metadata
-    }
-}
-
-impl HasMetadata for Pod {
-    fn metadata(&self) -> &Metadata {
-        &self.metadata
     }
 }
 
@@ -378,7 +365,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_pauses_between_attempts_grow_until_the_server_responds() {
         let failure = Failure::Expired { resource: "nodes" };
-        let mut attempts = Attempts { pause: PAUSE };
+        let mut attempts = Attempts(PAUSES);
         let mut pause = async |succeeded: bool| {
             if succeeded {
                 attempts.succeeded();

@@ -64,33 +64,24 @@ pub fn iostats(root: &HostRoot, name: &str) -> Result<Option<bool>, HostError> {
 
 /// Reads the counters. Returns `None` if the disk was removed. Takes about 10 µs per disk.
 pub fn counters(root: &HostRoot, name: &str) -> Result<Option<IoCounters>, HostError> {
-    // Documentation/block/stat.rst; the last two since 4.18 and 5.5.
-    let columns = [0, 2, 3, 4, 6, 7, 8, 11, 15];
-    let Some(
-        [
-            reads,
-            sectors_read,
-            read_ms,
-            writes,
-            sectors_written,
-            write_ms,
-            in_flight,
-            discards,
-            flushes,
-        ],
-    ) = numbers(root, name, "stat", columns)?
-    else {
+    let Some(text) = present(root.read_string(file(name, "stat")))? else {
         return Ok(None);
     };
-    let sectors = sectors_read.saturating_add(sectors_written);
+    // Documentation/block/stat.rst; the last two since 4.18 and 5.5.
+    let column = |n| {
+        let column = text.split_ascii_whitespace().nth(n);
+        let number = column.and_then(|column| parse_u64(column.as_bytes()));
+        number.ok_or_else(|| malformed(root, name, "stat", "row of counters"))
+    };
+    let sectors = column(2)?.saturating_add(column(6)?);
     Ok(Some(IoCounters {
-        reads,
-        read_ms,
+        reads: column(0)?,
+        read_ms: column(3)?,
         bytes: sectors.saturating_mul(SECTOR),
-        writes,
-        write_ms,
-        in_flight,
-        others: discards.saturating_add(flushes),
+        writes: column(4)?,
+        write_ms: column(7)?,
+        in_flight: column(8)?,
+        others: column(11)?.saturating_add(column(15)?),
     }))
 }
 
@@ -142,26 +133,6 @@ fn flag(root: &HostRoot, name: &str, rel: &'static str) -> Result<Option<bool>, 
         Some("1") => Ok(Some(true)),
         Some(_) => Err(malformed(root, name, rel, "0 or 1")),
     }
-}
-
-/// Returns the columns `wanted` of a file of numbers.
-fn numbers<const N: usize>(
-    root: &HostRoot,
-    name: &str,
-    rel: &'static str,
-    wanted: [usize; N],
-) -> Result<Option<[u64; N]>, HostError> {
-    let Some(text) = present(root.read_string(file(name, rel)))? else {
-        return Ok(None);
-    };
-    let columns = wanted.map(|n| text.split_ascii_whitespace().nth(n));
-    let mut values = [0; N];
-    for (value, column) in values.iter_mut().zip(columns) {
-        *value = column
-            .and_then(|text| parse_u64(text.as_bytes()))
-            .ok_or_else(|| malformed(root, name, rel, "row of counters"))?;
-    }
-    Ok(Some(values))
 }
 
 fn file(name: &str, rel: &str) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_common::DiskEntry;
 use agent_common::settings::device_key;
-use aya::maps::{Array, HashMap, MapData, MapError};
+use aya::maps::{Array, HashMap, MapData};
 use nodepulse_core::units::DeviceNumber;
 use zerocopy::FromBytes;
 
@@ -41,10 +41,11 @@ impl DiskMaps {
         let known = self.slots.of(device);
         let slot = known.or_else(|| self.slots.free());
         let slot = slot.ok_or(KernelError::Full(self.entries.len()))?;
-        self.entries.set(slot, bytes, 0).map_err(in_entries)?;
+        let set = self.entries.set(slot, bytes, 0);
+        set.map_err(KernelError::of_map("DISKS"))?;
         if known.is_none() {
             let inserted = self.by_number.insert(number, slot, 0);
-            inserted.map_err(in_numbers)?;
+            inserted.map_err(KernelError::of_map("SLOTS"))?;
             self.slots.take(slot, device);
         }
         Ok(())
@@ -52,7 +53,8 @@ impl DiskMaps {
 
     pub fn remove(&mut self, device: DeviceNumber) -> Result<(), KernelError> {
         let number = device_key(device.major, device.minor);
-        self.by_number.remove(&number).map_err(in_numbers)?;
+        let removed = self.by_number.remove(&number);
+        removed.map_err(KernelError::of_map("SLOTS"))?;
         self.slots.release(device);
         Ok(())
     }
@@ -106,20 +108,6 @@ impl std::fmt::Debug for DiskMaps {
         f.debug_struct("DiskMaps")
             .field("watched", &self.slots.taken.len())
             .finish_non_exhaustive()
-    }
-}
-
-fn in_entries(source: MapError) -> KernelError {
-    KernelError::Map {
-        name: "DISKS",
-        source,
-    }
-}
-
-fn in_numbers(source: MapError) -> KernelError {
-    KernelError::Map {
-        name: "SLOTS",
-        source,
     }
 }
 

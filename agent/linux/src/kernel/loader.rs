@@ -90,7 +90,7 @@ fn open_maps(mut programs: Ebpf, support: Support) -> Result<LoadedKernel, Kerne
         T: TryFrom<Map, Error = aya::maps::MapError>,
     {
         let map = programs.take_map(name).ok_or(KernelError::NoMap(name))?;
-        T::try_from(map).map_err(|source| KernelError::Map { name, source })
+        T::try_from(map).map_err(KernelError::of_map(name))
     }
     Ok(LoadedKernel {
         crit: take(&mut programs, "CRIT")?,
@@ -125,27 +125,22 @@ impl Kernel {
     /// as 5.10 does after the capabilities are dropped; this applies to the other maps too.
     pub fn set_pid_settings(&mut self, settings: PidSettings) -> Result<(), KernelError> {
         let bytes: PidSettingsBytes = zerocopy::transmute!(settings);
-        let source = |source| KernelError::Map {
-            name: "PID_SETTINGS",
-            source,
-        };
-        self.pid_settings.set(0, bytes, 0).map_err(source)
+        let set = self.pid_settings.set(0, bytes, 0);
+        set.map_err(KernelError::of_map("PID_SETTINGS"))
     }
 
     /// Resets the state of the fork probe to below the low level. No probe observes freed pids:
     /// with lazy RCU the hook runs many seconds late.
     pub fn end_pid_state(&mut self) -> Result<(), KernelError> {
-        let failed = |source| KernelError::Map {
-            name: "PID_STATE",
-            source,
-        };
-        let bytes = self.pid_state.get(&0, 0).map_err(failed)?;
+        let read = self.pid_state.get(&0, 0);
+        let bytes = read.map_err(KernelError::of_map("PID_STATE"))?;
         let state = PidState {
             state: 0,
             ..zerocopy::transmute!(bytes)
         };
         let bytes: PidStateBytes = zerocopy::transmute!(state);
-        self.pid_state.set(0, bytes, 0).map_err(failed)
+        let set = self.pid_state.set(0, bytes, 0);
+        set.map_err(KernelError::of_map("PID_STATE"))
     }
 
     /// Watches `device`, or changes its limits and resets its counters. Fails if all 256 entries
@@ -189,11 +184,8 @@ impl Kernel {
     pub fn losses(&self) -> Result<[(DropReason, u64); DropReason::ALL.len()], KernelError> {
         let mut losses = DropReason::ALL.map(|reason| (reason, 0));
         for (reason, sum) in &mut losses {
-            let failed = |source| KernelError::Map {
-                name: "DROPPED",
-                source,
-            };
-            let per_cpu = self.dropped.get(&reason.slot(), 0).map_err(failed)?;
+            let read = self.dropped.get(&reason.slot(), 0);
+            let per_cpu = read.map_err(KernelError::of_map("DROPPED"))?;
             *sum = per_cpu.iter().sum();
         }
         Ok(losses)

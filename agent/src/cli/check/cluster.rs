@@ -159,14 +159,14 @@ impl Permission {
     }
 
     fn name(&self) -> String {
-        let ResourceAttributes {
-            verb,
-            resource,
-            subresource,
-            ..
-        } = &self.access;
-        let slash = if subresource.is_empty() { "" } else { "/" };
-        format!("may {verb} {resource}{slash}{subresource}")
+        format!("may {} {}", self.access.verb, self.resource())
+    }
+
+    fn resource(&self) -> String {
+        match (self.access.resource, self.access.subresource) {
+            (resource, "") => resource.to_owned(),
+            (resource, subresource) => format!("{resource}/{subresource}"),
+        }
     }
 
     fn if_denied(&self) -> Verdict {
@@ -177,23 +177,12 @@ impl Permission {
     }
 
     fn item(&self, found: &str, verdict: Verdict) -> Item {
-        let ResourceAttributes {
-            verb,
-            group,
-            resource,
-            subresource,
-            namespace,
-            ..
-        } = &self.access;
-        let slash = if subresource.is_empty() { "" } else { "/" };
-        let place = if namespace.is_empty() {
-            "in a ClusterRole".to_owned()
-        } else {
-            format!("in a Role of namespace {namespace}")
+        let (verb, group, resource) = (self.access.verb, self.access.group, self.resource());
+        let place = match self.access.namespace {
+            "" => "in a ClusterRole".to_owned(),
+            namespace => format!("in a Role of namespace {namespace}"),
         };
-        let cure = format!(
-            "grant verb {verb} on {resource}{slash}{subresource} (apiGroups: [{group:?}]) {place}"
-        );
+        let cure = format!("grant verb {verb} on {resource} (apiGroups: [{group:?}]) {place}");
         let without = self
             .without
             .map_or_else(String::new, |what| format!("; {what}"));

@@ -291,23 +291,18 @@ fn clock(clock_sync: io::Result<ClockSync>) -> Item {
     const CURE: &str = "run chronyd, ntpd or systemd-timesyncd; leases and Events carry this \
                         machine's time";
 
-    let (verdict, found) = match clock_sync {
+    match clock_sync {
         Ok(ClockSync::Synchronised(off)) => {
-            let verdict = if off < TOO_FAR {
-                Verdict::Ok
+            let found = format!("synchronised, maximum error {} ms", off.as_millis());
+            if off < TOO_FAR {
+                Item::ok(NAME, found)
             } else {
-                Verdict::Degraded
-            };
-            (
-                verdict,
-                format!("synchronised, maximum error {} ms", off.as_millis()),
-            )
+                Item::degraded(NAME, found, CURE)
+            }
         }
-        Ok(ClockSync::Unsynchronised) => (Verdict::Degraded, "not synchronised".to_owned()),
-        Err(err) => (Verdict::Degraded, format!("cannot be read: {err}")),
-    };
-    let cure = if verdict == Verdict::Ok { "" } else { CURE };
-    Item::new(NAME, verdict, &found, cure)
+        Ok(ClockSync::Unsynchronised) => Item::degraded(NAME, "not synchronised", CURE),
+        Err(err) => Item::degraded(NAME, format!("cannot be read: {err}"), CURE),
+    }
 }
 
 #[cfg(test)]

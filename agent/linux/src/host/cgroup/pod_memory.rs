@@ -9,7 +9,7 @@ use super::memory::CgroupMemory;
 use super::pods::POD_LEVELS;
 use super::{Hierarchy, Version, walk};
 use crate::host::meminfo::MeminfoFile;
-use crate::host::{HostError, HostFile, HostRoot, first_processes, parse_u64};
+use crate::host::{HostError, HostFile, HostRoot, first_processes};
 
 /// Number of levels below the cgroup of a container that are searched for a process.
 const CONTAINER_LEVELS: usize = 2;
@@ -137,20 +137,11 @@ fn adjustment(
     walked.ok()?;
     let file = format!("proc/{}/oom_score_adj", first?);
     root.read(file, buf).ok()?;
-    parse_signed(buf.trim_ascii())
+    str::from_utf8(buf.trim_ascii()).ok()?.parse().ok()
 }
 
 fn first_process(dir: &Path, buf: &mut Vec<u8>) -> Option<u32> {
     first_processes(dir, buf).into_iter().flatten().next()
-}
-
-fn parse_signed(text: &[u8]) -> Option<i64> {
-    let (negative, digits) = match text.strip_prefix(b"-") {
-        Some(digits) => (true, digits),
-        None => (false, text),
-    };
-    let n = i64::try_from(parse_u64(digits)?).ok()?;
-    Some(if negative { -n } else { n })
 }
 
 #[cfg(test)]
