@@ -32,16 +32,16 @@ use crate::config::Config;
 pub mod certificate;
 mod companion;
 mod event_details;
+mod lease;
 mod node_writer;
 pub mod once;
-mod renewals;
 mod start;
 mod syncs;
 mod writer;
 
 use certificate::CertificateSetup;
 use event_details::{DetailsReader, EventDetails};
-use renewals::Renewals;
+use lease::LeaseSchedule;
 use start::log_event;
 use syncs::{EndedSync, Syncs};
 
@@ -172,7 +172,7 @@ pub struct ApiAccess {
 pub struct Reporting {
     computed: watch::Sender<Arc<Computed>>,
     syncs: Syncs,
-    renewals: Renewals,
+    lease: LeaseSchedule,
     /// One operation at a time; `None` if the agent does not request its certificate.
     certificate: Option<mpsc::Sender<CertificateOperation>>,
     reports: mpsc::Receiver<Box<Report>>,
@@ -228,7 +228,7 @@ impl Reporting {
         Self {
             computed,
             syncs: Syncs::new(syncs),
-            renewals: Renewals::new(config, leases, now),
+            lease: LeaseSchedule::new(config, leases, now),
             certificate,
             reports,
             events,
@@ -252,8 +252,8 @@ impl Reporting {
 
     /// The next moment at which a request is due.
     pub fn due(&self) -> BootNanos {
-        let (syncs, renewals) = (&self.syncs, &self.renewals);
-        let due = [syncs.due(), syncs.urgent_due(), renewals.due()];
+        let (syncs, lease) = (&self.syncs, &self.lease);
+        let due = [syncs.due(), syncs.urgent_due(), lease.due()];
         due.into_iter().flatten().min().unwrap_or(NEVER)
     }
 
@@ -264,7 +264,7 @@ impl Reporting {
 
     /// Requests what is due except the regular sync.
     pub fn on_time(&mut self, now: BootNanos) {
-        self.renewals.on_time(now);
+        self.lease.on_time(now);
         self.syncs.send_urgent(now);
     }
 
@@ -286,7 +286,7 @@ impl Reporting {
     /// sync, one update period from now at the latest.
     pub fn changed(&mut self, update: &Update, now: BootNanos) {
         if update.conditions {
-            let regular = self.next(now, self.update_frequency, self.renewals.due());
+            let regular = self.next(now, self.update_frequency, self.lease.due());
             self.syncs.changed(update, regular);
         }
     }
@@ -345,7 +345,7 @@ impl Reporting {
                 acknowledged,
             } => {
                 acknowledge(acknowledged);
-                self.renewals.registered(stored.uid.clone(), now);
+                self.lease.registered(stored.uid.clone(), now);
             }
             // The loop ends with the first, and passes the second to its subject.
             Report::OtherHolder(_) | Report::Certificate(_) => {}
@@ -376,7 +376,7 @@ impl Reporting {
             Wait::Long => self.report_frequency,
             Wait::Until(moment) => return moment,
         };
-        self.next(now, period, self.renewals.due())
+        self.next(now, period, self.lease.due())
     }
 
     fn tainted(&mut self, TaintOutcome { written, failed }: TaintOutcome) {
@@ -398,13 +398,13 @@ impl Reporting {
     }
 
     fn leased(&mut self, outcome: Result<Cycle, ApiError>, now: BootNanos) {
-        let recovered = self.renewals.outcome(outcome);
+        let recovered = self.lease.outcome(outcome);
         if recovered && self.syncs.is_failing() {
             // The server is available again: the status is sent first.
             self.sync(Why::Tick, now);
         }
-        let due = self.next(now, self.renewals.interval(), self.syncs.due());
-        self.renewals.ended(due);
+        let due = self.next(now, self.lease.interval(), self.syncs.due());
+        self.lease.ended(due);
     }
 
     /// The moment for periodic work: one period from now, stretched at random, or together with
@@ -423,7 +423,7 @@ impl Reporting {
             events,
             recorder,
             syncs,
-            renewals,
+            lease,
             reports,
             details,
             certificate,
@@ -431,7 +431,7 @@ impl Reporting {
         } = self;
         // The status writer records Events too, and may wait for an answer.
         events.leave();
-        drop((syncs, renewals, reports, details, certificate));
+        drop((syncs, lease, reports, details, certificate));
         let recorded = async {
             while !recorder.is_finished() {
                 tasks.ended().await;

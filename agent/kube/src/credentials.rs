@@ -96,6 +96,15 @@ impl Credentials {
         }
     }
 
+    /// Returns these with the user of `known`.
+    pub(super) fn with_user_of(mut self, known: &Self) -> Result<Self, ApiError> {
+        self.config.auth_info = known.config.auth_info.clone();
+        self.authorization.clone_from(&known.authorization);
+        self.connector = transport::tcp_tls(&self.config)?;
+        self.fingerprint = fingerprint(&self.config);
+        Ok(self)
+    }
+
     /// Whether both are the same credentials.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.fingerprint == other.fingerprint && self.authorization == other.authorization
@@ -349,6 +358,24 @@ contexts: [{name: node, context: {cluster: c, user: u}}]
 clusters: [{name: c, cluster: {server: \"https://10.0.0.1:6443\"}}]
 users: [{name: u, user: {token: t}}]
 ";
+
+    #[tokio::test]
+    async fn credentials_can_keep_their_user_when_the_server_changes() {
+        let dir = Scratch::new();
+        dir.write("config", GOOD);
+        let path = dir.path().join("config");
+        let source = CredentialSource::Kubeconfig(&path);
+        let running = RunningPlugin::default();
+        let known = access(source, &running).await.unwrap();
+        let changed = GOOD.replace("token: t", "token: other");
+        dir.write("config", changed.replace("10.0.0.1", "10.0.0.2"));
+        let other = access(source, &running).await.unwrap();
+        assert!(known.authorization != other.authorization);
+        let kept = other.with_user_of(&known).unwrap();
+        assert_eq!(kept.config.cluster_url.host(), Some("10.0.0.2"));
+        assert!(kept.authorization == known.authorization);
+        assert!(!kept.is_same(&known), "the server is another one");
+    }
 
     async fn load_text(name: &str, text: &str) -> Result<kube::Config, ApiError> {
         let dir = Scratch::new();

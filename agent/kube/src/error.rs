@@ -147,23 +147,6 @@ pub enum Refusal {
     Other,
 }
 
-impl Refusal {
-    /// Returns whether the server knows the user; `None` if the answer does not depend on the user,
-    /// and may be that of a proxy.
-    pub const fn is_authenticated(self) -> Option<bool> {
-        match self {
-            Self::Unauthorized => Some(false),
-            Self::Forbidden
-            | Self::NotFound
-            | Self::AlreadyExists
-            | Self::Conflict
-            | Self::Expired
-            | Self::Invalid => Some(true),
-            Self::Throttled | Self::Unavailable | Self::Server | Self::Other => None,
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// Retry after the caller's backoff.
@@ -177,6 +160,28 @@ pub enum Disposition {
 }
 
 impl ApiError {
+    /// Returns whether the server knows the user; `None` if there is no answer, or one that does not
+    /// depend on the user and may be that of a proxy.
+    pub fn is_authenticated(&self) -> Option<bool> {
+        let Self::Refused {
+            refusal, message, ..
+        } = self
+        else {
+            return None;
+        };
+        match refusal {
+            Refusal::Unauthorized => Some(false),
+            // A server that does not read client certificates ignores them.
+            Refusal::Forbidden => Some(!message.contains("system:anonymous")),
+            Refusal::NotFound
+            | Refusal::AlreadyExists
+            | Refusal::Conflict
+            | Refusal::Expired
+            | Refusal::Invalid => Some(true),
+            Refusal::Throttled | Refusal::Unavailable | Refusal::Server | Refusal::Other => None,
+        }
+    }
+
     /// Decides the reaction of the caller. No other place decides it.
     pub fn disposition(&self) -> Disposition {
         match self {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub mod access;
 mod body;
 pub mod companion;
 pub mod convert;
+mod credential_reader;
 pub mod credentials;
 pub mod dry_run;
 pub mod endpoint;
@@ -38,7 +40,6 @@ pub mod pod_watch;
 pub mod presence;
 pub mod recorder;
 pub mod register;
-mod renewal;
 pub mod signing_requests;
 pub mod stale;
 pub mod status;
@@ -59,6 +60,7 @@ pub mod transport;
 )]
 pub mod scripted;
 
+use credential_reader::CredentialReader;
 use credentials::Credentials;
 use dry_run::{DryRun, ReadSource, RequestLog};
 pub use endpoint::Endpoint;
@@ -66,7 +68,6 @@ pub use error::{ApiError, Call, Disposition, Refusal};
 pub use generation::Generation;
 use generation::{Payload, SendFailure};
 pub use presence::Sign;
-use renewal::Renewal;
 pub use transport::Connector;
 
 /// Sends requests, each with a deadline. Clones are cheap and share one connection.
@@ -83,7 +84,7 @@ struct Shared {
     access: Arc<Mutex<Credentials>>,
     jitter: Mutex<Jitter>,
     /// Reads the credentials again; `None` if they never change.
-    renewal: Option<Arc<Renewal>>,
+    reader: Option<Arc<CredentialReader>>,
     deadline: Duration,
     /// Set in a dry run, which sends no writes.
     dry_run: Option<DryRun>,
@@ -98,6 +99,8 @@ struct Shared {
     missing: watch::Sender<Option<String>>,
     /// The server rejected the last request with 401.
     rejected: watch::Sender<bool>,
+    /// The user stays the same when the credentials are read again.
+    keeps_user: AtomicBool,
 }
 
 impl fmt::Debug for Client {
@@ -125,10 +128,10 @@ impl Client {
 
     fn with(
         access: Credentials,
-        renewal: Option<Renewal>,
+        reader: Option<CredentialReader>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        let shared = Shared::new(access, renewal, deadline)?;
+        let shared = Shared::new(access, reader, deadline)?;
         Ok(Self(Arc::new(shared)))
     }
 
@@ -147,7 +150,7 @@ impl Client {
         Ok(Self(Arc::new(Shared {
             access: Arc::clone(&shared.access),
             jitter: Mutex::new(Jitter::NONE),
-            renewal: shared.renewal.clone(),
+            reader: shared.reader.clone(),
             deadline,
             dry_run: Some(DryRun::new(reads, log)),
             current: watch::Sender::new(shared.current.borrow().clone()),
@@ -155,6 +158,7 @@ impl Client {
             late: false,
             missing: watch::Sender::default(),
             rejected: watch::Sender::default(),
+            keeps_user: AtomicBool::new(false),
         })))
     }
 
@@ -166,7 +170,7 @@ impl Client {
     ) -> Result<Self, ApiError> {
         let (nowhere, silent) = no_server();
         let access = Credentials::fixed(nowhere, silent);
-        let client = Self::with(access, Some(Renewal::of(source)), deadline)?;
+        let client = Self::with(access, Some(CredentialReader::new(source)), deadline)?;
         client.0.available.send_replace(false);
         Ok(client)
     }
@@ -202,9 +206,9 @@ impl Client {
         source: credentials::CredentialSource<'_>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        let renewal = Renewal::of(source);
-        let access = renewal.first(source).await?;
-        Self::with(access, Some(renewal), deadline)
+        let reader = CredentialReader::new(source);
+        let access = reader.first(source).await?;
+        Self::with(access, Some(reader), deadline)
     }
 
     /// Like [`Client::from_credentials`], but the program runs on another thread, which has ended
@@ -213,13 +217,13 @@ impl Client {
         source: credentials::CredentialSource<'_>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        let renewal = Renewal::of(source);
+        let reader = CredentialReader::new(source);
         let access = if credentials::have_a_plugin(source).await? {
-            renewal.first_apart().await?
+            reader.first_apart().await?
         } else {
-            renewal.first(source).await?
+            reader.first(source).await?
         };
-        Self::with(access, Some(renewal), deadline)
+        Self::with(access, Some(reader), deadline)
     }
 
     /// Creates a client with the credentials of `source`, which are read on `lane`, and not again.
@@ -229,7 +233,11 @@ impl Client {
         lane: &Lane,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
-        Self::with(Renewal::read_once(source, lane).await?, None, deadline)
+        Self::with(
+            CredentialReader::read_once(source, lane).await?,
+            None,
+            deadline,
+        )
     }
 
     /// Like [`Client::from_credentials`], for an agent that starts in any state of the credentials:
@@ -255,13 +263,13 @@ impl Client {
         let (nowhere, silent) = no_server();
         let mut access = Credentials::fixed(nowhere, silent);
         access.plugin = plugin;
-        let renewal = match unknown {
-            credentials::Programs::Refused if !plugin => Renewal::without_programs(source),
+        let reader = match unknown {
+            credentials::Programs::Refused if !plugin => CredentialReader::without_programs(source),
             credentials::Programs::Permitted | credentials::Programs::Refused => {
-                Renewal::of(source)
+                CredentialReader::new(source)
             }
         };
-        let mut shared = Shared::new(access, Some(renewal), deadline)?;
+        let mut shared = Shared::new(access, Some(reader), deadline)?;
         shared.late = true;
         shared.available.send_replace(false);
         let client = Self(Arc::new(shared));
@@ -275,6 +283,14 @@ impl Client {
     /// attempt to read them has ended.
     pub fn missing_credentials(&self) -> watch::Receiver<Option<String>> {
         self.0.missing.subscribe()
+    }
+
+    /// Keeps the user, whose certificate another program may replace in its file, when credentials
+    /// are read again: only [`Client::use_stored`] changes it.
+    #[must_use]
+    pub fn keeping_user(self) -> Self {
+        self.0.keeps_user.store(true, Ordering::Relaxed);
+        self
     }
 
     /// Returns true while the server rejects the credentials with 401, and changes of that. Answers
@@ -405,7 +421,7 @@ impl Client {
     fn record_rejection(&self, result: &Result<Value, ApiError>) {
         let is_authenticated = match result {
             Ok(_) => Some(true),
-            Err(err) => err.refusal().and_then(Refusal::is_authenticated),
+            Err(err) => err.is_authenticated(),
         };
         if let Some(is_authenticated) = is_authenticated {
             let is_rejected = !is_authenticated;
@@ -503,7 +519,7 @@ impl Client {
 impl Shared {
     fn new(
         access: Credentials,
-        renewal: Option<Renewal>,
+        reader: Option<CredentialReader>,
         deadline: Duration,
     ) -> Result<Self, ApiError> {
         let access = Arc::new(Mutex::new(access));
@@ -511,7 +527,7 @@ impl Shared {
         Ok(Self {
             access,
             jitter: Mutex::new(Jitter::NONE),
-            renewal: renewal.map(Arc::new),
+            reader: reader.map(Arc::new),
             deadline,
             dry_run: None,
             current: watch::Sender::new(first),
@@ -519,6 +535,7 @@ impl Shared {
             late: false,
             missing: watch::Sender::default(),
             rejected: watch::Sender::default(),
+            keeps_user: AtomicBool::new(false),
         })
     }
 }
@@ -605,6 +622,29 @@ mod tests {
             };
             assert_eq!((request.verb, request.resource), ("GET", "nodes"), "{name}");
             assert_eq!(request.end.to_string(), counted, "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_is_rejected_until_an_answer_depends_on_its_user() {
+        let anonymous = json!({"kind": "Status", "code": 403, "reason": "Forbidden",
+            "message": "nodes \"a\" is forbidden: User \"system:anonymous\" cannot get resource"});
+        let rows = [
+            (refusal(500, ""), false),
+            (refusal(401, "Unauthorized"), true),
+            (refusal(503, ""), true),
+            (Reply::Cut, true),
+            (refusal(429, ""), true),
+            (refusal(403, "Forbidden"), false),
+            (Reply::json(403, anonymous), true),
+            (Reply::json(200, json!({})), false),
+        ];
+        let server = Scripted::new(rows.clone().map(|(reply, _)| reply));
+        let client = server.client();
+        let rejections = client.rejections();
+        for (reply, expected) in rows {
+            let result = client.get(&Endpoint::node("a")).await;
+            assert_eq!(*rejections.borrow(), expected, "{reply:?}: {result:?}");
         }
     }
 

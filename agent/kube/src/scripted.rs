@@ -14,8 +14,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::credential_reader::CredentialReader;
 use super::credentials::Credentials;
-use super::renewal::Renewal;
 use super::{ApiError, Client, Connector, lock, transport};
 
 #[derive(Debug, Clone)]
@@ -124,13 +124,13 @@ impl Scripted {
         let mut fingerprints = fingerprints.into_iter();
         let first = access(fingerprints.next().flatten().unwrap());
         let fingerprints = Mutex::new(fingerprints);
-        let renewal = Renewal::with(move || {
+        let reader = CredentialReader::with(move || {
             let next = fingerprints.lock().unwrap().next().flatten();
             next.map(&access).ok_or(ApiError::InCluster {
                 why: "beyond the script".to_owned(),
             })
         });
-        Client::with(first, Some(renewal), DEADLINE).unwrap()
+        Client::with(first, Some(reader), DEADLINE).unwrap()
     }
 
     /// Returns a client whose credentials expire and are read again by `read`, which returns true
@@ -146,13 +146,13 @@ impl Scripted {
             access
         };
         let first = access();
-        let renewal = Renewal::with(move || {
+        let reader = CredentialReader::with(move || {
             let renewed = read().then(&access);
             renewed.ok_or(ApiError::InCluster {
                 why: "there are none".to_owned(),
             })
         });
-        Client::with(first, Some(renewal), DEADLINE).unwrap()
+        Client::with(first, Some(reader), DEADLINE).unwrap()
     }
 
     pub fn client(&self) -> Client {

@@ -26,6 +26,7 @@ use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
+use tracing::debug;
 use zeroize::Zeroizing;
 
 mod key;
@@ -163,13 +164,28 @@ impl CertificateStore {
         let date = Timestamp::from_second(seconds).unwrap_or_default();
         let date = date.strftime("%Y-%m-%d-%H-%M-%S").to_string();
         let name = PAIR.join(&date);
-        fs::rename(self.issued_path(), self.directory.join(&name))?;
+        let (issued, pair) = (self.issued_path(), self.directory.join(&name));
+        fs::rename(&issued, &pair)?;
+        if let Err(err) = self.link(&name) {
+            // Otherwise each attempt would leave a pair.
+            fs::rename(&pair, &issued)?;
+            return Err(err);
+        }
+        // The pair is in use. What is left is removed by the next one.
+        let removed = self.discard_request().and_then(|()| self.remove_old(&name));
+        if let Err(err) = removed {
+            let err = &err as &dyn std::error::Error;
+            debug!(err, "cannot remove old certificates");
+        }
+        Ok(())
+    }
+
+    /// Makes the link to the current pair refer to `name`.
+    fn link(&self, name: &str) -> io::Result<()> {
         let new = self.directory.join(NEW);
         file::remove(&new)?;
-        symlink(&name, &new)?;
-        fs::rename(&new, self.current_path())?;
-        self.discard_request()?;
-        self.remove_old(&name)
+        symlink(name, &new)?;
+        fs::rename(&new, self.current_path())
     }
 
     /// Checks a certificate with its key, both in PEM.

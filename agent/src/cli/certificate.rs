@@ -82,7 +82,7 @@ pub(super) async fn client(
             bootstrap: certificate.bootstrap.clone(),
         }),
     };
-    Ok((Some(client), Some(setup)))
+    Ok((Some(client.keeping_user()), Some(setup)))
 }
 
 /// A client whose certificate is not requested. A single run does not wait for its credentials.

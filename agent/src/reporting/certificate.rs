@@ -55,8 +55,9 @@ struct Worker {
     lane: Lane,
     store: Arc<CertificateStore>,
     client: Client,
-    /// Created from the file when it is needed, and dropped with the first error, because the file
-    /// may have changed.
+    /// Created from the file when it is needed, and dropped when it is not, or is rejected: the file
+    /// may have changed. The one of the start stays if a program issued its credentials, because no
+    /// other program can be run.
     bootstrap: Option<Client>,
     kubeconfigs: Option<Kubeconfigs>,
     /// Whether the loop knows that the server rejects the certificate.
@@ -117,10 +118,7 @@ impl Worker {
             CertificateOperation::Poll(requester) => {
                 CertificateInput::Requested(self.request(None, requester).await)
             }
-            CertificateOperation::Try(pair) => {
-                let attempt = self.attempt(pair).await;
-                CertificateInput::Tried(attempt.unwrap_or_else(|err| Attempt::Unknown(text(&err))))
-            }
+            CertificateOperation::Try(pair) => CertificateInput::Tried(self.attempt(pair).await),
             CertificateOperation::Use(pair) => CertificateInput::Used(self.use_pair(pair).await),
             CertificateOperation::Read => CertificateInput::Read(self.read().await),
             CertificateOperation::Probe => {
@@ -128,7 +126,7 @@ impl Worker {
                 let answers = match access::version(&self.client).await {
                     Ok(_) => true,
                     // Other errors may come from a proxy.
-                    Err(err) => err.refusal().and_then(Refusal::is_authenticated).is_some(),
+                    Err(err) => err.is_authenticated().is_some(),
                 };
                 CertificateInput::Probed { found, answers }
             }
@@ -136,6 +134,9 @@ impl Worker {
     }
 
     async fn client_of(&mut self, requester: Requester) -> Result<Client, ApiError> {
+        if requester == Requester::Node {
+            self.drop_bootstrap();
+        }
         match (requester, &self.bootstrap, &self.kubeconfigs) {
             (Requester::Bootstrap, Some(client), _) => Ok(client.clone()),
             (Requester::Bootstrap, None, Some(kubeconfigs)) => {
@@ -186,8 +187,8 @@ impl Worker {
             Ok(RequestStatus::Deleted) => Requested::Deleted,
             Ok(RequestStatus::Foreign) => Requested::Foreign,
             Err(err) => {
-                if self.kubeconfigs.is_some() {
-                    self.bootstrap = None;
+                if err.refusal() == Some(Refusal::Unauthorized) {
+                    self.drop_bootstrap();
                 }
                 failed(&err)
             }
@@ -206,29 +207,35 @@ impl Worker {
     }
 
     /// Reads the Node with `pair`.
-    async fn attempt(&mut self, pair: Pair) -> Result<Attempt, ApiError> {
+    async fn attempt(&mut self, pair: Pair) -> Attempt {
         let path = match pair {
-            Pair::Issued => self.store.issued_path(),
-            Pair::Current => self.store.current_path(),
+            Pair::Issued => Some(self.store.issued_path()),
+            Pair::Current => Some(self.store.current_path()),
+            Pair::InUse => None,
         };
-        let client = match &self.kubeconfigs {
-            Some(kubeconfigs) => {
+        let client = match (path, &self.kubeconfigs) {
+            (Some(pair), Some(kubeconfigs)) => {
                 let source = CredentialSource::Pair {
                     kubeconfig: &kubeconfigs.node,
-                    pair: &path,
+                    pair: &pair,
                 };
-                Client::from_files(source, &self.lane, self.client.deadline()).await?
+                Client::from_files(source, &self.lane, self.client.deadline()).await
             }
-            None => self.client_of(Requester::Bootstrap).await?,
+            (Some(_), None) => self.client_of(Requester::Bootstrap).await,
+            (None, _) => Ok(self.client.clone()),
+        };
+        let client = match client {
+            Ok(client) => client,
+            Err(err) => return Attempt::Unreadable(text(&err)),
         };
         let node = Endpoint::node(self.store.node());
         let Err(err) = client.get(&node).await else {
-            return Ok(Attempt::Accepted);
+            return Attempt::Accepted;
         };
-        match err.refusal().and_then(Refusal::is_authenticated) {
-            Some(true) => Ok(Attempt::Accepted),
-            Some(false) => Ok(Attempt::Rejected),
-            None => Err(err),
+        match err.is_authenticated() {
+            Some(true) => Attempt::Accepted,
+            Some(false) => Attempt::Rejected,
+            None => Attempt::Unknown(text(&err)),
         }
     }
 
@@ -245,10 +252,15 @@ impl Worker {
             return Usage::NotRead;
         }
         self.reported_rejected = false;
-        if self.kubeconfigs.is_some() {
+        self.drop_bootstrap();
+        Usage::Used
+    }
+
+    fn drop_bootstrap(&mut self) {
+        let can_be_created = |client: &Client| !client.runs_a_plugin();
+        if self.kubeconfigs.is_some() && self.bootstrap.as_ref().is_some_and(can_be_created) {
             self.bootstrap = None;
         }
-        Usage::Used
     }
 
     async fn read(&self) -> Result<Certificate, Problem> {

@@ -63,7 +63,7 @@ pub(super) fn log(notice: &CertificateNotice, now: SystemTime) {
             "the API server rejects the new client certificate (401), which is not used; will request \
              another one; check that the signer's authority is in the --client-ca-file of every API server"
         ),
-        CertificateNotice::PairRejected(Pair::Current) => error!(
+        CertificateNotice::PairRejected(Pair::Current | Pair::InUse) => error!(
             "the API server rejects the client certificate that another program has stored (401); it is \
              not used"
         ),

@@ -20,6 +20,7 @@ use crate::clock::{BootNanos, Now};
 
 mod early;
 mod input;
+mod results;
 mod schedule;
 
 use early::Early;
@@ -70,8 +71,16 @@ pub enum CertificateLost {
 struct Candidate {
     pair: Pair,
     certificate: Certificate,
-    /// When it was first tried.
-    since: BootNanos,
+    /// Since when every answer is 401.
+    rejected_since: Option<BootNanos>,
+}
+
+/// The server rejects the certificate in use.
+#[derive(Debug, Clone, Copy)]
+struct Rejection {
+    /// When that is confirmed by another request.
+    due: BootNanos,
+    is_confirmed: bool,
 }
 
 /// The successor of the certificate in use.
@@ -81,6 +90,8 @@ struct Successor {
     since: Option<BootNanos>,
     key: RequestKey,
     candidate: Option<Candidate>,
+    /// The fingerprint of the current pair that the server rejected.
+    rejected: Option<u64>,
     /// Notices for this request: each is logged once.
     logged: BTreeSet<&'static str>,
 }
@@ -95,8 +106,7 @@ pub struct Rotation {
     successor: Successor,
     schedule: Schedule,
     files_changed: bool,
-    /// Since when the server rejects the certificate in use.
-    rejected_since: Option<BootNanos>,
+    rejection: Option<Rejection>,
     lost: Option<CertificateLost>,
 }
 
@@ -112,11 +122,12 @@ impl Rotation {
                 since: None,
                 key: RequestKey::Pending,
                 candidate: None,
+                rejected: None,
                 logged: BTreeSet::new(),
             },
             schedule: Schedule::new(setup.jitter),
             files_changed: false,
-            rejected_since: None,
+            rejection: None,
             lost: None,
         };
         match setup.found {
@@ -144,10 +155,15 @@ impl Rotation {
     /// Returns when it must be called although nothing happened. Moments of wall time are compared
     /// whenever it is called, because the clock may be corrected.
     pub fn due(&self) -> Option<BootNanos> {
-        let can_request = self.current.is_some() && self.is_idle() && self.schedule.is_free();
-        let rejected = self.rejected_since.filter(|_| can_request);
-        let rejected = rejected.map(|since| since.plus(REJECTED_LIMIT));
-        [self.schedule.due(), rejected].into_iter().flatten().min()
+        let can_confirm = !self.schedule.is_working && self.successor.candidate.is_none();
+        let unconfirmed = self
+            .rejection
+            .filter(|one| can_confirm && !one.is_confirmed);
+        let unconfirmed = unconfirmed.map(|one| one.due);
+        [self.schedule.due(), unconfirmed]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Handles an input. After the certificate is lost there are no effects.
@@ -165,17 +181,20 @@ impl Rotation {
         }
         match input {
             Tick => {}
-            FilesChanged => self.files_changed = true,
-            Rejected(false) => self.rejected_since = None,
-            Rejected(true) => self.rejected_since = self.rejected_since.or(Some(now.boot)),
+            FilesChanged => {
+                self.files_changed = true;
+                self.successor.rejected = None;
+            }
+            Rejected(is_rejected) => self.rejected(is_rejected, now),
             Requested(requested) => self.requested(requested, now.boot, &mut effects),
             Tried(attempt) => self.tried(attempt, now.boot, &mut effects),
             Used(usage) => self.used(usage, now, &mut effects),
             Read(found) => self.found(found, now.boot, &mut effects),
             Probed { found, answers } => self.probed(&found, answers, now, &mut effects),
         }
+        let has_none = self.current.is_none() && self.successor.candidate.is_none();
         let is_idle = !self.schedule.is_working;
-        if self.current.is_none() && is_idle && FIRST_LIMIT <= self.waited(now.boot) {
+        if has_none && is_idle && FIRST_LIMIT <= self.waited(now.boot) {
             self.lost = Some(CertificateLost::NotIssued(FIRST_LIMIT));
         }
         if self.lost.is_none()
@@ -209,37 +228,63 @@ impl Rotation {
             self.schedule.plan = None;
             return Some(CertificateOperation::Probe);
         }
+        let is_unconfirmed = |one: Rejection| !one.is_confirmed && one.due <= now.boot;
+        if self.successor.candidate.is_none() && self.rejection.is_some_and(is_unconfirmed) {
+            return Some(CertificateOperation::Try(Pair::InUse));
+        }
         if let Some(plan) = self.schedule.plan.take_if(|plan| plan.due <= now.boot) {
-            return Some(self.with_requester(plan.operation, now.boot, effects));
+            return Some(self.with_requester(plan.operation, effects));
         }
         if !self.is_idle() || self.schedule.plan.is_some() || self.current.is_none() {
             return None;
         }
         let is_before = self.rotate_at.is_none_or(|at| now.wall < at);
-        if !self.is_rejected(now.boot) && (is_before || self.is_early(now, effects)) {
+        if !self.is_rejected() && (is_before || self.is_early(now, effects)) {
             return None;
         }
         self.request(now.boot);
         let plan = self.schedule.plan.take()?;
-        Some(self.with_requester(plan.operation, now.boot, effects))
+        Some(self.with_requester(plan.operation, effects))
     }
 
-    /// Returns true if the server has rejected the certificate in use for [`REJECTED_LIMIT`].
-    fn is_rejected(&self, now: BootNanos) -> bool {
-        let is_long_ago = |since: BootNanos| REJECTED_LIMIT <= now.since(since);
-        self.rejected_since.is_some_and(is_long_ago)
+    /// Returns true if the server rejected the certificate in use, and does so after minutes.
+    fn is_rejected(&self) -> bool {
+        self.rejection.is_some_and(|one| one.is_confirmed)
+    }
+
+    fn rejected(&mut self, is_rejected: bool, now: Now) {
+        if is_rejected && self.current.is_some() {
+            // All nodes can be rejected in one moment.
+            let delay = self.schedule.jitter.stretch(REJECTED_LIMIT, 1.0);
+            self.rejection.get_or_insert(Rejection {
+                due: now.boot.plus(delay),
+                is_confirmed: false,
+            });
+            return;
+        }
+        self.rejection = None;
+        let is_request = |plan: schedule::Planned| {
+            use CertificateOperation::{Poll, Request};
+            matches!(plan.operation, Request(..) | Poll(_))
+        };
+        // A request that was sent for the rejection only is not needed any more.
+        if self.rotate_at.is_some_and(|at| now.wall < at)
+            && self.schedule.plan.is_some_and(is_request)
+        {
+            self.schedule.plan = None;
+            self.successor.since = None;
+        }
     }
 
     /// Sets the identity of a request, which may have changed since it was planned.
     fn with_requester(
         &mut self,
         operation: CertificateOperation,
-        now: BootNanos,
         effects: &mut Vec<Effect>,
     ) -> CertificateOperation {
         use CertificateOperation::{Poll, Request};
 
-        let requester = if self.current.is_none() || self.is_rejected(now) {
+        let requester = if self.current.is_none() || self.is_rejected() {
             Requester::Bootstrap
         } else {
             Requester::Node
@@ -294,193 +339,11 @@ impl Rotation {
         self.successor.logged.clear();
         self.schedule.plan = None;
         self.schedule.reset();
-        self.rejected_since = None;
-    }
-
-    fn requested(&mut self, requested: Requested, now: BootNanos, effects: &mut Vec<Effect>) {
-        use CertificateOperation::{Poll, Request};
-
-        let retry = Request(RequestKey::Pending, Requester::Node);
-        let renewed = Request(RequestKey::New, Requester::Node);
-        self.successor.key = RequestKey::Pending;
-        let schedule = &mut self.schedule;
-        match requested {
-            Requested::Stored(certificate) => self.attempt(Pair::Issued, certificate, now),
-            Requested::Pending(name) => {
-                schedule.plan_after(POLL, Poll(Requester::Node), now);
-                if self.current.is_some() && FIRST_LIMIT <= self.waited(now) {
-                    let notice = CertificateNotice::StillPending(name);
-                    self.log("still pending", notice, effects);
-                } else {
-                    self.log("pending", CertificateNotice::Pending(name), effects);
-                }
-            }
-            Requested::Denied(why) => {
-                schedule.plan_after(DENIED, renewed, now);
-                self.log("denied", CertificateNotice::Denied(why), effects);
-            }
-            Requested::Deleted => schedule.plan_after(POLL, retry, now),
-            Requested::Foreign => {
-                schedule.plan_after(DENIED, renewed, now);
-                self.log("foreign", CertificateNotice::Foreign, effects);
-            }
-            Requested::Unusable(problem) => {
-                let again = match problem {
-                    Problem::NotYetValid(_) => Poll(Requester::Node),
-                    _ => renewed,
-                };
-                schedule.plan_after(DENIED, again, now);
-                let notice = CertificateNotice::IssuedUnusable(problem);
-                self.log("unusable", notice, effects);
-            }
-            Requested::NotStored(why) => {
-                schedule.plan_after(RETRY, retry, now);
-                self.log("not stored", CertificateNotice::NotStored(why), effects);
-            }
-            Requested::Refused(why) => {
-                schedule.plan_after(RETRY, retry, now);
-                self.log("refused", CertificateNotice::NotRequested(why), effects);
-            }
-            Requested::Unanswered(why) => {
-                schedule.plan_after(RETRY, retry, now);
-                self.log("unanswered", CertificateNotice::NotRequested(why), effects);
-            }
-        }
+        self.rejection = None;
     }
 
     fn waited(&self, now: BootNanos) -> Duration {
         now.since(self.successor.since.unwrap_or(now))
-    }
-
-    /// Tries a pair that is not in use.
-    fn attempt(&mut self, pair: Pair, certificate: Certificate, now: BootNanos) {
-        self.successor.candidate = Some(Candidate {
-            pair,
-            certificate,
-            since: now,
-        });
-        self.schedule.reset();
-        self.schedule.plan(CertificateOperation::Try(pair), now);
-    }
-
-    fn tried(&mut self, attempt: Attempt, now: BootNanos, effects: &mut Vec<Effect>) {
-        let Some(candidate) = self.successor.candidate else {
-            return;
-        };
-        let pair = candidate.pair;
-        match attempt {
-            Attempt::Accepted => self.schedule.plan(CertificateOperation::Use(pair), now),
-            Attempt::Rejected if now.since(candidate.since) < REJECTED_LIMIT => {
-                let again = CertificateOperation::Try(pair);
-                self.schedule.plan_after(PROBE, again, now);
-            }
-            Attempt::Rejected => {
-                self.successor.candidate = None;
-                let renewed = CertificateOperation::Request(RequestKey::New, Requester::Node);
-                // Another program may correct the pair that it has stored.
-                if pair == Pair::Issued || self.successor.since.is_some() {
-                    self.schedule.plan_after(DENIED, renewed, now);
-                } else if self.current.is_none() {
-                    self.request(now);
-                }
-                let notice = CertificateNotice::PairRejected(pair);
-                self.log("pair rejected", notice, effects);
-            }
-            Attempt::Unknown(why) => {
-                let again = CertificateOperation::Try(pair);
-                self.schedule.plan_after(PROBE, again, now);
-                self.log("not tried", CertificateNotice::NotTried(why), effects);
-            }
-        }
-    }
-
-    fn used(&mut self, usage: Usage, now: Now, effects: &mut Vec<Effect>) {
-        let Some(candidate) = self.successor.candidate else {
-            return;
-        };
-        match usage {
-            Usage::Used => {
-                self.adopt(candidate.certificate, now);
-                // The pending request, if there is one, is not needed any more.
-                if candidate.pair == Pair::Current {
-                    self.successor.key = RequestKey::New;
-                }
-                let notice = CertificateNotice::InUse(candidate.certificate);
-                effects.push(Effect::Log(Decision::Certificate(notice)));
-            }
-            Usage::NotStored(why) => {
-                self.successor.candidate = None;
-                let retry = CertificateOperation::Request(RequestKey::Pending, Requester::Node);
-                self.schedule.plan_after(RETRY, retry, now.boot);
-                self.log("not stored", CertificateNotice::NotStored(why), effects);
-            }
-            Usage::NotRead => {
-                let pair = Pair::Current;
-                self.successor.candidate = Some(Candidate { pair, ..candidate });
-                let again = CertificateOperation::Use(pair);
-                self.schedule.plan_after(PROBE, again, now.boot);
-            }
-        }
-    }
-
-    /// Returns true if `found` is neither in use nor being tried.
-    fn is_other(&self, found: Certificate) -> bool {
-        let candidate = self.successor.candidate.map(|one| one.certificate);
-        let known = [self.current, candidate].into_iter().flatten();
-        !known
-            .into_iter()
-            .any(|one| one.fingerprint == found.fingerprint)
-    }
-
-    fn found(
-        &mut self,
-        found: Result<Certificate, Problem>,
-        now: BootNanos,
-        effects: &mut Vec<Effect>,
-    ) {
-        match found {
-            Ok(found) if self.is_other(found) => self.attempt(Pair::Current, found, now),
-            Ok(_) => {}
-            Err(problem) => {
-                match problem {
-                    _ if self.current.is_some() || self.schedule.plan.is_some() => {}
-                    Problem::NotYetValid(_) => {
-                        let schedule = &mut self.schedule;
-                        schedule.plan_after(PROBE, CertificateOperation::Read, now);
-                    }
-                    _ => self.request(now),
-                }
-                if self.current.is_some() || problem != Problem::Missing {
-                    let notice = CertificateNotice::StoredUnusable(problem);
-                    self.log("stored", notice, effects);
-                }
-            }
-        }
-    }
-
-    fn probed(
-        &mut self,
-        found: &Result<Certificate, Problem>,
-        answers: bool,
-        now: Now,
-        effects: &mut Vec<Effect>,
-    ) {
-        if let Ok(found) = *found
-            && self.is_other(found)
-        {
-            self.attempt(Pair::Current, found, now.boot);
-        } else if answers && !self.is_early(now, effects) {
-            let expired = self.current.map(|current| current.not_after);
-            self.lost = Some(CertificateLost::Expired(expired.unwrap_or(now.wall)));
-        } else {
-            // If it is early, a new start would request the next certificate at once.
-            let schedule = &mut self.schedule;
-            schedule.plan_after(PROBE, CertificateOperation::Probe, now.boot);
-            if !answers {
-                let notice = CertificateNotice::ExpiredUnanswered;
-                self.log("expired", notice, effects);
-            }
-        }
     }
 
     /// Logs one notice for each kind and request.

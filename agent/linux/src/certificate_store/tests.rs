@@ -118,6 +118,32 @@ fn what_is_no_pair_is_not_used() {
 }
 
 #[test]
+fn an_issued_pair_that_cannot_become_the_current_one_stays_the_only_one() {
+    let dir = Scratch::new();
+    let directory = dir.path().join("pki");
+    let store = CertificateStore::open(&directory, "worker-1").unwrap();
+    let names = || {
+        let entries = fs::read_dir(&directory).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names
+            .filter(|name| name != NEW)
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    store.write(ISSUED, b"a pair").unwrap();
+    // A rename does not replace a directory.
+    fs::create_dir(store.current_path()).unwrap();
+    for _ in 0..3 {
+        store.use_issued(now()).unwrap_err();
+        assert_eq!(names(), [CURRENT, ISSUED].map(str::to_owned).into());
+    }
+    fs::remove_dir(store.current_path()).unwrap();
+    store.use_issued(now()).unwrap();
+    let pair = "kubelet-client-2026-01-01-00-00-00.pem";
+    assert_eq!(names(), [pair, CURRENT].map(str::to_owned).into());
+    assert_eq!(fs::read(store.current_path()).unwrap(), b"a pair");
+}
+
+#[test]
 fn the_name_of_a_pair_has_the_time_at_which_it_was_stored() {
     let rows = [
         ("kubelet-client-2026-01-01-00-00-00.pem", true),

@@ -25,13 +25,15 @@ pub enum Requester {
     Bootstrap,
 }
 
-/// A stored pair of certificate and key that is not in use.
+/// A pair of certificate and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pair {
     /// Issued to this agent, and not the current pair yet.
     Issued,
-    /// The current pair, which another program replaced.
+    /// The current pair in the directory, which another program replaced.
     Current,
+    /// The one that the agent uses, from memory.
+    InUse,
 }
 
 /// An operation that takes time. One is under way at most.
@@ -79,8 +81,10 @@ pub enum Requested {
 pub enum Attempt {
     /// The server knows the user of the certificate, whatever it permits.
     Accepted,
-    /// 401.
+    /// 401, or the server treats the user as anonymous.
     Rejected,
+    /// The files cannot be read.
+    Unreadable(String),
     /// There was no answer, or one that does not depend on the user.
     Unknown(String),
 }
@@ -143,7 +147,7 @@ pub enum CertificateNotice {
     NotStored(String),
     /// See [`Requested::Refused`] and [`Requested::Unanswered`].
     NotRequested(String),
-    /// See [`Attempt::Unknown`].
+    /// See [`Attempt::Unreadable`] and [`Attempt::Unknown`].
     NotTried(String),
     /// The server rejects this pair with 401.
     PairRejected(Pair),

@@ -1,5 +1,7 @@
 //! The operation that is due next, with growing delays after failures.
 
+use std::time::Duration;
+
 use super::CertificateOperation;
 use crate::backoff::{Backoff, Jitter};
 use crate::clock::BootNanos;
@@ -16,8 +18,8 @@ pub(super) struct Planned {
 pub(super) struct Schedule {
     pub(super) is_working: bool,
     pub(super) plan: Option<Planned>,
-    /// The kind of the last delay, and its state.
-    backoff: Option<(Backoff, Backoff)>,
+    /// The state of each kind of delay.
+    backoffs: Vec<(Backoff, Backoff)>,
     pub(super) jitter: Jitter,
 }
 
@@ -26,7 +28,7 @@ impl Schedule {
         Self {
             is_working: false,
             plan: None,
-            backoff: None,
+            backoffs: Vec::new(),
             jitter,
         }
     }
@@ -42,23 +44,24 @@ impl Schedule {
         operation: CertificateOperation,
         now: BootNanos,
     ) {
-        let backoff = match &mut self.backoff {
-            Some(last) if last.0 == kind => last,
-            last => last.insert((kind, kind)),
-        };
-        let delay = backoff.1.advance();
-        let delay = self.jitter.stretch(delay, 0.5);
-        self.plan(operation, now.plus(delay));
+        let due = now.plus(self.delay(kind));
+        self.plan(operation, due);
+    }
+
+    /// Returns the next delay of this kind, which grows until [`Schedule::reset`].
+    pub(super) fn delay(&mut self, kind: Backoff) -> Duration {
+        let known = self.backoffs.iter().position(|known| known.0 == kind);
+        let known = known.unwrap_or_else(|| {
+            self.backoffs.push((kind, kind));
+            self.backoffs.len() - 1
+        });
+        let delay = self.backoffs.get_mut(known).map(|known| known.1.advance());
+        self.jitter.stretch(delay.unwrap_or_default(), 0.5)
     }
 
     /// The next delay of any kind is the shortest one.
-    pub(super) const fn reset(&mut self) {
-        self.backoff = None;
-    }
-
-    /// Returns true if no operation is under way or planned.
-    pub(super) const fn is_free(&self) -> bool {
-        !self.is_working && self.plan.is_none()
+    pub(super) fn reset(&mut self) {
+        self.backoffs.clear();
     }
 
     pub(super) fn due(&self) -> Option<BootNanos> {

@@ -4,6 +4,7 @@ use super::CertificateOperation as Operation;
 use super::*;
 
 mod early;
+mod rejected;
 
 const DAY: Duration = Duration::from_hours(24);
 const REQUEST: Operation = Operation::Request(RequestKey::Pending, Requester::Node);
@@ -109,100 +110,6 @@ fn the_first_certificate_is_requested_polled_tried_and_used() {
     assert_eq!(accept(&mut rotation, Pair::Issued, seconds), [in_use]);
     assert_eq!(rotation.current(), Some(certificate(1, seconds)));
     assert_eq!(rotation.due(), None);
-}
-
-#[test]
-fn a_new_certificate_that_is_rejected_leaves_the_one_in_use() {
-    let mut rotation = with_certificate();
-    let (seconds, _) = next(&mut rotation, 0);
-    let stored = requested(Requested::Stored(certificate(2, seconds)));
-    assert_eq!(
-        rotation.on(stored, at(seconds)),
-        start(Operation::Try(Pair::Issued))
-    );
-    let unknown = CertificateInput::Tried(Attempt::Unknown("no route".to_owned()));
-    let notice = logged(CertificateNotice::NotTried("no route".to_owned()));
-    assert_eq!(rotation.on(unknown, at(seconds)), [notice]);
-    let (tried, operation) = next(&mut rotation, seconds);
-    assert_eq!(
-        (tried, operation),
-        (seconds + 10, Operation::Try(Pair::Issued))
-    );
-    let rejected = || CertificateInput::Tried(Attempt::Rejected);
-    // Another API server may not know the authority yet.
-    assert_eq!(rotation.on(rejected(), at(seconds + 179)), []);
-    let notice = logged(CertificateNotice::PairRejected(Pair::Issued));
-    let (tried, _) = next(&mut rotation, seconds + 180);
-    assert_eq!(rotation.on(rejected(), at(tried)), [notice]);
-    assert_eq!(rotation.current(), Some(certificate(1, 0)));
-    let renewed = Operation::Request(RequestKey::New, Requester::Node);
-    let (again, operation) = next(&mut rotation, tried);
-    assert_eq!((again, operation), (tried + 60, renewed));
-    let stored = requested(Requested::Stored(certificate(3, again)));
-    rotation.on(stored, at(again));
-    accept(&mut rotation, Pair::Issued, again);
-    assert_eq!(rotation.current(), Some(certificate(3, again)));
-}
-
-#[test]
-fn a_certificate_that_is_rejected_for_minutes_is_replaced_with_the_bootstrap_kubeconfig() {
-    let rejected = CertificateInput::Rejected;
-    let mut rotation = with_certificate();
-    assert_eq!(rotation.on(rejected(true), at(100)), []);
-    assert_eq!(rotation.due(), Some(at(280).boot));
-    assert_eq!(rotation.on(rejected(false), at(200)), [], "accepted again");
-    assert_eq!(rotation.due(), None);
-    rotation.on(rejected(true), at(300));
-    rotation.on(rejected(true), at(400));
-    assert_eq!(rotation.on(CertificateInput::Tick, at(479)), []);
-    let notice = logged(CertificateNotice::InUseRejected);
-    let request = Effect::Certificate(FIRST_REQUEST);
-    assert_eq!(
-        rotation.on(CertificateInput::Tick, at(480)),
-        [notice, request]
-    );
-    rotation.on(requested(Requested::Pending("a".to_owned())), at(480));
-    let poll = Operation::Poll(Requester::Bootstrap);
-    assert_eq!(next(&mut rotation, 480), (481, poll));
-    let stored = requested(Requested::Stored(certificate(2, 481)));
-    rotation.on(stored, at(481));
-    accept(&mut rotation, Pair::Issued, 481);
-    assert_eq!(rotation.current(), Some(certificate(2, 481)));
-    assert_eq!(rotation.due(), None, "nothing is known of the new one");
-
-    // A request of the node's own identity is under way.
-    let mut rotation = with_certificate();
-    let (seconds, operation) = next(&mut rotation, 0);
-    assert_eq!(operation, REQUEST);
-    rotation.on(rejected(true), at(seconds));
-    let refused = || requested(Requested::Refused("401".to_owned()));
-    rotation.on(refused(), at(seconds));
-    let mut last = (seconds, REQUEST);
-    while last.1 == REQUEST {
-        last = next(&mut rotation, last.0);
-        rotation.on(refused(), at(last.0));
-    }
-    assert_eq!(last.1, FIRST_REQUEST);
-    assert!((180..400).contains(&(last.0 - seconds)), "{last:?}");
-}
-
-#[test]
-fn a_rejected_certificate_that_has_expired_causes_no_busy_loop() {
-    let mut rotation = with_certificate();
-    rotation.on(CertificateInput::Rejected(true), at(day(100) - 100));
-    // Past the rotation point as well.
-    rotation.on(CertificateInput::Tick, at(day(100) - 100));
-    let unanswered = requested(Requested::Unanswered("no route".to_owned()));
-    rotation.on(unanswered, at(day(100)));
-    let silent = CertificateInput::Probed {
-        found: Err(Problem::Expired(UNIX_EPOCH + DAY)),
-        answers: false,
-    };
-    rotation.on(silent, at(day(100) + 1000));
-    assert!(
-        Some(at(day(100) + 1000).boot) < rotation.due(),
-        "{rotation:?}"
-    );
 }
 
 #[test]
@@ -386,15 +293,13 @@ fn a_changed_file_is_used_if_the_server_accepts_it() {
     rotation.on(Tried(Attempt::Accepted), at(200));
     // It could not be read at that moment.
     assert_eq!(rotation.on(Used(Usage::NotRead), at(200)), []);
-    assert_eq!(
-        next(&mut rotation, 200),
-        (210, Operation::Use(Pair::Current))
-    );
-    rotation.on(Used(Usage::Used), at(210));
+    let again = next(&mut rotation, 200);
+    assert_eq!(again, (220, Operation::Try(Pair::Current)));
+    accept(&mut rotation, Pair::Current, 220);
     assert_eq!(rotation.current(), Some(other));
     // The key of an earlier request belongs to an earlier certificate.
     let renewed = Operation::Request(RequestKey::New, Requester::Node);
-    assert_eq!(next(&mut rotation, 210), (200 + day(70), renewed));
+    assert_eq!(next(&mut rotation, 220), (200 + day(70), renewed));
 }
 
 #[test]

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -37,7 +38,7 @@ const LIMIT: Duration = credentials::PLUGIN_LIMIT.saturating_add(Duration::from_
 /// Runs on a thread that may block.
 type ReadCredentials = Arc<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 
-pub(super) struct Renewal {
+pub(super) struct CredentialReader {
     read: ReadCredentials,
     /// The program that issues the credentials, while it runs.
     running: RunningPlugin,
@@ -47,30 +48,30 @@ pub(super) struct Renewal {
     done: tokio::sync::Mutex<Option<Instant>>,
 }
 
-impl Drop for Renewal {
+impl Drop for CredentialReader {
     fn drop(&mut self) {
         self.running.end();
     }
 }
 
-impl fmt::Debug for Renewal {
+impl fmt::Debug for CredentialReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Renewal").finish_non_exhaustive()
+        f.debug_struct("CredentialReader").finish_non_exhaustive()
     }
 }
 
-impl Renewal {
-    pub(super) fn of(source: CredentialSource<'_>) -> Self {
-        Self::of_running(source, RunningPlugin::default())
+impl CredentialReader {
+    pub(super) fn new(source: CredentialSource<'_>) -> Self {
+        Self::with_plugin(source, RunningPlugin::default())
     }
 
-    /// Like [`Renewal::of`], but no program may be run: only a new start of the agent could use its
+    /// Like [`CredentialReader::new`], but no program may be run: only a new start of the agent could use its
     /// credentials.
     pub(super) fn without_programs(source: CredentialSource<'_>) -> Self {
-        Self::of_running(source, RunningPlugin::forbidden())
+        Self::with_plugin(source, RunningPlugin::forbidden())
     }
 
-    fn of_running(source: CredentialSource<'_>, running: RunningPlugin) -> Self {
+    fn with_plugin(source: CredentialSource<'_>, running: RunningPlugin) -> Self {
         let files = match source {
             CredentialSource::Kubeconfig(path) => Some((path.to_owned(), None)),
             CredentialSource::Pair { kubeconfig, pair } => {
@@ -78,7 +79,7 @@ impl Renewal {
             }
             CredentialSource::InCluster => None,
         };
-        let mut renewal = Self::with({
+        let mut reader = Self::with({
             let running = running.clone();
             move || {
                 let source = match &files {
@@ -89,8 +90,8 @@ impl Renewal {
                 read(source, &running)
             }
         });
-        renewal.running = running;
-        renewal
+        reader.running = running;
+        reader
     }
 
     /// Reads the credentials of `source` once, on `lane`. Runs no program.
@@ -98,9 +99,9 @@ impl Renewal {
         source: CredentialSource<'_>,
         lane: &Lane,
     ) -> Result<Credentials, ApiError> {
-        let mut renewal = Self::without_programs(source);
-        renewal.lane = lane.clone();
-        renewal.read(&mut None).await
+        let mut reader = Self::without_programs(source);
+        reader.lane = lane.clone();
+        reader.read(&mut None).await
     }
 
     /// Reads the credentials for the first time, on this thread.
@@ -177,21 +178,33 @@ impl Client {
     /// Reads the credentials again, unless that was done a moment ago. Returns true if connection
     /// `number` was replaced by one with other credentials.
     pub(super) async fn renew(&self, number: u64) -> bool {
-        let Some(renewal) = &self.0.renewal else {
+        let Some(reader) = &self.0.reader else {
             return false;
         };
-        let mut done = renewal.done.lock().await;
+        let mut done = reader.done.lock().await;
         if self.0.current.borrow().number() != number {
             return true;
         }
         if done.is_some_and(|done| done.elapsed() < PAUSE) {
             return false;
         }
-        let Some(access) = renewal.read_again(&mut done).await else {
+        let Some(access) = reader.read_again(&mut done).await else {
             return false;
         };
         let changed = {
             let mut known = lock(&self.0.access);
+            let access = if self.0.keeps_user.load(Ordering::Relaxed) {
+                access.with_user_of(&known)
+            } else {
+                Ok(access)
+            };
+            let access = match access {
+                Ok(access) => access,
+                Err(err) => {
+                    warn!(err = err.as_dyn(), "cannot use the credentials");
+                    return false;
+                }
+            };
             let changed = !known.is_same(&access);
             *known = access;
             changed
@@ -207,9 +220,9 @@ impl Client {
     /// connection. Requests that waited for credentials are sent. Returns true if the credentials
     /// can be used.
     pub async fn use_stored(&self) -> bool {
-        if let Some(renewal) = &self.0.renewal {
-            let mut done = renewal.done.lock().await;
-            let Some(access) = renewal.read_again(&mut done).await else {
+        if let Some(reader) = &self.0.reader {
+            let mut done = reader.done.lock().await;
+            let Some(access) = reader.read_again(&mut done).await else {
                 return false;
             };
             *lock(&self.0.access) = access;
@@ -231,15 +244,15 @@ impl Client {
     /// used, and then waits for ever. Each failure counts as an unanswered request. Returns if only
     /// a new start of the agent can use them.
     pub async fn load(self) {
-        if let (Some(renewal), true) = (&self.0.renewal, self.0.late) {
+        if let (Some(reader), true) = (&self.0.reader, self.0.late) {
             loop {
-                let read = renewal.read(&mut *renewal.done.lock().await).await;
+                let read = reader.read(&mut *reader.done.lock().await).await;
                 match read {
                     Ok(access) => {
                         *lock(&self.0.access) = access;
                         // As if they had been read at the start: the first rejection reads them
                         // again.
-                        *renewal.done.lock().await = None;
+                        *reader.done.lock().await = None;
                         info!("credentials can be used");
                         self.connect_and_send();
                         break;
@@ -289,11 +302,11 @@ impl Client {
     }
 
     fn renew_in_background(&self, pause: Duration) {
-        let Some(renewal) = &self.0.renewal else {
+        let Some(reader) = &self.0.reader else {
             return;
         };
         // Locked: a read is in progress.
-        let Ok(done) = renewal.done.try_lock() else {
+        let Ok(done) = reader.done.try_lock() else {
             return;
         };
         if done.is_some_and(|done| done.elapsed() < pause) {
@@ -313,13 +326,13 @@ impl Client {
     /// Reads a token file again from time to time, while requests use the old token.
     pub(super) fn refresh_token(&self) {
         let authorization = self.access().authorization.clone();
-        let (Some(renewal), Some(authorization)) = (&self.0.renewal, authorization) else {
+        let (Some(reader), Some(authorization)) = (&self.0.reader, authorization) else {
             return;
         };
         if !authorization.is_stale() {
             return;
         }
-        let lane = renewal.lane.clone();
+        let lane = reader.lane.clone();
         tokio::spawn(async move {
             match lane.run(LIMIT, move || authorization.refresh()).await {
                 Ok(Ok(())) => {}
@@ -334,8 +347,8 @@ impl Client {
 
     /// Returns the thread on which credentials are read; `None` if they never change.
     pub fn lane(&self) -> Option<Lane> {
-        let renewal = self.0.renewal.as_ref()?;
-        Some(renewal.lane.clone())
+        let reader = self.0.reader.as_ref()?;
+        Some(reader.lane.clone())
     }
 }
 

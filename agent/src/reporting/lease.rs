@@ -63,7 +63,7 @@ impl LeaseState {
     }
 }
 
-pub(super) struct Renewals {
+pub(super) struct LeaseSchedule {
     state: LeaseState,
     interval: Duration,
     /// `true` after the warning about an outage was logged.
@@ -73,7 +73,7 @@ pub(super) struct Renewals {
     node_uid: Option<String>,
 }
 
-impl Renewals {
+impl LeaseSchedule {
     pub(super) fn new(
         config: &Config,
         requests: mpsc::Sender<Option<String>>,
