@@ -1,6 +1,7 @@
 //! Boots kernels of the matrix in virtual machines and runs the kernel's tests in them. Each machine
 //! gets a kernel, and an initramfs with the tests' PID 1.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::kernels::{self, Image, Kernel};
-use crate::repo::{Arch, Repo, run};
+use crate::repo::{Arch, Repo, command, output, run};
 use crate::run::cargo_for;
 use crate::{build_ebpf, files, setup};
 
@@ -169,10 +170,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!ran || failed > 0)))
 }
 
-/// Boots the chosen kernels on this architecture.
+/// Boots the chosen kernels with the programs that the tests of this machine use.
 pub fn reports(repo: &Repo, choice: &Choice<'_>, boots: &[Boot]) -> Result<Vec<KernelReport>> {
     let boots: Vec<_> = boots.iter().collect();
-    booted(repo, Arch::Amd64, choice, &boots, None)
+    let archive = initramfs::pack(&debug_programs(repo)?);
+    of_archive(repo, Arch::Amd64, choice, &boots, &archive)
 }
 
 /// The packages, in one boot.
@@ -315,6 +317,33 @@ fn archive(repo: &Repo, target: &str, agent: Option<&Path>) -> Result<Vec<u8>> {
     let mut programs = programs(repo, target, &["init", "provoke"])?;
     programs.push(("nodepulse", files::read(&agent)?));
     Ok(initramfs::pack(&programs))
+}
+
+/// Returns the programs of the debug build without their symbols, and the libraries that they load:
+/// another build for a static target would take minutes.
+fn debug_programs(repo: &Repo) -> Result<Vec<(String, Vec<u8>)>> {
+    run(repo.workspace("build").arg("--all-targets"))?;
+    let directory = repo.target_dir.join("vm");
+    files::create_dir(&directory)?;
+    let (mut packed, mut libraries) = (Vec::new(), BTreeSet::new());
+    for name in ["init", "provoke", "nodepulse"] {
+        let (program, stripped) = (
+            repo.target_dir.join("debug").join(name),
+            directory.join(name),
+        );
+        run(command("strip").arg("-o").args([&stripped, &program]))?;
+        packed.push((name.to_owned(), files::read(&stripped)?));
+        let loaded = output(command("ldd").arg(&program))?;
+        let paths = loaded
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'));
+        libraries.extend(paths.map(|path| path.trim_start_matches('/').to_owned()));
+    }
+    for library in libraries {
+        let content = files::read(&Path::new("/").join(&library))?;
+        packed.push((library, content));
+    }
+    Ok(packed)
 }
 
 /// Builds programs, static, and reads them.

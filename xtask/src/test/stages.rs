@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -82,7 +81,7 @@ pub const STAGES: &[Stage] = &[
     Stage {
         run_if_named: |repo| vm(repo, &vm::Choice::Ends, &vm::BOOTS),
         run_all: |repo| vm(repo, &vm::Choice::All, &vm::BOOTS),
-        ..stage("vm", 480, &["build-ebpf"], |repo| {
+        ..stage("vm", 180, &["build"], |repo| {
             vm(repo, &vm::Choice::Oldest, &vm::BOOTS[..1])
         })
     },
@@ -130,14 +129,6 @@ fn done(result: Result<()>) -> Result<StageOutcome> {
     result.map(|()| StageOutcome::default())
 }
 
-/// `cargo <verb>` of everything but agent-ebpf, which builds only for the BPF target. One set of
-/// packages everywhere, so that features resolve alike and nothing is built twice.
-fn workspace(repo: &Repo, verb: &str) -> Command {
-    let mut cargo = repo.cargo();
-    cargo.args([verb, "--workspace", "--exclude", "agent-ebpf"]);
-    cargo
-}
-
 fn fmt(repo: &Repo) -> Result<StageOutcome> {
     done(run(repo.cargo().args(["fmt", "--all", "--check"])))
 }
@@ -152,7 +143,7 @@ fn tidy() -> Result<StageOutcome> {
 }
 
 fn clippy(repo: &Repo) -> Result<StageOutcome> {
-    done(run(workspace(repo, "clippy").args([
+    done(run(repo.workspace("clippy").args([
         "--all-targets",
         "--",
         "-D",
@@ -168,17 +159,17 @@ fn clippy_ebpf(repo: &Repo) -> Result<StageOutcome> {
 
 /// Also the programs that end-to-end tests start: `cargo test` alone leaves out the agent's.
 fn build(repo: &Repo) -> Result<StageOutcome> {
-    done(run(workspace(repo, "build").arg("--all-targets")))
+    done(run(repo.workspace("build").arg("--all-targets")))
 }
 
 fn test(repo: &Repo) -> Result<StageOutcome> {
     // Scenarios of `cluster` run on the embedded server here, even if a real one is configured.
-    let mut test = workspace(repo, "test");
+    let mut test = repo.workspace("test");
     libtest::run(test.arg("--no-fail-fast").env_remove(ADMIN))
 }
 
 fn doc(repo: &Repo) -> Result<StageOutcome> {
-    let mut doc = workspace(repo, "doc");
+    let mut doc = repo.workspace("doc");
     // What is private is documented for those who change it.
     doc.args(["--no-deps", "--document-private-items"]);
     done(run(doc.env("RUSTDOCFLAGS", "-D warnings")))
@@ -187,7 +178,7 @@ fn doc(repo: &Repo) -> Result<StageOutcome> {
 fn kernel(repo: &Repo) -> Result<StageOutcome> {
     can_load_programs()?;
     build_ebpf::object(repo, build_ebpf::TESTING)?;
-    let mut test = workspace(repo, "test");
+    let mut test = repo.workspace("test");
     test.args(["--features", "nodepulse-tests/kernel"]);
     for target in kernel_tests::targets(&repo.root.join("tests/tests"))? {
         test.args(["--test", &target]);
@@ -212,7 +203,7 @@ fn cluster(repo: &Repo) -> Result<StageOutcome> {
         let why = format!("{NO_CLUSTER}: {ADMIN} names no administrator's kubeconfig");
         return Err(CannotRunHere(why).into());
     }
-    let mut test = workspace(repo, "test");
+    let mut test = repo.workspace("test");
     test.args(["--test", "cluster", "--", "--include-ignored"]);
     libtest::run(&mut test)
 }
@@ -268,7 +259,7 @@ fn hostile(repo: &Repo, seconds: &str, modules: &[Module]) -> Result<StageOutcom
     const SECONDS: &str = "NODEPULSE_HOSTILE_SECONDS";
     can_load_programs()?;
     let program = xtask_run::agent(repo)?;
-    let mut test = workspace(repo, "test");
+    let mut test = repo.workspace("test");
     test.args(["--features", "nodepulse-tests/kernel"]);
     for (target, _) in modules {
         test.args(["--test", target]);

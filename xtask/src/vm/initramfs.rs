@@ -1,27 +1,33 @@
 //! One uncompressed archive in the format that the kernel unpacks at boot: `newc`, described in
 //! `Documentation/driver-api/early-userspace/buffer-format.rst`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
+use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use tar::EntryType;
 
 use crate::archive::{File, directories};
 
-/// Packs programs, of which `init` becomes PID 1, and the console that the kernel opens before it
+/// Packs programs and their libraries, of which `init` becomes PID 1, and the console that the kernel opens before it
 /// runs.
-pub fn pack(programs: &[(&str, Vec<u8>)]) -> Vec<u8> {
+pub fn pack<N: AsRef<str>>(programs: &[(N, Vec<u8>)]) -> Vec<u8> {
     const DIRECTORY: u32 = 0o040_755;
     const PROGRAM: u32 = 0o100_755;
     const CHARACTER_DEVICE: u32 = 0o020_600;
     let mut archive = Archive::default();
-    for directory in ["dev", "proc", "sys", "tmp"] {
-        archive.add(directory, DIRECTORY, (0, 0), &[]);
+    let names = || programs.iter().map(|(name, _)| name.as_ref());
+    let parents = names().flat_map(|name| Path::new(name).ancestors().skip(1));
+    let parents = parents.map(|path| path.to_string_lossy().into_owned());
+    let mut directories: BTreeSet<String> = parents.filter(|path| !path.is_empty()).collect();
+    directories.extend(["dev", "proc", "sys", "tmp"].map(str::to_owned));
+    for directory in directories {
+        archive.add(&directory, DIRECTORY, (0, 0), &[]);
     }
     archive.add("dev/console", CHARACTER_DEVICE, (5, 1), &[]);
     for (name, program) in programs {
-        archive.add(name, PROGRAM, (0, 0), program);
+        archive.add(name.as_ref(), PROGRAM, (0, 0), program);
     }
     archive.add("TRAILER!!!", 0, (0, 0), &[]);
     archive.bytes
