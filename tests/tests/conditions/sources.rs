@@ -165,47 +165,6 @@ async fn a_source_that_was_never_there_leaves_its_condition_unknown_from_the_sta
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_threshold_exceeded_by_a_readable_source_decides_although_another_source_is_lost() {
-    let [node, pods, ..] = SOURCES;
-    let sim = Sim::start(judged).await;
-    let view = sim.view();
-    (node.broken)(&sim.host);
-    view.becomes(
-        "MemoryPressure",
-        "Unknown",
-        SAMPLE_INTERVAL + LOST + SAMPLE_INTERVAL,
-    )
-    .await;
-    (pods.low)(&sim.host);
-    view.becomes("MemoryPressure", "True", SAMPLE_INTERVAL * 2)
-        .await;
-    // Kept for the whole period because of the source that set it, and unknown after that.
-    (pods.mended)(&sim.host);
-    pass(TRANSITION - SAMPLE_INTERVAL * 2).await;
-    assert_eq!(view.status("MemoryPressure"), "True");
-    view.becomes("MemoryPressure", "Unknown", SAMPLE_INTERVAL * 4)
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_pods_cgroup_or_a_limit_of_it_nothing_is_lost() {
-    let sim = Sim::start(judged).await;
-    for change in [
-        (|host| _ = host.pods_limit("max")) as fn(&MadeUpHost),
-        |host| _ = host.remove("sys/fs/cgroup/kubepods"),
-    ] {
-        change(&sim.host);
-        pass(Duration::from_mins(2)).await;
-        let types = sim.view().condition_types();
-        let unknown: Vec<_> = types
-            .iter()
-            .filter(|t| sim.view().status(t) == "Unknown")
-            .collect();
-        assert_eq!(unknown, [""; 0]);
-    }
-}
-
 /// A kubelet that is started after us makes the cgroup of its pods when it likes.
 #[tokio::test(start_paused = true)]
 async fn the_pods_cgroup_is_detected_also_later_unless_its_driver_is_configured() {
