@@ -148,10 +148,10 @@ impl Drop for Followed {
 
 /// Receives that the machine shuts down, and the agent's lock if it has one.
 async fn shutting_down(messages: &mut mpsc::Receiver<PowerMessage>) -> Option<Lock> {
-    match messages.recv().await {
-        Some(PowerMessage::ShuttingDown(lock)) => lock,
-        _ => panic!("no message about a shutdown"),
-    }
+    let Some(PowerMessage::ShuttingDown(lock)) = messages.recv().await else {
+        panic!("no message about a shutdown");
+    };
+    lock
 }
 
 async fn cancelled(messages: &mut mpsc::Receiver<PowerMessage>) {
