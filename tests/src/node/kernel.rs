@@ -11,9 +11,7 @@ use agent_common::event::{
     SOURCE_INFERRED, UID_UNKNOWN, VIA_TASK,
 };
 use agent_common::settings::device_key;
-use agent_common::{
-    ABI_VERSION, DiskError, EventKind, Header, OomKill, PidCrossing, PidTrend, SlowWindow,
-};
+use agent_common::{ABI_VERSION, DiskError, EventKind, Header, OomKill, PidCrossing, SlowWindow};
 use nodepulse_core::record::decode::decode;
 use nodepulse_core::record::{Received, Record, ScopeSource, Side};
 use nodepulse_io::clock::Clock;
@@ -70,16 +68,6 @@ impl Kernel {
             value,
             state: u32::from(side == Side::Over),
             threshold: value,
-            pad: 0,
-        })
-        .await;
-    }
-
-    /// The count of pids moved by a step.
-    pub async fn pid_trend(&self, value: u32) {
-        self.send(&PidTrend {
-            header: self.header::<PidTrend>(EventKind::PidTrend),
-            value,
             pad: 0,
         })
         .await;

@@ -1,4 +1,4 @@
-//! The start of the real program: invalid configurations, and the Node that it adopts.
+//! The start of the real program: invalid configurations, files and servers.
 
 use std::fs;
 use std::path::Path;
@@ -37,37 +37,9 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
     //  name, further arguments, what the line names
     let rows: Vec<(&str, Vec<&str>, [&str; 3])> = vec![
         (
-            "an unknown flag",
-            vec!["--nod-name", "worker-1"],
-            ["--nod-name", "did you mean", "--node-name"],
-        ),
-        (
             "a malformed threshold",
             vec!["--eviction-hard", "memory.available<lots"],
             ["--eviction-hard", "lots", "evictionHard: {memory.available"],
-        ),
-        (
-            "a threshold on nothing",
-            vec!["--eviction-hard", "memory.avail<1Gi"],
-            [
-                "--eviction-hard",
-                "memory.avail",
-                "evictionHard: {memory.available",
-            ],
-        ),
-        (
-            "a soft threshold without its grace period",
-            vec!["--eviction-soft", "memory.available<1Gi"],
-            [
-                "--eviction-soft",
-                "grace period must be specified",
-                "evictionSoftGracePeriod: {memory.available",
-            ],
-        ),
-        (
-            "a reservation of an unknown resource",
-            vec!["--kube-reserved", "gpu=1"],
-            ["--kube-reserved", "gpu", "kubeReserved: {cpu"],
         ),
         (
             "more memory reserved than there is",
@@ -80,21 +52,6 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
             ["kubeReserved", "5k of cpu", "example: systemReserved"],
         ),
         (
-            "a bad node name",
-            vec!["--node-name", "Worker_1!"],
-            ["--node-name", "Worker_1!", "nodeName: worker-1"],
-        ),
-        (
-            "a label that is not a node's to set",
-            vec!["--node-labels", "kubernetes.io/role=master"],
-            ["--node-labels", "kubernetes.io/role", "nodeLabels: {"],
-        ),
-        (
-            "a label without a value that is one",
-            vec!["--node-labels", "example.com/rack=a b"],
-            ["--node-labels", "a b", "nodeLabels: {"],
-        ),
-        (
             "an unknown key",
             vec!["--config", &unknown_key],
             ["line 3", "maxPod", "maxPods"],
@@ -103,20 +60,6 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
             "no such configuration",
             vec!["--config", &absent],
             ["absent", "No such file", "--config"],
-        ),
-        (
-            "a bad duration",
-            vec!["--eviction-pressure-transition-period", "5 minutes"],
-            [
-                "--eviction-pressure-transition-period",
-                "5 minutes",
-                "evictionPressureTransitionPeriod: 5m",
-            ],
-        ),
-        (
-            "an unknown mode",
-            vec!["--mode", "both"],
-            ["--mode", "both", "companion, node"],
         ),
         (
             "a taint of an unknown condition",
@@ -151,42 +94,6 @@ async fn invalid_input_is_refused_in_one_line_before_any_request() {
         }
     }
     assert_eq!(api.connections().opened, 0);
-}
-
-#[tokio::test]
-async fn a_second_run_adopts_its_node() {
-    let dir = tempdir().unwrap();
-    let api = ApiServer::start().await;
-    let kubeconfig = text(&api.node_kubeconfig(dir.path(), "worker-1"));
-    let run = || {
-        let further = ["--kubeconfig", &kubeconfig, "--kernel-tier", "files"];
-        Process::start(node_mode_of(" Worker-1 ", "0.0.0.0", &further))
-    };
-    let view = View::of(&api, "worker-1");
-    let first = run();
-    view.settled(SOON).await;
-    let created = view.node().unwrap();
-    assert_eq!(
-        created["metadata"]["labels"]["kubernetes.io/hostname"],
-        "worker-1"
-    );
-    first.terminate();
-    assert_eq!(first.ends(SOON).await.code, Some(0));
-
-    let reads = view.requests("GET", &view.path()).len();
-    let second = run();
-    second.wait_for_line("node adopted", SOON).await;
-    let answers: Vec<_> = view.creates().iter().map(|post| post.status).collect();
-    assert_eq!(answers, [Some(201), Some(409)]);
-    let uid = &created["metadata"]["uid"];
-    assert_eq!(view.node().unwrap()["metadata"]["uid"], *uid);
-    assert_eq!(
-        view.requests("GET", &view.path()).len(),
-        reads + 1,
-        "one read"
-    );
-    second.terminate();
-    assert_eq!(second.ends(SOON).await.code, Some(0));
 }
 
 #[tokio::test]

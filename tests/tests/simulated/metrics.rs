@@ -315,28 +315,6 @@ async fn every_series_names_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_configuration_is_reported_until_a_valid_one_is_read() {
-    let node = Node::named("worker-1").start(&in_memory());
-    let state = async || {
-        pass(Duration::from_secs(10)).await;
-        let read = node.scrape().await;
-        let valid = read.value("nodepulse_config_last_reload_successful", &[]);
-        let since = "nodepulse_config_last_reload_success_timestamp_seconds";
-        (valid, read.value(since, &[]).unwrap())
-    };
-    let (valid, started) = state().await;
-    assert_eq!(valid, Some(1.0), "the configuration of the start is valid");
-    for _ in 0..2 {
-        node.reload(|settings| settings.eviction_hard = Some("nonsense".to_owned()))
-            .await;
-        assert_eq!(state().await, (Some(0.0), started));
-    }
-    node.reload(|settings| settings.eviction_hard = None).await;
-    let (valid, then) = state().await;
-    assert_eq!((valid, then - started), (Some(1.0), 30.0));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_disk_that_another_one_replaces_has_no_series() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");

@@ -157,31 +157,6 @@ async fn a_kill_is_an_event_and_node_pressure_only_if_the_node_was_out_of_memory
 }
 
 #[tokio::test(start_paused = true)]
-async fn pressure_by_a_kill_ends_after_the_transition_period() {
-    let (api, host) = (in_memory(), host());
-    let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
-    let view = View::of(&api, "worker-1");
-    view.settled(SOON).await;
-    host.pods_oom(1, 1);
-    let killed = api.now();
-    let kill = Kill {
-        victim: ("stress", 4321),
-        cgroup: CONTAINER,
-        limit: Limit::Of(PODS),
-        source: Inferred,
-    };
-    node.kernel().oom_kill(kill).await;
-    view.becomes("MemoryPressure", "True", SOON).await;
-    let (_, at) = view.becomes("MemoryPressure", "False", SOON * 60).await;
-    let lasted = at - killed;
-    let period = Duration::from_mins(5);
-    assert!(
-        period <= lasted && lasted <= period + Duration::from_millis(5),
-        "lasted {lasted:?}"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_limit_that_was_reached_long_ago_does_not_exclude_a_global_kill() {
     let (api, host) = (in_memory(), host());
     let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
@@ -232,30 +207,6 @@ fn in_the_container(pid: u32) -> Kill<'static> {
         limit: Limit::Of(CONTAINER),
         source: Exact,
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_group_that_is_killed_together_is_one_event() {
-    let (api, host) = (in_memory(), host());
-    let node = Node::named("worker-1").host(Arc::clone(&host)).start(&api);
-    let view = View::of(&api, "worker-1");
-    view.settled(SOON).await;
-    for pid in 1..=40 {
-        let kill = in_the_container(pid);
-        node.kernel().oom_kill_by(kill, ("stress", 4321)).await;
-    }
-    let event = view.event("OOMKilled", SOON).await;
-    pass(Duration::from_mins(1)).await;
-    assert_eq!(view.event_reasons(), ["OOMKilled"]);
-    let message = event["message"].as_str().unwrap();
-    assert!(
-        message.starts_with("The kernel killed 40 processes together in container "),
-        "{message}"
-    );
-    let named =
-        "5 (stress) with 62.8Mi, and 35 more; together they had 2.4Gi of anonymous memory. ";
-    assert!(message.contains(named), "{message}");
-    node.stop().await.unwrap();
 }
 
 /// Number of kills that an Event reports, and how its message begins.

@@ -576,6 +576,15 @@ pub(super) mod tests {
         }
     }
 
+    pub fn pod(name: &str, uid: &str, field_path: Option<&str>) -> Involved {
+        Involved::Pod {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            field_path: field_path.map(Into::into),
+        }
+    }
+
     fn pending(message: &str) -> PendingEvent {
         PendingEvent::once(input("OOMKilling", message))
     }
@@ -763,38 +772,18 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn objects_do_not_share_a_limit() {
+    fn objects_do_not_share_a_limit_and_containers_of_one_pod_do() {
         let mut correlator = Correlator::new();
-        for n in 0..26 {
-            let got = write(&mut correlator, pending("same"), after(0));
-            assert_eq!(got.is_some(), n < 25);
-        }
-        let mut pod = pending("same");
-        pod.newest.object = Involved::Pod {
-            namespace: "n".to_owned(),
-            name: "p".to_owned(),
-            uid: "u".to_owned(),
-            field_path: None,
-        };
-        assert_eq!(
-            write(&mut correlator, pod, after(0)),
-            Some(("same".to_owned(), 1))
-        );
-    }
-
-    #[test]
-    fn containers_of_one_pod_share_its_limit() {
-        let mut correlator = Correlator::new();
-        for n in 0..26 {
+        let mut writes = |object| {
             let mut pending = pending("same");
-            pending.newest.object = Involved::Pod {
-                namespace: "n".to_owned(),
-                name: "p".to_owned(),
-                uid: "u".to_owned(),
-                field_path: Some(format!("spec.containers{{c{}}}", n % 2).into()),
-            };
-            let got = write(&mut correlator, pending, after(0));
-            assert_eq!(got.is_some(), n < 25, "{n}");
+            pending.newest.object = object;
+            write(&mut correlator, pending, after(0)).is_some()
+        };
+        for n in 0..26 {
+            let container = format!("spec.containers{{c{}}}", n % 2);
+            for object in [Involved::Node, pod("p", "u", Some(&container))] {
+                assert_eq!(writes(object), n < 25, "{n}");
+            }
         }
     }
 
@@ -843,14 +832,9 @@ pub(super) mod tests {
         }
         for n in 0..SUBJECTS {
             assert_eq!(correlator.take_lost().0, 0, "{n}");
-            let mut pod = pending("same");
-            pod.newest.object = Involved::Pod {
-                namespace: "n".to_owned(),
-                name: "p".to_owned(),
-                uid: n.to_string(),
-                field_path: None,
-            };
-            write(&mut correlator, pod, after(0));
+            let mut of_pod = pending("same");
+            of_pod.newest.object = pod("p", &n.to_string(), None);
+            write(&mut correlator, of_pod, after(0));
         }
         let kills = ReportedKills::of(KillOwner::Pods, 3);
         assert_eq!(correlator.take_lost(), (3, kills));

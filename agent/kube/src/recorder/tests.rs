@@ -5,7 +5,7 @@ use std::time::Duration;
 use nodepulse_core::clock::Now;
 use serde_json::json;
 
-use super::correlate::tests::input;
+use super::correlate::tests::{input, pod};
 use super::*;
 use crate::convert::tests::at;
 use crate::scripted::{Reply, Scripted, refusal};
@@ -71,14 +71,9 @@ async fn an_event_has_the_expected_fields() {
     let server = Scripted::new([accepted(), accepted()]);
     let started = start(&server, 0);
     started.sink.record(input("SystemOOM", "victim: java"));
-    let mut pod = input("OOMKilled", "victim: java");
-    pod.object = Involved::Pod {
-        namespace: "shop".to_owned(),
-        name: "cart-0".to_owned(),
-        uid: "uid-7".to_owned(),
-        field_path: Some("spec.containers{web}".into()),
-    };
-    started.sink.record(pod);
+    let mut kill = input("OOMKilled", "victim: java");
+    kill.object = pod("cart-0", "uid-7", Some("spec.containers{web}"));
+    started.sink.record(kill);
     assert_eq!(started.end().await.delivered, 2);
 
     assert_eq!(
@@ -181,14 +176,9 @@ async fn an_event_that_the_pods_namespace_rejects_is_recorded_on_the_node() {
     for code in [403, 404] {
         let server = Scripted::new([refusal(code, "no"), accepted()]);
         let started = start(&server, 0);
-        let mut pod = input("OOMKilled", "victim: java");
-        pod.object = Involved::Pod {
-            namespace: "shop".to_owned(),
-            name: "cart-0".to_owned(),
-            uid: "uid-7".to_owned(),
-            field_path: None,
-        };
-        started.sink.record(pod);
+        let mut kill = input("OOMKilled", "victim: java");
+        kill.object = pod("cart-0", "uid-7", None);
+        started.sink.record(kill);
         let counts = started.end().await;
         assert_eq!((counts.delivered, counts.lost_refused), (1, 0), "{code}");
         assert_eq!(
@@ -452,13 +442,8 @@ async fn a_flood_during_an_outage_is_folded_within_the_limit_and_adds_up() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         for n in 0..5000 {
             let mut kill = input("OOMKilled", &format!("victim {n}"));
-            let pod = (n % pods).to_string();
-            kill.object = Involved::Pod {
-                namespace: "shop".to_owned(),
-                name: format!("cart-{pod}"),
-                uid: pod,
-                field_path: None,
-            };
+            let uid = (n % pods).to_string();
+            kill.object = pod(&format!("cart-{uid}"), &uid, None);
             started.sink.record(kill);
             if started.sink.inputs.capacity() < ROOM / 2 {
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -68,10 +68,7 @@ async fn lock_requested_again(
 ) -> UnixStream {
     let (mut bus, first) = subscribed(listener).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::ShuttingDown(_))
-    ));
+    drop(shutting_down(messages).await);
     assert!(is_free(&first));
     bus.write_all(&prepare(NAME, false)).await.unwrap();
     lock_requested(&mut bus).await;
@@ -128,18 +125,50 @@ fn bus(name: &str) -> (PathBuf, UnixListener) {
     (path, listener)
 }
 
+/// A bus whose socket is removed with it. The agent follows it.
+struct Followed {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl Followed {
+    fn new(name: &str) -> (Self, mpsc::Receiver<PowerMessage>) {
+        let (path, listener) = bus(name);
+        let (send, messages) = mpsc::channel(4);
+        tokio::spawn(follow(connect(&path), path.clone(), send));
+        (Self { path, listener }, messages)
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Receives that the machine shuts down, and the agent's lock if it has one.
+async fn shutting_down(messages: &mut mpsc::Receiver<PowerMessage>) -> Option<Lock> {
+    let Some(PowerMessage::ShuttingDown(lock)) = messages.recv().await else {
+        panic!("no message about a shutdown");
+    };
+    lock
+}
+
+async fn cancelled(messages: &mut mpsc::Receiver<PowerMessage>) {
+    assert!(matches!(
+        messages.recv().await,
+        Some(PowerMessage::Cancelled)
+    ));
+}
+
 #[tokio::test]
 async fn a_shutdown_is_delayed_until_the_lock_is_dropped_and_can_be_cancelled() {
-    let (path, listener) = bus("logind");
-    let (send, mut messages) = mpsc::channel(4);
-    tokio::spawn(follow(connect(&path), path.clone(), send));
-    let (mut bus, lock) = subscribed(&listener).await;
+    let (followed, mut messages) = Followed::new("logind");
+    let (mut bus, lock) = subscribed(&followed.listener).await;
     // Every program may send signals. Only logind's count.
     let other = with_descriptor(&bus, &prepare(":1.99", true)).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    let Some(PowerMessage::ShuttingDown(Some(agents_lock))) = messages.recv().await else {
-        panic!("no message");
-    };
+    let agents_lock = shutting_down(&mut messages).await.unwrap();
     assert!(is_free(&other), "the other program's descriptor is closed");
     assert!(!is_free(&lock));
     drop(agents_lock);
@@ -147,54 +176,37 @@ async fn a_shutdown_is_delayed_until_the_lock_is_dropped_and_can_be_cancelled() 
 
     bus.write_all(&prepare(NAME, false)).await.unwrap();
     let _next = inhibited(&mut bus, 6).await;
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::Cancelled)
-    ));
+    cancelled(&mut messages).await;
     assert!(messages.is_empty(), "the other program was ignored");
 
     // The agent reconnects to a bus that comes back.
     drop(bus);
-    let (mut bus, _lock) = subscribed(&listener).await;
+    let (mut bus, _lock) = subscribed(&followed.listener).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::ShuttingDown(Some(_)))
-    ));
-    std::fs::remove_file(&path).unwrap();
+    assert!(shutting_down(&mut messages).await.is_some());
 }
 
 /// Every program on the bus may send descriptors, even during a call to logind.
 #[tokio::test]
 async fn a_descriptor_of_another_program_is_not_used_as_the_lock() {
-    let (path, listener) = bus("stranger");
-    let (send, mut messages) = mpsc::channel(4);
-    tokio::spawn(follow(connect(&path), path.clone(), send));
-    let mut bus = lock_requested_again(&listener, &mut messages).await;
+    let (followed, mut messages) = Followed::new("stranger");
+    let mut bus = lock_requested_again(&followed.listener, &mut messages).await;
     let other = with_descriptor(&bus, &signal_with_descriptor(":1.99")).await;
     let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 6)).await;
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::Cancelled)
-    ));
+    cancelled(&mut messages).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    let Some(PowerMessage::ShuttingDown(Some(agents_lock))) = messages.recv().await else {
-        panic!("no lock");
-    };
+    let agents_lock = shutting_down(&mut messages).await.unwrap();
     assert!(is_free(&other), "the other program's descriptor is closed");
     assert!(!is_free(&lock), "the lock is kept");
     drop(agents_lock);
     assert!(is_free(&lock));
-    std::fs::remove_file(&path).unwrap();
 }
 
 /// Every program on the bus may send any valid message, even during a call to logind.
 #[tokio::test]
 async fn no_message_of_another_program_ends_the_connection() {
-    let (path, listener) = bus("hostile");
-    let (send, mut messages) = mpsc::channel(4);
-    tokio::spawn(follow(connect(&path), path.clone(), send));
-    let mut bus = lock_requested_again(&listener, &mut messages).await;
+    let (followed, mut messages) = Followed::new("hostile");
+    let mut bus = lock_requested_again(&followed.listener, &mut messages).await;
     let mut others = Vec::new();
     // If this message is not skipped as a whole, it contains messages of logind.
     let long = prepare(NAME, true).repeat(1000);
@@ -215,15 +227,10 @@ async fn no_message_of_another_program_ends_the_connection() {
     }
     let lock = with_descriptor(&bus, &answer_with_descriptor(NAME, 6)).await;
     state_requested(&mut bus).await;
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::Cancelled)
-    ));
+    cancelled(&mut messages).await;
     bus.write_all(&signal(":1.99", &long)).await.unwrap();
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    let Some(PowerMessage::ShuttingDown(Some(agents_lock))) = messages.recv().await else {
-        panic!("no lock");
-    };
+    let agents_lock = shutting_down(&mut messages).await.unwrap();
     for (n, other) in others.iter().enumerate() {
         assert!(is_free(other), "the descriptor of message {n} is closed");
     }
@@ -231,7 +238,6 @@ async fn no_message_of_another_program_ends_the_connection() {
     drop(agents_lock);
     assert!(is_free(&lock));
     assert!(messages.is_empty());
-    std::fs::remove_file(&path).unwrap();
 }
 
 #[tokio::test]
@@ -239,53 +245,39 @@ async fn what_is_no_message_ends_the_connection() {
     let mut endless = signal(":1.99", &[]);
     endless[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     for (name, bytes) in [("order", vec![b'x'; 16]), ("length", endless)] {
-        let (path, listener) = bus(name);
-        let (send, _messages) = mpsc::channel(1);
-        tokio::spawn(follow(connect(&path), path.clone(), send));
-        let (mut bus, lock) = subscribed(&listener).await;
+        let (followed, _messages) = Followed::new(name);
+        let (mut bus, lock) = subscribed(&followed.listener).await;
         bus.write_all(&bytes).await.unwrap();
         assert_eq!(bus.read(&mut [0]).await.unwrap(), 0, "{name}");
         assert!(is_free(&lock), "{name}");
-        std::fs::remove_file(&path).unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_without_a_connection_is_reported() {
     tick();
-    let (path, listener) = bus("change");
-    let (send, mut messages) = mpsc::channel(4);
-    tokio::spawn(follow(connect(&path), path.clone(), send));
-    let (mut bus, _lock) = subscribed(&listener).await;
+    let (followed, mut messages) = Followed::new("change");
+    let (mut bus, _lock) = subscribed(&followed.listener).await;
     bus.write_all(&state(NAME, 5, false)).await.unwrap();
     drop(bus);
 
     // logind refuses a lock while the machine shuts down.
-    let mut bus = authenticated(&listener).await;
+    let mut bus = authenticated(&followed.listener).await;
     lock_requested(&mut bus).await;
     let refused = refusal(NAME, 4, "org.freedesktop.login1.OperationInProgress");
     bus.write_all(&refused).await.unwrap();
     state_requested(&mut bus).await;
     bus.write_all(&state(":1.99", 5, false)).await.unwrap();
     bus.write_all(&state(NAME, 5, true)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::ShuttingDown(None))
-    ));
+    assert!(shutting_down(&mut messages).await.is_none());
     drop(bus);
 
-    let (mut bus, lock) = subscribed(&listener).await;
+    let (mut bus, lock) = subscribed(&followed.listener).await;
     bus.write_all(&state(NAME, 5, false)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::Cancelled)
-    ));
+    cancelled(&mut messages).await;
     assert!(!is_free(&lock), "it delays the next shutdown");
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::ShuttingDown(Some(_)))
-    ));
+    assert!(shutting_down(&mut messages).await.is_some());
 
     // logind ends and is started again on the same bus.
     bus.write_all(&new_owner(":1.5")).await.unwrap();
@@ -293,13 +285,9 @@ async fn a_change_without_a_connection_is_reported() {
     let lock = with_descriptor(&bus, &answer_with_descriptor(":1.5", 6)).await;
     state_requested(&mut bus).await;
     bus.write_all(&state(":1.5", 7, false)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::Cancelled)
-    ));
+    cancelled(&mut messages).await;
     assert!(!is_free(&lock));
     assert!(messages.is_empty());
-    std::fs::remove_file(&path).unwrap();
 }
 
 #[tokio::test]
@@ -310,19 +298,14 @@ async fn without_the_property_shutdowns_are_reported() {
         ("stranger", state(":1.99", 5, true)),
         ("unchanged", state(NAME, 5, false)),
     ] {
-        let (path, listener) = bus(name);
-        let (send, mut messages) = mpsc::channel(4);
-        tokio::spawn(follow(connect(&path), path.clone(), send));
-        let (mut bus, lock) = subscribed(&listener).await;
+        let (followed, mut messages) = Followed::new(name);
+        let (mut bus, lock) = subscribed(&followed.listener).await;
         bus.write_all(&answer).await.unwrap();
         bus.write_all(&prepare(NAME, true)).await.unwrap();
-        let Some(PowerMessage::ShuttingDown(Some(agents_lock))) = messages.recv().await else {
-            panic!("{name}: no message with a lock");
-        };
+        let agents_lock = shutting_down(&mut messages).await.unwrap();
         assert!(!is_free(&lock), "{name}");
         drop(agents_lock);
         assert!(messages.is_empty(), "{name}");
-        std::fs::remove_file(&path).unwrap();
     }
 }
 
@@ -368,59 +351,41 @@ async fn after_a_loss_the_pause_grows_until_a_lock_is_granted() {
 #[tokio::test(start_paused = true)]
 async fn a_logind_that_is_not_ready_at_first_is_retried() {
     tick();
-    let (path, listener) = bus("late");
-    let (send, mut messages) = mpsc::channel(1);
-    tokio::spawn(follow(connect(&path), path.clone(), send));
+    let (followed, mut messages) = Followed::new("late");
     for _ in 0..2 {
-        let mut bus = authenticated(&listener).await;
+        let mut bus = authenticated(&followed.listener).await;
         lock_requested(&mut bus).await;
         assert_eq!(bus.read(&mut [0]).await.unwrap(), 0, "not answered in time");
     }
-    let (mut bus, _lock) = subscribed(&listener).await;
+    let (mut bus, _lock) = subscribed(&followed.listener).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::ShuttingDown(Some(_)))
-    ));
-    std::fs::remove_file(&path).unwrap();
+    assert!(shutting_down(&mut messages).await.is_some());
 }
 
 #[tokio::test]
 async fn shutdowns_are_reported_although_logind_refuses_a_lock() {
-    let (path, listener) = bus("refusing");
-    let (send, mut messages) = mpsc::channel(4);
-    tokio::spawn(follow(connect(&path), path.clone(), send));
-    let mut bus = lock_requested_again(&listener, &mut messages).await;
+    let (followed, mut messages) = Followed::new("refusing");
+    let mut bus = lock_requested_again(&followed.listener, &mut messages).await;
     let refused = refusal(NAME, 6, "org.freedesktop.DBus.Error.LimitsExceeded");
     bus.write_all(&refused).await.unwrap();
     state_requested(&mut bus).await;
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::Cancelled)
-    ));
+    cancelled(&mut messages).await;
     bus.write_all(&prepare(NAME, true)).await.unwrap();
-    assert!(matches!(
-        messages.recv().await,
-        Some(PowerMessage::ShuttingDown(None))
-    ));
-    std::fs::remove_file(&path).unwrap();
+    assert!(shutting_down(&mut messages).await.is_none());
 }
 
 #[tokio::test]
 async fn a_bus_that_sends_endless_descriptors_or_an_endless_line_is_disconnected() {
     // The limit includes the bytes that the socket buffers before the agent reads them.
     for (bytes, most) in [(1, 1000), (4096, 100)] {
-        let (path, listener) = bus(&format!("endless-{bytes}"));
-        let (send, _messages) = mpsc::channel(1);
-        tokio::spawn(follow(connect(&path), path.clone(), send));
-        let (bus, _) = listener.accept().await.unwrap();
+        let (followed, _messages) = Followed::new(&format!("endless-{bytes}"));
+        let (bus, _) = followed.listener.accept().await.unwrap();
         let line = vec![b'a'; bytes];
         let mut pieces = 0;
         while pieces < most && sent_with_descriptor(&bus, &line).await.is_ok() {
             pieces += 1;
         }
         assert!(pieces < most, "{pieces} pieces of {bytes} bytes");
-        std::fs::remove_file(&path).unwrap();
     }
 }
 
@@ -453,13 +418,11 @@ async fn without_logind_there_is_no_further_attempt() {
 #[tokio::test(start_paused = true)]
 async fn a_program_that_floods_the_bus_ends_the_connection_and_the_pause_grows() {
     tick();
-    let (path, listener) = bus("flood");
-    let (send, _messages) = mpsc::channel(1);
-    tokio::spawn(follow(connect(&path), path.clone(), send));
+    let (followed, _messages) = Followed::new("flood");
     let flood = signal(":1.99", &[]).repeat(5_000);
     let mut lost = Instant::now();
     for seconds in [0, 1, 2, 4] {
-        let (mut bus, _lock) = subscribed(&listener).await;
+        let (mut bus, _lock) = subscribed(&followed.listener).await;
         let pause = lost.elapsed().as_secs();
         assert!((seconds..=seconds + 1).contains(&pause), "{pause} s");
         let ended = async {
@@ -471,5 +434,4 @@ async fn a_program_that_floods_the_bus_ends_the_connection_and_the_pause_grows()
         assert_eq!(ended, Ok(0), "the connection is closed");
         lost = Instant::now();
     }
-    std::fs::remove_file(&path).unwrap();
 }

@@ -90,10 +90,6 @@ async fn the_default_threshold_on_memory_is_printed_with_its_computation() {
             24_684_084,
             "min(5% of 23.5Gi, 2.0Gi) = 1.1Gi; default: reached before the kubelet's",
         ),
-        (
-            536_870_912,
-            "min(5% of 512.0Gi, 2.0Gi) = 2.0Gi; default: reached before the kubelet's",
-        ),
         (0, "default: reached before the kubelet's"),
     ];
     for (kib, comment) in rows {

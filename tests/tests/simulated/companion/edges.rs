@@ -120,26 +120,6 @@ async fn ten_idle_minutes_cost_one_read_and_three_patches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn heartbeats_are_sent_after_a_random_time_and_then_every_five_minutes() {
-    let mut minutes = std::collections::BTreeSet::new();
-    for seed in 1..=8 {
-        let api = cluster();
-        let node = companion().seed(seed).host(calm());
-        let node = node.start(&api);
-        pass(Duration::from_mins(20)).await;
-        let at: Vec<_> = patches(&api).iter().map(|patch| patch.at).collect();
-        let (first, second) = (at[1] - at[0], at[2] - at[1]);
-        let drawn = Duration::from_secs(150)..Duration::from_secs(451);
-        assert!(drawn.contains(&first), "{at:?}");
-        let plain = TRANSITION..TRANSITION + Duration::from_secs(1);
-        assert!(plain.contains(&second), "{at:?}");
-        minutes.insert(first.as_secs() / 60);
-        node.stop().await.unwrap();
-    }
-    assert!(2 < minutes.len(), "not spread: {minutes:?}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after_it() {
     use Cause::{
         Disk, GlobalKill, Kills, Memory, Pids, PodsKill, PodsMemory, PodsPids, Stall as Waits,

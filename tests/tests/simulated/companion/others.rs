@@ -1,10 +1,7 @@
-//! Other writers of the same Node lose nothing, and nodepulse can be removed without a trace.
+//! Other writers of the same Node lose nothing, and conditions that are turned off are removed.
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
-use nodepulse_kube::{Client, companion, transport};
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
@@ -12,8 +9,8 @@ use nodepulse_tests::node::pass;
 use serde_json::{Value, json};
 
 use super::{
-    Cause, MEMORY_TAINT, NODE, SAMPLE_INTERVAL, SHORT, Sim, TRANSITION, cluster, grant,
-    kubelets_node, lines, patches, taint_keys, tainting, theirs, writes_only_nodepulse_fields,
+    Cause, MEMORY_TAINT, NODE, SHORT, Sim, TRANSITION, cluster, grant, kubelets_node, lines,
+    patches, taint_keys, theirs, writes_only_nodepulse_fields,
 };
 
 /// A client that writes to the Node all the time: its condition, label and taint.
@@ -133,35 +130,4 @@ async fn a_condition_that_is_turned_off_is_removed_from_the_node_with_its_taint(
     assert_eq!(sim.view().condition("MemoryLow"), Value::Null);
     let last = patches(&api).pop().unwrap().body.unwrap();
     assert!(!last.to_string().contains("MemoryLow"), "sent once: {last}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn nodepulse_conditions_can_be_removed_and_everything_else_is_unchanged() {
-    let api = cluster();
-    grant(&api, "patch", "nodes");
-    let before = theirs(&api.object(NODE).unwrap());
-    let sim = Sim::on(&api, tainting).await;
-    sim.host.mem_working_set(SHORT);
-    sim.view()
-        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
-        .await;
-    pass(Duration::from_millis(50)).await;
-    sim.node.stop().await.unwrap();
-
-    let server = Arc::clone(&api);
-    let dial = move || std::future::ready(Ok(server.dial()));
-    let config = kube::Config::new("http://in-memory".parse().unwrap());
-    let client = Client::new(config, transport::in_memory(dial), SOON).unwrap();
-    let removed = companion::remove(&client, "worker-1", &NodepulseCondition::ALL, &[]).await;
-    let removed = removed.unwrap();
-    assert_eq!((removed.conditions, removed.taints), (10, 1));
-    let node = api.object(NODE).unwrap();
-    assert_eq!(theirs(&node), before);
-    assert_eq!(node["status"]["conditions"].as_array().unwrap().len(), 5);
-    assert_eq!(node["spec"]["taints"].as_array().unwrap().len(), 1);
-    let version = node["metadata"]["resourceVersion"].clone();
-    let again = companion::remove(&client, "worker-1", &NodepulseCondition::ALL, &[]).await;
-    assert_eq!(again.unwrap(), companion::Removed::default());
-    let node = api.object(NODE).unwrap();
-    assert_eq!(node["metadata"]["resourceVersion"], version);
 }

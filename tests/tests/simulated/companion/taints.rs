@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault, Recorded};
 use nodepulse_tests::node::pass;
 use serde_json::json;
@@ -128,50 +127,4 @@ async fn taints_follow_the_conditions_although_the_status_is_rejected_and_wait_f
         let times = usize::from(follows) * 2;
         assert_eq!(api.requests_where(written).len(), times, "{code}");
     }
-}
-
-/// Whether the request changes taints, and keeps nodepulse's taint for memory.
-fn on_memory(request: &Recorded) -> bool {
-    let body = request.body.clone().unwrap_or_default().to_string();
-    request.path == NODE && request.method == "PATCH" && body.contains(MEMORY_TAINT)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_rejected_taint_does_not_delay_the_others_and_is_tried_with_heartbeats() {
-    let api = cluster();
-    grant(&api, "patch", "nodes");
-    let sim = Sim::on(&api, |node| {
-        let all = "MemoryLow=NoSchedule,PIDsLow=NoSchedule,DiskIOPressure=NoSchedule";
-        node.config(|overrides| overrides.taints = Some(all.to_owned()))
-    })
-    .await;
-    pass(Duration::from_secs(33)).await;
-    api.faults()
-        .push(Fault::when(on_memory, Effect::Status(403)).always());
-    sim.host.mem_working_set(SHORT);
-    sim.crowd().await;
-    sim.view().becomes("MemoryLow", "True", SOON).await;
-    pass(Duration::from_millis(50)).await;
-    let pids = "nodepulse.dev/pids-low";
-    assert_eq!(taint_keys(sim.view()), ["dedicated", pids]);
-    let refused = || api.requests_where(on_memory).len();
-    assert_eq!(refused(), 2, "together with the other, and alone");
-
-    pass(Duration::from_secs(33)).await;
-    sim.node.kernel().slow_window((8, 0)).await;
-    sim.view().becomes("DiskIOPressure", "True", SOON).await;
-    pass(Duration::from_millis(50)).await;
-    let disk = "nodepulse.dev/disk-io-pressure";
-    assert_eq!(taint_keys(sim.view()), ["dedicated", pids, disk]);
-    assert_eq!(refused(), 2, "left out of what is not refused");
-    pass(Duration::from_mins(20)).await;
-    assert!((5..=7).contains(&refused()), "{}", refused());
-    let read = sim.node.scrape().await;
-    let denied = read.value("nodepulse_taint_patches_total", &[("result", "denied")]);
-    assert!(denied >= Some(4.0), "{denied:?}");
-
-    api.faults().clear();
-    pass(Duration::from_mins(6)).await;
-    let all = ["dedicated", pids, MEMORY_TAINT];
-    assert_eq!(taint_keys(sim.view()), all, "the disk is well by now");
 }

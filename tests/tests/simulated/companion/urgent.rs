@@ -2,44 +2,9 @@
 
 use std::time::Duration;
 
-use nodepulse_tests::flapping::{self, CROSSINGS, Exceeds, Flapping};
 use nodepulse_tests::node::pass;
 
 use super::{AT_ONCE, REGULAR, SAMPLE_INTERVAL, SHORT, Sim, cluster, patches};
-
-#[tokio::test(start_paused = true)]
-async fn among_flapping_conditions_every_true_is_seen_within_a_second_and_alone_at_once() {
-    let sim = Sim::on(&cluster(), |node| {
-        node.config(|overrides| {
-            overrides.eviction_pressure_transition_period = Some("1s".to_owned());
-        })
-    })
-    .await;
-    pass(Duration::from_secs(33)).await;
-    for [pids, memory, disk] in [[0, 300, 600], [11_930, 4_410, 17_220]] {
-        let flapping = |exceeds, type_, phase| Flapping {
-            exceeds,
-            type_,
-            phase: Duration::from_millis(phase),
-        };
-        let all = [
-            flapping(Exceeds::Pids, "PIDsLow", pids),
-            flapping(Exceeds::Memory, "MemoryLow", memory),
-            flapping(Exceeds::Disk, "DiskIOPressure", disk),
-        ];
-        let apart = pids.abs_diff(memory) > 1_000;
-        let longest = if apart {
-            AT_ONCE
-        } else {
-            Duration::from_secs(1) + AT_ONCE
-        };
-        let late = flapping::cross(&all, &sim.api, &sim.host, &sim.node).await;
-        for (one, late) in all.iter().zip(late) {
-            let seen = late.iter().flatten().filter(|late| **late <= longest);
-            assert_eq!(seen.count(), CROSSINGS as usize, "{one:?}: {late:?}");
-        }
-    }
-}
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_condition_is_sent_with_the_next_regular_computation() {

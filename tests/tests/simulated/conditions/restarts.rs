@@ -34,44 +34,6 @@ async fn first_patch_after(sim: &Sim, before: usize, type_: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn however_often_it_is_restarted_a_condition_ends_when_it_was_due() {
-    let mut sim = Sim::start(|node| node).await;
-    sim.crowd().await;
-    sim.view().becomes("PIDPressure", "True", SOON).await;
-    let since = sim.view().condition("PIDPressure")["lastTransitionTime"].clone();
-    sim.host.tasks(FEW);
-    let over = sim.api.now();
-    for _ in 0..3 {
-        pass(Duration::from_mins(1)).await;
-        let Sim { api, host, node } = sim;
-        node.stop().await.unwrap();
-        pass(Duration::from_secs(20)).await;
-        sim = Sim::on(&api, host, |node| node).await;
-        assert_eq!(sim.view().status("PIDPressure"), "True");
-        assert_eq!(
-            sim.view().condition("PIDPressure")["lastTransitionTime"],
-            since
-        );
-    }
-    let view = sim.view();
-    let (_, at) = view.becomes("PIDPressure", "False", TRANSITION).await;
-    let lasted = at - over;
-    assert!(
-        (TRANSITION..=TRANSITION + REGULAR).contains(&lasted),
-        "lasted {lasted:?}"
-    );
-    pass(AT_ONCE).await;
-    let reasons = view.event_reasons();
-    let ended = reasons.iter().filter(|r| *r == "NodeHasSufficientPID");
-    assert_eq!(ended.count(), 1);
-    assert_eq!(
-        view.requests("GET", &view.path()).len(),
-        4,
-        "each got the response that the Node exists"
-    );
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_condition_that_was_due_to_end_during_downtime_ends_with_the_first_patch() {
     let sim = Sim::start(|node| node).await;
     sim.crowd().await;

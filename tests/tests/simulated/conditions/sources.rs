@@ -14,7 +14,6 @@ struct Source {
     type_: &'static str,
     /// Its message while the source is lost.
     message: &'static str,
-    low: fn(&MadeUpHost),
     broken: fn(&MadeUpHost),
     mended: fn(&MadeUpHost),
 }
@@ -23,7 +22,6 @@ const SOURCES: [Source; 4] = [
     Source {
         type_: "MemoryPressure",
         message: "memory.available cannot be read",
-        low: |host| _ = host.mem_working_set("15500Mi"),
         broken: |host| unreadable(host, "sys/fs/cgroup/memory.stat"),
         mended: |host| {
             _ = host
@@ -34,7 +32,6 @@ const SOURCES: [Source; 4] = [
     Source {
         type_: "MemoryPressure",
         message: "memory.available of the pods cgroup /kubepods cannot be read",
-        low: |host| _ = host.pods_working_set("14500Mi"),
         broken: |host| unreadable(host, "sys/fs/cgroup/kubepods/memory.current"),
         mended: |host| {
             host.remove("sys/fs/cgroup/kubepods/memory.current");
@@ -44,15 +41,12 @@ const SOURCES: [Source; 4] = [
     Source {
         type_: "PIDPressure",
         message: "pid.available cannot be read",
-        low: |host| _ = host.tasks(MANY),
         broken: |host| unreadable(host, "proc/loadavg"),
         mended: |host| _ = host.remove("proc/loadavg").tasks(FEW),
     },
     Source {
         type_: "DiskPressure",
         message: "nodefs.available cannot be read",
-        // There is no low disk space in a test.
-        low: |_| {},
         broken: |host| unreadable(host, "var/lib/kubelet"),
         mended: |host| {
             host.remove("var/lib/kubelet");
@@ -114,41 +108,6 @@ async fn a_source_that_is_lost_leaves_its_condition_unknown_after_two_sampling_p
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_true_condition_with_a_lost_source_becomes_unknown() {
-    for Source {
-        type_,
-        message,
-        low,
-        broken,
-        mended,
-    } in &SOURCES[..3]
-    {
-        let sim = Sim::start(|node| {
-            // Shorter than the time after which a source is lost.
-            judged(node).config(|overrides| {
-                overrides.eviction_pressure_transition_period = Some("15s".to_owned());
-            })
-        })
-        .await;
-        let view = sim.view();
-        low(&sim.host);
-        view.becomes(type_, "True", SAMPLE_INTERVAL * 2).await;
-        broken(&sim.host);
-        let mut statuses = vec!["True".to_owned()];
-        for _ in 0..60 {
-            pass(Duration::from_secs(1)).await;
-            let now = view.status(type_);
-            if statuses.last() != Some(&now) {
-                statuses.push(now);
-            }
-        }
-        assert_eq!(statuses, ["True", "Unknown"], "{message}");
-        mended(&sim.host);
-        view.becomes(type_, "False", SAMPLE_INTERVAL * 2).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_source_that_was_never_there_leaves_its_condition_unknown_from_the_start() {
     for source in SOURCES {
         let host = Arc::new(MadeUpHost::calm());
@@ -162,47 +121,6 @@ async fn a_source_that_was_never_there_leaves_its_condition_unknown_from_the_sta
         sim.view()
             .becomes(source.type_, "False", SAMPLE_INTERVAL * 2)
             .await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_threshold_exceeded_by_a_readable_source_decides_although_another_source_is_lost() {
-    let [node, pods, ..] = SOURCES;
-    let sim = Sim::start(judged).await;
-    let view = sim.view();
-    (node.broken)(&sim.host);
-    view.becomes(
-        "MemoryPressure",
-        "Unknown",
-        SAMPLE_INTERVAL + LOST + SAMPLE_INTERVAL,
-    )
-    .await;
-    (pods.low)(&sim.host);
-    view.becomes("MemoryPressure", "True", SAMPLE_INTERVAL * 2)
-        .await;
-    // Kept for the whole period because of the source that set it, and unknown after that.
-    (pods.mended)(&sim.host);
-    pass(TRANSITION - SAMPLE_INTERVAL * 2).await;
-    assert_eq!(view.status("MemoryPressure"), "True");
-    view.becomes("MemoryPressure", "Unknown", SAMPLE_INTERVAL * 4)
-        .await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_a_pods_cgroup_or_a_limit_of_it_nothing_is_lost() {
-    let sim = Sim::start(judged).await;
-    for change in [
-        (|host| _ = host.pods_limit("max")) as fn(&MadeUpHost),
-        |host| _ = host.remove("sys/fs/cgroup/kubepods"),
-    ] {
-        change(&sim.host);
-        pass(Duration::from_mins(2)).await;
-        let types = sim.view().condition_types();
-        let unknown: Vec<_> = types
-            .iter()
-            .filter(|t| sim.view().status(t) == "Unknown")
-            .collect();
-        assert_eq!(unknown, [""; 0]);
     }
 }
 

@@ -8,7 +8,6 @@ use nodepulse_core::node_status::urgent::UrgentPatches;
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::flapping::{self, CROSSINGS, Exceeds, Flapping};
 use nodepulse_tests::node::pass;
-use nodepulse_tests::view::gaps;
 use proptest::prelude::*;
 
 use super::*;
@@ -85,51 +84,6 @@ fn latencies(late: &[Option<Duration>]) -> Vec<Duration> {
     let mut all: Vec<_> = late.iter().flatten().copied().collect();
     all.sort_unstable();
     all
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_condition_that_flaps_is_urgent_once_in_ten_seconds_and_delays_no_other() {
-    let host = Arc::new(MadeUpHost::calm());
-    host.disk("sda", "8:0");
-    let sim = Sim::on(&in_memory(), host, |node| {
-        node.config(|overrides| {
-            overrides.eviction_pressure_transition_period = Some("300ms".to_owned());
-        })
-    })
-    .await;
-    let view = sim.view();
-    pass(Duration::from_mins(2)).await;
-    let before = view.patches().len();
-    let began = sim.api.now();
-    // Over for less than half of each 0.7 s, for a minute and a half.
-    for n in 0..128 {
-        sim.crowd().await;
-        if n == 0 {
-            pass(AT_ONCE).await;
-            assert_eq!(view.status("PIDPressure"), "True", "at once");
-        }
-        pass(Duration::from_millis(50)).await;
-        sim.host.tasks(FEW);
-        sim.node.kernel().pid_crossing(Side::Under, 200).await;
-        if n == 66 {
-            let slow = sim.api.now();
-            sim.node.kernel().slow_window((8, 0)).await;
-            let (_, at) = view.becomes("DiskIOPressure", "True", SOON).await;
-            // It is read for a second who waits.
-            assert!(at - slow <= SECOND * 2, "{:?}", at - slow);
-        }
-        pass(Duration::from_millis(650)).await;
-    }
-    let ended = sim.api.now();
-    pass(Duration::from_secs(20)).await;
-
-    let patches = view.patches().split_off(before);
-    // One urgent and one regular patch in ten seconds, and two about the disk.
-    let seconds = (ended - began).as_secs() as usize;
-    assert!(patches.len() <= seconds / 10 * 2 + 4, "{}", patches.len());
-    assert_eq!(view.status("PIDPressure"), "False", "the truth at the end");
-    let close = gaps(&patches).into_iter().filter(|gap| *gap < SECOND);
-    assert!(close.count() <= seconds / 10, "only of regular patches");
 }
 
 /// A node with a disk whose conditions end a second after their cause.

@@ -140,20 +140,6 @@ async fn a_runtime_that_starts_late_makes_the_node_ready_at_once() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_runtime_that_starts_hours_later_is_found() {
-    let runtime = CriServer::ready();
-    runtime.vanish();
-    let stage = stage(&runtime);
-    ready(&stage, "False", SOON).await;
-    pass(Duration::from_hours(1)).await;
-    runtime.listen();
-    ready(&stage, "True", REGULAR).await;
-    // They are listed when the runtime has answered.
-    pass(REGULAR).await;
-    assert_eq!(status(&stage)["images"].as_array().unwrap().len(), 1);
-}
-
 /// Its status still counts; its images stay as they were.
 #[tokio::test(start_paused = true)]
 async fn images_that_cannot_be_listed_do_not_disturb_the_status() {

@@ -56,19 +56,6 @@ async fn an_unknown_pod_is_waited_for_and_then_the_event_is_on_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn kills_that_wait_for_their_pod_at_the_end_are_events_on_the_node() {
-    let api = in_memory();
-    let node = started(&api, Node::named("worker-1").host(host())).await;
-    node.kernel()
-        .oom_kill(kill(4321, Limit::Of(CONTAINER)))
-        .await;
-    pass(Duration::from_millis(100)).await;
-    assert_eq!(of_node(&api), []);
-    node.stop().await.unwrap();
-    assert_eq!(of_node(&api).len(), 1);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_deleted_pod_is_still_reported_by_its_name() {
     let api = in_memory();
     let pod = cart();

@@ -203,35 +203,6 @@ async fn a_group_kill_is_one_event_on_its_pod_and_pods_are_distinguished() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_process_of_a_group_counts_in_a_combined_event() {
-    let api = in_memory();
-    let pod = cart();
-    pod.put(&api);
-    let node = started(&api, Node::named("worker-1").host(host())).await;
-    let alone = async |pid| {
-        node.kernel().oom_kill(kill(pid, Limit::Of(POD))).await;
-        pass(Duration::from_millis(100)).await;
-    };
-    for pid in 1..=9 {
-        alone(pid).await;
-    }
-    for pid in 10..=12 {
-        let group = kill(pid, Limit::Of(POD));
-        node.kernel().oom_kill_by(group, ("stress", 9)).await;
-    }
-    pass(Duration::from_millis(100)).await;
-    alone(13).await;
-    let (events, _) = reported(&api, &pod, 10, api.now()).await;
-    let mut combined = events.iter();
-    let combined = combined
-        .find(|event| message(event).starts_with("(combined"))
-        .unwrap();
-    assert!(message(combined).contains("Process 13 "), "{combined}");
-    assert_eq!(combined["count"], 4, "{combined}");
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_kill_in_a_cgroup_with_a_forged_pod_name_is_an_event_on_the_node() {
     let api = in_memory();
     cart().put(&api);

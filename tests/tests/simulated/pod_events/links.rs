@@ -200,18 +200,3 @@ async fn a_pod_that_the_watch_does_not_report_is_named_by_its_link_at_once() {
         node.stop().await.unwrap();
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_link_that_names_another_pod_is_not_used() {
-    let (api, host, pod) = (in_memory(), host(), new_cart());
-    pod.put(&api);
-    link(&host, &format!("cart-1_shop_forged-{ID}.log"));
-    let node = started(&api, Node::named("worker-1").host(host)).await;
-    node.kernel().oom_kill(kill(7, Limit::Of(CONTAINER))).await;
-    let (events, _) = reported(&api, &pod, 1, api.now()).await;
-    assert!(
-        message(&events[0]).contains(" in container 3b5c8d0f1e2a was killed "),
-        "{events:?}"
-    );
-    node.stop().await.unwrap();
-}

@@ -56,12 +56,7 @@ async fn only_the_message_is_patched_and_a_later_count_keeps_the_details() {
 #[tokio::test(start_paused = true)]
 async fn details_of_an_event_on_the_node_instead_of_a_pod_keep_the_name_of_the_pod() {
     let mut kill = kill();
-    kill.object = Involved::Pod {
-        namespace: "shop".to_owned(),
-        name: "cart".to_owned(),
-        uid: "u".to_owned(),
-        field_path: None,
-    };
+    kill.object = pod("cart", "u", None);
     let rejected = refusal(404, "NotFound");
     let server = Scripted::new([rejected, accepted(), accepted()]);
     let mut started = start(&server, 0);

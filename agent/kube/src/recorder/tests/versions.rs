@@ -33,12 +33,7 @@ fn version(message: &str) -> Draft {
 
 fn in_pod(draft: Draft) -> Draft {
     Draft {
-        object: Involved::Pod {
-            namespace: "shop".to_owned(),
-            name: "cart".to_owned(),
-            uid: "u".to_owned(),
-            field_path: None,
-        },
+        object: pod("cart", "u", None),
         ..draft
     }
 }
