@@ -215,14 +215,15 @@ async fn a_certificate_that_is_rejected_from_the_start_is_replaced_by_the_bootst
     let node = start(&api, "worker-1", dir.path());
     pass(Duration::from_secs(170)).await;
     assert_eq!(api.pending_requests().len(), 0, "for three minutes");
-    let request = next_request_within(&api, Duration::from_mins(1)).await;
+    let request = next_request_within(&api, Duration::from_mins(4)).await;
     assert_eq!(request["spec"]["username"], BOOTSTRAP);
     let before = current(dir.path());
-    api.faults().clear();
     api.issue(&request, &Issue::now(&api, HOUR));
-    let from = api.now();
     pass(Duration::from_mins(1)).await;
     assert_ne!(current(dir.path()), before);
+    api.faults().clear();
+    let from = api.now();
+    pass(Duration::from_mins(1)).await;
     let renewals = View::of(&api, "worker-1").renewals().into_iter();
     let mut renewals = renewals.filter(|put| from < put.at && put.status == Some(200));
     assert!(renewals.next().is_some(), "the Lease is renewed");
