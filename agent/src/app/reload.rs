@@ -1,9 +1,11 @@
 //! Reloads the configuration while the agent runs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 
 use nodepulse_core::clock::Now;
+use nodepulse_core::reading::{AbsentSource, Stall};
 use nodepulse_core::subjects::{Input, Settings};
 use tokio::sync::mpsc;
 use tracing::error;
@@ -129,17 +131,22 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
         changes.applied.retain(|key| key != address);
         changes.pending_restart.push(address.to_owned());
     }
-    let settings = Settings {
-        policy: app.config.policy.clone(),
-        disk_io: app.config.disk_io.clone(),
-        node_events: app.config.oom_node_events,
-        frequent_oom: app.config.frequent_oom,
-        stalls: pressure_files::watched(&app.config, &app.facts.companion.absent),
-    };
+    let settings = settings(&app.config, &app.facts.companion.absent);
     app.feed(Input::Configured(Box::new(settings)), now);
     // A condition that was turned off is removed without waiting for the next regular computation.
     app.sync(Why::Tick, now);
     changes
+}
+
+/// Returns the settings of the subjects, at the start and after a reload.
+pub(super) fn settings(config: &Config, absent: &BTreeMap<Stall, AbsentSource>) -> Settings {
+    Settings {
+        policy: config.policy.clone(),
+        disk_io: config.disk_io.clone(),
+        node_events: config.oom_node_events,
+        frequent_oom: config.frequent_oom,
+        stalls: pressure_files::watched(config, absent),
+    }
 }
 
 /// Returns `false` if the new address cannot be bound.

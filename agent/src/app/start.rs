@@ -1,15 +1,15 @@
 //! Builds the loop's state, and evaluates everything once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use nodepulse_core::node_status::Runtime;
 use nodepulse_core::node_status::ledger::Ledger;
-use nodepulse_core::reading::{AbsentSource, Stall, StallKind, StallOf};
-use nodepulse_core::settings::Mode;
+use nodepulse_core::reading::{Stall, StallKind, StallOf};
+use nodepulse_core::settings::{DiskIo, Mode};
 use nodepulse_core::subjects::recording::RecordedSubjects;
 use nodepulse_core::subjects::{
-    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, RotationSetup, RuntimeUse, Setup,
-    SignalSetup, StallSetup,
+    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, NodeSetup, RotationSetup, RuntimeUse,
+    Setup, SignalSetup, StallSetup,
 };
 use nodepulse_io::lane::Lanes;
 use nodepulse_io::names::Names;
@@ -18,7 +18,7 @@ use nodepulse_kube::Client;
 use nodepulse_linux::logind::power::Power;
 
 use super::kernel_inputs::KernelInputs;
-use super::reload::Reloading;
+use super::reload::{self, Reloading};
 use super::service::Service;
 use super::{Agent, App, CertificateSetup, RunMode, facts};
 use crate::config::Config;
@@ -26,7 +26,7 @@ use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
 use crate::queries::blocking::nodefs::Directories;
 use crate::queries::blocking::{Blocking, Initial, Question, Responder, RuntimeClient, saved};
-use crate::queries::cgroups::Cgroups;
+use crate::queries::cgroups::{Cgroups, page_size};
 use crate::queries::pod_updates::PodUpdates;
 use crate::queries::pressure_files::{self, PressureFiles};
 use crate::queries::probes::Probes;
@@ -141,16 +141,31 @@ fn state(
         blocking: Blocking::start(&responder, runtime, agent.names, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
-    let triggers = &inputs.stalls;
-    let stalls = stall_setup(&config, &absent, triggers);
+    let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
-    let node = queries.cgroups.node(&config, inputs.kills, boot_known);
+    let triggers = &inputs.stalls;
+    let watched = settings.stalls.iter();
     let setup = Setup {
         started: now.boot,
-        node,
-        signals: signal_setup(&config, &queries),
-        disks: disk_setup(&config, &queries, triggers),
-        stalls,
+        node: NodeSetup {
+            mode: config.mode,
+            page: page_size(),
+            counters: queries.cgroups.kill_counters(inputs.kills, boot_known),
+            node_events: settings.node_events,
+            frequent_oom: settings.frequent_oom,
+            refused_forks: queries.cgroups.announces_refused_forks(),
+        },
+        stalls: StallSetup {
+            thresholds: config.psi.thresholds,
+            transition_period: settings.policy.transition_period,
+            watched: watched.map(|one| (*one, triggers.contains(one))).collect(),
+        },
+        signals: SignalSetup {
+            policy: settings.policy,
+            announced: queries.probes.announced(),
+            pods_cgroup: queries.signals.pods_cgroup().to_owned(),
+        },
+        disks: disk_setup(settings.disk_io, &queries, triggers),
         runtime: runtime_use(&config),
         certificate,
     };
@@ -191,33 +206,11 @@ fn runtime_use(config: &Config) -> RuntimeUse {
     }
 }
 
-fn signal_setup(config: &Config, queries: &Queries) -> SignalSetup {
-    SignalSetup {
-        policy: config.policy.clone(),
-        announced: queries.probes.announced(),
-        pods_cgroup: queries.signals.pods_cgroup().to_owned(),
-    }
-}
-
 /// `triggers` are the stalls with a trigger.
-fn stall_setup(
-    config: &Config,
-    absent: &BTreeMap<Stall, AbsentSource>,
-    triggers: &[Stall],
-) -> StallSetup {
-    let watched = pressure_files::watched(config, absent).into_iter();
-    StallSetup {
-        thresholds: config.psi.thresholds,
-        transition_period: config.policy.transition_period,
-        watched: watched.map(|one| (one, triggers.contains(&one))).collect(),
-    }
-}
-
-/// `triggers` are the stalls with a trigger.
-fn disk_setup(config: &Config, queries: &Queries, triggers: &[Stall]) -> DiskSetup {
+fn disk_setup(settings: DiskIo, queries: &Queries, triggers: &[Stall]) -> DiskSetup {
     let io = Stall::new(StallOf::Node, StallKind::Io);
     DiskSetup {
-        settings: config.disk_io.clone(),
+        settings,
         probe: queries.probes.disk_probe(),
         trigger: if triggers.contains(&io) {
             IoTrigger::Set

@@ -8,9 +8,7 @@ use nodepulse_core::clock::BootNanos;
 use nodepulse_core::pods::{CgroupKind, classify};
 use nodepulse_core::subjects::kill_counters::{Counting, PodsCounter};
 use nodepulse_core::subjects::pod_pids::PidLimit;
-use nodepulse_core::subjects::{
-    Announced, KillCounterSetup, KillInput, KillSource, NodeSetup, PodPidInput,
-};
+use nodepulse_core::subjects::{Announced, KillCounterSetup, KillInput, KillSource, PodPidInput};
 use nodepulse_core::units::CgroupId;
 use nodepulse_linux::host::cgroup::paths::CgroupPaths;
 use nodepulse_linux::host::cgroup::pods::{POD_LEVELS, PodsPath};
@@ -18,8 +16,6 @@ use nodepulse_linux::host::cgroup::{self, Hierarchy, Layout, Version, oom, pids,
 use nodepulse_linux::os::cgroup_handle::CgroupMount;
 use nodepulse_linux::os::cgroup_watch::WatchedTree;
 use tracing::{debug, warn};
-
-use crate::config::Config;
 
 /// Levels below the pods cgroup: those of pods, the container, and one that some runtimes add.
 const LEVELS: usize = POD_LEVELS + 2;
@@ -31,7 +27,7 @@ const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 const USUAL_PAGE: u64 = 4096;
 
 /// Bytes in a page of memory.
-pub(super) fn page_size() -> u64 {
+pub fn page_size() -> u64 {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok())
         .unwrap_or(USUAL_PAGE)
@@ -96,28 +92,27 @@ impl Cgroups {
         self.pods.path().to_owned()
     }
 
-    /// The properties of this node that the subjects need.
-    pub fn node(&self, config: &Config, source: KillSource, boot_known: bool) -> NodeSetup {
-        let layout = self.pods.layout();
-        let counting = layout.map(|layout| match layout.memory.version {
-            Version::V1 => Counting::Flat,
-            Version::V2 => Counting::Nested,
-        });
-        let pids = layout.and_then(|layout| layout.pids.as_ref());
-        NodeSetup {
-            mode: config.mode,
-            page: page_size(),
-            counters: KillCounterSetup {
-                source,
-                counting,
-                boot_known,
-            },
-            node_events: config.oom_node_events,
-            frequent_oom: config.frequent_oom,
-            refused_forks: match pids.map(|pids| pids.version) {
-                Some(Version::V1) => Announced::No,
-                Some(Version::V2) | None => Announced::Yes,
-            },
+    pub fn kill_counters(&self, source: KillSource, boot_known: bool) -> KillCounterSetup {
+        let counting = self
+            .pods
+            .layout()
+            .map(|layout| match layout.memory.version {
+                Version::V1 => Counting::Flat,
+                Version::V2 => Counting::Nested,
+            });
+        KillCounterSetup {
+            source,
+            counting,
+            boot_known,
+        }
+    }
+
+    /// Returns whether the kernel announces refused forks.
+    pub fn announces_refused_forks(&self) -> Announced {
+        let pids = self.pods.layout().and_then(|layout| layout.pids.as_ref());
+        match pids.map(|pids| pids.version) {
+            Some(Version::V1) => Announced::No,
+            Some(Version::V2) | None => Announced::Yes,
         }
     }
 
