@@ -15,9 +15,9 @@ const REASON: &str = "// tidy: long: ";
 const TOP: usize = 40;
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
-const LIMITS: &[(&str, usize)] = &[("agent", 67_300), ("xtask/", 8_500)];
+const LIMITS: &[(&str, usize)] = &[("agent", 66_500), ("xtask/", 8_500)];
 /// Lines of all tests.
-const TESTS_MAX: usize = 90_500;
+const TESTS_MAX: usize = 89_700;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {
