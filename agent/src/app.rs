@@ -15,7 +15,7 @@ use nodepulse_core::clock::{ALIGN, BootNanos, Now};
 use nodepulse_core::explanation::CurrentState;
 use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::ledger::Ledger;
-use nodepulse_core::node_status::{Facts, NodeStatus};
+use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus};
 use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
@@ -174,7 +174,7 @@ impl App {
             Effect::Query(query) => return self.queries.query(query, &self.config.policy, now),
             Effect::Map(update) => return self.queries.probes.write(update),
             Effect::Input(input) => return Some(*input),
-            Effect::Fact(change) => change.apply(&mut self.facts),
+            Effect::Fact(change) => self.facts.apply(change),
             Effect::Event(draft) => self.record(draft),
             Effect::Amend(amendment) => {
                 if let Some(reporting) = &self.reporting {
@@ -234,7 +234,7 @@ impl App {
     fn answered(&mut self, answer: Answer, now: Now) {
         match answer {
             Answer::Subject(input) => self.feed(input, now),
-            Answer::Machine(machine) => self.facts.machine = *machine,
+            Answer::Machine(machine) => self.facts.set(NodeFact::Machine(machine)),
             Answer::Resolved(addresses) => self.resolved(addresses, now),
             Answer::Configured(read) => self.configured(read, now),
         }
@@ -242,8 +242,7 @@ impl App {
 
     /// Adds the addresses to the status. At the start, it is published later.
     fn resolved(&mut self, addresses: Vec<IpAddr>, now: Now) {
-        self.facts.network.resolved = addresses;
-        self.facts.network.is_resolving = false;
+        self.facts.set(NodeFact::Resolved(addresses));
         if self.reporting.is_some() {
             self.sync(Why::Tick, now);
         }
@@ -275,8 +274,10 @@ impl App {
         self.notify_ready();
         let is_due = |reporting: &Reporting| reporting.status_due(now.boot);
         if self.reporting.as_ref().is_some_and(is_due) {
-            if self.config.mode == Mode::Node {
-                self.queries.signals.refresh(&mut self.facts);
+            if self.config.mode == Mode::Node
+                && let Some(network) = self.queries.signals.interfaces()
+            {
+                self.facts.set(NodeFact::Interfaces(network));
             }
             if self.queries.probes.log_losses() {
                 self.feed(Input::KillCounter(KillCounterInput::RecordsLost), now);
@@ -300,7 +301,7 @@ impl App {
             self.ledger.record_on_node(node);
         }
         if let Report::ApiServer { release, .. } = &report {
-            self.facts.api_server = *release;
+            self.facts.set(NodeFact::ApiServer(*release));
         }
         self.feed(Input::Incident(IncidentInput::ServerAnswered), now);
         if let Report::Registered { stored, .. } = &report {
@@ -433,8 +434,9 @@ impl App {
     /// Reports at once that the machine shuts down, or that the shutdown was cancelled. The rate
     /// limit of status writes for changed conditions does not apply.
     fn power(&mut self, message: PowerMessage, now: Now) {
-        self.facts.shutdown = service::follow(message, &mut self.service.power);
-        self.record(Draft::shutdown(self.facts.shutdown, now.wall));
+        let shutdown = service::follow(message, &mut self.service.power);
+        self.facts.set(NodeFact::Shutdown(shutdown));
+        self.record(Draft::shutdown(shutdown, now.wall));
         self.sync(Why::Edge, now);
     }
 

@@ -9,23 +9,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use self::nodepulse_condition::NodepulseCondition;
-use self::release::Release;
 use self::setters::go_runtime;
 use serde::{Deserialize, Serialize};
 
 use self::stamp::{ComputedCondition, SameStatus, stamp};
 use crate::clock::Now;
-use crate::pressure::kills::FrequentOom;
-use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
-use crate::pressure::{Cause, Pressure};
+use crate::reading::NodeFilesystem;
 use crate::reading::container_runtime::{NodeImage, RuntimeHandler, RuntimeStatus, RuntimeVersion};
-use crate::reading::{AbsentSource, Machine, Network, NodeFilesystem, Resource, Signal, Stall};
-use crate::units::Bytes;
 use crate::units::quantity::Quantity;
 
 pub mod capacity;
+mod facts;
 pub mod images;
 pub mod ledger;
 pub mod nodepulse_condition;
@@ -38,6 +33,8 @@ pub mod urgent;
 
 #[cfg(test)]
 mod fixture;
+
+pub use facts::{CompanionFacts, ConfiguredFacts, FactChange, Facts, NodeFact};
 
 /// The stable label that carries the operating system.
 pub const LABEL_OS: &str = "kubernetes.io/os";
@@ -285,82 +282,6 @@ pub struct Taint {
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
-}
-
-/// The input of the setters: observations and configuration.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Facts {
-    /// The host name: trimmed, lower case.
-    pub hostname: String,
-    /// `--node-ip`: none, one, or one of each family.
-    pub node_ips: Vec<IpAddr>,
-    /// Interfaces, routes and DNS answers.
-    pub network: Network,
-    pub machine: Machine,
-    /// Size of the file system of the root directory; `None` while it cannot be read.
-    pub ephemeral_storage: Option<Bytes>,
-    /// Mounted volumes that the control plane must not detach, sorted; `None` while they are
-    /// unknown, or if the control plane attaches none.
-    pub volumes: Option<Vec<String>>,
-    /// `maxPods`, `podsPerCore` and the reservations.
-    pub allocation: Allocation,
-    /// `kubernetesVersion`, a semantic version with a leading `v`; `None` for what the API server
-    /// permits.
-    pub kubernetes_version: Option<String>,
-    /// The release of the API server; `None` while it is unknown.
-    pub api_server: Option<Release>,
-    pub runtime: Runtime,
-    /// The state of the container runtime; `None` if none is configured.
-    pub container_runtime: Option<ContainerRuntime>,
-    /// `daemonEndpoints.kubeletEndpoint.Port`.
-    pub kubelet_port: Option<u16>,
-    pub pressures: BTreeMap<Resource, Pressure>,
-    /// Resources whose state is unknown because a source is lost, each with its lost signals.
-    pub lost: BTreeMap<Resource, Vec<Signal>>,
-    pub disks: Disks,
-    /// Empty if monitoring is off.
-    pub stalls: BTreeMap<Stall, Pressure>,
-    pub shutdown: Shutdown,
-    /// Facts for companion mode's conditions only.
-    pub companion: CompanionFacts,
-}
-
-/// Facts that only companion mode's conditions are computed from.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct CompanionFacts {
-    /// `conditions`: the conditions that companion mode writes.
-    pub checks: BTreeSet<NodepulseCondition>,
-    pub causes: BTreeMap<Resource, Cause>,
-    /// The frequency of OOM kills in pods; unknown without a source of kills.
-    pub kills: Pressure,
-    /// The limits from which OOM kills are frequent.
-    pub frequent_oom: FrequentOom,
-    /// Path of the pods cgroup.
-    pub pods_cgroup: String,
-    /// `psi.memory` and `psi.io`.
-    pub stall_thresholds: StallThresholds,
-    /// Stalls that cannot be measured on this node.
-    pub absent: BTreeMap<Stall, AbsentSource>,
-}
-
-impl CompanionFacts {
-    /// Returns true if the condition is on, and its source can exist on this node.
-    pub fn writes(&self, condition: NodepulseCondition) -> bool {
-        self.checks.contains(&condition) && self.absent_source(condition).is_none()
-    }
-
-    /// Returns the conditions that are on, but omitted because their source cannot exist on this
-    /// node.
-    pub fn omitted(&self) -> BTreeMap<NodepulseCondition, AbsentSource> {
-        let checks = self.checks.iter();
-        checks
-            .filter_map(|condition| Some((*condition, self.absent_source(*condition)?)))
-            .collect()
-    }
-
-    fn absent_source(&self, condition: NodepulseCondition) -> Option<AbsentSource> {
-        self.absent.get(&condition.stall()?).copied()
-    }
 }
 
 /// The need for a container runtime of a node that is Ready.

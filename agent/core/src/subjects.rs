@@ -12,17 +12,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{BootNanos, Stamp};
 use crate::kube_event::{Amendment, Draft, Finding};
-use crate::node_status::{ContainerRuntime, Disks, Facts};
+use crate::node_status::FactChange;
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
 use crate::pressure::kills::{FrequentOom, IncidentCounts};
 use crate::pressure::pids::PidLevels;
 use crate::pressure::sample::Sample;
-use crate::pressure::{Cause, Policy, Pressure};
+use crate::pressure::{Policy, Pressure};
 use crate::reading::{Ground, Resource, Signal, Stall};
 use crate::record::Side;
 use crate::settings::{DiskIo, Mode, OomNodeEvents};
-use crate::units::{Bytes, CgroupId, DeviceNumber};
+use crate::units::{CgroupId, DeviceNumber};
 
 pub mod certificate;
 pub mod container_runtime;
@@ -223,63 +223,6 @@ pub enum Query {
     /// Who uses most pids or memory, later: [`LargestOwnersInput::TasksCounted`] or
     /// [`LargestOwnersInput::MemoryRead`].
     LargestOwners(Resource),
-}
-
-/// A fact of the node status that changed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum FactChange {
-    /// The unhealthy disks.
-    Disks(Disks),
-    /// The pressure of every stall that is watched.
-    Stalls(Vec<(Stall, Pressure)>),
-    /// The state of every resource.
-    Pressures {
-        pressures: BTreeMap<Resource, Pressure>,
-        /// Why it is under pressure.
-        causes: BTreeMap<Resource, Cause>,
-        /// Signals that are lost, by resource.
-        lost: BTreeMap<Resource, Vec<Signal>>,
-    },
-    /// The root directory's file system; what is `None` stays as it is.
-    Storage {
-        capacity: Option<Bytes>,
-        /// The volumes in use.
-        volumes: Option<Vec<String>>,
-    },
-    /// What is known of the container runtime.
-    ContainerRuntime(Box<ContainerRuntime>),
-    /// Whether processes of pods are OOM-killed often.
-    FrequentKills(Pressure),
-    /// Path of the pods cgroup.
-    PodsCgroup(String),
-}
-
-impl FactChange {
-    /// Sets the fact.
-    pub fn apply(self, facts: &mut Facts) {
-        match self {
-            Self::Disks(disks) => facts.disks = disks,
-            Self::Stalls(stalls) => facts.stalls = stalls.into_iter().collect(),
-            Self::Pressures {
-                pressures,
-                causes,
-                lost,
-            } => {
-                facts.pressures = pressures;
-                facts.companion.causes = causes;
-                facts.lost = lost;
-            }
-            Self::Storage { capacity, volumes } => {
-                facts.ephemeral_storage = capacity.or(facts.ephemeral_storage);
-                if volumes.is_some() {
-                    facts.volumes = volumes;
-                }
-            }
-            Self::ContainerRuntime(runtime) => facts.container_runtime = Some(*runtime),
-            Self::FrequentKills(pressure) => facts.companion.kills = pressure,
-            Self::PodsCgroup(path) => facts.companion.pods_cgroup = path,
-        }
-    }
 }
 
 /// A write to a map of the BPF programs. Without programs there is nothing to write to.

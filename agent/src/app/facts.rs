@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use nodepulse_core::node_status::{CompanionFacts, ContainerRuntime, Disks, Facts, Shutdown};
+use nodepulse_core::node_status::{
+    CompanionFacts, ConfiguredFacts, ContainerRuntime, Disks, Facts, NodeFact, Shutdown,
+};
 use nodepulse_core::reading::{AbsentSource, Stall};
 use nodepulse_linux::host::addresses;
 use tracing::warn;
@@ -51,14 +53,15 @@ pub(super) fn gather(
     }
 }
 
-/// Applies the settings that a reload can change.
-pub(super) fn configure(facts: &mut Facts, config: &Config) {
-    facts.node_ips.clone_from(&config.node_ips);
-    facts.allocation = config.allocation.clone();
-    let version = &config.kubernetes_version;
-    facts.kubernetes_version.clone_from(version);
-    facts.runtime = config.runtime;
-    facts.kubelet_port = config.kubelet_port;
-    facts.companion.checks.clone_from(&config.conditions);
-    facts.companion.frequent_oom = config.frequent_oom;
+/// Returns the settings that a reload can change.
+pub(super) fn configured(config: &Config) -> NodeFact {
+    NodeFact::Configured(Box::new(ConfiguredFacts {
+        node_ips: config.node_ips.clone(),
+        allocation: config.allocation.clone(),
+        kubernetes_version: config.kubernetes_version.clone(),
+        runtime: config.runtime,
+        kubelet_port: config.kubelet_port,
+        checks: config.conditions.clone(),
+        frequent_oom: config.frequent_oom,
+    }))
 }

@@ -119,7 +119,7 @@ pub(super) fn apply(app: &mut App, new: Config, now: Now) -> ConfigChanges {
         return changes;
     }
     let config = &app.config;
-    super::facts::configure(&mut app.facts, config);
+    app.facts.set(super::facts::configured(config));
     app.telemetry.metering.set_per_pod(config.per_pod_metrics);
     app.telemetry.record_omitted(config.mode, &app.facts);
     if let Some(reloading) = &app.service.reloading {

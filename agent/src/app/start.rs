@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use nodepulse_core::node_status::Runtime;
 use nodepulse_core::node_status::ledger::Ledger;
+use nodepulse_core::node_status::{NodeFact, Runtime};
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
 use nodepulse_core::settings::{DiskIo, Mode};
 use nodepulse_core::subjects::recording::RecordedSubjects;
@@ -240,7 +240,7 @@ async fn initial_evaluation(app: &mut App, is_only_status: bool) {
     if app.config.mode == Mode::Node && app.config.node_ips.is_empty() {
         let name = app.config.node_name.clone();
         blocking.ask(Question::Resolve { name });
-        app.facts.network.is_resolving = true;
+        app.facts.set(NodeFact::Resolving);
         // Without a cluster DNS a lookup takes seconds: the status is published without the
         // addresses, unless it is the only one.
         if is_only_status {

@@ -1,9 +1,8 @@
 //! Reads signals from files: here those that cannot wait for a disk, the others in
 //! [`super::blocking`].
 
-use nodepulse_core::node_status::Facts;
 use nodepulse_core::pressure::sample::Sample;
-use nodepulse_core::reading::{Reading, Signal};
+use nodepulse_core::reading::{Network, Reading, Signal};
 use nodepulse_linux::host::cgroup::memory::{CgroupMemory, RootMemory};
 use nodepulse_linux::host::cgroup::pods::PodsPath;
 use nodepulse_linux::host::cgroup::{self, Layout};
@@ -117,19 +116,11 @@ impl SignalReader {
         self.last_pids.map(|pids| pids.max)
     }
 
-    /// Reads interfaces and routes again, which rarely change. Names are not resolved again.
-    pub fn refresh(&self, facts: &mut Facts) {
-        match addresses::network(&self.root) {
-            Ok(network) => {
-                let resolved = std::mem::take(&mut facts.network.resolved);
-                facts.network = nodepulse_core::reading::Network {
-                    resolved,
-                    is_resolving: facts.network.is_resolving,
-                    ..network
-                };
-            }
-            Err(err) => debug!(err = &err as &dyn std::error::Error, "addresses not read"),
-        }
+    /// Reads interfaces and routes again, which rarely change.
+    pub fn interfaces(&self) -> Option<Network> {
+        addresses::network(&self.root)
+            .inspect_err(|err| debug!(err = err as &dyn std::error::Error, "addresses not read"))
+            .ok()
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, FactChange, Input, Query, SignalInput, pass_on};
+use super::{Decision, Effect, Input, Query, SignalInput, pass_on};
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::node_status::images::same_images;
-use crate::node_status::{ContainerRuntime, RuntimeCheck};
+use crate::node_status::{ContainerRuntime, FactChange, RuntimeCheck};
 use crate::reading::container_runtime::{NodeImage, RuntimeStatus, RuntimeVersion};
 
 /// The interval between checks: that of the other samples of a node far from its thresholds, with

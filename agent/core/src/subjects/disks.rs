@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, FactChange, Input, Query, SignalInput, pass_on};
+use super::{Decision, Effect, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
-use crate::node_status::Disks;
+use crate::node_status::{Disks, FactChange};
 use crate::pressure::disks::{DiskBoard, DiskRules, EndedWindow, Health, LatencySource};
 use crate::pressure::sample::LONGEST;
 use crate::reading::{Disk, DiskReport, DiskRole, NodeFilesystem, SlowWindow};

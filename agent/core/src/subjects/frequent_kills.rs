@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Decision, Effect, FactChange};
+use super::{Decision, Effect};
 use crate::clock::{BootNanos, Now};
+use crate::node_status::FactChange;
 use crate::pods::PodId;
 use crate::pressure::kills::{FrequentOom, IncidentCounts, IncidentWindow};
 use crate::pressure::{Exceeded, Pressure};

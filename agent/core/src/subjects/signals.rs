@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, DiskInput, Effect, FactChange, Input, KillCounterInput, PidInput};
+use super::{Decision, DiskInput, Effect, Input, KillCounterInput, PidInput};
 use super::{LargestOwnersInput, PodPidInput, Query, Unwatched, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
-use crate::node_status::Disks;
+use crate::node_status::{Disks, FactChange};
 use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;

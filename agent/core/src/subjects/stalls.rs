@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, DiskInput, Effect, FactChange, Input, Query, SignalInput, pass_on};
+use super::{Decision, DiskInput, Effect, Input, Query, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now};
+use crate::node_status::FactChange;
 use crate::pressure::oom::RemainingMemory;
 use crate::pressure::shortage::{ShortageEvidence, ShortageReading, Withheld};
 use crate::pressure::stall::{StallBoard, StallChange, StallReading, StallSample, StallThresholds};

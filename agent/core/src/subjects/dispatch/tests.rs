@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use super::*;
+use crate::node_status::FactChange;
 use crate::pods::PodId;
 use crate::pressure::kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
@@ -9,8 +10,8 @@ use crate::pressure::{Exceeded, Policy, Pressure, SlowDisks};
 use crate::settings::{DiskIo, OomNodeEvents, SlowLimit};
 use crate::subjects::kill_counters::{CountedKills, Counting};
 use crate::subjects::{
-    Announced, DiskProbe, DiskSetup, FactChange, IoTrigger, KillCounterSetup, KillSource,
-    NodeSetup, Previous, Saved, SignalSetup, StallSetup,
+    Announced, DiskProbe, DiskSetup, IoTrigger, KillCounterSetup, KillSource, NodeSetup, Previous,
+    Saved, SignalSetup, StallSetup,
 };
 
 const TYPE: &str = "FrequentOOMKills";
