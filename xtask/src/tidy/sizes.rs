@@ -15,7 +15,7 @@ const REASON: &str = "// tidy: long: ";
 const TOP: usize = 40;
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
-const LIMITS: &[(&str, usize)] = &[("agent", 66_500), ("xtask/", 8_500)];
+const LIMITS: &[(&str, usize)] = &[("agent", 66_600), ("xtask/", 8_500)];
 /// Lines of all tests.
 const TESTS_MAX: usize = 89_700;
 
