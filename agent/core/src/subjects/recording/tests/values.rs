@@ -14,7 +14,7 @@ use serde::forward_to_deserialize_any;
 use super::*;
 
 /// The number of values of each type.
-const VALUES: u64 = 200_000;
+const VALUES: u64 = 100_000;
 
 /// Makes up the value of any type. The first values of an enum have each of its variants once, and
 /// the later ones any: turns of two enums could keep in step for ever.
