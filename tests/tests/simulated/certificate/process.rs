@@ -118,9 +118,10 @@ async fn a_new_certificate_is_tried_before_it_replaces_the_one_in_use() {
     api.issue(&request, &rejected);
     let tried = |api: &ApiServer| {
         let is_try = |one: &Recorded| one.method == "GET" && one.status == Some(401);
-        api.requests_where(is_try).pop()
+        // The second one shows that the first had no effect.
+        api.requests_where(is_try).into_iter().nth(1)
     };
-    let tried = api.wait_for(REPLACED, "a rejected attempt", tried).await;
+    let tried = api.wait_for(REPLACED, "two rejected attempts", tried).await;
     assert_eq!(tried.path, "/api/v1/nodes/worker-1");
     assert_eq!(current(&pki), before);
     assert_eq!(mode(&pki.join("kubelet-client.pem.tmp")), 0o600);
