@@ -100,7 +100,7 @@ pub enum Usage {
     NotRead,
 }
 
-/// An input of [`Rotation`].
+/// An input of [`Rotation`](super::Rotation).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CertificateInput {
     /// Time passes.
