@@ -60,14 +60,20 @@ async fn renewed_after(api: &ApiServer, before: u64) {
         .await;
 }
 
-#[tokio::test]
-async fn issued_certificates_are_used_one_after_the_other() {
-    let dir = tempdir().unwrap();
-    let api = token(&dir).await;
-    let agent = Process::start(arguments(&dir));
+/// Starts an agent, and waits until it uses a certificate of 20 s.
+async fn with_short_certificate(dir: &TempDir) -> (ApiServer, Process) {
+    let api = token(dir).await;
+    let agent = Process::start(arguments(dir));
     let request = next_request_within(&api, REPLACED).await;
     api.issue(&request, &Issue::now(&api, Duration::from_secs(20)));
     View::of(&api, "worker-1").settled(REPLACED).await;
+    (api, agent)
+}
+
+#[tokio::test]
+async fn issued_certificates_are_used_one_after_the_other() {
+    let dir = tempdir().unwrap();
+    let (api, agent) = with_short_certificate(&dir).await;
     assert_eq!(mode(&dir.path().join("kubeconfig")), 0o600);
     for life in [Duration::from_secs(20), HOUR] {
         let request = next_request_within(&api, REPLACED).await;
@@ -103,11 +109,7 @@ async fn issued_certificates_are_used_one_after_the_other() {
 #[tokio::test]
 async fn a_new_certificate_is_tried_before_it_replaces_the_one_in_use() {
     let dir = tempdir().unwrap();
-    let api = token(&dir).await;
-    let agent = Process::start(arguments(&dir));
-    let request = next_request_within(&api, REPLACED).await;
-    api.issue(&request, &Issue::now(&api, Duration::from_secs(20)));
-    View::of(&api, "worker-1").settled(REPLACED).await;
+    let (api, agent) = with_short_certificate(&dir).await;
     let pki = dir.path().join("pki");
     let before = current(&pki);
     let request = next_request_within(&api, REPLACED).await;

@@ -5,6 +5,7 @@ use super::{
     FIRST_LIMIT, POLL, PROBE, Pair, REJECTED_LIMIT, RETRY, RequestKey, Requested, Requester,
     Rotation, Usage,
 };
+use crate::backoff::Backoff;
 use crate::client_certificate::{Certificate, Problem};
 use crate::clock::{BootNanos, Now};
 use crate::subjects::{Decision, Effect};
@@ -92,25 +93,12 @@ impl Rotation {
             Attempt::Rejected => {
                 let fingerprint = candidate.certificate.fingerprint;
                 self.successor.rejected = Some(fingerprint);
-                self.successor.candidate = None;
-                let renewed = CertificateOperation::Request(RequestKey::New, Requester::Node);
-                // Another program may correct the pair that it has stored.
-                if pair == Pair::Issued || self.successor.since.is_some() {
-                    self.schedule.plan_after(DENIED, renewed, now);
-                } else if self.current.is_none() {
-                    self.request(now);
-                }
+                self.give_up(pair, DENIED, RequestKey::New, now);
                 let notice = CertificateNotice::PairRejected(pair);
                 self.log("pair rejected", notice, effects);
             }
             Attempt::Unreadable(why) => {
-                self.successor.candidate = None;
-                let retry = CertificateOperation::Request(RequestKey::Pending, Requester::Node);
-                if pair == Pair::Issued || self.successor.since.is_some() {
-                    self.schedule.plan_after(RETRY, retry, now);
-                } else if self.current.is_none() {
-                    self.request(now);
-                }
+                self.give_up(pair, RETRY, RequestKey::Pending, now);
                 self.log("not tried", CertificateNotice::NotTried(why), effects);
             }
             Attempt::Unknown(why) => {
@@ -119,6 +107,18 @@ impl Rotation {
                 self.schedule.plan_after(PROBE, again, now);
                 self.log("not tried", CertificateNotice::NotTried(why), effects);
             }
+        }
+    }
+
+    /// Ends the attempts with `pair`, and plans a request. Without a request there is none while a
+    /// certificate is in use: another program may correct the pair that it has stored.
+    fn give_up(&mut self, pair: Pair, delay: Backoff, key: RequestKey, now: BootNanos) {
+        self.successor.candidate = None;
+        if pair == Pair::Issued || self.successor.since.is_some() {
+            let request = CertificateOperation::Request(key, Requester::Node);
+            self.schedule.plan_after(delay, request, now);
+        } else if self.current.is_none() {
+            self.request(now);
         }
     }
 
