@@ -41,7 +41,7 @@ pub fn tar(files: &[File], prefix: &str, time: u64) -> Result<Vec<u8>> {
 /// The same with `./` in front, and with their directories, as dpkg requires.
 pub fn tar_with_directories(files: &[File], time: u64) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
-    for directory in directories(files) {
+    for directory in directories(paths(files)) {
         let path = if directory.is_empty() {
             "./".to_owned()
         } else {
@@ -57,11 +57,13 @@ pub fn tar_with_directories(files: &[File], time: u64) -> Result<Vec<u8>> {
     Ok(archive.into_inner()?)
 }
 
+pub fn paths(files: &[File]) -> impl Iterator<Item = &str> {
+    files.iter().map(|file| file.path.as_str())
+}
+
 /// All that the paths go through, parents first; the first is empty.
-pub fn directories(files: &[File]) -> BTreeSet<String> {
-    let parents = files
-        .iter()
-        .flat_map(|file| Path::new(&file.path).ancestors().skip(1));
+pub fn directories<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let parents = paths.flat_map(|path| Path::new(path).ancestors().skip(1));
     parents
         .map(|path| path.to_string_lossy().into_owned())
         .collect()

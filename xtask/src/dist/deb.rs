@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use super::contents::{self, Places};
 use super::{DESCRIPTION, HOMEPAGE, MAINTAINER, Release, SUMMARY};
-use crate::archive::{File, directories, gzip, tar_with_directories};
+use crate::archive::{File, directories, gzip, paths, tar_with_directories};
 use crate::repo::{Arch, Repo, command, output};
 
 /// Of the package, for the same version of the program.
@@ -73,7 +73,7 @@ pub fn package(repo: &Repo, release: &Release, arch: Arch, program: &File) -> Re
 fn control(release: &Release, arch: Arch, files: &[File]) -> String {
     // As dpkg-gencontrol counts: each file in units of 1 KiB, and each directory as one.
     let kib = |file: &File| file.bytes.len().div_ceil(1024);
-    let size: usize = files.iter().map(kib).sum::<usize>() + directories(files).len();
+    let size: usize = files.iter().map(kib).sum::<usize>() + directories(paths(files)).len();
     format!(
         "Package: nodepulse\nVersion: {}\nArchitecture: {}\nMaintainer: {MAINTAINER}\n\
          Installed-Size: {size}\nSection: admin\nPriority: optional\nHomepage: {HOMEPAGE}\n\

@@ -1,29 +1,26 @@
 //! One uncompressed archive in the format that the kernel unpacks at boot: `newc`, described in
 //! `Documentation/driver-api/early-userspace/buffer-format.rst`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Read as _};
-use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use tar::EntryType;
 
-use crate::archive::{File, directories};
+use crate::archive::{File, directories, paths};
 
-/// Packs programs and their libraries, of which `init` becomes PID 1, and the console that the kernel opens before it
-/// runs.
+/// Packs programs and their libraries, of which `init` becomes PID 1, and the console that the kernel
+/// opens before it runs.
 pub fn pack<N: AsRef<str>>(programs: &[(N, Vec<u8>)]) -> Vec<u8> {
     const DIRECTORY: u32 = 0o040_755;
     const PROGRAM: u32 = 0o100_755;
     const CHARACTER_DEVICE: u32 = 0o020_600;
     let mut archive = Archive::default();
-    let names = || programs.iter().map(|(name, _)| name.as_ref());
-    let parents = names().flat_map(|name| Path::new(name).ancestors().skip(1));
-    let parents = parents.map(|path| path.to_string_lossy().into_owned());
-    let mut directories: BTreeSet<String> = parents.filter(|path| !path.is_empty()).collect();
-    directories.extend(["dev", "proc", "sys", "tmp"].map(str::to_owned));
-    for directory in directories {
-        archive.add(&directory, DIRECTORY, (0, 0), &[]);
+    let parents = directories(programs.iter().map(|(name, _)| name.as_ref()));
+    let parents = parents.iter().map(String::as_str);
+    let directories = parents.chain(["dev", "proc", "sys", "tmp"]);
+    for directory in directories.filter(|path| !path.is_empty()) {
+        archive.add(directory, DIRECTORY, (0, 0), &[]);
     }
     archive.add("dev/console", CHARACTER_DEVICE, (5, 1), &[]);
     for (name, program) in programs {
@@ -75,7 +72,8 @@ pub fn pack_root(root: impl io::Read, files: &[File]) -> Result<Vec<u8>> {
     }
     archive.add("dev/console", 0o020_600, (5, 1), &[]);
     // The kernel makes no directory that is not in the archive, and ignores one that exists.
-    for directory in directories(files).iter().filter(|path| !path.is_empty()) {
+    let parents = directories(paths(files));
+    for directory in parents.iter().filter(|path| !path.is_empty()) {
         archive.add(directory, DIRECTORY | 0o755, (0, 0), &[]);
     }
     for file in files {
