@@ -6,7 +6,6 @@
 
 mod api;
 mod bus;
-mod certificate;
 mod files;
 mod kernel;
 mod notify;
@@ -16,7 +15,6 @@ mod text;
 
 pub use api::{api_object, api_refusal, exec_credential};
 pub use bus::{dbus_message, dbus_session};
-pub use certificate::client_certificate;
 pub use files::{cgroup_path, host_files};
 pub use kernel::{disk_announcement, kernel_log, kernel_types, ring_record};
 pub use notify::notify_variables;
@@ -32,7 +30,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("api_object", api_object),
     ("api_refusal", api_refusal),
     ("cgroup_path", cgroup_path),
-    ("client_certificate", client_certificate),
     ("config_text", config_text),
     ("dbus_message", dbus_message),
     ("dbus_session", dbus_session),

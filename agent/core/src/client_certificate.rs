@@ -1,19 +1,11 @@
-//! PURE: the certificate with which node mode authenticates at the API server: what a request and a
-//! certificate contain.
+//! PURE: the certificate with which node mode authenticates at the API server.
 //!
 //! As with a kubelet, the user is `system:node:<name>` in the group `system:nodes`.
-
-// Certificates are external.
-#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-
-mod der;
-pub mod signing_request;
-pub mod x509;
 
 /// The group of all nodes, `O` of the subject.
 pub const GROUP: &str = "system:nodes";
@@ -67,33 +59,45 @@ pub enum Problem {
     Expired(SystemTime),
 }
 
-/// Checks a certificate for `node`: its user and its validity.
-pub fn check(
-    certificate: &x509::Fields,
-    fingerprint: u64,
-    node: &str,
-    now: SystemTime,
-) -> Result<Certificate, Problem> {
-    let x509::Fields {
-        not_before,
-        not_after,
-        subject,
-        ..
-    } = certificate;
-    let is_node = subject.common_name == user(node);
-    if !is_node || !subject.organizations.iter().any(|group| group == GROUP) {
-        return Err(Problem::OtherUser(subject.to_string()));
+/// The validity and the subject of an X.509 certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFields {
+    pub not_before: SystemTime,
+    pub not_after: SystemTime,
+    /// `CN`, the user.
+    pub common_name: String,
+    /// Each `O`, the groups of the user.
+    pub organizations: Vec<String>,
+}
+
+impl CertificateFields {
+    /// Checks that the certificate is for `node`, and valid now.
+    pub fn check(
+        self,
+        fingerprint: u64,
+        node: &str,
+        now: SystemTime,
+    ) -> Result<Certificate, Problem> {
+        let is_node = self.common_name == user(node);
+        if !is_node || !self.organizations.iter().any(|group| group == GROUP) {
+            let groups = self.organizations.iter().map(|group| format!(",O={group}"));
+            let groups: String = groups.collect();
+            return Err(Problem::OtherUser(format!(
+                "CN={}{groups}",
+                self.common_name
+            )));
+        }
+        if self.not_after <= now {
+            return Err(Problem::Expired(self.not_after));
+        }
+        if now < self.not_before {
+            return Err(Problem::NotYetValid(self.not_before));
+        }
+        Ok(Certificate {
+            fingerprint,
+            not_before: self.not_before,
+            not_after: self.not_after,
+            stored: None,
+        })
     }
-    if *not_after <= now {
-        return Err(Problem::Expired(*not_after));
-    }
-    if now < *not_before {
-        return Err(Problem::NotYetValid(*not_before));
-    }
-    Ok(Certificate {
-        fingerprint,
-        not_before: *not_before,
-        not_after: *not_after,
-        stored: None,
-    })
 }

@@ -4,10 +4,9 @@
 #![forbid(unsafe_code)]
 
 use k8s_openapi::ByteString;
-use nodepulse_core::client_certificate::signing_request;
-use rustls::pki_types::CertificateSigningRequestDer;
-use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
+use x509_cert::der::DecodePem as _;
+use x509_cert::request::CertReq;
 
 use super::convert::text;
 use super::{ApiError, Client, Endpoint, Refusal};
@@ -22,9 +21,6 @@ pub struct SigningRequest<'a> {
     pub name: &'a str,
     /// The certificate request in PEM.
     pub pem: &'a str,
-    pub node: &'a str,
-    /// The public key as an uncompressed point.
-    pub point: &'a [u8],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,13 +74,14 @@ impl SigningRequest<'_> {
         status(object)
     }
 
-    /// Returns true if `object` requests the same certificate. The requests themselves differ,
-    /// because signatures differ each time.
+    /// Returns true if `object` requests the same certificate: for the same node and key.
     fn is(&self, object: &Value) -> bool {
-        let request = bytes(object.pointer("/spec/request"));
-        let der = CertificateSigningRequestDer::from_pem_slice(&request);
-        let is_signer = text(object, "/spec/signerName") == SIGNER;
-        is_signer && der.is_ok_and(|der| signing_request::is_for(&der, self.node, self.point))
+        // Their signatures differ.
+        let signed_part = |pem: &[u8]| CertReq::from_pem(pem).map(|request| request.info);
+        let requested = signed_part(&bytes(object.pointer("/spec/request")));
+        text(object, "/spec/signerName") == SIGNER
+            && requested.is_ok()
+            && requested == signed_part(self.pem.as_bytes())
     }
 }
 

@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use nodepulse_core::client_certificate::{Certificate, Problem, check, x509};
+use nodepulse_core::client_certificate::{Certificate, Problem};
 use nodepulse_io::file::{self, FileError, Links};
 
 use jiff::Timestamp;
@@ -27,10 +27,11 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use tracing::debug;
+use x509_cert::der::pem::{self, LineEnding};
 use zeroize::Zeroizing;
 
 mod key;
-pub mod pem;
+mod x509;
 
 pub use key::PendingKey;
 
@@ -50,6 +51,8 @@ const KEPT: usize = 2;
 const MAX_CERTIFICATES: usize = 16;
 /// A pair has less than 4 KiB, and 10 certificates of authorities 20 KiB.
 const LIMIT: u64 = 64 << 10;
+/// A key on P-256 in PEM has less than this number of bytes.
+const KEY_LEN: usize = 512;
 /// Permissions of other users.
 const OTHERS: u32 = 0o077;
 /// Permission of other users to write.
@@ -126,7 +129,8 @@ impl CertificateStore {
             return Ok(key);
         }
         let key = PendingKey::generate()?;
-        self.write(PENDING_KEY, key.pem().as_bytes())?;
+        let pem = key.pem().map_err(io::Error::other)?;
+        self.write(PENDING_KEY, pem.as_bytes())?;
         Ok(key)
     }
 
@@ -145,12 +149,14 @@ impl CertificateStore {
         now: SystemTime,
     ) -> Result<Certificate, StoreError> {
         let malformed = || Problem::Malformed("a certificate in PEM".into());
-        let mut text = Zeroizing::new(String::new());
+        // Enough for everything, because a text that grows leaves copies of the key.
+        let mut text = Zeroizing::new(String::with_capacity(2 * certificates.len() + KEY_LEN));
         for certificate in CertificateDer::pem_slice_iter(certificates).take(MAX_CERTIFICATES) {
             let certificate = certificate.map_err(|_| malformed())?;
-            pem::encode(&mut text, "CERTIFICATE", &certificate);
+            let certificate = pem_text("CERTIFICATE", &certificate).map_err(io::Error::other)?;
+            text.push_str(&certificate);
         }
-        text.push_str(&key.pem());
+        text.push_str(&key.pem().map_err(io::Error::other)?);
         let checked = self.checked(text.as_bytes(), now)?;
         self.write(ISSUED, text.as_bytes())?;
         let stored = Some(now);
@@ -205,11 +211,11 @@ impl CertificateStore {
             rustls::Error::InconsistentKeys(_) => Problem::OtherKey,
             _ => Problem::Malformed("a certificate with a key that can be used".into()),
         })?;
-        let fields =
-            x509::parse(&first).ok_or(Problem::Malformed("an X.509 certificate".into()))?;
+        let fields = x509::fields(&first);
+        let fields = fields.map_err(|_| Problem::Malformed("an X.509 certificate".into()))?;
         let mut hasher = DefaultHasher::new();
         first.hash(&mut hasher);
-        check(&fields, hasher.finish(), &self.node, now)
+        fields.check(hasher.finish(), &self.node, now)
     }
 
     /// Writes a file that others cannot read. A reader sees the old file or the whole new one.
@@ -295,6 +301,11 @@ impl From<io::Error> for StoreError {
     fn from(err: io::Error) -> Self {
         Self::Io(err)
     }
+}
+
+/// `der` in PEM, with this label.
+fn pem_text(label: &str, der: &[u8]) -> Result<Zeroizing<String>, pem::Error> {
+    pem::encode_string(label, LineEnding::LF, der).map(Zeroizing::new)
 }
 
 /// The content of a file that contains a key.

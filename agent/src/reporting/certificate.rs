@@ -173,8 +173,6 @@ impl Worker {
         let request = SigningRequest {
             name: &name,
             pem: &pem,
-            node: store.node(),
-            point: key.point(),
         };
         let status = match create {
             Some(_) => request.create(&client).await,

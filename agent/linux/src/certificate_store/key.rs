@@ -3,15 +3,15 @@
 use std::fmt;
 use std::io;
 
-use nodepulse_core::client_certificate::signing_request;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
+use x509_cert::der::{Encode as _, pem};
 use zeroize::Zeroizing;
 
-use super::pem;
+use super::{pem_text, x509};
 
 const LABEL: &str = "PRIVATE KEY";
 
@@ -53,26 +53,22 @@ impl PendingKey {
         })
     }
 
-    pub(super) fn pem(&self) -> Zeroizing<String> {
-        let mut text = Zeroizing::new(String::new());
-        pem::encode(&mut text, LABEL, &self.der);
-        text
+    pub(super) fn pem(&self) -> Result<Zeroizing<String>, pem::Error> {
+        pem_text(LABEL, &self.der)
     }
 
     /// The public key, uncompressed.
-    pub fn point(&self) -> &[u8] {
+    pub(super) fn point(&self) -> &[u8] {
         self.pair.public_key().as_ref()
     }
 
     /// A request for a certificate of `node`, in PEM.
     pub fn signing_request(&self, node: &str) -> io::Result<String> {
-        let unsigned = signing_request::unsigned(node, self.point());
+        let info = x509::request_info(node, self.point()).map_err(io::Error::other)?;
+        let unsigned = info.to_der().map_err(io::Error::other)?;
         let signature = self.pair.sign(&SystemRandom::new(), &unsigned);
         let signature = signature.map_err(|_| io::Error::other("the request cannot be signed"))?;
-        let request = signing_request::signed(&unsigned, signature.as_ref());
-        let mut text = Zeroizing::new(String::new());
-        pem::encode(&mut text, "CERTIFICATE REQUEST", &request);
-        Ok(text.to_string())
+        x509::request(info, signature.as_ref()).map_err(io::Error::other)
     }
 
     /// The name of that request: the same for the same key and node, so that an answer that was lost,

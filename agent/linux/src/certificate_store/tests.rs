@@ -1,7 +1,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use nodepulse_core::client_certificate::signing_request;
+use x509_cert::der::DecodePem as _;
+use x509_cert::request::CertReq;
 
 use super::*;
 use crate::host::scratch::Scratch;
@@ -30,19 +31,16 @@ fn a_pending_key_survives_a_restart_and_its_request_has_the_same_name() {
     assert_ne!(name, again.request_name("worker-2"));
     assert_eq!(name.len(), "node-csr-".len() + 64);
     let request = key.signing_request("worker-1").unwrap();
-    let der = pem_rfc7468(&request);
-    assert!(signing_request::is_for(&der, "worker-1", key.point()));
+    let request = CertReq::from_pem(&request).unwrap();
+    let subject = request.info.subject.to_string();
+    assert_eq!(subject, "CN=system:node:worker-1,ORGANIZATION=system:nodes");
+    let public_key = request.info.public_key.subject_public_key;
+    assert_eq!(public_key.raw_bytes(), key.point());
     assert!(!format!("{key:?}").contains("der"), "{key:?}");
 
     store.discard_request().unwrap();
     store.discard_request().unwrap();
     assert_ne!(store.pending_key().unwrap().point(), key.point());
-}
-
-fn pem_rfc7468(text: &str) -> Vec<u8> {
-    use rustls::pki_types::CertificateSigningRequestDer;
-    let request = CertificateSigningRequestDer::from_pem_slice(text.as_bytes());
-    request.unwrap().to_vec()
 }
 
 #[test]
@@ -88,7 +86,7 @@ fn what_is_no_pair_is_not_used() {
     let directory = dir.path().join("pki");
     let store = CertificateStore::open(&directory, "worker-1").unwrap();
     assert_eq!(store.current(now()), Err(Problem::Missing));
-    let key = store.pending_key().unwrap().pem();
+    let key = store.pending_key().unwrap().pem().unwrap();
     let certificate = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
     let no_certificate = Problem::Malformed("a certificate in PEM".into());
     let rows = [
