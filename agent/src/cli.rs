@@ -6,7 +6,6 @@ use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use clap::builder::PossibleValuesParser;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 mod certificate;
@@ -21,7 +20,6 @@ pub mod log;
 mod logging;
 pub mod man;
 mod obstacle;
-pub mod page;
 mod position;
 pub mod run;
 pub mod settings;
@@ -29,6 +27,7 @@ pub mod status;
 mod supervision;
 pub mod terminal;
 mod text;
+pub mod texts;
 mod usage;
 pub mod version;
 
@@ -70,9 +69,6 @@ enum Command {
     Version(version::Arguments),
     /// Print the help of a command.
     Help(man::Arguments),
-    /// Print the words that complete a command line.
-    #[command(name = "__complete", hide = true)]
-    Complete(completion::Incomplete),
 }
 
 /// Output format.
@@ -106,23 +102,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Completion(arguments) => completion::run(&arguments),
         Command::Man(arguments) => man::run(&arguments),
         Command::Version(arguments) => version::print(&arguments),
-        Command::Help(arguments) => man::full(&arguments),
-        Command::Complete(arguments) => completion::complete(&arguments),
+        Command::Help(arguments) => man::help(&arguments),
     }
 }
 
 /// The command line. Each command shows the flags that it uses.
 pub fn command() -> clap::Command {
-    let command = Cli::command();
-    let names = man::names(&command);
-    command.mut_subcommands(|command| match command.get_name() {
+    let command = Cli::command().mut_subcommands(|command| match command.get_name() {
         "check" => settings::shown(command, check::USED),
         "cleanup" => settings::shown(command, cleanup::USED),
-        "man" | "help" => command.mut_arg("command", |arg| {
-            arg.value_parser(PossibleValuesParser::new(names.clone()))
-        }),
         _ => command,
-    })
+    });
+    texts::described(command).term_width(terminal::width())
 }
 
 /// Prints one line on standard error, and returns the exit code for invalid usage.

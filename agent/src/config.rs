@@ -50,7 +50,7 @@ pub use spec::{KubeletKey, Reload};
 #[cfg(feature = "testing")]
 pub use table::SERVER_KEYS;
 pub(crate) use table::key;
-pub use table::{HEADINGS, KEYS, Overrides};
+pub use table::{KEYS, Overrides};
 
 use error::one_line;
 use keys::Keys;

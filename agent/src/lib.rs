@@ -38,7 +38,7 @@ pub mod testing {
     pub use crate::app::{CertificateSetup, ReadConfig, Reloads};
     pub use crate::cli::command;
     pub use crate::cli::completion::Shell;
-    pub use crate::cli::page::{Page, pages};
+    pub use crate::cli::texts::{Section, sections};
     pub use crate::config::{
         API_VERSION, Effect, Flag, Form, Json, KEYS, KIND, KeySpec, KubeletKey, Preset, Reload,
         SERVER_KEYS, Scalar, load,

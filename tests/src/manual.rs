@@ -1,14 +1,13 @@
 //! Files that are generated from the command line, the table of configuration keys and the metrics:
-//! manual pages, the references of the keys and of the metrics, the JSON Schema of the keys, and the
-//! values of the chart.
+//! manual pages, completion scripts, the references of the keys and of the metrics, the JSON Schema of
+//! the keys, and the values of the chart.
 
 use std::io;
 use std::path::Path;
 
-use nodepulse::testing::{Page, pages};
-
 mod chart;
 mod metrics;
+mod pages;
 mod reference;
 mod schema;
 
@@ -16,12 +15,8 @@ mod schema;
 pub fn files(root: &Path) -> io::Result<Vec<(String, String)>> {
     let mut command = nodepulse::testing::command();
     command.build();
-    let pages = pages(&command).into_iter();
-    let page = |page: Page| {
-        let path = format!("deploy/man/{}.{}", page.name, page.section);
-        (path, page.roff())
-    };
-    let mut files: Vec<(String, String)> = pages.map(page).collect();
+    let mut files = pages::pages(&command)?;
+    files.extend(pages::completions(&command)?);
     let read = |path: &str| std::fs::read_to_string(root.join(path));
     let document = read(reference::PATH)?;
     files.push((reference::PATH.to_owned(), reference::document(&document)?));

@@ -1,5 +1,4 @@
-//! The position after some words of a command line: the command, and the flag that has no value
-//! yet.
+//! The command to which the words of a command line refer.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -8,11 +7,8 @@ pub(super) struct Position<'a> {
     pub(super) command: &'a Command,
     /// The command's name with those of the commands above it: `nodepulse config print`.
     pub(super) path: String,
-    /// The flag whose value is the next word.
-    pub(super) waiting: Option<&'a Arg>,
-    pub(super) given: Vec<&'a str>,
-    /// Number of words that are no flags.
-    pub(super) operands: usize,
+    /// The next word is the value of a flag.
+    is_value: bool,
 }
 
 impl<'a> Position<'a> {
@@ -21,9 +17,7 @@ impl<'a> Position<'a> {
         let mut position = Self {
             command: root,
             path: root.get_name().to_owned(),
-            waiting: None,
-            given: Vec::new(),
-            operands: 0,
+            is_value: false,
         };
         for word in words {
             position.next(word);
@@ -32,38 +26,26 @@ impl<'a> Position<'a> {
     }
 
     fn next(&mut self, word: &str) {
-        if self.waiting.take().is_some() {
+        if std::mem::take(&mut self.is_value) {
             return;
         }
         if word.len() > 1 && word.starts_with('-') {
-            let Some(flag) = flag(self.command, word) else {
-                return;
-            };
-            self.given.push(flag.get_id().as_str());
             let has_value = match word.strip_prefix("--") {
                 Some(long) => long.contains('='),
                 None => word.len() > 2,
             };
-            if takes_next_word(flag) && !has_value {
-                self.waiting = Some(flag);
-            }
+            let flag = flag(self.command, word);
+            self.is_value = !has_value && flag.is_some_and(takes_next_word);
         } else if let Some(below) = self.command.find_subcommand(word) {
             self.command = below;
             self.path = format!("{} {word}", self.path);
-            self.given.clear();
-        } else {
-            self.operands += 1;
         }
     }
 }
 
 /// Returns `true` if the value of `flag` is the next word, if it does not follow `=`.
-pub(super) fn takes_next_word(flag: &Arg) -> bool {
-    takes_value(flag) && !flag.is_require_equals_set()
-}
-
-pub(super) fn takes_value(flag: &Arg) -> bool {
-    matches!(flag.get_action(), ArgAction::Set | ArgAction::Append)
+fn takes_next_word(flag: &Arg) -> bool {
+    matches!(flag.get_action(), ArgAction::Set | ArgAction::Append) && !flag.is_require_equals_set()
 }
 
 /// The flag in a word such as `--mode`, `--mode=node`, `-o` or `-ojson`.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use nix::unistd::gethostname;
 use nodepulse_core::escape::escape;
 use nodepulse_core::node_status::capacity;
@@ -20,8 +20,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::obstacle::Obstacle;
 use crate::config::{
-    self, Config, ConfigError, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Overrides, Sandbox,
-    Scalar, key,
+    self, Config, ConfigError, Flag, Form, Json, KEYS, KeySpec, LoadedConfig, Overrides, Preset,
+    Sandbox, Scalar, key,
 };
 
 /// Variable with the address of the API server, set in a pod with a service account.
@@ -37,7 +37,7 @@ const EXTENSION: &str = "yaml";
 
 const FILE_VARIABLES: [&str; 2] = ["NODEPULSE_CONFIG", "NODEPULSE_KUBELET_CONFIG"];
 
-pub(super) const FILES: &str = "Configuration files";
+const FILES: &str = "Configuration files";
 
 /// Files of the configuration.
 #[derive(Debug, Args)]
@@ -100,8 +100,19 @@ impl Args for Settings {
 
 /// The flag of a key. Its identifier is the key's name.
 fn flag(spec: &KeySpec) -> Option<Arg> {
+    let default = default(spec).map(|default| format!(" [default: {default}]"));
+    let default = default.unwrap_or_default();
+    let mut more = format!("{}. {}", spec.help, spec.details);
+    more = format!(
+        "{} Key `{}`, variable `{}`.",
+        more.trim_end(),
+        spec.name,
+        spec.variable()
+    );
     let arg = Arg::new(spec.name)
         .long(spec.flag_name())
+        .long_help(more + &default)
+        .help(format!("{}{default}", spec.help))
         .help_heading(spec.heading)
         .hide_short_help(!spec.common);
     let arg = match spec.alias {
@@ -112,7 +123,11 @@ fn flag(spec: &KeySpec) -> Option<Arg> {
         (Flag::None, _) => None,
         (Flag::Switch, _) => Some(arg.action(ArgAction::SetTrue)),
         (Flag::Value(name), Form::One(value)) => {
-            let arg = arg.value_name(name);
+            let arg = arg.value_name(name).value_hint(match name {
+                "FILE" => ValueHint::FilePath,
+                "DIR" | "PATH" => ValueHint::DirPath,
+                _ => ValueHint::Other,
+            });
             Some(match value.json {
                 Json::Boolean => arg
                     .num_args(0..=1)
@@ -123,7 +138,18 @@ fn flag(spec: &KeySpec) -> Option<Arg> {
                 Json::Integer { .. } | Json::Text { .. } | Json::Duration { .. } => arg,
             })
         }
-        (Flag::Value(name), _) => Some(arg.value_name(name)),
+        (Flag::Value(name), _) => Some(arg.value_name(name).value_hint(ValueHint::Other)),
+    }
+}
+
+/// Returns the default of a flag that takes a value, as text.
+fn default(spec: &KeySpec) -> Option<String> {
+    match (spec.flag, spec.preset) {
+        (Flag::Value(_), Preset::Text { text, .. } | Preset::Derived(text)) => {
+            Some(text.to_owned())
+        }
+        (Flag::Value(_), Preset::List { texts, .. }) => Some(texts.join(",")),
+        _ => None,
     }
 }
 

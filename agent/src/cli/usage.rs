@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
-use super::page::{Detail, help};
 use super::position::{self, Position};
 use super::{USAGE, refuse, terminal, version};
 use crate::config::similar;
@@ -18,21 +17,10 @@ pub(super) fn report(err: &clap::Error, args: &[OsString]) -> ExitCode {
     let words = args.iter().skip(1);
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into()).collect();
     match err.kind() {
-        ErrorKind::DisplayHelp => {
-            let is_help = |word: &String| word == "--help" || word == "-h";
-            let end = words.iter().position(is_help).unwrap_or(words.len());
-            let detail = match words.get(end).map(String::as_str) {
-                Some("--help") => Detail::Full,
-                Some(_) | None => Detail::Short,
-            };
-            let before = words.get(..end).unwrap_or_default();
-            let position = Position::after(&root, before);
-            terminal::print(&help(&position, detail, terminal::width()))
-        }
+        ErrorKind::DisplayHelp => terminal::print(&err.to_string()),
         ErrorKind::DisplayVersion => version::print_text(),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            let position = Position::after(&root, &words);
-            super::print_error(help(&position, Detail::Short, terminal::width()).trim_end());
+            super::print_error(err.to_string().trim_end());
             ExitCode::from(USAGE)
         }
         _ => refuse(&problem(&root, &words, err)),

@@ -52,7 +52,7 @@ const HARD_COMPANION: &[SignalPreset] = &[
     ("pid.available", "10%", EARLIER),
 ];
 
-/// Headings of flags, in the order of help.
+/// Headings of flags.
 const NODE: &str = "Node and API server";
 const REGISTRATION: &str = "Registration (node mode)";
 const THRESHOLDS: &str = "Thresholds";
@@ -60,16 +60,6 @@ const CAPACITY: &str = "Capacity (node mode)";
 const HOST: &str = "Host";
 const KERNEL: &str = "Kernel and privileges";
 const SERVICE: &str = "Service and logs";
-
-pub const HEADINGS: [&str; 7] = [
-    NODE,
-    REGISTRATION,
-    THRESHOLDS,
-    CAPACITY,
-    HOST,
-    KERNEL,
-    SERVICE,
-];
 
 /// Types that YAML may read a text as.
 const STRING: &[&str] = &["string"];

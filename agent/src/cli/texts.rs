@@ -1,47 +1,73 @@
-//! The parts of manual pages that the command line does not contain.
+//! The parts of help and manual pages that the command line does not contain.
 
-use super::{Block, Section, section};
+use clap::Command;
 
 #[derive(Debug)]
-pub(super) struct Texts {
+struct Texts {
+    /// Name of a command below `nodepulse`, or `nodepulse`.
     command: &'static str,
     /// Paragraphs after the first sentence.
-    pub(super) description: &'static [&'static str],
+    description: &'static [&'static str],
     exit: &'static [Pair],
     environment: &'static [&'static [Pair]],
     files: &'static [Pair],
     examples: &'static [Pair],
-    /// Commands whose pages are referred to; `nodepulse` and `run` are pages of that name.
-    pub(super) see_also: &'static [&'static str],
+    /// Other pages.
+    see_also: &'static str,
 }
 
+/// A term and its meaning.
 type Pair = (&'static str, &'static str);
 
-pub(super) fn of(command: &str) -> Option<&'static Texts> {
-    ALL.iter().find(|texts| texts.command == command)
+/// A section of a page.
+#[derive(Debug)]
+pub struct Section {
+    pub heading: &'static str,
+    /// A text without a term has an empty one.
+    pub entries: Vec<Pair>,
 }
 
-impl Texts {
-    pub(super) fn sections(&self) -> Vec<Section> {
-        let entries = |pairs: &[Pair]| -> Vec<Block> {
-            let entry = |(term, text): &Pair| Block::Entry {
-                term: (*term).to_owned(),
-                value: String::new(),
-                text: (*text).to_owned(),
-            };
-            pairs.iter().map(entry).collect()
-        };
-        let environment = self.environment.concat();
-        let all = [
-            ("Exit status", self.exit),
-            ("Environment", environment.as_slice()),
-            ("Files", self.files),
-            ("Examples", self.examples),
-        ];
-        let all = all.into_iter().filter(|(_, pairs)| !pairs.is_empty());
-        all.map(|(heading, pairs)| section(heading, entries(pairs)))
-            .collect()
+/// Returns the sections of the page of a command that follow its options.
+pub fn sections(command: &str) -> Vec<Section> {
+    let Some(texts) = ALL.iter().find(|texts| texts.command == command) else {
+        return Vec::new();
+    };
+    let all = [
+        ("EXIT STATUS", texts.exit.to_vec()),
+        ("ENVIRONMENT", texts.environment.concat()),
+        ("FILES", texts.files.to_vec()),
+        ("EXAMPLES", texts.examples.to_vec()),
+        ("SEE ALSO", vec![("", texts.see_also)]),
+    ];
+    let all = all.map(|(heading, entries)| Section { heading, entries });
+    all.into_iter()
+        .filter(|section| !section.entries.is_empty())
+        .collect()
+}
+
+/// Adds the texts to the help of a command and of those below it.
+pub(super) fn described(mut command: Command) -> Command {
+    if let Some(texts) = ALL.iter().find(|texts| texts.command == command.get_name()) {
+        let about = command.get_about().map(ToString::to_string);
+        let about = about.map(|about| format!("{about}."));
+        let paragraphs = about.into_iter();
+        let paragraphs = paragraphs.chain(texts.description.iter().map(|text| (*text).to_owned()));
+        let paragraphs: Vec<String> = paragraphs.collect();
+        let sections = sections(texts.command).into_iter().map(|section| {
+            let entries = section.entries.into_iter();
+            let entries = entries.map(|(term, text)| match term {
+                "" => format!("  {text}\n"),
+                term => format!("  {term}\n          {text}\n"),
+            });
+            let title = section.heading;
+            format!("{title}:\n{}", entries.collect::<String>())
+        });
+        let sections: Vec<String> = sections.collect();
+        command = command
+            .long_about(paragraphs.join("\n\n"))
+            .after_long_help(sections.join("\n"));
     }
+    command.mut_subcommands(described)
 }
 
 const SUCCESS: Pair = ("0", "Success.");
@@ -143,7 +169,7 @@ const ALL: &[Texts] = &[
                 "Ask a running agent why each condition has its status.",
             ),
         ],
-        see_also: &[],
+        see_also: "nodepulse(8), nodepulse-check(1), nodepulse-status(1), nodepulse-explain(1), nodepulse-config(1), nodepulse-cleanup(1), nodepulse-completion(1), nodepulse-man(1), nodepulse-version(1).",
     },
     Texts {
         command: "run",
@@ -181,7 +207,7 @@ const ALL: &[Texts] = &[
                 "Set `MemoryLow` if less than 1 GiB is available.",
             ),
         ],
-        see_also: &["nodepulse", "check", "explain", "config"],
+        see_also: "nodepulse(1), nodepulse-check(1), nodepulse-explain(1), nodepulse-config(1).",
     },
     Texts {
         command: "check",
@@ -207,7 +233,7 @@ const ALL: &[Texts] = &[
                 "Print what does not work in node mode.",
             ),
         ],
-        see_also: &["run", "explain", "config"],
+        see_also: "nodepulse(8), nodepulse-explain(1), nodepulse-config(1).",
     },
     Texts {
         command: "status",
@@ -226,7 +252,7 @@ const ALL: &[Texts] = &[
             "nodepulse status -o json | jq '.conditions[].type'",
             "Print the types of all conditions.",
         )],
-        see_also: &["explain", "run"],
+        see_also: "nodepulse-explain(1), nodepulse(8).",
     },
     Texts {
         command: "explain",
@@ -249,7 +275,7 @@ const ALL: &[Texts] = &[
                 "Ask the agent of a node in a cluster.",
             ),
         ],
-        see_also: &["status", "check", "run"],
+        see_also: "nodepulse-status(1), nodepulse-check(1), nodepulse(8).",
     },
     Texts {
         command: "config",
@@ -271,7 +297,7 @@ const ALL: &[Texts] = &[
                 "Check a file before it is installed.",
             ),
         ],
-        see_also: &["run", "check"],
+        see_also: "nodepulse(8), nodepulse-check(1).",
     },
     Texts {
         command: "cleanup",
@@ -302,13 +328,13 @@ const ALL: &[Texts] = &[
                 "Remove what agents that no longer exist have left behind.",
             ),
         ],
-        see_also: &["run"],
+        see_also: "nodepulse(8).",
     },
     Texts {
         command: "completion",
         description: &[
-            "The script asks nodepulse for the words that can follow: commands, flags, and their \
-             values. So it need not be installed again after an upgrade.",
+            "The script completes commands, flags, and their values. It is that of this version; the \
+             packages install it.",
         ],
         exit: &[SUCCESS, USAGE],
         environment: &[],
@@ -331,7 +357,7 @@ const ALL: &[Texts] = &[
                 "Complete in this fish.",
             ),
         ],
-        see_also: &["nodepulse"],
+        see_also: "nodepulse(1).",
     },
     Texts {
         command: "man",
@@ -348,7 +374,7 @@ const ALL: &[Texts] = &[
             ),
             ("nodepulse man run | man -l -", "Read it with man(1)."),
         ],
-        see_also: &["nodepulse"],
+        see_also: "nodepulse(1).",
     },
     Texts {
         command: "version",
@@ -362,6 +388,6 @@ const ALL: &[Texts] = &[
             "nodepulse version -o json | jq -r .commit",
             "Print the commit.",
         )],
-        see_also: &["nodepulse"],
+        see_also: "nodepulse(1).",
     },
 ];
