@@ -9,7 +9,7 @@
 //!   a process has: exit codes, signals, what it prints: `tests/program/`;
 //! - the real program against an API server of which only the address is known: `tests/cluster/`,
 //!   on the embedded one as on a real one;
-//! - the real kernel: `tests/kernel/`, with the feature `kernel`.
+//! - the real kernel: `tests/kernel/`, by `cargo xtask test kernel`.
 //!
 //! Each folder of `tests/` is one test target, because linking a target takes long. A new file of
 //! tests is a module of one of them.

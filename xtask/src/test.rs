@@ -12,7 +12,6 @@ use anyhow::Result;
 use crate::repo::Repo;
 use crate::skips::{self, Skip};
 
-mod kernel_tests;
 mod libtest;
 mod stages;
 mod watchdog;

@@ -1,6 +1,6 @@
 //! A kill in a container with ten thousand processes: what is read about it is bounded.
 //!
-//! Always compiled; run with the feature `kernel`, as root.
+//! Runs as root.
 
 use std::time::Duration;
 
@@ -11,11 +11,7 @@ use nodepulse_tests::provoke::Provoke;
 
 const PROCESSES: u32 = 10_000;
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn of_ten_thousand_processes_the_event_names_three_and_how_many_were_compared() {
     let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
     let cluster = Cluster::with("crowded", 1, provoke).await;

@@ -1,6 +1,6 @@
 //! The real program with real probes: what it needs, and what it leaves behind.
 //!
-//! Always compiled; run with the feature `kernel`, as root.
+//! Runs as root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -33,11 +33,7 @@ async fn all_attached(agent: &Process) {
     }
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn two_capabilities_are_enough_for_every_probe_and_go_before_the_first_kill() {
     // CAP_DAC_READ_SEARCH is 2 (include/uapi/linux/capability.h).
     let rows: [(&[&str], u64); 2] = [
@@ -75,11 +71,7 @@ async fn reports_a_kill(agent: &Process) {
     }
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn nothing_remains_in_the_kernel_however_the_agent_ends() {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir().unwrap();
@@ -149,11 +141,7 @@ async fn scrape(address: &str) -> Exposition {
     Exposition::parse(&answer.body).unwrap()
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn what_the_kernel_counts_of_the_probes_is_in_the_metrics() {
     let counting = CountRuns::start();
     let agent = Process::start(["run", "--mode", "node", "--serve-address", "127.0.0.1:0"]);
@@ -240,11 +228,7 @@ impl Drop for LimitedTasks {
     }
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn an_agent_that_gets_no_thread_continues_when_there_are_some() {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir().unwrap();

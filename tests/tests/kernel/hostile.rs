@@ -1,7 +1,7 @@
 //! Hostile names and load of a tenant: every message to an operator remains one
 //! short line, and the Lease is renewed.
 //!
-//! What needs real processes is always compiled; run it with the feature `kernel`, as root.
+//! Real processes need root.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -143,11 +143,7 @@ fn start(api: &ApiServer, dir: &Path) -> Process {
     ]))
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn a_real_kill_in_a_cgroup_of_any_name_is_one_short_line() {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir().unwrap();
@@ -192,11 +188,7 @@ fn churn(dir: std::path::PathBuf, stop: Arc<AtomicBool>) -> thread::JoinHandle<u
     })
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn lease_and_status_go_on_under_a_fork_bomb_and_a_churn_of_cgroups() {
     const KILLS: u32 = 5;
     let api = ApiServer::start().await;

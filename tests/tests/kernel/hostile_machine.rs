@@ -1,7 +1,7 @@
 //! One agent, as it is shipped, on this machine while everything around it misbehaves at random: the
 //! API server, files, a credential plugin, connections, kills.
 //!
-//! Always compiled; runs with the feature `kernel`, as root, by `cargo xtask test hostile`.
+//! Runs as root, by `cargo xtask test hostile`.
 //! `NODEPULSE_HOSTILE_PROGRAM` names the agent, `NODEPULSE_HOSTILE_SECONDS` is the duration, and
 //! another `NODEPULSE_HOSTILE_SEED` is another day.
 
@@ -177,11 +177,7 @@ impl Target {
     }
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn whatever_its_machine_does_it_reports_every_kill_and_does_not_grow() {
     let program = setting("NODEPULSE_HOSTILE_PROGRAM");
     let program = PathBuf::from(program.expect("run `cargo xtask test hostile`"));

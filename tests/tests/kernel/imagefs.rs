@@ -1,12 +1,7 @@
 //! The file system of the container images, with real file systems below the root of a simulated
 //! node.
 //!
-//! Always compiled; run with the feature `kernel`, as root: they mount. Serially: loop devices.
-#![cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
-
+//! Run as root: they mount. Serially: loop devices.
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -95,7 +90,7 @@ fn fill(dir: &Path, percent_left: u64) {
 }
 
 /// The directory is a link that means something else outside the node's root.
-#[cfg_attr(feature = "kernel", tokio::test(start_paused = true))]
+#[tokio::test(start_paused = true)]
 async fn disk_space_is_low_if_images_fill_their_file_system() {
     let host = Arc::new(MadeUpHost::calm());
     let (images, backing) = (host.path().join("data/images"), tempdir().unwrap());
@@ -138,7 +133,7 @@ fn fill_again(dir: &Path, percent_left: u64) {
     fill(dir, percent_left);
 }
 
-#[cfg_attr(feature = "kernel", tokio::test(start_paused = true))]
+#[tokio::test(start_paused = true)]
 async fn inodes_of_the_images_are_counted() {
     let node = Companion::start(&[IMAGES]).await;
     let images = node.path(IMAGES);
@@ -154,7 +149,7 @@ async fn inodes_of_the_images_are_counted() {
 }
 
 /// Else the same space would have two thresholds.
-#[cfg_attr(feature = "kernel", tokio::test(start_paused = true))]
+#[tokio::test(start_paused = true)]
 async fn images_on_nodefs_are_counted_once() {
     let host = Arc::new(MadeUpHost::calm());
     let var = host.path().join("var");
@@ -177,7 +172,7 @@ async fn images_on_nodefs_are_counted_once() {
     node.node.stop().await.unwrap();
 }
 
-#[cfg_attr(feature = "kernel", tokio::test(start_paused = true))]
+#[tokio::test(start_paused = true)]
 async fn a_file_system_that_is_mounted_later_counts_until_it_is_unmounted() {
     const CONFIGURED: &str = "srv/images";
     let configured = |_: &Path, node: Node| {
@@ -220,7 +215,7 @@ async fn pass_anyway(time: Duration) {
     }
 }
 
-#[cfg_attr(feature = "kernel", tokio::test(start_paused = true))]
+#[tokio::test(start_paused = true)]
 async fn images_that_do_not_respond_make_the_condition_unknown() {
     let node = Companion::start(&[IMAGES]).await;
     let images = node.path(IMAGES);
@@ -243,7 +238,7 @@ async fn images_that_do_not_respond_make_the_condition_unknown() {
 }
 
 /// In node mode the runtime names the directory, unless it is configured.
-#[cfg_attr(feature = "kernel", tokio::test(start_paused = true))]
+#[tokio::test(start_paused = true)]
 async fn the_runtime_names_the_file_system_of_the_images() {
     //  imagefsDirectory, whether the runtime's directory counts
     for (configured, counts) in [(None, true), (Some("/var/lib"), false)] {

@@ -1,6 +1,6 @@
 //! Loads the programs into this machine's kernel and provokes the events that they must report.
 //!
-//! Always compiled; run with the feature `kernel`, as root or with CAP_BPF and CAP_PERFMON. The
+//! Runs as root or with CAP_BPF and CAP_PERFMON. The
 //! tests share one kernel and change what it counts, so they run one at a time. Their steps are
 //! in `nodepulse_tests::loaded`, where the virtual machines do it too.
 
@@ -77,11 +77,7 @@ fn provoke() -> Provoke {
     Provoke::new(env!("CARGO_BIN_EXE_provoke"))
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn a_kill_names_the_victim_its_position_and_the_cgroup_that_was_at_its_limit() {
     with_probes(|mut loaded| async move {
         println!("{}", kills::nested(&mut loaded, &provoke()).await?);
@@ -89,11 +85,7 @@ fn a_kill_names_the_victim_its_position_and_the_cgroup_that_was_at_its_limit() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn the_inferred_limit_is_the_one_that_the_kernels_log_names() {
     let inferred = |support: &Support| assert!(!support.exact_scope());
     with(
@@ -106,11 +98,7 @@ fn the_inferred_limit_is_the_one_that_the_kernels_log_names() {
     );
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn a_kill_in_a_cgroup_that_is_removed_at_once_keeps_its_names() {
     with_probes(|mut loaded| async move {
         println!("{}", kills::removed_at_once(&mut loaded, &provoke()).await?);
@@ -118,11 +106,7 @@ fn a_kill_in_a_cgroup_that_is_removed_at_once_keeps_its_names() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn each_of_two_hundred_kills_has_its_record() {
     with_probes(|mut loaded| async move {
         println!("{}", kills::storm(&mut loaded, &provoke(), KILLS).await?);
@@ -130,11 +114,7 @@ fn each_of_two_hundred_kills_has_its_record() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn a_kill_reported_at_the_exit_names_victim_cgroup_and_limit() {
     with_exit_rung(|mut loaded| async move {
         println!("{}", kills::by(&mut loaded, &provoke(), Via::Exit).await?);
@@ -143,11 +123,7 @@ fn a_kill_reported_at_the_exit_names_victim_cgroup_and_limit() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn only_what_is_wanted_is_loaded() {
     let object = object::embedded().expect("the tests are built with the eBPF object");
     let pids = Wanted {
@@ -172,11 +148,7 @@ fn only_what_is_wanted_is_loaded() {
     }
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn forks_above_the_threshold_are_reported_once() {
     with_probes(|mut loaded| async move {
         println!("{}", pids::crossing(&mut loaded, &provoke(), CROWD).await?);
@@ -184,11 +156,7 @@ fn forks_above_the_threshold_are_reported_once() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn the_count_of_pids_is_reported_as_it_moves() {
     with_probes(|mut loaded| async move {
         println!("{}", pids::trend(&mut loaded, &provoke(), CROWD).await?);
@@ -196,11 +164,7 @@ fn the_count_of_pids_is_reported_as_it_moves() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn requests_over_the_limit_make_a_disk_slow_and_those_under_it_do_not() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let Some((name, major, minor)) = disk_of(dir) else {
@@ -220,11 +184,7 @@ fn requests_over_the_limit_make_a_disk_slow_and_those_under_it_do_not() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn requests_that_a_task_waits_for_are_judged() {
     with_probes(|mut loaded| async move {
         let disk = Loop::new(Path::new(env!("CARGO_TARGET_TMPDIR")), 8 << 20)?;
@@ -240,11 +200,7 @@ fn requests_that_a_task_waits_for_are_judged() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn commands_that_programs_send_to_a_disk_are_not_counted() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (name, major, minor) = disk_of(dir).expect("a target directory on a disk");
@@ -260,20 +216,12 @@ fn commands_that_programs_send_to_a_disk_are_not_counted() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn no_kill_is_lost_in_a_flood_of_other_records_and_every_loss_is_counted() {
     println!("{}", block_on(flood::during_kills(&provoke())).unwrap());
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn a_disk_that_changes_is_announced() {
     let Some((name, ..)) = disk_of(Path::new(env!("CARGO_TARGET_TMPDIR"))) else {
         panic!("CARGO_TARGET_DIR is not on a disk: set it to one that is");
@@ -287,11 +235,7 @@ fn a_disk_that_changes_is_announced() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn failed_reads_are_reported_and_limited_in_number() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     with_probes(|mut loaded| async move {
@@ -312,11 +256,7 @@ fn failed_reads_are_reported_and_limited_in_number() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn a_disk_that_hangs_is_stalled_once_tasks_wait() {
     if let Some(why) = psi::missing(StallKind::Io) {
         return skip("no pressure trigger", why);
@@ -336,11 +276,7 @@ fn a_disk_that_hangs_is_stalled_once_tasks_wait() {
     });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn the_counters_of_a_disk_move_with_what_is_written() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (name, ..) = disk_of(dir).expect("a target directory on a disk");
@@ -348,11 +284,7 @@ fn the_counters_of_a_disk_move_with_what_is_written() {
     println!("{}", disks::counters(&name, &file).unwrap());
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn a_block_volume_is_on_the_disk_below_its_device() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (_, major, minor) = disk_of(dir).expect("a target directory on a disk");
@@ -380,11 +312,7 @@ fn a_block_volume_is_on_the_disk_below_its_device() {
     );
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn a_trigger_fires_when_tasks_wait_for_a_disk() {
     if let Some(why) = psi::missing(StallKind::Io) {
         return skip("no pressure trigger", why);
@@ -393,11 +321,7 @@ fn a_trigger_fires_when_tasks_wait_for_a_disk() {
     block_on(async { println!("{}", psi::io(file).await.unwrap()) });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn a_trigger_fires_when_tasks_wait_for_memory() {
     if let Some(why) = psi::missing(StallKind::Memory) {
         return skip("no pressure trigger", why);
@@ -406,11 +330,7 @@ fn a_trigger_fires_when_tasks_wait_for_memory() {
     block_on(async { println!("{}", psi::memory(&provoke(), dir).await.unwrap()) });
 }
 
-#[cfg_attr(feature = "kernel", test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[test]
 fn nothing_remains_in_the_kernel_when_the_handle_is_dropped() {
     let before = programs();
     let mut new_programs = Vec::new();

@@ -1,17 +1,13 @@
 //! Real kills on this kernel for every combination of consequence, limit and `QoS` class.
 //!
-//! Always compiled; run with the feature `kernel`, as root.
+//! Runs as root.
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::kill_combinations::{self, LimitOf, Outcome, Site, combinations};
 use nodepulse_tests::process::program;
 use nodepulse_tests::provoke::Provoke;
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn the_event_of_every_kind_of_kill_is_right_from_the_first_word_to_the_last() {
     let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
     let site = Site {

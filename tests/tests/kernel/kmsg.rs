@@ -1,6 +1,6 @@
 //! The real program without eBPF programs: kills from the log, and from counters.
 //!
-//! Always compiled; run with the feature `kernel`, as root. The steps are in
+//! Runs as root. The steps are in
 //! `nodepulse_tests::logged`.
 
 use nodepulse_tests::SOON;
@@ -13,29 +13,17 @@ fn provoke() -> Provoke {
     Provoke::new(env!("CARGO_BIN_EXE_provoke"))
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn the_log_reports_a_kill_and_none_from_before_the_start() {
     println!("{}", logged::by_the_log(&provoke()).await.unwrap());
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn without_programs_and_log_the_counters_give_the_number() {
     println!("{}", logged::by_counters(&provoke()).await.unwrap());
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn a_log_that_may_not_be_read_is_a_warning_with_the_cure() {
     let restricted = std::fs::read_to_string("/proc/sys/kernel/dmesg_restrict").unwrap();
     if restricted.trim() == "0" {

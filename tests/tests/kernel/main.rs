@@ -1,7 +1,7 @@
 //! This machine's kernel: eBPF programs, cgroups, file systems and kills.
 //!
-//! Tests that need privileges to run are always compiled; run them with the feature `kernel`, as
-//! root, one at a time: `cargo xtask test kernel`.
+//! They change the machine that they run on, and need root. `cargo test` leaves them out
+//! (`test = false`); `cargo xtask test kernel` runs them one at a time.
 
 mod crowded_container;
 mod daemon;

@@ -11,11 +11,7 @@ use tokio::time::timeout;
 /// The demo ends after about 20 seconds.
 const LIMIT: Duration = Duration::from_mins(2);
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn the_demo_reports_a_kill_and_sets_conditions() {
     let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
     demo.arg("--json").arg("--agent").arg(program());

@@ -1,6 +1,6 @@
 //! Limits on the tasks of pods, on this machine's cgroups: real forks, really refused.
 //!
-//! Always compiled; run with the feature `kernel`, as root. Everything made is removed again.
+//! Runs as root. Everything made is removed again.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -24,11 +24,7 @@ use tokio::sync::mpsc;
 /// On version 1 it is compared at a sample, which comes every 10 s at the latest, after 10 s.
 const COMPARED: Duration = Duration::from_secs(40);
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number() {
     let name = format!("nodepulse-pids-{}", id());
     let root = format!("/{name}");
@@ -96,11 +92,7 @@ impl Drop for Nested {
     }
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn a_thousand_cgroups_a_second_wake_the_agent_once_a_second() {
     let mut tree = CgroupTree::of("pids", &format!("nodepulse-churn-{}", id())).unwrap();
     let watched = WatchedTree {

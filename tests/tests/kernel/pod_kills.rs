@@ -1,6 +1,6 @@
 //! Real kills in simulated pods on this kernel: each is reported with the right Pod, container and limit.
 //!
-//! Always compiled; run with the feature `kernel`, as root.
+//! Runs as root.
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::pod_kills::{At, Cluster, Killed, is_detailed, stop, ways};
@@ -34,11 +34,7 @@ async fn assert_all_reported(cluster: &Cluster, agent: Process, killed: &[Killed
     assert_eq!(cluster.reported(), counted, "{}", log.join("\n"));
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn a_hundred_kills_in_twenty_pods_name_the_right_container_and_limit() {
     let (cluster, agent) = cluster("pods", 20).await;
     let (killed, _) = cluster.kill_one_by_one(100).await;
@@ -66,11 +62,7 @@ async fn a_hundred_kills_in_twenty_pods_name_the_right_container_and_limit() {
     assert_eq!(ways(&stop(agent).await).len(), 100);
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes() {
     let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
     let cluster = Cluster::with("consequence", 6, provoke).await;
@@ -116,11 +108,7 @@ async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes(
     }
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn every_kill_of_a_burst_is_accounted_for() {
     let (cluster, agent) = cluster("burst", 3).await;
     let (kills, took) = cluster.kill(60).await;
@@ -129,11 +117,7 @@ async fn every_kill_of_a_burst_is_accounted_for() {
     assert_all_reported(&cluster, agent, &kills).await;
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn a_thousand_kills_are_accounted_for() {
     let (cluster, agent) = cluster("storm", 20).await;
     let (kills, took) = cluster.kill(1000).await;
@@ -171,11 +155,7 @@ async fn assert_named(cluster: &Cluster, killed: &[Killed]) {
     }
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_names() {
     let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
     let cluster = Cluster::with("named", 20, provoke).await;
@@ -227,20 +207,12 @@ async fn storm_stop_restart(tier: &str, kills: usize) {
     cluster.all_reported("at the end").await;
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn more_kills_than_fit_in_the_ring_are_all_reported_across_a_restart() {
     storm_stop_restart("auto", 600).await;
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn without_programs_and_log_a_storm_and_a_restart_are_all_reported() {
     storm_stop_restart("files", 100).await;
 }

@@ -1,6 +1,6 @@
 //! A storm of OOM kills on this kernel, recorded and replayed.
 //!
-//! Always compiled; run with the feature `kernel`, as root.
+//! Runs as root.
 
 use std::collections::BTreeSet;
 
@@ -45,11 +45,7 @@ fn victims(recorded: &[String]) -> BTreeSet<u32> {
     steps.filter_map(victim).collect()
 }
 
-#[cfg_attr(feature = "kernel", tokio::test)]
-#[cfg_attr(
-    not(feature = "kernel"),
-    expect(dead_code, reason = "runs with the feature `kernel`")
-)]
+#[tokio::test]
 async fn a_storm_of_kills_gives_the_same_effects_byte_for_byte_when_it_is_replayed() {
     let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
     let cluster = Cluster::with("replay", 6, provoke).await;
