@@ -20,7 +20,7 @@ use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
 use nodepulse_core::subjects::{
-    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, Rotation,
+    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, PodInput, Rotation,
     StateInput, records,
 };
 use nodepulse_io::clock::{Alarm, Clock};
@@ -249,10 +249,10 @@ impl App {
     }
 
     /// Handles an update about pods, and all that are already queued.
-    fn pods_updated(&mut self, first: IncidentInput, now: Now) {
+    fn pods_updated(&mut self, first: PodInput, now: Now) {
         let mut next = Some(first);
         while let Some(update) = next {
-            self.feed(Input::Incident(update), now);
+            self.feed(Input::Pod(update), now);
             next = self.queries.pods.try_next();
         }
         self.feed(Input::Incident(IncidentInput::Due), now);

@@ -36,6 +36,7 @@ pub mod largest_owners;
 pub mod node_events;
 pub mod pids;
 pub mod pod_pids;
+pub mod pods;
 pub mod recording;
 pub mod records;
 pub mod saved_times;
@@ -61,6 +62,7 @@ pub use largest_owners::LargestOwnersInput;
 pub use node_events::{NodeEventChoice, NodeEventInput};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
+pub use pods::{KnownPods, PodInput};
 pub use saved_times::{Previous, Saved, SavedTimes, StateInput};
 pub use signals::{DirectSample, SignalInput, SignalSetup, Signals, StorageSample};
 pub use stalls::{StallDecision, StallInput, StallSetup, StallWatch};
@@ -113,6 +115,8 @@ pub enum Input {
     Kill(KillInput),
     /// To the kernel's counters of kills.
     KillCounter(KillCounterInput),
+    /// To the pods of the node.
+    Pod(PodInput),
     /// To the incidents that become Events.
     Incident(IncidentInput),
     /// To the choice of who records OOM kills on the Node.
@@ -210,7 +214,7 @@ pub enum Query {
     KillCounters,
     /// The same, and what the previous agent saved, later: [`StateInput::Recalled`].
     Recall,
-    /// The containers of this pod, later: [`IncidentInput::Containers`].
+    /// The containers of this pod, later: [`PodInput::Containers`].
     Containers(Pod),
     /// Who used the memory before a kill, later: [`IncidentInput::DetailsRead`].
     KillDetails(incidents::DetailsOf),
@@ -359,6 +363,8 @@ pub struct Subjects {
     pub kill_counters: KillCounters,
     /// Whether pods are OOM-killed often. `None` in node mode, which has no such condition.
     pub frequent_kills: Option<FrequentKills>,
+    /// The pods of the node.
+    pub pods: KnownPods,
     /// The incidents that become Events.
     pub incidents: Incidents,
     /// Who records OOM kills on the Node.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Incidents, Query};
+use super::{Effect, Incidents, KnownPods, Query};
 use crate::clock::{BootNanos, Stamp};
 use crate::kube_event::{
     Amendment, Draft, EventId, EventPlace, Incident, KillDetails, NodeEvents, Occurrence,
@@ -231,9 +231,9 @@ impl Incidents {
     }
 
     /// Details were read, or could not be.
-    pub(super) fn details_read(&mut self, read: DetailsRead) {
+    pub(super) fn details_read(&mut self, read: DetailsRead, pods: &KnownPods) {
         let mut memory = read.memory;
-        memory.name_pods(|pod| self.index.find(pod));
+        memory.name_pods(|pod| pods.index().find(pod));
         self.details.read(KillDetails {
             split: read.split,
             releasing: read.releasing,
