@@ -171,7 +171,11 @@ impl App {
     /// answer of a query, if it is available at once.
     fn execute(&mut self, effect: Effect, publish: &mut bool, now: Now) -> Option<Input> {
         match effect {
-            Effect::Query(query) => return self.queries.query(query, &self.config.policy, now),
+            Effect::Query(query) => {
+                return Some(self.queries.query(query, &self.config.policy, now));
+            }
+            Effect::BlockingQuery(query) => self.queries.blocking.ask(Question::Subject(query)),
+            Effect::ReadContainers(pod) => self.queries.pods.read_containers(pod),
             Effect::Map(update) => return self.queries.probes.write(update),
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => self.facts.apply(change),

@@ -60,6 +60,11 @@ const INPUTS: [(&str, usize); 45] = [
 
 /// The same of effects.
 const EFFECTS: [(&str, usize); 36] = [
+    ("BlockingQuery.Disk.Counters", 500),
+    ("BlockingQuery.Disk.Find", 10),
+    ("BlockingQuery.Disk.Statistics", 10),
+    ("BlockingQuery.KillCounters", 100),
+    ("BlockingQuery.Storage", 100),
     ("Event", 1000),
     ("Fact.Disks", 100),
     ("Fact.Pressures", 1000),
@@ -84,17 +89,12 @@ const EFFECTS: [(&str, usize); 36] = [
     ("Map.WatchDisks", 10),
     ("Publish", 1000),
     ("Query.CgroupPaths", 1000),
-    ("Query.Containers", 12),
-    ("Query.Disk.Counters", 500),
-    ("Query.Disk.Find", 10),
-    ("Query.Disk.Statistics", 10),
-    ("Query.KillCounters", 100),
     ("Query.LimitHits", 1000),
     ("Query.PidLimits", 10),
     ("Query.RefusedForks", 20),
     ("Query.RemainingMemory", 10),
     ("Query.Signals", 1000),
-    ("Query.Storage", 100),
+    ("ReadContainers", 12),
     ("Save", 100),
 ];
 

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use super::kill_counters::KillCounterInput::{Counted, LogEnded, Recalled};
 use super::saved_times::Times;
 use super::{
-    CertificateInput, DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input,
-    KillCounterInput, KillCounters, Kills, KnownPods, NodeEventChoice, NodeEventInput, PidInput,
-    PidWatch, PodPidInput, PodPids, Query, Rotation, RuntimeInput, RuntimeWatch, SavedTimes,
-    Settings, Setup, SignalInput, Signals, StallInput, StallWatch, StateInput, Subjects, Volumes,
-    pass_on,
+    BlockingQuery, CertificateInput, DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput,
+    Incidents, Input, KillCounterInput, KillCounters, Kills, KnownPods, NodeEventChoice,
+    NodeEventInput, PidInput, PidWatch, PodPidInput, PodPids, Query, Rotation, RuntimeInput,
+    RuntimeWatch, SavedTimes, Settings, Setup, SignalInput, Signals, StallInput, StallWatch,
+    StateInput, Subjects, Volumes, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
@@ -358,7 +358,7 @@ fn starting(runtime: bool) -> Vec<Effect> {
         pass_on(Input::KillSourceChecked),
         Effect::Query(Query::AllCgroups),
         pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
-        Effect::Query(Query::Recall),
+        Effect::BlockingQuery(BlockingQuery::Recall),
     ];
     // The runtime knows the place of the images, and then requests the sample of storage.
     effects.push(pass_on(if runtime {

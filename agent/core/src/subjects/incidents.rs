@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::pods::{KnownPods, ReadFailure, WatchPermission};
-use super::{Decision, Effect, Input, KillCounterInput, Query, pass_on};
+use super::{BlockingQuery, Decision, Effect, Input, KillCounterInput, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
     ContainerLabel, Draft, EventId, EventPlace, Incident, KillOutcomes, NodeEvents, ReportedKills,
@@ -62,17 +62,17 @@ pub enum IncidentInput {
     Happened(Vec<Incident>),
     /// The watch reported a change, which is applied to the known pods.
     PodChanged(PodChange),
-    /// The answer to [`Query::Containers`]; the containers are stored with the known pods.
+    /// The answer to [`Effect::ReadContainers`]; the containers are stored with the known pods.
     ContainersRead {
         /// The UID of the pod.
         uid: Box<str>,
         read: Result<(), ReadFailure>,
     },
-    /// To [`Query::ContainerLinks`].
+    /// To [`BlockingQuery::ContainerLinks`].
     Links(LinksRead),
     /// The API server has an Event to which details can be added.
     Delivered(EventId),
-    /// To [`Query::KillDetails`].
+    /// To [`BlockingQuery::KillDetails`].
     DetailsRead(DetailsRead),
     /// Time has passed, or more may be known.
     Due,
@@ -349,7 +349,7 @@ impl Incidents {
         let waiting =
             waiting.filter_map(|waiting| Some((waiting.pod.container.as_deref()?, waiting.link)));
         let query = self.links.ask(waiting, now);
-        self.effects.extend(query.map(Effect::Query));
+        self.effects.extend(query.map(Effect::BlockingQuery));
     }
 
     fn links_read(&mut self, read: &LinksRead, pods: &KnownPods, now: BootNanos) {
@@ -385,8 +385,7 @@ impl Incidents {
         }
         let under_way = LastRead::UnderWay { asked: now };
         self.reads.insert(pod.uid.clone(), under_way);
-        self.effects
-            .push(Effect::Query(Query::Containers(pod.clone())));
+        self.effects.push(Effect::ReadContainers(pod.clone()));
         true
     }
 

@@ -11,7 +11,7 @@ use crate::pods::{Containers, Pod, PodChange, PodIndex};
 pub enum PodInput {
     /// The watch reported a change.
     Changed(PodChange),
-    /// The answer to [`Query::Containers`](super::Query::Containers).
+    /// The answer to [`Effect::ReadContainers`].
     Containers {
         /// The UID of the pod.
         uid: Box<str>,
@@ -27,7 +27,7 @@ pub enum ReadFailure {
     Other,
 }
 
-/// Whether the API server permits the watch on pods, as far as is known.
+/// The API server's permission to watch pods, as far as it is known.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum WatchPermission {
     #[default]

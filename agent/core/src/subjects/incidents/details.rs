@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Incidents, KnownPods, Query};
+use super::{BlockingQuery, Effect, Incidents, KnownPods};
 use crate::clock::{BootNanos, Stamp};
 use crate::kube_event::{
     Amendment, Draft, EventId, EventPlace, Incident, KillDetails, NodeEvents, Occurrence,
@@ -225,8 +225,11 @@ impl Incidents {
 
     /// The API server has an Event.
     pub(super) fn delivered(&mut self, id: EventId, now: BootNanos) {
-        let query = self.details.delivered(id, now).map(Query::KillDetails);
-        self.effects.extend(query.map(Effect::Query));
+        let query = self
+            .details
+            .delivered(id, now)
+            .map(BlockingQuery::KillDetails);
+        self.effects.extend(query.map(Effect::BlockingQuery));
         self.amend();
     }
 

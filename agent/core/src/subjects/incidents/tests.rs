@@ -179,7 +179,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
                 format!("on {name} {path}")
             }
         },
-        Effect::Query(Query::Containers(pod)) => format!("read {}", pod.name),
+        Effect::ReadContainers(pod) => format!("read {}", pod.name),
         Effect::Log(Decision::PodKilled { name, kills, .. }) => format!("{kills} in {name}"),
         Effect::Log(Decision::PodRemoved { name, .. }) => format!("{name} removed"),
         Effect::Log(Decision::ContainersForbidden) => "forbidden".to_owned(),
@@ -195,7 +195,12 @@ fn short(effects: &[Effect]) -> Vec<String> {
 /// What follows on a node without links to container logs.
 fn without_links(incidents: &mut Incidents, input: impl Into<Input>, now: Now) -> Vec<Effect> {
     let mut effects = incidents.on(input, now);
-    let is_query = |effect: &Effect| matches!(effect, Effect::Query(Query::ContainerLinks(_)));
+    let is_query = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::BlockingQuery(BlockingQuery::ContainerLinks(_))
+        )
+    };
     if let Some(query) = effects.iter().position(is_query) {
         effects.remove(query);
         let unavailable = In::Links(LinksRead::Unavailable);
@@ -302,7 +307,7 @@ fn at_most_so_many_pods_are_read_at_the_same_time() {
         let uid = format!("{n:x}");
         incidents.on(present(&uid), at(0));
         let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
-        reads += usize::from(matches!(effects.first(), Some(Effect::Query(_))));
+        reads += usize::from(matches!(effects.first(), Some(Effect::ReadContainers(_))));
     }
     assert_eq!(reads, MAX_READS);
     incidents.on(unnamed("0", ReadFailure::Other), at(1));
@@ -385,7 +390,7 @@ fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
         incidents.on(present(&uid), at(0));
         let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
         assert!(
-            matches!(effects[..], [Effect::Query(_)]),
+            matches!(effects[..], [Effect::ReadContainers(_)]),
             "{n}: {effects:?}"
         );
         incidents.on(unnamed(&uid, ReadFailure::Other), at(0));

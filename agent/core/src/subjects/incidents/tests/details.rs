@@ -54,7 +54,7 @@ fn ids(effects: &[Effect]) -> Vec<Option<EventId>> {
 
 pub(super) fn queries(effects: &[Effect]) -> Vec<DetailsOf> {
     let of = |effect: &Effect| match effect {
-        Effect::Query(Query::KillDetails(of)) => Some(of.clone()),
+        Effect::BlockingQuery(BlockingQuery::KillDetails(of)) => Some(of.clone()),
         _ => None,
     };
     effects.iter().filter_map(of).collect()

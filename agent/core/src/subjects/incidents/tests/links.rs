@@ -43,7 +43,7 @@ fn specified(uid: &str, list: ContainerList, name: &str) -> Input {
 /// What follows, with the container as the message names it, and whether `fieldPath` has its list.
 fn text(effect: &Effect) -> String {
     let draft = match effect {
-        Effect::Query(Query::ContainerLinks(_)) => return "links".to_owned(),
+        Effect::BlockingQuery(BlockingQuery::ContainerLinks(_)) => return "links".to_owned(),
         Effect::Event(draft) => draft,
         other => return short(std::slice::from_ref(other)).concat(),
     };
@@ -265,7 +265,7 @@ fn one_read_is_for_every_container_that_waits() {
     incidents.on(In::ServerAnswered, at(0));
     let asked = |effects: &[Effect]| -> Vec<usize> {
         let query = |effect: &Effect| match effect {
-            Effect::Query(Query::ContainerLinks(ids)) => Some(ids.len()),
+            Effect::BlockingQuery(BlockingQuery::ContainerLinks(ids)) => Some(ids.len()),
             _ => None,
         };
         effects.iter().filter_map(query).collect()
