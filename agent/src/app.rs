@@ -20,7 +20,7 @@ use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
 use nodepulse_core::subjects::{
-    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, Rotation,
+    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, PodInput, Rotation,
     StateInput, records,
 };
 use nodepulse_io::clock::{Alarm, Clock};
@@ -171,7 +171,11 @@ impl App {
     /// answer of a query, if it is available at once.
     fn execute(&mut self, effect: Effect, publish: &mut bool, now: Now) -> Option<Input> {
         match effect {
-            Effect::Query(query) => return self.queries.query(query, &self.config.policy, now),
+            Effect::Query(query) => {
+                return Some(self.queries.query(query, &self.config.policy, now));
+            }
+            Effect::BlockingQuery(query) => self.queries.blocking.ask(Question::Subject(query)),
+            Effect::ReadContainers(pod) => self.queries.pods.read_containers(pod),
             Effect::Map(update) => return self.queries.probes.write(update),
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => self.facts.apply(change),
@@ -249,10 +253,10 @@ impl App {
     }
 
     /// Handles an update about pods, and all that are already queued.
-    fn pods_updated(&mut self, first: IncidentInput, now: Now) {
+    fn pods_updated(&mut self, first: PodInput, now: Now) {
         let mut next = Some(first);
         while let Some(update) = next {
-            self.feed(Input::Incident(update), now);
+            self.feed(Input::Pod(update), now);
             next = self.queries.pods.try_next();
         }
         self.feed(Input::Incident(IncidentInput::Due), now);

@@ -25,7 +25,7 @@ pub mod probes;
 pub mod read_config;
 pub mod signals;
 
-use blocking::{Blocking, Question};
+use blocking::Blocking;
 use cgroups::Cgroups;
 use pod_updates::PodUpdates;
 use pressure_files::PressureFiles;
@@ -42,28 +42,11 @@ pub struct Queries {
 }
 
 impl Queries {
-    /// Answers at once unless the query can wait for a disk or a server.
-    pub fn query(&mut self, query: Query, policy: &Policy, now: Now) -> Option<Input> {
+    pub fn query(&mut self, query: Query, policy: &Policy, now: Now) -> Input {
         let cgroups = &mut self.cgroups;
-        Some(match query {
-            Query::Disk(query) => return self.ask(Question::Disk(query)),
+        match query {
             Query::JudgedLatency(disks) => {
                 Input::Disk(DiskInput::LatencyRead(self.probes.judged_latency(&disks)))
-            }
-            Query::IoWait(disk) => return self.ask(Question::IoWait(disk)),
-            Query::LargestOwners(of) => return self.ask(Question::LargestOwners(of)),
-            Query::Shortage => return self.ask(Question::Shortage),
-            Query::RuntimeStatus => return self.ask(Question::RuntimeStatus),
-            Query::RuntimeImages => return self.ask(Question::RuntimeImages),
-            Query::VolumesOnDisk(disk) => return self.ask(Question::VolumesOnDisk(disk)),
-            Query::Storage => return self.ask(Question::Storage),
-            Query::KillCounters => return self.ask(Question::Kills),
-            Query::Recall => return self.ask(Question::Recall),
-            Query::KillDetails(of) => return self.ask(Question::KillDetails(of)),
-            Query::ContainerLinks(ids) => return self.ask(Question::ContainerLinks(ids)),
-            Query::Containers(pod) => {
-                self.pods.read_containers(pod);
-                return None;
             }
             Query::Signals(stamp) => self.sample(stamp),
             Query::Stall(stall) => {
@@ -83,12 +66,7 @@ impl Queries {
             }
             Query::RefusedForks => Input::PodPid(cgroups.refused_forks()),
             Query::PidLimits(cgroup) => Input::PodPid(cgroups.pid_limits(&cgroup)),
-        })
-    }
-
-    fn ask(&mut self, question: Question) -> Option<Input> {
-        self.blocking.ask(question);
-        None
+        }
     }
 
     fn sample(&mut self, stamp: Option<Stamp>) -> Input {

@@ -36,6 +36,7 @@ pub mod largest_owners;
 pub mod node_events;
 pub mod pids;
 pub mod pod_pids;
+pub mod pods;
 pub mod recording;
 pub mod records;
 pub mod saved_times;
@@ -61,6 +62,7 @@ pub use largest_owners::LargestOwnersInput;
 pub use node_events::{NodeEventChoice, NodeEventInput};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
+pub use pods::{KnownPods, PodInput};
 pub use saved_times::{Previous, Saved, SavedTimes, StateInput};
 pub use signals::{DirectSample, SignalInput, SignalSetup, Signals, StorageSample};
 pub use stalls::{StallDecision, StallInput, StallSetup, StallWatch};
@@ -113,6 +115,8 @@ pub enum Input {
     Kill(KillInput),
     /// To the kernel's counters of kills.
     KillCounter(KillCounterInput),
+    /// To the pods of the node.
+    Pod(PodInput),
     /// To the incidents that become Events.
     Incident(IncidentInput),
     /// To the choice of who records OOM kills on the Node.
@@ -130,8 +134,13 @@ pub enum Input {
 /// Everything that can follow from an input. The loop performs effects in their order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Effect {
-    /// Query the host. The answer is an input of the same subject.
+    /// Query the host. The answer is an input of the same subject, at once.
     Query(Query),
+    /// Query what can wait for a disk or a server. The answer is an input of the same subject,
+    /// later.
+    BlockingQuery(BlockingQuery),
+    /// Read the containers of this pod at the API server: [`PodInput::Containers`], later.
+    ReadContainers(Pod),
     /// Write to a map of the BPF programs.
     Map(MapUpdate),
     /// Publish a fact to the node status.
@@ -167,35 +176,19 @@ pub enum Effect {
     Log(Decision),
 }
 
-/// A query to the host. Every query is answered, if necessary by the answer for a timeout; at once,
-/// unless a query documents otherwise.
+/// A query to the host that is answered at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Query {
-    /// About disks, later.
-    Disk(DiskQuery),
-    /// The state of the container runtime, later: [`RuntimeInput::Checked`].
-    RuntimeStatus,
-    /// Its images, later: [`RuntimeInput::Listed`].
-    RuntimeImages,
-    /// Which pods and cgroups use this disk, and which wait for it, a second later:
-    /// [`DiskInput::IoWaitRead`].
-    IoWait(DeviceNumber),
-    /// The pods that use this disk, later: [`VolumeInput::Read`].
-    VolumesOnDisk(DeviceNumber),
     /// The judged requests of these disks, by the completion probe: [`DiskInput::LatencyRead`].
     JudgedLatency(Vec<DeviceNumber>),
     /// Memory and pids: [`SignalInput::Sampled`]. The stamp is that of the record behind it.
     Signals(Option<Stamp>),
-    /// The root directory's file system, later: [`SignalInput::StorageSampled`].
-    Storage,
     /// All cgroups, at start: [`KillInput::CgroupsRead`].
     AllCgroups,
     /// The cgroups of pods: [`KillInput::CgroupsSeen`].
     PodCgroups,
     /// A pressure file: [`StallInput::Sampled`].
     Stall(Stall),
-    /// Whether the node is short of memory, ten seconds later or more: [`StallInput::ShortageRead`].
-    Shortage,
     /// The paths of these cgroups: [`KillInput::CgroupPaths`].
     CgroupPaths(Vec<CgroupId>),
     /// How often this cgroup and each above it hit its own limit: [`KillInput::LimitHits`].
@@ -206,21 +199,41 @@ pub enum Query {
     RemainingMemory,
     /// The kills that the cgroup of all pods counted: [`KillCounterInput::PodsCounter`].
     PodsKillCounter,
-    /// The kills in each pod, later: [`KillCounterInput::Counted`].
-    KillCounters,
-    /// The same, and what the previous agent saved, later: [`StateInput::Recalled`].
-    Recall,
-    /// The containers of this pod, later: [`IncidentInput::Containers`].
-    Containers(Pod),
-    /// Who used the memory before a kill, later: [`IncidentInput::DetailsRead`].
-    KillDetails(incidents::DetailsOf),
-    /// The links to the logs of the containers with these ids, later: [`IncidentInput::Links`].
-    ContainerLinks(BTreeSet<Box<str>>),
     /// Forks that were refused in the cgroups of pods: [`PodPidInput::Counted`].
     RefusedForks,
     /// The limits on tasks of this cgroup and those above it: [`PodPidInput::PidLimits`].
     PidLimits(String),
-    /// Who uses most pids or memory, later: [`LargestOwnersInput::TasksCounted`] or
+}
+
+/// A query that is answered by another thread or task, if necessary by the answer for a timeout.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum BlockingQuery {
+    /// About disks.
+    Disk(DiskQuery),
+    /// The state of the container runtime: [`RuntimeInput::Checked`].
+    RuntimeStatus,
+    /// Its images: [`RuntimeInput::Listed`].
+    RuntimeImages,
+    /// Which pods and cgroups use this disk, and which wait for it, a second later:
+    /// [`DiskInput::IoWaitRead`].
+    IoWait(DeviceNumber),
+    /// The pods that use this disk by a volume: [`VolumeInput::Read`].
+    VolumesOnDisk(DeviceNumber),
+    /// Space and inodes of nodefs and imagefs, and the volumes below the root directory:
+    /// [`SignalInput::StorageSampled`].
+    Storage,
+    /// Whether the node is short of memory, ten seconds later or more:
+    /// [`StallInput::ShortageRead`].
+    Shortage,
+    /// The kills in each pod: [`KillCounterInput::Counted`].
+    KillCounters,
+    /// The same, and what the previous agent saved: [`StateInput::Recalled`].
+    Recall,
+    /// Who used the memory before a kill: [`IncidentInput::DetailsRead`].
+    KillDetails(incidents::DetailsOf),
+    /// The links to the logs of the containers with these ids: [`IncidentInput::Links`].
+    ContainerLinks(BTreeSet<Box<str>>),
+    /// Who uses most pids or memory: [`LargestOwnersInput::TasksCounted`] or
     /// [`LargestOwnersInput::MemoryRead`].
     LargestOwners(Resource),
 }
@@ -359,6 +372,8 @@ pub struct Subjects {
     pub kill_counters: KillCounters,
     /// Whether pods are OOM-killed often. `None` in node mode, which has no such condition.
     pub frequent_kills: Option<FrequentKills>,
+    /// The pods of the node.
+    pub pods: KnownPods,
     /// The incidents that become Events.
     pub incidents: Incidents,
     /// Who records OOM kills on the Node.

@@ -8,8 +8,8 @@ use nodepulse_core::reading::{Stall, StallKind, StallOf};
 use nodepulse_core::settings::{DiskIo, Mode};
 use nodepulse_core::subjects::recording::RecordedSubjects;
 use nodepulse_core::subjects::{
-    DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, NodeSetup, RotationSetup, RuntimeUse,
-    Setup, SignalSetup, StallSetup,
+    BlockingQuery, DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, NodeSetup, RotationSetup,
+    RuntimeUse, Setup, SignalSetup, StallSetup,
 };
 use nodepulse_io::lane::Lanes;
 use nodepulse_io::names::Names;
@@ -228,7 +228,7 @@ async fn initial_evaluation(app: &mut App, is_only_status: bool) {
     let blocking = &mut app.queries.blocking;
     // Asked before nodefs is read by the same thread, which may hang.
     blocking.ask(Question::Machine);
-    blocking.ask(Question::Disk(DiskQuery::List));
+    blocking.ask(Question::Subject(BlockingQuery::Disk(DiskQuery::List)));
     let mut awaited = BTreeSet::from([
         Initial::Machine,
         Initial::Disks,

@@ -1,7 +1,7 @@
 //! Events that wake the loop.
 
 use nodepulse_core::record::Received;
-use nodepulse_core::subjects::IncidentInput;
+use nodepulse_core::subjects::PodInput;
 use nodepulse_linux::logind::PowerMessage;
 
 use crate::queries::blocking::Answer;
@@ -15,7 +15,7 @@ pub(super) enum Wakeup {
     /// The result of a request to the API server.
     Api(Report),
     /// An update about pods, from the API server.
-    Pods(IncidentInput),
+    Pods(PodInput),
     /// A request for metrics, `status` or `explain`.
     Request(StateRequest),
     Reload,

@@ -12,8 +12,8 @@ use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::VolumeInput;
 use nodepulse_core::subjects::incidents::LinksRead;
 use nodepulse_core::subjects::{
-    DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, SignalInput,
-    StallInput, StateInput,
+    BlockingQuery, DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous,
+    SignalInput, StallInput, StateInput,
 };
 use nodepulse_core::units::DeviceNumber;
 use nodepulse_io::lane::{Lane, Lanes, NoAnswer, Purpose};
@@ -43,6 +43,7 @@ mod units;
 
 use io_wait::IoWaitReader;
 use nodefs::Directories;
+use question::unanswered;
 pub use question::{Answer, Initial, Question};
 pub use runtime::RuntimeClient;
 use shortage::ShortageReader;
@@ -153,25 +154,32 @@ impl Blocking {
     pub fn ask(&mut self, question: Question) {
         let lane = match question {
             Question::Resolve { name } => return self.resolve(name),
-            Question::IoWait(disk) => return self.read_io_wait(disk),
-            Question::Shortage => return self.observe_shortage(),
             Question::Configuration => &self.configuration,
-            // Reads directories on nodefs or the root file system.
-            Question::Machine | Question::Storage | Question::VolumesOnDisk(_) => &self.nodefs,
-            Question::Disk(_) | Question::LargestOwners(_) => &self.disks,
-            Question::ContainerLinks(_) => &self.container_logs,
-            Question::KillDetails(_) => &self.kill_details,
-            Question::Kills | Question::Recall | Question::Save(_) => &self.state,
-            Question::RuntimeStatus | Question::RuntimeImages => match &self.runtime {
-                Some(runtime) => runtime,
-                None => return self.dropped.push_back(Answer::missing(&question)),
+            // Reads directories on the root file system.
+            Question::Machine => &self.nodefs,
+            Question::Save(_) => &self.state,
+            Question::Subject(ref query) => match query {
+                BlockingQuery::IoWait(disk) => return self.read_io_wait(*disk),
+                BlockingQuery::Shortage => return self.observe_shortage(),
+                // Reads directories on nodefs.
+                BlockingQuery::Storage | BlockingQuery::VolumesOnDisk(_) => &self.nodefs,
+                BlockingQuery::Disk(_) | BlockingQuery::LargestOwners(_) => &self.disks,
+                BlockingQuery::ContainerLinks(_) => &self.container_logs,
+                BlockingQuery::KillDetails(_) => &self.kill_details,
+                BlockingQuery::KillCounters | BlockingQuery::Recall => &self.state,
+                BlockingQuery::RuntimeStatus | BlockingQuery::RuntimeImages => {
+                    match &self.runtime {
+                        Some(runtime) => runtime,
+                        None => return self.dropped.push_back(Answer::missing(&question)),
+                    }
+                }
             },
         };
         // Half of the queue is reserved for questions about slow or failing disks. Announced disks
         // that are dropped here are found when the disks are listed again.
         let announced = matches!(
             question,
-            Question::Disk(DiskQuery::Find(_) | DiskQuery::List)
+            Question::Subject(BlockingQuery::Disk(DiskQuery::Find(_) | DiskQuery::List))
         );
         let crowded = announced && lane.capacity() < QUESTIONS / 2;
         let question = Box::new(question);
@@ -317,60 +325,64 @@ impl Responder {
     }
 
     fn answer(&self, question: Question) -> Answer {
-        Answer::Subject(match question {
-            Question::Machine => return Answer::Machine(Box::new(self.machine())),
-            Question::Storage => {
+        match question {
+            Question::Subject(query) => Answer::Subject(self.query(query)),
+            Question::Save(saved) => {
+                if let Some(base) = &self.base {
+                    saved::save(&self.state_directory, base, saved);
+                }
+                Answer::Subject(Input::State(StateInput::Written))
+            }
+            Question::Machine => Answer::Machine(Box::new(self.machine())),
+            // Resolved by `Names`.
+            Question::Resolve { .. } => Answer::Resolved(Vec::new()),
+            Question::Configuration => Answer::Configured(match &self.read {
+                Some(read) => read.read().map(Box::new),
+                None => Err("the configuration has no source".to_owned()),
+            }),
+        }
+    }
+
+    fn query(&self, query: BlockingQuery) -> Input {
+        match query {
+            BlockingQuery::Storage => {
                 let sample = self.directories.sample(self.volumes());
                 Input::Signal(SignalInput::StorageSampled(sample))
             }
-            // Resolved by `Names`.
-            Question::Resolve { .. } => return Answer::Resolved(Vec::new()),
-            Question::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
+            BlockingQuery::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
                 device,
                 volumes: self.directories.volumes_on(device),
             }),
-            Question::LargestOwners(of) => {
+            BlockingQuery::LargestOwners(of) => {
                 Input::LargestOwners(largest_owners::read(&self.root, &self.pods, of))
             }
-            Question::Disk(query) => Input::Disk(disk_files::answer(&self.directories, query)),
-            Question::ContainerLinks(ids) => {
+            BlockingQuery::Disk(query) => Input::Disk(disk_files::answer(&self.directories, query)),
+            BlockingQuery::ContainerLinks(ids) => {
                 Input::Incident(IncidentInput::Links(self.links(&ids)))
             }
-            Question::KillDetails(of) => {
+            BlockingQuery::KillDetails(of) => {
                 let mut read = kill_details::read(&self.root, &self.pods, &of);
                 if !self.name_pods {
                     read.memory.hide_pods();
                 }
                 Input::Incident(IncidentInput::DetailsRead(read))
             }
-            Question::Kills => Input::KillCounter(KillCounterInput::Counted(counted_kills::read(
-                &self.root, &self.pods,
-            ))),
-            Question::Recall => Input::State(StateInput::Recalled {
+            BlockingQuery::KillCounters => Input::KillCounter(KillCounterInput::Counted(
+                counted_kills::read(&self.root, &self.pods),
+            )),
+            BlockingQuery::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
                     Some(base) => saved::load(&self.state_directory, base),
                     None => Previous::Unknown,
                 },
                 counted: counted_kills::read(&self.root, &self.pods),
             }),
-            Question::Save(saved) => {
-                if let Some(base) = &self.base {
-                    saved::save(&self.state_directory, base, saved);
-                }
-                Input::State(StateInput::Written)
-            }
             // Answered by `IoWaitReader`, `ShortageReader` and `RuntimeClient`.
-            Question::IoWait(_)
-            | Question::Shortage
-            | Question::RuntimeStatus
-            | Question::RuntimeImages => return Answer::missing(&question),
-            Question::Configuration => {
-                return Answer::Configured(match &self.read {
-                    Some(read) => read.read().map(Box::new),
-                    None => Err("the configuration has no source".to_owned()),
-                });
-            }
-        })
+            BlockingQuery::IoWait(_)
+            | BlockingQuery::Shortage
+            | BlockingQuery::RuntimeStatus
+            | BlockingQuery::RuntimeImages => unanswered(&query),
+        }
     }
 
     fn machine(&self) -> Machine {
@@ -468,7 +480,7 @@ mod tests {
             ),
             (
                 "nodefs",
-                || Question::Storage,
+                || Question::Subject(BlockingQuery::Storage),
                 |answer| {
                     let Answer::Subject(Input::Signal(SignalInput::StorageSampled(found))) = answer
                     else {
@@ -479,7 +491,7 @@ mod tests {
             ),
             (
                 "disks",
-                || Question::Disk(DiskQuery::Counters(Vec::new())),
+                || Question::Subject(BlockingQuery::Disk(DiskQuery::Counters(Vec::new()))),
                 |answer| matches!(answer, Answer::Subject(Input::Disk(_))),
             ),
             (
@@ -502,7 +514,7 @@ mod tests {
         let (mut blocking, receivers) = without_tasks();
         drop(receivers);
         for _ in 0..3 {
-            blocking.ask(Question::Kills);
+            blocking.ask(Question::Subject(BlockingQuery::KillCounters));
         }
         for _ in 0..3 {
             let answer = tokio::time::timeout(LIMIT, blocking.answer()).await;

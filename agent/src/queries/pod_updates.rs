@@ -3,8 +3,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use nodepulse_core::pods::{Containers, Pod, PodChange};
-use nodepulse_core::subjects::incidents::{ContainersRead, IncidentInput, MAX_READS};
+use nodepulse_core::pods::{Pod, PodChange};
+use nodepulse_core::subjects::PodInput;
+use nodepulse_core::subjects::incidents::MAX_READS;
+use nodepulse_core::subjects::pods::ReadFailure;
 use nodepulse_io::tasks::Tasks;
 use nodepulse_kube::{ApiError, Client, Refusal, pod_containers, pod_watch};
 use tokio::sync::{Semaphore, mpsc};
@@ -22,9 +24,9 @@ const READS_AT_ONCE: usize = 8;
 pub struct PodUpdates {
     client: Option<Client>,
     changes: mpsc::Receiver<PodChange>,
-    reads: mpsc::Receiver<Box<IncidentInput>>,
+    reads: mpsc::Receiver<Box<PodInput>>,
     /// Used by the reading tasks, at most [`MAX_READS`] at a time.
-    send_read: mpsc::Sender<Box<IncidentInput>>,
+    send_read: mpsc::Sender<Box<PodInput>>,
     at_once: Arc<Semaphore>,
 }
 
@@ -47,18 +49,18 @@ impl PodUpdates {
     }
 
     /// Returns the next update; pending forever without an API server.
-    pub async fn next(&mut self) -> IncidentInput {
+    pub async fn next(&mut self) -> PodInput {
         tokio::select! {
-            Some(change) = self.changes.recv() => IncidentInput::PodChanged(change),
+            Some(change) = self.changes.recv() => PodInput::Changed(change),
             Some(read) = self.reads.recv() => *read,
             else => std::future::pending().await,
         }
     }
 
     /// Returns a change that is already queued.
-    pub fn try_next(&mut self) -> Option<IncidentInput> {
+    pub fn try_next(&mut self) -> Option<PodInput> {
         let change = self.changes.try_recv().ok();
-        change.map(IncidentInput::PodChanged)
+        change.map(PodInput::Changed)
     }
 
     /// Reads the containers of a pod; the answer is one of the next updates.
@@ -71,9 +73,9 @@ impl PodUpdates {
             let permit = at_once.acquire().await;
             let found = pod_containers::read(&client, &pod.namespace, &pod.name).await;
             drop(permit);
-            let read = Box::new(IncidentInput::Containers {
+            let read = Box::new(PodInput::Containers {
                 uid: pod.uid,
-                read: containers_read(found),
+                read: found.map_err(|err| read_failure(&err)),
             });
             // The loop may have ended meanwhile.
             drop(reads.send(read).await);
@@ -81,15 +83,10 @@ impl PodUpdates {
     }
 }
 
-fn containers_read(found: Result<Containers, ApiError>) -> ContainersRead {
-    match found {
-        Ok(containers) => ContainersRead::Found(containers),
-        Err(err) => {
-            debug!(err = &err as &dyn Error, "containers of a pod not read");
-            match err.refusal() {
-                Some(Refusal::Forbidden) => ContainersRead::Forbidden,
-                Some(_) | None => ContainersRead::Failed,
-            }
-        }
+fn read_failure(err: &ApiError) -> ReadFailure {
+    debug!(err = err as &dyn Error, "containers of a pod not read");
+    match err.refusal() {
+        Some(Refusal::Forbidden) => ReadFailure::Forbidden,
+        Some(_) | None => ReadFailure::Other,
     }
 }

@@ -13,7 +13,7 @@ const KILLS: usize = 80;
 
 /// Inputs, and how often they must occur at least.
 const INPUTS: [(&str, usize); 9] = [
-    ("Incident.Containers", 6),
+    ("Incident.ContainersRead", 6),
     ("Incident.Happened", 1),
     ("Incident.PodChanged.Present", 6),
     ("Kill.BatchReported", 1),

@@ -10,7 +10,7 @@ use nodepulse_tests::tape::{Kinds, Tape, assert_changes_are_found, replayed};
 const AFTERWARDS: Duration = Duration::from_mins(10);
 
 /// Inputs of a hostile day, and how often they must occur at least.
-const INPUTS: [(&str, usize); 44] = [
+const INPUTS: [(&str, usize); 45] = [
     ("Disk.Announced", 20),
     ("Disk.AnnouncementsLost", 5),
     ("Disk.Configured", 5),
@@ -24,10 +24,9 @@ const INPUTS: [(&str, usize); 44] = [
     ("Disk.StatisticsChecked", 300),
     ("Disk.Tick", 5000),
     ("Disk.Watched", 10),
-    ("Incident.Containers", 12),
+    ("Incident.ContainersRead", 12),
     ("Incident.Happened", 1000),
     ("Incident.PodChanged.Present", 20),
-    ("Incident.PodChanged.Removed", 10),
     ("Incident.Stopping", 1),
     ("Kill.BatchReported", 1000),
     ("Kill.CgroupPaths", 1000),
@@ -43,6 +42,8 @@ const INPUTS: [(&str, usize); 44] = [
     ("Pid.Configured", 5),
     ("Pid.Sampled", 5000),
     ("PidsReported", 20),
+    ("Pod.Changed.Present", 20),
+    ("Pod.Changed.Removed", 10),
     ("PodPid.Counted", 20),
     ("PodPid.PidLimits", 10),
     ("LargestOwners.TasksCounted", 10),
@@ -59,6 +60,11 @@ const INPUTS: [(&str, usize); 44] = [
 
 /// The same of effects.
 const EFFECTS: [(&str, usize); 36] = [
+    ("BlockingQuery.Disk.Counters", 500),
+    ("BlockingQuery.Disk.Find", 10),
+    ("BlockingQuery.Disk.Statistics", 10),
+    ("BlockingQuery.KillCounters", 100),
+    ("BlockingQuery.Storage", 100),
     ("Event", 1000),
     ("Fact.Disks", 100),
     ("Fact.Pressures", 1000),
@@ -83,17 +89,12 @@ const EFFECTS: [(&str, usize); 36] = [
     ("Map.WatchDisks", 10),
     ("Publish", 1000),
     ("Query.CgroupPaths", 1000),
-    ("Query.Containers", 12),
-    ("Query.Disk.Counters", 500),
-    ("Query.Disk.Find", 10),
-    ("Query.Disk.Statistics", 10),
-    ("Query.KillCounters", 100),
     ("Query.LimitHits", 1000),
     ("Query.PidLimits", 10),
     ("Query.RefusedForks", 20),
     ("Query.RemainingMemory", 10),
     ("Query.Signals", 1000),
-    ("Query.Storage", 100),
+    ("ReadContainers", 12),
     ("Save", 100),
 ];
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, Input, Query, SignalInput, pass_on};
+use super::{BlockingQuery, Decision, Effect, Input, SignalInput, pass_on};
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::node_status::images::same_images;
 use crate::node_status::{ContainerRuntime, FactChange, RuntimeCheck};
@@ -51,9 +51,9 @@ pub enum RuntimeInput {
         /// Work that is due until then is done in the same wake-up: see [`ALIGN`].
         soon: BootNanos,
     },
-    /// The answer to [`Query::RuntimeStatus`], or the reason for which there is none.
+    /// The answer to [`BlockingQuery::RuntimeStatus`], or the reason for which there is none.
     Checked(Result<RuntimeAnswer, String>),
-    /// The answer to [`Query::RuntimeImages`].
+    /// The answer to [`BlockingQuery::RuntimeImages`].
     Listed(RuntimeList),
 }
 
@@ -166,7 +166,7 @@ impl RuntimeWatch {
             return Vec::new();
         }
         self.progress = Progress::Checking;
-        vec![Effect::Query(Query::RuntimeStatus)]
+        vec![Effect::BlockingQuery(BlockingQuery::RuntimeStatus)]
     }
 
     fn tick(&mut self, soon: BootNanos, now: BootNanos) -> Vec<Effect> {
@@ -213,7 +213,7 @@ impl RuntimeWatch {
         if self.list_due <= now.plus(ALIGN) {
             self.progress = Progress::Listing;
             self.list_due = now.plus(LIST_INTERVAL);
-            effects.push(Effect::Query(Query::RuntimeImages));
+            effects.push(Effect::BlockingQuery(BlockingQuery::RuntimeImages));
         } else {
             self.progress = Progress::Idle;
         }

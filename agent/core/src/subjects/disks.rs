@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, Input, Query, SignalInput, pass_on};
+use super::{BlockingQuery, Decision, Effect, Input, SignalInput, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::{Disks, FactChange};
 use crate::pressure::disks::{DiskBoard, DiskRules, EndedWindow, Health, LatencySource};
@@ -464,7 +464,7 @@ fn rules(settings: &DiskIo) -> DiskRules {
 }
 
 fn query(query: DiskQuery) -> Effect {
-    Effect::Query(Query::Disk(query))
+    Effect::BlockingQuery(BlockingQuery::Disk(query))
 }
 
 fn log(decision: DiskDecision) -> Effect {

@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime};
 use super::kill_counters::KillCounterInput::{Counted, LogEnded, Recalled};
 use super::saved_times::Times;
 use super::{
-    CertificateInput, DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput, Incidents, Input,
-    KillCounterInput, KillCounters, Kills, NodeEventChoice, NodeEventInput, PidInput, PidWatch,
-    PodPidInput, PodPids, Query, Rotation, RuntimeInput, RuntimeWatch, SavedTimes, Settings, Setup,
-    SignalInput, Signals, StallInput, StallWatch, StateInput, Subjects, Volumes, pass_on,
+    BlockingQuery, CertificateInput, DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput,
+    Incidents, Input, KillCounterInput, KillCounters, Kills, KnownPods, NodeEventChoice,
+    NodeEventInput, PidInput, PidWatch, PodPidInput, PodPids, Query, Rotation, RuntimeInput,
+    RuntimeWatch, SavedTimes, Settings, Setup, SignalInput, Signals, StallInput, StallWatch,
+    StateInput, Subjects, Volumes, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
@@ -42,6 +43,7 @@ impl Subjects {
                 Mode::Companion => Some(FrequentKills::new(node.frequent_oom, transition_period)),
                 Mode::Node => None,
             },
+            pods: KnownPods::default(),
             incidents: Incidents::new(node_events.current()),
             node_events,
             volumes: Volumes::new(transition_period),
@@ -83,14 +85,14 @@ impl Subjects {
             Input::Pid(input) => self.pids.on(input, now),
             Input::Disk(mut input) => {
                 if let DiskInput::IoWaitRead(read) = &mut input {
-                    read.name_pods(|id| self.incidents.pod(id));
+                    read.name_pods(|id| self.pods.index().find(id));
                 }
                 self.disks.on(input, now)
             }
             Input::Runtime(input) => self.runtime.on(input, now),
             Input::Stall(mut input) => {
                 if let StallInput::ShortageRead { evidence, .. } = &mut input {
-                    evidence.units.name_pods(|id| self.incidents.pod(id));
+                    evidence.units.name_pods(|id| self.pods.index().find(id));
                 }
                 self.stalls.on(input, now)
             }
@@ -105,15 +107,16 @@ impl Subjects {
                 effects
             }
             Input::KillSourceChecked => self.update_frequent_kills(now),
-            Input::Incident(input) => self.incidents.on(input, now),
+            Input::Pod(input) => self.pods.on(input),
+            Input::Incident(input) => self.incidents.on(input, &self.pods, now),
             Input::NodeEvents(input) => self.node_events.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
             Input::Volume(input) => {
-                let pods = &self.incidents;
-                self.volumes.on(input, |id| pods.pod(id), now)
+                let pods = self.pods.index();
+                self.volumes.on(input, |id| pods.find(id), now)
             }
             Input::LargestOwners(mut input) => {
-                input.name_pods(|id| self.incidents.pod(id));
+                input.name_pods(|id| self.pods.index().find(id));
                 input.effects()
             }
             Input::Certificate(input) => match &mut self.certificate {
@@ -355,7 +358,7 @@ fn starting(runtime: bool) -> Vec<Effect> {
         pass_on(Input::KillSourceChecked),
         Effect::Query(Query::AllCgroups),
         pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
-        Effect::Query(Query::Recall),
+        Effect::BlockingQuery(BlockingQuery::Recall),
     ];
     // The runtime knows the place of the images, and then requests the sample of storage.
     effects.push(pass_on(if runtime {

@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, Input, KillCounterInput, Query, pass_on};
+use super::pods::{KnownPods, ReadFailure, WatchPermission};
+use super::{BlockingQuery, Decision, Effect, Input, KillCounterInput, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
     ContainerLabel, Draft, EventId, EventPlace, Incident, KillOutcomes, NodeEvents, ReportedKills,
 };
-use crate::pods::{Containers, Pod, PodChange, PodId, PodIndex, PodRef};
+use crate::pods::{Pod, PodChange, PodId, PodRef};
 
 mod details;
 mod groups;
@@ -59,36 +60,24 @@ pub enum IncidentInput {
     ServerAnswered,
     /// New incidents.
     Happened(Vec<Incident>),
-    /// The watch reported a change.
+    /// The watch reported a change, which is applied to the known pods.
     PodChanged(PodChange),
-    /// The answer to [`Query::Containers`].
-    Containers {
+    /// The answer to [`Effect::ReadContainers`]; the containers are stored with the known pods.
+    ContainersRead {
         /// The UID of the pod.
         uid: Box<str>,
-        /// What was read.
-        read: ContainersRead,
+        read: Result<(), ReadFailure>,
     },
-    /// To [`Query::ContainerLinks`].
+    /// To [`BlockingQuery::ContainerLinks`].
     Links(LinksRead),
     /// The API server has an Event to which details can be added.
     Delivered(EventId),
-    /// To [`Query::KillDetails`].
+    /// To [`BlockingQuery::KillDetails`].
     DetailsRead(DetailsRead),
     /// Time has passed, or more may be known.
     Due,
     /// The agent stops: everything is reported with what is known.
     Stopping,
-}
-
-/// The result of reading the containers of a pod.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ContainersRead {
-    /// Its containers.
-    Found(Containers),
-    /// The API server refused; a node may not read a pod that was removed.
-    Forbidden,
-    /// Not read.
-    Failed,
 }
 
 /// An incident that cannot be reported yet.
@@ -136,20 +125,11 @@ enum EventRecording {
     Events,
 }
 
-/// Whether the API server permits the watch on pods, as far as is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WatchPermission {
-    Permitted,
-    Refused,
-}
-
-/// The pods of this node, and the incidents that wait.
+/// The incidents that wait, and what is known about those that were reported.
 #[derive(Debug)]
 pub struct Incidents {
     reporting: EventRecording,
     node_events: NodeEvents,
-    index: PodIndex,
-    watch: WatchPermission,
     waiting: VecDeque<Waiting>,
     links: Links,
     details: Details,
@@ -160,21 +140,17 @@ pub struct Incidents {
     reads: BTreeMap<Box<str>, LastRead>,
     /// The API server has answered since the start. Before, no name is waited for in vain.
     answered: bool,
-    /// The missing permission to read pods was logged.
-    warned: bool,
     /// Kills for which no Event is recorded.
     unwanted: ReportedKills,
     effects: Vec<Effect>,
 }
 
 impl Incidents {
-    /// Without pods and incidents.
+    /// Without incidents.
     pub fn new(node_events: NodeEvents) -> Self {
         Self {
             reporting: EventRecording::LogOnly,
             node_events,
-            index: PodIndex::default(),
-            watch: WatchPermission::Permitted,
             waiting: VecDeque::new(),
             links: Links::default(),
             details: Details::default(),
@@ -182,31 +158,32 @@ impl Incidents {
             uncounted: BTreeMap::new(),
             reads: BTreeMap::new(),
             answered: false,
-            warned: false,
             unwanted: ReportedKills::default(),
             effects: Vec::new(),
         }
     }
 
     /// Takes an input, and returns what follows from it.
-    pub fn on(&mut self, input: IncidentInput, now: Now) -> Vec<Effect> {
+    pub fn on(&mut self, input: IncidentInput, pods: &KnownPods, now: Now) -> Vec<Effect> {
         match input {
             IncidentInput::Configured(node_events) => self.node_events = node_events,
             IncidentInput::ReportingStarted => self.reporting = EventRecording::Events,
             IncidentInput::ServerAnswered => self.server_answered(now.boot),
-            IncidentInput::Happened(incidents) => self.happened(incidents, now.boot),
+            IncidentInput::Happened(incidents) => self.happened(incidents, pods, now.boot),
             IncidentInput::PodChanged(change) => {
                 self.server_answered(now.boot);
                 self.pod_changed(change);
             }
-            IncidentInput::Containers { uid, read } => self.containers_read(&uid, read, now.boot),
-            IncidentInput::Links(read) => self.links_read(&read, now.boot),
+            IncidentInput::ContainersRead { uid, read } => {
+                self.containers_read(&uid, read, now.boot);
+            }
+            IncidentInput::Links(read) => self.links_read(&read, pods, now.boot),
             IncidentInput::Delivered(id) => self.delivered(id, now.boot),
-            IncidentInput::DetailsRead(read) => self.details_read(read),
-            IncidentInput::Due => self.release(now.boot),
+            IncidentInput::DetailsRead(read) => self.details_read(read, pods),
+            IncidentInput::Due => self.release(pods, now.boot),
             IncidentInput::Stopping => {
                 for waiting in std::mem::take(&mut self.waiting) {
-                    self.report_as_known(waiting, now.boot);
+                    self.report_as_known(waiting, pods, now.boot);
                 }
                 self.report_groups(BootNanos(u64::MAX));
             }
@@ -214,11 +191,6 @@ impl Incidents {
         self.read_links(now.boot);
         self.report_groups(now.boot);
         std::mem::take(&mut self.effects)
-    }
-
-    /// The pod with this id, if it is known.
-    pub fn pod(&self, id: &PodId) -> Option<&Pod> {
-        self.index.find(id)
     }
 
     /// The next deadline of an incident that waits.
@@ -229,18 +201,16 @@ impl Incidents {
         [waiting, self.groups.due()].into_iter().flatten().min()
     }
 
-    fn happened(&mut self, incidents: Vec<Incident>, now: BootNanos) {
+    fn happened(&mut self, incidents: Vec<Incident>, pods: &KnownPods, now: BootNanos) {
         for mut incident in incidents {
-            let pod = incident
-                .pod
-                .as_ref()
-                .and_then(|at| self.index.find(&at.pod));
+            let pod = incident.pod.as_ref();
+            let pod = pod.and_then(|at| pods.index().find(&at.pod));
             incident.pod_name = pod.map(|pod| format!("{}/{}", pod.namespace, pod.name));
             match self.reporting {
                 EventRecording::LogOnly => self.unwanted.add_all(incident.kills),
                 EventRecording::Events => {
-                    if let Some(incident) = self.add_to_group(incident, now) {
-                        self.report(incident, now);
+                    if let Some(incident) = self.add_to_group(incident, pods, now) {
+                        self.report(incident, pods, now);
                     }
                 }
             }
@@ -256,7 +226,7 @@ impl Incidents {
         }
     }
 
-    fn report(&mut self, mut incident: Incident, now: BootNanos) {
+    fn report(&mut self, mut incident: Incident, pods: &KnownPods, now: BootNanos) {
         if let Some(draft) = incident.on_node(self.node_events) {
             self.record(draft, &incident, EventPlace::Node, now);
             // Each kill is reported by one Event, which is this one.
@@ -274,36 +244,37 @@ impl Incidents {
                 pod,
                 wait: WaitFor::Pod { until },
             },
+            pods,
             now,
         );
         while self.waiting.len() > MAX_WAITING
             && let Some(oldest) = self.waiting.pop_front()
         {
-            self.report_as_known(oldest, now);
+            self.report_as_known(oldest, pods, now);
         }
     }
 
-    fn report_or_wait(&mut self, mut waiting: Waiting, now: BootNanos) {
-        let target = self.target(&waiting.pod);
-        if self.may_improve(&target, &mut waiting, now) {
+    fn report_or_wait(&mut self, mut waiting: Waiting, pods: &KnownPods, now: BootNanos) {
+        let target = self.target(&waiting.pod, pods);
+        if self.may_improve(&target, &mut waiting, pods, now) {
             self.waiting.push_back(waiting);
         } else {
-            self.report_to(waiting.incident, target, now);
+            self.report_to(waiting.incident, target, pods, now);
         }
     }
 
     /// Reports what has waited long enough, or need not wait any more.
-    fn release(&mut self, now: BootNanos) {
+    fn release(&mut self, pods: &KnownPods, now: BootNanos) {
         for waiting in std::mem::take(&mut self.waiting) {
-            self.report_or_wait(waiting, now);
+            self.report_or_wait(waiting, pods, now);
         }
     }
 
     /// The object of the Event, by what is known.
-    fn target(&self, pod: &PodRef) -> Target {
+    fn target(&self, pod: &PodRef, pods: &KnownPods) -> Target {
         let id = pod.container.as_deref();
-        if let Some(known) = self.index.find(&pod.pod) {
-            let label = id.map(|id| self.label(known, id));
+        if let Some(known) = pods.index().find(&pod.pod) {
+            let label = id.map(|id| self.label(known, id, pods));
             return Target::Pod(known.clone(), label);
         }
         let link = id.and_then(|id| self.links.get(id));
@@ -315,24 +286,30 @@ impl Incidents {
     }
 
     /// How a container of a known pod is called.
-    fn label(&self, pod: &Pod, id: &str) -> ContainerLabel {
-        if let Some(container) = self.index.container(&pod.uid, id) {
+    fn label(&self, pod: &Pod, id: &str, pods: &KnownPods) -> ContainerLabel {
+        if let Some(container) = pods.index().container(&pod.uid, id) {
             return ContainerLabel::Name(container.clone());
         }
         let link = self.links.get(id).filter(|link| link.is_in(pod));
         let container = link.and_then(|link| {
-            let specified = self.index.named(&pod.uid, &link.container);
+            let specified = pods.index().named(&pod.uid, &link.container);
             specified.cloned().or_else(|| link.container())
         });
         container.map_or_else(|| ContainerLabel::Id(id.to_owned()), ContainerLabel::Name)
     }
 
     /// Whether more than `target` may be known soon.
-    fn may_improve(&mut self, target: &Target, waiting: &mut Waiting, now: BootNanos) -> bool {
+    fn may_improve(
+        &mut self,
+        target: &Target,
+        waiting: &mut Waiting,
+        pods: &KnownPods,
+        now: BootNanos,
+    ) -> bool {
         waiting.link = waiting.link.at(now);
         match target {
             Target::Node => {
-                if self.watch == WatchPermission::Refused {
+                if pods.watch() == WatchPermission::Refused {
                     let until = waiting.link_until().unwrap_or(now);
                     waiting.wait = WaitFor::Pod { until };
                 }
@@ -344,33 +321,26 @@ impl Incidents {
                     WaitFor::Pod { .. } => now.plus(UNKNOWN_NAME),
                 };
                 waiting.wait = WaitFor::Name { until };
-                now < until && self.name_may_come(pod, label, waiting.link, now)
+                now < until
+                    && (self.read_may_come(pod, waiting.link, pods, now)
+                        || link_may_come(label, waiting.link, pods.index().exists(&pod.uid)))
             }
             Target::Pod(..) => false,
         }
     }
 
-    /// Whether an answer is to come that names the container. The API server is asked at once if the
+    /// Whether the API server is to answer with the name of a container. It is asked at once if the
     /// pod's lists of containers are not known, and otherwise only if the node does not have the name.
-    fn name_may_come(
+    fn read_may_come(
         &mut self,
         pod: &Pod,
-        label: &ContainerLabel,
         link: LinkWait,
+        pods: &KnownPods,
         now: BootNanos,
     ) -> bool {
         let is_unread = matches!(link, LinkWait::Unread { .. });
-        let by_link = match label {
-            ContainerLabel::Name(_) => false,
-            ContainerLabel::Id(_) => match link {
-                LinkWait::Unread { .. } => true,
-                // The link of a new container may be late.
-                LinkWait::Missing { .. } => self.index.exists(&pod.uid),
-                LinkWait::Settled => false,
-            },
-        };
-        let enough = is_unread && self.index.has_containers(&pod.uid);
-        (!enough && self.is_being_read(pod, now)) || by_link
+        let enough = is_unread && pods.index().has_containers(&pod.uid);
+        !enough && self.is_being_read(pod, pods, now)
     }
 
     /// Reads the names of links for all that wait for them.
@@ -379,10 +349,10 @@ impl Incidents {
         let waiting =
             waiting.filter_map(|waiting| Some((waiting.pod.container.as_deref()?, waiting.link)));
         let query = self.links.ask(waiting, now);
-        self.effects.extend(query.map(Effect::Query));
+        self.effects.extend(query.map(Effect::BlockingQuery));
     }
 
-    fn links_read(&mut self, read: &LinksRead, now: BootNanos) {
+    fn links_read(&mut self, read: &LinksRead, pods: &KnownPods, now: BootNanos) {
         let asked = self.links.read(read);
         for waiting in &mut self.waiting {
             if let Some(id) = waiting
@@ -394,12 +364,12 @@ impl Incidents {
                 waiting.link = self.links.answered(waiting.link, id, read, now);
             }
         }
-        self.release(now);
+        self.release(pods, now);
     }
 
     /// Whether the names of the pod's containers are being read. Queries them unless they were read
     /// recently.
-    fn is_being_read(&mut self, pod: &Pod, now: BootNanos) -> bool {
+    fn is_being_read(&mut self, pod: &Pod, pods: &KnownPods, now: BootNanos) -> bool {
         self.reads.retain(|_, read| match read {
             LastRead::UnderWay { .. } => true,
             LastRead::Finished { again } => now < *again,
@@ -410,30 +380,19 @@ impl Incidents {
         let is_under_way = |read: &&LastRead| matches!(read, LastRead::UnderWay { .. });
         let under_way = self.reads.values().filter(is_under_way).count();
         let full = MAX_READS <= under_way || MAX_REMEMBERED <= self.reads.len();
-        if full || !self.index.exists(&pod.uid) {
+        if full || !pods.index().exists(&pod.uid) {
             return false;
         }
         let under_way = LastRead::UnderWay { asked: now };
         self.reads.insert(pod.uid.clone(), under_way);
-        self.effects
-            .push(Effect::Query(Query::Containers(pod.clone())));
+        self.effects.push(Effect::ReadContainers(pod.clone()));
         true
     }
 
-    fn containers_read(&mut self, uid: &str, read: ContainersRead, now: BootNanos) {
+    fn containers_read(&mut self, uid: &str, read: Result<(), ReadFailure>, now: BootNanos) {
         let pause = match read {
-            ContainersRead::Found(containers) => {
-                self.index.set_containers(uid, containers);
-                READ_AGAIN
-            }
-            ContainersRead::Failed => READ_AGAIN,
-            ContainersRead::Forbidden => {
-                if self.index.exists(uid) && !std::mem::replace(&mut self.warned, true) {
-                    self.effects
-                        .push(Effect::Log(Decision::ContainersForbidden));
-                }
-                FORBIDDEN
-            }
+            Ok(()) | Err(ReadFailure::Other) => READ_AGAIN,
+            Err(ReadFailure::Forbidden) => FORBIDDEN,
         };
         if let Some(read) = self.reads.get_mut(uid) {
             let asked = match *read {
@@ -445,16 +404,22 @@ impl Incidents {
         }
     }
 
-    fn report_as_known(&mut self, waiting: Waiting, now: BootNanos) {
-        let target = self.target(&waiting.pod);
-        self.report_to(waiting.incident, target, now);
+    fn report_as_known(&mut self, waiting: Waiting, pods: &KnownPods, now: BootNanos) {
+        let target = self.target(&waiting.pod, pods);
+        self.report_to(waiting.incident, target, pods, now);
     }
 
-    fn report_to(&mut self, mut incident: Incident, target: Target, now: BootNanos) {
+    fn report_to(
+        &mut self,
+        mut incident: Incident,
+        target: Target,
+        pods: &KnownPods,
+        now: BootNanos,
+    ) {
         let (draft, place) = match target {
             Target::Pod(pod, container) => {
-                incident.name_trigger(|id| self.label(&pod, id));
-                self.count_kills(&incident, &pod);
+                incident.name_trigger(|id| self.label(&pod, id, pods));
+                self.count_kills(&incident, &pod, pods);
                 self.set_pod_of_group(&incident, &pod);
                 let draft = incident.on_pod(&pod, container.as_ref());
                 (draft, EventPlace::Pod(container))
@@ -471,11 +436,11 @@ impl Incidents {
         incident.kills.is_empty() && on_node().is_some()
     }
 
-    fn count_kills(&mut self, incident: &Incident, pod: &Pod) {
+    fn count_kills(&mut self, incident: &Incident, pod: &Pod, pods: &KnownPods) {
         let kills = incident.new_kills();
-        if self.index.exists(&pod.uid) {
+        if pods.index().exists(&pod.uid) {
             self.count_in_metric(pod, kills);
-        } else if !self.index.is_known(&pod.uid) && self.uncounted.len() < MAX_WAITING {
+        } else if !pods.index().is_known(&pod.uid) && self.uncounted.len() < MAX_WAITING {
             *self.uncounted.entry(pod.uid.clone()).or_default() += kills;
         }
     }
@@ -503,6 +468,16 @@ impl Waiting {
             PodId::Uid(_) => Some(self.link.since()?.plus(UNKNOWN_NAME)),
             PodId::ConfigHash(_) => None,
         }
+    }
+}
+
+/// Whether a link is to come that names a container of a pod, which may not exist any more.
+const fn link_may_come(label: &ContainerLabel, link: LinkWait, pod_exists: bool) -> bool {
+    match (label, link) {
+        (ContainerLabel::Id(_), LinkWait::Unread { .. }) => true,
+        // The link of a new container may be late.
+        (ContainerLabel::Id(_), LinkWait::Missing { .. }) => pod_exists,
+        (ContainerLabel::Id(_), LinkWait::Settled) | (ContainerLabel::Name(_), _) => false,
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::{Decision, Effect, Query, pass_on};
+use super::{BlockingQuery, Decision, Effect, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
     Finding, Incident, KillOutcomes, KillOwner, KillPlace, Occurrence, Period, ReportedKills,
@@ -83,7 +83,7 @@ pub struct KillCounters {
 }
 
 impl KillCounters {
-    /// The counters and what the previous agent saved ([`Query::Recall`]) were asked for at
+    /// The counters and what the previous agent saved ([`BlockingQuery::Recall`]) were asked for at
     /// `now`.
     #[must_use]
     pub fn new(setup: KillCounterSetup, now: BootNanos) -> Self {
@@ -272,9 +272,9 @@ impl KillCounters {
         self.reading = CounterReading::Asked;
         self.asked_at = now;
         self.ledger.asked(now);
-        Effect::Query(match self.baseline {
-            Baseline::Unknown => Query::Recall,
-            Baseline::Known { .. } => Query::KillCounters,
+        Effect::BlockingQuery(match self.baseline {
+            Baseline::Unknown => BlockingQuery::Recall,
+            Baseline::Known { .. } => BlockingQuery::KillCounters,
         })
     }
 

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, Query};
+use super::{BlockingQuery, Decision, Effect};
 use crate::pods::{LargestMemory, LargestTasks, Owner, Pod, PodId};
 use crate::reading::{Ground, Resource};
 
@@ -17,9 +17,9 @@ pub const NAMED: usize = 3;
 pub enum LargestOwnersInput {
     /// A resource became short.
     Short(Resource),
-    /// The answer to [`Query::LargestOwners`] for pids. Empty if they were not read.
+    /// The answer to [`BlockingQuery::LargestOwners`] for pids. Empty if they were not read.
     TasksCounted(LargestTasks),
-    /// The answer to [`Query::LargestOwners`] for memory. Empty if it was not read.
+    /// The answer to [`BlockingQuery::LargestOwners`] for memory. Empty if it was not read.
     MemoryRead(LargestMemory),
 }
 
@@ -66,7 +66,7 @@ fn short(resource: Resource) -> Vec<Effect> {
             of: Ground::Resource(resource),
             details: None,
         },
-        Effect::Query(Query::LargestOwners(resource)),
+        Effect::BlockingQuery(BlockingQuery::LargestOwners(resource)),
     ]
 }
 
@@ -130,7 +130,7 @@ mod tests {
                         of: Ground::Resource(resource),
                         details: None,
                     },
-                    Effect::Query(Query::LargestOwners(queried)),
+                    Effect::BlockingQuery(BlockingQuery::LargestOwners(queried)),
                 ] if resource == queried => Some(*resource),
                 other => panic!("{other:?}"),
             }

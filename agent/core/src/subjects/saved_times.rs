@@ -57,7 +57,7 @@ pub enum Previous {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StateInput {
-    /// The answer to [`super::Query::Recall`].
+    /// The answer to [`super::BlockingQuery::Recall`].
     Recalled {
         previous: Previous,
         /// The counters of kills at start; `None` if they could not be read.

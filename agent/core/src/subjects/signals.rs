@@ -55,7 +55,7 @@ pub enum SignalInput {
     Sampled(DirectSample),
     /// Storage needs to be sampled.
     StorageRequested,
-    /// The answer to [`Query::Storage`].
+    /// The answer to [`super::BlockingQuery::Storage`].
     StorageSampled(StorageSample),
     Disks {
         /// `None` if no source measures how quickly disks respond.

@@ -31,7 +31,7 @@ pub enum StallInput {
         /// `None` if not read.
         sample: Option<StallSample>,
     },
-    /// The answer to [`Query::Shortage`].
+    /// The answer to [`super::BlockingQuery::Shortage`].
     ShortageRead {
         evidence: ShortageEvidence,
         /// The memory that is left; `None` if not read.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Query};
+use super::{BlockingQuery, Effect};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{DiskTrouble, VolumeTrouble};
 use crate::pods::{Pod, PodId};
@@ -30,7 +30,7 @@ pub enum VolumeInput {
         /// Numbers and causes.
         details: String,
     },
-    /// The answer to [`Query::VolumesOnDisk`].
+    /// The answer to [`BlockingQuery::VolumesOnDisk`].
     Read {
         device: DeviceNumber,
         /// The pods that use the disk, each with the name of the volume.
@@ -92,7 +92,7 @@ impl Volumes {
                 // The answer to the query that is under way is used for the newest trouble.
                 match self.pending.insert(device, pending) {
                     Some(_) => Vec::new(),
-                    None => vec![Effect::Query(Query::VolumesOnDisk(device))],
+                    None => vec![Effect::BlockingQuery(BlockingQuery::VolumesOnDisk(device))],
                 }
             }
             VolumeInput::Read { device, volumes } => {
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn each_pod_that_uses_the_disk_has_one_event_in_a_transition_period() {
         let mut node = Node::new();
-        let query = [Effect::Query(Query::VolumesOnDisk(SDB))];
+        let query = [Effect::BlockingQuery(BlockingQuery::VolumesOnDisk(SDB))];
         assert_eq!(node.trouble(1, DiskTrouble::Slow), query);
         assert_eq!(
             node.trouble(2, DiskTrouble::Slow),

@@ -1,53 +1,29 @@
 //! Questions of the main loop to helper threads and tasks, and their answers.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use nodepulse_core::pressure::io_wait::IoWait;
 use nodepulse_core::pressure::shortage::ShortageEvidence;
-use nodepulse_core::reading::{Machine, Resource};
-use nodepulse_core::subjects::incidents::{DetailsOf, DetailsRead, LinksRead};
+use nodepulse_core::reading::Machine;
+use nodepulse_core::subjects::incidents::{DetailsRead, LinksRead};
 use nodepulse_core::subjects::{
-    DiskInput, DiskQuery, IncidentInput, Input, KillCounterInput, Previous, RuntimeInput,
+    BlockingQuery, DiskInput, IncidentInput, Input, KillCounterInput, Previous, RuntimeInput,
     RuntimeList, Saved, SignalInput, StallInput, StateInput, StorageSample, VolumeInput,
 };
-use nodepulse_core::units::DeviceNumber;
 
 use super::{disk_files, largest_owners};
 use crate::config::Config;
 
 #[derive(Debug)]
 pub enum Question {
-    /// Facts that do not change until a reboot, partly from the root file system.
-    Machine,
-    /// Space and inodes of nodefs and imagefs, and the volumes below the root directory.
-    Storage,
-    /// The addresses of a name by DNS.
-    Resolve { name: String },
-    /// A query of the subject `disks`.
-    Disk(DiskQuery),
-    /// Pods and cgroups that use a disk, and those that wait for it.
-    IoWait(DeviceNumber),
-    /// Evidence that the node is short of memory.
-    Shortage,
-    /// Pods that use a disk by a volume.
-    VolumesOnDisk(DeviceNumber),
-    /// Pods and units that use most of a resource.
-    LargestOwners(Resource),
-    /// Links to the logs of the containers with these ids.
-    ContainerLinks(BTreeSet<Box<str>>),
-    /// Users of the memory before an OOM kill.
-    KillDetails(DetailsOf),
-    /// Number of OOM kills of each pod.
-    Kills,
-    /// Number of OOM kills of each pod, and the content of the state file.
-    Recall,
+    /// A query of a subject.
+    Subject(BlockingQuery),
     /// Writes the state file.
     Save(Saved),
-    /// State of the container runtime.
-    RuntimeStatus,
-    /// Images of the container runtime.
-    RuntimeImages,
+    /// Facts that do not change until a reboot, partly from the root file system.
+    Machine,
+    /// The addresses of a name by DNS.
+    Resolve { name: String },
     /// All layers of the configuration.
     Configuration,
 }
@@ -68,15 +44,15 @@ pub enum Answer {
 pub enum Initial {
     /// Answer to [`Question::Machine`].
     Machine,
-    /// Answer to [`Question::Storage`].
+    /// Answer to [`BlockingQuery::Storage`].
     Storage,
     Disks,
-    /// Answer to [`Question::Recall`].
+    /// Answer to [`BlockingQuery::Recall`].
     State,
     /// Answer to [`Question::Resolve`].
     Addresses,
-    /// Answer to [`Question::RuntimeImages`], or to [`Question::RuntimeStatus`] if the runtime does
-    /// not answer.
+    /// Answer to [`BlockingQuery::RuntimeImages`], or to [`BlockingQuery::RuntimeStatus`] if the
+    /// runtime does not answer.
     Runtime,
 }
 
@@ -106,44 +82,53 @@ impl Answer {
         })
     }
 
-    /// The answer if the call was dropped or timed out. The kernel's report on a disk that cannot
-    /// be queried counts.
+    /// The answer if the call was dropped or timed out.
     pub(super) fn missing(question: &Question) -> Self {
-        Self::Subject(match question {
-            Question::Machine => return Self::Machine(Box::default()),
-            Question::Storage => {
-                Input::Signal(SignalInput::StorageSampled(StorageSample::missing()))
-            }
-            Question::Resolve { .. } => return Self::Resolved(Vec::new()),
-            Question::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
-            Question::Shortage => {
-                Input::Stall(StallInput::shortage_read(ShortageEvidence::default()))
-            }
-            Question::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
-                device: *device,
-                volumes: Vec::new(),
-            }),
-            Question::LargestOwners(of) => Input::LargestOwners(largest_owners::none(*of)),
-            Question::ContainerLinks(_) => {
-                Input::Incident(IncidentInput::Links(LinksRead::Unavailable))
-            }
-            Question::KillDetails(_) => {
-                Input::Incident(IncidentInput::DetailsRead(DetailsRead::default()))
-            }
-            Question::Kills => Input::KillCounter(KillCounterInput::Counted(None)),
-            Question::Recall => Input::State(StateInput::Recalled {
-                previous: Previous::Unknown,
-                counted: None,
-            }),
-            Question::Save(_) => Input::State(StateInput::Written),
+        match question {
+            Question::Subject(query) => Self::Subject(unanswered(query)),
+            Question::Save(_) => Self::Subject(Input::State(StateInput::Written)),
+            Question::Machine => Self::Machine(Box::default()),
+            Question::Resolve { .. } => Self::Resolved(Vec::new()),
             Question::Configuration => {
-                return Self::Configured(Err("the file system does not answer".to_owned()));
+                Self::Configured(Err("the file system does not answer".to_owned()))
             }
-            Question::Disk(query) => Input::Disk(disk_files::timed_out(query)),
-            Question::RuntimeStatus => Input::Runtime(RuntimeInput::Checked(Err(
-                "the queue of questions is full".to_owned(),
-            ))),
-            Question::RuntimeImages => Input::Runtime(RuntimeInput::Listed(RuntimeList::default())),
-        })
+        }
+    }
+}
+
+/// Returns the answer if the query was dropped or timed out. The kernel's report on a disk that
+/// cannot be queried counts.
+pub(super) fn unanswered(query: &BlockingQuery) -> Input {
+    match query {
+        BlockingQuery::Storage => {
+            Input::Signal(SignalInput::StorageSampled(StorageSample::missing()))
+        }
+        BlockingQuery::IoWait(_) => Input::Disk(DiskInput::IoWaitRead(IoWait::default())),
+        BlockingQuery::Shortage => {
+            Input::Stall(StallInput::shortage_read(ShortageEvidence::default()))
+        }
+        BlockingQuery::VolumesOnDisk(device) => Input::Volume(VolumeInput::Read {
+            device: *device,
+            volumes: Vec::new(),
+        }),
+        BlockingQuery::LargestOwners(of) => Input::LargestOwners(largest_owners::none(*of)),
+        BlockingQuery::ContainerLinks(_) => {
+            Input::Incident(IncidentInput::Links(LinksRead::Unavailable))
+        }
+        BlockingQuery::KillDetails(_) => {
+            Input::Incident(IncidentInput::DetailsRead(DetailsRead::default()))
+        }
+        BlockingQuery::KillCounters => Input::KillCounter(KillCounterInput::Counted(None)),
+        BlockingQuery::Recall => Input::State(StateInput::Recalled {
+            previous: Previous::Unknown,
+            counted: None,
+        }),
+        BlockingQuery::Disk(query) => Input::Disk(disk_files::timed_out(query)),
+        BlockingQuery::RuntimeStatus => Input::Runtime(RuntimeInput::Checked(Err(
+            "the queue of questions is full".to_owned(),
+        ))),
+        BlockingQuery::RuntimeImages => {
+            Input::Runtime(RuntimeInput::Listed(RuntimeList::default()))
+        }
     }
 }

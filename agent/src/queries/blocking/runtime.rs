@@ -1,6 +1,6 @@
 //! Queries to the container runtime, over one connection that is opened again when it ends.
 
-use nodepulse_core::subjects::{Input, RuntimeAnswer, RuntimeInput, RuntimeList};
+use nodepulse_core::subjects::{BlockingQuery, Input, RuntimeAnswer, RuntimeInput, RuntimeList};
 use nodepulse_io::tasks::Tasks;
 use nodepulse_linux::cri::{Client, Connector};
 use tokio::sync::mpsc;
@@ -52,8 +52,12 @@ impl RuntimeClient {
     ) {
         while let Some(question) = questions.recv().await {
             let input = match *question {
-                Question::RuntimeStatus => RuntimeInput::Checked(self.status().await),
-                Question::RuntimeImages => RuntimeInput::Listed(self.images().await),
+                Question::Subject(BlockingQuery::RuntimeStatus) => {
+                    RuntimeInput::Checked(self.status().await)
+                }
+                Question::Subject(BlockingQuery::RuntimeImages) => {
+                    RuntimeInput::Listed(self.images().await)
+                }
                 other => {
                     debug!(question = ?other, "not a question about the container runtime");
                     continue;

@@ -54,7 +54,7 @@ fn list(names: &[&str]) -> RuntimeInput {
 fn started() -> RuntimeWatch {
     let mut watch = RuntimeWatch::new(RuntimeUse::Required, at(0).boot);
     let asked = watch.on(RuntimeInput::Starting, at(0));
-    assert_eq!(asked, [Effect::Query(Query::RuntimeStatus)]);
+    assert_eq!(asked, [Effect::BlockingQuery(BlockingQuery::RuntimeStatus)]);
     watch
 }
 
@@ -71,9 +71,9 @@ fn next(watch: &mut RuntimeWatch) -> (u64, Vec<Effect>) {
     (due.0 / 1_000_000, effects)
 }
 
-fn queries(effects: &[Effect]) -> Vec<&Query> {
+fn queries(effects: &[Effect]) -> Vec<&BlockingQuery> {
     let queries = effects.iter().filter_map(|effect| match effect {
-        Effect::Query(query) => Some(query),
+        Effect::BlockingQuery(query) => Some(query),
         _ => None,
     });
     queries.collect()
@@ -85,7 +85,7 @@ fn a_runtime_is_checked_every_ten_seconds_and_its_images_are_listed_every_thirty
     let mut lists = Vec::new();
     for millis in [0, 10_000, 20_000, 30_000, 40_000, 50_000, 60_000] {
         let effects = watch.on(answer(true), at(millis));
-        if queries(&effects) == [&Query::RuntimeImages] {
+        if queries(&effects) == [&BlockingQuery::RuntimeImages] {
             assert_eq!(
                 watch.on(
                     RuntimeInput::Tick {
@@ -101,7 +101,7 @@ fn a_runtime_is_checked_every_ten_seconds_and_its_images_are_listed_every_thirty
         let (due, effects) = next(&mut watch);
         assert_eq!(
             (due, queries(&effects)),
-            (millis + 10_000, vec![&Query::RuntimeStatus])
+            (millis + 10_000, vec![&BlockingQuery::RuntimeStatus])
         );
     }
     assert_eq!(lists, [0, 30_000, 60_000]);

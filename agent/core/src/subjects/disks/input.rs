@@ -45,7 +45,7 @@ pub enum DiskInput {
         /// The stamp of the report.
         stamp: Stamp,
     },
-    /// The answer to [`crate::subjects::Query::IoWait`], with the names of pods.
+    /// The answer to [`crate::subjects::BlockingQuery::IoWait`], with the names of pods.
     IoWaitRead(IoWait),
     /// The answer to [`crate::subjects::Query::JudgedLatency`]: the judged requests of each disk by
     /// latency, as far as they can be read.

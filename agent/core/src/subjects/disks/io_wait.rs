@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::DiskWatch;
 use crate::clock::BootNanos;
 use crate::pressure::io_wait::{IoWait, OthersStall};
-use crate::subjects::{Effect, Query};
+use crate::subjects::{BlockingQuery, Effect};
 use crate::units::DeviceNumber;
 
 /// If the cgroups could not be read this many times in a row, the wait of the whole node decides.
@@ -62,8 +62,8 @@ impl DiskWatch {
             return None;
         }
         self.io_wait.queried = self.board.needs_io_wait(now);
-        let query = self.io_wait.queried.map(Query::IoWait);
-        query.map(Effect::Query)
+        let query = self.io_wait.queried.map(BlockingQuery::IoWait);
+        query.map(Effect::BlockingQuery)
     }
 
     pub(super) fn io_wait_read(&mut self, io_wait: IoWait, now: BootNanos) -> Vec<Effect> {

@@ -145,7 +145,7 @@ fn busy(completed: u64, in_flight: u64) -> DiskSample {
 
 fn queries(effects: &[Effect]) -> Vec<DiskQuery> {
     let query = |effect: &Effect| match effect {
-        Effect::Query(Query::Disk(query)) => Some(query.clone()),
+        Effect::BlockingQuery(BlockingQuery::Disk(query)) => Some(query.clone()),
         _ => None,
     };
     effects.iter().filter_map(query).collect()
@@ -365,7 +365,7 @@ fn with_probe() -> Run {
 
 /// Returns true if the I/O wait was queried.
 fn asks_for_stalls(effects: &[Effect]) -> bool {
-    effects.contains(&Effect::Query(Query::IoWait(number(0))))
+    effects.contains(&Effect::BlockingQuery(BlockingQuery::IoWait(number(0))))
 }
 
 /// Returns the logged reason for the state of a disk.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Incidents, Query};
+use super::{BlockingQuery, Effect, Incidents, KnownPods};
 use crate::clock::{BootNanos, Stamp};
 use crate::kube_event::{
     Amendment, Draft, EventId, EventPlace, Incident, KillDetails, NodeEvents, Occurrence,
@@ -225,15 +225,18 @@ impl Incidents {
 
     /// The API server has an Event.
     pub(super) fn delivered(&mut self, id: EventId, now: BootNanos) {
-        let query = self.details.delivered(id, now).map(Query::KillDetails);
-        self.effects.extend(query.map(Effect::Query));
+        let query = self
+            .details
+            .delivered(id, now)
+            .map(BlockingQuery::KillDetails);
+        self.effects.extend(query.map(Effect::BlockingQuery));
         self.amend();
     }
 
     /// Details were read, or could not be.
-    pub(super) fn details_read(&mut self, read: DetailsRead) {
+    pub(super) fn details_read(&mut self, read: DetailsRead, pods: &KnownPods) {
         let mut memory = read.memory;
-        memory.name_pods(|pod| self.index.find(pod));
+        memory.name_pods(|pod| pods.index().find(pod));
         self.details.read(KillDetails {
             split: read.split,
             releasing: read.releasing,

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
-use super::{Effect, Incidents};
+use super::{Effect, Incidents, KnownPods};
 use crate::clock::BootNanos;
 use crate::kube_event::{
     Draft, EventId, EventPlace, GROUP, Incident, KillDetails, Kills, ReportedKills,
@@ -172,7 +172,12 @@ impl Group {
 
 impl Incidents {
     /// Adds an incident to the group that it is a part of. Returns it if there is none.
-    pub(super) fn add_to_group(&mut self, mut later: Incident, now: BootNanos) -> Option<Incident> {
+    pub(super) fn add_to_group(
+        &mut self,
+        mut later: Incident,
+        pods: &KnownPods,
+        now: BootNanos,
+    ) -> Option<Incident> {
         let Some(group) = self.groups.of(&later) else {
             let earlier = self.groups.begin(&later);
             self.effects.extend(earlier.into_iter().map(Effect::Event));
@@ -197,7 +202,7 @@ impl Incidents {
             group.add(&later, now);
         }
         if let Some(pod) = group.pod.clone() {
-            self.count_kills(&later, &pod);
+            self.count_kills(&later, &pod, pods);
         }
         None
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
 use crate::pods::LinkedContainer;
-use crate::subjects::Query;
+use crate::subjects::BlockingQuery;
 
 /// How long an answer is waited for before it counts as missing. A read takes less than a
 /// millisecond on most nodes.
@@ -116,14 +116,14 @@ impl Links {
         &mut self,
         waiting: impl Iterator<Item = (&'a str, LinkWait)>,
         now: BootNanos,
-    ) -> Option<Query> {
+    ) -> Option<BlockingQuery> {
         if !self.asked.is_empty() {
             return None;
         }
         let wants = |link: LinkWait| link.wanted().is_some_and(|at| at <= now);
         let wanted = waiting.filter(|(_, link)| wants(*link));
         self.asked = wanted.map(|(id, _)| id.into()).collect();
-        (!self.asked.is_empty()).then(|| Query::ContainerLinks(self.asked.clone()))
+        (!self.asked.is_empty()).then(|| BlockingQuery::ContainerLinks(self.asked.clone()))
     }
 
     /// Takes the answer. Returns the containers that it is for.

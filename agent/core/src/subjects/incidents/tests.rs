@@ -1,13 +1,15 @@
 use std::time::SystemTime;
 
+use super::Incidents as Subject;
 use super::*;
 use crate::clock::Stamp;
 use crate::kube_event::{
     Finding, Involved, KillOwner, KillPlace, Occurrence, Period, UnidentifiedKills, VictimOwner,
 };
-use crate::pods::{Container, ContainerList, PodId};
+use crate::pods::{Container, ContainerList, Containers, PodId};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::OomScope;
+use crate::subjects::pods::PodInput;
 use crate::units::Pid;
 
 use IncidentInput as In;
@@ -15,6 +17,50 @@ use IncidentInput as In;
 mod details;
 mod groups;
 mod links;
+
+const DUE: Input = Input::Incident(In::Due);
+const STOPPING: Input = Input::Incident(In::Stopping);
+
+impl From<In> for Input {
+    fn from(input: In) -> Self {
+        Self::Incident(input)
+    }
+}
+
+/// Incidents, and the pods of their node.
+struct Incidents {
+    pods: KnownPods,
+    incidents: Subject,
+}
+
+impl Incidents {
+    fn new(node_events: NodeEvents) -> Self {
+        Self {
+            pods: KnownPods::default(),
+            incidents: Subject::new(node_events),
+        }
+    }
+
+    /// Returns the effects, with those of inputs to the incidents in their places.
+    fn on(&mut self, input: impl Into<Input>, now: Now) -> Vec<Effect> {
+        match input.into() {
+            Input::Incident(input) => self.incidents.on(input, &self.pods, now),
+            Input::Pod(input) => {
+                let effects = self.pods.on(input).into_iter();
+                let passed_on = effects.map(|effect| match effect {
+                    Effect::Input(input) => self.on(*input, now),
+                    other => vec![other],
+                });
+                passed_on.flatten().collect()
+            }
+            other => panic!("unexpected: {other:?}"),
+        }
+    }
+
+    fn due(&self) -> Option<BootNanos> {
+        self.incidents.due()
+    }
+}
 
 fn at(ms: u64) -> Now {
     Now {
@@ -86,34 +132,39 @@ fn global(uid: Option<&str>) -> Incident {
     }
 }
 
-fn removed(uid: &str) -> In {
-    In::PodChanged(PodChange::Removed(uid.to_owned()))
+fn changed(change: PodChange) -> Input {
+    Input::Pod(PodInput::Changed(change))
 }
 
-fn happened(incident: Incident) -> In {
-    In::Happened(vec![incident])
+fn removed(uid: &str) -> Input {
+    changed(PodChange::Removed(uid.to_owned()))
 }
 
-fn present(uid: &str) -> In {
+fn happened(incident: Incident) -> Input {
+    In::Happened(vec![incident]).into()
+}
+
+fn present(uid: &str) -> Input {
     let pod = Pod::new("shop", &format!("pod-{uid}"), uid, None).unwrap();
-    In::PodChanged(PodChange::Present(pod))
+    changed(PodChange::Present(pod))
 }
 
-fn named(uid: &str, id: &str) -> In {
+fn named(uid: &str, id: &str) -> Input {
     let mut containers = Containers::default();
     containers.add(
         id,
         Container::new(Some(ContainerList::Containers), "web").unwrap(),
     );
-    In::Containers {
-        uid: uid.into(),
-        read: ContainersRead::Found(containers),
-    }
+    read(uid, Ok(containers))
 }
 
-fn unnamed(uid: &str, read: ContainersRead) -> In {
+fn unnamed(uid: &str, failure: ReadFailure) -> Input {
+    read(uid, Err(failure))
+}
+
+fn read(uid: &str, read: Result<Containers, ReadFailure>) -> Input {
     let uid = uid.into();
-    In::Containers { uid, read }
+    Input::Pod(PodInput::Containers { uid, read })
 }
 
 /// What follows, in short.
@@ -128,7 +179,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
                 format!("on {name} {path}")
             }
         },
-        Effect::Query(Query::Containers(pod)) => format!("read {}", pod.name),
+        Effect::ReadContainers(pod) => format!("read {}", pod.name),
         Effect::Log(Decision::PodKilled { name, kills, .. }) => format!("{kills} in {name}"),
         Effect::Log(Decision::PodRemoved { name, .. }) => format!("{name} removed"),
         Effect::Log(Decision::ContainersForbidden) => "forbidden".to_owned(),
@@ -142,9 +193,14 @@ fn short(effects: &[Effect]) -> Vec<String> {
 }
 
 /// What follows on a node without links to container logs.
-fn without_links(incidents: &mut Incidents, input: In, now: Now) -> Vec<Effect> {
+fn without_links(incidents: &mut Incidents, input: impl Into<Input>, now: Now) -> Vec<Effect> {
     let mut effects = incidents.on(input, now);
-    let is_query = |effect: &Effect| matches!(effect, Effect::Query(Query::ContainerLinks(_)));
+    let is_query = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::BlockingQuery(BlockingQuery::ContainerLinks(_))
+        )
+    };
     if let Some(query) = effects.iter().position(is_query) {
         effects.remove(query);
         let unavailable = In::Links(LinksRead::Unavailable);
@@ -154,7 +210,7 @@ fn without_links(incidents: &mut Incidents, input: In, now: Now) -> Vec<Effect> 
 }
 
 /// ms, input, what follows, when something is due in ms.
-type Step = (u64, In, &'static [&'static str], Option<u64>);
+type Step = (u64, Input, &'static [&'static str], Option<u64>);
 
 fn play(node_events: NodeEvents, steps: Vec<Step>) {
     let mut incidents = Incidents::new(node_events);
@@ -173,41 +229,41 @@ fn an_incident_waits_for_its_pod_and_for_the_name_of_its_container() {
     #[rustfmt::skip]
     play(NodeEvents::Kubelet, vec![
         (0, happened(kill("aa", Some("c1"))), &[], Some(2000)),
-        (5, In::Due, &[], Some(2000)),
+        (5, DUE, &[], Some(2000)),
         (10, present("aa"), &[], Some(2000)),
-        (10, In::Due, &["read pod-aa"], Some(260)),
+        (10, DUE, &["read pod-aa"], Some(260)),
         (20, named("aa", "c1"), &[], Some(260)),
-        (20, In::Due, &["1 in pod-aa", "on pod-aa spec.containers{web}"], None),
+        (20, DUE, &["1 in pod-aa", "on pod-aa spec.containers{web}"], None),
         (30, happened(kill("aa", Some("c1"))), &["1 in pod-aa", "on pod-aa spec.containers{web}"], None),
         (40, happened(kill("aa", None)), &["1 in pod-aa", "on pod-aa -"], None),
         (50, happened(kill("aa", Some("c2"))), &["1 in pod-aa", "on pod-aa -"], None),
         (1010, happened(kill("aa", Some("c2"))), &["read pod-aa"], Some(1260)),
-        (1260, In::Due, &["1 in pod-aa", "on pod-aa -"], None),
+        (1260, DUE, &["1 in pod-aa", "on pod-aa -"], None),
         (1300, happened(kill("bb", None)), &[], Some(3300)),
-        (3300, In::Due, &["on the node"], None),
+        (3300, DUE, &["on the node"], None),
     ]);
 }
 
 #[test]
 fn without_permission_nothing_waits_and_the_log_has_it_once() {
-    use ContainersRead::{Failed, Forbidden};
+    use ReadFailure::{Forbidden, Other};
     #[rustfmt::skip]
     play(NodeEvents::Kubelet, vec![
-        (0, In::PodChanged(PodChange::Refused), &[], None),
+        (0, changed(PodChange::Refused), &[], None),
         (0, happened(kill("bb", None)), &["on the node"], None),
         (1, present("aa"), &[], None),
         (1, happened(kill("aa", Some("c1"))), &["read pod-aa"], Some(251)),
         (2, unnamed("aa", Forbidden), &["forbidden"], Some(251)),
-        (2, In::Due, &["1 in pod-aa", "on pod-aa -"], None),
+        (2, DUE, &["1 in pod-aa", "on pod-aa -"], None),
         (599_000, happened(kill("aa", Some("c1"))), &["1 in pod-aa", "on pod-aa -"], None),
         (601_000, happened(kill("aa", Some("c1"))), &["read pod-aa"], Some(601_250)),
         (601_001, unnamed("aa", Forbidden), &[], Some(601_250)),
-        (601_001, In::Due, &["1 in pod-aa", "on pod-aa -"], None),
+        (601_001, DUE, &["1 in pod-aa", "on pod-aa -"], None),
         (601_002, present("cc"), &[], None),
         (601_002, happened(kill("cc", Some("c1"))), &["read pod-cc"], Some(601_252)),
-        (601_003, unnamed("cc", Failed), &[], Some(601_252)),
-        (601_003, In::Due, &["1 in pod-cc", "on pod-cc -"], None),
-        (601_004, In::PodChanged(PodChange::Relisting), &[], None),
+        (601_003, unnamed("cc", Other), &[], Some(601_252)),
+        (601_003, DUE, &["1 in pod-cc", "on pod-cc -"], None),
+        (601_004, changed(PodChange::Relisting), &[], None),
         (601_004, happened(kill("bb", None)), &[], Some(603_004)),
     ]);
 }
@@ -234,7 +290,7 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
     incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
     incidents.on(happened(kill("aa", None)), at(0));
-    let last = incidents.on(In::Stopping, at(1));
+    let last = incidents.on(STOPPING, at(1));
     assert_eq!(
         (short(&last), incidents.due()),
         (vec!["on the node".to_owned()], None)
@@ -251,10 +307,10 @@ fn at_most_so_many_pods_are_read_at_the_same_time() {
         let uid = format!("{n:x}");
         incidents.on(present(&uid), at(0));
         let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
-        reads += usize::from(matches!(effects.first(), Some(Effect::Query(_))));
+        reads += usize::from(matches!(effects.first(), Some(Effect::ReadContainers(_))));
     }
     assert_eq!(reads, MAX_READS);
-    incidents.on(unnamed("0", ContainersRead::Failed), at(1));
+    incidents.on(unnamed("0", ReadFailure::Other), at(1));
     let effects = without_links(&mut incidents, happened(kill("20", Some("c"))), at(1));
     let expected = ["read pod-20", "1 in pod-0", "on pod-0 -"];
     assert_eq!(short(&effects), expected, "there is room again");
@@ -270,7 +326,7 @@ fn kills_without_an_event_count_as_acknowledged() {
     let effects = incidents.on(happened(outside_pods()), at(0));
     assert_eq!(short(&effects), ["on the node"], "the Event has it");
     incidents.on(present("aa"), at(0));
-    let effects = incidents.on(In::PodChanged(PodChange::Removed("aa".to_owned())), at(0));
+    let effects = incidents.on(changed(PodChange::Removed("aa".to_owned())), at(0));
     assert_eq!(short(&effects), ["pod-aa removed"]);
 }
 
@@ -286,16 +342,16 @@ fn a_kill_for_lack_of_memory_on_the_node_is_reported_there_once_and_on_its_pod()
         ]),
         (Kubelet, vec![
             (0, happened(global(Some("bb"))), &["on the node"], Some(2000)),
-            (2000, In::Due, &[], None),
+            (2000, DUE, &[], None),
         ]),
         (Off, vec![
             (0, happened(global(Some("bb"))), &[], Some(2000)),
-            (2000, In::Due, &["on the node"], None),
+            (2000, DUE, &["on the node"], None),
         ]),
         (Off, vec![
             known(),
             (0, happened(global(Some("aa"))), &["1 in pod-aa", "on pod-aa -"], None),
-            (0, In::Configured(Kubelet), &[], None),
+            (0, In::Configured(Kubelet).into(), &[], None),
             (0, happened(global(Some("aa"))), &["on the node", "1 in pod-aa", "on pod-aa -"], None),
         ]),
         (Kubelet, vec![(0, happened(global(None)), &["on the node"], None)]),
@@ -313,14 +369,14 @@ fn a_removed_pod_has_events_but_is_neither_read_nor_counted_for_its_metric() {
         (0, present("aa"), &[], None),
         (0, happened(kill("aa", Some("c1"))), &["read pod-aa"], Some(250)),
         (1, removed("aa"), &["pod-aa removed"], Some(250)),
-        (2, unnamed("aa", ContainersRead::Forbidden), &[], Some(250)),
-        (2, In::Due, &["on pod-aa -"], None),
+        (2, unnamed("aa", ReadFailure::Forbidden), &[], Some(250)),
+        (2, DUE, &["on pod-aa -"], None),
         (700_000, happened(kill("aa", Some("c1"))), &["on pod-aa -"], None),
         (700_001, present("bb"), &[], None),
         (700_001, present("cc"), &[], None),
-        (700_002, In::PodChanged(PodChange::Relisting), &[], None),
+        (700_002, changed(PodChange::Relisting), &[], None),
         (700_002, present("cc"), &[], None),
-        (700_002, In::PodChanged(PodChange::Listed), &["pod-bb removed"], None),
+        (700_002, changed(PodChange::Listed), &["pod-bb removed"], None),
     ]);
 }
 
@@ -334,11 +390,11 @@ fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
         incidents.on(present(&uid), at(0));
         let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
         assert!(
-            matches!(effects[..], [Effect::Query(_)]),
+            matches!(effects[..], [Effect::ReadContainers(_)]),
             "{n}: {effects:?}"
         );
-        incidents.on(unnamed(&uid, ContainersRead::Failed), at(0));
-        incidents.on(In::Due, at(0));
+        incidents.on(unnamed(&uid, ReadFailure::Other), at(0));
+        incidents.on(DUE, at(0));
     }
     incidents.on(present("new"), at(0));
     let happens = |incidents: &mut Incidents, ms| {
@@ -357,7 +413,7 @@ fn a_container_whose_name_is_not_known_at_the_end_is_named_by_its_id() {
     incidents.on(In::ServerAnswered, at(0));
     incidents.on(present("aa"), at(0));
     incidents.on(happened(kill("aa", Some("0123456789abcdef"))), at(0));
-    let effects = incidents.on(In::Stopping, at(1));
+    let effects = incidents.on(STOPPING, at(1));
     let [_, Effect::Event(draft)] = &effects[..] else {
         panic!("no Event: {effects:?}");
     };

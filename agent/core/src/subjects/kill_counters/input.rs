@@ -54,14 +54,15 @@ pub enum KillCounterInput {
     Sampled,
     /// To [`super::super::Query::PodsKillCounter`].
     PodsCounter(PodsCounter),
-    /// To [`super::super::Query::Recall`]. `counted` is `None` if the counters could not be read.
+    /// To [`super::super::BlockingQuery::Recall`]. `counted` is `None` if the counters could not be
+    /// read.
     Recalled {
         /// What the previous agent saved.
         previous: PreviousAgent,
         /// The counters at start.
         counted: Option<CountedKills>,
     },
-    /// To [`super::super::Query::KillCounters`]; `None`: they could not be read.
+    /// To [`super::super::BlockingQuery::KillCounters`]; `None`: they could not be read.
     Counted(Option<CountedKills>),
     /// What was to be saved is saved, or cannot be.
     Saved,

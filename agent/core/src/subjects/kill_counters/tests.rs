@@ -98,6 +98,7 @@ fn acknowledged(kills: u64) -> In {
 fn short(effects: &[Effect]) -> Vec<String> {
     let text = |effect: &Effect| match effect {
         Effect::Query(query) => format!("{query:?}"),
+        Effect::BlockingQuery(query) => format!("{query:?}"),
         Effect::Input(input) => match &**input {
             Input::Incident(IncidentInput::Happened(incidents)) => reported(incidents),
             Input::OomIncident { pod, at } => {

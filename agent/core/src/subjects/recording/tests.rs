@@ -22,9 +22,9 @@ use crate::settings::{DiskIo, Mode, OomNodeEvents, SlowLimit};
 use crate::subjects::certificate::{Attempt, Requested, Usage};
 use crate::subjects::disks::{CountersRead, DiskCounters};
 use crate::subjects::{
-    Announced, CertificateInput, CertificateOperation, DirectSample, DiskInput, DiskProbe,
-    DiskQuery, DiskSetup, IoTrigger, KillCounterSetup, KillSource, MapUpdate, NodeSetup, PidInput,
-    Query, RotationSetup, SignalInput, SignalSetup, StallInput, StallSetup,
+    Announced, BlockingQuery, CertificateInput, CertificateOperation, DirectSample, DiskInput,
+    DiskProbe, DiskQuery, DiskSetup, IoTrigger, KillCounterSetup, KillSource, MapUpdate, NodeSetup,
+    PidInput, Query, RotationSetup, SignalInput, SignalSetup, StallInput, StallSetup,
 };
 use crate::units::{Bytes, DeviceNumber};
 
@@ -117,7 +117,7 @@ fn answer(effect: &Effect) -> Option<Input> {
                 avg60: 43.1,
             }),
         })),
-        Effect::Query(Query::Disk(DiskQuery::Counters(disks))) => {
+        Effect::BlockingQuery(BlockingQuery::Disk(DiskQuery::Counters(disks))) => {
             let read = |(device, _): &(DeviceNumber, String)| DiskCounters {
                 device: *device,
                 counters: CountersRead::Read(DiskSample {
@@ -130,7 +130,7 @@ fn answer(effect: &Effect) -> Option<Input> {
             let disks = disks.iter().map(read).collect();
             Some(Input::Disk(DiskInput::Sampled(disks)))
         }
-        Effect::Query(Query::Disk(DiskQuery::Statistics {
+        Effect::BlockingQuery(BlockingQuery::Disk(DiskQuery::Statistics {
             device,
             window,
             stamp,
@@ -142,15 +142,17 @@ fn answer(effect: &Effect) -> Option<Input> {
             totals: DiskTotals::default(),
             stamp: *stamp,
         })),
-        Effect::Query(Query::IoWait(_)) => Some(Input::Disk(DiskInput::IoWaitRead(IoWait {
-            users: vec![IoUser {
-                owner: Owner::Other("/system.slice/\u{1b}x".to_owned()),
-                read: Bytes::from_bytes(7),
-                written: Bytes::from_kib(900),
-            }],
-            waiters: Vec::new(),
-            others: OthersStall::Share(StallShare::from_percent(43.21)),
-        }))),
+        Effect::BlockingQuery(BlockingQuery::IoWait(_)) => {
+            Some(Input::Disk(DiskInput::IoWaitRead(IoWait {
+                users: vec![IoUser {
+                    owner: Owner::Other("/system.slice/\u{1b}x".to_owned()),
+                    read: Bytes::from_bytes(7),
+                    written: Bytes::from_kib(900),
+                }],
+                waiters: Vec::new(),
+                others: OthersStall::Share(StallShare::from_percent(43.21)),
+            })))
+        }
         Effect::Certificate(operation) => Some(Input::Certificate(performed(*operation))),
         _ => None,
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::{Effect, Query};
+use super::super::{BlockingQuery, Effect};
 use crate::clock::BootNanos;
 use crate::pressure::deadline::{self, Deadlines};
 use crate::pressure::evaluate::Evaluator;
@@ -98,7 +98,7 @@ impl Storage {
     /// Requests a sample, unless one is being taken.
     pub(super) fn request(&mut self) -> Option<Effect> {
         match std::mem::replace(&mut self.sampling, Sampling::Requested) {
-            Sampling::Idle => Some(Effect::Query(Query::Storage)),
+            Sampling::Idle => Some(Effect::BlockingQuery(BlockingQuery::Storage)),
             Sampling::Requested => None,
         }
     }

@@ -5,6 +5,7 @@ use crate::clock::ALIGN;
 use crate::pressure::SlowDisks;
 use crate::pressure::threshold::Threshold;
 use crate::reading::Reading;
+use crate::subjects::BlockingQuery;
 use crate::units::Bytes;
 
 const GI: i64 = 1 << 30;
@@ -83,7 +84,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
             let cause = if stamp.is_some() { " of a record" } else { "" };
             Some(format!("sample{cause}"))
         }
-        Effect::Query(Query::Storage) => Some("storage".to_owned()),
+        Effect::BlockingQuery(BlockingQuery::Storage) => Some("storage".to_owned()),
         Effect::Input(input) => match &**input {
             Input::Pid(PidInput::Configured { .. }) => Some("levels".to_owned()),
             Input::LargestOwners(LargestOwnersInput::Short(of)) => {
@@ -284,7 +285,7 @@ impl Simulated {
                 Effect::Query(Query::Signals(stamp)) => {
                     self.on(taken(self.memory, 900_000, stamp), boot);
                 }
-                Effect::Query(Query::Storage) => {
+                Effect::BlockingQuery(BlockingQuery::Storage) => {
                     self.storage_samples += 1;
                     let answer = StorageSample {
                         samples: vec![read(Signal::NodefsAvailable, 60 * GI)],

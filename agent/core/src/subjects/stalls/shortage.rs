@@ -7,7 +7,7 @@ use crate::pressure::shortage::{
     ShortageEvidence, ShortageReading, ShortageVerdict, UnitStalls, Withheld,
 };
 use crate::pressure::stall::Begin;
-use crate::subjects::{Effect, Query};
+use crate::subjects::{BlockingQuery, Effect};
 
 use super::{StallDecision, log};
 
@@ -44,7 +44,7 @@ impl ShortageWatch {
     /// Begins an observation unless one runs.
     pub(super) fn query(&mut self) -> Option<Effect> {
         let begins = !std::mem::replace(&mut self.queried, true);
-        begins.then_some(Effect::Query(Query::Shortage))
+        begins.then_some(Effect::BlockingQuery(BlockingQuery::Shortage))
     }
 
     pub(super) fn read(

@@ -5,6 +5,7 @@ use crate::pods::Owner;
 use crate::pressure::io_wait::StallShare;
 use crate::pressure::shortage::{Reclaim, StalledUnit, UnitStalls};
 use crate::pressure::stall::READ_INTERVAL;
+use crate::subjects::BlockingQuery;
 
 const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
 const MEMORY: Stall = Stall::new(StallOf::Node, StallKind::Memory);
@@ -277,7 +278,7 @@ fn in_short(effects: &[Effect]) -> String {
             Some(state.1.to_string())
         }
         Effect::Query(Query::Stall(_)) => Some("file".to_owned()),
-        Effect::Query(Query::Shortage) => Some("shortage".to_owned()),
+        Effect::BlockingQuery(BlockingQuery::Shortage) => Some("shortage".to_owned()),
         Effect::Log(Decision::Stall(StallDecision::Withheld(why))) => Some(format!("{why:?}")),
         Effect::EventDetails { details, .. } => details.clone(),
         _ => None,

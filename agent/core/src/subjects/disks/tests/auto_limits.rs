@@ -1,6 +1,7 @@
 //! Tests of limits that are computed from the latency of a disk.
 
 use super::*;
+use crate::subjects::Query;
 use crate::subjects::disks::ComputedLimit;
 use crate::units::latency::Buckets;
 

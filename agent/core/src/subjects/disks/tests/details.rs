@@ -88,7 +88,7 @@ fn users_are_those_of_the_disk_that_was_read_while_another_one_is_queried() {
             totals: totals(second),
             stamp: stamp(second),
         };
-        let query = Effect::Query(Query::IoWait(number(16)));
+        let query = Effect::BlockingQuery(BlockingQuery::IoWait(number(16)));
         queried |= run.on(second, window).contains(&query);
     }
     assert!(queried);
@@ -101,7 +101,7 @@ fn users_are_those_of_the_disk_that_was_read_while_another_one_is_queried() {
 fn what_was_read_of_one_disk_decides_nothing_about_another() {
     let found = Some(vec![disk("sda", 0), disk("sdb", 16)]);
     let mut run = Run::new(DiskProbe::Attached, IoTrigger::Set, found);
-    let query = |n| Effect::Query(Query::IoWait(number(n)));
+    let query = |n| Effect::BlockingQuery(BlockingQuery::IoWait(number(n)));
     let mut queries = Vec::new();
     for second in 1..=16 {
         for n in [0, 16] {

@@ -54,7 +54,7 @@ fn ids(effects: &[Effect]) -> Vec<Option<EventId>> {
 
 pub(super) fn queries(effects: &[Effect]) -> Vec<DetailsOf> {
     let of = |effect: &Effect| match effect {
-        Effect::Query(Query::KillDetails(of)) => Some(of.clone()),
+        Effect::BlockingQuery(BlockingQuery::KillDetails(of)) => Some(of.clone()),
         _ => None,
     };
     effects.iter().filter_map(of).collect()
@@ -68,7 +68,7 @@ pub(super) fn amendments(effects: Vec<Effect>) -> Vec<Amendment> {
     effects.into_iter().filter_map(amendment).collect()
 }
 
-pub(super) fn found() -> In {
+pub(super) fn found() -> Input {
     let process = ProcessSize {
         pid: Pid(9),
         comm: "java".to_owned(),
@@ -92,6 +92,7 @@ pub(super) fn found() -> In {
         },
         ..DetailsRead::default()
     })
+    .into()
 }
 
 pub(super) fn started(node_events: NodeEvents) -> Incidents {

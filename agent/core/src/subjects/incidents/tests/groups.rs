@@ -123,8 +123,8 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
         drafts(incidents.on(happened(of_group(900, 3)), at(900))),
         []
     );
-    assert_eq!(drafts(incidents.on(In::Due, at(1149))), []);
-    let versions = drafts(incidents.on(In::Due, at(1150)));
+    assert_eq!(drafts(incidents.on(DUE, at(1149))), []);
+    let versions = drafts(incidents.on(DUE, at(1150)));
     assert_eq!((versions.len(), kills(&versions)), (1, 1));
     assert_eq!(
         (versions[0].version_of, processes(&versions[0])),
@@ -141,9 +141,9 @@ fn without_details_later_processes_follow_together() {
     for n in 1..=40 {
         let ms = u64::from(n) * 20;
         all.extend(drafts(incidents.on(happened(of_group(ms, n + 1)), at(ms))));
-        all.extend(drafts(incidents.on(In::Due, at(ms))));
+        all.extend(drafts(incidents.on(DUE, at(ms))));
     }
-    all.extend(drafts(incidents.on(In::Stopping, at(801))));
+    all.extend(drafts(incidents.on(STOPPING, at(801))));
     assert_eq!(kills(&all), 41);
     let versions: Vec<_> = all.iter().map(processes).collect();
     assert_eq!(versions, [1, 15, 29, 41]);
@@ -173,7 +173,7 @@ fn an_event_that_waits_for_a_name_has_the_later_processes_at_once() {
         assert_eq!(of_unknown(pid), [""; 0]);
     }
     incidents.on(present("bb"), at(5));
-    let effects = incidents.on(In::Due, at(5));
+    let effects = incidents.on(DUE, at(5));
     assert_eq!(short(&effects), ["3 in pod-bb", "on pod-bb -"]);
     let events = drafts(effects);
     assert_eq!((processes(&events[0]), kills(&events)), (3, 3));
@@ -197,17 +197,9 @@ fn the_container_of_the_trigger_has_its_name_in_every_version() {
         let list = Some(ContainerList::Containers);
         containers.add(id, Container::new(list, name).unwrap());
     }
-    let read = In::Containers {
-        uid: "aa".into(),
-        read: ContainersRead::Found(containers),
-    };
+    let read = read("aa", Ok(containers));
     let mut all = drafts(without_links(&mut incidents, killed(0, 1), at(0)));
-    for (ms, input) in [
-        (10, read),
-        (10, In::Due),
-        (20, killed(20, 2)),
-        (300, In::Due),
-    ] {
+    for (ms, input) in [(10, read), (10, DUE), (20, killed(20, 2)), (300, DUE)] {
         all.extend(drafts(incidents.on(input, at(ms))));
     }
     let versions: Vec<_> = all.iter().map(processes).collect();
@@ -273,7 +265,7 @@ fn both_events_about_a_group_have_all_processes_but_the_kubelets_words_stay() {
             "{node_events:?}: {events:?}"
         );
         assert_eq!(drafts(incidents.on(happened(two), at(101))), []);
-        let versions = drafts(incidents.on(In::Due, at(351)));
+        let versions = drafts(incidents.on(DUE, at(351)));
         let of: Vec<_> = versions.iter().map(|version| version.version_of).collect();
         assert_eq!(of, ids, "{node_events:?}");
         let reported: Vec<_> = versions.iter().map(processes).collect();
@@ -299,9 +291,9 @@ fn of_many_groups_at_once_every_kill_is_reported() {
         let trigger = format!("process {} (b)", n / 3 % 20);
         let incident = but(of_group(ms, n), |of| of.trigger = Some(trigger));
         events.extend(drafts(incidents.on(happened(incident), at(ms))));
-        events.extend(drafts(incidents.on(In::Due, at(ms))));
+        events.extend(drafts(incidents.on(DUE, at(ms))));
     }
-    events.extend(drafts(incidents.on(In::Stopping, at(2000))));
+    events.extend(drafts(incidents.on(STOPPING, at(2000))));
     assert_eq!(kills(&events), 200);
     let of: u32 = events.iter().map(|event| event.of).sum();
     assert_eq!(of, 200);

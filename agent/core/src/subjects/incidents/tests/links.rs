@@ -8,45 +8,42 @@ const OTHER: &str = "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6
 const HASH: &str = "a9f3c1d20b8e4f5a96d7c8b1e2f30415";
 
 /// The answer of a directory with links of these names: `<pod>_<namespace>_<container>`, and the id.
-fn links(names: &[(&str, &str)]) -> In {
+fn links(names: &[(&str, &str)]) -> Input {
     let ids = names.iter().map(|(_, id)| (*id).into()).collect();
     let mut search = LinkSearch::new(&ids);
     for (name, id) in names {
         search.add(&format!("{name}-{id}.log"));
     }
-    In::Links(LinksRead::Found(search.found()))
+    In::Links(LinksRead::Found(search.found())).into()
 }
 
-fn web() -> In {
+fn web() -> Input {
     links(&[("pod-aa_shop_web", ID)])
 }
 
-fn none() -> In {
+fn none() -> Input {
     links(&[])
 }
 
-fn unavailable() -> In {
-    In::Links(LinksRead::Unavailable)
+fn unavailable() -> Input {
+    In::Links(LinksRead::Unavailable).into()
 }
 
-fn killed(uid: &str) -> In {
+fn killed(uid: &str) -> Input {
     happened(kill(uid, Some(ID)))
 }
 
 /// Its specification, without the id of any container.
-fn specified(uid: &str, list: ContainerList, name: &str) -> In {
+fn specified(uid: &str, list: ContainerList, name: &str) -> Input {
     let mut containers = Containers::default();
     containers.specify(Container::new(Some(list), name).unwrap());
-    In::Containers {
-        uid: uid.into(),
-        read: ContainersRead::Found(containers),
-    }
+    read(uid, Ok(containers))
 }
 
 /// What follows, with the container as the message names it, and whether `fieldPath` has its list.
 fn text(effect: &Effect) -> String {
     let draft = match effect {
-        Effect::Query(Query::ContainerLinks(_)) => return "links".to_owned(),
+        Effect::BlockingQuery(BlockingQuery::ContainerLinks(_)) => return "links".to_owned(),
         Effect::Event(draft) => draft,
         other => return short(std::slice::from_ref(other)).concat(),
     };
@@ -97,7 +94,7 @@ fn the_link_of_a_container_names_it_and_its_pod() {
             (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
             (1, web(), &[], Some(250)),
             (2, specified("aa", Init, "web"), &[], Some(250)),
-            (2, In::Due, IN_LIST, None),
+            (2, DUE, IN_LIST, None),
             (3, killed("aa"), IN_LIST, None),
             (4, happened(kill("aa", Some(OTHER))), &["links"], Some(54)),
             (5, links(&[("pod-aa_shop_web", OTHER)]), IN_LIST, None),
@@ -106,8 +103,8 @@ fn the_link_of_a_container_names_it_and_its_pod() {
             (0, present("aa"), &[], None),
             (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
             (1, web(), &[], Some(250)),
-            (250, In::Due, &["1 in pod-aa", "on pod-aa web"], None),
-            (251, unnamed("aa", ContainersRead::Failed), &[], None),
+            (250, DUE, &["1 in pod-aa", "on pod-aa web"], None),
+            (251, unnamed("aa", ReadFailure::Other), &[], None),
             (260, killed("aa"), &["1 in pod-aa", "on pod-aa web"], None),
         ]),
         ("the pod is removed", vec![
@@ -119,7 +116,7 @@ fn the_link_of_a_container_names_it_and_its_pod() {
             (3, none(), &["on pod-aa 8d0f1e2a4b6c"], None),
         ]),
         ("pods cannot be watched", vec![
-            (0, In::PodChanged(PodChange::Refused), &[], None),
+            (0, changed(PodChange::Refused), &[], None),
             (0, killed("aa"), &["links"], Some(50)),
             (1, web(), &["on pod-aa web"], None),
         ]),
@@ -127,7 +124,7 @@ fn the_link_of_a_container_names_it_and_its_pod() {
             (0, killed("aa"), &["links"], Some(50)),
             (1, happened(kill("aa", Some(OTHER))), &[], Some(50)),
             (2, web(), &["on pod-aa web", "links"], Some(51)),
-            (3, In::Stopping, &["on the node"], None),
+            (3, STOPPING, &["on the node"], None),
         ]),
     ]);
 }
@@ -143,41 +140,41 @@ fn a_link_that_does_not_exist_yet_is_read_again_until_the_deadline() {
             (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
             (1, none(), &[], Some(26)),
             (2, specified("aa", Containers, "web"), &[], Some(26)),
-            (2, In::Due, &[], Some(26)),
-            (26, In::Due, &["links"], Some(250)),
+            (2, DUE, &[], Some(26)),
+            (26, DUE, &["links"], Some(250)),
             (27, none(), &[], Some(54)),
-            (54, In::Due, &["links"], Some(250)),
+            (54, DUE, &["links"], Some(250)),
             (55, web(), IN_LIST, None),
         ]),
         ("nothing has the name", vec![
             (0, present("aa"), &[], None),
             (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
             (1, none(), &[], Some(26)),
-            (2, unnamed("aa", ContainersRead::Failed), &[], Some(26)),
-            (200, In::Due, &["links"], Some(250)),
+            (2, unnamed("aa", ReadFailure::Other), &[], Some(26)),
+            (200, DUE, &["links"], Some(250)),
             (201, none(), &[], Some(250)),
-            (250, In::Due, &["1 in pod-aa", "on pod-aa 3b5c8d0f1e2a"], None),
+            (250, DUE, &["1 in pod-aa", "on pod-aa 3b5c8d0f1e2a"], None),
         ]),
         ("the API server has it first", vec![
             (0, present("aa"), &[], None),
             (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
             (1, none(), &[], Some(26)),
             (5, named("aa", ID), &[], Some(26)),
-            (5, In::Due, IN_LIST, None),
+            (5, DUE, IN_LIST, None),
         ]),
         ("the watch has not reported the pod", vec![
             (0, killed("aa"), &["links"], Some(50)),
             (1, none(), &[], Some(26)),
-            (1900, In::Due, &["links"], Some(2000)),
+            (1900, DUE, &["links"], Some(2000)),
             (1901, none(), &[], Some(2000)),
-            (2000, In::Due, &["on the node"], None),
+            (2000, DUE, &["on the node"], None),
         ]),
         ("pods cannot be watched", vec![
-            (0, In::PodChanged(PodChange::Refused), &[], None),
+            (0, changed(PodChange::Refused), &[], None),
             (0, killed("aa"), &["links"], Some(50)),
             (1, none(), &[], Some(26)),
-            (26, In::Due, &["links"], Some(250)),
-            (250, In::Due, &["on the node"], None),
+            (26, DUE, &["links"], Some(250)),
+            (250, DUE, &["on the node"], None),
             (251, none(), &[], None),
         ]),
     ]);
@@ -189,15 +186,15 @@ fn a_directory_that_does_not_answer_delays_no_event_for_long() {
     play_all(vec![("hung", vec![
         (0, present("aa"), &[], None),
         (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
-        (50, In::Due, &[], Some(250)),
+        (50, DUE, &[], Some(250)),
         (52, named("aa", ID), &[], Some(250)),
-        (52, In::Due, &["1 in pod-aa", "on pod-aa spec.containers{web}"], None),
+        (52, DUE, &["1 in pod-aa", "on pod-aa spec.containers{web}"], None),
         // Nothing is asked while the read is under way.
         (60, present("bb"), &[], None),
         (60, happened(kill("bb", Some(OTHER))), &["read pod-bb"], Some(110)),
-        (110, In::Due, &[], Some(310)),
-        (111, unnamed("bb", ContainersRead::Failed), &[], Some(310)),
-        (310, In::Due, &["1 in pod-bb", "on pod-bb 8d0f1e2a4b6c"], None),
+        (110, DUE, &[], Some(310)),
+        (111, unnamed("bb", ReadFailure::Other), &[], Some(310)),
+        (310, DUE, &["1 in pod-bb", "on pod-bb 8d0f1e2a4b6c"], None),
         (5000, unavailable(), &[], None),
         (5001, happened(kill("bb", Some(OTHER))), &["read pod-bb", "links"], Some(5051)),
         (5002, unavailable(), &[], Some(5251)),
@@ -213,8 +210,8 @@ fn a_link_counts_only_if_the_watch_does_not_contradict_it() {
         (0, present("aa"), &[] as &'static [&'static str], None),
         (0, killed("aa"), &["read pod-aa", "links"], Some(50)),
         (1, link, &[], Some(250)),
-        (2, unnamed("aa", ContainersRead::Failed), &[], Some(250)),
-        (2, In::Due, &["1 in pod-aa", "on pod-aa 3b5c8d0f1e2a"], None),
+        (2, unnamed("aa", ReadFailure::Other), &[], Some(250)),
+        (2, DUE, &["1 in pod-aa", "on pod-aa 3b5c8d0f1e2a"], None),
     ];
     play_all(vec![
         ("another pod", contradicted(other_name)),
@@ -222,7 +219,7 @@ fn a_link_counts_only_if_the_watch_does_not_contradict_it() {
         ("two links", vec![
             (0, killed("aa"), &["links"], Some(50)),
             (1, links(&[("pod-aa_shop_web", ID), ("pod-bb_shop_web", ID)]), &[], Some(26)),
-            (2000, In::Due, &["on the node"], None),
+            (2000, DUE, &["on the node"], None),
         ]),
     ]);
 }
@@ -232,7 +229,7 @@ fn a_link_counts_only_if_the_watch_does_not_contradict_it() {
 fn a_static_pod_is_waited_for_because_its_link_does_not_have_the_uid_of_its_mirror() {
     let mirror = || {
         let mirror = Pod::new("kube-system", "etcd-worker-1", "u1", Some(HASH));
-        In::PodChanged(PodChange::Present(mirror.unwrap()))
+        changed(PodChange::Present(mirror.unwrap()))
     };
     let killed = || {
         let mut kill = kill("aa", Some(ID));
@@ -245,16 +242,16 @@ fn a_static_pod_is_waited_for_because_its_link_does_not_have_the_uid_of_its_mirr
             (0, killed(), &["links"], Some(50)),
             (1, etcd(), &[], Some(2000)),
             (500, mirror(), &[], Some(2000)),
-            (500, In::Due, &["read etcd-worker-1"], Some(750)),
-            (750, In::Due, &["1 in etcd-worker-1", "on etcd-worker-1 etcd"], None),
+            (500, DUE, &["read etcd-worker-1"], Some(750)),
+            (750, DUE, &["1 in etcd-worker-1", "on etcd-worker-1 etcd"], None),
         ]),
         ("no mirror pod", vec![
             (0, killed(), &["links"], Some(50)),
             (1, etcd(), &[], Some(2000)),
-            (2000, In::Due, &["on the node"], None),
+            (2000, DUE, &["on the node"], None),
         ]),
         ("pods cannot be watched", vec![
-            (0, In::PodChanged(PodChange::Refused), &[], None),
+            (0, changed(PodChange::Refused), &[], None),
             (0, killed(), &["on the node"], None),
         ]),
     ]);
@@ -268,7 +265,7 @@ fn one_read_is_for_every_container_that_waits() {
     incidents.on(In::ServerAnswered, at(0));
     let asked = |effects: &[Effect]| -> Vec<usize> {
         let query = |effect: &Effect| match effect {
-            Effect::Query(Query::ContainerLinks(ids)) => Some(ids.len()),
+            Effect::BlockingQuery(BlockingQuery::ContainerLinks(ids)) => Some(ids.len()),
             _ => None,
         };
         effects.iter().filter_map(query).collect()

@@ -323,6 +323,7 @@ fn every_value_of_a_setup_an_input_and_an_effect_survives_json() {
         &[
             "Effect",
             "Query",
+            "BlockingQuery",
             "Decision",
             "DiskDecision",
             "Involved",
