@@ -483,35 +483,20 @@ mod tests {
             (at(hash, None), None, "static pod with hash bb"),
         ];
         for (pod, pod_name, expected) in rows {
-            let now = crate::clock::BootNanos(0);
             let finding = Finding {
-                stamp: Stamp {
-                    kernel: now,
-                    read: now,
-                },
-                victim: crate::units::Pid(7),
-                comm: "java".to_owned(),
-                uid: None,
-                uid_in_namespace: None,
                 cgroup: Some("/kubepods/podaa/c".to_owned()),
                 owner: VictimOwner::Pod(pod.clone()),
-                counter: None,
                 scope: OomScope::Global,
-                resident: None,
-                trigger: None,
-                trigger_container: None,
-                consequence: None,
-                group: None,
-                unit: None,
                 verdict: KillVerdict::EventOnly {
                     why: Doubt::MemoryLeft,
                 },
+                ..crate::tests::finding(7)
             };
             let incident = Incident {
                 pod_name,
                 ..incident(Some(pod), Occurrence::Kills(vec![finding].into()))
             };
-            let start = format!("Process 7 (java) in {expected} was killed because memory ran out");
+            let start = format!("Process 7 (p7) in {expected} was killed because memory ran out");
             for draft in [
                 incident.on_node(NodeEvents::Companion).unwrap(),
                 incident.on_node_instead(),
