@@ -1,4 +1,5 @@
 use super::*;
+use crate::tests::boot as at;
 
 const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
 const LIMIT: Duration = Duration::from_millis(20);
@@ -7,10 +8,6 @@ const RULES: DiskRules = DiskRules {
     min_stall: 10.0,
     stalled_after: Duration::from_secs(10),
 };
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
-}
 
 fn board(measured: LatencySource) -> DiskBoard {
     let mut board = DiskBoard::new(RULES, measured);

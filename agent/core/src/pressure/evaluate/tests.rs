@@ -2,15 +2,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::pressure::threshold::{ThresholdValue, with_allocatable};
+use crate::tests::boot as at;
 
 mod disks;
 mod sources;
-
-const SECOND: u64 = 1_000_000_000;
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * SECOND)
-}
 
 fn hard(signal: &str, value: &str) -> Threshold {
     Threshold::parse(signal, value).unwrap().unwrap()
@@ -76,21 +71,6 @@ fn a_hard_threshold_raises_at_once_and_falls_after_the_transition_period() {
             (329, 500, since(30), "one second short of the period"),
             (330, 500, Normal, "the whole period"),
         ],
-    );
-}
-
-#[test]
-fn a_soft_threshold_raises_before_its_grace_period() {
-    let soft = hard("memory.available", "100").soft(Duration::from_mins(10));
-    let mut evaluator = evaluator(vec![soft]);
-    run(
-        &mut evaluator,
-        &[(
-            0,
-            99,
-            since(0),
-            "a grace period does not delay the condition",
-        )],
     );
 }
 

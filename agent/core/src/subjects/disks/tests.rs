@@ -317,10 +317,7 @@ const WINDOW: SlowWindow = SlowWindow {
 };
 
 fn stamp(seconds: u64) -> Stamp {
-    Stamp {
-        kernel: at(seconds),
-        read: at(seconds),
-    }
+    crate::tests::stamp(at(seconds))
 }
 
 fn reported(seconds: u64, report: DiskReport) -> DiskInput {
@@ -331,9 +328,20 @@ fn reported(seconds: u64, report: DiskReport) -> DiskInput {
     }
 }
 
+fn error() -> DiskReport {
+    DiskReport::Error(DiskError {
+        write: true,
+        errno: 5,
+    })
+}
+
 fn confirmed(seconds: u64, valid: bool) -> DiskInput {
+    confirmed_of(0, seconds, valid)
+}
+
+fn confirmed_of(minor: u32, seconds: u64, valid: bool) -> DiskInput {
     DiskInput::Confirmed {
-        device: number(0),
+        device: number(minor),
         valid,
         window: WINDOW,
         totals: totals(seconds),
@@ -435,16 +443,10 @@ fn a_window_of_a_disk_without_statistics_ends_its_watch() {
 
 #[test]
 fn three_errors_are_a_failing_disk_and_each_asks_for_the_file_systems() {
-    let error = || {
-        DiskReport::Error(DiskError {
-            write: true,
-            errno: 5,
-        })
-    };
     let mut run = with_probe();
     let first = run.on(1, reported(1, error()));
     assert_eq!(queries(&first), [DiskQuery::Filesystems]);
-    assert_eq!(facts(&first), None);
+    assert_eq!((facts(&first), reason(&first)), (None, None));
     assert_eq!(
         queries(&run.on(1, reported(1, error()))),
         [],
@@ -455,6 +457,8 @@ fn three_errors_are_a_failing_disk_and_each_asks_for_the_file_systems() {
     let third = run.on(3, reported(3, error()));
     let failing = facts(&third).map(|disks| disks.failing);
     assert_eq!(failing, Some(vec!["sda".to_owned()]));
+    let rule = "at least 3 failed requests within a minute";
+    assert_eq!(reason(&third).as_deref(), Some(rule));
     run.on(61, counters(0, busy(9, 0)));
     assert_eq!(run.watch.board.health(number(0)), Some(Health::Healthy));
 }

@@ -1,10 +1,7 @@
 use super::*;
+use crate::tests::boot as at;
 
 const TYPE: &str = "PIDPressure";
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
-}
 
 fn times(exceeded: Exceeded) -> Times {
     BTreeMap::from([(TYPE, exceeded)])

@@ -5,14 +5,11 @@ use crate::clock::ALIGN;
 use crate::pressure::SlowDisks;
 use crate::pressure::threshold::Threshold;
 use crate::reading::Reading;
+use crate::tests::boot as at;
 use crate::units::Bytes;
 
 const GI: i64 = 1 << 30;
 const PERIOD: Duration = Duration::from_mins(5);
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
-}
 
 fn stamp() -> Stamp {
     Stamp {

@@ -5,6 +5,7 @@ use crate::pods::Owner;
 use crate::pressure::io_wait::StallShare;
 use crate::pressure::shortage::{Reclaim, StalledUnit, UnitStalls};
 use crate::pressure::stall::READ_INTERVAL;
+use crate::tests::boot as at;
 
 const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
 const MEMORY: Stall = Stall::new(StallOf::Node, StallKind::Memory);
@@ -19,10 +20,6 @@ fn watch<const N: usize>(transition_period: Duration, watched: [(Stall, bool); N
         transition_period,
         watched: watched.into(),
     })
-}
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
 }
 
 fn on(watch: &mut StallWatch, seconds: u64, input: StallInput) -> Vec<Effect> {

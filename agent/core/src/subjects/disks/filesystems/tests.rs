@@ -1,6 +1,7 @@
 use NodeFilesystem::{Imagefs, Nodefs, Root};
 
 use super::*;
+use crate::tests::boot as at;
 
 #[test]
 fn a_file_system_that_was_read_only_at_the_start_did_not_become_so_except_nodefs() {
@@ -59,10 +60,6 @@ fn after_an_error_they_are_read_at_once_and_a_second_later() {
     assert!(!filesystems.take_due(at(1499)));
     assert!(filesystems.take_due(at(1500)));
     assert_eq!(filesystems.due(), None);
-}
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
 }
 
 /// A read of nodefs.

@@ -1,13 +1,8 @@
-use std::time::Duration;
-
 use super::*;
 use crate::pods::PodId;
+use crate::tests::boot as at;
 
 use Step::{Acknowledged, Asked, Begin, Count, Dropped, Report, Resume, Seen};
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(0).plus(Duration::from_secs(seconds))
-}
 
 /// The cgroup of all pods is `*`; `-` is outside of them, and `node` is the node.
 fn owner(name: &str) -> KillOwner {
