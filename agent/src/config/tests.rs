@@ -8,10 +8,8 @@ use super::table::SERVER_KEYS;
 use super::*;
 
 mod conditions;
-mod disk_io;
 mod errors;
 mod files;
-mod oom;
 mod precedence;
 mod schema;
 mod table;
