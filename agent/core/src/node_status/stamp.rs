@@ -82,7 +82,6 @@ fn whole_seconds(at: SystemTime) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::BootNanos;
     use crate::node_status::fixture::{now, stored, wall};
 
     #[test]
@@ -142,7 +141,12 @@ mod tests {
             reason: "New",
             message: "new",
         };
-        let old = |status| Some(stored("T", status, "Old", "old"));
+        let old = |status| {
+            Some(Condition {
+                last_heartbeat_time: wall(1_700_000_000),
+                ..stored("T", status, "Old", "old")
+            })
+        };
         let other = Some(stored("U", Status::True, "Old", "old"));
         let (then, at_once) = (wall(1_000_000_000), wall(1_800_000_000));
         let rows = [
@@ -171,35 +175,6 @@ mod tests {
                 "{why}"
             );
             assert_eq!(c.last_heartbeat_time, at_once, "{why}");
-        }
-    }
-
-    #[test]
-    fn the_transition_time_stays_over_many_heartbeats() {
-        let mut server = StoredNode::default();
-        //          at s  status          transition at
-        let script = [
-            (100, Status::False, 100),
-            (110, Status::False, 100),
-            (120, Status::True, 120),
-            (130, Status::True, 120),
-            (140, Status::False, 140),
-        ];
-        for (at, status, expected) in script {
-            let computed = ComputedCondition {
-                type_: "T",
-                status,
-                reason: "R",
-                message: "m",
-            };
-            let now = Now {
-                boot: BootNanos(0),
-                wall: wall(at),
-            };
-            let c = stamp(computed, SameStatus::KeepsText, &server, now);
-            assert_eq!(c.last_transition_time, wall(expected), "at {at} s");
-            assert_eq!(c.last_heartbeat_time, wall(at), "at {at} s");
-            server.conditions = vec![c];
         }
     }
 }

@@ -1,7 +1,6 @@
-use std::time::{Duration, SystemTime};
-
 use super::*;
 use crate::pods::{CgroupKind, PodId};
+use crate::tests::now as at;
 
 use PodPidInput as In;
 
@@ -10,13 +9,6 @@ const CONTAINER: &str = "/kubepods/podaa/c";
 
 /// Cgroup, max, current.
 type Limit = (&'static str, u64, u64);
-
-fn at(seconds: u64) -> Now {
-    Now {
-        boot: BootNanos(seconds * 1_000_000_000),
-        wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-    }
-}
 
 fn counted(forks: u64) -> In {
     In::Counted(Some(vec![(CgroupId(3), CONTAINER.to_owned(), forks)]))

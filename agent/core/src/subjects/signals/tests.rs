@@ -107,11 +107,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
 fn run(script: Vec<(u64, SignalInput, &[&str], &str)>) {
     let mut signals = signals();
     for (seconds, input, expected, name) in script {
-        let now = Now {
-            boot: at(seconds),
-            wall: SystemTime::UNIX_EPOCH,
-        };
-        let effects = signals.on(input, now);
+        let effects = signals.on(input, crate::tests::now(seconds));
         assert_eq!(short(&effects), expected, "at {seconds} s: {name}");
     }
 }
@@ -233,11 +229,7 @@ fn samples_are_requested_when_they_are_due_or_when_an_event_requires_them() {
 fn until_the_first_capacity_storage_is_sampled_often() {
     let mut signals = signals();
     let mut on = |seconds, input| {
-        let now = Now {
-            boot: at(seconds),
-            wall: SystemTime::UNIX_EPOCH,
-        };
-        signals.on(input, now);
+        signals.on(input, crate::tests::now(seconds));
         signals.storage.due()
     };
     let soon = |seconds| Some(at(seconds).plus(Duration::from_millis(250)));
