@@ -359,17 +359,21 @@ clusters: [{name: c, cluster: {server: \"https://10.0.0.1:6443\"}}]
 users: [{name: u, user: {token: t}}]
 ";
 
+    /// Reads a kubeconfig, whose program may run.
+    async fn accessed(path: &Path) -> Result<Credentials, ApiError> {
+        let source = CredentialSource::Kubeconfig(path);
+        access(source, &RunningPlugin::default()).await
+    }
+
     #[tokio::test]
     async fn credentials_can_keep_their_user_when_the_server_changes() {
         let dir = Scratch::new();
         dir.write("config", GOOD);
         let path = dir.path().join("config");
-        let source = CredentialSource::Kubeconfig(&path);
-        let running = RunningPlugin::default();
-        let known = access(source, &running).await.unwrap();
+        let known = accessed(&path).await.unwrap();
         let changed = GOOD.replace("token: t", "token: other");
         dir.write("config", changed.replace("10.0.0.1", "10.0.0.2"));
-        let other = access(source, &running).await.unwrap();
+        let other = accessed(&path).await.unwrap();
         assert!(known.authorization != other.authorization);
         let kept = other.with_user_of(&known).unwrap();
         assert_eq!(kept.config.cluster_url.host(), Some("10.0.0.2"));
@@ -498,11 +502,7 @@ users: [{name: u, user: {token: t}}]
         for (name, text, passes) in rows {
             dir.write("kubeconfig", &text);
             let path = dir.path().join("kubeconfig");
-            let source = CredentialSource::Kubeconfig(&path);
-            let err = access(source, &RunningPlugin::default())
-                .await
-                .err()
-                .unwrap();
+            let err = accessed(&path).await.err().unwrap();
             let is = matches!(err, ApiError::Unreadable { .. });
             assert_eq!(is, passes, "{name}: {err:?}");
             assert!(!err.chain().contains("secret"), "{name}: {err}");
@@ -545,8 +545,7 @@ users: [{name: u, user: {token: t}}]
         ];
         for (user, expected) in rows {
             dir.write("kubeconfig", GOOD.replace("token: t", &user));
-            let source = CredentialSource::Kubeconfig(&path);
-            let read = access(source, &RunningPlugin::default()).await.unwrap();
+            let read = accessed(&path).await.unwrap();
             let request = http::Request::new(());
             let request = match &read.authorization {
                 Some(authorization) => authorization.sign(request),
@@ -560,11 +559,7 @@ users: [{name: u, user: {token: t}}]
             "kubeconfig",
             GOOD.replace("token: t", "token: \"a\\u0007b\""),
         );
-        let source = CredentialSource::Kubeconfig(&path);
-        let refused = access(source, &RunningPlugin::default())
-            .await
-            .err()
-            .unwrap();
+        let refused = accessed(&path).await.err().unwrap();
         assert!(refused.chain().contains("the token"), "{refused:?}");
     }
 

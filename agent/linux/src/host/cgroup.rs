@@ -224,6 +224,13 @@ mod tests {
     const V1: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                       36 31 0:33 / /sys/fs/cgroup/cpu,pids rw - cgroup cgroup rw,cpu,pids\n";
 
+    pub fn hierarchy(mount: impl Into<PathBuf>, version: Version) -> Hierarchy {
+        Hierarchy {
+            mount: mount.into(),
+            version,
+        }
+    }
+
     fn node(mountinfo: &[u8], dirs: &[&str], controllers: &[(&str, &str)]) -> Scratch {
         let dir = Scratch::new();
         dir.write("proc/self/mountinfo", mountinfo);
@@ -341,10 +348,7 @@ mod tests {
 
     #[test]
     fn a_cgroup_path_cannot_leave_its_hierarchy() {
-        let memory = Hierarchy {
-            mount: "/m".into(),
-            version: Version::V2,
-        };
+        let memory = hierarchy("/m", Version::V2);
         let rows = [
             ("/", "/m"),
             ("", "/m"),

@@ -138,6 +138,7 @@ impl WorkingSet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::hierarchy;
     use super::*;
     use crate::host::scratch::Scratch;
 
@@ -146,15 +147,8 @@ mod tests {
         "/../../tests/fixtures/proc/debian12-6.18/sys/fs/cgroup/memory/memory.stat"
     ));
 
-    fn hierarchy(dir: &Scratch, version: Version) -> Hierarchy {
-        Hierarchy {
-            mount: dir.path().to_owned(),
-            version,
-        }
-    }
-
     fn root_available(dir: &Scratch, version: Version, total: u64) -> Result<i64, HostError> {
-        RootMemory::new(&hierarchy(dir, version), Bytes::from_bytes(total))
+        RootMemory::new(&hierarchy(dir.path(), version), Bytes::from_bytes(total))
             .read(&mut Vec::new())
             .map(|reading| reading.available)
     }
@@ -235,7 +229,7 @@ mod tests {
                 "inactive_file 200\ntotal_inactive_file 200\n",
             );
             for version in [Version::V1, Version::V2] {
-                let pods = CgroupMemory::new(&hierarchy(&dir, version), "/kubepods");
+                let pods = CgroupMemory::new(&hierarchy(dir.path(), version), "/kubepods");
                 let got = pods.read(&mut Vec::new()).unwrap();
                 let got = got.map(|r| (r.capacity, r.available));
                 assert_eq!(got, expected, "{why}, {version:?}");
@@ -244,7 +238,7 @@ mod tests {
                 "kubepods/memory.stat",
                 "inactive_file 200\ntotal_inactive_file 700\n",
             );
-            let v1 = CgroupMemory::new(&hierarchy(&dir, Version::V1), "/kubepods");
+            let v1 = CgroupMemory::new(&hierarchy(dir.path(), Version::V1), "/kubepods");
             assert_eq!(v1.working_set(&mut Vec::new()).unwrap().get(), 300, "{why}");
         }
     }
@@ -253,7 +247,7 @@ mod tests {
     fn a_removed_cgroup_is_absent() {
         let dir = Scratch::new();
         for version in [Version::V1, Version::V2] {
-            let pods = CgroupMemory::new(&hierarchy(&dir, version), "/kubepods");
+            let pods = CgroupMemory::new(&hierarchy(dir.path(), version), "/kubepods");
             assert!(pods.read(&mut Vec::new()).unwrap_err().is_absent());
         }
     }

@@ -79,10 +79,7 @@ mod tests {
         ];
         for (current, max, expected) in rows {
             let dir = Scratch::new();
-            let pids = Hierarchy {
-                mount: dir.path().to_owned(),
-                version: Version::V2,
-            };
+            let pids = super::super::tests::hierarchy(dir.path(), Version::V2);
             for (name, text) in [("pids.current", current), ("pids.max", max)] {
                 if let Some(text) = text {
                     dir.write(&format!("kubepods/{name}"), text);
