@@ -339,58 +339,17 @@ mod tests {
         };
         let normal = Pressure::Normal;
         // At s, avg10, avg60; then, woken at s, why.
+        #[rustfmt::skip]
         let script = [
-            (
-                0,
-                0.0,
-                0.0,
-                normal,
-                None,
-                "no stall: the trigger wakes the agent",
-            ),
-            (
-                5,
-                39.9,
-                90.0,
-                normal,
-                None,
-                "no stall in the last ten seconds",
-            ),
+            (0, 0.0, 0.0, normal, None, "no stall: the trigger wakes the agent"),
+            (5, 39.9, 90.0, normal, None, "no stall in the last ten seconds"),
             (10, 80.0, 39.9, normal, Some(20), "not for a minute yet"),
             (20, 40.0, 40.0, exceeded(20), Some(30), "both, exactly"),
-            (
-                30,
-                5.0,
-                40.0,
-                exceeded(30),
-                Some(40),
-                "avg60 alone keeps it",
-            ),
-            (
-                40,
-                5.0,
-                39.0,
-                exceeded(30),
-                Some(50),
-                "ended, but kept True",
-            ),
-            (
-                50,
-                5.0,
-                60.0,
-                exceeded(30),
-                Some(60),
-                "avg60 alone starts nothing",
-            ),
+            (30, 5.0, 40.0, exceeded(30), Some(40), "avg60 alone keeps it"),
+            (40, 5.0, 39.0, exceeded(30), Some(50), "ended, but kept True"),
+            (50, 5.0, 60.0, exceeded(30), Some(60), "avg60 alone starts nothing"),
             (59, 5.0, 30.0, exceeded(30), Some(69), "one second short"),
-            (
-                60,
-                5.0,
-                30.0,
-                normal,
-                None,
-                "not exceeded for the whole period",
-            ),
+            (60, 5.0, 30.0, normal, None, "not exceeded for the whole period"),
         ];
         let mut board = board(true);
         for (seconds, avg10, avg60, expected, wake, why) in script {

@@ -142,38 +142,15 @@ mod tests {
         let cut = format!("slow disk: \"\\u{{1b}}[2J{}…\"", "x".repeat(23));
         let five = ["a", "b", "c", "d", "e"];
         let six = ["a", "b", "c", "d", "e", "f"];
+        #[rustfmt::skip]
         let rows: [Row<'_>; 7] = [
             (UNDER, &["sda"], True, "SlowDisk", "slow disk: sda"),
             (UNDER, &five, True, "SlowDisk", "slow disk: a, b, c, d, e"),
-            (
-                UNDER,
-                &six,
-                True,
-                "SlowDisk",
-                "slow disk: a, b, c, d, e and 1 more",
-            ),
+            (UNDER, &six, True, "SlowDisk", "slow disk: a, b, c, d, e and 1 more"),
             (UNDER, &[&hostile], True, "SlowDisk", &cut),
-            (
-                UNDER,
-                &[],
-                True,
-                "SlowDisk",
-                "a disk was slow within the transition period",
-            ),
-            (
-                Pressure::Normal,
-                &[],
-                False,
-                "DisksResponsive",
-                "all disks respond in time",
-            ),
-            (
-                Pressure::Unknown,
-                &[],
-                Unknown,
-                "SourceUnavailable",
-                "the latency of the disks cannot be read",
-            ),
+            (UNDER, &[], True, "SlowDisk", "a disk was slow within the transition period"),
+            (Pressure::Normal, &[], False, "DisksResponsive", "all disks respond in time"),
+            (Pressure::Unknown, &[], Unknown, "SourceUnavailable", "the latency of the disks cannot be read"),
         ];
         for (pressure, slow, status, reason, message) in rows {
             let c = condition(pressure, slow, None);

@@ -66,19 +66,12 @@ mod tests {
                 ..ContainerRuntime::default()
             })
         };
+        #[rustfmt::skip]
         let rows = [
             (None, Some(""), "there is none"),
             (with(None), None, "it has not answered yet"),
-            (
-                with(Some(of(Some("2.1.4")))),
-                Some("containerd://2.1.4"),
-                "it answers",
-            ),
-            (
-                with(Some(of(None))),
-                Some("containerd://Unknown"),
-                "it does not answer any more",
-            ),
+            (with(Some(of(Some("2.1.4")))), Some("containerd://2.1.4"), "it answers"),
+            (with(Some(of(None))), Some("containerd://Unknown"), "it does not answer any more"),
         ];
         for (container_runtime, expected, why) in rows {
             let facts = Facts {

@@ -193,34 +193,15 @@ fn changes_are_transitions_and_contain_their_reason() {
         }]
     };
     let (unknown, normal) = (Pressure::Unknown, Pressure::Normal);
+    #[rustfmt::skip]
     let script = [
-        (
-            0,
-            500,
-            change(unknown, normal, PressureReason::Below),
-            "first sample",
-        ),
+        (0, 500, change(unknown, normal, PressureReason::Below), "first sample"),
         (10, 500, vec![], "nothing new"),
-        (
-            20,
-            150,
-            change(normal, since(20), exceeded(150, 200)),
-            "soft",
-        ),
+        (20, 150, change(normal, since(20), exceeded(150, 200)), "soft"),
         (30, 50, vec![], "worse, but no transition"),
         (40, 500, vec![], "kept"),
-        (
-            330,
-            500,
-            change(since(30), normal, PressureReason::Below),
-            "transition period over",
-        ),
-        (
-            340,
-            50,
-            change(normal, since(340), exceeded(50, 100)),
-            "hard",
-        ),
+        (330, 500, change(since(30), normal, PressureReason::Below), "transition period over"),
+        (340, 50, change(normal, since(340), exceeded(50, 100)), "hard"),
     ];
     for (seconds, available, expected, why) in script {
         let changes = evaluator.evaluate(&[memory(available)], at(seconds));

@@ -151,7 +151,6 @@ const fn reclaim(rose: bool, direct: usize) -> Option<Reclaim> {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table")]
 fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
     let of_node = |waited| between(&[Row(1, "/kubepods/pod1", waited, NEVER)]);
     let at_limit = || between(&[Row(1, "/kubepods/pod1", 970, [Some(7), Some(7), Some(8)])]);
@@ -168,114 +167,25 @@ fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
         [Withheld::NotRead, Withheld::NoReclaim, Withheld::AtLimits].map(ShortageVerdict::Withheld);
     let v1 = || UnitStalls::CgroupV1;
     // Reclaim, units, memory, verdict, name.
+    #[rustfmt::skip]
     let rows = [
         (None, of_node(970), low, not_read, "no /proc/vmstat"),
-        (
-            reclaim(false, 0),
-            of_node(970),
-            low,
-            no_reclaim,
-            "gate closed",
-        ),
-        (
-            reclaim(false, 0),
-            v1(),
-            low,
-            no_reclaim,
-            "gate closed on v1",
-        ),
+        (reclaim(false, 0), of_node(970), low, no_reclaim, "gate closed"),
+        (reclaim(false, 0), v1(), low, no_reclaim, "gate closed on v1"),
         (reclaim(true, 0), v1(), plenty, short, "gate open on v1"),
-        (
-            reclaim(true, 0),
-            of_node(150),
-            plenty,
-            short,
-            "a unit at the threshold",
-        ),
-        (
-            reclaim(true, 0),
-            of_node(149),
-            plenty,
-            at_limits,
-            "a unit below it",
-        ),
-        (
-            reclaim(true, 0),
-            both(),
-            plenty,
-            short,
-            "another at its own limit",
-        ),
-        (
-            reclaim(true, 10),
-            at_limit(),
-            plenty,
-            at_limits,
-            "a tenant, with enough memory",
-        ),
-        (
-            reclaim(true, 6),
-            at_limit(),
-            low,
-            short,
-            "a tenant, and the node is short",
-        ),
-        (
-            reclaim(true, 5),
-            at_limit(),
-            low,
-            at_limits,
-            "reclaim half of the time",
-        ),
-        (
-            reclaim(true, 10),
-            at_limit(),
-            left(2000, Some(1000)),
-            at_limits,
-            "twice the threshold",
-        ),
-        (
-            reclaim(true, 10),
-            at_limit(),
-            left(1, None),
-            at_limits,
-            "no threshold",
-        ),
-        (
-            reclaim(true, 10),
-            at_limit(),
-            None,
-            at_limits,
-            "memory not read",
-        ),
-        (
-            reclaim(true, 10),
-            unread(),
-            plenty,
-            at_limits,
-            "its limit cannot be read",
-        ),
-        (
-            reclaim(true, 10),
-            UnitStalls::NotRead,
-            plenty,
-            at_limits,
-            "units not read",
-        ),
-        (
-            reclaim(true, 10),
-            UnitStalls::NotRead,
-            low,
-            short,
-            "units not read, the node is short",
-        ),
-        (
-            reclaim(true, 10),
-            between(&[]),
-            low,
-            short,
-            "many units wait a little",
-        ),
+        (reclaim(true, 0), of_node(150), plenty, short, "a unit at the threshold"),
+        (reclaim(true, 0), of_node(149), plenty, at_limits, "a unit below it"),
+        (reclaim(true, 0), both(), plenty, short, "another at its own limit"),
+        (reclaim(true, 10), at_limit(), plenty, at_limits, "a tenant, with enough memory"),
+        (reclaim(true, 6), at_limit(), low, short, "a tenant, and the node is short"),
+        (reclaim(true, 5), at_limit(), low, at_limits, "reclaim half of the time"),
+        (reclaim(true, 10), at_limit(), left(2000, Some(1000)), at_limits, "twice the threshold"),
+        (reclaim(true, 10), at_limit(), left(1, None), at_limits, "no threshold"),
+        (reclaim(true, 10), at_limit(), None, at_limits, "memory not read"),
+        (reclaim(true, 10), unread(), plenty, at_limits, "its limit cannot be read"),
+        (reclaim(true, 10), UnitStalls::NotRead, plenty, at_limits, "units not read"),
+        (reclaim(true, 10), UnitStalls::NotRead, low, short, "units not read, the node is short"),
+        (reclaim(true, 10), between(&[]), low, short, "many units wait a little"),
     ];
     for (reclaim, units, memory, expected, name) in rows {
         let evidence = ShortageEvidence { reclaim, units };

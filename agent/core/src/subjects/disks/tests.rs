@@ -201,19 +201,12 @@ fn change(action: DiskAction, name: &str, minor: u32) -> DiskChange {
 
 #[test]
 fn the_state_is_unavailable_only_if_no_disk_can_be_measured() {
+    #[rustfmt::skip]
     let rows = [
         (None, false, "not listed"),
         (Some(vec![]), true, "there is none"),
-        (
-            Some(vec![without_statistics("sda", 0)]),
-            false,
-            "all are off",
-        ),
-        (
-            Some(vec![without_statistics("sda", 0), disk("sdb", 16)]),
-            true,
-            "one is on",
-        ),
+        (Some(vec![without_statistics("sda", 0)]), false, "all are off"),
+        (Some(vec![without_statistics("sda", 0), disk("sdb", 16)]), true, "one is on"),
     ];
     for (found, known, name) in rows {
         let mut run = Run::without_probe(Some(vec![disk("sdz", 99)]));
@@ -252,19 +245,12 @@ fn if_a_disk_is_no_longer_watched_only_the_problems_of_others_count() {
             others: Some(at(seconds)),
         })
     };
+    #[rustfmt::skip]
     let rows: [(&str, Healths, Option<Unwatched>); 4] = [
         ("none was stalled", &[], None),
         ("the other one was", &[(16, true, 5), (16, false, 6)], None),
-        (
-            "both were",
-            &[(16, true, 5), (16, false, 6), (0, true, 7)],
-            others(6),
-        ),
-        (
-            "the other one is",
-            &[(16, true, 5), (0, true, 7)],
-            others(8),
-        ),
+        ("both were", &[(16, true, 5), (16, false, 6), (0, true, 7)], others(6)),
+        ("the other one is", &[(16, true, 5), (0, true, 7)], others(8)),
     ];
     for (name, healths, expected) in rows {
         let mut run = Run::without_probe(all());

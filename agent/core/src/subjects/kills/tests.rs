@@ -249,25 +249,11 @@ fn the_consequence_is_that_of_the_cgroups_of_the_record() {
         ..main.clone()
     };
     let (pod, shim) = ("/kubepods/podaa", "/system.slice/containerd.service");
+    #[rustfmt::skip]
     let rows: [(_, &[u64], &[&str], _); 3] = [
-        (
-            child,
-            &[3, 2, 3],
-            &[CTR, pod, CTR],
-            Consequence::ChildProcess,
-        ),
-        (
-            main,
-            &[3, 2, 3, 5],
-            &[CTR, pod, CTR, shim],
-            Consequence::MainProcess,
-        ),
-        (
-            group,
-            &[3, 2, 3, 5, 2],
-            &[CTR, pod, CTR, shim, pod],
-            Consequence::WholeContainer,
-        ),
+        (child, &[3, 2, 3], &[CTR, pod, CTR], Consequence::ChildProcess),
+        (main, &[3, 2, 3, 5], &[CTR, pod, CTR, shim], Consequence::MainProcess),
+        (group, &[3, 2, 3, 5, 2], &[CTR, pod, CTR, shim, pod], Consequence::WholeContainer),
     ];
     for (kill, ids_expected, found, expected) in rows {
         let mut kills = Kills::new(4096);

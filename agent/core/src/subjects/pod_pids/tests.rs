@@ -125,25 +125,11 @@ fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
         container: None,
     };
     // Cgroup, its path in the log, limit, purpose.
+    #[rustfmt::skip]
     let rows = [
-        (
-            "/kubepods/podaa/c",
-            "/kubepods/podaa/c",
-            "/kubepods/podaa/c",
-            container("aa"),
-        ),
-        (
-            "/kubepods/podaa/c/x\u{1b}",
-            "/kubepods/podaa/c/x\\u{1b}",
-            PODS,
-            CgroupKind::Pods,
-        ),
-        (
-            "/kubepods/podbb/c",
-            "/kubepods/podbb/c",
-            "/system",
-            CgroupKind::Other,
-        ),
+        ("/kubepods/podaa/c", "/kubepods/podaa/c", "/kubepods/podaa/c", container("aa")),
+        ("/kubepods/podaa/c/x\u{1b}", "/kubepods/podaa/c/x\\u{1b}", PODS, CgroupKind::Pods),
+        ("/kubepods/podbb/c", "/kubepods/podbb/c", "/system", CgroupKind::Other),
     ];
     let mut pids = PodPids::new(Announced::Yes, at(0).boot);
     let counts = |forks| {

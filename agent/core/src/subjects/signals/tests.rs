@@ -121,29 +121,14 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
         pods_cgroup: "/kubepods.slice".to_owned(),
         stamp: Some(stamp()),
     });
+    #[rustfmt::skip]
     run(vec![
-        (
-            1,
-            taken(9 * GI, 900, None),
-            &[
-                "levels",
-                "memory False NotExceeded",
-                "pids False NotExceeded",
-                "publish",
-            ],
-            "the first sample, with the capacity",
-        ),
+        (1, taken(9 * GI, 900, None),
+            &["levels", "memory False NotExceeded", "pids False NotExceeded", "publish"],
+            "the first sample, with the capacity"),
         (2, taken(9 * GI, 900, None), &["publish"], "nothing changed"),
-        (
-            3,
-            taken(GI / 2, 900, None),
-            &[
-                "memory True ThresholdMet",
-                "name pods for memory",
-                "publish",
-            ],
-            "memory is short",
-        ),
+        (3, taken(GI / 2, 900, None), &["memory True ThresholdMet", "name pods for memory", "publish"],
+            "memory is short"),
         (4, taken(GI / 2, 900, None), &["publish"], "it still is"),
         (
             5,
@@ -158,18 +143,9 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
             ],
             "another capacity and another cgroup, and a record is the cause",
         ),
-        (
-            400,
-            taken(9 * GI, 900, None),
-            &[
-                "cgroup /kubepods",
-                "levels",
-                "memory False NotExceeded",
-                "pids False NotExceeded",
-                "publish",
-            ],
-            "the transition periods are over",
-        ),
+        (400, taken(9 * GI, 900, None),
+            &["cgroup /kubepods", "levels", "memory False NotExceeded", "pids False NotExceeded", "publish"],
+            "the transition periods are over"),
     ]);
 }
 
@@ -180,48 +156,21 @@ fn samples_are_requested_when_they_are_due_or_when_an_event_requires_them() {
         count_tasks,
     };
     let requested = |stamp| SignalInput::Requested { stamp };
+    #[rustfmt::skip]
     run(vec![
         (1, tick(1, false), &["sample", "storage"], "both are due"),
         (1, tick(1, false), &["sample"], "storage is being read"),
-        (
-            1,
-            SignalInput::StorageRequested,
-            &[],
-            "it is requested once",
-        ),
-        (
-            1,
-            taken(60 * GI, 900_000, None),
-            &[
-                "levels",
-                "memory False NotExceeded",
-                "pids False NotExceeded",
-                "publish",
-            ],
-            "first sample",
-        ),
+        (1, SignalInput::StorageRequested, &[], "it is requested once"),
+        (1, taken(60 * GI, 900_000, None),
+            &["levels", "memory False NotExceeded", "pids False NotExceeded", "publish"], "first sample"),
         (2, tick(2, false), &[], "nothing is due"),
         (2, tick(2, true), &["sample"], "tasks have to be counted"),
-        (
-            2,
-            requested(Some(stamp())),
-            &["sample of a record"],
-            "a record",
-        ),
+        (2, requested(Some(stamp())), &["sample of a record"], "a record"),
         (3, SignalInput::MemoryMayBeShort, &[], "a hint"),
         (3, tick(3, false), &["sample"], "after the hint"),
-        (
-            4,
-            storage(None),
-            &["capacity false", "disk False NotExceeded", "publish"],
-            "the file system does not answer",
-        ),
-        (
-            4,
-            SignalInput::StorageRequested,
-            &["storage"],
-            "requested again",
-        ),
+        (4, storage(None), &["capacity false", "disk False NotExceeded", "publish"],
+            "the file system does not answer"),
+        (4, SignalInput::StorageRequested, &["storage"], "requested again"),
     ]);
 }
 
@@ -310,24 +259,13 @@ fn an_idle_node_wakes_once_for_memory_and_storage_whatever_was_sampled_in_betwee
         stamp: Some(stamp()),
     };
     // Memory, event 6 s after a sample, wake-ups in a minute, samples of storage in it, name.
+    #[rustfmt::skip]
     let rows = [
         (60 * GI, None, 6, 6, "nothing"),
-        (
-            60 * GI,
-            Some(SignalInput::StorageRequested),
-            6,
-            6,
-            "tasks wait for I/O",
-        ),
+        (60 * GI, Some(SignalInput::StorageRequested), 6, 6, "tasks wait for I/O"),
         (60 * GI, Some(SignalInput::MemoryMayBeShort), 6, 6, "a kill"),
         (60 * GI, Some(record()), 6, 6, "a record about pids"),
-        (
-            9 * GI,
-            Some(SignalInput::StorageRequested),
-            15,
-            7,
-            "memory is sampled every 4 s",
-        ),
+        (9 * GI, Some(SignalInput::StorageRequested), 15, 7, "memory is sampled every 4 s"),
     ];
     for (memory, event, wakeups, storage_samples, name) in rows {
         let mut node = Simulated::new(memory);
@@ -362,44 +300,16 @@ fn unhealthy_disks_and_confirmed_kills_are_pressure_without_a_sample() {
         at: at(5),
         stamp: stamp(),
     };
+    #[rustfmt::skip]
     run(vec![
-        (
-            1,
-            disks(&[], None),
-            &[
-                "diskIO False NotExceeded",
-                "diskFailing False NotExceeded",
-                "publish",
-            ],
-            "all are healthy",
-        ),
-        (
-            2,
-            disks(&["vda"], None),
-            &["diskIO True SlowDisk", "caused diskIO", "publish"],
-            "one is slow",
-        ),
+        (1, disks(&[], None), &["diskIO False NotExceeded", "diskFailing False NotExceeded", "publish"],
+            "all are healthy"),
+        (2, disks(&["vda"], None), &["diskIO True SlowDisk", "caused diskIO", "publish"], "one is slow"),
         (3, disks(&["vda", "vdb"], None), &["publish"], "another one"),
-        (
-            4,
-            disks(&[], Some(Unwatched { others: None })),
-            &[
-                "diskIO Unknown DiskNotMonitored",
-                "diskIO False NotExceeded",
-                "publish",
-            ],
-            "it is not watched any more",
-        ),
-        (
-            5,
-            forced,
-            &[
-                "memory True GlobalOOMKill",
-                "caused memory",
-                "name pods for memory",
-                "publish",
-            ],
-            "a kill",
-        ),
+        (4, disks(&[], Some(Unwatched { others: None })),
+            &["diskIO Unknown DiskNotMonitored", "diskIO False NotExceeded", "publish"],
+            "it is not watched any more"),
+        (5, forced, &["memory True GlobalOOMKill", "caused memory", "name pods for memory", "publish"],
+            "a kill"),
     ]);
 }

@@ -273,37 +273,18 @@ fn in_short(effects: &[Effect]) -> String {
 fn a_stall_on_memory_begins_only_while_the_node_is_short_of_it() {
     let fired = || StallInput::Reported(MEMORY);
     // At s, input, effects, name.
+    #[rustfmt::skip]
     let script = [
         (0, memory(0.0, 0.0), "False", "calm: nothing more is read"),
         (1, fired(), "file shortage", "from the trigger on"),
         (1, memory(9.0, 1.0), "False", "not yet"),
         (3, fired(), "file", "it is being observed"),
-        (
-            3,
-            memory(40.0, 16.0),
-            "False",
-            "withheld until that is known",
-        ),
-        (
-            11,
-            shortage(false),
-            "file",
-            "and then decided by the averages of now",
-        ),
-        (
-            11,
-            memory(60.0, 20.0),
-            "NoReclaim shortage False",
-            "a tenant at its limit",
-        ),
+        (3, memory(40.0, 16.0), "False", "withheld until that is known"),
+        (11, shortage(false), "file", "and then decided by the averages of now"),
+        (11, memory(60.0, 20.0), "NoReclaim shortage False", "a tenant at its limit"),
         (21, memory(60.0, 30.0), "False", "not logged again"),
         (22, shortage(false), "file", "as before"),
-        (
-            22,
-            memory(60.0, 30.0),
-            "shortage False",
-            "nor queried twice",
-        ),
+        (22, memory(60.0, 30.0), "shortage False", "nor queried twice"),
         (33, shortage(true), "file", "now the node is short"),
         (
             33,
@@ -312,27 +293,12 @@ fn a_stall_on_memory_begins_only_while_the_node_is_short_of_it() {
              the time, at its own limit), 2.service (34% of the time) True",
             "and the Event names the units that wait",
         ),
-        (
-            43,
-            memory(60.0, 40.0),
-            "True",
-            "in effect: not observed any more",
-        ),
+        (43, memory(60.0, 40.0), "True", "in effect: not observed any more"),
         (44, fired(), "file", "nor by a trigger"),
         (53, memory(5.0, 5.0), "True", "over, and kept"),
-        (
-            55,
-            memory(60.0, 40.0),
-            "shortage True",
-            "the next one is observed from its begin",
-        ),
+        (55, memory(60.0, 40.0), "shortage True", "the next one is observed from its begin"),
         (66, shortage(true), "file", "it is short again"),
-        (
-            66,
-            memory(1.0, 1.0),
-            "True",
-            "but it is over: that does not count",
-        ),
+        (66, memory(1.0, 1.0), "True", "but it is over: that does not count"),
         (70, memory(60.0, 40.0), "shortage True", "for the next one"),
     ];
     let mut watch = self::watch(PERIOD, [(MEMORY, true)]);

@@ -61,35 +61,12 @@ fn a_readable_source_that_is_exceeded_decides_and_otherwise_a_lost_one_does() {
     use Signal::{ImagefsAvailable, NodefsAvailable};
     let nodefs = |n| read(NodefsAvailable, n);
     let lost = Sample::Missing(ImagefsAvailable);
+    #[rustfmt::skip]
     let rows: [Pair; 4] = [
-        (
-            "both are normal",
-            nodefs(500),
-            read(ImagefsAvailable, 500),
-            &[],
-            Pressure::Normal,
-        ),
-        (
-            "the second one does not exist",
-            nodefs(500),
-            Sample::Absent(ImagefsAvailable),
-            &[],
-            Pressure::Normal,
-        ),
-        (
-            "one is normal, one is lost",
-            nodefs(500),
-            lost,
-            &[ImagefsAvailable],
-            Pressure::Unknown,
-        ),
-        (
-            "one is exceeded, one is lost",
-            nodefs(99),
-            lost,
-            &[],
-            since(0),
-        ),
+        ("both are normal", nodefs(500), read(ImagefsAvailable, 500), &[], Pressure::Normal),
+        ("the second one does not exist", nodefs(500), Sample::Absent(ImagefsAvailable), &[], Pressure::Normal),
+        ("one is normal, one is lost", nodefs(500), lost, &[ImagefsAvailable], Pressure::Unknown),
+        ("one is exceeded, one is lost", nodefs(99), lost, &[], since(0)),
     ];
     for (why, first, second, expected, pressure) in rows {
         let mut evaluator = evaluator(vec![

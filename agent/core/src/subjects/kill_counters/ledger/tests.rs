@@ -233,10 +233,7 @@ fn cgroups_that_are_removed_or_created_again_are_accounted_for() {
             Count(1, &[], &[]),
             Count(2, &[("aa", 2, 2)], &[]),
         ], &[(2, 1)]),
-        ("and is forgotten else", &[
-            Begin(&[("aa", 2, 1)]),
-            Count(1, &[], &[]),
-        ], &[]),
+        ("and is forgotten else", &[Begin(&[("aa", 2, 1)]), Count(1, &[], &[])], &[]),
     ];
     for (name, steps, acknowledged) in rows {
         play(name, FLAT, steps, acknowledged);

@@ -15,23 +15,12 @@ fn a_late_record_of_a_kill_that_was_reported_by_number_is_ignored() {
     type Counted = fn(u64) -> CountedKills;
     type Effects = &'static [&'static str];
     //  what is counted, what is saved of the pod, and what is reported
+    #[rustfmt::skip]
     let rows: [(&str, Counted, Effects, Effects); 2] = [
-        (
-            "in a pod",
-            counted,
-            &["save 3", "KillCounters"],
-            &[
-                "log 1 by number",
-                "report 1 by number, Now",
-                "incident in aa at 12",
-            ],
-        ),
-        (
-            "in a removed pod",
-            counted_in_all,
-            &["save 0", "KillCounters"],
-            &["log 1 by number", "report 1 by number, Now"],
-        ),
+        ("in a pod", counted, &["save 3", "KillCounters"],
+            &["log 1 by number", "report 1 by number, Now", "incident in aa at 12"]),
+        ("in a removed pod", counted_in_all, &["save 0", "KillCounters"],
+            &["log 1 by number", "report 1 by number, Now"]),
     ];
     for (name, of, saved, reported) in rows {
         let mut counters = counters(KillSource::Program);
