@@ -392,45 +392,17 @@ users: [{name: u, user: {token: t}}]
 
     #[tokio::test]
     async fn an_unusable_kubeconfig_is_rejected_by_name_with_an_example() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                "no-context",
-                GOOD.replace("current-context: node", ""),
-                "current context",
-            ),
-            (
-                "other-context",
-                GOOD.replace("-context: node", "-context: x"),
-                "context: x",
-            ),
-            (
-                "no-cluster",
-                GOOD.replace("cluster: c,", "cluster: x,"),
-                "cluster of context",
-            ),
-            (
-                "no-scheme",
-                GOOD.replace("https://", ""),
-                "does not start with https://",
-            ),
-            (
-                "bad-ca",
-                GOOD.replace("server:", "certificate-authority-data: '#', server:"),
-                "base64",
-            ),
-            (
-                "auth-provider",
-                GOOD.replace("token: t", "auth-provider: {name: gcp}"),
-                "users[].user.exec",
-            ),
-            (
-                "interactive",
-                GOOD.replace(
-                    "token: t",
-                    "exec: {command: /bin/true, apiVersion: v1, interactiveMode: Always}",
-                ),
-                "interactiveMode is Always",
-            ),
+            ("no-context", GOOD.replace("current-context: node", ""), "current context"),
+            ("other-context", GOOD.replace("-context: node", "-context: x"), "context: x"),
+            ("no-cluster", GOOD.replace("cluster: c,", "cluster: x,"), "cluster of context"),
+            ("no-scheme", GOOD.replace("https://", ""), "does not start with https://"),
+            ("bad-ca", GOOD.replace("server:", "certificate-authority-data: '#', server:"), "base64"),
+            ("auth-provider", GOOD.replace("token: t", "auth-provider: {name: gcp}"), "users[].user.exec"),
+            ("interactive",
+                GOOD.replace("token: t", "exec: {command: /bin/true, apiVersion: v1, interactiveMode: Always}"),
+                "interactiveMode is Always"),
         ];
         for (name, text, expected) in rows {
             let err = load_text(name, &text).await.unwrap_err().to_string();
@@ -462,42 +434,19 @@ users: [{name: u, user: {token: t}}]
         let file = |name: &str| dir.path().join(name).display().to_string();
         let user = |keys: String| GOOD.replace("token: t", &keys);
         //  name, the kubeconfig, whether it can pass
+        #[rustfmt::skip]
         let rows = [
             ("no text", "\n".to_owned(), true),
             ("no YAML", "a: [".to_owned(), true),
             ("half of it", GOOD.replace("t}}]", "secret"), true),
             ("another form", "contexts: 7".to_owned(), true),
-            (
-                "no such token",
-                user(format!("tokenFile: {}", file("none"))),
-                true,
-            ),
-            (
-                "an empty token",
-                user(format!("tokenFile: {}", file("empty"))),
-                true,
-            ),
-            (
-                "a certificate that is not complete",
-                user(format!(
-                    "client-certificate: {0}, client-key: {0}",
-                    file("garbage")
-                )),
-                true,
-            ),
-            (
-                "an inline certificate",
-                user(
-                    "client-certificate-data: bm90aGluZw==, client-key-data: bm90aGluZw=="
-                        .to_owned(),
-                ),
-                false,
-            ),
-            (
-                "a program that fails",
-                user("exec: {command: /bin/false, apiVersion: v1}".to_owned()),
-                true,
-            ),
+            ("no such token", user(format!("tokenFile: {}", file("none"))), true),
+            ("an empty token", user(format!("tokenFile: {}", file("empty"))), true),
+            ("a certificate that is not complete",
+                user(format!("client-certificate: {0}, client-key: {0}", file("garbage"))), true),
+            ("an inline certificate",
+                user("client-certificate-data: bm90aGluZw==, client-key-data: bm90aGluZw==".to_owned()), false),
+            ("a program that fails", user("exec: {command: /bin/false, apiVersion: v1}".to_owned()), true),
         ];
         for (name, text, passes) in rows {
             dir.write("kubeconfig", &text);

@@ -358,37 +358,19 @@ fn default_thresholds_apply_key_by_key() {
         (0, "memory.available<1073741824"),
         (1, "allocatableMemory.available<1073741824"),
     ];
+    #[rustfmt::skip]
     let rows = [
         ("mode: node", with(&[])),
-        (
-            "mode: node\nevictionHard: {memory.available: 1Gi}",
-            with(&gi),
-        ),
-        (
-            "mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true",
-            with(&gi),
-        ),
-        (
-            "mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: false",
-            with(&gi)[..2].to_vec(),
-        ),
+        ("mode: node\nevictionHard: {memory.available: 1Gi}", with(&gi)),
+        ("mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true", with(&gi)),
+        ("mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: false",
+            with(&gi)[..2].to_vec()),
         ("mode: node\nmergeDefaultEvictionSettings: false", with(&[])),
-        (
-            "mode: node\nevictionHard: {}\nmergeDefaultEvictionSettings: false",
-            vec![],
-        ),
-        (
-            "mode: node\nevictionHard: {pid.available: 0%, nodefs.available: 100%}",
-            with(&[(2, ""), (6, ""), (7, "")]),
-        ),
-        (
-            "mode: node\nevictionHard: {containerfs.available: 1%}",
-            with(&[]),
-        ),
-        (
-            "mode: node\nenforceNodeAllocatable: [system-reserved]",
-            with(&[(1, ""), (7, "")]),
-        ),
+        ("mode: node\nevictionHard: {}\nmergeDefaultEvictionSettings: false", vec![]),
+        ("mode: node\nevictionHard: {pid.available: 0%, nodefs.available: 100%}",
+            with(&[(2, ""), (6, ""), (7, "")])),
+        ("mode: node\nevictionHard: {containerfs.available: 1%}", with(&[])),
+        ("mode: node\nenforceNodeAllocatable: [system-reserved]", with(&[(1, ""), (7, "")])),
         (
             "mode: companion",
             with(&[

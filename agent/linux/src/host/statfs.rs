@@ -149,27 +149,12 @@ mod tests {
         let without = usage(4096, [10, 100], [0, 0]);
         let huge = usage(4096, [u64::MAX, u64::MAX], [0, 0]);
         let full = usage(1024, [0, 100], [0, 70]);
+        #[rustfmt::skip]
         let rows = [
-            (
-                with,
-                Signal::NODEFS,
-                vec![(NodefsAvailable, 40960, 409_600), (NodefsInodesFree, 7, 70)],
-            ),
-            (
-                without,
-                Signal::IMAGEFS,
-                vec![(ImagefsAvailable, 40960, 409_600)],
-            ),
-            (
-                huge,
-                Signal::IMAGEFS,
-                vec![(ImagefsAvailable, i64::MAX, u64::MAX)],
-            ),
-            (
-                full,
-                Signal::NODEFS,
-                vec![(NodefsAvailable, 0, 102_400), (NodefsInodesFree, 0, 70)],
-            ),
+            (with, Signal::NODEFS, vec![(NodefsAvailable, 40960, 409_600), (NodefsInodesFree, 7, 70)]),
+            (without, Signal::IMAGEFS, vec![(ImagefsAvailable, 40960, 409_600)]),
+            (huge, Signal::IMAGEFS, vec![(ImagefsAvailable, i64::MAX, u64::MAX)]),
+            (full, Signal::NODEFS, vec![(NodefsAvailable, 0, 102_400), (NodefsInodesFree, 0, 70)]),
         ];
         for (usage, signals, expected) in rows {
             let got: Vec<_> = usage

@@ -15,21 +15,14 @@ fn bad_input_is_an_error_with_key_value_and_example() {
 
 #[test]
 fn a_file_with_another_head_is_refused() {
+    #[rustfmt::skip]
     let rows: &[(&str, &[&str])] = &[
         ("", &["apiVersion", "nodepulse.dev/v1alpha1"]),
         ("kind: NodepulseConfiguration", &["apiVersion", r#""""#]),
-        (
-            "apiVersion: nodepulse.dev/v2\nkind: NodepulseConfiguration",
-            &["apiVersion", r#""nodepulse.dev/v2""#],
-        ),
-        (
-            "apiVersion: nodepulse.dev/v1alpha1\nkind: KubeletConfiguration",
-            &[
-                "kind",
-                r#""KubeletConfiguration""#,
-                "kind: NodepulseConfiguration",
-            ],
-        ),
+        ("apiVersion: nodepulse.dev/v2\nkind: NodepulseConfiguration",
+            &["apiVersion", r#""nodepulse.dev/v2""#]),
+        ("apiVersion: nodepulse.dev/v1alpha1\nkind: KubeletConfiguration",
+            &["kind", r#""KubeletConfiguration""#, "kind: NodepulseConfiguration"]),
         ("- a", &["line 1"]),
     ];
     for (text, expected) in rows {

@@ -108,33 +108,14 @@ fn drop_in_files_are_merged_over_the_file_by_name() {
 
 #[test]
 fn an_error_names_the_faulty_file() {
+    #[rustfmt::skip]
     let rows: [(&str, &[&str]); 4] = [
-        (
-            "maxPod: 1\n",
-            &["conf.d/10.yaml", "line 3", r#""maxPod""#, "maxPods"],
-        ),
-        (
-            "maxPods: x\n",
-            &[
-                "maxPods in /etc/nodepulse/conf.d/10.yaml",
-                r#""x""#,
-                "maxPods: 110",
-            ],
-        ),
-        (
-            "evictionHard: {memory.available: x}\n",
-            &[
-                "evictionHard.memory.available in /etc/nodepulse/conf.d/10.yaml",
-                r#""x""#,
-            ],
-        ),
-        (
-            "diskIO: {devices: {sda: {slow: x}}}\n",
-            &[
-                "diskIO.devices.sda.slow in /etc/nodepulse/conf.d/10.yaml",
-                r#""x""#,
-            ],
-        ),
+        ("maxPod: 1\n", &["conf.d/10.yaml", "line 3", r#""maxPod""#, "maxPods"]),
+        ("maxPods: x\n", &["maxPods in /etc/nodepulse/conf.d/10.yaml", r#""x""#, "maxPods: 110"]),
+        ("evictionHard: {memory.available: x}\n",
+            &["evictionHard.memory.available in /etc/nodepulse/conf.d/10.yaml", r#""x""#]),
+        ("diskIO: {devices: {sda: {slow: x}}}\n",
+            &["diskIO.devices.sda.slow in /etc/nodepulse/conf.d/10.yaml", r#""x""#]),
     ];
     for (text, expected) in rows {
         let (file, part) = (with_head("maxPods: 1\n"), with_head(text));
@@ -256,39 +237,17 @@ fn shared_keys_of_a_kubelets_file_are_overridden_by_nodepulses_file() {
 #[test]
 fn an_invalid_kubelet_file_is_refused() {
     const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    #[rustfmt::skip]
     let rows: [(&str, &[&str]); 6] = [
-        (
-            "maxPods: many\n",
-            &[
-                "maxPods in /etc/nodepulse/kubelet.yaml",
-                r#""many""#,
-                "maxPods: 110",
-            ],
-        ),
+        ("maxPods: many\n", &["maxPods in /etc/nodepulse/kubelet.yaml", r#""many""#, "maxPods: 110"]),
         ("maxPods: [1]\n", &["kubelet.yaml", "line 3", "maxPods"]),
-        (
-            "evictionHard: {memory.available: 101%}\n",
-            &[
-                "evictionHard.memory.available in /etc/nodepulse/kubelet.yaml",
-                "101%",
-            ],
-        ),
-        (
-            "evictionSoft: {memory.available: 1Gi}\n",
-            &["grace period must be specified for the soft eviction threshold memory.available"],
-        ),
-        (
-            "reservedSystemCPUs: 0-\n",
-            &[
-                "reservedSystemCPUs in /etc/nodepulse/kubelet.yaml",
-                r#""0-""#,
-                "0-3,8",
-            ],
-        ),
-        (
-            "maxPods: 1\nmaxPods: 2\n",
-            &["kubelet.yaml", "line 4", "maxPods"],
-        ),
+        ("evictionHard: {memory.available: 101%}\n",
+            &["evictionHard.memory.available in /etc/nodepulse/kubelet.yaml", "101%"]),
+        ("evictionSoft: {memory.available: 1Gi}\n",
+            &["grace period must be specified for the soft eviction threshold memory.available"]),
+        ("reservedSystemCPUs: 0-\n",
+            &["reservedSystemCPUs in /etc/nodepulse/kubelet.yaml", r#""0-""#, "0-3,8"]),
+        ("maxPods: 1\nmaxPods: 2\n", &["kubelet.yaml", "line 4", "maxPods"]),
     ];
     for (text, expected) in rows {
         let kubelet = format!("{KUBELET}{text}");

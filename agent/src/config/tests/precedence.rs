@@ -38,31 +38,13 @@ fn flags_override_the_environment_the_file_and_the_default() {
 
 #[test]
 fn the_node_name_has_the_first_source_that_sets_it() {
+    #[rustfmt::skip]
     let rows: [(Option<&str>, Env<'_>, Option<&str>, &str); 6] = [
-        (
-            Some(" Flag "),
-            &[
-                ("NODEPULSE_NODE_NAME", "variable"),
-                ("NODE_NAME", "downward"),
-            ],
-            Some("nodeName: file"),
-            "flag",
-        ),
-        (
-            None,
-            &[
-                ("NODEPULSE_NODE_NAME", "variable"),
-                ("NODE_NAME", "downward"),
-            ],
-            Some("nodeName: file"),
-            "variable",
-        ),
-        (
-            None,
-            &[("NODE_NAME", "downward")],
-            Some("nodeName: file"),
-            "downward",
-        ),
+        (Some(" Flag "), &[("NODEPULSE_NODE_NAME", "variable"), ("NODE_NAME", "downward")],
+            Some("nodeName: file"), "flag"),
+        (None, &[("NODEPULSE_NODE_NAME", "variable"), ("NODE_NAME", "downward")], Some("nodeName: file"),
+            "variable"),
+        (None, &[("NODE_NAME", "downward")], Some("nodeName: file"), "downward"),
         (None, &[("NODE_NAME", "")], Some("nodeName: file"), "file"),
         (None, &[], None, "host.example.com"),
         (None, &[], Some(""), "host.example.com"),
@@ -83,26 +65,12 @@ fn the_node_name_has_the_first_source_that_sets_it() {
 
 #[test]
 fn a_configured_file_must_exist() {
+    #[rustfmt::skip]
     let rows: [(Option<&str>, Env<'_>, &str, bool); 4] = [
         (None, &[], "/etc/nodepulse/config.yaml", true),
-        (
-            None,
-            &[("NODEPULSE_CONFIG", "")],
-            "/etc/nodepulse/config.yaml",
-            true,
-        ),
-        (
-            None,
-            &[("NODEPULSE_CONFIG", "/env.yaml")],
-            "/env.yaml",
-            false,
-        ),
-        (
-            Some("/flag.yaml"),
-            &[("NODEPULSE_CONFIG", "/env.yaml")],
-            "/flag.yaml",
-            false,
-        ),
+        (None, &[("NODEPULSE_CONFIG", "")], "/etc/nodepulse/config.yaml", true),
+        (None, &[("NODEPULSE_CONFIG", "/env.yaml")], "/env.yaml", false),
+        (Some("/flag.yaml"), &[("NODEPULSE_CONFIG", "/env.yaml")], "/flag.yaml", false),
     ];
     for (flag, env, expected, may_be_missing) in rows {
         let asked = RefCell::new(PathBuf::new());

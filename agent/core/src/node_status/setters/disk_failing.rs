@@ -90,7 +90,7 @@ mod tests {
                 "stalled disk: sdb; disk errors: sda; read-only file system: nodefs"),
             (disks(&[], &["sda", "sdb"], &[]), "DiskErrors", "disk errors: sda, sdb"),
             (disks(&[], &[], &[Nodefs, Root]), "ReadOnlyFilesystem", "read-only file system: nodefs, root"),
-            (Disks { failed_filesystems: vec!["nodefs (/data on dm-3)".to_owned()],..disks(&[], &[], &[Nodefs]) },
+            (Disks { failed_filesystems: vec!["nodefs (/data on dm-3)".to_owned()], ..disks(&[], &[], &[Nodefs]) },
                 "FilesystemShutdown",
                 "file system errors: nodefs (/data on dm-3); read-only file system: nodefs"),
         ];

@@ -155,32 +155,13 @@ mod tests {
 
     #[test]
     fn the_node_on_version_2_counts_anon_and_file_of_the_top() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                "anon 300\nfile 500\ninactive_file 200\n",
-                Some(400),
-                "as specified",
-            ),
-            (
-                "anon 1\nfile 2\ninactive_file 9\n",
-                Some(1000),
-                "never a negative working set",
-            ),
-            (
-                "anon 2000\nfile 0\ninactive_file 0\n",
-                Some(-1000),
-                "more than there is",
-            ),
-            (
-                "anon 300\nfile_mapped 500\ninactive_file 2\n",
-                None,
-                "a counter is missing",
-            ),
-            (
-                "anon x\nfile 5\ninactive_file 2\n",
-                None,
-                "a counter is not a number",
-            ),
+            ("anon 300\nfile 500\ninactive_file 200\n", Some(400), "as specified"),
+            ("anon 1\nfile 2\ninactive_file 9\n", Some(1000), "never a negative working set"),
+            ("anon 2000\nfile 0\ninactive_file 0\n", Some(-1000), "more than there is"),
+            ("anon 300\nfile_mapped 500\ninactive_file 2\n", None, "a counter is missing"),
+            ("anon x\nfile 5\ninactive_file 2\n", None, "a counter is not a number"),
             ("", None, "empty"),
         ];
         for (stat, expected, why) in rows {
