@@ -44,10 +44,7 @@ fn with_head(text: &str) -> String {
 }
 
 fn with_kubelet() -> Overrides {
-    Overrides {
-        kubelet_config: Some("/etc/nodepulse/kubelet.yaml".into()),
-        ..Overrides::default()
-    }
+    overrides(|flags| flags.kubelet_config = Some("/etc/nodepulse/kubelet.yaml".into()))
 }
 
 #[test]
@@ -96,10 +93,7 @@ fn drop_in_files_are_merged_over_the_file_by_name() {
         yaml.contains("maxPods: 3  # /etc/nodepulse/conf.d/20.yaml"),
         "{yaml}"
     );
-    let flags = Overrides {
-        max_pods: Some("5".to_owned()),
-        ..Overrides::default()
-    };
+    let flags = overrides(|flags| flags.max_pods = text("5"));
     let env: Env<'_> = &[("NODEPULSE_LOG_LEVEL", "error")];
     let above = load_files(flags, env, files).unwrap().config;
     assert_eq!(above.allocation.max_pods, 5);
@@ -283,7 +277,6 @@ fn keys_of_the_kubelets_server_are_accepted_in_nodepulses_file() {
 
 #[test]
 fn the_printed_configuration_is_equivalent() {
-    let text = |text: &str| Some(text.to_owned());
     let flags = Overrides {
         mode: text("node"),
         node_labels: text("a=1,example.com/b="),
@@ -355,11 +348,7 @@ fn every_key_has_a_flag_form() {
     for spec in KEYS {
         let mut flags = Overrides::default();
         *flags.field(spec).unwrap() = Some("\u{1}".to_owned());
-        let refused = Given {
-            flags,
-            ..Given::default()
-        }
-        .load();
+        let refused = load_flags(flags);
         // Any text is a valid path or identifier.
         if ["kubeconfig", "bootstrapKubeconfig", "providerID"].contains(&spec.name) {
             assert!(refused.is_ok(), "{}", spec.name);

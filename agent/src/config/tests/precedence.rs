@@ -20,10 +20,7 @@ fn flags_override_the_environment_the_file_and_the_default() {
     ];
     for (max_pods, env, file, expected) in rows {
         let given = Given {
-            flags: Overrides {
-                max_pods: max_pods.clone(),
-                ..Overrides::default()
-            },
+            flags: overrides(|flags| flags.max_pods.clone_from(&max_pods)),
             env,
             file,
             hostname: "",
@@ -51,10 +48,7 @@ fn the_node_name_has_the_first_source_that_sets_it() {
     ];
     for (flag, env, file, expected) in rows {
         let given = Given {
-            flags: Overrides {
-                node_name: flag.map(str::to_owned),
-                ..Overrides::default()
-            },
+            flags: overrides(|flags| flags.node_name = flag.map(str::to_owned)),
             env,
             file,
             hostname: " Host.Example.COM\n",
@@ -74,10 +68,7 @@ fn a_configured_file_must_exist() {
     ];
     for (flag, env, expected, may_be_missing) in rows {
         let asked = RefCell::new(PathBuf::new());
-        let overrides = Overrides {
-            config: flag.map(PathBuf::from),
-            ..Overrides::default()
-        };
+        let overrides = overrides(|flags| flags.config = flag.map(PathBuf::from));
         let env = |name: &str| {
             let found = env.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())
