@@ -441,19 +441,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deleted_node_is_read_again_and_not_created() {
-        let server = Scripted::new((0..5).map(|_| refusal(404, "NotFound")));
-        let err = sync(&server).await.unwrap_err();
-        assert_eq!(server.lines(), [PATCH, GET, GET, GET, GET]);
-        assert_eq!(err.refusal(), Some(Refusal::NotFound));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_permanent_error_is_not_retried() {
-        let server = Scripted::new([refusal(403, "Forbidden")]);
-        let err = sync(&server).await.unwrap_err();
-        assert_eq!(err.refusal(), Some(Refusal::Forbidden));
-        assert_eq!(server.lines(), [PATCH]);
+    async fn a_deleted_node_is_read_again_and_a_permanent_error_is_not_retried() {
+        #[rustfmt::skip]
+        let rows = [
+            (404, "NotFound", Refusal::NotFound, &[PATCH, GET, GET, GET, GET][..]),
+            (403, "Forbidden", Refusal::Forbidden, &[PATCH]),
+        ];
+        for (code, reason, refused, lines) in rows {
+            let server = Scripted::new((0..lines.len()).map(|_| refusal(code, reason)));
+            let err = sync(&server).await.unwrap_err();
+            assert_eq!(server.lines(), lines, "{reason}");
+            assert_eq!(err.refusal(), Some(refused), "{reason}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -131,20 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_found_only_by_its_id() {
+    fn a_container_is_found_by_its_id_or_its_name_in_the_specification() {
         let mut containers = Containers::default();
         containers.add("aa", container("web"));
         assert_eq!(containers.find("cc"), None, "not even if there is only one");
         containers.add("bb", container("proxy"));
         assert_eq!(containers.find("bb"), Some(&container("proxy")));
         assert_eq!(containers.find("b"), None, "no prefix of an id");
-    }
 
-    #[test]
-    fn a_container_is_found_by_its_name_in_the_specification() {
-        let mut containers = Containers::default();
         containers.specify(container("web"));
-        containers.add("aa", container("proxy"));
         assert_eq!(containers.named("web"), Some(&container("web")));
         assert_eq!(containers.named("proxy"), None, "only by its id");
     }

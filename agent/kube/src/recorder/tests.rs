@@ -58,6 +58,12 @@ fn recorder(
 }
 
 impl Started {
+    /// Records an Event, and waits until it is written.
+    async fn deliver(&mut self, draft: Draft) -> Box<Delivered> {
+        self.sink.record(draft);
+        self.deliveries.recv().await.unwrap()
+    }
+
     async fn end(self) -> EventCounts {
         let tally = Arc::clone(&self.sink.tally);
         drop(self.sink);
@@ -263,8 +269,7 @@ async fn after_an_outage_one_event_is_sent_within_two_seconds_and_the_others_lat
             }
         }
         // The next one is not delayed any more.
-        started.sink.record(input("Rebooted", "m"));
-        let delivered = started.deliveries.recv().await.unwrap();
+        let delivered = started.deliver(input("Rebooted", "m")).await;
         assert!(delivered.sent.since(last.unwrap()) <= PACE, "seed {seed}");
     }
     assert!(moments.len() >= 9, "all at once: {moments:?}");

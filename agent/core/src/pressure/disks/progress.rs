@@ -128,13 +128,8 @@ fn began(waiting: BootNanos, last_completion: Option<BootNanos>, rules: &DiskRul
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::RULES;
     use super::*;
-
-    const RULES: DiskRules = DiskRules {
-        slow_for: Duration::from_secs(15),
-        min_stall: 10.0,
-        stalled_after: Duration::from_secs(10),
-    };
 
     fn at(millis: u64) -> BootNanos {
         BootNanos(millis * 1_000_000)

@@ -294,6 +294,7 @@ impl fmt::Display for Period<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::RULES;
     use super::*;
 
     fn at(millis: u64) -> BootNanos {
@@ -317,12 +318,6 @@ mod tests {
             longest: Duration::from_millis(200),
         }
     }
-
-    const RULES: DiskRules = DiskRules {
-        slow_for: Duration::from_secs(15),
-        min_stall: 10.0,
-        stalled_after: Duration::from_secs(10),
-    };
 
     fn read(percent: f32, millis: u64) -> OthersWait {
         OthersWait::Read {

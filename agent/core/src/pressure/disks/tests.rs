@@ -3,7 +3,7 @@ use crate::tests::boot as at;
 
 const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
 const LIMIT: Duration = Duration::from_millis(20);
-const RULES: DiskRules = DiskRules {
+pub const RULES: DiskRules = DiskRules {
     slow_for: Duration::from_secs(15),
     min_stall: 10.0,
     stalled_after: Duration::from_secs(10),

@@ -138,16 +138,12 @@ fn the_three_largest_users_and_the_three_longest_waiters_are_named() {
     assert_eq!(users, [system("a"), pod(2), system("b")]);
     let waiters: Vec<_> = wait.waiters.iter().map(|of| of.owner.clone()).collect();
     assert_eq!(waiters, [pod(3), system("b"), system("a")]);
-}
-
-#[test]
-fn a_cgroup_that_does_not_wait_is_no_waiter() {
-    let wait = wait(&[
+    let wait = self::wait(&[
         Row(1, "/kubepods/pod1", None, Some(0.0)),
         Row(2, "/kubepods/pod2", None, Some(0.1)),
     ]);
     let waiters: Vec<_> = wait.waiters.iter().map(|of| of.owner.clone()).collect();
-    assert_eq!(waiters, [pod(2)]);
+    assert_eq!(waiters, [pod(2)], "the other one does not wait");
 }
 
 #[test]
