@@ -29,8 +29,10 @@ fn a_file_with_another_head_is_refused() {
 
 #[test]
 fn an_error_names_the_flag_or_variable() {
+    type Row = (fn(&mut Overrides), &'static [&'static str]);
+
     #[rustfmt::skip]
-    let rows: [(fn(&mut Overrides), &[&str]); 4] = [
+    let rows: [Row; 4] = [
         (|flags| flags.eviction_hard = text("memory.available>1Gi"), &["--eviction-hard", "memory.available>1Gi"]),
         (|flags| flags.node_labels = text("a=1,a=2"), &["--node-labels", "twice"]),
         (|flags| flags.serve_address = text("on"), &["--serve-address", r#""on""#, "127.0.0.1:20260"]),
