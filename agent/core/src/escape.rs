@@ -198,15 +198,11 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_at_the_limit_and_never_inside_an_escape() {
+        #[rustfmt::skip]
         let rows = [
             ("abcd", 4, "abcd", "exactly the limit"),
             ("abcde", 4, "abcd…", "one more"),
-            (
-                "abc\n",
-                4,
-                "abc…",
-                "an escape of two characters where one is left",
-            ),
+            ("abc\n", 4, "abc…", "an escape of two characters where one is left"),
             ("ab\n", 4, "ab\\n", "an escape that just fits"),
         ];
         for (text, limit, expected, why) in rows {

@@ -391,8 +391,7 @@ fn default_thresholds_apply_key_by_key() {
             with(&gi)[..2].to_vec()),
         ("mode: node\nmergeDefaultEvictionSettings: false", with(&[])),
         ("mode: node\nevictionHard: {}\nmergeDefaultEvictionSettings: false", vec![]),
-        ("mode: node\nevictionHard: {pid.available: 0%, nodefs.available: 100%}",
-            with(&[(2, ""), (6, ""), (7, "")])),
+        ("mode: node\nevictionHard: {pid.available: 0%, nodefs.available: 100%}", with(&[(2, ""), (6, ""), (7, "")])),
         ("mode: node\nevictionHard: {containerfs.available: 1%}", with(&[])),
         ("mode: node\nenforceNodeAllocatable: [system-reserved]", with(&[(1, ""), (7, "")])),
         (

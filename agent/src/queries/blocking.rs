@@ -462,8 +462,7 @@ mod tests {
         type Row = (&'static str, fn() -> Question, fn(&Answer) -> bool);
         #[rustfmt::skip]
         let rows: [Row; 4] = [
-            ("configuration", || Question::Configuration,
-                |answer| matches!(answer, Answer::Configured(Err(_)))),
+            ("configuration", || Question::Configuration, |answer| matches!(answer, Answer::Configured(Err(_)))),
             (
                 "nodefs",
                 || Question::Storage,

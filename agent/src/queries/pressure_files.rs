@@ -289,8 +289,7 @@ mod tests {
             ("no /proc at all: a mount is missing", Box::new(move |dir, _| remove(dir, "proc")), &[None; 4]),
             ("not readable", Box::new(|dir, _| dir.write("proc/pressure/memory", "nonsense")), &[None; 4]),
             ("no pods yet", Box::new(move |dir, _| remove(dir, "sys/fs/cgroup/kubepods")), &[None; 4]),
-            ("version 1", Box::new(move |dir, _| version_1(dir)),
-                &[None, None, Some(CgroupV1), Some(CgroupV1)]),
+            ("version 1", Box::new(move |dir, _| version_1(dir)), &[None, None, Some(CgroupV1), Some(CgroupV1)]),
             (
                 "version 1, with the pods in the unified hierarchy too",
                 Box::new(move |dir, _| {

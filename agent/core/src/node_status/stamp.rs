@@ -149,19 +149,14 @@ mod tests {
         };
         let other = Some(stored("U", Status::True, "Old", "old"));
         let (then, at_once) = (wall(1_000_000_000), wall(1_800_000_000));
+        #[rustfmt::skip]
         let rows = [
             (None, KeepsText, "New", at_once, "nothing stored"),
             (other, KeepsText, "New", at_once, "another type stored"),
             (old(False), KeepsText, "New", at_once, "a transition"),
             (old(False), ReplacesText, "New", at_once, "a transition"),
             (old(True), KeepsText, "Old", then, "no transition"),
-            (
-                old(True),
-                ReplacesText,
-                "New",
-                then,
-                "no transition, new text",
-            ),
+            (old(True), ReplacesText, "New", then, "no transition, new text"),
         ];
         for (before, same, reason, time, why) in rows {
             let stored = StoredNode {

@@ -279,11 +279,9 @@ mod tests {
         let rows: [Row; 11] = [
             (None, "MemoryPressure", False, &["Normal Node w status is now: NodeHasSufficientMemory"],
                 "creation is a transition"),
-            (Some(False), "MemoryPressure", True, &["Normal Node w status is now: NodeHasInsufficientMemory"],
-                "up"),
+            (Some(False), "MemoryPressure", True, &["Normal Node w status is now: NodeHasInsufficientMemory"], "up"),
             (Some(True), "MemoryPressure", True, &[], "unchanged"),
-            (Some(True), "DiskPressure", False, &["Normal Node w status is now: NodeHasNoDiskPressure"],
-                "down"),
+            (Some(True), "DiskPressure", False, &["Normal Node w status is now: NodeHasNoDiskPressure"], "down"),
             (Some(Unknown), "PIDPressure", False, &["Normal Node w status is now: NodeHasSufficientPID"],
                 "the controller's Unknown undone"),
             (None, "Ready", True, &[], "the first Ready is no transition"),
@@ -306,13 +304,11 @@ mod tests {
         let rows: [Row; 9] = [
             (Some(False), "DiskIOPressure", True, &["Warning Node w status is now: SlowDisk (slow disk: sda)"],
                 "True is a warning, and names the disks"),
-            (Some(True), "DiskIOPressure", False, &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
-                "False"),
+            (Some(True), "DiskIOPressure", False, &["Normal Node w status is now: SlowDisk (slow disk: sda)"], "False"),
             (Some(True), "DiskIOPressure", True, &[], "other disks are no transition"),
             (None, "DiskIOPressure", Unknown, &[], "created as Unknown"),
             (None, "DiskIOPressure", False, &[], "created as False"),
-            (None, "MemoryLow", True, &["Warning Node w status is now: SlowDisk (slow disk: sda)"],
-                "created as True"),
+            (None, "MemoryLow", True, &["Warning Node w status is now: SlowDisk (slow disk: sda)"], "created as True"),
             (Some(True), "MemoryLow", Unknown, &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
                 "Unknown from now on"),
             (Some(False), "DiskPressure", Unknown, &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
@@ -326,13 +322,9 @@ mod tests {
 
     #[test]
     fn a_reboot_is_recorded_if_both_boot_ids_are_known() {
+        #[rustfmt::skip]
         let rows: [(&str, &str, &[&str], &str); 4] = [
-            (
-                "a",
-                "b",
-                &["Warning Rebooted Node w has been rebooted, boot id: b"],
-                "another boot",
-            ),
+            ("a", "b", &["Warning Rebooted Node w has been rebooted, boot id: b"], "another boot"),
             ("a", "a", &[], "the same boot"),
             ("", "b", &[], "a new Node"),
             ("a", "", &[], "unreadable here"),

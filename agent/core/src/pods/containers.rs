@@ -146,16 +146,11 @@ mod tests {
 
     #[test]
     fn every_list_has_its_field_path() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                Some(ContainerList::Containers),
-                Some("spec.containers{web}"),
-            ),
+            (Some(ContainerList::Containers), Some("spec.containers{web}")),
             (Some(ContainerList::Init), Some("spec.initContainers{web}")),
-            (
-                Some(ContainerList::Ephemeral),
-                Some("spec.ephemeralContainers{web}"),
-            ),
+            (Some(ContainerList::Ephemeral), Some("spec.ephemeralContainers{web}")),
             (None, None),
         ];
         for (list, expected) in rows {

@@ -348,8 +348,7 @@ mod tests {
         #[rustfmt::skip]
         let rows = [
             ("/system.slice/a.service", "a.service with MemoryMax=", "a.service with TasksMax="),
-            ("/user.slice/user-7.slice/session-3.scope", "user-7.slice with MemoryMax=",
-                "user-7.slice with TasksMax="),
+            ("/user.slice/user-7.slice/session-3.scope", "user-7.slice with MemoryMax=", "user-7.slice with TasksMax="),
             ("/b.slice", "b.slice with MemoryMax=", "b.slice with TasksMax="),
             ("/docker", "cgroup docker with memory.max", "cgroup docker with pids.max"),
         ];

@@ -44,8 +44,7 @@ fn every_form_of_name_is_recognized() {
         (fs, format!("/burstable/pod{UID}"), pod(), "kubelet, cgroupfs"),
         (fs, format!("/besteffort/pod{UID}"), pod(), "kubelet, cgroupfs"),
         (fs, format!("/system/pod{UID}"), pod(), "a system pod"),
-        (sd, format!("/kubepods-system.slice/kubepods-system-pod{SLICE}.slice"), pod(),
-            "a system pod, systemd"),
+        (sd, format!("/kubepods-system.slice/kubepods-system-pod{SLICE}.slice"), pod(), "a system pod, systemd"),
         (fs, format!("/pod{UID}"), pod(), "kubelet, cgroupfs, guaranteed"),
         (sd, format!("/{bu}"), pod(), "kubelet, systemd"),
         (sd, format!("/{be}"), pod(), "kubelet, systemd"),
@@ -97,8 +96,7 @@ fn a_tenant_cannot_imitate_another_pod() {
         (sd, format!("/kubepods.slice/pod{UID}"), CgroupKind::Other, "the other driver"),
         (sd, format!("/kubepods.slice/kubepods-burstable.slice/kubepods-pod{SLICE}.slice"), CgroupKind::Other,
             "the class of another pod"),
-        (sd, format!("/kubepods.slice/kubepods-burstable-pod{SLICE}.slice"), CgroupKind::Other,
-            "outside its class"),
+        (sd, format!("/kubepods.slice/kubepods-burstable-pod{SLICE}.slice"), CgroupKind::Other, "outside its class"),
     ];
     for (pods, path, expected, why) in rows {
         assert_eq!(classify(&path, pods), expected, "{why}: {path}");

@@ -444,13 +444,9 @@ mod tests {
     #[test]
     fn a_cap_limits_a_share_on_a_large_machine() {
         const GI: u64 = 1 << 30;
+        #[rustfmt::skip]
         let rows = [
-            (
-                16 * GI,
-                "min(5%,2Gi)",
-                858_993_472,
-                "min(5% of 16.0Gi, 2.0Gi)",
-            ),
+            (16 * GI, "min(5%,2Gi)", 858_993_472, "min(5% of 16.0Gi, 2.0Gi)"),
             (40 * GI, "min(5%,2Gi)", 2 * GI, "min(5% of 40.0Gi, 2.0Gi)"),
             (512 * GI, "min(5%,2Gi)", 2 * GI, "min(5% of 512.0Gi, 2.0Gi)"),
             (512 * GI, "5%", 27_487_791_104, "5% of 512.0Gi"),

@@ -307,8 +307,7 @@ mod tests {
         // Name, inputs, writes of the last one; then, due.
         #[rustfmt::skip]
         let rows = [
-            ("the first time the probe is armed at once", vec![(START, over(1_000, 960))], vec!["1040", "arm"],
-                None),
+            ("the first time the probe is armed at once", vec![(START, over(1_000, 960))], vec!["1040", "arm"], None),
             ("soon after that, tasks are counted instead",
                 vec![(START, over(1_000, 960)), (after(soon), over(1_040, 950))], vec!["1090"],
                 Some(after(soon).plus(SHORTEST))),

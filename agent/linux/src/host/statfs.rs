@@ -174,6 +174,7 @@ mod tests {
         let fuller = usage(4096, [9, 100], [0, 0]);
         let larger = usage(4096, [10, 101], [0, 0]);
         //  first and second device, id and usage; whether they share the space
+        #[rustfmt::skip]
         let rows = [
             ((1, 5, with_inodes), (1, 5, with_inodes), true, "one"),
             ((1, 0, without), (1, 0, fuller), true, "one without an id"),
@@ -181,12 +182,7 @@ mod tests {
             ((1, 5, without), (2, 6, without), false, "another id"),
             ((1, 5, without), (2, 5, larger), false, "another size"),
             ((1, 0, without), (2, 0, without), false, "no id"),
-            (
-                (1, 5, with_inodes),
-                (2, 5, with_inodes),
-                false,
-                "a copy of a disk",
-            ),
+            ((1, 5, with_inodes), (2, 5, with_inodes), false, "a copy of a disk"),
         ];
         for (a, b, expected, name) in rows {
             let filesystem = |(device, id, usage)| Filesystem {

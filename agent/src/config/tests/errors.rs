@@ -15,8 +15,7 @@ fn a_file_with_another_head_is_refused() {
     let rows: &[(&str, &[&str])] = &[
         ("", &["apiVersion", "nodepulse.dev/v1alpha1"]),
         ("kind: NodepulseConfiguration", &["apiVersion", r#""""#]),
-        ("apiVersion: nodepulse.dev/v2\nkind: NodepulseConfiguration",
-            &["apiVersion", r#""nodepulse.dev/v2""#]),
+        ("apiVersion: nodepulse.dev/v2\nkind: NodepulseConfiguration", &["apiVersion", r#""nodepulse.dev/v2""#]),
         ("apiVersion: nodepulse.dev/v1alpha1\nkind: KubeletConfiguration",
             &["kind", r#""KubeletConfiguration""#, "kind: NodepulseConfiguration"]),
         ("- a", &["line 1"]),

@@ -239,8 +239,7 @@ fn an_invalid_kubelet_file_is_refused() {
             &["evictionHard.memory.available in /etc/nodepulse/kubelet.yaml", "101%"]),
         ("evictionSoft: {memory.available: 1Gi}\n",
             &["grace period must be specified for the soft eviction threshold memory.available"]),
-        ("reservedSystemCPUs: 0-\n",
-            &["reservedSystemCPUs in /etc/nodepulse/kubelet.yaml", r#""0-""#, "0-3,8"]),
+        ("reservedSystemCPUs: 0-\n", &["reservedSystemCPUs in /etc/nodepulse/kubelet.yaml", r#""0-""#, "0-3,8"]),
         ("maxPods: 1\nmaxPods: 2\n", &["kubelet.yaml", "line 4", "maxPods"]),
     ];
     for (text, expected) in rows {

@@ -39,8 +39,7 @@ fn the_node_name_has_the_first_source_that_sets_it() {
     let rows: [(Option<&str>, Env<'_>, Option<&str>, &str); 6] = [
         (Some(" Flag "), &[("NODEPULSE_NODE_NAME", "variable"), ("NODE_NAME", "downward")],
             Some("nodeName: file"), "flag"),
-        (None, &[("NODEPULSE_NODE_NAME", "variable"), ("NODE_NAME", "downward")], Some("nodeName: file"),
-            "variable"),
+        (None, &[("NODEPULSE_NODE_NAME", "variable"), ("NODE_NAME", "downward")], Some("nodeName: file"), "variable"),
         (None, &[("NODE_NAME", "downward")], Some("nodeName: file"), "downward"),
         (None, &[("NODE_NAME", "")], Some("nodeName: file"), "file"),
         (None, &[], None, "host.example.com"),

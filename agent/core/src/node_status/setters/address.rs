@@ -269,8 +269,7 @@ mod tests {
             (&["2001:db8::7", "192.0.2.7"],
                 &["InternalIP 2001:db8::7", "InternalIP 192.0.2.7", "Hostname worker-1"], "two"),
             (&["2001:db8::7"], &["InternalIP 2001:db8::7", "Hostname worker-1"], "one"),
-            (&["0.0.0.0"], &["InternalIP 192.0.2.7", "Hostname worker-1"],
-                "unspecified: search, IPv4 preferred"),
+            (&["0.0.0.0"], &["InternalIP 192.0.2.7", "Hostname worker-1"], "unspecified: search, IPv4 preferred"),
             (&["::"], &["InternalIP 2001:db8::7", "Hostname worker-1"], "unspecified: search, IPv6 preferred"),
         ];
         for (node_ips, expected, why) in rows {
@@ -314,10 +313,8 @@ mod tests {
         let rows: [ByName; 7] = [
             ("203.0.113.9", &[], &["192.0.2.7"], "203.0.113.9", "the name is an address"),
             ("worker-1", &[], &["192.0.2.7"], "192.0.2.7", "in DNS"),
-            ("worker-1", &[], &["2001:db8::7", "192.0.2.7"], "192.0.2.7",
-                "of the preferred family, though later"),
-            ("worker-1", &["::"], &["192.0.2.7", "2001:db8::7"], "2001:db8::7",
-                "of the preferred family, IPv6"),
+            ("worker-1", &[], &["2001:db8::7", "192.0.2.7"], "192.0.2.7", "of the preferred family, though later"),
+            ("worker-1", &["::"], &["192.0.2.7", "2001:db8::7"], "2001:db8::7", "of the preferred family, IPv6"),
             ("worker-1", &[], &["127.0.0.1", "2001:db8::7"], "2001:db8::7",
                 "the other family: addresses such as Debian's 127.0.1.1 are not usable"),
             ("worker-1", &[], &["127.0.0.1", "203.0.113.1"], "192.0.2.7", "none of them is usable: by route"),

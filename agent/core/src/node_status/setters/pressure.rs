@@ -198,8 +198,7 @@ mod tests {
         let both = vec![Signal::NodefsAvailable, Signal::NodefsInodesFree];
         #[rustfmt::skip]
         let rows = [
-            ("MemoryPressure", Resource::Memory, vec![Signal::MemoryAvailable],
-                "memory.available cannot be read"),
+            ("MemoryPressure", Resource::Memory, vec![Signal::MemoryAvailable], "memory.available cannot be read"),
             ("MemoryPressure", Resource::Memory, vec![Signal::AllocatableMemoryAvailable],
                 "memory.available of the pods cgroup /kubepods cannot be read"),
             ("DiskPressure", Resource::Disk, both, "nodefs.available and nodefs.inodesFree cannot be read"),

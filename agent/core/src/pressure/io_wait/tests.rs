@@ -67,8 +67,7 @@ fn the_wait_of_the_main_user_counts_only_if_it_does_not_transfer_in_bulk() {
             35.0),
         ("a database alone on a slow disk", vec![Row(1, "/kubepods/pod1", SMALL, Some(95.0))], 95.0),
         ("large requests on a slow disk", vec![Row(1, "/kubepods/pod1", Some((MIB, 8)), Some(95.0))], 0.0),
-        ("many small requests on a fast disk",
-            vec![Row(1, "/kubepods/pod1", Some((8 * MIB, 2048)), Some(95.0))], 0.0),
+        ("many small requests on a fast disk", vec![Row(1, "/kubepods/pod1", Some((8 * MIB, 2048)), Some(95.0))], 0.0),
         (
             "the slice of a service that transfers in bulk is not another",
             vec![
@@ -96,8 +95,7 @@ fn the_wait_of_the_main_user_counts_only_if_it_does_not_transfer_in_bulk() {
             ],
             20.0,
         ),
-        ("without a pressure file of any cgroup the node counts", vec![Row(1, "/kubepods/pod1", BULK, None)],
-            77.0),
+        ("without a pressure file of any cgroup the node counts", vec![Row(1, "/kubepods/pod1", BULK, None)], 77.0),
         ("as on cgroup v1", vec![], 77.0),
     ];
     for (name, rows, expected) in rows {

@@ -18,18 +18,14 @@ fn reclaim_rose_if_one_of_the_sums_did_from_the_first_reading_to_the_last() {
     type Row<'a> = (&'a [(u64, u64)], bool, usize, &'a str);
 
     // `allocstall` and `pgscan_kswapd` of each reading, rose, intervals with direct reclaim, name.
+    #[rustfmt::skip]
     let rows: [Row; 6] = [
         (&[(5, 9), (5, 9), (5, 9)], false, 0, "neither"),
         (&[(5, 9), (6, 9), (6, 9)], true, 1, "direct reclaim once"),
         (&[(5, 9), (6, 9), (7, 9)], true, 2, "direct reclaim always"),
         (&[(5, 9), (5, 9), (5, 10)], true, 0, "only kswapd"),
         (&[(5, 9), (4, 8), (4, 8)], false, 0, "both decrease"),
-        (
-            &[(5, 9), (3, 9), (4, 9)],
-            false,
-            1,
-            "below the first reading",
-        ),
+        (&[(5, 9), (3, 9), (4, 9)], false, 1, "below the first reading"),
     ];
     for (readings, rose, direct, name) in rows {
         let expected = Reclaim {

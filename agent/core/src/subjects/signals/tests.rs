@@ -130,19 +130,9 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
         (3, taken(GI / 2, 900, None), &["memory True ThresholdMet", "name pods for memory", "publish"],
             "memory is short"),
         (4, taken(GI / 2, 900, None), &["publish"], "it still is"),
-        (
-            5,
-            short_of_pids,
-            &[
-                "cgroup /kubepods.slice",
-                "levels",
-                "pids True ThresholdMet",
-                "caused pids",
-                "name pods for pids",
-                "publish",
-            ],
-            "another capacity and another cgroup, and a record is the cause",
-        ),
+        (5, short_of_pids,
+            &["cgroup /kubepods.slice", "levels", "pids True ThresholdMet", "caused pids", "name pods for pids", "publish"],
+            "another capacity and another cgroup, and a record is the cause"),
         (400, taken(9 * GI, 900, None),
             &["cgroup /kubepods", "levels", "memory False NotExceeded", "pids False NotExceeded", "publish"],
             "the transition periods are over"),
@@ -168,8 +158,7 @@ fn samples_are_requested_when_they_are_due_or_when_an_event_requires_them() {
         (2, requested(Some(stamp())), &["sample of a record"], "a record"),
         (3, SignalInput::MemoryMayBeShort, &[], "a hint"),
         (3, tick(3, false), &["sample"], "after the hint"),
-        (4, storage(None), &["capacity false", "disk False NotExceeded", "publish"],
-            "the file system does not answer"),
+        (4, storage(None), &["capacity false", "disk False NotExceeded", "publish"], "the file system does not answer"),
         (4, SignalInput::StorageRequested, &["storage"], "requested again"),
     ]);
 }
@@ -309,7 +298,6 @@ fn unhealthy_disks_and_confirmed_kills_are_pressure_without_a_sample() {
         (4, disks(&[], Some(Unwatched { others: None })),
             &["diskIO Unknown DiskNotMonitored", "diskIO False NotExceeded", "publish"],
             "it is not watched any more"),
-        (5, forced, &["memory True GlobalOOMKill", "caused memory", "name pods for memory", "publish"],
-            "a kill"),
+        (5, forced, &["memory True GlobalOOMKill", "caused memory", "name pods for memory", "publish"], "a kill"),
     ]);
 }

@@ -144,14 +144,10 @@ fn the_event_of_a_stall_that_begins_has_its_averages() {
     };
     let begins = |text: &str| Some((Ground::Stall(IO), text.to_owned()));
     let mut watch = self::watch(PERIOD, [(IO, true)]);
+    #[rustfmt::skip]
     let script = [
         (1, averages(80.0, 39.0), None, "below 40 % over a minute"),
-        (
-            11,
-            averages(83.7, 41.2),
-            begins("over 10 s 84%, over a minute 41%"),
-            "begins",
-        ),
+        (11, averages(83.7, 41.2), begins("over 10 s 84%, over a minute 41%"), "begins"),
         (21, averages(90.0, 50.0), None, "still"),
         (400, averages(1.0, 1.0), None, "ends"),
     ];
@@ -200,15 +196,11 @@ fn what_was_exceeded_before_a_restart_is_kept() {
         })
     };
     // At s before and after the first sample; then, published.
+    #[rustfmt::skip]
     let rows = [
         ("by the state file", restored(50), None, under(50)),
         ("too long ago", restored(1), None, Some(Pressure::Normal)),
-        (
-            "by the Node",
-            configured(Duration::from_mins(1), [IO]),
-            Some(StallInput::Stored(IO)),
-            under(100),
-        ),
+        ("by the Node", configured(Duration::from_mins(1), [IO]), Some(StallInput::Stored(IO)), under(100)),
     ];
     for (name, before, after, expected) in rows {
         let minute = Duration::from_mins(1);

@@ -105,16 +105,13 @@ fn a_line_that_was_cut_or_contradicts_itself_names_nothing() {
     #[rustfmt::skip]
     let rows = [
         (format!("{HEAD}/"), "before the cgroups"),
-        (format!("{HEAD}/,mems_allowed=0,oom_memcg=/kubepods/podA,task_memcg=/kubepods/podA"),
-            "before the victim"),
+        (format!("{HEAD}/,mems_allowed=0,oom_memcg=/kubepods/podA,task_memcg=/kubepods/podA"), "before the victim"),
         (format!("{HEAD}/,mems_allowed=0,global_oom,task_memcg=/kubepods/podB,task=x,pid=7,uid=0"),
             "a cgroup's limit, but global"),
-        (format!("{global}/,mems_allowed=0,oom_memcg=/k,task_memcg=/k,task=x,pid=7,uid=0"),
-            "no limit, but a cgroup"),
+        (format!("{global}/,mems_allowed=0,oom_memcg=/k,task_memcg=/k,task=x,pid=7,uid=0"), "no limit, but a cgroup"),
         (format!("{HEAD}/,mems_allowed=0,oom_memcg=/podA,task_memcg=/podB,task=x,pid=7,uid=0"),
             "the victim is not below the limit"),
-        (format!("{HEAD}/,mems_allowed=0,oom_memcg=/pod,task_memcg=/podB,task=x,pid=7,uid=0"),
-            "a common prefix"),
+        (format!("{HEAD}/,mems_allowed=0,oom_memcg=/pod,task_memcg=/podB,task=x,pid=7,uid=0"), "a common prefix"),
     ];
     for (line, why) in rows {
         let got = parse_summary(&line);
@@ -185,10 +182,8 @@ fn the_trigger_and_the_order_are_parsed() {
         ("kworker/0:1 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=-1, oom_score_adj=0",
             invoked(b"kworker/0:1", Some(-1))),
         (r"a\x5cx41\x0a, order=-1 invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0", None),
-        (r"a\x5cx41\x0a invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0",
-            invoked(b"a\\x41\n", Some(3))),
-        (", order=-1 invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0",
-            invoked(b", order=-1", Some(3))),
+        (r"a\x5cx41\x0a invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0", invoked(b"a\\x41\n", Some(3))),
+        (", order=-1 invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0", invoked(b", order=-1", Some(3))),
         ("x invoked oom-killer: gfp_mask=0x1", invoked(b"x", None)),
     ];
     for (line, expected) in rows {

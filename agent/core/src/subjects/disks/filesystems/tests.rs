@@ -198,8 +198,7 @@ fn a_file_system_does_not_fail_by_old_errors_or_without_a_count() {
         ("a newer time without a rise", &[(1, counted(1, 5), false), (10, counted(1, 6), false)]),
         ("a fall, and the count before it again",
             &[(1, counted(5, 5), false), (10, counted(0, 0), false), (20, counted(0, 0), false)]),
-        ("another file system with more errors",
-            &[(1, counted(1, 1), false), (10, again(counted(5, 9)), false)]),
+        ("another file system with more errors", &[(1, counted(1, 1), false), (10, again(counted(5, 9)), false)]),
     ];
     for (name, steps) in rows {
         play(name, steps);

@@ -112,10 +112,7 @@ fn what_was_counted_is_acknowledged_pending_or_missing() {
             Seen("*", true),
             Count(1, &[("*", 1, 1), ("aa", 2, 1)], &[]),
         ], &[(1, 0), (2, 0)]),
-        ("more is acknowledged than is pending", FLAT, &[
-            Begin(&[("aa", 2, 3)]),
-            Acknowledged("aa", 9),
-        ], &[(2, 3)]),
+        ("more is acknowledged than is pending", FLAT, &[Begin(&[("aa", 2, 3)]), Acknowledged("aa", 9)], &[(2, 3)]),
         ("the kernel does not count every record", FLAT, &[
             Begin(&[("aa", 2, 3)]),
             Seen("aa", true),
