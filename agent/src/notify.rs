@@ -134,18 +134,14 @@ mod tests {
     #[test]
     fn the_interval_is_half_of_the_timeout_and_invalid_values_are_rejected() {
         let seconds = |n| Ok(Some(Duration::from_secs(n)));
+        #[rustfmt::skip]
         let rows = [
             (None, None, Ok(None), "no watchdog"),
             (Some(""), None, Ok(None), "an empty variable"),
             (Some("30000000"), None, seconds(15), "half"),
             (Some("30000000"), Some("7"), seconds(15), "for this process"),
             (Some("30000000"), Some("8"), Ok(None), "for another process"),
-            (
-                Some("18446744073709551615"),
-                None,
-                seconds(3600),
-                "an hour at most",
-            ),
+            (Some("18446744073709551615"), None, seconds(3600), "an hour at most"),
         ];
         for (usec, pid, expected, why) in rows {
             assert_eq!(watchdog(usec, pid, 7), expected, "{why}");

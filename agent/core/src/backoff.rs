@@ -106,17 +106,10 @@ mod tests {
 
     #[test]
     fn delays_double_and_then_stay_at_the_cap() {
+        #[rustfmt::skip]
         let rows: [(&str, Backoff, &[u64]); 2] = [
-            (
-                "registration",
-                Backoff::REGISTRATION,
-                &[100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000],
-            ),
-            (
-                "lease",
-                Backoff::LEASE,
-                &[200, 400, 800, 1600, 3200, 6400, 7000, 7000],
-            ),
+            ("registration", Backoff::REGISTRATION, &[100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000]),
+            ("lease", Backoff::LEASE, &[200, 400, 800, 1600, 3200, 6400, 7000, 7000]),
         ];
         for (name, mut backoff, expected) in rows {
             let got: Vec<_> = expected.iter().map(|_| backoff.advance()).collect();

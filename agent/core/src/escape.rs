@@ -139,41 +139,18 @@ mod tests {
 
     #[test]
     fn hostile_text_is_escaped() {
+        #[rustfmt::skip]
         let rows: [(&[u8], &str, &str); 11] = [
             (b"nginx", "nginx", "plain text is left alone"),
             ("käse".as_bytes(), "käse", "and so are letters beyond ASCII"),
-            (
-                b"a\nb\t\x1b[31m",
-                "a\\nb\\t\\u{1b}[31m",
-                "control characters",
-            ),
+            (b"a\nb\t\x1b[31m", "a\\nb\\t\\u{1b}[31m", "control characters"),
             (b"\x7f\xc2\x9b", "\\u{7f}\\u{9b}", "DEL and the C1 set"),
             (b"a\xff\xfeb", "a\\xff\\xfeb", "bytes that are not UTF-8"),
-            (
-                b"\\n",
-                "\\\\n",
-                "a backslash, so that escapes are unambiguous",
-            ),
-            (
-                "a\u{202e}b".as_bytes(),
-                "a\\u{202e}b",
-                "right-to-left override",
-            ),
-            (
-                "a\u{61c}b".as_bytes(),
-                "a\\u{61c}b",
-                "a mark of Arabic letters",
-            ),
-            (
-                "a\u{200b}b\u{feff}".as_bytes(),
-                "a\\u{200b}b\\u{feff}",
-                "spaces without a width",
-            ),
-            (
-                "a\u{e0041}\u{e007f}".as_bytes(),
-                "a\\u{e0041}\\u{e007f}",
-                "tags",
-            ),
+            (b"\\n", "\\\\n", "a backslash, so that escapes are unambiguous"),
+            ("a\u{202e}b".as_bytes(), "a\\u{202e}b", "right-to-left override"),
+            ("a\u{61c}b".as_bytes(), "a\\u{61c}b", "a mark of Arabic letters"),
+            ("a\u{200b}b\u{feff}".as_bytes(), "a\\u{200b}b\\u{feff}", "spaces without a width"),
+            ("a\u{e0041}\u{e007f}".as_bytes(), "a\\u{e0041}\\u{e007f}", "tags"),
             (b"", "", "nothing"),
         ];
         for (text, expected, why) in rows {
@@ -221,15 +198,11 @@ mod tests {
 
     #[test]
     fn long_text_is_cut_at_the_limit_and_never_inside_an_escape() {
+        #[rustfmt::skip]
         let rows = [
             ("abcd", 4, "abcd", "exactly the limit"),
             ("abcde", 4, "abcd…", "one more"),
-            (
-                "abc\n",
-                4,
-                "abc…",
-                "an escape of two characters where one is left",
-            ),
+            ("abc\n", 4, "abc…", "an escape of two characters where one is left"),
             ("ab\n", 4, "ab\\n", "an escape that just fits"),
         ];
         for (text, limit, expected, why) in rows {

@@ -32,3 +32,6 @@ pub mod subjects;
 
 // For operators.
 pub mod explanation;
+
+#[cfg(test)]
+mod tests;

@@ -474,19 +474,10 @@ mod tests {
     #[test]
     fn a_reading_is_printed_for_people() {
         use Signal::{AllocatableMemoryAvailable, MemoryAvailable, PidAvailable};
+        #[rustfmt::skip]
         let rows = [
-            (
-                MemoryAvailable,
-                22_454_870_016,
-                25_276_502_016,
-                "20.9Gi of 23.5Gi (88%)",
-            ),
-            (
-                AllocatableMemoryAvailable,
-                -1_048_576,
-                1 << 30,
-                "-1.0Mi of 1.0Gi (0%)",
-            ),
+            (MemoryAvailable, 22_454_870_016, 25_276_502_016, "20.9Gi of 23.5Gi (88%)"),
+            (AllocatableMemoryAvailable, -1_048_576, 1 << 30, "-1.0Mi of 1.0Gi (0%)"),
             (PidAvailable, 31_205, 32_768, "31205 of 32768 (95%)"),
             (PidAvailable, 0, 0, "0 of 0"),
         ];

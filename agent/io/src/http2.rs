@@ -293,36 +293,21 @@ mod tests {
     #[test]
     fn only_data_and_the_first_headers_of_a_stream_are_not_counted() {
         use Frame::{Answer, WithData, WithoutData};
+        #[rustfmt::skip]
         let table = [
             (frame(SETTINGS, 0, 0, &[0; 36]), WithoutData, "SETTINGS"),
             (frame(HEADERS, END_HEADERS, 1, b"h"), Answer, "HEADERS"),
             (frame(DATA, 0, 1, b"d"), WithData, "DATA"),
             (frame(DATA, 0, 1, b""), WithoutData, "DATA without data"),
             (frame(DATA, PADDED, 1, &[1, 0]), WithoutData, "only padding"),
-            (
-                frame(HEADERS, 5, 1, b"t"),
-                WithoutData,
-                "trailers, or after a 1xx",
-            ),
-            (
-                frame(HEADERS, END_HEADERS, 5, b""),
-                Answer,
-                "another stream",
-            ),
-            (
-                frame(HEADERS, END_HEADERS, 3, b""),
-                WithoutData,
-                "an older stream",
-            ),
+            (frame(HEADERS, 5, 1, b"t"), WithoutData, "trailers, or after a 1xx"),
+            (frame(HEADERS, END_HEADERS, 5, b""), Answer, "another stream"),
+            (frame(HEADERS, END_HEADERS, 3, b""), WithoutData, "an older stream"),
             (frame(2, 0, 1, &[0; 5]), WithoutData, "PRIORITY"),
             (frame(PING, 1, 0, &[0; 8]), WithoutData, "PING"),
             (frame(8, 0, 1, &[0; 4]), WithoutData, "WINDOW_UPDATE"),
             (frame(0xfe, 0, 0, &[0; 300]), WithoutData, "an unknown type"),
-            (
-                frame(DATA, 1, 0x8000_0003, &[0; 16_384]),
-                WithData,
-                "a reserved bit",
-            ),
+            (frame(DATA, 1, 0x8000_0003, &[0; 16_384]), WithData, "a reserved bit"),
         ];
         let mut reader = FrameReader::default();
         for (bytes, expected, case) in table {

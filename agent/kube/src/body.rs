@@ -287,39 +287,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_is_divided_into_lines_with_a_limit_and_a_deadline() {
         // parts, lines, how it ends
+        #[rustfmt::skip]
         let rows: [(&str, Parts, &[&str], &str); 7] = [
             ("nothing", &[], &[], "end"),
-            (
-                "lines over parts and parts of lines",
-                &[(0, "a\nb"), (20, "c\n\nd"), (20, "e\n")],
-                &["a", "bc", "", "de"],
-                "end",
-            ),
+            ("lines over parts and parts of lines", &[(0, "a\nb"), (20, "c\n\nd"), (20, "e\n")],
+                &["a", "bc", "", "de"], "end"),
             ("no end of the last line", &[(0, "a\nb")], &["a"], "end"),
-            (
-                "eight bytes, an hour later",
-                &[(3600, "12345678\n")],
-                &["12345678"],
-                "end",
-            ),
-            (
-                "nine bytes",
-                &[(0, "12345678"), (0, "9\n")],
-                &[],
-                "more than 8 bytes",
-            ),
-            (
-                "without an end",
-                &[(0, "12345678"), (0, "12345678"), (NEVER, "")],
-                &[],
-                "more than 8 bytes",
-            ),
-            (
-                "one byte at a time",
-                &[(0, "a\n1"), (10, "2"), (10, "3"), (11, "4"), (0, "\n")],
-                &["a"],
-                "a line took longer than 30s",
-            ),
+            ("eight bytes, an hour later", &[(3600, "12345678\n")], &["12345678"], "end"),
+            ("nine bytes", &[(0, "12345678"), (0, "9\n")], &[], "more than 8 bytes"),
+            ("without an end", &[(0, "12345678"), (0, "12345678"), (NEVER, "")], &[], "more than 8 bytes"),
+            ("one byte at a time", &[(0, "a\n1"), (10, "2"), (10, "3"), (11, "4"), (0, "\n")], &["a"],
+                "a line took longer than 30s"),
         ];
         for (name, parts, expected, end) in rows {
             let mut lines = Lines::new(body(parts).await, SMALL);

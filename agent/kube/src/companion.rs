@@ -247,6 +247,7 @@ mod tests {
             change(&mut node);
             node
         };
+        #[rustfmt::skip]
         let rows: [Row<'_>; 6] = [
             ("as stored", &|_| {}, false),
             (
@@ -269,21 +270,9 @@ mod tests {
                 },
                 true,
             ),
-            (
-                "an invalid status",
-                &|node| node["status"]["conditions"][0]["status"] = json!("true"),
-                true,
-            ),
-            (
-                "another message",
-                &|node| node["status"]["conditions"][1]["message"] = json!("theirs"),
-                true,
-            ),
-            (
-                "another time",
-                &|node| node["status"]["conditions"][1]["lastTransitionTime"] = json!(null),
-                true,
-            ),
+            ("an invalid status", &|node| node["status"]["conditions"][0]["status"] = json!("true"), true),
+            ("another message", &|node| node["status"]["conditions"][1]["message"] = json!("theirs"), true),
+            ("another time", &|node| node["status"]["conditions"][1]["lastTransitionTime"] = json!(null), true),
         ];
         for (name, change, expected) in rows {
             let (patch, changed) = status_patch(&read(change), &status(60));

@@ -373,23 +373,10 @@ mod tests {
             || Reply::json(200, json!({})),
         );
         // credentials, answers, requests, replaced connections, success
+        #[rustfmt::skip]
         let rows = [
-            (
-                "changed",
-                vec![Some(1), Some(2)],
-                vec![no(), yes()],
-                2,
-                1,
-                true,
-            ),
-            (
-                "changed, and rejected too",
-                vec![Some(1), Some(2)],
-                vec![no(), no()],
-                2,
-                1,
-                false,
-            ),
+            ("changed", vec![Some(1), Some(2)], vec![no(), yes()], 2, 1, true),
+            ("changed, and rejected too", vec![Some(1), Some(2)], vec![no(), no()], 2, 1, false),
             ("the same", vec![Some(1), Some(1)], vec![no()], 1, 0, false),
             ("unreadable", vec![Some(1), None], vec![no()], 1, 0, false),
         ];

@@ -359,17 +359,21 @@ clusters: [{name: c, cluster: {server: \"https://10.0.0.1:6443\"}}]
 users: [{name: u, user: {token: t}}]
 ";
 
+    /// Reads a kubeconfig, whose program may run.
+    async fn accessed(path: &Path) -> Result<Credentials, ApiError> {
+        let source = CredentialSource::Kubeconfig(path);
+        access(source, &RunningPlugin::default()).await
+    }
+
     #[tokio::test]
     async fn credentials_can_keep_their_user_when_the_server_changes() {
         let dir = Scratch::new();
         dir.write("config", GOOD);
         let path = dir.path().join("config");
-        let source = CredentialSource::Kubeconfig(&path);
-        let running = RunningPlugin::default();
-        let known = access(source, &running).await.unwrap();
+        let known = accessed(&path).await.unwrap();
         let changed = GOOD.replace("token: t", "token: other");
         dir.write("config", changed.replace("10.0.0.1", "10.0.0.2"));
-        let other = access(source, &running).await.unwrap();
+        let other = accessed(&path).await.unwrap();
         assert!(known.authorization != other.authorization);
         let kept = other.with_user_of(&known).unwrap();
         assert_eq!(kept.config.cluster_url.host(), Some("10.0.0.2"));
@@ -388,45 +392,17 @@ users: [{name: u, user: {token: t}}]
 
     #[tokio::test]
     async fn an_unusable_kubeconfig_is_rejected_by_name_with_an_example() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                "no-context",
-                GOOD.replace("current-context: node", ""),
-                "current context",
-            ),
-            (
-                "other-context",
-                GOOD.replace("-context: node", "-context: x"),
-                "context: x",
-            ),
-            (
-                "no-cluster",
-                GOOD.replace("cluster: c,", "cluster: x,"),
-                "cluster of context",
-            ),
-            (
-                "no-scheme",
-                GOOD.replace("https://", ""),
-                "does not start with https://",
-            ),
-            (
-                "bad-ca",
-                GOOD.replace("server:", "certificate-authority-data: '#', server:"),
-                "base64",
-            ),
-            (
-                "auth-provider",
-                GOOD.replace("token: t", "auth-provider: {name: gcp}"),
-                "users[].user.exec",
-            ),
-            (
-                "interactive",
-                GOOD.replace(
-                    "token: t",
-                    "exec: {command: /bin/true, apiVersion: v1, interactiveMode: Always}",
-                ),
-                "interactiveMode is Always",
-            ),
+            ("no-context", GOOD.replace("current-context: node", ""), "current context"),
+            ("other-context", GOOD.replace("-context: node", "-context: x"), "context: x"),
+            ("no-cluster", GOOD.replace("cluster: c,", "cluster: x,"), "cluster of context"),
+            ("no-scheme", GOOD.replace("https://", ""), "does not start with https://"),
+            ("bad-ca", GOOD.replace("server:", "certificate-authority-data: '#', server:"), "base64"),
+            ("auth-provider", GOOD.replace("token: t", "auth-provider: {name: gcp}"), "users[].user.exec"),
+            ("interactive",
+                GOOD.replace("token: t", "exec: {command: /bin/true, apiVersion: v1, interactiveMode: Always}"),
+                "interactiveMode is Always"),
         ];
         for (name, text, expected) in rows {
             let err = load_text(name, &text).await.unwrap_err().to_string();
@@ -458,51 +434,24 @@ users: [{name: u, user: {token: t}}]
         let file = |name: &str| dir.path().join(name).display().to_string();
         let user = |keys: String| GOOD.replace("token: t", &keys);
         //  name, the kubeconfig, whether it can pass
+        #[rustfmt::skip]
         let rows = [
             ("no text", "\n".to_owned(), true),
             ("no YAML", "a: [".to_owned(), true),
             ("half of it", GOOD.replace("t}}]", "secret"), true),
             ("another form", "contexts: 7".to_owned(), true),
-            (
-                "no such token",
-                user(format!("tokenFile: {}", file("none"))),
-                true,
-            ),
-            (
-                "an empty token",
-                user(format!("tokenFile: {}", file("empty"))),
-                true,
-            ),
-            (
-                "a certificate that is not complete",
-                user(format!(
-                    "client-certificate: {0}, client-key: {0}",
-                    file("garbage")
-                )),
-                true,
-            ),
-            (
-                "an inline certificate",
-                user(
-                    "client-certificate-data: bm90aGluZw==, client-key-data: bm90aGluZw=="
-                        .to_owned(),
-                ),
-                false,
-            ),
-            (
-                "a program that fails",
-                user("exec: {command: /bin/false, apiVersion: v1}".to_owned()),
-                true,
-            ),
+            ("no such token", user(format!("tokenFile: {}", file("none"))), true),
+            ("an empty token", user(format!("tokenFile: {}", file("empty"))), true),
+            ("a certificate that is not complete",
+                user(format!("client-certificate: {0}, client-key: {0}", file("garbage"))), true),
+            ("an inline certificate",
+                user("client-certificate-data: bm90aGluZw==, client-key-data: bm90aGluZw==".to_owned()), false),
+            ("a program that fails", user("exec: {command: /bin/false, apiVersion: v1}".to_owned()), true),
         ];
         for (name, text, passes) in rows {
             dir.write("kubeconfig", &text);
             let path = dir.path().join("kubeconfig");
-            let source = CredentialSource::Kubeconfig(&path);
-            let err = access(source, &RunningPlugin::default())
-                .await
-                .err()
-                .unwrap();
+            let err = accessed(&path).await.err().unwrap();
             let is = matches!(err, ApiError::Unreadable { .. });
             assert_eq!(is, passes, "{name}: {err:?}");
             assert!(!err.chain().contains("secret"), "{name}: {err}");
@@ -545,8 +494,7 @@ users: [{name: u, user: {token: t}}]
         ];
         for (user, expected) in rows {
             dir.write("kubeconfig", GOOD.replace("token: t", &user));
-            let source = CredentialSource::Kubeconfig(&path);
-            let read = access(source, &RunningPlugin::default()).await.unwrap();
+            let read = accessed(&path).await.unwrap();
             let request = http::Request::new(());
             let request = match &read.authorization {
                 Some(authorization) => authorization.sign(request),
@@ -560,11 +508,7 @@ users: [{name: u, user: {token: t}}]
             "kubeconfig",
             GOOD.replace("token: t", "token: \"a\\u0007b\""),
         );
-        let source = CredentialSource::Kubeconfig(&path);
-        let refused = access(source, &RunningPlugin::default())
-            .await
-            .err()
-            .unwrap();
+        let refused = accessed(&path).await.err().unwrap();
         assert!(refused.chain().contains("the token"), "{refused:?}");
     }
 

@@ -370,11 +370,15 @@ fn printable(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn call(verb: &str, object: &str) -> Call {
+        Call {
+            verb: verb.to_owned(),
+            object: object.to_owned(),
+        }
+    }
+
     fn refused(code: u16, reason: &str, headers: &HeaderMap) -> ApiError {
-        let call = Call {
-            verb: "PATCH".to_owned(),
-            object: "status of node worker-1".to_owned(),
-        };
+        let call = call("PATCH", "status of node worker-1");
         let body = format!(r#"{{"kind":"Status","reason":"{reason}","message":"no\n{code}"}}"#);
         ApiError::refused(call, code, headers, body.as_bytes())
     }
@@ -419,10 +423,7 @@ mod tests {
         );
 
         let body = br#"{"message":"too new","details":{"retryAfterSeconds":1}}"#;
-        let call = Call {
-            verb: "GET".to_owned(),
-            object: "node worker-1".to_owned(),
-        };
+        let call = call("GET", "node worker-1");
         let err = ApiError::refused(call, 504, &HeaderMap::new(), body);
         let wait = Disposition::RetryAfter(Duration::from_secs(1));
         assert_eq!(err.disposition(), wait);
@@ -452,10 +453,7 @@ mod tests {
         for (header, body, seconds) in rows {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, header.parse().unwrap());
-            let call = Call {
-                verb: "PUT".to_owned(),
-                object: "lease worker-1".to_owned(),
-            };
+            let call = call("PUT", "lease worker-1");
             let body = format!(r#"{{"details":{{"retryAfterSeconds":{body}}}}}"#);
             let err = ApiError::refused(call, 429, &headers, body.as_bytes());
             let expected = seconds.map_or(Disposition::Retry, |seconds| {

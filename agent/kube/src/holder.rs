@@ -127,48 +127,17 @@ mod tests {
         let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
         let mut forever = lease("worker-1", "2025-12-31T23:00:00Z", Some("kubelet"));
         forever["spec"]["leaseDurationSeconds"] = json!(u64::MAX);
+        #[rustfmt::skip]
         let rows = [
             ("a kubelet", lease("worker-1", FRESH, Some("kubelet")), true),
-            (
-                "one that has ended",
-                lease("worker-1", OLD, Some("kubelet")),
-                false,
-            ),
-            (
-                "one with a clock ahead",
-                lease("worker-1", AHEAD, Some("kubelet")),
-                true,
-            ),
-            (
-                "the previous run",
-                lease("worker-1", FRESH, Some("nodepulse")),
-                false,
-            ),
-            (
-                "unknown manager, same identity",
-                lease("worker-1", FRESH, None),
-                false,
-            ),
-            (
-                "unknown manager, other identity",
-                lease("worker-2", FRESH, None),
-                true,
-            ),
-            (
-                "nodepulse with another identity",
-                lease("worker-2", FRESH, Some("nodepulse")),
-                true,
-            ),
-            (
-                "no renewal at all",
-                json!({"spec": {"holderIdentity": "worker-1"}}),
-                false,
-            ),
-            (
-                "an invalid time",
-                json!({"spec": {"renewTime": "soon"}}),
-                false,
-            ),
+            ("one that has ended", lease("worker-1", OLD, Some("kubelet")), false),
+            ("one with a clock ahead", lease("worker-1", AHEAD, Some("kubelet")), true),
+            ("the previous run", lease("worker-1", FRESH, Some("nodepulse")), false),
+            ("unknown manager, same identity", lease("worker-1", FRESH, None), false),
+            ("unknown manager, other identity", lease("worker-2", FRESH, None), true),
+            ("nodepulse with another identity", lease("worker-2", FRESH, Some("nodepulse")), true),
+            ("no renewal at all", json!({"spec": {"holderIdentity": "worker-1"}}), false),
+            ("an invalid time", json!({"spec": {"renewTime": "soon"}}), false),
             ("one without end", forever, false),
         ];
         for (name, lease, other) in rows {

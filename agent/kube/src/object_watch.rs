@@ -325,73 +325,27 @@ mod tests {
     fn a_line_is_an_event_or_ends_the_watch() {
         let object = json!({ "metadata": { "resourceVersion": "7" } });
         let long = "7".repeat(65);
+        #[rustfmt::skip]
         let rows = [
-            (
-                "added",
-                json!({ "type": "ADDED", "object": object }),
-                Ok((ChangeType::Added, "7")),
-            ),
-            (
-                "a bookmark",
-                json!({ "type": "BOOKMARK", "object": object }),
-                Ok((ChangeType::Bookmark, "7")),
-            ),
-            (
-                "without a version",
-                json!({ "type": "MODIFIED", "object": {} }),
-                Ok((ChangeType::Modified, "")),
-            ),
-            (
-                "another type",
-                json!({ "type": "ADDEDX", "object": object }),
-                Err(WatchEnd::Broken),
-            ),
-            (
-                "no object",
-                json!({ "type": "DELETED" }),
-                Err(WatchEnd::Broken),
-            ),
-            (
-                "not a map",
-                json!({ "type": "DELETED", "object": [] }),
-                Err(WatchEnd::Broken),
-            ),
+            ("added", json!({ "type": "ADDED", "object": object }), Ok((ChangeType::Added, "7"))),
+            ("a bookmark", json!({ "type": "BOOKMARK", "object": object }), Ok((ChangeType::Bookmark, "7"))),
+            ("without a version", json!({ "type": "MODIFIED", "object": {} }), Ok((ChangeType::Modified, ""))),
+            ("another type", json!({ "type": "ADDEDX", "object": object }), Err(WatchEnd::Broken)),
+            ("no object", json!({ "type": "DELETED" }), Err(WatchEnd::Broken)),
+            ("not a map", json!({ "type": "DELETED", "object": [] }), Err(WatchEnd::Broken)),
             ("no event", json!(7), Err(WatchEnd::Broken)),
-            (
-                "expired",
-                json!({ "type": "ERROR", "object": { "code": 410 } }),
-                Err(WatchEnd::Expired),
-            ),
-            (
-                "forbidden",
-                json!({ "type": "ERROR", "object": { "code": 403 } }),
-                Err(WatchEnd::Refused),
-            ),
-            (
-                "without support of the storage",
-                json!({ "type": "ERROR", "object": { "code": 500 } }),
-                Err(WatchEnd::Failed),
-            ),
-            (
-                "a large code",
-                json!({ "type": "ERROR", "object": { "code": 65_946 } }),
-                Err(WatchEnd::Broken),
-            ),
-            (
-                "an error without a code",
-                json!({ "type": "ERROR" }),
-                Err(WatchEnd::Broken),
-            ),
-            (
-                "a version that is a query",
+            ("expired", json!({ "type": "ERROR", "object": { "code": 410 } }), Err(WatchEnd::Expired)),
+            ("forbidden", json!({ "type": "ERROR", "object": { "code": 403 } }), Err(WatchEnd::Refused)),
+            ("without support of the storage", json!({ "type": "ERROR", "object": { "code": 500 } }),
+                Err(WatchEnd::Failed)),
+            ("a large code", json!({ "type": "ERROR", "object": { "code": 65_946 } }), Err(WatchEnd::Broken)),
+            ("an error without a code", json!({ "type": "ERROR" }), Err(WatchEnd::Broken)),
+            ("a version that is a query",
                 json!({ "type": "ADDED", "object": { "metadata": { "resourceVersion": "1&x=" } } }),
-                Err(WatchEnd::Expired),
-            ),
-            (
-                "a long version",
+                Err(WatchEnd::Expired)),
+            ("a long version",
                 json!({ "type": "ADDED", "object": { "metadata": { "resourceVersion": long } } }),
-                Err(WatchEnd::Expired),
-            ),
+                Err(WatchEnd::Expired)),
         ];
         for (name, event, expected) in rows {
             let read = WatchEvent::of(event);

@@ -232,14 +232,11 @@ mod tests {
     fn an_existing_node_gets_only_the_changes_of_a_registration() {
         use DeviceCheckpoint::{Absent, Present};
         type Edit = fn(&mut Value);
+        #[rustfmt::skip]
         let rows: [(&str, Edit, DeviceCheckpoint, Option<Value>); 8] = [
             ("nothing differs", |_| {}, Present, None),
-            (
-                "a wrong default label",
-                |n| n["metadata"]["labels"]["kubernetes.io/arch"] = json!("arm64"),
-                Present,
-                Some(json!({ "metadata": { "labels": { "kubernetes.io/arch": "amd64" } } })),
-            ),
+            ("a wrong default label", |n| n["metadata"]["labels"]["kubernetes.io/arch"] = json!("arm64"),
+                Present, Some(json!({ "metadata": { "labels": { "kubernetes.io/arch": "amd64" } } }))),
             (
                 "labels, taints and addresses of others",
                 |n| {
@@ -251,12 +248,9 @@ mod tests {
                 Present,
                 None,
             ),
-            (
-                "an annotation that the new object does not have",
-                |n| n["metadata"]["annotations"] = json!({ ATTACH_DETACH: "true", "a": "b" }),
-                Present,
-                Some(json!({ "metadata": { "annotations": { ATTACH_DETACH: null } } })),
-            ),
+            ("an annotation that the new object does not have",
+                |n| n["metadata"]["annotations"] = json!({ ATTACH_DETACH: "true", "a": "b" }), Present,
+                Some(json!({ "metadata": { "annotations": { ATTACH_DETACH: null } } }))),
             (
                 "no capacity at all",
                 |n| {
@@ -265,12 +259,8 @@ mod tests {
                 Present,
                 Some(json!({ "status": { "capacity": { "memory": "1Gi" } } })),
             ),
-            (
-                "devices, and a checkpoint of them",
-                |n| n["status"]["capacity"]["example.com/gpu"] = json!("2"),
-                Present,
-                None,
-            ),
+            ("devices, and a checkpoint of them", |n| n["status"]["capacity"]["example.com/gpu"] = json!("2"),
+                Present, None),
             (
                 "devices of the previous installation",
                 |n| {

@@ -329,6 +329,13 @@ mod tests {
         }
     }
 
+    /// Sends a status that is due.
+    async fn sync(server: &Scripted) -> Result<Sent, ApiError> {
+        let (client, mut writer) = (server.client(), writer());
+        let outcome = writer.sync(&client, |_| (status(10), SendRule::Always));
+        outcome.await.map(sent)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn an_unchanged_status_is_sent_only_when_it_is_due() {
         let server = Scripted::new([Reply::json(200, node(2))]);
@@ -434,25 +441,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deleted_node_is_read_again_and_not_created() {
-        let server = Scripted::new((0..5).map(|_| refusal(404, "NotFound")));
-        let err = writer()
-            .sync(&server.client(), |_| (status(10), SendRule::Always))
-            .await
-            .unwrap_err();
-        assert_eq!(server.lines(), [PATCH, GET, GET, GET, GET]);
-        assert_eq!(err.refusal(), Some(Refusal::NotFound));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_permanent_error_is_not_retried() {
-        let server = Scripted::new([refusal(403, "Forbidden")]);
-        let err = writer()
-            .sync(&server.client(), |_| (status(10), SendRule::Always))
-            .await
-            .unwrap_err();
-        assert_eq!(err.refusal(), Some(Refusal::Forbidden));
-        assert_eq!(server.lines(), [PATCH]);
+    async fn a_deleted_node_is_read_again_and_a_permanent_error_is_not_retried() {
+        #[rustfmt::skip]
+        let rows = [
+            (404, "NotFound", Refusal::NotFound, &[PATCH, GET, GET, GET, GET][..]),
+            (403, "Forbidden", Refusal::Forbidden, &[PATCH]),
+        ];
+        for (code, reason, refused, lines) in rows {
+            let server = Scripted::new((0..lines.len()).map(|_| refusal(code, reason)));
+            let err = sync(&server).await.unwrap_err();
+            assert_eq!(server.lines(), lines, "{reason}");
+            assert_eq!(err.refusal(), Some(refused), "{reason}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -463,10 +463,7 @@ mod tests {
             Reply::json(200, node(2)),
         ]);
         let before = tokio::time::Instant::now();
-        let outcome = writer()
-            .sync(&server.client(), |_| (status(10), SendRule::Always))
-            .await;
-        assert_eq!(sent(outcome.unwrap()).attempt, 2);
+        assert_eq!(sync(&server).await.unwrap().attempt, 2);
         assert_eq!(before.elapsed(), Duration::from_secs(3));
     }
 
@@ -478,10 +475,7 @@ mod tests {
             Reply::json(200, node(2)),
         ]);
         let before = tokio::time::Instant::now();
-        let outcome = writer()
-            .sync(&server.client(), |_| (status(10), SendRule::Always))
-            .await;
-        let sent = sent(outcome.unwrap());
+        let sent = sync(&server).await.unwrap();
         assert_eq!(sent.attempt, 2);
         assert_eq!(before.elapsed(), Duration::from_secs(10));
         assert_eq!(sent.sent, BootNanos(0).plus(Duration::from_secs(10)));

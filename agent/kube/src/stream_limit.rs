@@ -102,23 +102,16 @@ mod tests {
 
     #[test]
     fn the_first_frame_has_the_limit() {
+        #[rustfmt::skip]
         let rows = [
             ("none", frame(SETTINGS, &[]), u32::MAX),
             ("others", frame(SETTINGS, &[(1, 2), (4, 5)]), u32::MAX),
-            (
-                "among others",
-                frame(SETTINGS, &[(4, 5), (3, 7), (6, 1)]),
-                7,
-            ),
+            ("among others", frame(SETTINGS, &[(4, 5), (3, 7), (6, 1)]), 7),
             ("zero", frame(SETTINGS, &[(3, 0)]), 0),
             ("twice", frame(SETTINGS, &[(3, 1), (3, 100)]), 100),
             ("another frame", frame(6, &[(3, 1)]), u32::MAX),
             ("HTTP/1.1", b"HTTP/1.1 200 OK\r\n".to_vec(), u32::MAX),
-            (
-                "too long",
-                [vec![255, 255, 255, SETTINGS], vec![0; 1000]].concat(),
-                u32::MAX,
-            ),
+            ("too long", [vec![255, 255, 255, SETTINGS], vec![0; 1000]].concat(), u32::MAX),
         ];
         for (name, bytes, expected) in rows {
             for pieces in [1, 4, bytes.len()] {

@@ -147,39 +147,21 @@ mod tests {
         let no_certificate = "the client certificate is not in PEM";
         let no_key = "the client key is not in PEM, in PKCS #8, PKCS #1 or SEC 1";
         //  certificate, key, and the error
+        #[rustfmt::skip]
         let rows: [(Option<&str>, Option<&str>, Option<&str>); 12] = [
             (None, None, None),
-            (
-                Some(&certificate),
-                None,
-                Some("there is a client certificate without its key"),
-            ),
-            (
-                None,
-                Some(&key),
-                Some("there is a client key without its certificate"),
-            ),
-            (
-                Some("#"),
-                Some(&key),
-                Some("the client certificate is not in base64"),
-            ),
-            (
-                Some(&certificate),
-                Some("#"),
-                Some("the client key is not in base64"),
-            ),
+            (Some(&certificate), None, Some("there is a client certificate without its key")),
+            (None, Some(&key), Some("there is a client key without its certificate")),
+            (Some("#"), Some(&key), Some("the client certificate is not in base64")),
+            (Some(&certificate), Some("#"), Some("the client key is not in base64")),
             (Some(&key), Some(&key), Some(no_certificate)),
             (Some(&certificate), Some(&certificate), Some(no_key)),
             (Some(&certificate), Some(&in_one_line), Some(no_key)),
             (Some(&certificate), Some(&with_letters), Some(no_key)),
             (Some(&both), Some(&key), Some(no_certificate)),
             (Some(&certificate), Some(&both), Some(no_key)),
-            (
-                Some(&certificate),
-                Some(&key),
-                Some("unexpected error: failed to parse private key as RSA, ECDSA, or EdDSA"),
-            ),
+            (Some(&certificate), Some(&key),
+                Some("unexpected error: failed to parse private key as RSA, ECDSA, or EdDSA")),
         ];
         for (certificate, key, reason) in rows {
             let mut config = kube::Config::new("https://server".parse().unwrap());

@@ -477,27 +477,13 @@ mod tests {
             json!({ "metadata": { "continue": next }, "items": vec![json!({}); objects] })
         }
         //  the pages, the number of objects or what the error contains
+        #[rustfmt::skip]
         let rows: [Row; 5] = [
-            (
-                |n| page(500, if n < 9 { ["a", "b"][n % 2] } else { "" }),
-                Ok(5_000),
-            ),
-            (
-                |_| page(1, "same"),
-                Err("the list does not end: it continues with the same page"),
-            ),
-            (
-                |n| page(0, &n.to_string()),
-                Err("it has more than 2000 pages"),
-            ),
-            (
-                |n| page(5_000, &n.to_string()),
-                Err("it has more than 200000 objects"),
-            ),
-            (
-                |_| page(PAGE_OBJECTS + 1, ""),
-                Err("more than 20000 objects in a page"),
-            ),
+            (|n| page(500, if n < 9 { ["a", "b"][n % 2] } else { "" }), Ok(5_000)),
+            (|_| page(1, "same"), Err("the list does not end: it continues with the same page")),
+            (|n| page(0, &n.to_string()), Err("it has more than 2000 pages")),
+            (|n| page(5_000, &n.to_string()), Err("it has more than 200000 objects")),
+            (|_| page(PAGE_OBJECTS + 1, ""), Err("more than 20000 objects in a page")),
         ];
         for (pages, expected) in rows {
             let list = cluster(pages)

@@ -201,16 +201,11 @@ mod tests {
 
     #[test]
     fn the_tier_is_a_label_of_its_metric() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                r#"nodepulse_tier_info{node="a",tier="btf"} 1"#,
-                Some(Tier::Btf),
-            ),
+            (r#"nodepulse_tier_info{node="a",tier="btf"} 1"#, Some(Tier::Btf)),
             (r#"nodepulse_tier_info{tier="files"} 1"#, Some(Tier::Files)),
-            (
-                r#"nodepulse_tier_info{tier="partial"} 1"#,
-                Some(Tier::Partial),
-            ),
+            (r#"nodepulse_tier_info{tier="partial"} 1"#, Some(Tier::Partial)),
             (r#"nodepulse_tier_info{tier="x"} 1"#, None),
             (r#"nodepulse_tier_info{tier="btf"#, None),
             ("nodepulse_tier_info{} 1", None),

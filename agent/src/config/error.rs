@@ -170,24 +170,13 @@ mod tests {
 
     #[test]
     fn the_example_is_that_of_the_key() {
+        #[rustfmt::skip]
         let rows = [
             ("maxPods", "maxPods: 110"),
-            (
-                "evictionHard.memory.available",
-                "evictionHard: {memory.available: 100Mi, nodefs.available: 10%}",
-            ),
-            (
-                "evictionSoftGracePeriod.a",
-                "evictionSoftGracePeriod: {memory.available: 1m30s}",
-            ),
-            (
-                "diskIO.rotational.slow",
-                "diskIO: {rotational: {slow: 100ms}}",
-            ),
-            (
-                "diskIO.devices.sda.slow",
-                "diskIO: {devices: {sda: {slow: 50ms}}}",
-            ),
+            ("evictionHard.memory.available", "evictionHard: {memory.available: 100Mi, nodefs.available: 10%}"),
+            ("evictionSoftGracePeriod.a", "evictionSoftGracePeriod: {memory.available: 1m30s}"),
+            ("diskIO.rotational.slow", "diskIO: {rotational: {slow: 100ms}}"),
+            ("diskIO.devices.sda.slow", "diskIO: {devices: {sda: {slow: 50ms}}}"),
             ("diskIO", "diskIO: {solidState: {slow: 20ms}}"),
             ("kind", "kind: NodepulseConfiguration"),
             ("nonsense", "apiVersion: nodepulse.dev/v1alpha1"),

@@ -281,17 +281,12 @@ mod tests {
             value: value.to_owned(),
             effect: effect.to_owned(),
         };
+        #[rustfmt::skip]
         let rows = [
             ("a=b:NoSchedule", Ok(taint("a", "b", "NoSchedule"))),
             ("a:NoExecute", Ok(taint("a", "", "NoExecute"))),
-            (
-                "a=:PreferNoSchedule",
-                Ok(taint("a", "", "PreferNoSchedule")),
-            ),
-            (
-                "example.com/a=b:NoExecute",
-                Ok(taint("example.com/a", "b", "NoExecute")),
-            ),
+            ("a=:PreferNoSchedule", Ok(taint("a", "", "PreferNoSchedule"))),
+            ("example.com/a=b:NoExecute", Ok(taint("example.com/a", "b", "NoExecute"))),
             ("a=b", Err(())),
             ("a=b:", Err(())),
             ("a=b:noschedule", Err(())),

@@ -136,20 +136,13 @@ mod tests {
     fn keys_are_applied_or_reported_as_pending() {
         let before = config("evictionPressureTransitionPeriod: 5m\n");
         //  the file, applied keys, pending keys
+        #[rustfmt::skip]
         let rows: [(&str, &[&str], &[&str]); 5] = [
             ("evictionPressureTransitionPeriod: 5m\n", &[], &[]),
             ("evictionPressureTransitionPeriod: 300s\n", &[], &[]),
             ("log: {level: debug}\n", &["log.level"], &[]),
-            (
-                "mode: node\nkernel: {tier: files}\n",
-                &[],
-                &["mode", "kernel.tier"],
-            ),
-            (
-                "sandbox: off\nserve: {address: 127.0.0.1:1}\n",
-                &["serve.address"],
-                &["sandbox"],
-            ),
+            ("mode: node\nkernel: {tier: files}\n", &[], &["mode", "kernel.tier"]),
+            ("sandbox: off\nserve: {address: 127.0.0.1:1}\n", &["serve.address"], &["sandbox"]),
         ];
         for (file, taken, waiting) in rows {
             let mut running = before.clone();

@@ -8,10 +8,8 @@ use super::table::SERVER_KEYS;
 use super::*;
 
 mod conditions;
-mod disk_io;
 mod errors;
 mod files;
-mod oom;
 mod precedence;
 mod schema;
 mod table;
@@ -70,19 +68,43 @@ impl Given<'_> {
 }
 
 fn file(text: &str) -> Config {
-    let given = Given {
-        file: Some(text),
-        ..Given::default()
-    };
-    given.load().unwrap_or_else(|err| panic!("{text}: {err}"))
+    load_file(text).unwrap_or_else(|err| panic!("{text}: {err}"))
 }
 
-fn flags(flags: Overrides) -> Result<Config, ConfigError> {
-    Given {
+fn load_file(text: &str) -> Result<Config, ConfigError> {
+    let file = Some(text);
+    let given = Given {
+        file,
+        ..Given::default()
+    };
+    given.load()
+}
+
+fn load_env(env: Env<'_>) -> Result<Config, ConfigError> {
+    let given = Given {
+        env,
+        ..Given::default()
+    };
+    given.load()
+}
+
+fn load_flags(flags: Overrides) -> Result<Config, ConfigError> {
+    let given = Given {
         flags,
         ..Given::default()
-    }
-    .load()
+    };
+    given.load()
+}
+
+fn overrides(set: impl FnOnce(&mut Overrides)) -> Overrides {
+    let mut overrides = Overrides::default();
+    set(&mut overrides);
+    overrides
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "as a flag is stored")]
+fn text(text: &str) -> Option<String> {
+    Some(text.to_owned())
 }
 
 /// `signal<value` of every threshold, with the grace period of soft ones.
@@ -360,37 +382,18 @@ fn default_thresholds_apply_key_by_key() {
         (0, "memory.available<1073741824"),
         (1, "allocatableMemory.available<1073741824"),
     ];
+    #[rustfmt::skip]
     let rows = [
         ("mode: node", with(&[])),
-        (
-            "mode: node\nevictionHard: {memory.available: 1Gi}",
-            with(&gi),
-        ),
-        (
-            "mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true",
-            with(&gi),
-        ),
-        (
-            "mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: false",
-            with(&gi)[..2].to_vec(),
-        ),
+        ("mode: node\nevictionHard: {memory.available: 1Gi}", with(&gi)),
+        ("mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true", with(&gi)),
+        ("mode: node\nevictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: false",
+            with(&gi)[..2].to_vec()),
         ("mode: node\nmergeDefaultEvictionSettings: false", with(&[])),
-        (
-            "mode: node\nevictionHard: {}\nmergeDefaultEvictionSettings: false",
-            vec![],
-        ),
-        (
-            "mode: node\nevictionHard: {pid.available: 0%, nodefs.available: 100%}",
-            with(&[(2, ""), (6, ""), (7, "")]),
-        ),
-        (
-            "mode: node\nevictionHard: {containerfs.available: 1%}",
-            with(&[]),
-        ),
-        (
-            "mode: node\nenforceNodeAllocatable: [system-reserved]",
-            with(&[(1, ""), (7, "")]),
-        ),
+        ("mode: node\nevictionHard: {}\nmergeDefaultEvictionSettings: false", vec![]),
+        ("mode: node\nevictionHard: {pid.available: 0%, nodefs.available: 100%}", with(&[(2, ""), (6, ""), (7, "")])),
+        ("mode: node\nevictionHard: {containerfs.available: 1%}", with(&[])),
+        ("mode: node\nenforceNodeAllocatable: [system-reserved]", with(&[(1, ""), (7, "")])),
         (
             "mode: companion",
             with(&[
@@ -414,8 +417,7 @@ fn default_thresholds_apply_key_by_key() {
 
 #[test]
 fn maps_and_lists_have_a_flag_form() {
-    let text = |text: &str| Some(text.to_owned());
-    let config = flags(Overrides {
+    let config = load_flags(Overrides {
         mode: text("node"),
         merge_default_eviction_settings: text("false"),
         eviction_hard: text("memory.available<1Gi, pid.available<2%"),

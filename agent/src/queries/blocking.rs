@@ -472,12 +472,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_dropped_question_is_answered_like_one_that_timed_out() {
         type Row = (&'static str, fn() -> Question, fn(&Answer) -> bool);
+        #[rustfmt::skip]
         let rows: [Row; 4] = [
-            (
-                "configuration",
-                || Question::Configuration,
-                |answer| matches!(answer, Answer::Configured(Err(_))),
-            ),
+            ("configuration", || Question::Configuration, |answer| matches!(answer, Answer::Configured(Err(_)))),
             (
                 "nodefs",
                 || Question::Subject(BlockingQuery::Storage),
@@ -489,16 +486,10 @@ mod tests {
                     found.capacity.is_none()
                 },
             ),
-            (
-                "disks",
-                || Question::Subject(BlockingQuery::Disk(DiskQuery::Counters(Vec::new()))),
-                |answer| matches!(answer, Answer::Subject(Input::Disk(_))),
-            ),
-            (
-                "state",
-                || Question::Save(Saved::default()),
-                |answer| matches!(answer, Answer::Subject(Input::State(StateInput::Written))),
-            ),
+            ("disks", || Question::Subject(BlockingQuery::Disk(DiskQuery::Counters(Vec::new()))),
+                |answer| matches!(answer, Answer::Subject(Input::Disk(_)))),
+            ("state", || Question::Save(Saved::default()),
+                |answer| matches!(answer, Answer::Subject(Input::State(StateInput::Written)))),
         ];
         for (name, question, expected) in rows {
             let (mut blocking, _receivers) = without_tasks();

@@ -239,26 +239,12 @@ mod tests {
     fn a_trigger_is_set_only_if_something_uses_it() {
         use NodepulseCondition::{MemoryStallPressure, PodsDiskStallPressure};
         let (_dir, mut config) = node(&["kubepods"]);
+        #[rustfmt::skip]
         let rows: [Row<'_>; 4] = [
-            (
-                Mode::Companion,
-                &[MemoryStallPressure],
-                &["node memory"],
-                &["node memory", "node io"],
-            ),
-            (
-                Mode::Companion,
-                &[PodsDiskStallPressure],
-                &["pods io"],
-                &["node io", "pods io"],
-            ),
+            (Mode::Companion, &[MemoryStallPressure], &["node memory"], &["node memory", "node io"]),
+            (Mode::Companion, &[PodsDiskStallPressure], &["pods io"], &["node io", "pods io"]),
             (Mode::Companion, &[], &[], &["node io"]),
-            (
-                Mode::Node,
-                &[MemoryStallPressure],
-                &[],
-                &["node memory", "node io"],
-            ),
+            (Mode::Node, &[MemoryStallPressure], &[], &["node memory", "node io"]),
         ];
         for (mode, on, expected, triggers) in rows {
             config.mode = mode;
@@ -295,38 +281,15 @@ mod tests {
         let remove = |dir: &Scratch, path: &str| {
             std::fs::remove_dir_all(dir.path().join(path)).unwrap();
         };
+        #[rustfmt::skip]
         let rows: [(&str, Change, &[Option<AbsentSource>; 4]); 8] = [
             ("everything exists", Box::new(|_, _| ()), &[None; 4]),
-            (
-                "off by configuration",
-                Box::new(|_, config| config.psi.enabled = false),
-                &[Some(Disabled); 4],
-            ),
-            (
-                "no PSI",
-                Box::new(move |dir, _| remove(dir, "proc/pressure")),
-                &[Some(NoPsi); 4],
-            ),
-            (
-                "no /proc at all: a mount is missing",
-                Box::new(move |dir, _| remove(dir, "proc")),
-                &[None; 4],
-            ),
-            (
-                "not readable",
-                Box::new(|dir, _| dir.write("proc/pressure/memory", "nonsense")),
-                &[None; 4],
-            ),
-            (
-                "no pods yet",
-                Box::new(move |dir, _| remove(dir, "sys/fs/cgroup/kubepods")),
-                &[None; 4],
-            ),
-            (
-                "version 1",
-                Box::new(move |dir, _| version_1(dir)),
-                &[None, None, Some(CgroupV1), Some(CgroupV1)],
-            ),
+            ("off by configuration", Box::new(|_, config| config.psi.enabled = false), &[Some(Disabled); 4]),
+            ("no PSI", Box::new(move |dir, _| remove(dir, "proc/pressure")), &[Some(NoPsi); 4]),
+            ("no /proc at all: a mount is missing", Box::new(move |dir, _| remove(dir, "proc")), &[None; 4]),
+            ("not readable", Box::new(|dir, _| dir.write("proc/pressure/memory", "nonsense")), &[None; 4]),
+            ("no pods yet", Box::new(move |dir, _| remove(dir, "sys/fs/cgroup/kubepods")), &[None; 4]),
+            ("version 1", Box::new(move |dir, _| version_1(dir)), &[None, None, Some(CgroupV1), Some(CgroupV1)]),
             (
                 "version 1, with the pods in the unified hierarchy too",
                 Box::new(move |dir, _| {

@@ -191,38 +191,15 @@ mod tests {
         let pids = read(Signal::PidAvailable, 750, 1000);
         let pod_pids = read(PodPids, 500, 600);
         // A file of the node, what it contains instead, and the samples.
+        #[rustfmt::skip]
         let rows: [(&str, Option<&str>, [Sample; 4]); 7] = [
             ("proc/uptime", None, [memory, pod_memory, pids, pod_pids]),
-            (
-                "@kubepods/memory.max",
-                Some("max\n"),
-                [memory, Absent(PodMemory), pids, pod_pids],
-            ),
-            (
-                "@kubepods/memory.current",
-                Some("many\n"),
-                [memory, Missing(PodMemory), pids, pod_pids],
-            ),
-            (
-                "@kubepods/pids.max",
-                Some("max\n"),
-                [memory, pod_memory, pids, Absent(PodPids)],
-            ),
-            (
-                "@kubepods/pids.current",
-                None,
-                [memory, pod_memory, pids, Absent(PodPids)],
-            ),
-            (
-                "proc/loadavg",
-                Some("0.00\n"),
-                [memory, pod_memory, Missing(Signal::PidAvailable), pod_pids],
-            ),
-            (
-                "proc/meminfo",
-                None,
-                [Missing(Signal::MemoryAvailable), pod_memory, pids, pod_pids],
-            ),
+            ("@kubepods/memory.max", Some("max\n"), [memory, Absent(PodMemory), pids, pod_pids]),
+            ("@kubepods/memory.current", Some("many\n"), [memory, Missing(PodMemory), pids, pod_pids]),
+            ("@kubepods/pids.max", Some("max\n"), [memory, pod_memory, pids, Absent(PodPids)]),
+            ("@kubepods/pids.current", None, [memory, pod_memory, pids, Absent(PodPids)]),
+            ("proc/loadavg", Some("0.00\n"), [memory, pod_memory, Missing(Signal::PidAvailable), pod_pids]),
+            ("proc/meminfo", None, [Missing(Signal::MemoryAvailable), pod_memory, pids, pod_pids]),
         ];
         for (file, text, expected) in rows {
             let (dir, config) = node(&NODE);

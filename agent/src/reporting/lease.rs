@@ -160,6 +160,7 @@ mod tests {
 
         let at = BootNanos;
         let waiting = |due| Waiting { due: at(due) };
+        #[rustfmt::skip]
         let rows = [
             (waiting(5), Time { now: at(4) }, waiting(5), "too early"),
             (waiting(5), Time { now: at(5) }, Renewing, "due"),
@@ -168,12 +169,7 @@ mod tests {
             (Renewing, Registered { now: at(9) }, Renewing, "under way"),
             (Renewing, Ended { due: at(9) }, waiting(9), "the next"),
             (Kubelets, Time { now: at(9) }, Kubelets, "the kubelet's"),
-            (
-                Kubelets,
-                Registered { now: at(9) },
-                Kubelets,
-                "the kubelet's",
-            ),
+            (Kubelets, Registered { now: at(9) }, Kubelets, "the kubelet's"),
         ];
         for (state, input, next, why) in rows {
             assert_eq!(state.step(input), next, "{state:?} {input:?}: {why}");

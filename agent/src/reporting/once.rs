@@ -135,6 +135,7 @@ mod tests {
 
         let in_time = Duration::ZERO;
         let no_node = || Report::Lease(Ok(Cycle::NoNode));
+        #[rustfmt::skip]
         let rows = [
             (Node, vec![], in_time, None),
             (Node, vec![], LIMIT, Some(Err("status"))),
@@ -146,26 +147,11 @@ mod tests {
             (Node, vec![status(true), lease(true)], in_time, Some(Ok(()))),
             (Node, vec![status(true), lease(true)], LIMIT, Some(Ok(()))),
             (Node, vec![status(false)], in_time, Some(Err("status"))),
-            (
-                Node,
-                vec![status(true), lease(false)],
-                in_time,
-                Some(Err("lease")),
-            ),
+            (Node, vec![status(true), lease(false)], in_time, Some(Err("lease"))),
             (Companion, vec![], in_time, None),
             (Companion, vec![status(true)], in_time, Some(Ok(()))),
-            (
-                Companion,
-                vec![taints(false), status(true)],
-                in_time,
-                Some(Err("taints")),
-            ),
-            (
-                Companion,
-                vec![taints(false), taints(true), status(true)],
-                in_time,
-                Some(Ok(())),
-            ),
+            (Companion, vec![taints(false), status(true)], in_time, Some(Err("taints"))),
+            (Companion, vec![taints(false), taints(true), status(true)], in_time, Some(Ok(()))),
             (Companion, vec![taints(true)], in_time, None),
         ];
         let start = BootNanos(7);

@@ -231,38 +231,15 @@ mod tests {
         let waiting = Waiting { due: DUE };
         let ended = Ended { due: DUE };
         let again = |why| SyncingAgain { why };
+        #[rustfmt::skip]
         let rows = [
             (NotStarted, Request(Tick), Syncing, Some(Tick), "the first"),
             (waiting, Request(Tick), Syncing, Some(Tick), "a regular one"),
             (waiting, Request(Edge), Syncing, Some(Edge), "a change"),
-            (
-                Syncing,
-                Request(Tick),
-                again(Tick),
-                None,
-                "one is under way",
-            ),
-            (
-                Syncing,
-                Request(Edge),
-                again(Edge),
-                None,
-                "one is under way",
-            ),
-            (
-                again(Tick),
-                Request(Edge),
-                again(Edge),
-                None,
-                "an urgent change counts",
-            ),
-            (
-                again(Edge),
-                Request(Tick),
-                again(Edge),
-                None,
-                "also if it is first",
-            ),
+            (Syncing, Request(Tick), again(Tick), None, "one is under way"),
+            (Syncing, Request(Edge), again(Edge), None, "one is under way"),
+            (again(Tick), Request(Edge), again(Edge), None, "an urgent change counts"),
+            (again(Edge), Request(Tick), again(Edge), None, "also if it is first"),
             (again(Tick), Request(Tick), again(Tick), None, "two are one"),
             (Syncing, ended, waiting, None, "until then"),
             (again(Edge), ended, Syncing, Some(Edge), "sent at once"),

@@ -137,6 +137,7 @@ mod tests {
 
     #[test]
     fn writable_paths_depend_on_the_configuration() {
+        #[rustfmt::skip]
         let rows: [(&str, Plugin, &[&str], &[&str]); 3] = [
             (
                 "/",
@@ -148,16 +149,9 @@ mod tests {
                 ],
                 &["/host/proc/pressure/io", "/dev/null"],
             ),
-            (
-                "/host",
-                Plugin::None,
-                &[
-                    "/proc/pressure/memory",
-                    "/host/proc/pressure/memory",
-                    "/host/sys/fs/cgroup/unified/kubepods/cpu.pressure",
-                ],
-                &["/sys/fs/cgroup/kubepods/io.pressure"],
-            ),
+            ("/host", Plugin::None,
+                &["/proc/pressure/memory", "/host/proc/pressure/memory", "/host/sys/fs/cgroup/unified/kubepods/cpu.pressure"],
+                &["/sys/fs/cgroup/kubepods/io.pressure"]),
             ("/", Plugin::Runs, &["/dev/null"], &[]),
         ];
         for (root, plugin, there, absent) in rows {

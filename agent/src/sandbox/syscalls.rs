@@ -532,61 +532,20 @@ mod tests {
         let fcntl = |command: u64| vec![3, command, 1];
         let x32 = |call: i64| call | i64::from(X32);
         //  the call, its arguments, without a plugin, with one
+        #[rustfmt::skip]
         let rows = [
             (libc::SYS_read, vec![], "allowed", "allowed", "read"),
             (libc::SYS_fcntl, fcntl(1), "allowed", "allowed", "F_GETFD"),
-            (
-                libc::SYS_fcntl,
-                fcntl(1030),
-                "allowed",
-                "allowed",
-                "F_DUPFD_CLOEXEC",
-            ),
-            (
-                libc::SYS_fcntl,
-                flags(libc::O_NONBLOCK),
-                "allowed",
-                "allowed",
-                "F_SETFL",
-            ),
-            (
-                libc::SYS_fcntl,
-                flags(libc::O_ASYNC),
-                "EPERM",
-                "allowed",
-                "O_ASYNC",
-            ),
+            (libc::SYS_fcntl, fcntl(1030), "allowed", "allowed", "F_DUPFD_CLOEXEC"),
+            (libc::SYS_fcntl, flags(libc::O_NONBLOCK), "allowed", "allowed", "F_SETFL"),
+            (libc::SYS_fcntl, flags(libc::O_ASYNC), "EPERM", "allowed", "O_ASYNC"),
             (libc::SYS_fcntl, fcntl(8), "EPERM", "allowed", "F_SETOWN"),
             (libc::SYS_fcntl, fcntl(10), "EPERM", "allowed", "F_SETSIG"),
-            (
-                libc::SYS_fcntl,
-                fcntl(15),
-                "EPERM",
-                "allowed",
-                "F_SETOWN_EX",
-            ),
+            (libc::SYS_fcntl, fcntl(15), "EPERM", "allowed", "F_SETOWN_EX"),
             (libc::SYS_ptrace, vec![], "killed", "killed", "ptrace"),
-            (
-                x32(libc::SYS_ptrace),
-                vec![],
-                "EPERM",
-                "ENOSYS",
-                "ptrace of x32",
-            ),
-            (
-                x32(521),
-                vec![],
-                "EPERM",
-                "ENOSYS",
-                "ptrace with its number of x32",
-            ),
-            (
-                x32(libc::SYS_fchmod),
-                vec![],
-                "EPERM",
-                "ENOSYS",
-                "fchmod of x32",
-            ),
+            (x32(libc::SYS_ptrace), vec![], "EPERM", "ENOSYS", "ptrace of x32"),
+            (x32(521), vec![], "EPERM", "ENOSYS", "ptrace with its number of x32"),
+            (x32(libc::SYS_fchmod), vec![], "EPERM", "ENOSYS", "fchmod of x32"),
         ];
         for (call, arguments, alone, with_plugin, name) in rows {
             let got = [&strict, &plugin].map(|filters| outcome(filters, call, &arguments));
@@ -599,32 +558,17 @@ mod tests {
         filtered(Plugin::None, || {
             let stream = |family| opens(family, SockType::Stream, None);
             let netlink = |protocol| opens(AddressFamily::Netlink, SockType::Raw, Some(protocol));
+            #[rustfmt::skip]
             let rows = [
                 ("unix", stream(AddressFamily::Unix), Err(Errno::EPERM)),
-                (
-                    "unix, datagrams",
-                    opens(AddressFamily::Unix, SockType::Datagram, None),
-                    Err(Errno::EPERM),
-                ),
-                (
-                    "a pair",
-                    UnixStream::pair().map(drop).map_err(|err| errno(&err)),
-                    Err(Errno::EPERM),
-                ),
+                ("unix, datagrams", opens(AddressFamily::Unix, SockType::Datagram, None), Err(Errno::EPERM)),
+                ("a pair", UnixStream::pair().map(drop).map_err(|err| errno(&err)), Err(Errno::EPERM)),
                 ("inet", stream(AddressFamily::Inet), Ok(())),
                 ("inet6", stream(AddressFamily::Inet6), Ok(())),
                 ("vsock", stream(AddressFamily::Vsock), Err(Errno::EPERM)),
                 ("route", netlink(SockProtocol::NetlinkRoute), Ok(())),
-                (
-                    "audit",
-                    netlink(SockProtocol::NetlinkAudit),
-                    Err(Errno::EPERM),
-                ),
-                (
-                    "signal 0 to this process",
-                    kill(Pid::this(), None),
-                    Err(Errno::EPERM),
-                ),
+                ("audit", netlink(SockProtocol::NetlinkAudit), Err(Errno::EPERM)),
+                ("signal 0 to this process", kill(Pid::this(), None), Err(Errno::EPERM)),
                 ("the same root again", chroot("/"), Err(Errno::EPERM)),
             ];
             for (name, got, expected) in rows {

@@ -312,12 +312,10 @@ mod tests {
             health: Health::Slow,
             details: "61 of 65".to_owned(),
         };
+        #[rustfmt::skip]
         let rows = [
             (disk(DiskReport::SlowWindow(window)), ""),
-            (
-                disk(DiskReport::Error(error)),
-                "INFO disk error reported device=8:0 operation=\"write\" errno=5",
-            ),
+            (disk(DiskReport::Error(error)), "INFO disk error reported device=8:0 operation=\"write\" errno=5"),
             (
                 Decision::Disk(health),
                 "INFO disk health changed device=8:0 disk=sd\\na role=\"node\" health=\"slow\" \
@@ -355,13 +353,8 @@ mod tests {
                 "INFO stall pressure changed of=\"pods\" kind=\"memory\" from=False to=True \
                  some_avg10=41.5 some_avg60=12.0",
             ),
-            (
-                Decision::LargestOwners {
-                    resource: Resource::Pids,
-                    owners: "most tasks: pod a/b (64)".to_owned(),
-                },
-                "INFO largest consumers resource=\"pids\" owners=most tasks: pod a/b (64)",
-            ),
+            (Decision::LargestOwners { resource: Resource::Pids, owners: "most tasks: pod a/b (64)".to_owned() },
+                "INFO largest consumers resource=\"pids\" owners=most tasks: pod a/b (64)"),
             (
                 Decision::SourcesLost {
                     before: BTreeMap::new(),

@@ -382,18 +382,11 @@ mod tests {
         let id = "0123456789abcdef".to_owned();
         let named = |list| Some(ContainerLabel::Name(Container::new(list, "web").unwrap()));
         //  container, its part of the message, fieldPath
+        #[rustfmt::skip]
         let rows = [
             (None, "", None),
-            (
-                Some(ContainerLabel::Id(id)),
-                " in container 0123456789ab",
-                None,
-            ),
-            (
-                named(Some(ContainerList::Containers)),
-                " in container web",
-                Some("spec.containers{web}"),
-            ),
+            (Some(ContainerLabel::Id(id)), " in container 0123456789ab", None),
+            (named(Some(ContainerList::Containers)), " in container web", Some("spec.containers{web}")),
             (named(None), " in container web", None),
         ];
         let pod = Pod::new("shop", "web-0", "aa", None).unwrap();
@@ -468,50 +461,28 @@ mod tests {
         let uid = || PodId::Uid("aa".to_owned());
         let hash = PodId::ConfigHash("bb".to_owned());
         let name = || Some("shop/web-0".to_owned());
+        #[rustfmt::skip]
         let rows = [
-            (
-                at(uid(), Some(&id)),
-                name(),
-                "container 0123456789ab of pod shop/web-0",
-            ),
+            (at(uid(), Some(&id)), name(), "container 0123456789ab of pod shop/web-0"),
             (at(uid(), None), name(), "pod shop/web-0"),
-            (
-                at(uid(), Some(&id)),
-                None,
-                "container 0123456789ab of pod with UID aa",
-            ),
+            (at(uid(), Some(&id)), None, "container 0123456789ab of pod with UID aa"),
             (at(hash, None), None, "static pod with hash bb"),
         ];
         for (pod, pod_name, expected) in rows {
-            let now = crate::clock::BootNanos(0);
             let finding = Finding {
-                stamp: Stamp {
-                    kernel: now,
-                    read: now,
-                },
-                victim: crate::units::Pid(7),
-                comm: "java".to_owned(),
-                uid: None,
-                uid_in_namespace: None,
                 cgroup: Some("/kubepods/podaa/c".to_owned()),
                 owner: VictimOwner::Pod(pod.clone()),
-                counter: None,
                 scope: OomScope::Global,
-                resident: None,
-                trigger: None,
-                trigger_container: None,
-                consequence: None,
-                group: None,
-                unit: None,
                 verdict: KillVerdict::EventOnly {
                     why: Doubt::MemoryLeft,
                 },
+                ..crate::tests::finding(7)
             };
             let incident = Incident {
                 pod_name,
                 ..incident(Some(pod), Occurrence::Kills(vec![finding].into()))
             };
-            let start = format!("Process 7 (java) in {expected} was killed because memory ran out");
+            let start = format!("Process 7 (p7) in {expected} was killed because memory ran out");
             for draft in [
                 incident.on_node(NodeEvents::Companion).unwrap(),
                 incident.on_node_instead(),

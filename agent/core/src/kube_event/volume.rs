@@ -81,21 +81,12 @@ mod tests {
         let pod = Pod::new("team", "web", "4e7b6a2e-6d1f-4c55-9a3e-0a1b2c3d4e5f", None).unwrap();
         let long = "v".repeat(300);
         let cut = format!("Disk sdb of volume {}… returns errors", &long[..NAME_CHARS]);
+        #[rustfmt::skip]
         let rows = [
-            (
-                DiskTrouble::Slow,
-                "data",
-                "5 of 6 requests",
-                "SlowVolume",
-                "Disk sdb of volume data has high I/O latency: 5 of 6 requests",
-            ),
-            (
-                DiskTrouble::Stalled,
-                "a\n\u{202e}b",
-                "",
-                "SlowVolume",
-                "Disk sdb of volume \"a\\n\\u{202e}b\" does not respond",
-            ),
+            (DiskTrouble::Slow, "data", "5 of 6 requests", "SlowVolume",
+                "Disk sdb of volume data has high I/O latency: 5 of 6 requests"),
+            (DiskTrouble::Stalled, "a\n\u{202e}b", "", "SlowVolume",
+                "Disk sdb of volume \"a\\n\\u{202e}b\" does not respond"),
             (DiskTrouble::Errors, &long, "", "VolumeErrors", &cut),
         ];
         for (trouble, volume, details, reason, message) in rows {

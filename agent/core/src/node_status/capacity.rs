@@ -213,39 +213,17 @@ mod tests {
     #[test]
     fn memory_is_reduced_by_reservations_threshold_and_huge_pages() {
         let all = 16 * 1024 * MI;
+        #[rustfmt::skip]
         let rows = [
             (None, 0, vec![], all, "nothing reserved"),
-            (
-                Some(ThresholdValue::Quantity(100 << 20)),
-                0,
-                vec![],
-                all - 100 * MI,
-                "threshold",
-            ),
-            (
-                Some(ThresholdValue::Share(0.25)),
-                0,
-                vec![],
-                all / 4 * 3,
-                "a share of the capacity",
-            ),
+            (Some(ThresholdValue::Quantity(100 << 20)), 0, vec![], all - 100 * MI, "threshold"),
+            (Some(ThresholdValue::Share(0.25)), 0, vec![], all / 4 * 3, "a share of the capacity"),
             (None, 512, vec![], all - 512 * MI, "reservation"),
-            (
-                Some(ThresholdValue::Quantity(100 << 20)),
-                512,
-                vec![pool(2048, 64), pool(1 << 20, 2)],
-                all - (100 + 512 + 128 + 2048) * MI,
-                "all of them, and each pool",
-            ),
+            (Some(ThresholdValue::Quantity(100 << 20)), 512, vec![pool(2048, 64), pool(1 << 20, 2)],
+                all - (100 + 512 + 128 + 2048) * MI, "all of them, and each pool"),
             (None, 16 * 1024, vec![], 0, "all reserved"),
             (None, 16 * 1024 + 1, vec![], 0, "never below zero"),
-            (
-                None,
-                0,
-                vec![pool(1 << 20, 17)],
-                0,
-                "never below zero for huge pages",
-            ),
+            (None, 0, vec![pool(1 << 20, 17)], 0, "never below zero for huge pages"),
         ];
         for (memory_threshold, reserved_mib, huge_pages, expected, why) in rows {
             let mut facts = facts();

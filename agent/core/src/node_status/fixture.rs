@@ -38,6 +38,11 @@ pub fn compute(
     (status.stamped(stored, now), failed)
 }
 
+/// Computes the status of a Node of which nothing is stored.
+pub fn status_of(facts: &Facts) -> NodeStatus {
+    compute(SETTERS, facts, &StoredNode::default(), now()).0
+}
+
 /// Converts seconds since the epoch.
 pub fn wall(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)

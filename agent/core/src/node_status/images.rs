@@ -133,22 +133,11 @@ mod tests {
             "x".repeat(513),
         ];
         //  digests, tags, reported
+        #[rustfmt::skip]
         let rows = [
-            (
-                names(2, "@d"),
-                names(2, ":t"),
-                vec!["r/0@d", "r/1@d", "r/0:t", "r/1:t"],
-            ),
-            (
-                names(2, "@d"),
-                names(9, ":t"),
-                vec!["r/0@d", "r/1@d", "r/0:t", "r/1:t", "r/2:t"],
-            ),
-            (
-                names(6, "@d"),
-                names(1, ":t"),
-                vec!["r/0@d", "r/1@d", "r/2@d", "r/3@d", "r/4@d"],
-            ),
+            (names(2, "@d"), names(2, ":t"), vec!["r/0@d", "r/1@d", "r/0:t", "r/1:t"]),
+            (names(2, "@d"), names(9, ":t"), vec!["r/0@d", "r/1@d", "r/0:t", "r/1:t", "r/2:t"]),
+            (names(6, "@d"), names(1, ":t"), vec!["r/0@d", "r/1@d", "r/2@d", "r/3@d", "r/4@d"]),
             (Vec::new(), Vec::new(), Vec::new()),
             (invalid, names(1, ":t"), vec!["r/0:t"]),
         ];

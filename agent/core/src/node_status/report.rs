@@ -93,11 +93,14 @@ impl ReportSchedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::boot as at;
 
     const PERIOD: Duration = Duration::from_mins(5);
 
-    fn at(seconds: u64) -> BootNanos {
-        BootNanos(seconds * 1_000_000_000)
+    fn is_due_at(reporter: &ReportSchedule, second: u64, why: &str) {
+        let heartbeat = ReportDue::Now(SendReason::Heartbeat);
+        let decided = [second - 1, second].map(|second| reporter.decide(at(second)));
+        assert_eq!(decided, [ReportDue::IfChanged, heartbeat], "{why}");
     }
 
     #[test]
@@ -112,38 +115,12 @@ mod tests {
                 "until one is accepted"
             );
             reporter.sent(at(0), SendReason::First, fraction);
-            assert_eq!(reporter.decide(at(second - 1)), ReportDue::IfChanged);
-            assert_eq!(
-                reporter.decide(at(second)),
-                ReportDue::Now(SendReason::Heartbeat)
-            );
-
+            is_due_at(&reporter, second, "a drawn period after the first");
             reporter.sent(at(second), SendReason::Heartbeat, fraction);
             let third = second + 300;
-            let why = "no offset after a heartbeat";
-            assert_eq!(
-                reporter.decide(at(third - 1)),
-                ReportDue::IfChanged,
-                "{why}"
-            );
-            assert_eq!(
-                reporter.decide(at(third)),
-                ReportDue::Now(SendReason::Heartbeat),
-                "{why}"
-            );
-
+            is_due_at(&reporter, third, "no offset after a heartbeat");
             reporter.sent(at(third), SendReason::Changed, fraction);
-            let why = "a change draws again";
-            assert_eq!(
-                reporter.decide(at(third + second - 1)),
-                ReportDue::IfChanged,
-                "{why}"
-            );
-            assert_eq!(
-                reporter.decide(at(third + second)),
-                ReportDue::Now(SendReason::Heartbeat),
-                "{why}"
-            );
+            is_due_at(&reporter, third + second, "a change draws again");
         }
     }
 
@@ -152,12 +129,7 @@ mod tests {
         for fraction in [f64::NAN, f64::INFINITY, -2.0] {
             let mut reporter = ReportSchedule::new(PERIOD);
             reporter.sent(at(0), SendReason::First, fraction);
-            assert_eq!(reporter.decide(at(299)), ReportDue::IfChanged, "{fraction}");
-            assert_eq!(
-                reporter.decide(at(300)),
-                ReportDue::Now(SendReason::Heartbeat),
-                "{fraction}"
-            );
+            is_due_at(&reporter, 300, &fraction.to_string());
         }
     }
 }

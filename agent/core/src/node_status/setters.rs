@@ -202,7 +202,7 @@ pub(super) fn compute(
 mod tests {
     use super::SETTERS;
     use crate::node_status::StoredNode;
-    use crate::node_status::fixture::{compute, facts, ips, now, stored, wall};
+    use crate::node_status::fixture::{compute, facts, ips, now, status_of, stored, wall};
     use crate::node_status::{Address, Status};
 
     #[test]
@@ -220,50 +220,52 @@ mod tests {
         let conditions: Vec<_> = status
             .conditions
             .iter()
-            .map(|c| (&*c.type_, c.status, &*c.reason, &*c.message))
+            .map(|c| (&*c.type_, c.status))
             .collect();
         assert_eq!(
             conditions,
             [
-                (
-                    "MemoryPressure",
-                    Status::False,
-                    "KubeletHasSufficientMemory",
-                    "kubelet has sufficient memory available"
-                ),
-                (
-                    "DiskPressure",
-                    Status::False,
-                    "KubeletHasNoDiskPressure",
-                    "kubelet has no disk pressure"
-                ),
-                (
-                    "PIDPressure",
-                    Status::False,
-                    "KubeletHasSufficientPID",
-                    "kubelet has sufficient PID available"
-                ),
-                (
-                    "DiskIOPressure",
-                    Status::False,
-                    "DisksResponsive",
-                    "all disks respond in time"
-                ),
-                (
-                    "DiskFailing",
-                    Status::False,
-                    "DisksHealthy",
-                    "all disks respond without errors"
-                ),
-                (
-                    "Ready",
-                    Status::True,
-                    "KubeletReady",
-                    "kubelet is posting ready status"
-                ),
+                ("MemoryPressure", Status::False),
+                ("DiskPressure", Status::False),
+                ("PIDPressure", Status::False),
+                ("DiskIOPressure", Status::False),
+                ("DiskFailing", Status::False),
+                ("Ready", Status::True),
             ],
             "in the order in which a new Node gets them"
         );
+    }
+
+    #[test]
+    fn what_was_read_is_reported() {
+        let info = status_of(&facts()).node_info;
+        let identifiers = [&info.machine_id, &info.system_uuid, &info.boot_id];
+        assert_eq!(identifiers, ["machine", "system", "boot"]);
+        let versions = [&info.kernel_version, &info.os_image, &info.kubelet_version];
+        let expected = [
+            "6.12.0",
+            "Debian GNU/Linux 13 (trixie)",
+            "v1.36.1+nodepulse.0.1.0",
+        ];
+        assert_eq!(versions, expected);
+        let go = [&*info.operating_system, &info.architecture];
+        assert_eq!(go, ["linux", super::go_runtime::architecture()]);
+
+        let volumes = || vec!["kubernetes.io/csi/d^v".to_owned()];
+        for (port, volumes) in [
+            (None, None),
+            (Some(10_250), Some(volumes())),
+            (Some(1), Some(vec![])),
+        ] {
+            let mut facts = facts();
+            facts.kubelet_port = port;
+            facts.volumes.clone_from(&volumes);
+            let status = status_of(&facts);
+            assert_eq!(
+                (status.kubelet_port, status.volumes_in_use),
+                (port, volumes)
+            );
+        }
     }
 
     #[test]

@@ -82,7 +82,6 @@ fn whole_seconds(at: SystemTime) -> SystemTime {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::BootNanos;
     use crate::node_status::fixture::{now, stored, wall};
 
     #[test]
@@ -142,22 +141,22 @@ mod tests {
             reason: "New",
             message: "new",
         };
-        let old = |status| Some(stored("T", status, "Old", "old"));
+        let old = |status| {
+            Some(Condition {
+                last_heartbeat_time: wall(1_700_000_000),
+                ..stored("T", status, "Old", "old")
+            })
+        };
         let other = Some(stored("U", Status::True, "Old", "old"));
         let (then, at_once) = (wall(1_000_000_000), wall(1_800_000_000));
+        #[rustfmt::skip]
         let rows = [
             (None, KeepsText, "New", at_once, "nothing stored"),
             (other, KeepsText, "New", at_once, "another type stored"),
             (old(False), KeepsText, "New", at_once, "a transition"),
             (old(False), ReplacesText, "New", at_once, "a transition"),
             (old(True), KeepsText, "Old", then, "no transition"),
-            (
-                old(True),
-                ReplacesText,
-                "New",
-                then,
-                "no transition, new text",
-            ),
+            (old(True), ReplacesText, "New", then, "no transition, new text"),
         ];
         for (before, same, reason, time, why) in rows {
             let stored = StoredNode {
@@ -171,35 +170,6 @@ mod tests {
                 "{why}"
             );
             assert_eq!(c.last_heartbeat_time, at_once, "{why}");
-        }
-    }
-
-    #[test]
-    fn the_transition_time_stays_over_many_heartbeats() {
-        let mut server = StoredNode::default();
-        //          at s  status          transition at
-        let script = [
-            (100, Status::False, 100),
-            (110, Status::False, 100),
-            (120, Status::True, 120),
-            (130, Status::True, 120),
-            (140, Status::False, 140),
-        ];
-        for (at, status, expected) in script {
-            let computed = ComputedCondition {
-                type_: "T",
-                status,
-                reason: "R",
-                message: "m",
-            };
-            let now = Now {
-                boot: BootNanos(0),
-                wall: wall(at),
-            };
-            let c = stamp(computed, SameStatus::KeepsText, &server, now);
-            assert_eq!(c.last_transition_time, wall(expected), "at {at} s");
-            assert_eq!(c.last_heartbeat_time, wall(at), "at {at} s");
-            server.conditions = vec![c];
         }
     }
 }

@@ -275,60 +275,22 @@ mod tests {
     #[test]
     fn which_changes_are_recorded() {
         use Status::{False, True, Unknown};
+        #[rustfmt::skip]
         let rows: [Row; 11] = [
-            (
-                None,
-                "MemoryPressure",
-                False,
-                &["Normal Node w status is now: NodeHasSufficientMemory"],
-                "creation is a transition",
-            ),
-            (
-                Some(False),
-                "MemoryPressure",
-                True,
-                &["Normal Node w status is now: NodeHasInsufficientMemory"],
-                "up",
-            ),
+            (None, "MemoryPressure", False, &["Normal Node w status is now: NodeHasSufficientMemory"],
+                "creation is a transition"),
+            (Some(False), "MemoryPressure", True, &["Normal Node w status is now: NodeHasInsufficientMemory"], "up"),
             (Some(True), "MemoryPressure", True, &[], "unchanged"),
-            (
-                Some(True),
-                "DiskPressure",
-                False,
-                &["Normal Node w status is now: NodeHasNoDiskPressure"],
-                "down",
-            ),
-            (
-                Some(Unknown),
-                "PIDPressure",
-                False,
-                &["Normal Node w status is now: NodeHasSufficientPID"],
-                "the controller's Unknown undone",
-            ),
+            (Some(True), "DiskPressure", False, &["Normal Node w status is now: NodeHasNoDiskPressure"], "down"),
+            (Some(Unknown), "PIDPressure", False, &["Normal Node w status is now: NodeHasSufficientPID"],
+                "the controller's Unknown undone"),
             (None, "Ready", True, &[], "the first Ready is no transition"),
             (None, "Ready", False, &[], "nor is the first that is False"),
-            (
-                Some(False),
-                "Ready",
-                True,
-                &["Normal Node w status is now: NodeReady"],
-                "becomes ready",
-            ),
-            (
-                Some(True),
-                "Ready",
-                False,
-                &["Normal Node w status is now: NodeNotReady"],
-                "is no longer",
-            ),
+            (Some(False), "Ready", True, &["Normal Node w status is now: NodeReady"], "becomes ready"),
+            (Some(True), "Ready", False, &["Normal Node w status is now: NodeNotReady"], "is no longer"),
             (Some(True), "Ready", True, &[], "still ready"),
-            (
-                Some(Unknown),
-                "Ready",
-                True,
-                &["Normal Node w status is now: NodeReady"],
-                "the controller's Unknown undone",
-            ),
+            (Some(Unknown), "Ready", True, &["Normal Node w status is now: NodeReady"],
+                "the controller's Unknown undone"),
         ];
         for (before, type_, after, expected, why) in rows {
             assert_eq!(recorded(before, type_, after), expected, "{type_}: {why}");
@@ -338,58 +300,20 @@ mod tests {
     #[test]
     fn which_changes_of_nodepulses_conditions_are_recorded() {
         use Status::{False, True, Unknown};
+        #[rustfmt::skip]
         let rows: [Row; 9] = [
-            (
-                Some(False),
-                "DiskIOPressure",
-                True,
-                &["Warning Node w status is now: SlowDisk (slow disk: sda)"],
-                "True is a warning, and names the disks",
-            ),
-            (
-                Some(True),
-                "DiskIOPressure",
-                False,
-                &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
-                "False",
-            ),
-            (
-                Some(True),
-                "DiskIOPressure",
-                True,
-                &[],
-                "other disks are no transition",
-            ),
+            (Some(False), "DiskIOPressure", True, &["Warning Node w status is now: SlowDisk (slow disk: sda)"],
+                "True is a warning, and names the disks"),
+            (Some(True), "DiskIOPressure", False, &["Normal Node w status is now: SlowDisk (slow disk: sda)"], "False"),
+            (Some(True), "DiskIOPressure", True, &[], "other disks are no transition"),
             (None, "DiskIOPressure", Unknown, &[], "created as Unknown"),
             (None, "DiskIOPressure", False, &[], "created as False"),
-            (
-                None,
-                "MemoryLow",
-                True,
-                &["Warning Node w status is now: SlowDisk (slow disk: sda)"],
-                "created as True",
-            ),
-            (
-                Some(True),
-                "MemoryLow",
-                Unknown,
-                &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
-                "Unknown from now on",
-            ),
-            (
-                Some(False),
-                "DiskPressure",
-                Unknown,
-                &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
-                "the kubelet's: it has no text for Unknown",
-            ),
-            (
-                None,
-                "DiskPressure",
-                Unknown,
-                &[],
-                "the kubelet's: created as Unknown",
-            ),
+            (None, "MemoryLow", True, &["Warning Node w status is now: SlowDisk (slow disk: sda)"], "created as True"),
+            (Some(True), "MemoryLow", Unknown, &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
+                "Unknown from now on"),
+            (Some(False), "DiskPressure", Unknown, &["Normal Node w status is now: SlowDisk (slow disk: sda)"],
+                "the kubelet's: it has no text for Unknown"),
+            (None, "DiskPressure", Unknown, &[], "the kubelet's: created as Unknown"),
         ];
         for (before, type_, after, expected, why) in rows {
             assert_eq!(recorded(before, type_, after), expected, "{type_}: {why}");
@@ -398,13 +322,9 @@ mod tests {
 
     #[test]
     fn a_reboot_is_recorded_if_both_boot_ids_are_known() {
+        #[rustfmt::skip]
         let rows: [(&str, &str, &[&str], &str); 4] = [
-            (
-                "a",
-                "b",
-                &["Warning Rebooted Node w has been rebooted, boot id: b"],
-                "another boot",
-            ),
+            ("a", "b", &["Warning Rebooted Node w has been rebooted, boot id: b"], "another boot"),
             ("a", "a", &[], "the same boot"),
             ("", "b", &[], "a new Node"),
             ("a", "", &[], "unreadable here"),

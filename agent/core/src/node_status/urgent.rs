@@ -111,6 +111,7 @@ mod tests {
 
         let mut urgent = UrgentPatches::new();
         //  at ms, step, due at ms after it, why
+        #[rustfmt::skip]
         let script = [
             (100, Began("a"), Some(0), "the first goes at once"),
             (100, Sent(true), None, "none waits"),
@@ -118,12 +119,7 @@ mod tests {
             (300, Began("c"), Some(1_100), "together"),
             (1_100, Sent(true), None, "both"),
             (2_000, Settled("a"), None, "it ends"),
-            (
-                3_000,
-                Began("a"),
-                Some(10_100),
-                "ten seconds after its last",
-            ),
+            (3_000, Began("a"), Some(10_100), "ten seconds after its last"),
             (3_500, Began("d"), Some(2_100), "another one does not wait"),
             (3_500, Sent(true), None, "with the one that waits"),
             (4_000, Began("a"), Some(10_100), "which was only carried"),

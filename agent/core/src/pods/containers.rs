@@ -131,36 +131,26 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_found_only_by_its_id() {
+    fn a_container_is_found_by_its_id_or_its_name_in_the_specification() {
         let mut containers = Containers::default();
         containers.add("aa", container("web"));
         assert_eq!(containers.find("cc"), None, "not even if there is only one");
         containers.add("bb", container("proxy"));
         assert_eq!(containers.find("bb"), Some(&container("proxy")));
         assert_eq!(containers.find("b"), None, "no prefix of an id");
-    }
 
-    #[test]
-    fn a_container_is_found_by_its_name_in_the_specification() {
-        let mut containers = Containers::default();
         containers.specify(container("web"));
-        containers.add("aa", container("proxy"));
         assert_eq!(containers.named("web"), Some(&container("web")));
         assert_eq!(containers.named("proxy"), None, "only by its id");
     }
 
     #[test]
     fn every_list_has_its_field_path() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                Some(ContainerList::Containers),
-                Some("spec.containers{web}"),
-            ),
+            (Some(ContainerList::Containers), Some("spec.containers{web}")),
             (Some(ContainerList::Init), Some("spec.initContainers{web}")),
-            (
-                Some(ContainerList::Ephemeral),
-                Some("spec.ephemeralContainers{web}"),
-            ),
+            (Some(ContainerList::Ephemeral), Some("spec.ephemeralContainers{web}")),
             (None, None),
         ];
         for (list, expected) in rows {

@@ -217,22 +217,11 @@ mod tests {
     fn what_was_killed_belongs_to_its_owner() {
         //  before, released, then the text
         let hog = |gib| (service("hog"), gib, None);
+        #[rustfmt::skip]
         let rows = [
-            (
-                vec![hog(1)],
-                true,
-                "hog.service (4.0Gi); outside pods: 7.0Gi",
-            ),
-            (
-                vec![hog(1)],
-                false,
-                "hog.service (3.0Gi); outside pods: 4.0Gi",
-            ),
-            (
-                vec![hog(4)],
-                false,
-                "hog.service (4.0Gi); outside pods: 4.0Gi",
-            ),
+            (vec![hog(1)], true, "hog.service (4.0Gi); outside pods: 7.0Gi"),
+            (vec![hog(1)], false, "hog.service (3.0Gi); outside pods: 4.0Gi"),
+            (vec![hog(4)], false, "hog.service (4.0Gi); outside pods: 4.0Gi"),
             (vec![], true, "hog.service (3.0Gi); outside pods: 7.0Gi"),
         ];
         let killed = Bytes::from_bytes(3 * GIB);

@@ -275,54 +275,28 @@ mod tests {
 
     #[test]
     fn the_owner_is_the_unit_that_systemd_made() {
+        #[rustfmt::skip]
         let rows = [
             ("/system.slice/hog.service", "hog.service"),
             ("/system.slice/hog.service/below/it.service", "hog.service"),
-            (
-                "/system.slice/system-getty.slice/getty@tty1.service",
-                "getty@tty1.service",
-            ),
-            (
-                "/system.slice/system-dbus\\x2d:1.2.slice/dbus-:1.2-org.x@0.service",
-                "dbus-:1.2-org.x@0.service",
-            ),
+            ("/system.slice/system-getty.slice/getty@tty1.service", "getty@tty1.service"),
+            ("/system.slice/system-dbus\\x2d:1.2.slice/dbus-:1.2-org.x@0.service", "dbus-:1.2-org.x@0.service"),
             ("/system.slice/_cpu.service", "cpu.service"),
-            (
-                "/system.slice/docker-0123.scope/init.scope",
-                "docker-0123.scope",
-            ),
+            ("/system.slice/docker-0123.scope/init.scope", "docker-0123.scope"),
             ("/system.slice/var-lib.mount", "var-lib.mount"),
             ("/init.scope", "init.scope"),
             ("/system.slice", "system.slice"),
             ("/a.slice/a-b.slice", "a-b.slice"),
-            (
-                "/user.slice/user-1000.slice/session-3.scope",
-                "session 3 of user 1000",
-            ),
-            (
-                "/user.slice/user-1000.slice/session-c1.scope/x",
-                "session c1 of user 1000",
-            ),
+            ("/user.slice/user-1000.slice/session-3.scope", "session 3 of user 1000"),
+            ("/user.slice/user-1000.slice/session-c1.scope/x", "session c1 of user 1000"),
             ("/user.slice/user-1000.slice", "user-1000.slice"),
-            (
-                "/user.slice/user-1000.slice/user@1000.service",
-                "user@1000.service",
-            ),
-            (
-                "/user.slice/user-1000.slice/user@1000.service/app.slice/x.service",
-                "x.service of user 1000",
-            ),
+            ("/user.slice/user-1000.slice/user@1000.service", "user@1000.service"),
+            ("/user.slice/user-1000.slice/user@1000.service/app.slice/x.service", "x.service of user 1000"),
             // Not where logind makes them.
             ("/system.slice/session-3.scope", "session-3.scope"),
-            (
-                "/user.slice/user-1000.slice/user@1.service/x.service",
-                "user@1.service",
-            ),
+            ("/user.slice/user-1000.slice/user@1.service/x.service", "user@1.service"),
             // Not systemd's.
-            (
-                "/docker/0123/system.slice/x.service",
-                "cgroup docker/0123/system.slice/x.service",
-            ),
+            ("/docker/0123/system.slice/x.service", "cgroup docker/0123/system.slice/x.service"),
             ("/system.slice/plain", "cgroup system.slice/plain"),
             ("/.service", "cgroup .service"),
             ("/.slice", "cgroup .slice"),
@@ -335,21 +309,14 @@ mod tests {
 
     #[test]
     fn the_owner_of_a_cgroup_of_pods_is_a_pod() {
+        #[rustfmt::skip]
         let rows = [
             ("/kubepods", "all pods".to_owned()),
-            (
-                "/kubepods/burstable",
-                "cgroup kubepods/burstable".to_owned(),
-            ),
+            ("/kubepods/burstable", "cgroup kubepods/burstable".to_owned()),
             (&format!("/kubepods/pod{UID}"), format!("pod with id {UID}")),
-            (
-                &format!("/kubepods/pod{UID}/{}", "0123456789abcdef".repeat(4)),
-                format!("container 0123456789ab of pod with id {UID}"),
-            ),
-            (
-                &format!("/kubepods/pod{UID}/system.slice/x.service"),
-                format!("pod with id {UID}"),
-            ),
+            (&format!("/kubepods/pod{UID}/{}", "0123456789abcdef".repeat(4)),
+                format!("container 0123456789ab of pod with id {UID}")),
+            (&format!("/kubepods/pod{UID}/system.slice/x.service"), format!("pod with id {UID}")),
         ];
         for (path, expected) in rows {
             assert_eq!(named(path), expected);
@@ -359,25 +326,17 @@ mod tests {
     #[test]
     fn a_cgroup_cannot_imitate_a_pod_or_the_text_around_it() {
         let long = "x".repeat(200);
+        #[rustfmt::skip]
         let rows = [
-            (
-                "/a) pod kube-system/etcd",
-                "cgroup \"a) pod kube-system/etcd\"",
-            ),
+            ("/a) pod kube-system/etcd", "cgroup \"a) pod kube-system/etcd\""),
             ("/a\", pod b", "cgroup \"a\\\", pod b\""),
             ("/a\n\u{202e}b", "cgroup \"a\\n\\u{202e}b\""),
             ("/dev\\x2dsda", "cgroup dev\\\\x2dsda"),
             (&long, &format!("cgroup {}…", &long[..NAME_CHARS])),
             ("/x) pod a.service", "\"x) pod a.service\""),
             ("/a\n.slice", "a\\n.slice"),
-            (
-                &format!("/{long}.service"),
-                &format!("{}…", &long[..NAME_CHARS]),
-            ),
-            (
-                "/user.slice/user-1.slice/session-3 of user 2.scope",
-                "\"session-3 of user 2.scope\"",
-            ),
+            (&format!("/{long}.service"), &format!("{}…", &long[..NAME_CHARS])),
+            ("/user.slice/user-1.slice/session-3 of user 2.scope", "\"session-3 of user 2.scope\""),
         ];
         for (path, expected) in rows {
             assert_eq!(named(path), expected);
@@ -386,27 +345,12 @@ mod tests {
 
     #[test]
     fn the_advice_names_the_property_of_the_owner() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                "/system.slice/a.service",
-                "a.service with MemoryMax=",
-                "a.service with TasksMax=",
-            ),
-            (
-                "/user.slice/user-7.slice/session-3.scope",
-                "user-7.slice with MemoryMax=",
-                "user-7.slice with TasksMax=",
-            ),
-            (
-                "/b.slice",
-                "b.slice with MemoryMax=",
-                "b.slice with TasksMax=",
-            ),
-            (
-                "/docker",
-                "cgroup docker with memory.max",
-                "cgroup docker with pids.max",
-            ),
+            ("/system.slice/a.service", "a.service with MemoryMax=", "a.service with TasksMax="),
+            ("/user.slice/user-7.slice/session-3.scope", "user-7.slice with MemoryMax=", "user-7.slice with TasksMax="),
+            ("/b.slice", "b.slice with MemoryMax=", "b.slice with TasksMax="),
+            ("/docker", "cgroup docker with memory.max", "cgroup docker with pids.max"),
         ];
         for (path, memory, tasks) in rows {
             let owner = Owner::from_path(path, "/kubepods");

@@ -25,7 +25,6 @@ fn container(id: Option<&str>) -> CgroupKind {
 /// `internal/cri/server/helpers.go` (`getCgroupsPath`), CRI-O 1.33 `internal/config/cgmgr`,
 /// cri-dockerd with Docker 28 `daemon/oci_linux.go`, crun 1.21 `src/libcrun/cgroup-systemd.c`.
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table")]
 fn every_form_of_name_is_recognized() {
     let id = || container(Some(ID));
     let (fs, sd) = ("/kubepods", "/kubepods.slice");
@@ -35,134 +34,38 @@ fn every_form_of_name_is_recognized() {
     let nested =
         format!("kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{SLICE}.slice");
     let hash = || PodId::ConfigHash(HASH.into());
+    #[rustfmt::skip]
     let rows = [
         (fs, String::new(), CgroupKind::Pods, "all pods"),
         (sd, String::new(), CgroupKind::Pods, "all pods, systemd"),
         (NESTED, String::new(), CgroupKind::Pods, "all pods, nested"),
         (fs, "/burstable".into(), CgroupKind::Other, "a class itself"),
-        (
-            sd,
-            "/kubepods-burstable.slice".into(),
-            CgroupKind::Other,
-            "a class itself",
-        ),
-        (
-            fs,
-            format!("/burstable/pod{UID}"),
-            pod(),
-            "kubelet, cgroupfs",
-        ),
-        (
-            fs,
-            format!("/besteffort/pod{UID}"),
-            pod(),
-            "kubelet, cgroupfs",
-        ),
+        (sd, "/kubepods-burstable.slice".into(), CgroupKind::Other, "a class itself"),
+        (fs, format!("/burstable/pod{UID}"), pod(), "kubelet, cgroupfs"),
+        (fs, format!("/besteffort/pod{UID}"), pod(), "kubelet, cgroupfs"),
         (fs, format!("/system/pod{UID}"), pod(), "a system pod"),
-        (
-            sd,
-            format!("/kubepods-system.slice/kubepods-system-pod{SLICE}.slice"),
-            pod(),
-            "a system pod, systemd",
-        ),
-        (
-            fs,
-            format!("/pod{UID}"),
-            pod(),
-            "kubelet, cgroupfs, guaranteed",
-        ),
+        (sd, format!("/kubepods-system.slice/kubepods-system-pod{SLICE}.slice"), pod(), "a system pod, systemd"),
+        (fs, format!("/pod{UID}"), pod(), "kubelet, cgroupfs, guaranteed"),
         (sd, format!("/{bu}"), pod(), "kubelet, systemd"),
         (sd, format!("/{be}"), pod(), "kubelet, systemd"),
         (sd, format!("/{g}"), pod(), "kubelet, systemd, guaranteed"),
-        (
-            NESTED,
-            format!("/{nested}"),
-            pod(),
-            "kubelet in kind, systemd",
-        ),
-        (
-            "/kubelet/kubepods",
-            format!("/burstable/pod{UID}/{ID}"),
-            id(),
-            "kubelet in kind",
-        ),
-        (
-            fs,
-            format!("/pod{HASH}"),
-            CgroupKind::Pod { pod: hash() },
-            "static pod",
-        ),
-        (
-            sd,
-            format!("/kubepods-pod{HASH}.slice/crio-{ID}.scope"),
-            CgroupKind::Container {
-                pod: hash(),
-                container: Some(ID.into()),
-            },
-            "static pod, CRI-O",
-        ),
-        (
-            fs,
-            format!("/pod{UID}/{ID}"),
-            id(),
-            "containerd and cri-dockerd, cgroupfs",
-        ),
-        (
-            sd,
-            format!("/{g}/cri-containerd-{ID}.scope"),
-            id(),
-            "containerd, systemd",
-        ),
-        (
-            NESTED,
-            format!("/{nested}/cri-containerd-{ID}.scope"),
-            id(),
-            "containerd in kind",
-        ),
+        (NESTED, format!("/{nested}"), pod(), "kubelet in kind, systemd"),
+        ("/kubelet/kubepods", format!("/burstable/pod{UID}/{ID}"), id(), "kubelet in kind"),
+        (fs, format!("/pod{HASH}"), CgroupKind::Pod { pod: hash() }, "static pod"),
+        (sd, format!("/kubepods-pod{HASH}.slice/crio-{ID}.scope"),
+            CgroupKind::Container { pod: hash(), container: Some(ID.into()) }, "static pod, CRI-O"),
+        (fs, format!("/pod{UID}/{ID}"), id(), "containerd and cri-dockerd, cgroupfs"),
+        (sd, format!("/{g}/cri-containerd-{ID}.scope"), id(), "containerd, systemd"),
+        (NESTED, format!("/{nested}/cri-containerd-{ID}.scope"), id(), "containerd in kind"),
         (fs, format!("/pod{UID}/crio-{ID}"), id(), "CRI-O, cgroupfs"),
         (sd, format!("/{bu}/crio-{ID}.scope"), id(), "CRI-O, systemd"),
-        (
-            sd,
-            format!("/{bu}/crio-{ID}.scope/container"),
-            id(),
-            "crun's extra level",
-        ),
-        (
-            sd,
-            format!("/{bu}/crio-conmon-{ID}.scope"),
-            container(None),
-            "CRI-O's monitor",
-        ),
-        (
-            fs,
-            format!("/pod{UID}/crio-conmon-{ID}"),
-            container(None),
-            "CRI-O's monitor",
-        ),
-        (
-            sd,
-            format!("/{be}/docker-{ID}.scope"),
-            id(),
-            "cri-dockerd, systemd",
-        ),
-        (
-            fs,
-            format!("/pod{UID}/{ID}/system.slice/x.service"),
-            id(),
-            "systemd in it",
-        ),
-        (
-            fs,
-            format!("/pod{UID}/init"),
-            container(None),
-            "another name",
-        ),
-        (
-            fs,
-            format!("/pod{UID}/{ID}0"),
-            container(None),
-            "longer than an id",
-        ),
+        (sd, format!("/{bu}/crio-{ID}.scope/container"), id(), "crun's extra level"),
+        (sd, format!("/{bu}/crio-conmon-{ID}.scope"), container(None), "CRI-O's monitor"),
+        (fs, format!("/pod{UID}/crio-conmon-{ID}"), container(None), "CRI-O's monitor"),
+        (sd, format!("/{be}/docker-{ID}.scope"), id(), "cri-dockerd, systemd"),
+        (fs, format!("/pod{UID}/{ID}/system.slice/x.service"), id(), "systemd in it"),
+        (fs, format!("/pod{UID}/init"), container(None), "another name"),
+        (fs, format!("/pod{UID}/{ID}0"), container(None), "longer than an id"),
     ];
     for (pods, below, expected, source) in rows {
         let path = format!("{pods}{below}");
@@ -174,88 +77,26 @@ fn every_form_of_name_is_recognized() {
 fn a_tenant_cannot_imitate_another_pod() {
     let (fs, sd) = ("/kubepods", "/kubepods.slice");
     let other = OTHER.replace('-', "_");
+    #[rustfmt::skip]
     let rows = [
-        (
-            fs,
-            format!("/kubepods/pod{UID}/pod{OTHER}/{ID}"),
-            container(None),
-            "in its own pod",
-        ),
-        (
-            fs,
-            format!("/kubepods/pod{UID}/{ID}/kubepods/burstable/pod{OTHER}/{ID}"),
-            container(Some(ID)),
-            "a whole tree in its container",
-        ),
-        (
-            sd,
-            format!("/kubepods.slice/kubepods-pod{SLICE}.slice/kubepods-pod{other}.slice"),
-            container(None),
-            "a slice in its own",
-        ),
-        (
-            fs,
-            format!("/kubepods2/pod{OTHER}"),
-            CgroupKind::Other,
-            "a common prefix",
-        ),
-        (
-            fs,
-            format!("/system.slice/kubepods/pod{OTHER}"),
-            CgroupKind::Other,
-            "elsewhere",
-        ),
-        (
-            sd,
-            format!(
-                "/system.slice/containerd.service/kubepods-pod{other}.slice:cri-containerd:{ID}"
-            ),
-            CgroupKind::Other,
-            "containerd and kubelet with different drivers: not in the pods cgroup",
-        ),
-        (
-            fs,
-            "/kubepods/podx\n".into(),
-            CgroupKind::Other,
-            "not a UID",
-        ),
+        (fs, format!("/kubepods/pod{UID}/pod{OTHER}/{ID}"), container(None), "in its own pod"),
+        (fs, format!("/kubepods/pod{UID}/{ID}/kubepods/burstable/pod{OTHER}/{ID}"), container(Some(ID)),
+            "a whole tree in its container"),
+        (sd, format!("/kubepods.slice/kubepods-pod{SLICE}.slice/kubepods-pod{other}.slice"), container(None),
+            "a slice in its own"),
+        (fs, format!("/kubepods2/pod{OTHER}"), CgroupKind::Other, "a common prefix"),
+        (fs, format!("/system.slice/kubepods/pod{OTHER}"), CgroupKind::Other, "elsewhere"),
+        (sd, format!("/system.slice/containerd.service/kubepods-pod{other}.slice:cri-containerd:{ID}"),
+            CgroupKind::Other, "containerd and kubelet with different drivers: not in the pods cgroup"),
+        (fs, "/kubepods/podx\n".into(), CgroupKind::Other, "not a UID"),
         (fs, "/kubepods/pod".into(), CgroupKind::Other, "no UID"),
-        (
-            fs,
-            format!("/kubepods/pod{UID}0"),
-            CgroupKind::Other,
-            "longer than a UID",
-        ),
-        (
-            fs,
-            format!("/kubepods/../pod{UID}"),
-            CgroupKind::Other,
-            "upwards",
-        ),
-        (
-            fs,
-            format!("/kubepods/kubepods-pod{SLICE}.slice"),
-            CgroupKind::Other,
-            "the other driver",
-        ),
-        (
-            sd,
-            format!("/kubepods.slice/pod{UID}"),
-            CgroupKind::Other,
-            "the other driver",
-        ),
-        (
-            sd,
-            format!("/kubepods.slice/kubepods-burstable.slice/kubepods-pod{SLICE}.slice"),
-            CgroupKind::Other,
-            "the class of another pod",
-        ),
-        (
-            sd,
-            format!("/kubepods.slice/kubepods-burstable-pod{SLICE}.slice"),
-            CgroupKind::Other,
-            "outside its class",
-        ),
+        (fs, format!("/kubepods/pod{UID}0"), CgroupKind::Other, "longer than a UID"),
+        (fs, format!("/kubepods/../pod{UID}"), CgroupKind::Other, "upwards"),
+        (fs, format!("/kubepods/kubepods-pod{SLICE}.slice"), CgroupKind::Other, "the other driver"),
+        (sd, format!("/kubepods.slice/pod{UID}"), CgroupKind::Other, "the other driver"),
+        (sd, format!("/kubepods.slice/kubepods-burstable.slice/kubepods-pod{SLICE}.slice"), CgroupKind::Other,
+            "the class of another pod"),
+        (sd, format!("/kubepods.slice/kubepods-burstable-pod{SLICE}.slice"), CgroupKind::Other, "outside its class"),
     ];
     for (pods, path, expected, why) in rows {
         assert_eq!(classify(&path, pods), expected, "{why}: {path}");
@@ -271,92 +112,23 @@ fn the_last_three_names_claim_a_pod_and_prove_one_only_from_the_top() {
     let scope = format!("crio-{ID}.scope");
     let (fs_id, long) = (ID.to_owned(), "x".repeat(95));
     let is = |id: Option<&str>| Claimed(container(id));
+    #[rustfmt::skip]
     let rows = [
-        (
-            fs,
-            [&*fs_id, &pod_name, "burstable"],
-            is(Some(ID)),
-            "a container",
-        ),
-        (
-            fs,
-            [&*fs_id, &pod_name, "kubepods"],
-            is(Some(ID)),
-            "guaranteed",
-        ),
-        (
-            sd,
-            [&*scope, &pod_slice, "kubepods-burstable.slice"],
-            is(Some(ID)),
-            "systemd",
-        ),
-        (
-            sd,
-            ["container", &scope, &pod_slice],
-            is(Some(ID)),
-            "crun's extra level",
-        ),
-        (
-            fs,
-            ["x", &fs_id, &pod_name],
-            is(Some(ID)),
-            "one level below a container",
-        ),
-        (
-            fs,
-            [&*pod_name, "burstable", "kubepods"],
-            Claimed(pod()),
-            "the pod itself",
-        ),
-        (
-            fs,
-            [&*pod_name, "kubepods", ""],
-            Certain(pod()),
-            "nothing above",
-        ),
-        (
-            fs,
-            ["kubepods", "", ""],
-            Certain(CgroupKind::Pods),
-            "all pods",
-        ),
-        (
-            fs,
-            [&*pod_name, "kubepods2", ""],
-            Nothing,
-            "nothing above, and no pod",
-        ),
+        (fs, [&*fs_id, &pod_name, "burstable"], is(Some(ID)), "a container"),
+        (fs, [&*fs_id, &pod_name, "kubepods"], is(Some(ID)), "guaranteed"),
+        (sd, [&*scope, &pod_slice, "kubepods-burstable.slice"], is(Some(ID)), "systemd"),
+        (sd, ["container", &scope, &pod_slice], is(Some(ID)), "crun's extra level"),
+        (fs, ["x", &fs_id, &pod_name], is(Some(ID)), "one level below a container"),
+        (fs, [&*pod_name, "burstable", "kubepods"], Claimed(pod()), "the pod itself"),
+        (fs, [&*pod_name, "kubepods", ""], Certain(pod()), "nothing above"),
+        (fs, ["kubepods", "", ""], Certain(CgroupKind::Pods), "all pods"),
+        (fs, [&*pod_name, "kubepods2", ""], Nothing, "nothing above, and no pod"),
         (fs, ["", "", ""], Nothing, "the top"),
-        (
-            fs,
-            ["x", "y", &fs_id],
-            Nothing,
-            "two levels below a container",
-        ),
-        (
-            fs,
-            [&*fs_id, &pod_name, &fs_id],
-            Nothing,
-            "a made-up pod in a container",
-        ),
-        (
-            sd,
-            [&*scope, &pod_slice, "kubepods-besteffort.slice"],
-            Nothing,
-            "not its class",
-        ),
-        (
-            fs,
-            [&*long, &fs_id, &pod_name],
-            Nothing,
-            "a name that was cut",
-        ),
-        (
-            fs,
-            ["\n", &fs_id, &pod_name],
-            is(Some(ID)),
-            "hostile below the container",
-        ),
+        (fs, ["x", "y", &fs_id], Nothing, "two levels below a container"),
+        (fs, [&*fs_id, &pod_name, &fs_id], Nothing, "a made-up pod in a container"),
+        (sd, [&*scope, &pod_slice, "kubepods-besteffort.slice"], Nothing, "not its class"),
+        (fs, [&*long, &fs_id, &pod_name], Nothing, "a name that was cut"),
+        (fs, ["\n", &fs_id, &pod_name], is(Some(ID)), "hostile below the container"),
     ];
     for (pods, names, expected, why) in rows {
         let names = names.map(|name| name.as_bytes().to_vec());

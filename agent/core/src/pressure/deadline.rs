@@ -281,20 +281,13 @@ mod tests {
         let inodes = |n| read(Signal::NodefsInodesFree, n, 1_000_000);
         let pids = |n| read(Signal::PidAvailable, n, 1_000_000);
         let missing = Sample::Missing(Signal::MemoryAvailable);
+        #[rustfmt::skip]
         let rows: [(&str, Vec<Sample>, u128); 13] = [
             ("no samples", vec![], 10_000),
             ("no reading", vec![missing], 10_000),
-            (
-                "no threshold",
-                vec![read(Signal::ImagefsAvailable, 5, 10)],
-                10_000,
-            ),
+            ("no threshold", vec![read(Signal::ImagefsAvailable, 5, 10)], 10_000),
             ("far away", vec![memory(60 * GI)], 10_000),
-            (
-                "4 GiB above the higher threshold",
-                vec![memory(6 * GI)],
-                2_000,
-            ),
+            ("4 GiB above the higher threshold", vec![memory(6 * GI)], 2_000),
             ("half a GiB above it", vec![memory(2 * GI + GI / 2)], 250),
             ("a little more", vec![memory(2 * GI + GI * 3 / 4)], 375),
             ("at it", vec![memory(2 * GI)], 250),
@@ -302,11 +295,7 @@ mod tests {
             ("disk space", vec![nodefs(GI + (1000 << 20))], 2_000),
             ("inodes", vec![inodes(1000 + 150_000)], 3_000),
             ("pids", vec![pids(1000 + 100_000)], 2_000),
-            (
-                "the earliest of all",
-                vec![memory(60 * GI), inodes(1000 + 50_000), nodefs(50 * GI)],
-                1_000,
-            ),
+            ("the earliest of all", vec![memory(60 * GI), inodes(1000 + 50_000), nodefs(50 * GI)], 1_000),
         ];
         for (name, samples, expected) in rows {
             let mut deadlines = Deadlines::new(&Signal::ALL, vec![]);

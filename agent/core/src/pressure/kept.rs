@@ -133,12 +133,9 @@ impl KeptTrue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::boot as at;
 
     const PERIOD: Duration = Duration::from_mins(5);
-
-    fn at(seconds: u64) -> BootNanos {
-        BootNanos(seconds * 1_000_000_000)
-    }
 
     fn kept(seconds: u64) -> KeptTrue {
         KeptTrue::Kept {

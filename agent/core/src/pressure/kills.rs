@@ -169,6 +169,7 @@ impl<P: PartialEq> IncidentWindow<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::boot as at;
 
     const PERIOD: Duration = Duration::from_mins(5);
     const WITHIN: Duration = Duration::from_mins(10);
@@ -179,10 +180,6 @@ mod tests {
     };
 
     type Window = IncidentWindow<char>;
-
-    fn at(seconds: u64) -> BootNanos {
-        BootNanos(seconds * 1_000_000_000)
-    }
 
     fn is_exceeded(window: &Window) -> bool {
         matches!(window.pressure(), Pressure::UnderPressure { .. })

@@ -104,19 +104,10 @@ mod tests {
 
     #[test]
     fn the_high_level_is_the_first_count_that_meets_the_threshold() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                "1000",
-                32_768,
-                Some((31_769, 31_769 - 655, 512)),
-                "a quantity",
-            ),
-            (
-                "10%",
-                100_000,
-                Some((90_001, 88_001, 1_562)),
-                "a percentage, in the kubelet's floats",
-            ),
+            ("1000", 32_768, Some((31_769, 31_769 - 655, 512)), "a quantity"),
+            ("10%", 100_000, Some((90_001, 88_001, 1_562)), "a percentage, in the kubelet's floats"),
             ("32768", 32_768, Some((1, 0, 512)), "everything"),
             ("32769", 32_768, None, "more than the capacity"),
             ("0%", 32_768, None, "turned off"),

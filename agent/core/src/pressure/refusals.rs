@@ -88,29 +88,15 @@ mod tests {
     fn new_refusals_are_reported_at_once_then_once_a_minute_and_none_is_lost() {
         let at = |seconds: u64| BootNanos(seconds * 1_000_000_000);
         // At s, counts, reported, why.
+        #[rustfmt::skip]
         let script: [(u64, Forks, Forks, &str); 9] = [
             (0, &[(1, 7), (2, 0)], &[], "the baseline"),
             (1, &[(1, 7), (2, 3)], &[(2, 3)], "the first"),
-            (
-                2,
-                &[(1, 9), (2, 8)],
-                &[(1, 2)],
-                "another cgroup is reported at once",
-            ),
+            (2, &[(1, 9), (2, 8)], &[(1, 2)], "another cgroup is reported at once"),
             (59, &[(1, 9), (2, 9)], &[], "within the interval"),
             (61, &[(1, 9), (2, 9)], &[(2, 6)], "all since"),
-            (
-                62,
-                &[(1, 9), (3, 4)],
-                &[(3, 4)],
-                "created since, so it began at zero",
-            ),
-            (
-                63,
-                &[(1, 10), (3, 4)],
-                &[(1, 1)],
-                "a minute after its last report",
-            ),
+            (62, &[(1, 9), (3, 4)], &[(3, 4)], "created since, so it began at zero"),
+            (63, &[(1, 10), (3, 4)], &[(1, 1)], "a minute after its last report"),
             (64, &[(3, 5)], &[], "one not reported yet"),
             (200, &[], &[(3, 1)], "removed, with one not reported yet"),
         ];

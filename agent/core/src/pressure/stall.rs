@@ -310,6 +310,7 @@ impl StallBoard {
 mod tests {
     use super::*;
     use crate::reading::StallOf;
+    use crate::tests::boot as at;
 
     const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
     const PERIOD: Duration = Duration::from_secs(30);
@@ -318,8 +319,13 @@ mod tests {
         io: 40.0,
     };
 
-    fn at(seconds: u64) -> BootNanos {
-        BootNanos(seconds * 1_000_000_000)
+    /// Returns a sample with this percentage in both averages.
+    #[expect(clippy::unnecessary_wraps, reason = "as it is passed")]
+    const fn both(percent: f32) -> Option<StallSample> {
+        Some(StallSample {
+            avg10: percent,
+            avg60: percent,
+        })
     }
 
     fn board(has_trigger: bool) -> StallBoard {
@@ -333,58 +339,17 @@ mod tests {
         };
         let normal = Pressure::Normal;
         // At s, avg10, avg60; then, woken at s, why.
+        #[rustfmt::skip]
         let script = [
-            (
-                0,
-                0.0,
-                0.0,
-                normal,
-                None,
-                "no stall: the trigger wakes the agent",
-            ),
-            (
-                5,
-                39.9,
-                90.0,
-                normal,
-                None,
-                "no stall in the last ten seconds",
-            ),
+            (0, 0.0, 0.0, normal, None, "no stall: the trigger wakes the agent"),
+            (5, 39.9, 90.0, normal, None, "no stall in the last ten seconds"),
             (10, 80.0, 39.9, normal, Some(20), "not for a minute yet"),
             (20, 40.0, 40.0, exceeded(20), Some(30), "both, exactly"),
-            (
-                30,
-                5.0,
-                40.0,
-                exceeded(30),
-                Some(40),
-                "avg60 alone keeps it",
-            ),
-            (
-                40,
-                5.0,
-                39.0,
-                exceeded(30),
-                Some(50),
-                "ended, but kept True",
-            ),
-            (
-                50,
-                5.0,
-                60.0,
-                exceeded(30),
-                Some(60),
-                "avg60 alone starts nothing",
-            ),
+            (30, 5.0, 40.0, exceeded(30), Some(40), "avg60 alone keeps it"),
+            (40, 5.0, 39.0, exceeded(30), Some(50), "ended, but kept True"),
+            (50, 5.0, 60.0, exceeded(30), Some(60), "avg60 alone starts nothing"),
             (59, 5.0, 30.0, exceeded(30), Some(69), "one second short"),
-            (
-                60,
-                5.0,
-                30.0,
-                normal,
-                None,
-                "not exceeded for the whole period",
-            ),
+            (60, 5.0, 30.0, normal, None, "not exceeded for the whole period"),
         ];
         let mut board = board(true);
         for (seconds, avg10, avg60, expected, wake, why) in script {
@@ -396,17 +361,11 @@ mod tests {
 
     #[test]
     fn it_is_exceeded_now_or_was_at_some_time_or_never() {
-        let sample = |percent| {
-            Some(StallSample {
-                avg10: percent,
-                avg60: percent,
-            })
-        };
         let mut board = board(true);
         assert_eq!(board.exceeded(IO), Exceeded::Never);
-        board.apply_sample(IO, sample(50.0), true, at(1));
+        board.apply_sample(IO, both(50.0), true, at(1));
         assert_eq!(board.exceeded(IO), Exceeded::Now);
-        board.apply_sample(IO, sample(1.0), true, at(11));
+        board.apply_sample(IO, both(1.0), true, at(11));
         assert_eq!(board.exceeded(IO), Exceeded::At(at(1)));
         let other = Stall::new(StallOf::Pods, StallKind::Io);
         assert_eq!(board.exceeded(other), Exceeded::Never, "not monitored");
@@ -424,11 +383,7 @@ mod tests {
             for of in [StallOf::Node, StallOf::Pods] {
                 let stall = Stall::new(of, kind);
                 let mut board = StallBoard::new(THRESHOLDS, PERIOD, [(stall, true)]);
-                let sample = StallSample {
-                    avg10: percent,
-                    avg60: percent,
-                };
-                board.apply_sample(stall, Some(sample), true, at(1));
+                board.apply_sample(stall, both(percent), true, at(1));
                 let exceeded = matches!(board.pressures()[&stall], Pressure::UnderPressure { .. });
                 assert_eq!(exceeded, expected, "{kind:?} of {of:?} at {percent} %");
             }
@@ -439,14 +394,11 @@ mod tests {
     fn a_stall_that_cannot_be_read_for_two_periods_is_unknown() {
         let mut board = board(true);
         assert_eq!(board.due(at(0)).collect::<Vec<_>>(), [IO]);
-        let high = StallSample {
-            avg10: 90.0,
-            avg60: 90.0,
-        };
-        let change = board.apply_sample(IO, Some(high), true, at(1)).unwrap();
+        let (high, normal) = (both(90.0), both(0.0));
+        let change = board.apply_sample(IO, high, true, at(1)).unwrap();
         assert_eq!(change.from, Pressure::Unknown);
         assert!(
-            board.apply_sample(IO, Some(high), true, at(2)).is_none(),
+            board.apply_sample(IO, high, true, at(2)).is_none(),
             "unchanged"
         );
         assert!(
@@ -463,37 +415,30 @@ mod tests {
         assert_eq!(board.due(at(99)).count(), 1, "it lost its trigger");
 
         // The transition period continues, and is not longer than before.
-        let normal = StallSample {
-            avg10: 0.0,
-            avg60: 0.0,
-        };
-        board.apply_sample(IO, Some(normal), true, at(24));
+        board.apply_sample(IO, normal, true, at(24));
         let kept = Pressure::UnderPressure {
             last_exceeded: at(2),
         };
         assert_eq!(board.pressures()[&IO], kept);
-        board.apply_sample(IO, Some(normal), true, at(2 + 30));
+        board.apply_sample(IO, normal, true, at(2 + 30));
         assert_eq!(board.pressures()[&IO], Pressure::Normal);
     }
 
     #[test]
     fn a_condition_stored_as_true_is_kept_and_sampled() {
-        let normal = StallSample {
-            avg10: 0.0,
-            avg60: 0.0,
-        };
+        let normal = both(0.0);
         let mut board = board(true);
         board.seed(IO, at(1));
         assert_eq!(board.pressures()[&IO], Pressure::Unknown, "not sampled yet");
-        board.apply_sample(IO, Some(normal), true, at(2));
-        board.apply_sample(IO, Some(normal), true, at(3));
+        board.apply_sample(IO, normal, true, at(2));
+        board.apply_sample(IO, normal, true, at(3));
         board.seed(IO, at(12));
         assert_eq!(board.wake_at(), Some(at(22)));
         assert!(
-            board.apply_sample(IO, Some(normal), true, at(22)).is_none(),
+            board.apply_sample(IO, normal, true, at(22)).is_none(),
             "kept"
         );
-        let change = board.apply_sample(IO, Some(normal), true, at(32)).unwrap();
+        let change = board.apply_sample(IO, normal, true, at(32)).unwrap();
         assert_eq!(change.to, Pressure::Normal, "30 s after the first sample");
         assert_eq!(board.wake_at(), None);
         board.seed(IO, at(33));
@@ -503,11 +448,8 @@ mod tests {
     #[test]
     fn without_a_trigger_it_is_read_when_the_agent_is_awake() {
         let mut board = board(false);
-        let normal = StallSample {
-            avg10: 0.0,
-            avg60: 0.0,
-        };
-        board.apply_sample(IO, Some(normal), true, at(0));
+        let normal = both(0.0);
+        board.apply_sample(IO, normal, true, at(0));
         assert_eq!(board.wake_at(), None, "not worth a wake-up");
         assert_eq!(board.due(at(9)).count(), 0);
         assert_eq!(board.due(at(10)).count(), 1);

@@ -394,16 +394,9 @@ mod tests {
 
     #[test]
     fn a_value_is_printed_as_people_write_it() {
+        #[rustfmt::skip]
         let texts = [
-            "100Mi",
-            "1",
-            "5%",
-            "15%",
-            "0.5%",
-            "99.99%",
-            "33.3%",
-            "8%",
-            "min(5%,2Gi)",
+            "100Mi", "1", "5%", "15%", "0.5%", "99.99%", "33.3%", "8%", "min(5%,2Gi)",
         ];
         for text in texts {
             let value = ThresholdValue::parse(text).unwrap().unwrap();
@@ -451,13 +444,9 @@ mod tests {
     #[test]
     fn a_cap_limits_a_share_on_a_large_machine() {
         const GI: u64 = 1 << 30;
+        #[rustfmt::skip]
         let rows = [
-            (
-                16 * GI,
-                "min(5%,2Gi)",
-                858_993_472,
-                "min(5% of 16.0Gi, 2.0Gi)",
-            ),
+            (16 * GI, "min(5%,2Gi)", 858_993_472, "min(5% of 16.0Gi, 2.0Gi)"),
             (40 * GI, "min(5%,2Gi)", 2 * GI, "min(5% of 40.0Gi, 2.0Gi)"),
             (512 * GI, "min(5%,2Gi)", 2 * GI, "min(5% of 512.0Gi, 2.0Gi)"),
             (512 * GI, "5%", 27_487_791_104, "5% of 512.0Gi"),
@@ -541,55 +530,20 @@ mod tests {
 
     #[test]
     fn the_flag_form_splits_into_pairs() {
+        #[rustfmt::skip]
         let rows = [
             ("", '<', Ok(vec![])),
-            (
-                "memory.available<100Mi",
-                '<',
-                Ok(vec![("memory.available", "100Mi")]),
-            ),
-            (
-                " memory.available < 1Gi , nodefs.available<10% ",
-                '<',
-                Ok(vec![
-                    ("memory.available", "1Gi"),
-                    ("nodefs.available", "10%"),
-                ]),
-            ),
-            (
-                "memory.available<min(5%,2Gi),pid.available<5%",
-                '<',
-                Ok(vec![
-                    ("memory.available", "min(5%,2Gi)"),
-                    ("pid.available", "5%"),
-                ]),
-            ),
-            (
-                "memory.available=1m30s",
-                '=',
-                Ok(vec![("memory.available", "1m30s")]),
-            ),
-            (
-                "memory.available>1Gi",
-                '<',
-                Err(ThresholdError::Separator {
-                    part: "memory.available>1Gi".to_owned(),
-                    separator: '<',
-                }),
-            ),
-            (
-                "memory.available",
-                '<',
-                Err(ThresholdError::Separator {
-                    part: "memory.available".to_owned(),
-                    separator: '<',
-                }),
-            ),
-            (
-                "a<1,a<2",
-                '<',
-                Err(ThresholdError::Duplicate("a".to_owned())),
-            ),
+            ("memory.available<100Mi", '<', Ok(vec![("memory.available", "100Mi")])),
+            (" memory.available < 1Gi , nodefs.available<10% ", '<',
+                Ok(vec![("memory.available", "1Gi"), ("nodefs.available", "10%")])),
+            ("memory.available<min(5%,2Gi),pid.available<5%", '<',
+                Ok(vec![("memory.available", "min(5%,2Gi)"), ("pid.available", "5%")])),
+            ("memory.available=1m30s", '=', Ok(vec![("memory.available", "1m30s")])),
+            ("memory.available>1Gi", '<',
+                Err(ThresholdError::Separator { part: "memory.available>1Gi".to_owned(), separator: '<' })),
+            ("memory.available", '<',
+                Err(ThresholdError::Separator { part: "memory.available".to_owned(), separator: '<' })),
+            ("a<1,a<2", '<', Err(ThresholdError::Duplicate("a".to_owned()))),
         ];
         for (text, separator, expected) in rows {
             assert_eq!(split_list(text, separator), expected, "{text:?}");

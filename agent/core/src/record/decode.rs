@@ -340,25 +340,14 @@ mod tests {
         unknown[2] = 77;
         let mut foreign = whole.to_vec();
         foreign[0] = 9;
+        #[rustfmt::skip]
         let rows: [(&[u8], Result<Record, DecodeError>, &str); 6] = [
             (whole, read.clone(), "as written"),
             (&longer, read, "with unknown trailing fields"),
-            (
-                &whole[..47],
-                Err(DecodeError::Short { got: 47, need: 48 }),
-                "one byte short",
-            ),
+            (&whole[..47], Err(DecodeError::Short { got: 47, need: 48 }), "one byte short"),
             (&[], Err(DecodeError::Short { got: 0, need: 32 }), "empty"),
-            (
-                &unknown,
-                Ok(Record::Unknown { kind: 77 }),
-                "a kind of a newer object",
-            ),
-            (
-                &foreign,
-                Err(DecodeError::Version { got: 9 }),
-                "another ABI",
-            ),
+            (&unknown, Ok(Record::Unknown { kind: 77 }), "a kind of a newer object"),
+            (&foreign, Err(DecodeError::Version { got: 9 }), "another ABI"),
         ];
         for (record, expected, why) in rows {
             assert_eq!(decode(record), expected, "{why}");

@@ -128,63 +128,24 @@ mod tests {
         use NodeEventInput::{Configured, NodeSeen};
         let seen = |seconds| NodeSeen(Some(at(seconds)));
         // At s, input, Events afterwards, name.
+        #[rustfmt::skip]
         let script = [
-            (
-                10_000,
-                NodeSeen(None),
-                NodeEvents::Companion,
-                "no condition",
-            ),
+            (10_000, NodeSeen(None), NodeEvents::Companion, "no condition"),
             (10_300, seen(10_290), NodeEvents::Off, "it appears"),
             (10_600, seen(10_590), NodeEvents::Off, "renewed"),
             (11_250, seen(10_590), NodeEvents::Off, "11 minutes ago"),
-            (
-                11_251,
-                seen(10_590),
-                NodeEvents::Companion,
-                "stale: it ended",
-            ),
+            (11_251, seen(10_590), NodeEvents::Companion, "stale: it ended"),
             (11_900, seen(11_890), NodeEvents::Off, "it is back"),
             (12_000, seen(12_060), NodeEvents::Off, "a minute ahead"),
-            (
-                12_000,
-                seen(12_061),
-                NodeEvents::Companion,
-                "by a wrong clock",
-            ),
+            (12_000, seen(12_061), NodeEvents::Companion, "by a wrong clock"),
             (12_100, seen(12_099), NodeEvents::Off, "again"),
             (12_100, NodeSeen(None), NodeEvents::Companion, "removed"),
             (12_200, seen(12_199), NodeEvents::Off, "again"),
-            (
-                12_201,
-                Configured(OomNodeEvents::On),
-                NodeEvents::Companion,
-                "by configuration",
-            ),
-            (
-                12_202,
-                seen(12_199),
-                NodeEvents::Companion,
-                "whatever the Node has",
-            ),
-            (
-                12_203,
-                Configured(OomNodeEvents::Auto),
-                NodeEvents::Off,
-                "remembered",
-            ),
-            (
-                12_204,
-                Configured(OomNodeEvents::Off),
-                NodeEvents::Off,
-                "never",
-            ),
-            (
-                12_205,
-                NodeSeen(None),
-                NodeEvents::Off,
-                "whatever the Node has",
-            ),
+            (12_201, Configured(OomNodeEvents::On), NodeEvents::Companion, "by configuration"),
+            (12_202, seen(12_199), NodeEvents::Companion, "whatever the Node has"),
+            (12_203, Configured(OomNodeEvents::Auto), NodeEvents::Off, "remembered"),
+            (12_204, Configured(OomNodeEvents::Off), NodeEvents::Off, "never"),
+            (12_205, NodeSeen(None), NodeEvents::Off, "whatever the Node has"),
         ];
         let mut choice = NodeEventChoice::new(Mode::Companion, OomNodeEvents::Auto);
         let mut before = choice.current();

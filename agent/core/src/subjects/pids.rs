@@ -255,23 +255,12 @@ mod tests {
             last_exceeded: START,
         };
         // Name, levels, counted tasks, pressure, armed, next count.
+        #[rustfmt::skip]
         let rows = [
             ("over the low level", Some(LEVELS), Some(901), real, again),
             ("at the low level", Some(LEVELS), Some(900), real, None),
-            (
-                "no pressure: under the high level is enough",
-                Some(LEVELS),
-                Some(999),
-                Pressure::Normal,
-                None,
-            ),
-            (
-                "no pressure, and at the high level",
-                Some(LEVELS),
-                Some(1_000),
-                Pressure::Normal,
-                again,
-            ),
+            ("no pressure: under the high level is enough", Some(LEVELS), Some(999), Pressure::Normal, None),
+            ("no pressure, and at the high level", Some(LEVELS), Some(1_000), Pressure::Normal, again),
             ("not counted", Some(LEVELS), None, real, again),
             ("no level", None, Some(1_000), real, again),
         ];
@@ -316,38 +305,17 @@ mod tests {
         let after = |delay| START.plus(delay);
         let soon = SHORTEST / 2;
         // Name, inputs, writes of the last one; then, due.
+        #[rustfmt::skip]
         let rows = [
-            (
-                "the first time the probe is armed at once",
-                vec![(START, over(1_000, 960))],
-                vec!["1040", "arm"],
-                None,
-            ),
-            (
-                "soon after that, tasks are counted instead",
-                vec![(START, over(1_000, 960)), (after(soon), over(1_040, 950))],
-                vec!["1090"],
-                Some(after(soon).plus(SHORTEST)),
-            ),
-            (
-                "later it is armed again",
-                vec![
-                    (START, over(1_000, 960)),
-                    (after(SHORTEST), over(1_040, 950)),
-                ],
-                vec!["1090", "arm"],
-                None,
-            ),
-            (
-                "soon after the kernel has them under it",
-                vec![
-                    (START, over(1_000, 960)),
-                    (after(soon), over(1_040, 950)),
-                    (after(soon), under()),
-                ],
-                vec![],
-                None,
-            ),
+            ("the first time the probe is armed at once", vec![(START, over(1_000, 960))], vec!["1040", "arm"], None),
+            ("soon after that, tasks are counted instead",
+                vec![(START, over(1_000, 960)), (after(soon), over(1_040, 950))], vec!["1090"],
+                Some(after(soon).plus(SHORTEST))),
+            ("later it is armed again", vec![(START, over(1_000, 960)), (after(SHORTEST), over(1_040, 950))],
+                vec!["1090", "arm"], None),
+            ("soon after the kernel has them under it",
+                vec![(START, over(1_000, 960)), (after(soon), over(1_040, 950)), (after(soon), under())],
+                vec![], None),
         ];
         for (name, inputs, expected, due) in rows {
             let mut pids = pids(Some(LEVELS));

@@ -96,21 +96,10 @@ mod tests {
 
     #[test]
     fn invalid_durations_are_refused() {
+        #[rustfmt::skip]
         let rows = [
-            "",
-            "-",
-            "5",
-            "5x",
-            "s",
-            ".s",
-            "1..5s",
-            "1m30",
-            "5 s",
-            "-5s",
-            "1d",
-            "1M",
-            "9223372036854775808ns",
-            "99999999999999999999999999999999999999999h",
+            "", "-", "5", "5x", "s", ".s", "1..5s", "1m30", "5 s", "-5s", "1d", "1M",
+            "9223372036854775808ns", "99999999999999999999999999999999999999999h",
         ];
         for text in rows {
             assert!(parse(text).is_err(), "{text:?} should be refused");

@@ -447,15 +447,10 @@ mod tests {
 
     #[test]
     fn sources_choose_the_spelling() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                Quantity::from_bytes(Bytes::from_kib(16_374_032)),
-                "16374032Ki",
-            ),
-            (
-                Quantity::from_bytes(Bytes::from_bytes(94_489_280_513)),
-                "94489280513",
-            ),
+            (Quantity::from_bytes(Bytes::from_kib(16_374_032)), "16374032Ki"),
+            (Quantity::from_bytes(Bytes::from_bytes(94_489_280_513)), "94489280513"),
             (Quantity::from_bytes(Bytes::from_bytes(1 << 30)), "1Gi"),
             (Quantity::from_bytes(Bytes::from_bytes(1000)), "1k"),
             (Quantity::from_count(110), "110"),

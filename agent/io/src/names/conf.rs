@@ -124,15 +124,10 @@ mod tests {
         assert_eq!(conf.servers, ["10.96.0.10:53".parse().unwrap()]);
         assert_eq!(conf.timeout, Duration::from_secs(30));
         assert_eq!((conf.ndots, conf.attempts), (5, 4));
+        #[rustfmt::skip]
         let rows: [(&str, &[&str]); 3] = [
-            (
-                "api.example.com",
-                &[
-                    "api.example.com.default.svc.cluster.local",
-                    "api.example.com.svc.cluster.local",
-                    "api.example.com",
-                ],
-            ),
+            ("api.example.com",
+                &["api.example.com.default.svc.cluster.local", "api.example.com.svc.cluster.local", "api.example.com"]),
             ("api.example.com.", &["api.example.com"]),
             ("a.b.c.d.e.f", &["a.b.c.d.e.f"]),
         ];

@@ -228,19 +228,10 @@ users: [{name: u, user: {token: abcdef.0123456789abcdef}}]
         dir.write("ca.crt", "an authority");
         let at = |name: &str| dir.path().join(name);
         //  name, the kubeconfig, part of the error, whether it can pass
+        #[rustfmt::skip]
         let rows = [
-            (
-                "context",
-                BOOTSTRAP.replace("current-context: b", "current-context: x"),
-                "no cluster",
-                false,
-            ),
-            (
-                "authority",
-                BOOTSTRAP.replace("ca.crt", "none.crt"),
-                "No such file",
-                true,
-            ),
+            ("context", BOOTSTRAP.replace("current-context: b", "current-context: x"), "no cluster", false),
+            ("authority", BOOTSTRAP.replace("ca.crt", "none.crt"), "No such file", true),
             ("yaml", "a: [".to_owned(), "bootstrapKubeconfig", true),
         ];
         for (name, text, expected, can_pass) in rows {

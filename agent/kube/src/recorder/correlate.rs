@@ -645,39 +645,22 @@ pub(super) mod tests {
                 ..input("OOMKilling", message)
             })
         };
-        assert_eq!(
-            write(&mut correlator, group("a"), after(0)),
-            Some(("a".to_owned(), 1))
-        );
+        let mut got = |event, seconds| write(&mut correlator, event, after(seconds));
+        assert_eq!(got(group("a"), 0), Some(("a".to_owned(), 1)));
         for n in 1..9 {
-            write(&mut correlator, pending(&n.to_string()), after(0)).unwrap();
+            got(pending(&n.to_string()), 0).unwrap();
         }
         let combined = |text: &str, count| Some((format!("{COMBINED}{text}"), count));
-        assert_eq!(
-            write(&mut correlator, group("b"), after(0)),
-            combined("b", 3)
-        );
-        assert_eq!(
-            write(&mut correlator, pending("c"), after(0)),
-            combined("c", 4)
-        );
+        assert_eq!(got(group("b"), 0), combined("b", 3));
+        assert_eq!(got(pending("c"), 0), combined("c", 4));
         for _ in 11..BURST {
-            write(&mut correlator, pending("c"), after(0)).unwrap();
+            got(pending("c"), 0).unwrap();
         }
-        assert_eq!(
-            write(&mut correlator, group("d"), after(0)),
-            None,
-            "delayed"
-        );
-        assert_eq!(
-            write(&mut correlator, pending("e"), after(300)),
-            combined("e", 22)
-        );
+        assert_eq!(got(group("d"), 0), None, "delayed");
+        assert_eq!(got(pending("e"), 300), combined("e", 22));
         let unknown = pending("OOM kills: the victims are unknown; the count");
-        assert_eq!(
-            write(&mut correlator, unknown, after(600)),
-            combined("OOM kills: some victims are unknown; the count", 23)
-        );
+        let some = "OOM kills: some victims are unknown; the count";
+        assert_eq!(got(unknown, 600), combined(some, 23));
     }
 
     #[test]

@@ -58,6 +58,12 @@ fn recorder(
 }
 
 impl Started {
+    /// Records an Event, and waits until it is written.
+    async fn deliver(&mut self, draft: Draft) -> Box<Delivered> {
+        self.sink.record(draft);
+        self.deliveries.recv().await.unwrap()
+    }
+
     async fn end(self) -> EventCounts {
         let tally = Arc::clone(&self.sink.tally);
         drop(self.sink);
@@ -132,29 +138,15 @@ async fn a_repeated_event_counts_up_and_an_expired_one_is_created_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_rejected_event_is_dropped_and_a_temporary_error_is_retried() {
+    #[rustfmt::skip]
     let rows = [
         ("forbidden", vec![refusal(403, "Forbidden")], 1, 0),
         ("invalid", vec![refusal(422, "Invalid")], 1, 0),
         ("no such namespace", vec![refusal(404, "NotFound")], 1, 0),
-        (
-            "throttled",
-            vec![refusal(429, "").retry_after(2), accepted()],
-            0,
-            2,
-        ),
+        ("throttled", vec![refusal(429, "").retry_after(2), accepted()], 0, 2),
         ("broken once", vec![refusal(500, ""), accepted()], 0, 0),
-        (
-            "broken twice",
-            vec![refusal(500, ""), refusal(503, ""), accepted()],
-            0,
-            10,
-        ),
-        (
-            "created by an attempt that failed",
-            vec![Reply::Cut, refusal(409, "AlreadyExists")],
-            0,
-            0,
-        ),
+        ("broken twice", vec![refusal(500, ""), refusal(503, ""), accepted()], 0, 10),
+        ("created by an attempt that failed", vec![Reply::Cut, refusal(409, "AlreadyExists")], 0, 0),
         ("a name taken", vec![refusal(409, "AlreadyExists")], 1, 0),
     ];
     for (name, replies, refused, seconds) in rows {
@@ -277,8 +269,7 @@ async fn after_an_outage_one_event_is_sent_within_two_seconds_and_the_others_lat
             }
         }
         // The next one is not delayed any more.
-        started.sink.record(input("Rebooted", "m"));
-        let delivered = started.deliveries.recv().await.unwrap();
+        let delivered = started.deliver(input("Rebooted", "m")).await;
         assert!(delivered.sent.since(last.unwrap()) <= PACE, "seed {seed}");
     }
     assert!(moments.len() >= 9, "all at once: {moments:?}");

@@ -117,35 +117,16 @@ mod tests {
 
     #[test]
     fn default_routes_of_ipv4() {
+        #[rustfmt::skip]
         let rows = [
             (V4, vec!["eth0"], "as captured"),
-            (
-                "eth1 00000000 01 0003 0 0 -1 00000000 0 0 0",
-                vec!["eth1"],
-                "a negative metric",
-            ),
-            (
-                "eth1 00000000 01 0002 0 0 0 00000000 0 0 0",
-                vec![],
-                "not up",
-            ),
-            (
-                "eth1 00000000 01 0201 0 0 0 00000000 0 0 0",
-                vec![],
-                "unreachable",
-            ),
-            (
-                "eth1 00000000 01 0003 0 0 0 00000080 0 0 0",
-                vec![],
-                "half of the internet",
-            ),
+            ("eth1 00000000 01 0003 0 0 -1 00000000 0 0 0", vec!["eth1"], "a negative metric"),
+            ("eth1 00000000 01 0002 0 0 0 00000000 0 0 0", vec![], "not up"),
+            ("eth1 00000000 01 0201 0 0 0 00000000 0 0 0", vec![], "unreachable"),
+            ("eth1 00000000 01 0003 0 0 0 00000080 0 0 0", vec![], "half of the internet"),
             ("eth1 00000000 01 0003", vec![], "a short line"),
             ("\u{fffd} \u{0} x\n\n", vec![], "garbage"),
-            (
-                "b 0 0 1 0 0 0 0 0\na 0 0 1 0 0 0 0 0\nb 0 0 1 0 0 0 0 0",
-                vec!["b", "a"],
-                "in order, each once",
-            ),
+            ("b 0 0 1 0 0 0 0 0\na 0 0 1 0 0 0 0 0\nb 0 0 1 0 0 0 0 0", vec!["b", "a"], "in order, each once"),
         ];
         for (text, expected, why) in rows {
             assert_eq!(default_v4(text), expected, "{why}");
@@ -158,21 +139,14 @@ mod tests {
         let line = |dest: &str, len, flags, interface| {
             format!("{dest} {len} {zero} 00 {zero} 00000400 00000002 00000000 {flags} {interface}")
         };
+        #[rustfmt::skip]
         let rows = [
             (V6.to_owned(), vec!["eth0"], "as captured"),
             (line(&zero, "00", "00000003", "eth1"), vec!["eth1"], "up"),
-            (
-                line(&zero, "00", "00200200", "lo"),
-                vec![],
-                "the kernel's reject route",
-            ),
+            (line(&zero, "00", "00200200", "lo"), vec![], "the kernel's reject route"),
             (line(&zero, "00", "00000001", "lo"), vec![], "loopback"),
             (line(&zero, "08", "00000003", "eth1"), vec![], "a prefix"),
-            (
-                line(&"f".repeat(32), "00", "00000003", "eth1"),
-                vec![],
-                "not zero",
-            ),
+            (line(&"f".repeat(32), "00", "00000003", "eth1"), vec![], "not zero"),
             ("junk".to_owned(), vec![], "garbage"),
         ];
         for (text, expected, why) in &rows {

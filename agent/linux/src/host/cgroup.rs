@@ -224,6 +224,13 @@ mod tests {
     const V1: &str = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
                       36 31 0:33 / /sys/fs/cgroup/cpu,pids rw - cgroup cgroup rw,cpu,pids\n";
 
+    pub fn hierarchy(mount: impl Into<PathBuf>, version: Version) -> Hierarchy {
+        Hierarchy {
+            mount: mount.into(),
+            version,
+        }
+    }
+
     fn node(mountinfo: &[u8], dirs: &[&str], controllers: &[(&str, &str)]) -> Scratch {
         let dir = Scratch::new();
         dir.write("proc/self/mountinfo", mountinfo);
@@ -265,32 +272,17 @@ mod tests {
             V2.as_bytes(),
         ]
         .concat();
+        #[rustfmt::skip]
         let rows = [
-            (
-                "version 1, controllers mounted together",
-                node(V1.as_bytes(), &v1_dirs, &[]),
-                "V1 sys/fs/cgroup/memory | sys/fs/cgroup/cpu,pids | -",
-            ),
-            (
-                "hybrid, as captured",
-                node(HYBRID.as_bytes(), &hybrid_dirs, &[hybrid]),
-                "V1 sys/fs/cgroup/memory | sys/fs/cgroup/pids | sys/fs/cgroup/unified",
-            ),
-            (
-                "version 2",
-                node(V2.as_bytes(), &[], &[v2]),
-                "V2 sys/fs/cgroup | sys/fs/cgroup | sys/fs/cgroup",
-            ),
-            (
-                "version 2 among malformed mounts",
-                node(&hostile, &[], &[v2]),
-                "V2 sys/fs/cgroup | sys/fs/cgroup | sys/fs/cgroup",
-            ),
-            (
-                "version 2 without pids",
-                node(V2.as_bytes(), &[], &[(v2.0, "memory")]),
-                "V2 sys/fs/cgroup | - | sys/fs/cgroup",
-            ),
+            ("version 1, controllers mounted together", node(V1.as_bytes(), &v1_dirs, &[]),
+                "V1 sys/fs/cgroup/memory | sys/fs/cgroup/cpu,pids | -"),
+            ("hybrid, as captured", node(HYBRID.as_bytes(), &hybrid_dirs, &[hybrid]),
+                "V1 sys/fs/cgroup/memory | sys/fs/cgroup/pids | sys/fs/cgroup/unified"),
+            ("version 2", node(V2.as_bytes(), &[], &[v2]), "V2 sys/fs/cgroup | sys/fs/cgroup | sys/fs/cgroup"),
+            ("version 2 among malformed mounts", node(&hostile, &[], &[v2]),
+                "V2 sys/fs/cgroup | sys/fs/cgroup | sys/fs/cgroup"),
+            ("version 2 without pids", node(V2.as_bytes(), &[], &[(v2.0, "memory")]),
+                "V2 sys/fs/cgroup | - | sys/fs/cgroup"),
         ];
         for (name, dir, expected) in &rows {
             assert_eq!(described(dir), *expected, "{name}");
@@ -303,20 +295,12 @@ mod tests {
         let v2 = ("sys/fs/cgroup/cgroup.controllers", "cpu\n");
         let disabled = format!("{header}memory\t0\t1\t0\n");
         let elsewhere = format!("{header}memory\t4\t22\t1\n");
+        #[rustfmt::skip]
         let rows = [
-            (
-                node(V2.as_bytes(), &[], &[v2, ("proc/cgroups", &disabled)]),
-                "cgroup_disable",
-            ),
-            (
-                node(V2.as_bytes(), &[], &[v2, ("proc/cgroups", &elsewhere)]),
-                "version 1",
-            ),
+            (node(V2.as_bytes(), &[], &[v2, ("proc/cgroups", &disabled)]), "cgroup_disable"),
+            (node(V2.as_bytes(), &[], &[v2, ("proc/cgroups", &elsewhere)]), "version 1"),
             (node(V2.as_bytes(), &[], &[v2]), "cgroup.controllers"),
-            (
-                node(V2.as_bytes(), &[], &[v2, ("proc/cgroups", "\u{0}junk")]),
-                "cgroup.controllers",
-            ),
+            (node(V2.as_bytes(), &[], &[v2, ("proc/cgroups", "\u{0}junk")]), "cgroup.controllers"),
             (node(b"\xff\xfe", &[], &[]), "no cgroup file system"),
         ];
         for (dir, why) in &rows {
@@ -341,10 +325,7 @@ mod tests {
 
     #[test]
     fn a_cgroup_path_cannot_leave_its_hierarchy() {
-        let memory = Hierarchy {
-            mount: "/m".into(),
-            version: Version::V2,
-        };
+        let memory = hierarchy("/m", Version::V2);
         let rows = [
             ("/", "/m"),
             ("", "/m"),

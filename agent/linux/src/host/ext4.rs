@@ -89,17 +89,12 @@ mod tests {
             })
         };
         //  errors_count, last_error_time, last_error_func, options
+        #[rustfmt::skip]
         let rows = [
             (["0\n", "0\n", "\n", CONTINUES], some(0, 0, false)),
-            (
-                ["3\n", "1790000000\n", "ext4_lookup\n", CONTINUES],
-                some(3, 1_790_000_000, false),
-            ),
+            (["3\n", "1790000000\n", "ext4_lookup\n", CONTINUES], some(3, 1_790_000_000, false)),
             (["3\n", "9\n", "ext4_lookup\n", remount], some(3, 9, true)),
-            (
-                ["3\n", "9\n", "ext4_journal_check_start\n", CONTINUES],
-                some(3, 9, true),
-            ),
+            (["3\n", "9\n", "ext4_journal_check_start\n", CONTINUES], some(3, 9, true)),
             // The files are missing in an older kernel, or hidden.
             (["3\n", "9\n", "missing", "missing"], some(3, 9, false)),
             (["missing", "9\n", "", CONTINUES], None),

@@ -45,20 +45,11 @@ mod tests {
 
     #[test]
     fn listeners_of_both_families_are_found() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                Some(TCP),
-                None,
-                vec![10248],
-                "a connection is not a listener",
-            ),
+            (Some(TCP), None, vec![10248], "a connection is not a listener"),
             (Some(TCP), Some(TCP6), vec![10248, 10250], "both"),
-            (
-                Some("nonsense\n:: 0A\na b:zz c 0A\n"),
-                None,
-                vec![],
-                "nonsense",
-            ),
+            (Some("nonsense\n:: 0A\na b:zz c 0A\n"), None, vec![], "nonsense"),
         ];
         for (tcp, tcp6, expected, why) in rows {
             let host = Scratch::new();

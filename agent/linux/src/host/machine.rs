@@ -253,33 +253,14 @@ mod tests {
     #[test]
     fn online_processors() {
         //    online       directories                     count
+        #[rustfmt::skip]
         let rows: [(Option<&str>, &[&str], u32, &str); 6] = [
             (Some("0-3"), &["cpu/cpu0", "cpu/cpu1"], 2, "no NUMA nodes"),
-            (
-                Some("0,2-3"),
-                &["node/node0/cpu0", "node/node0/cpu1", "node/node1/cpu3"],
-                2,
-                "lists",
-            ),
-            (
-                None,
-                &["cpu/cpu0", "cpu/cpu7", "cpu/cpufreq"],
-                2,
-                "no hot-plug: all are online",
-            ),
-            (
-                Some("0-3"),
-                &["node/node0/cpu0", "cpu/cpu0", "cpu/cpu1"],
-                1,
-                "NUMA nodes take precedence",
-            ),
+            (Some("0,2-3"), &["node/node0/cpu0", "node/node0/cpu1", "node/node1/cpu3"], 2, "lists"),
+            (None, &["cpu/cpu0", "cpu/cpu7", "cpu/cpufreq"], 2, "no hot-plug: all are online"),
+            (Some("0-3"), &["node/node0/cpu0", "cpu/cpu0", "cpu/cpu1"], 1, "NUMA nodes take precedence"),
             (Some("junk,4-"), &["cpu/cpu0"], 0, "a malformed list"),
-            (
-                Some("0-4294967295"),
-                &["cpu/cpu0", "cpu/cpu99999999999"],
-                1,
-                "huge numbers",
-            ),
+            (Some("0-4294967295"), &["cpu/cpu0", "cpu/cpu99999999999"], 1, "huge numbers"),
         ];
         for (online, dirs, expected, why) in rows {
             let dir = Scratch::new();

@@ -70,22 +70,15 @@ mod tests {
 
     #[test]
     fn edges() {
+        #[rustfmt::skip]
         let rows: [(&[u8], Option<u64>, &str); 8] = [
             (b"MemTotal: 16 kB\n", Some(16384), "one line"),
             (b"MemTotal:16 kB", Some(16384), "no blank, no newline"),
             (b"xMemTotal: 16 kB\n", None, "another key"),
-            (
-                b"MemTotal: 16 MB\n",
-                None,
-                "a unit that the kernel does not print",
-            ),
+            (b"MemTotal: 16 MB\n", None, "a unit that the kernel does not print"),
             (b"MemTotal: -16 kB\n", None, "a sign"),
             (b"MemTotal: kB\n", None, "no digits"),
-            (
-                b"MemTotal: 18446744073709551615 kB",
-                Some(u64::MAX),
-                "saturates",
-            ),
+            (b"MemTotal: 18446744073709551615 kB", Some(u64::MAX), "saturates"),
             (b"\xff\xfe\0", None, "not text"),
         ];
         for (text, expected, why) in rows {

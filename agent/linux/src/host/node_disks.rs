@@ -254,38 +254,19 @@ mod tests {
         };
         let data = "40 22 8:32 / /data rw - ext4 /dev/sdc rw\n";
         //  mounts, swaps, disks
+        #[rustfmt::skip]
         let rows: [(String, &str, &[&str]); 11] = [
             (ROOT.to_owned(), "", &["8:0"]),
             (line("8:32", "xfs", "/dev/sdc"), "", &["8:0", "8:32"]),
             (line("253:0", "xfs", "/dev/x"), "", &["8:0", "8:16"]),
-            (
-                line("0:40", "btrfs", "/dev/sdc"),
-                "",
-                &["8:0", "8:16", "8:32"],
-            ),
-            (
-                line("0:40", "x", "/dev/mapper/vg-root"),
-                "",
-                &["8:0", "8:16"],
-            ),
+            (line("0:40", "btrfs", "/dev/sdc"), "", &["8:0", "8:16", "8:32"]),
+            (line("0:40", "x", "/dev/mapper/vg-root"), "", &["8:0", "8:16"]),
             (line("0:40", "nfs4", "server:/export"), "", &["8:0"]),
             (line("0:40", "x", "/dev/cciss/c0d0"), "", &["8:0", "104:0"]),
             (line("0:40", "btrfs", "/dev/sda"), "", &["8:0"]),
-            (
-                ROOT.to_owned(),
-                "/dev/sdc partition 1 0 -2\n",
-                &["8:0", "8:32"],
-            ),
-            (
-                with(data.trim_end()),
-                "/data/swap file 1 0 -2\n",
-                &["8:0", "8:32"],
-            ),
-            (
-                format!("{data}{}", line("7:0", "ext4", "/dev/loop0")),
-                "",
-                &["8:0", "8:32"],
-            ),
+            (ROOT.to_owned(), "/dev/sdc partition 1 0 -2\n", &["8:0", "8:32"]),
+            (with(data.trim_end()), "/data/swap file 1 0 -2\n", &["8:0", "8:32"]),
+            (format!("{data}{}", line("7:0", "ext4", "/dev/loop0")), "", &["8:0", "8:32"]),
         ];
         for (mounts, swaps, expected) in rows {
             let found = disks(&node(&mounts, swaps));

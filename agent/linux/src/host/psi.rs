@@ -116,34 +116,15 @@ mod tests {
     fn malformed_files_are_refused() {
         let good = "avg10=0.00 avg60=0.00 avg300=0.00 total=1";
         //          text                                     parsed, why
+        #[rustfmt::skip]
         let rows = [
             (format!("some {good}\n"), true, "cpu before 5.13"),
             (format!("full {good}\n"), false, "no `some`"),
-            (
-                format!("some {good}\nfull nonsense\n"),
-                false,
-                "a broken `full`",
-            ),
-            (
-                "some avg10=nan avg60=0 avg300=0 total=1".to_owned(),
-                false,
-                "not a number",
-            ),
-            (
-                "some avg10=-1 avg60=0 avg300=0 total=1".to_owned(),
-                false,
-                "below zero",
-            ),
-            (
-                "some avg10=500 avg60=0 avg300=0 total=1".to_owned(),
-                false,
-                "above 100%",
-            ),
-            (
-                "some avg10=0 avg60=0 avg300=0 total=-1".to_owned(),
-                false,
-                "negative total",
-            ),
+            (format!("some {good}\nfull nonsense\n"), false, "a broken `full`"),
+            ("some avg10=nan avg60=0 avg300=0 total=1".to_owned(), false, "not a number"),
+            ("some avg10=-1 avg60=0 avg300=0 total=1".to_owned(), false, "below zero"),
+            ("some avg10=500 avg60=0 avg300=0 total=1".to_owned(), false, "above 100%"),
+            ("some avg10=0 avg60=0 avg300=0 total=-1".to_owned(), false, "negative total"),
             (String::new(), false, "empty"),
         ];
         for (text, parsed, why) in rows {

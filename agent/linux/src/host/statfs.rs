@@ -149,27 +149,12 @@ mod tests {
         let without = usage(4096, [10, 100], [0, 0]);
         let huge = usage(4096, [u64::MAX, u64::MAX], [0, 0]);
         let full = usage(1024, [0, 100], [0, 70]);
+        #[rustfmt::skip]
         let rows = [
-            (
-                with,
-                Signal::NODEFS,
-                vec![(NodefsAvailable, 40960, 409_600), (NodefsInodesFree, 7, 70)],
-            ),
-            (
-                without,
-                Signal::IMAGEFS,
-                vec![(ImagefsAvailable, 40960, 409_600)],
-            ),
-            (
-                huge,
-                Signal::IMAGEFS,
-                vec![(ImagefsAvailable, i64::MAX, u64::MAX)],
-            ),
-            (
-                full,
-                Signal::NODEFS,
-                vec![(NodefsAvailable, 0, 102_400), (NodefsInodesFree, 0, 70)],
-            ),
+            (with, Signal::NODEFS, vec![(NodefsAvailable, 40960, 409_600), (NodefsInodesFree, 7, 70)]),
+            (without, Signal::IMAGEFS, vec![(ImagefsAvailable, 40960, 409_600)]),
+            (huge, Signal::IMAGEFS, vec![(ImagefsAvailable, i64::MAX, u64::MAX)]),
+            (full, Signal::NODEFS, vec![(NodefsAvailable, 0, 102_400), (NodefsInodesFree, 0, 70)]),
         ];
         for (usage, signals, expected) in rows {
             let got: Vec<_> = usage
@@ -189,6 +174,7 @@ mod tests {
         let fuller = usage(4096, [9, 100], [0, 0]);
         let larger = usage(4096, [10, 101], [0, 0]);
         //  first and second device, id and usage; whether they share the space
+        #[rustfmt::skip]
         let rows = [
             ((1, 5, with_inodes), (1, 5, with_inodes), true, "one"),
             ((1, 0, without), (1, 0, fuller), true, "one without an id"),
@@ -196,12 +182,7 @@ mod tests {
             ((1, 5, without), (2, 6, without), false, "another id"),
             ((1, 5, without), (2, 5, larger), false, "another size"),
             ((1, 0, without), (2, 0, without), false, "no id"),
-            (
-                (1, 5, with_inodes),
-                (2, 5, with_inodes),
-                false,
-                "a copy of a disk",
-            ),
+            ((1, 5, with_inodes), (2, 5, with_inodes), false, "a copy of a disk"),
         ];
         for (a, b, expected, name) in rows {
             let filesystem = |(device, id, usage)| Filesystem {

@@ -163,22 +163,13 @@ mod tests {
             "kubernetes.io/csi/d.example.com^vol-b",
         );
         let broken = ("d.example.com/2c", Some("{"));
+        #[rustfmt::skip]
         let rows: [Row<'_>; 5] = [
             ("no driver", &[], &[], &[]),
             ("staged but not mounted", &[A], &[], &[]),
             ("two", &[A, B], &[("", A.0), ("", B.0)], &[a, b]),
-            (
-                "listed twice, in a container",
-                &[A],
-                &[("/host", A.0), ("", A.0)],
-                &[a],
-            ),
-            (
-                "a broken one that is not mounted",
-                &[A, broken],
-                &[("", A.0)],
-                &[a],
-            ),
+            ("listed twice, in a container", &[A], &[("/host", A.0), ("", A.0)], &[a]),
+            ("a broken one that is not mounted", &[A, broken], &[("", A.0)], &[a]),
         ];
         for (name, staged, mounts, expected) in rows {
             assert_eq!(found(&node(staged, mounts)).unwrap(), expected, "{name}");

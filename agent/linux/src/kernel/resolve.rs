@@ -278,52 +278,15 @@ mod tests {
             ..zeroed()
         };
         //  members of this kernel, disabled probes
+        #[rustfmt::skip]
         let rows: [(KernelOffsets, &[Probe]); 7] = [
             (kernel, &[]),
-            (
-                KernelOffsets {
-                    cred_user_ns: M,
-                    user_ns_extents: M,
-                    user_ns_extent_count: M,
-                    ..kernel
-                },
-                &[],
-            ),
-            (
-                KernelOffsets {
-                    pid_ns: M,
-                    ..kernel
-                },
-                &[PidFork],
-            ),
-            (
-                KernelOffsets {
-                    cred_uid: M,
-                    ..kernel
-                },
-                &[OomVictim, OomFentry, OomPid, OomExit],
-            ),
-            (
-                KernelOffsets {
-                    signal_oom_mm: M,
-                    ..kernel
-                },
-                &[OomFentry, OomPid, OomExit],
-            ),
-            (
-                KernelOffsets {
-                    oc_totalpages: M,
-                    ..kernel
-                },
-                &[ScopeEnter, ScopeLeave],
-            ),
-            (
-                KernelOffsets {
-                    memcg_css: M,
-                    ..kernel
-                },
-                &[ScopeEnter, ScopeLeave],
-            ),
+            (KernelOffsets { cred_user_ns: M, user_ns_extents: M, user_ns_extent_count: M, ..kernel }, &[]),
+            (KernelOffsets { pid_ns: M, ..kernel }, &[PidFork]),
+            (KernelOffsets { cred_uid: M, ..kernel }, &[OomVictim, OomFentry, OomPid, OomExit]),
+            (KernelOffsets { signal_oom_mm: M, ..kernel }, &[OomFentry, OomPid, OomExit]),
+            (KernelOffsets { oc_totalpages: M, ..kernel }, &[ScopeEnter, ScopeLeave]),
+            (KernelOffsets { memcg_css: M, ..kernel }, &[ScopeEnter, ScopeLeave]),
         ];
         for (n, (offsets, expected)) in rows.into_iter().enumerate() {
             let resolved = Resolved { offsets };

@@ -262,32 +262,17 @@ mod tests {
             |rel: &str| fs::remove_dir_all(dir.path().join("mount/a/pods").join(rel)).unwrap();
         let pods = |rel: &str| dir.mkdir(&format!("mount/a/pods/{rel}"));
         let (inotify, mut watches) = (inotify(), Watches::with_room(ROOM));
+        #[rustfmt::skip]
         let script: [(&dyn Fn(), Changes, &str); 11] = [
             (&|| (), Changes::None, "no change yet"),
-            (
-                &|| dir.mkdir("mount/a"),
-                Changes::Some,
-                "the parent of the top",
-            ),
+            (&|| dir.mkdir("mount/a"), Changes::Some, "the parent of the top"),
             (&|| pods(""), Changes::Some, "the top"),
             (&|| pods("pod"), Changes::Some, "a pod"),
             (&|| pods("pod/container"), Changes::Some, "a container"),
-            (
-                &|| file("pod/container/events"),
-                Changes::None,
-                "a file not watched yet",
-            ),
+            (&|| file("pod/container/events"), Changes::None, "a file not watched yet"),
             (&|| file("pod/container/events"), Changes::Some, "a limit"),
-            (
-                &|| pods("pod/container/x"),
-                Changes::None,
-                "below the last level",
-            ),
-            (
-                &|| rmdir("pod/container"),
-                Changes::Some,
-                "a container is removed",
-            ),
+            (&|| pods("pod/container/x"), Changes::None, "below the last level"),
+            (&|| rmdir("pod/container"), Changes::Some, "a container is removed"),
             (&|| rmdir("pod"), Changes::Some, "a pod is removed"),
             (&|| (), Changes::None, "only removed watches"),
         ];

@@ -119,25 +119,18 @@ mod tests {
         let rename = |from: &str, to: &str| fs::rename(at(from), at(to)).unwrap();
         let remove = |name: &str| fs::remove_file(at(name)).unwrap();
         let made = || drop(fs::File::create(at("half")).unwrap());
+        #[rustfmt::skip]
         let script: [(&dyn Fn(), bool, &str); 11] = [
             (&|| write("config.yaml"), true, "written"),
             (&|| write("other"), false, "another file"),
             (&|| rename("other", "config.yaml"), true, "replaced"),
             (&made, false, "created, not watched"),
-            (
-                &|| fs::create_dir(at("conf.d")).unwrap(),
-                true,
-                "a directory",
-            ),
+            (&|| fs::create_dir(at("conf.d")).unwrap(), true, "a directory"),
             (&|| write("conf.d/10.yaml"), true, "a file in it"),
             (&|| write("conf.d/10.yaml~"), false, "a copy of an editor"),
             (&|| remove("conf.d/10.yaml"), true, "removed"),
             (&|| symlink("v1", at("..tmp")).unwrap(), false, "a link"),
-            (
-                &|| rename("..tmp", "..data"),
-                true,
-                "a mounted one is replaced",
-            ),
+            (&|| rename("..tmp", "..data"), true, "a mounted one is replaced"),
             (&|| remove("config.yaml"), true, "the file is removed"),
         ];
         for (change, matter, what) in script {

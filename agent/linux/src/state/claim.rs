@@ -221,20 +221,11 @@ mod tests {
 
     #[test]
     fn a_directory_that_others_use_is_refused_and_keeps_its_mode() {
+        #[rustfmt::skip]
         let rows: [(&str, u32, &[&str], Option<&str>); 6] = [
             ("of a kubelet", 0o755, &[], None),
-            (
-                "used before",
-                0o755,
-                &["state", "lock", "nodepulse.sock"],
-                None,
-            ),
-            (
-                "foreign",
-                0o755,
-                &["lock", "passwd"],
-                Some("it contains \"passwd\""),
-            ),
+            ("used before", 0o755, &["state", "lock", "nodepulse.sock"], None),
+            ("foreign", 0o755, &["lock", "passwd"], Some("it contains \"passwd\"")),
             ("foreign, but closed", 0o700, &["passwd"], None),
             ("sticky", 0o1777, &[], Some("all users can write to it")),
             ("sticky, but closed", 0o1700, &[], None),

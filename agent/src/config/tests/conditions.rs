@@ -45,17 +45,13 @@ fn some_conditions_are_on_by_default_and_none_has_a_taint() {
 
 #[test]
 fn the_environment_configures_conditions_and_taints() {
-    let given = Given {
-        env: &[
-            ("NODEPULSE_CONDITIONS", "DiskStallPressure=true"),
-            (
-                "NODEPULSE_TAINTS",
-                "PIDsLow=NoSchedule,MemoryLow=a.b/c=d:NoExecute",
-            ),
-        ],
-        ..Given::default()
-    };
-    let config = given.load().unwrap();
+    let taints = "PIDsLow=NoSchedule,MemoryLow=a.b/c=d:NoExecute";
+    let conditions = "DiskStallPressure=true";
+    let env: Env<'_> = &[
+        ("NODEPULSE_CONDITIONS", conditions),
+        ("NODEPULSE_TAINTS", taints),
+    ];
+    let config = load_env(env).unwrap();
     assert_eq!(config.conditions.len(), 7);
     let memory = &config.nodepulse_taints[&NodepulseCondition::MemoryLow];
     let parts = [&memory.key, &memory.value, &memory.effect].map(String::as_str);
@@ -68,12 +64,8 @@ fn only_conditions_that_end_if_pods_leave_may_evict_them() {
     for condition in NodepulseCondition::ALL {
         let taint = format!("{}=NoExecute", condition.type_());
         let on = format!("{}=true", condition.type_());
-        let env: [(&str, &str); 2] = [("NODEPULSE_CONDITIONS", &on), ("NODEPULSE_TAINTS", &taint)];
-        let given = Given {
-            env: &env,
-            ..Given::default()
-        };
-        let loaded = given.load();
+        let env: Env<'_> = &[("NODEPULSE_CONDITIONS", &on), ("NODEPULSE_TAINTS", &taint)];
+        let loaded = load_env(env);
         let is_permitted = matches!(
             condition,
             NodepulseCondition::MemoryLow | NodepulseCondition::DiskFailing

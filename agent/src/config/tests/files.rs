@@ -44,10 +44,7 @@ fn with_head(text: &str) -> String {
 }
 
 fn with_kubelet() -> Overrides {
-    Overrides {
-        kubelet_config: Some("/etc/nodepulse/kubelet.yaml".into()),
-        ..Overrides::default()
-    }
+    overrides(|flags| flags.kubelet_config = Some("/etc/nodepulse/kubelet.yaml".into()))
 }
 
 #[test]
@@ -96,10 +93,7 @@ fn drop_in_files_are_merged_over_the_file_by_name() {
         yaml.contains("maxPods: 3  # /etc/nodepulse/conf.d/20.yaml"),
         "{yaml}"
     );
-    let flags = Overrides {
-        max_pods: Some("5".to_owned()),
-        ..Overrides::default()
-    };
+    let flags = overrides(|flags| flags.max_pods = text("5"));
     let env: Env<'_> = &[("NODEPULSE_LOG_LEVEL", "error")];
     let above = load_files(flags, env, files).unwrap().config;
     assert_eq!(above.allocation.max_pods, 5);
@@ -108,33 +102,14 @@ fn drop_in_files_are_merged_over_the_file_by_name() {
 
 #[test]
 fn an_error_names_the_faulty_file() {
+    #[rustfmt::skip]
     let rows: [(&str, &[&str]); 4] = [
-        (
-            "maxPod: 1\n",
-            &["conf.d/10.yaml", "line 3", r#""maxPod""#, "maxPods"],
-        ),
-        (
-            "maxPods: x\n",
-            &[
-                "maxPods in /etc/nodepulse/conf.d/10.yaml",
-                r#""x""#,
-                "maxPods: 110",
-            ],
-        ),
-        (
-            "evictionHard: {memory.available: x}\n",
-            &[
-                "evictionHard.memory.available in /etc/nodepulse/conf.d/10.yaml",
-                r#""x""#,
-            ],
-        ),
-        (
-            "diskIO: {devices: {sda: {slow: x}}}\n",
-            &[
-                "diskIO.devices.sda.slow in /etc/nodepulse/conf.d/10.yaml",
-                r#""x""#,
-            ],
-        ),
+        ("maxPod: 1\n", &["conf.d/10.yaml", "line 3", r#""maxPod""#, "maxPods"]),
+        ("maxPods: x\n", &["maxPods in /etc/nodepulse/conf.d/10.yaml", r#""x""#, "maxPods: 110"]),
+        ("evictionHard: {memory.available: x}\n",
+            &["evictionHard.memory.available in /etc/nodepulse/conf.d/10.yaml", r#""x""#]),
+        ("diskIO: {devices: {sda: {slow: x}}}\n",
+            &["diskIO.devices.sda.slow in /etc/nodepulse/conf.d/10.yaml", r#""x""#]),
     ];
     for (text, expected) in rows {
         let (file, part) = (with_head("maxPods: 1\n"), with_head(text));
@@ -256,39 +231,16 @@ fn shared_keys_of_a_kubelets_file_are_overridden_by_nodepulses_file() {
 #[test]
 fn an_invalid_kubelet_file_is_refused() {
     const KUBELET: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    #[rustfmt::skip]
     let rows: [(&str, &[&str]); 6] = [
-        (
-            "maxPods: many\n",
-            &[
-                "maxPods in /etc/nodepulse/kubelet.yaml",
-                r#""many""#,
-                "maxPods: 110",
-            ],
-        ),
+        ("maxPods: many\n", &["maxPods in /etc/nodepulse/kubelet.yaml", r#""many""#, "maxPods: 110"]),
         ("maxPods: [1]\n", &["kubelet.yaml", "line 3", "maxPods"]),
-        (
-            "evictionHard: {memory.available: 101%}\n",
-            &[
-                "evictionHard.memory.available in /etc/nodepulse/kubelet.yaml",
-                "101%",
-            ],
-        ),
-        (
-            "evictionSoft: {memory.available: 1Gi}\n",
-            &["grace period must be specified for the soft eviction threshold memory.available"],
-        ),
-        (
-            "reservedSystemCPUs: 0-\n",
-            &[
-                "reservedSystemCPUs in /etc/nodepulse/kubelet.yaml",
-                r#""0-""#,
-                "0-3,8",
-            ],
-        ),
-        (
-            "maxPods: 1\nmaxPods: 2\n",
-            &["kubelet.yaml", "line 4", "maxPods"],
-        ),
+        ("evictionHard: {memory.available: 101%}\n",
+            &["evictionHard.memory.available in /etc/nodepulse/kubelet.yaml", "101%"]),
+        ("evictionSoft: {memory.available: 1Gi}\n",
+            &["grace period must be specified for the soft eviction threshold memory.available"]),
+        ("reservedSystemCPUs: 0-\n", &["reservedSystemCPUs in /etc/nodepulse/kubelet.yaml", r#""0-""#, "0-3,8"]),
+        ("maxPods: 1\nmaxPods: 2\n", &["kubelet.yaml", "line 4", "maxPods"]),
     ];
     for (text, expected) in rows {
         let kubelet = format!("{KUBELET}{text}");
@@ -324,7 +276,6 @@ fn keys_of_the_kubelets_server_are_accepted_in_nodepulses_file() {
 
 #[test]
 fn the_printed_configuration_is_equivalent() {
-    let text = |text: &str| Some(text.to_owned());
     let flags = Overrides {
         mode: text("node"),
         node_labels: text("a=1,example.com/b="),
@@ -396,11 +347,7 @@ fn every_key_has_a_flag_form() {
     for spec in KEYS {
         let mut flags = Overrides::default();
         *flags.field(spec).unwrap() = Some("\u{1}".to_owned());
-        let refused = Given {
-            flags,
-            ..Given::default()
-        }
-        .load();
+        let refused = load_flags(flags);
         // Any text is a valid path or identifier.
         if ["kubeconfig", "bootstrapKubeconfig", "providerID"].contains(&spec.name) {
             assert!(refused.is_ok(), "{}", spec.name);

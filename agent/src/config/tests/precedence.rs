@@ -20,10 +20,7 @@ fn flags_override_the_environment_the_file_and_the_default() {
     ];
     for (max_pods, env, file, expected) in rows {
         let given = Given {
-            flags: Overrides {
-                max_pods: max_pods.clone(),
-                ..Overrides::default()
-            },
+            flags: overrides(|flags| flags.max_pods.clone_from(&max_pods)),
             env,
             file,
             hostname: "",
@@ -38,41 +35,19 @@ fn flags_override_the_environment_the_file_and_the_default() {
 
 #[test]
 fn the_node_name_has_the_first_source_that_sets_it() {
+    #[rustfmt::skip]
     let rows: [(Option<&str>, Env<'_>, Option<&str>, &str); 6] = [
-        (
-            Some(" Flag "),
-            &[
-                ("NODEPULSE_NODE_NAME", "variable"),
-                ("NODE_NAME", "downward"),
-            ],
-            Some("nodeName: file"),
-            "flag",
-        ),
-        (
-            None,
-            &[
-                ("NODEPULSE_NODE_NAME", "variable"),
-                ("NODE_NAME", "downward"),
-            ],
-            Some("nodeName: file"),
-            "variable",
-        ),
-        (
-            None,
-            &[("NODE_NAME", "downward")],
-            Some("nodeName: file"),
-            "downward",
-        ),
+        (Some(" Flag "), &[("NODEPULSE_NODE_NAME", "variable"), ("NODE_NAME", "downward")],
+            Some("nodeName: file"), "flag"),
+        (None, &[("NODEPULSE_NODE_NAME", "variable"), ("NODE_NAME", "downward")], Some("nodeName: file"), "variable"),
+        (None, &[("NODE_NAME", "downward")], Some("nodeName: file"), "downward"),
         (None, &[("NODE_NAME", "")], Some("nodeName: file"), "file"),
         (None, &[], None, "host.example.com"),
         (None, &[], Some(""), "host.example.com"),
     ];
     for (flag, env, file, expected) in rows {
         let given = Given {
-            flags: Overrides {
-                node_name: flag.map(str::to_owned),
-                ..Overrides::default()
-            },
+            flags: overrides(|flags| flags.node_name = flag.map(str::to_owned)),
             env,
             file,
             hostname: " Host.Example.COM\n",
@@ -83,33 +58,16 @@ fn the_node_name_has_the_first_source_that_sets_it() {
 
 #[test]
 fn a_configured_file_must_exist() {
+    #[rustfmt::skip]
     let rows: [(Option<&str>, Env<'_>, &str, bool); 4] = [
         (None, &[], "/etc/nodepulse/config.yaml", true),
-        (
-            None,
-            &[("NODEPULSE_CONFIG", "")],
-            "/etc/nodepulse/config.yaml",
-            true,
-        ),
-        (
-            None,
-            &[("NODEPULSE_CONFIG", "/env.yaml")],
-            "/env.yaml",
-            false,
-        ),
-        (
-            Some("/flag.yaml"),
-            &[("NODEPULSE_CONFIG", "/env.yaml")],
-            "/flag.yaml",
-            false,
-        ),
+        (None, &[("NODEPULSE_CONFIG", "")], "/etc/nodepulse/config.yaml", true),
+        (None, &[("NODEPULSE_CONFIG", "/env.yaml")], "/env.yaml", false),
+        (Some("/flag.yaml"), &[("NODEPULSE_CONFIG", "/env.yaml")], "/flag.yaml", false),
     ];
     for (flag, env, expected, may_be_missing) in rows {
         let asked = RefCell::new(PathBuf::new());
-        let overrides = Overrides {
-            config: flag.map(PathBuf::from),
-            ..Overrides::default()
-        };
+        let overrides = overrides(|flags| flags.config = flag.map(PathBuf::from));
         let env = |name: &str| {
             let found = env.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())

@@ -264,31 +264,13 @@ mod tests {
 
     #[test]
     fn explicit_addresses_are_used_in_the_order_given() {
+        #[rustfmt::skip]
         let rows: [(&[&str], &[&str], &str); 4] = [
-            (
-                &["2001:db8::7", "192.0.2.7"],
-                &[
-                    "InternalIP 2001:db8::7",
-                    "InternalIP 192.0.2.7",
-                    "Hostname worker-1",
-                ],
-                "two",
-            ),
-            (
-                &["2001:db8::7"],
-                &["InternalIP 2001:db8::7", "Hostname worker-1"],
-                "one",
-            ),
-            (
-                &["0.0.0.0"],
-                &["InternalIP 192.0.2.7", "Hostname worker-1"],
-                "unspecified: search, IPv4 preferred",
-            ),
-            (
-                &["::"],
-                &["InternalIP 2001:db8::7", "Hostname worker-1"],
-                "unspecified: search, IPv6 preferred",
-            ),
+            (&["2001:db8::7", "192.0.2.7"],
+                &["InternalIP 2001:db8::7", "InternalIP 192.0.2.7", "Hostname worker-1"], "two"),
+            (&["2001:db8::7"], &["InternalIP 2001:db8::7", "Hostname worker-1"], "one"),
+            (&["0.0.0.0"], &["InternalIP 192.0.2.7", "Hostname worker-1"], "unspecified: search, IPv4 preferred"),
+            (&["::"], &["InternalIP 2001:db8::7", "Hostname worker-1"], "unspecified: search, IPv6 preferred"),
         ];
         for (node_ips, expected, why) in rows {
             let mut facts = two_families();
@@ -299,26 +281,15 @@ mod tests {
 
     #[test]
     fn an_explicit_address_must_be_reachable_and_belong_to_the_node() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                &["127.0.0.1"][..],
-                "node IP 127.0.0.1 is a loopback address",
-            ),
+            (&["127.0.0.1"][..], "node IP 127.0.0.1 is a loopback address"),
             (&["224.0.0.9"], "node IP 224.0.0.9 is a multicast address"),
             (&["ff02::1"], "node IP ff02::1 is a multicast address"),
-            (
-                &["169.254.1.1"],
-                "node IP 169.254.1.1 is a link-local address",
-            ),
+            (&["169.254.1.1"], "node IP 169.254.1.1 is a link-local address"),
             (&["fe80::7"], "node IP fe80::7 is a link-local address"),
-            (
-                &["192.0.2.8"],
-                "node IP 192.0.2.8 is on none of the interfaces",
-            ),
-            (
-                &["192.0.2.7", "2001:db8::8"],
-                "node IP 2001:db8::8 is on none of the interfaces",
-            ),
+            (&["192.0.2.8"], "node IP 192.0.2.8 is on none of the interfaces"),
+            (&["192.0.2.7", "2001:db8::8"], "node IP 2001:db8::8 is on none of the interfaces"),
         ];
         for (node_ips, expected) in rows {
             let mut facts = two_families();
@@ -338,43 +309,15 @@ mod tests {
 
     #[test]
     fn without_an_explicit_address_the_name_takes_precedence() {
+        #[rustfmt::skip]
         let rows: [ByName; 7] = [
-            (
-                "203.0.113.9",
-                &[],
-                &["192.0.2.7"],
-                "203.0.113.9",
-                "the name is an address",
-            ),
+            ("203.0.113.9", &[], &["192.0.2.7"], "203.0.113.9", "the name is an address"),
             ("worker-1", &[], &["192.0.2.7"], "192.0.2.7", "in DNS"),
-            (
-                "worker-1",
-                &[],
-                &["2001:db8::7", "192.0.2.7"],
-                "192.0.2.7",
-                "of the preferred family, though later",
-            ),
-            (
-                "worker-1",
-                &["::"],
-                &["192.0.2.7", "2001:db8::7"],
-                "2001:db8::7",
-                "of the preferred family, IPv6",
-            ),
-            (
-                "worker-1",
-                &[],
-                &["127.0.0.1", "2001:db8::7"],
-                "2001:db8::7",
-                "the other family: addresses such as Debian's 127.0.1.1 are not usable",
-            ),
-            (
-                "worker-1",
-                &[],
-                &["127.0.0.1", "203.0.113.1"],
-                "192.0.2.7",
-                "none of them is usable: by route",
-            ),
+            ("worker-1", &[], &["2001:db8::7", "192.0.2.7"], "192.0.2.7", "of the preferred family, though later"),
+            ("worker-1", &["::"], &["192.0.2.7", "2001:db8::7"], "2001:db8::7", "of the preferred family, IPv6"),
+            ("worker-1", &[], &["127.0.0.1", "2001:db8::7"], "2001:db8::7",
+                "the other family: addresses such as Debian's 127.0.1.1 are not usable"),
+            ("worker-1", &[], &["127.0.0.1", "203.0.113.1"], "192.0.2.7", "none of them is usable: by route"),
             ("worker-1", &[], &[], "192.0.2.7", "not in DNS: by route"),
         ];
         for (name, node_ips, resolved, expected, why) in rows {
@@ -415,7 +358,6 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::too_many_lines, reason = "one table")]
     fn the_default_route_names_the_interface() {
         let on_loopback = |ip| InterfaceAddress {
             loopback: true,
@@ -444,60 +386,20 @@ mod tests {
         let no_file = None;
         let none: Option<&[&str]> = Some(&[]);
         let eth1: Option<&[&str]> = Some(&["eth1"]);
+        #[rustfmt::skip]
         let rows = [
-            (
-                vec![on("eth0", "192.0.2.7"), on("eth1", "10.0.0.7")],
-                eth1,
-                &[][..],
-                found("10.0.0.7"),
-                "the interface of the route, private or not",
-            ),
-            (
-                vec![on("eth1", "169.254.0.7"), on("eth1", "10.0.0.7")],
-                eth1,
-                &[],
-                found("10.0.0.7"),
-                "the first global one on it",
-            ),
-            (
-                vec![
-                    on_loopback("127.0.0.1"),
-                    on_loopback("10.9.9.9"),
-                    on("eth1", "169.254.0.7"),
-                ],
-                eth1,
-                &[],
-                found("10.9.9.9"),
-                "only link-local there: the global one on loopback",
-            ),
-            (
-                vec![down("eth1", "10.0.0.7"), on("eth0", "2001:db8::7")],
-                eth1,
-                &["eth0"],
-                found("2001:db8::7"),
-                "interface down: the other family",
-            ),
-            (
-                vec![on("eth0", "2001:db8::7")],
-                none,
-                &["eth0"],
-                found("2001:db8::7"),
-                "an IPv6 route alone",
-            ),
-            (
-                vec![on("eth0", "192.0.2.7")],
-                none,
-                &[],
-                failed("no default routes found"),
-                "no route at all",
-            ),
-            (
-                vec![on("eth0", "192.0.2.7")],
-                eth1,
-                &[],
-                failed("unable to select an IP from default routes"),
-                "a route to an interface without addresses",
-            ),
+            (vec![on("eth0", "192.0.2.7"), on("eth1", "10.0.0.7")], eth1, &[][..], found("10.0.0.7"),
+                "the interface of the route, private or not"),
+            (vec![on("eth1", "169.254.0.7"), on("eth1", "10.0.0.7")], eth1, &[], found("10.0.0.7"),
+                "the first global one on it"),
+            (vec![on_loopback("127.0.0.1"), on_loopback("10.9.9.9"), on("eth1", "169.254.0.7")], eth1, &[],
+                found("10.9.9.9"), "only link-local there: the global one on loopback"),
+            (vec![down("eth1", "10.0.0.7"), on("eth0", "2001:db8::7")], eth1, &["eth0"], found("2001:db8::7"),
+                "interface down: the other family"),
+            (vec![on("eth0", "2001:db8::7")], none, &["eth0"], found("2001:db8::7"), "an IPv6 route alone"),
+            (vec![on("eth0", "192.0.2.7")], none, &[], failed("no default routes found"), "no route at all"),
+            (vec![on("eth0", "192.0.2.7")], eth1, &[], failed("unable to select an IP from default routes"),
+                "a route to an interface without addresses"),
             (
                 vec![
                     on_loopback("10.9.9.9"),
@@ -511,13 +413,9 @@ mod tests {
                 found("10.0.0.7"),
                 "no routing table: up, no loopback, no tunnel, preferred family",
             ),
-            (
-                vec![tunnel("10.8.0.1")],
-                no_file,
-                &[],
+            (vec![tunnel("10.8.0.1")], no_file, &[],
                 failed("no acceptable interface with global unicast address found on host"),
-                "no routing table and no external interface",
-            ),
+                "no routing table and no external interface"),
         ];
         for (addresses_there, default_v4, default_v6, expected, why) in rows {
             let mut facts = facts();

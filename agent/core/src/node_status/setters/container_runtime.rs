@@ -34,7 +34,7 @@ pub fn features(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), Se
 mod tests {
     use std::sync::Arc;
 
-    use crate::node_status::fixture::{compute, facts, now};
+    use crate::node_status::fixture::{compute, facts, now, status_of};
     use crate::node_status::setters::{COMPANION, SETTERS};
     use crate::node_status::{ContainerRuntime, Facts, NodeStatus, RuntimeCheck, StoredNode};
     use crate::reading::container_runtime::{NodeImage, RuntimeHandler};
@@ -68,7 +68,7 @@ mod tests {
                 container_runtime: Some(runtime),
                 ..facts()
             };
-            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
+            let status = status_of(&facts);
             assert_eq!(status.images.as_deref(), Some(&vec![image()]));
             assert_eq!(
                 status.runtime_handlers.unwrap(),

@@ -84,30 +84,15 @@ mod tests {
     #[test]
     fn it_names_disks_and_file_systems_and_its_reason_is_the_worst() {
         use NodeFilesystem::{Nodefs, Root};
+        #[rustfmt::skip]
         let rows = [
-            (
-                disks(&["sdb"], &["sda"], &[Nodefs]),
-                "StalledDisk",
-                "stalled disk: sdb; disk errors: sda; read-only file system: nodefs",
-            ),
-            (
-                disks(&[], &["sda", "sdb"], &[]),
-                "DiskErrors",
-                "disk errors: sda, sdb",
-            ),
-            (
-                disks(&[], &[], &[Nodefs, Root]),
-                "ReadOnlyFilesystem",
-                "read-only file system: nodefs, root",
-            ),
-            (
-                Disks {
-                    failed_filesystems: vec!["nodefs (/data on dm-3)".to_owned()],
-                    ..disks(&[], &[], &[Nodefs])
-                },
+            (disks(&["sdb"], &["sda"], &[Nodefs]), "StalledDisk",
+                "stalled disk: sdb; disk errors: sda; read-only file system: nodefs"),
+            (disks(&[], &["sda", "sdb"], &[]), "DiskErrors", "disk errors: sda, sdb"),
+            (disks(&[], &[], &[Nodefs, Root]), "ReadOnlyFilesystem", "read-only file system: nodefs, root"),
+            (Disks { failed_filesystems: vec!["nodefs (/data on dm-3)".to_owned()], ..disks(&[], &[], &[Nodefs]) },
                 "FilesystemShutdown",
-                "file system errors: nodefs (/data on dm-3); read-only file system: nodefs",
-            ),
+                "file system errors: nodefs (/data on dm-3); read-only file system: nodefs"),
         ];
         for (disks, reason, message) in rows {
             let c = condition(UNDER, disks, None);

@@ -142,38 +142,15 @@ mod tests {
         let cut = format!("slow disk: \"\\u{{1b}}[2J{}…\"", "x".repeat(23));
         let five = ["a", "b", "c", "d", "e"];
         let six = ["a", "b", "c", "d", "e", "f"];
+        #[rustfmt::skip]
         let rows: [Row<'_>; 7] = [
             (UNDER, &["sda"], True, "SlowDisk", "slow disk: sda"),
             (UNDER, &five, True, "SlowDisk", "slow disk: a, b, c, d, e"),
-            (
-                UNDER,
-                &six,
-                True,
-                "SlowDisk",
-                "slow disk: a, b, c, d, e and 1 more",
-            ),
+            (UNDER, &six, True, "SlowDisk", "slow disk: a, b, c, d, e and 1 more"),
             (UNDER, &[&hostile], True, "SlowDisk", &cut),
-            (
-                UNDER,
-                &[],
-                True,
-                "SlowDisk",
-                "a disk was slow within the transition period",
-            ),
-            (
-                Pressure::Normal,
-                &[],
-                False,
-                "DisksResponsive",
-                "all disks respond in time",
-            ),
-            (
-                Pressure::Unknown,
-                &[],
-                Unknown,
-                "SourceUnavailable",
-                "the latency of the disks cannot be read",
-            ),
+            (UNDER, &[], True, "SlowDisk", "a disk was slow within the transition period"),
+            (Pressure::Normal, &[], False, "DisksResponsive", "all disks respond in time"),
+            (Pressure::Unknown, &[], Unknown, "SourceUnavailable", "the latency of the disks cannot be read"),
         ];
         for (pressure, slow, status, reason, message) in rows {
             let c = condition(pressure, slow, None);
@@ -210,29 +187,18 @@ mod tests {
         let at_once = wall(1_800_000_000);
         let before = || Some(stored(TYPE, Status::True, "SlowDisk", "slow disk: sdb"));
 
-        let c = condition(UNDER, &["sda"], before());
-        assert_eq!(
-            (&*c.message, c.last_transition_time),
-            ("slow disk: sda", then),
-            "another disk is no transition"
-        );
-        let c = condition(UNDER, &[], before());
-        assert_eq!(
-            (&*c.message, c.last_transition_time),
-            ("slow disk: sdb", then),
-            "kept: names the disk"
-        );
-        let c = condition(Pressure::Normal, &[], before());
-        assert_eq!(
-            (&*c.reason, c.last_transition_time),
-            ("DisksResponsive", at_once),
-            "ended"
-        );
-        let c = condition(Pressure::Unknown, &[], before());
-        assert_eq!(
-            (c.status, &*c.reason, c.last_transition_time),
-            (Status::Unknown, "SourceUnavailable", at_once),
-            "a lost source does not keep a stored True"
-        );
+        //  state, slow disks; then status, message, time of the transition
+        #[rustfmt::skip]
+        let rows: [(Pressure, &[&str], Status, &str, _, &str); 4] = [
+            (UNDER, &["sda"], Status::True, "slow disk: sda", then, "another disk is no transition"),
+            (UNDER, &[], Status::True, "slow disk: sdb", then, "kept: names the disk"),
+            (Pressure::Normal, &[], Status::False, "all disks respond in time", at_once, "ended"),
+            (Pressure::Unknown, &[], Status::Unknown, "the latency of the disks cannot be read", at_once, "a lost source"),
+        ];
+        for (pressure, slow, status, message, time, why) in rows {
+            let c = condition(pressure, slow, before());
+            let found = (c.status, &*c.message, c.last_transition_time);
+            assert_eq!(found, (status, message, time), "{why}");
+        }
     }
 }

@@ -26,21 +26,8 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
 
 #[cfg(test)]
 mod tests {
-    use crate::node_status::StoredNode;
-    use crate::node_status::fixture::compute;
-    use crate::node_status::fixture::{facts, now};
-    use crate::node_status::setters::SETTERS;
+    use crate::node_status::fixture::{facts, status_of};
     use crate::units::Bytes;
-
-    #[test]
-    fn identifiers_are_those_of_the_machine() {
-        let (status, _) = compute(SETTERS, &facts(), &StoredNode::default(), now());
-        let info = status.node_info;
-        assert_eq!(
-            (&*info.machine_id, &*info.system_uuid, &*info.boot_id),
-            ("machine", "system", "boot")
-        );
-    }
 
     #[test]
     fn swap_is_in_bytes_and_absent_without_any() {
@@ -57,8 +44,8 @@ mod tests {
         for (swap, expected, why) in rows {
             let mut facts = facts();
             facts.machine.swap = swap;
-            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
-            assert_eq!(status.node_info.swap_capacity, expected, "{why}");
+            let info = status_of(&facts).node_info;
+            assert_eq!(info.swap_capacity, expected, "{why}");
         }
     }
 }

@@ -163,61 +163,20 @@ mod tests {
     #[test]
     fn the_texts_are_the_kubelets() {
         use Pressure::Normal;
+        #[rustfmt::skip]
         let rows = [
-            (
-                "MemoryPressure",
-                Resource::Memory,
-                UNDER,
-                Status::True,
-                "KubeletHasInsufficientMemory",
-                "kubelet has insufficient memory available",
-                "NodeHasInsufficientMemory",
-            ),
-            (
-                "MemoryPressure",
-                Resource::Memory,
-                Normal,
-                Status::False,
-                "KubeletHasSufficientMemory",
-                "kubelet has sufficient memory available",
-                "NodeHasSufficientMemory",
-            ),
-            (
-                "DiskPressure",
-                Resource::Disk,
-                UNDER,
-                Status::True,
-                "KubeletHasDiskPressure",
-                "kubelet has disk pressure",
-                "NodeHasDiskPressure",
-            ),
-            (
-                "DiskPressure",
-                Resource::Disk,
-                Normal,
-                Status::False,
-                "KubeletHasNoDiskPressure",
-                "kubelet has no disk pressure",
-                "NodeHasNoDiskPressure",
-            ),
-            (
-                "PIDPressure",
-                Resource::Pids,
-                UNDER,
-                Status::True,
-                "KubeletHasInsufficientPID",
-                "kubelet has insufficient PID available",
-                "NodeHasInsufficientPID",
-            ),
-            (
-                "PIDPressure",
-                Resource::Pids,
-                Normal,
-                Status::False,
-                "KubeletHasSufficientPID",
-                "kubelet has sufficient PID available",
-                "NodeHasSufficientPID",
-            ),
+            ("MemoryPressure", Resource::Memory, UNDER, Status::True, "KubeletHasInsufficientMemory",
+                "kubelet has insufficient memory available", "NodeHasInsufficientMemory"),
+            ("MemoryPressure", Resource::Memory, Normal, Status::False, "KubeletHasSufficientMemory",
+                "kubelet has sufficient memory available", "NodeHasSufficientMemory"),
+            ("DiskPressure", Resource::Disk, UNDER, Status::True, "KubeletHasDiskPressure",
+                "kubelet has disk pressure", "NodeHasDiskPressure"),
+            ("DiskPressure", Resource::Disk, Normal, Status::False, "KubeletHasNoDiskPressure",
+                "kubelet has no disk pressure", "NodeHasNoDiskPressure"),
+            ("PIDPressure", Resource::Pids, UNDER, Status::True, "KubeletHasInsufficientPID",
+                "kubelet has insufficient PID available", "NodeHasInsufficientPID"),
+            ("PIDPressure", Resource::Pids, Normal, Status::False, "KubeletHasSufficientPID",
+                "kubelet has sufficient PID available", "NodeHasSufficientPID"),
         ];
         for (type_, resource, pressure, status, reason, message, event) in rows {
             let c = condition(type_, resource, pressure, None);
@@ -237,31 +196,13 @@ mod tests {
     #[test]
     fn without_a_source_it_is_unknown_and_neither_a_stale_true_nor_a_guessed_false() {
         let both = vec![Signal::NodefsAvailable, Signal::NodefsInodesFree];
+        #[rustfmt::skip]
         let rows = [
-            (
-                "MemoryPressure",
-                Resource::Memory,
-                vec![Signal::MemoryAvailable],
-                "memory.available cannot be read",
-            ),
-            (
-                "MemoryPressure",
-                Resource::Memory,
-                vec![Signal::AllocatableMemoryAvailable],
-                "memory.available of the pods cgroup /kubepods cannot be read",
-            ),
-            (
-                "DiskPressure",
-                Resource::Disk,
-                both,
-                "nodefs.available and nodefs.inodesFree cannot be read",
-            ),
-            (
-                "PIDPressure",
-                Resource::Pids,
-                vec![Signal::PidAvailable],
-                "pid.available cannot be read",
-            ),
+            ("MemoryPressure", Resource::Memory, vec![Signal::MemoryAvailable], "memory.available cannot be read"),
+            ("MemoryPressure", Resource::Memory, vec![Signal::AllocatableMemoryAvailable],
+                "memory.available of the pods cgroup /kubepods cannot be read"),
+            ("DiskPressure", Resource::Disk, both, "nodefs.available and nodefs.inodesFree cannot be read"),
+            ("PIDPressure", Resource::Pids, vec![Signal::PidAvailable], "pid.available cannot be read"),
         ];
         for (type_, resource, signals, message) in rows {
             for pressure in [UNDER, Pressure::Unknown] {
@@ -293,42 +234,14 @@ mod tests {
     fn the_text_and_the_transition_time_change_only_with_the_status() {
         let then = wall(1_000_000_000);
         let at_once = wall(1_800_000_000);
+        #[rustfmt::skip]
         let rows = [
-            (
-                None,
-                UNDER,
-                "KubeletHasInsufficientMemory",
-                at_once,
-                "a new condition",
-            ),
-            (
-                Some(Status::False),
-                UNDER,
-                "KubeletHasInsufficientMemory",
-                at_once,
-                "a transition",
-            ),
-            (
-                Some(Status::Unknown),
-                Pressure::Normal,
-                "KubeletHasSufficientMemory",
-                at_once,
-                "the controller's Unknown is replaced",
-            ),
-            (
-                Some(Status::True),
-                UNDER,
-                "Theirs",
-                then,
-                "the same status: another writer's text stays",
-            ),
-            (
-                Some(Status::False),
-                Pressure::Normal,
-                "Theirs",
-                then,
-                "the same, False",
-            ),
+            (None, UNDER, "KubeletHasInsufficientMemory", at_once, "a new condition"),
+            (Some(Status::False), UNDER, "KubeletHasInsufficientMemory", at_once, "a transition"),
+            (Some(Status::Unknown), Pressure::Normal, "KubeletHasSufficientMemory", at_once,
+                "the controller's Unknown is replaced"),
+            (Some(Status::True), UNDER, "Theirs", then, "the same status: another writer's text stays"),
+            (Some(Status::False), Pressure::Normal, "Theirs", then, "the same, False"),
         ];
         for (before, pressure, reason, time, why) in rows {
             let before = before.map(|status| stored("MemoryPressure", status, "Theirs", "theirs"));

@@ -126,49 +126,17 @@ mod tests {
     #[test]
     fn ready_names_what_prevents_it() {
         let no_disk = "missing node capacity for resources: ephemeral-storage";
+        #[rustfmt::skip]
         let rows = [
-            (
-                Runtime::NotNeeded,
-                Shutdown::NotAnnounced,
-                Some(1),
-                (
-                    Status::True,
-                    "KubeletReady",
-                    "kubelet is posting ready status",
-                ),
-            ),
-            (
-                Runtime::Required,
-                Shutdown::NotAnnounced,
-                Some(1),
-                (
-                    Status::False,
-                    "KubeletNotReady",
-                    "no container runtime configured",
-                ),
-            ),
-            (
-                Runtime::NotNeeded,
-                Shutdown::Announced,
-                Some(1),
-                (Status::False, "KubeletNotReady", "node is shutting down"),
-            ),
-            (
-                Runtime::NotNeeded,
-                Shutdown::NotAnnounced,
-                None,
-                (Status::False, "KubeletNotReady", no_disk),
-            ),
-            (
-                Runtime::Required,
-                Shutdown::Announced,
-                Some(1),
-                (
-                    Status::False,
-                    "KubeletNotReady",
-                    "[no container runtime configured, node is shutting down]",
-                ),
-            ),
+            (Runtime::NotNeeded, Shutdown::NotAnnounced, Some(1),
+                (Status::True, "KubeletReady", "kubelet is posting ready status")),
+            (Runtime::Required, Shutdown::NotAnnounced, Some(1),
+                (Status::False, "KubeletNotReady", "no container runtime configured")),
+            (Runtime::NotNeeded, Shutdown::Announced, Some(1),
+                (Status::False, "KubeletNotReady", "node is shutting down")),
+            (Runtime::NotNeeded, Shutdown::NotAnnounced, None, (Status::False, "KubeletNotReady", no_disk)),
+            (Runtime::Required, Shutdown::Announced, Some(1),
+                (Status::False, "KubeletNotReady", "[no container runtime configured, node is shutting down]")),
             (
                 Runtime::Required,
                 Shutdown::Announced,
@@ -208,17 +176,11 @@ mod tests {
             })
         };
         let ready = || status(condition(true), condition(true));
+        #[rustfmt::skip]
         let rows = [
-            (
-                RuntimeCheck::Recently,
-                ready(),
-                "kubelet is posting ready status",
-            ),
-            (
-                RuntimeCheck::Never,
-                None,
-                "[container runtime status check may not have completed yet, network state unknown]",
-            ),
+            (RuntimeCheck::Recently, ready(), "kubelet is posting ready status"),
+            (RuntimeCheck::Never, None,
+                "[container runtime status check may not have completed yet, network state unknown]"),
             (RuntimeCheck::Stale, ready(), "container runtime is down"),
             (
                 RuntimeCheck::Recently,
@@ -239,11 +201,8 @@ mod tests {
                  reason:Reason message:a message, container runtime network not ready: \
                  NetworkReady=false reason:Reason message:a message]",
             ),
-            (
-                RuntimeCheck::Recently,
-                status(condition(true), None),
-                "container runtime network not ready: the runtime does not report NetworkReady",
-            ),
+            (RuntimeCheck::Recently, status(condition(true), None),
+                "container runtime network not ready: the runtime does not report NetworkReady"),
         ];
         for (checked, status, expected) in rows {
             let mut facts = facts();

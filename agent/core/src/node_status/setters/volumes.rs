@@ -63,15 +63,4 @@ mod tests {
         ];
         assert_eq!(limits(&facts), expected);
     }
-
-    #[test]
-    fn mounted_volumes_are_in_use_and_an_unknown_list_keeps_the_stored_one() {
-        let volume = "kubernetes.io/csi/d^v".to_owned();
-        for volumes in [None, Some(Vec::new()), Some(vec![volume])] {
-            let mut facts = facts();
-            facts.volumes.clone_from(&volumes);
-            let (status, _) = compute(SETTERS, &facts, &StoredNode::default(), now());
-            assert_eq!(status.volumes_in_use, volumes);
-        }
-    }
 }

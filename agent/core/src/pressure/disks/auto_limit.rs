@@ -125,19 +125,12 @@ mod tests {
     fn the_limit_follows_the_percentile_between_the_fixed_limit_and_ten_times_that() {
         let ms = Duration::from_micros;
         //  requests of an hour, limit in µs, name
+        #[rustfmt::skip]
         let rows = [
-            (
-                hour(0, 0, 10_000),
-                20_000,
-                "a fast disk has the fixed limit",
-            ),
+            (hour(0, 0, 10_000), 20_000, "a fast disk has the fixed limit"),
             (hour(6, 100, 10_000), 20_000, "4 × 4.2 ms is below it"),
             // From 8.4 to 16.8 ms: 10 of the 20 are above the percentile.
-            (
-                hour(8, 20, 10_000),
-                50_332,
-                "half of the bucket, times four",
-            ),
+            (hour(8, 20, 10_000), 50_332, "half of the bucket, times four"),
             (hour(8, 10, 10_000), 20_000, "exactly 0.1 % are slower"),
             (hour(9, 11, 10_000), 73_214, "a little more than 0.1 %"),
             (hour(12, 5_000, 10_000), 200_000, "at most ten times"),

@@ -128,13 +128,8 @@ fn began(waiting: BootNanos, last_completion: Option<BootNanos>, rules: &DiskRul
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::RULES;
     use super::*;
-
-    const RULES: DiskRules = DiskRules {
-        slow_for: Duration::from_secs(15),
-        min_stall: 10.0,
-        stalled_after: Duration::from_secs(10),
-    };
 
     fn at(millis: u64) -> BootNanos {
         BootNanos(millis * 1_000_000)
@@ -152,46 +147,17 @@ mod tests {
     fn a_hang_begins_at_the_last_completion_of_a_busy_disk_or_when_tasks_wait() {
         // Last completion, start of the wait, sample, begin of the hang.
         let hours = 10_000_000;
+        #[rustfmt::skip]
         let rows = [
-            (
-                Some(hours),
-                Some(hours + 300),
-                hours + 500,
-                hours,
-                "busy until then",
-            ),
-            (
-                Some(hours + 100),
-                Some(hours),
-                hours + 500,
-                hours + 100,
-                "completed since",
-            ),
-            (
-                Some(hours),
-                Some(hours + 2500),
-                hours + 2900,
-                hours,
-                "another disk before",
-            ),
+            (Some(hours), Some(hours + 300), hours + 500, hours, "busy until then"),
+            (Some(hours + 100), Some(hours), hours + 500, hours + 100, "completed since"),
+            (Some(hours), Some(hours + 2500), hours + 2900, hours, "another disk before"),
             (Some(5), Some(hours), hours + 500, hours, "idle for hours"),
             (None, Some(hours), hours + 500, hours, "no program"),
             (None, None, hours, hours, "neither program nor trigger"),
-            (
-                Some(hours - 100),
-                None,
-                hours,
-                hours - 100,
-                "no trigger, busy",
-            ),
+            (Some(hours - 100), None, hours, hours - 100, "no trigger, busy"),
             (Some(5), None, hours, hours, "no trigger, idle"),
-            (
-                Some(hours + 9),
-                None,
-                hours,
-                hours,
-                "completed after the sample",
-            ),
+            (Some(hours + 9), None, hours, hours, "completed after the sample"),
         ];
         for (last, waiting, now, since, why) in rows {
             let sample = requests(7, 1, last);
@@ -216,39 +182,16 @@ mod tests {
     fn it_is_stalled_once_none_completed_for_long_enough() {
         // At ms, completed, in flight, last completion; then, stalled, start of the pending
         // requests.
+        #[rustfmt::skip]
         let script = [
             (500, 7, 2, Some(0), false, Some(0), "requests in flight"),
             (9_999, 7, 2, Some(0), false, Some(0), "a moment early"),
             (10_000, 7, 3, Some(0), true, Some(0), "none completed"),
             (12_000, 7, 3, Some(0), true, Some(0), "still"),
-            (
-                14_000,
-                8,
-                3,
-                Some(13_000),
-                false,
-                Some(13_000),
-                "one completed",
-            ),
-            (
-                23_500,
-                9,
-                3,
-                Some(23_000),
-                false,
-                Some(23_000),
-                "slow, not stalled",
-            ),
+            (14_000, 8, 3, Some(13_000), false, Some(13_000), "one completed"),
+            (23_500, 9, 3, Some(23_000), false, Some(23_000), "slow, not stalled"),
             (33_000, 9, 0, Some(23_000), false, None, "none is in flight"),
-            (
-                50_000,
-                9,
-                1,
-                Some(23_000),
-                false,
-                Some(50_000),
-                "a new request",
-            ),
+            (50_000, 9, 1, Some(23_000), false, Some(50_000), "a new request"),
         ];
         let mut state = Progress::default();
         for (now, completed, in_flight, last, stalled, since, why) in script {

@@ -294,6 +294,7 @@ impl fmt::Display for Period<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::RULES;
     use super::*;
 
     fn at(millis: u64) -> BootNanos {
@@ -317,12 +318,6 @@ mod tests {
             longest: Duration::from_millis(200),
         }
     }
-
-    const RULES: DiskRules = DiskRules {
-        slow_for: Duration::from_secs(15),
-        min_stall: 10.0,
-        stalled_after: Duration::from_secs(10),
-    };
 
     fn read(percent: f32, millis: u64) -> OthersWait {
         OthersWait::Read {
@@ -493,25 +488,14 @@ mod tests {
     fn the_median_and_the_rate_are_those_of_the_slow_windows() {
         // Requests before the first window do not count.
         let first = (100_000, 100_000, 9000);
+        #[rustfmt::skip]
         let rows: [(&[Second], &str); 6] = [
             (&[first], "(largest 200 ms)"),
-            (
-                &[first, (20, 0, 12)],
-                "(median 200 ms, largest 200 ms), 12 MB/s",
-            ),
-            (
-                &[first, (15, 5, 12), (15, 5, 24)],
-                "(median 179 ms, largest 200 ms), 18 MB/s",
-            ),
-            (
-                &[first, (9, 12, 1)],
-                "(median 20 ms, largest 200 ms), 1.0 MB/s",
-            ),
+            (&[first, (20, 0, 12)], "(median 200 ms, largest 200 ms), 12 MB/s"),
+            (&[first, (15, 5, 12), (15, 5, 24)], "(median 179 ms, largest 200 ms), 18 MB/s"),
+            (&[first, (9, 12, 1)], "(median 20 ms, largest 200 ms), 1.0 MB/s"),
             // A quick second before the last window has many more requests.
-            (
-                &[first, (20, 0, 10), (20, 5000, 500)],
-                "(median 200 ms, largest 200 ms), 255 MB/s",
-            ),
+            (&[first, (20, 0, 10), (20, 5000, 500)], "(median 200 ms, largest 200 ms), 255 MB/s"),
             (&[first, (0, 0, 0)], "(largest 200 ms), 0 kB/s"),
         ];
         for (windows, expected) in rows {

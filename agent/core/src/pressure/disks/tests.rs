@@ -1,16 +1,13 @@
 use super::*;
+use crate::tests::boot as at;
 
 const SDA: DeviceNumber = DeviceNumber { major: 8, minor: 0 };
 const LIMIT: Duration = Duration::from_millis(20);
-const RULES: DiskRules = DiskRules {
+pub const RULES: DiskRules = DiskRules {
     slow_for: Duration::from_secs(15),
     min_stall: 10.0,
     stalled_after: Duration::from_secs(10),
 };
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
-}
 
 fn board(measured: LatencySource) -> DiskBoard {
     let mut board = DiskBoard::new(RULES, measured);
@@ -85,18 +82,12 @@ fn a_disk_can_be_slow_failing_and_stalled_at_once_and_the_worst_is_its_health() 
 #[test]
 fn counters_between_two_samples_are_a_window_whose_average_read_decides() {
     // Number of reads, time of each, seconds since the last sample, source, slow.
+    #[rustfmt::skip]
     let rows = [
         (5, 20, 10, LatencySource::Counters, true, "at the limit"),
         (5, 19, 10, LatencySource::Counters, false, "below the limit"),
         (4, 90, 10, LatencySource::Counters, false, "too few"),
-        (
-            5,
-            90,
-            10,
-            LatencySource::Program,
-            false,
-            "the program decides",
-        ),
+        (5, 90, 10, LatencySource::Program, false, "the program decides"),
         (5, 90, 0, LatencySource::Counters, false, "too early"),
     ];
     for (reads, millis, seconds, measured, expected, why) in rows {

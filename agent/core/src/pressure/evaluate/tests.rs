@@ -2,15 +2,10 @@ use std::time::Duration;
 
 use super::*;
 use crate::pressure::threshold::{ThresholdValue, with_allocatable};
+use crate::tests::boot as at;
 
 mod disks;
 mod sources;
-
-const SECOND: u64 = 1_000_000_000;
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * SECOND)
-}
 
 fn hard(signal: &str, value: &str) -> Threshold {
     Threshold::parse(signal, value).unwrap().unwrap()
@@ -76,21 +71,6 @@ fn a_hard_threshold_raises_at_once_and_falls_after_the_transition_period() {
             (329, 500, since(30), "one second short of the period"),
             (330, 500, Normal, "the whole period"),
         ],
-    );
-}
-
-#[test]
-fn a_soft_threshold_raises_before_its_grace_period() {
-    let soft = hard("memory.available", "100").soft(Duration::from_mins(10));
-    let mut evaluator = evaluator(vec![soft]);
-    run(
-        &mut evaluator,
-        &[(
-            0,
-            99,
-            since(0),
-            "a grace period does not delay the condition",
-        )],
     );
 }
 
@@ -213,34 +193,15 @@ fn changes_are_transitions_and_contain_their_reason() {
         }]
     };
     let (unknown, normal) = (Pressure::Unknown, Pressure::Normal);
+    #[rustfmt::skip]
     let script = [
-        (
-            0,
-            500,
-            change(unknown, normal, PressureReason::Below),
-            "first sample",
-        ),
+        (0, 500, change(unknown, normal, PressureReason::Below), "first sample"),
         (10, 500, vec![], "nothing new"),
-        (
-            20,
-            150,
-            change(normal, since(20), exceeded(150, 200)),
-            "soft",
-        ),
+        (20, 150, change(normal, since(20), exceeded(150, 200)), "soft"),
         (30, 50, vec![], "worse, but no transition"),
         (40, 500, vec![], "kept"),
-        (
-            330,
-            500,
-            change(since(30), normal, PressureReason::Below),
-            "transition period over",
-        ),
-        (
-            340,
-            50,
-            change(normal, since(340), exceeded(50, 100)),
-            "hard",
-        ),
+        (330, 500, change(since(30), normal, PressureReason::Below), "transition period over"),
+        (340, 50, change(normal, since(340), exceeded(50, 100)), "hard"),
     ];
     for (seconds, available, expected, why) in script {
         let changes = evaluator.evaluate(&[memory(available)], at(seconds));

@@ -58,38 +58,16 @@ const SMALL: Option<(u64, u64)> = Some((MIB, 256));
 
 #[test]
 fn the_wait_of_the_main_user_counts_only_if_it_does_not_transfer_in_bulk() {
+    #[rustfmt::skip]
     let rows = [
-        (
-            "a bulk writer waits for its own writes",
-            vec![
-                Row(1, "/kubepods/pod1", BULK, Some(90.0)),
-                Row(2, "/kubepods/pod2", SMALL, Some(4.0)),
-            ],
-            4.0,
-        ),
-        (
-            "another pod waits too",
-            vec![
-                Row(1, "/kubepods/pod1", BULK, Some(90.0)),
-                Row(2, "/kubepods/pod2", SMALL, Some(35.0)),
-            ],
-            35.0,
-        ),
-        (
-            "a database alone on a slow disk",
-            vec![Row(1, "/kubepods/pod1", SMALL, Some(95.0))],
-            95.0,
-        ),
-        (
-            "large requests on a slow disk",
-            vec![Row(1, "/kubepods/pod1", Some((MIB, 8)), Some(95.0))],
-            0.0,
-        ),
-        (
-            "many small requests on a fast disk",
-            vec![Row(1, "/kubepods/pod1", Some((8 * MIB, 2048)), Some(95.0))],
-            0.0,
-        ),
+        ("a bulk writer waits for its own writes",
+            vec![Row(1, "/kubepods/pod1", BULK, Some(90.0)), Row(2, "/kubepods/pod2", SMALL, Some(4.0))], 4.0),
+        ("another pod waits too",
+            vec![Row(1, "/kubepods/pod1", BULK, Some(90.0)), Row(2, "/kubepods/pod2", SMALL, Some(35.0))],
+            35.0),
+        ("a database alone on a slow disk", vec![Row(1, "/kubepods/pod1", SMALL, Some(95.0))], 95.0),
+        ("large requests on a slow disk", vec![Row(1, "/kubepods/pod1", Some((MIB, 8)), Some(95.0))], 0.0),
+        ("many small requests on a fast disk", vec![Row(1, "/kubepods/pod1", Some((8 * MIB, 2048)), Some(95.0))], 0.0),
         (
             "the slice of a service that transfers in bulk is not another",
             vec![
@@ -117,11 +95,7 @@ fn the_wait_of_the_main_user_counts_only_if_it_does_not_transfer_in_bulk() {
             ],
             20.0,
         ),
-        (
-            "without a pressure file of any cgroup the node counts",
-            vec![Row(1, "/kubepods/pod1", BULK, None)],
-            77.0,
-        ),
+        ("without a pressure file of any cgroup the node counts", vec![Row(1, "/kubepods/pod1", BULK, None)], 77.0),
         ("as on cgroup v1", vec![], 77.0),
     ];
     for (name, rows, expected) in rows {
@@ -162,16 +136,12 @@ fn the_three_largest_users_and_the_three_longest_waiters_are_named() {
     assert_eq!(users, [system("a"), pod(2), system("b")]);
     let waiters: Vec<_> = wait.waiters.iter().map(|of| of.owner.clone()).collect();
     assert_eq!(waiters, [pod(3), system("b"), system("a")]);
-}
-
-#[test]
-fn a_cgroup_that_does_not_wait_is_no_waiter() {
-    let wait = wait(&[
+    let wait = self::wait(&[
         Row(1, "/kubepods/pod1", None, Some(0.0)),
         Row(2, "/kubepods/pod2", None, Some(0.1)),
     ]);
     let waiters: Vec<_> = wait.waiters.iter().map(|of| of.owner.clone()).collect();
-    assert_eq!(waiters, [pod(2)]);
+    assert_eq!(waiters, [pod(2)], "the other one does not wait");
 }
 
 #[test]

@@ -18,18 +18,14 @@ fn reclaim_rose_if_one_of_the_sums_did_from_the_first_reading_to_the_last() {
     type Row<'a> = (&'a [(u64, u64)], bool, usize, &'a str);
 
     // `allocstall` and `pgscan_kswapd` of each reading, rose, intervals with direct reclaim, name.
+    #[rustfmt::skip]
     let rows: [Row; 6] = [
         (&[(5, 9), (5, 9), (5, 9)], false, 0, "neither"),
         (&[(5, 9), (6, 9), (6, 9)], true, 1, "direct reclaim once"),
         (&[(5, 9), (6, 9), (7, 9)], true, 2, "direct reclaim always"),
         (&[(5, 9), (5, 9), (5, 10)], true, 0, "only kswapd"),
         (&[(5, 9), (4, 8), (4, 8)], false, 0, "both decrease"),
-        (
-            &[(5, 9), (3, 9), (4, 9)],
-            false,
-            1,
-            "below the first reading",
-        ),
+        (&[(5, 9), (3, 9), (4, 9)], false, 1, "below the first reading"),
     ];
     for (readings, rose, direct, name) in rows {
         let expected = Reclaim {
@@ -151,7 +147,6 @@ const fn reclaim(rose: bool, direct: usize) -> Option<Reclaim> {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table")]
 fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
     let of_node = |waited| between(&[Row(1, "/kubepods/pod1", waited, NEVER)]);
     let at_limit = || between(&[Row(1, "/kubepods/pod1", 970, [Some(7), Some(7), Some(8)])]);
@@ -168,114 +163,25 @@ fn a_stall_is_one_of_the_node_only_if_the_node_is_short_of_memory() {
         [Withheld::NotRead, Withheld::NoReclaim, Withheld::AtLimits].map(ShortageVerdict::Withheld);
     let v1 = || UnitStalls::CgroupV1;
     // Reclaim, units, memory, verdict, name.
+    #[rustfmt::skip]
     let rows = [
         (None, of_node(970), low, not_read, "no /proc/vmstat"),
-        (
-            reclaim(false, 0),
-            of_node(970),
-            low,
-            no_reclaim,
-            "gate closed",
-        ),
-        (
-            reclaim(false, 0),
-            v1(),
-            low,
-            no_reclaim,
-            "gate closed on v1",
-        ),
+        (reclaim(false, 0), of_node(970), low, no_reclaim, "gate closed"),
+        (reclaim(false, 0), v1(), low, no_reclaim, "gate closed on v1"),
         (reclaim(true, 0), v1(), plenty, short, "gate open on v1"),
-        (
-            reclaim(true, 0),
-            of_node(150),
-            plenty,
-            short,
-            "a unit at the threshold",
-        ),
-        (
-            reclaim(true, 0),
-            of_node(149),
-            plenty,
-            at_limits,
-            "a unit below it",
-        ),
-        (
-            reclaim(true, 0),
-            both(),
-            plenty,
-            short,
-            "another at its own limit",
-        ),
-        (
-            reclaim(true, 10),
-            at_limit(),
-            plenty,
-            at_limits,
-            "a tenant, with enough memory",
-        ),
-        (
-            reclaim(true, 6),
-            at_limit(),
-            low,
-            short,
-            "a tenant, and the node is short",
-        ),
-        (
-            reclaim(true, 5),
-            at_limit(),
-            low,
-            at_limits,
-            "reclaim half of the time",
-        ),
-        (
-            reclaim(true, 10),
-            at_limit(),
-            left(2000, Some(1000)),
-            at_limits,
-            "twice the threshold",
-        ),
-        (
-            reclaim(true, 10),
-            at_limit(),
-            left(1, None),
-            at_limits,
-            "no threshold",
-        ),
-        (
-            reclaim(true, 10),
-            at_limit(),
-            None,
-            at_limits,
-            "memory not read",
-        ),
-        (
-            reclaim(true, 10),
-            unread(),
-            plenty,
-            at_limits,
-            "its limit cannot be read",
-        ),
-        (
-            reclaim(true, 10),
-            UnitStalls::NotRead,
-            plenty,
-            at_limits,
-            "units not read",
-        ),
-        (
-            reclaim(true, 10),
-            UnitStalls::NotRead,
-            low,
-            short,
-            "units not read, the node is short",
-        ),
-        (
-            reclaim(true, 10),
-            between(&[]),
-            low,
-            short,
-            "many units wait a little",
-        ),
+        (reclaim(true, 0), of_node(150), plenty, short, "a unit at the threshold"),
+        (reclaim(true, 0), of_node(149), plenty, at_limits, "a unit below it"),
+        (reclaim(true, 0), both(), plenty, short, "another at its own limit"),
+        (reclaim(true, 10), at_limit(), plenty, at_limits, "a tenant, with enough memory"),
+        (reclaim(true, 6), at_limit(), low, short, "a tenant, and the node is short"),
+        (reclaim(true, 5), at_limit(), low, at_limits, "reclaim half of the time"),
+        (reclaim(true, 10), at_limit(), left(2000, Some(1000)), at_limits, "twice the threshold"),
+        (reclaim(true, 10), at_limit(), left(1, None), at_limits, "no threshold"),
+        (reclaim(true, 10), at_limit(), None, at_limits, "memory not read"),
+        (reclaim(true, 10), unread(), plenty, at_limits, "its limit cannot be read"),
+        (reclaim(true, 10), UnitStalls::NotRead, plenty, at_limits, "units not read"),
+        (reclaim(true, 10), UnitStalls::NotRead, low, short, "units not read, the node is short"),
+        (reclaim(true, 10), between(&[]), low, short, "many units wait a little"),
     ];
     for (reclaim, units, memory, expected, name) in rows {
         let evidence = ShortageEvidence { reclaim, units };

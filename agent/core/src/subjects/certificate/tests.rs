@@ -161,44 +161,16 @@ fn each_failed_request_is_repeated_later_and_logged_once() {
     let not_yet = Problem::NotYetValid(UNIX_EPOCH);
     let renewed = Operation::Request(RequestKey::New, Requester::Node);
     // result, logged, what follows, its delay in s
+    #[rustfmt::skip]
     let rows = [
-        (
-            Denied(text()),
-            Some(CertificateNotice::Denied(text())),
-            renewed,
-            60,
-        ),
+        (Denied(text()), Some(CertificateNotice::Denied(text())), renewed, 60),
         (Foreign, Some(CertificateNotice::Foreign), renewed, 60),
-        (
-            Unusable(other_user.clone()),
-            Some(CertificateNotice::IssuedUnusable(other_user)),
-            renewed,
-            60,
-        ),
-        (
-            Unusable(not_yet.clone()),
-            Some(CertificateNotice::IssuedUnusable(not_yet)),
-            Operation::Poll(Requester::Node),
-            60,
-        ),
-        (
-            NotStored(text()),
-            Some(CertificateNotice::NotStored(text())),
-            REQUEST,
-            10,
-        ),
-        (
-            Refused(text()),
-            Some(CertificateNotice::NotRequested(text())),
-            REQUEST,
-            10,
-        ),
-        (
-            Unanswered(text()),
-            Some(CertificateNotice::NotRequested(text())),
-            REQUEST,
-            10,
-        ),
+        (Unusable(other_user.clone()), Some(CertificateNotice::IssuedUnusable(other_user)), renewed, 60),
+        (Unusable(not_yet.clone()), Some(CertificateNotice::IssuedUnusable(not_yet)),
+            Operation::Poll(Requester::Node), 60),
+        (NotStored(text()), Some(CertificateNotice::NotStored(text())), REQUEST, 10),
+        (Refused(text()), Some(CertificateNotice::NotRequested(text())), REQUEST, 10),
+        (Unanswered(text()), Some(CertificateNotice::NotRequested(text())), REQUEST, 10),
         (Deleted, None, REQUEST, 1),
     ];
     for (result, notice, operation, delay) in rows {

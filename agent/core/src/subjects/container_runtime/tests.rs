@@ -229,13 +229,9 @@ fn storage_is_sampled_first_and_when_the_images_are_elsewhere() {
         })
     };
     // Inputs, each with true if storage is sampled after it.
+    #[rustfmt::skip]
     let rows: [&[(RuntimeInput, bool)]; 2] = [
-        &[
-            (no_answer(), true),
-            (no_answer(), false),
-            (at_path(None), false),
-            (at_path(Some("/a")), true),
-        ],
+        &[(no_answer(), true), (no_answer(), false), (at_path(None), false), (at_path(Some("/a")), true)],
         &[
             (at_path(Some("/a")), true),
             (at_path(Some("/a")), false),

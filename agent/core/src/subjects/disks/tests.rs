@@ -201,19 +201,12 @@ fn change(action: DiskAction, name: &str, minor: u32) -> DiskChange {
 
 #[test]
 fn the_state_is_unavailable_only_if_no_disk_can_be_measured() {
+    #[rustfmt::skip]
     let rows = [
         (None, false, "not listed"),
         (Some(vec![]), true, "there is none"),
-        (
-            Some(vec![without_statistics("sda", 0)]),
-            false,
-            "all are off",
-        ),
-        (
-            Some(vec![without_statistics("sda", 0), disk("sdb", 16)]),
-            true,
-            "one is on",
-        ),
+        (Some(vec![without_statistics("sda", 0)]), false, "all are off"),
+        (Some(vec![without_statistics("sda", 0), disk("sdb", 16)]), true, "one is on"),
     ];
     for (found, known, name) in rows {
         let mut run = Run::without_probe(Some(vec![disk("sdz", 99)]));
@@ -252,19 +245,12 @@ fn if_a_disk_is_no_longer_watched_only_the_problems_of_others_count() {
             others: Some(at(seconds)),
         })
     };
+    #[rustfmt::skip]
     let rows: [(&str, Healths, Option<Unwatched>); 4] = [
         ("none was stalled", &[], None),
         ("the other one was", &[(16, true, 5), (16, false, 6)], None),
-        (
-            "both were",
-            &[(16, true, 5), (16, false, 6), (0, true, 7)],
-            others(6),
-        ),
-        (
-            "the other one is",
-            &[(16, true, 5), (0, true, 7)],
-            others(8),
-        ),
+        ("both were", &[(16, true, 5), (16, false, 6), (0, true, 7)], others(6)),
+        ("the other one is", &[(16, true, 5), (0, true, 7)], others(8)),
     ];
     for (name, healths, expected) in rows {
         let mut run = Run::without_probe(all());
@@ -317,10 +303,7 @@ const WINDOW: SlowWindow = SlowWindow {
 };
 
 fn stamp(seconds: u64) -> Stamp {
-    Stamp {
-        kernel: at(seconds),
-        read: at(seconds),
-    }
+    crate::tests::stamp(at(seconds))
 }
 
 fn reported(seconds: u64, report: DiskReport) -> DiskInput {
@@ -331,9 +314,20 @@ fn reported(seconds: u64, report: DiskReport) -> DiskInput {
     }
 }
 
+fn error() -> DiskReport {
+    DiskReport::Error(DiskError {
+        write: true,
+        errno: 5,
+    })
+}
+
 fn confirmed(seconds: u64, valid: bool) -> DiskInput {
+    confirmed_of(0, seconds, valid)
+}
+
+fn confirmed_of(minor: u32, seconds: u64, valid: bool) -> DiskInput {
     DiskInput::Confirmed {
-        device: number(0),
+        device: number(minor),
         valid,
         window: WINDOW,
         totals: totals(seconds),
@@ -435,16 +429,10 @@ fn a_window_of_a_disk_without_statistics_ends_its_watch() {
 
 #[test]
 fn three_errors_are_a_failing_disk_and_each_asks_for_the_file_systems() {
-    let error = || {
-        DiskReport::Error(DiskError {
-            write: true,
-            errno: 5,
-        })
-    };
     let mut run = with_probe();
     let first = run.on(1, reported(1, error()));
     assert_eq!(queries(&first), [DiskQuery::Filesystems]);
-    assert_eq!(facts(&first), None);
+    assert_eq!((facts(&first), reason(&first)), (None, None));
     assert_eq!(
         queries(&run.on(1, reported(1, error()))),
         [],
@@ -455,6 +443,8 @@ fn three_errors_are_a_failing_disk_and_each_asks_for_the_file_systems() {
     let third = run.on(3, reported(3, error()));
     let failing = facts(&third).map(|disks| disks.failing);
     assert_eq!(failing, Some(vec!["sda".to_owned()]));
+    let rule = "at least 3 failed requests within a minute";
+    assert_eq!(reason(&third).as_deref(), Some(rule));
     run.on(61, counters(0, busy(9, 0)));
     assert_eq!(run.watch.board.health(number(0)), Some(Health::Healthy));
 }

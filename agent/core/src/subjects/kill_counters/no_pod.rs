@@ -93,17 +93,12 @@ mod tests {
     fn the_difference_is_the_last_one_and_begins_again_with_the_cgroup_of_all_pods() {
         let mut no_pod = NoPodKills::default();
         //  of the node, id and kills of the cgroup of all pods, then the difference and if it begins
+        #[rustfmt::skip]
         let rows = [
             (None, None, None, false, "not read"),
             (Some(9), None, Some(9), false, "no pods yet"),
             (Some(9), Some((1, 0)), Some(9), false, "the first pod"),
-            (
-                Some(14),
-                Some((1, 4)),
-                Some(10),
-                false,
-                "a kill that is not counted in its pod yet",
-            ),
+            (Some(14), Some((1, 4)), Some(10), false, "a kill that is not counted in its pod yet"),
             (Some(14), Some((1, 5)), Some(9), false, "and then is"),
             (Some(15), Some((1, 5)), Some(10), false, "one outside"),
             (None, Some((1, 5)), Some(10), false, "not read"),

@@ -1,13 +1,10 @@
-use std::time::{Duration, SystemTime};
-
 use super::*;
-use crate::clock::Stamp;
 use crate::kube_event::VictimOwner;
 use crate::pods::{CgroupKind, PodId};
-use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::subjects::{IncidentInput, Input, StateInput};
-use crate::units::{CgroupId, Pid};
+use crate::tests::now as at;
+use crate::units::CgroupId;
 
 mod no_pod;
 mod records;
@@ -17,13 +14,6 @@ use KillCounterInput as In;
 
 const PODS: &str = "/kubepods";
 const POD: &str = "/kubepods/podaa";
-
-fn at(seconds: u64) -> Now {
-    Now {
-        boot: BootNanos(seconds * 1_000_000_000),
-        wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-    }
-}
 
 fn counters(source: KillSource) -> KillCounters {
     let setup = KillCounterSetup {
@@ -57,32 +47,15 @@ fn recalled(previous: PreviousAgent, kills: u64) -> In {
 
 /// A kill in the pod, recorded by the kernel at `seconds`.
 fn record(seconds: u64) -> In {
-    let time = at(seconds).boot;
     let owner = VictimOwner::of(CgroupKind::Pod {
         pod: PodId::Uid("aa".to_owned()),
     });
     In::Found(vec![Finding {
-        stamp: Stamp {
-            kernel: time,
-            read: time,
-        },
-        victim: Pid(7),
-        comm: "victim".to_owned(),
-        uid: None,
-        uid_in_namespace: None,
+        stamp: crate::tests::stamp(at(seconds).boot),
         cgroup: Some(POD.to_owned()),
         counter: owner.counter(Some(POD), PODS),
-        unit: None,
         owner,
-        scope: OomScope::Unknown,
-        resident: None,
-        trigger: None,
-        trigger_container: None,
-        consequence: None,
-        group: None,
-        verdict: KillVerdict::EventOnly {
-            why: Doubt::LocalLimit(LimitOwner::Pod),
-        },
+        ..crate::tests::finding(7)
     }])
 }
 

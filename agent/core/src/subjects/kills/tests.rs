@@ -1,5 +1,3 @@
-use std::time::{Duration, SystemTime};
-
 use super::*;
 use crate::kube_event::{ContainerLabel, Limiting, VictimOwner};
 use crate::pods::PodId;
@@ -14,10 +12,7 @@ const CONTAINER: &str = "/kubepods/podaa/c";
 const VICTIM: CgroupId = CgroupId(3);
 
 fn now() -> Now {
-    Now {
-        boot: BootNanos(9_000_000_000),
-        wall: SystemTime::UNIX_EPOCH + Duration::from_secs(9),
-    }
+    crate::tests::now(9)
 }
 
 pub(super) fn limit(limiting: CgroupId) -> OomScope<MemcgLimit> {
@@ -60,6 +55,31 @@ fn recorded(kill: RecordedKill) -> KillInput {
         kill: Box::new(kill),
         read: BootNanos(8_500_000_000),
         pods: PODS.to_owned(),
+    }
+}
+
+fn logged(kill: LoggedKill) -> KillInput {
+    KillInput::Logged {
+        kill: Box::new(kill),
+        read: BootNanos(8_500_000_000),
+        pods: PODS.to_owned(),
+    }
+}
+
+/// Returns a kill as the log names it: of a victim in this cgroup.
+fn logged_kill(cgroup: &str, scope: OomScope<Option<Vec<u8>>>) -> LoggedKill {
+    LoggedKill {
+        at: BootNanos(8_000_000_000),
+        victim: Pid(7),
+        comm: b"victim".to_vec(),
+        uid: None,
+        cgroup: Some(cgroup.into()),
+        group: None,
+        scope,
+        constraint: Some(OomConstraint::Memcg),
+        order: Some(0),
+        trigger: None,
+        resident: None,
     }
 }
 
@@ -179,10 +199,8 @@ fn a_finding_has_the_contents_of_the_record_in_safe_text() {
         ..kill(limit(VICTIM), ScopeSource::Exact)
     };
     kills.on(recorded(record), now());
-    let effects = kills.on(paths(&[Some(CONTAINER), Some(CONTAINER)]), now());
-    let Some(Effect::Log(Decision::KillFound(finding))) = effects.first() else {
-        panic!("no finding: {effects:?}");
-    };
+    kills.on(paths(&[Some(CONTAINER), Some(CONTAINER)]), now());
+    let finding = &kills.found[0];
     let kib = |n| Bytes::from_kib(n);
     assert_eq!(finding.comm, "victim\\n");
     assert_eq!(
@@ -231,25 +249,11 @@ fn the_consequence_is_that_of_the_cgroups_of_the_record() {
         ..main.clone()
     };
     let (pod, shim) = ("/kubepods/podaa", "/system.slice/containerd.service");
+    #[rustfmt::skip]
     let rows: [(_, &[u64], &[&str], _); 3] = [
-        (
-            child,
-            &[3, 2, 3],
-            &[CTR, pod, CTR],
-            Consequence::ChildProcess,
-        ),
-        (
-            main,
-            &[3, 2, 3, 5],
-            &[CTR, pod, CTR, shim],
-            Consequence::MainProcess,
-        ),
-        (
-            group,
-            &[3, 2, 3, 5, 2],
-            &[CTR, pod, CTR, shim, pod],
-            Consequence::WholeContainer,
-        ),
+        (child, &[3, 2, 3], &[CTR, pod, CTR], Consequence::ChildProcess),
+        (main, &[3, 2, 3, 5], &[CTR, pod, CTR, shim], Consequence::MainProcess),
+        (group, &[3, 2, 3, 5, 2], &[CTR, pod, CTR, shim, pod], Consequence::WholeContainer),
     ];
     for (kill, ids_expected, found, expected) in rows {
         let mut kills = Kills::new(4096);
@@ -260,10 +264,8 @@ fn the_consequence_is_that_of_the_cgroups_of_the_record() {
         let ids: Vec<u64> = ids.iter().map(|id| id.0).collect();
         assert_eq!(ids, ids_expected, "{expected:?}");
         let found: Vec<_> = found.iter().map(|path| Some(*path)).collect();
-        let effects = kills.on(paths(&found), now());
-        let Some(Effect::Log(Decision::KillFound(finding))) = effects.first() else {
-            panic!("no finding: {effects:?}");
-        };
+        kills.on(paths(&found), now());
+        let finding = &kills.found[0];
         assert_eq!(finding.consequence, Some(expected));
         let limiting = finding.scope.clone().memcg().unwrap();
         assert_eq!(limiting.path.as_deref(), Some(CTR));
@@ -338,27 +340,13 @@ fn a_removed_cgroup_keeps_the_path_that_it_was_seen_with() {
 
 #[test]
 fn a_kill_from_the_log_is_judged_by_the_paths_in_it() {
-    let logged = |scope, constraint| KillInput::Logged {
-        kill: Box::new(LoggedKill {
-            at: BootNanos(8_000_000_000),
-            victim: Pid(7),
-            comm: b"victim".to_vec(),
-            uid: None,
-            cgroup: Some(CONTAINER.into()),
-            group: None,
-            scope,
-            constraint,
-            order: Some(0),
-            trigger: None,
-            resident: None,
-        }),
-        read: BootNanos(8_500_000_000),
-        pods: PODS.to_owned(),
+    let at_pods = logged_kill(CONTAINER, OomScope::Memcg(Some(PODS.into())));
+    let in_cpuset = LoggedKill {
+        constraint: Some(OomConstraint::Cpuset),
+        ..logged_kill(CONTAINER, OomScope::Global)
     };
-    let at = |path: &str| OomScope::Memcg(Some(path.into()));
-    let memcg = Some(OomConstraint::Memcg);
     let mut kills = Kills::new(4096);
-    let asked = kills.on(logged(at(PODS), memcg), now());
+    let asked = kills.on(logged(at_pods), now());
     assert_eq!(short(&asked), ["LimitHits(\"/kubepods/podaa/c\")"]);
     let judged = kills.on(hits(&[(3, 0), (2, 0), (1, 1)]), now());
     let why = Grounds::PodsLimit;
@@ -367,7 +355,7 @@ fn a_kill_from_the_log_is_judged_by_the_paths_in_it() {
         KillVerdict::NodePressure { why },
         "{judged:?}"
     );
-    let judged = kills.on(logged(OomScope::Global, Some(OomConstraint::Cpuset)), now());
+    let judged = kills.on(logged(in_cpuset), now());
     let expected = ["event only: memory nodes of a cpuset", "sample"];
     assert_eq!(short(&judged), expected);
 }
@@ -383,25 +371,12 @@ fn the_log_shows_that_a_container_was_killed_as_a_whole_if_its_group_is_not_a_pa
     ];
     for (group, expected) in rows {
         let kill = LoggedKill {
-            at: BootNanos(8_000_000_000),
-            victim: Pid(7),
-            comm: b"a) with 9Gi, (b".to_vec(),
-            uid: None,
-            cgroup: Some(part.clone().into()),
             group: group.map(Into::into),
-            scope: OomScope::Memcg(Some(CONTAINER.into())),
-            constraint: Some(OomConstraint::Memcg),
-            order: Some(0),
             trigger: Some(b"a) with 9Gi, (b".to_vec()),
-            resident: None,
-        };
-        let logged = KillInput::Logged {
-            kill: Box::new(kill),
-            read: BootNanos(8_500_000_000),
-            pods: PODS.to_owned(),
+            ..logged_kill(&part, OomScope::Memcg(Some(CONTAINER.into())))
         };
         let mut kills = Kills::new(4096);
-        kills.on(logged, now());
+        kills.on(logged(kill), now());
         kills.on(hits(&[(3, 1), (2, 0), (1, 0)]), now());
         let finding = &kills.found[0];
         assert_eq!(finding.consequence, expected, "{group:?}");
@@ -420,11 +395,8 @@ fn a_finding_names_the_limit_by_what_was_known_of_its_cgroup() {
     });
     let limiting = |kills: &mut Kills, found: &[Option<&str>]| {
         kills.on(recorded(kill(tied, ScopeSource::Exact)), now());
-        let effects = kills.on(paths(found), now());
-        let Some(Effect::Log(Decision::KillFound(finding))) = effects.into_iter().next() else {
-            panic!("no finding");
-        };
-        finding.scope.memcg().unwrap()
+        kills.on(paths(found), now());
+        kills.found.last().unwrap().scope.clone().memcg().unwrap()
     };
     let sizes = Some((Bytes::from_kib(512), Bytes::from_kib(1024)));
     let expected = Limiting {
@@ -466,17 +438,8 @@ fn effects_have_the_time_of_the_kernel_but_not_after_now() {
         let mut kills = Kills::new(4096);
         kills.on(recorded(record), now());
         let effects = kills.on(paths(&[Some(CONTAINER), Some(PODS)]), now());
-        let times: Vec<BootNanos> = effects
-            .iter()
-            .filter_map(|effect| match effect {
-                Effect::Input(input) => match &**input {
-                    Input::Signal(SignalInput::Forced { at, .. }) => Some(*at),
-                    _ => None,
-                },
-                _ => None,
-            })
-            .collect();
-        assert_eq!(times, [expected]);
+        let forced = format!("force Memory at {}", expected.0);
+        assert_eq!(short(&effects)[1..], [forced, "sample".to_owned()]);
     }
 }
 

@@ -1,7 +1,6 @@
-use std::time::{Duration, SystemTime};
-
 use super::*;
 use crate::pods::{CgroupKind, PodId};
+use crate::tests::now as at;
 
 use PodPidInput as In;
 
@@ -10,13 +9,6 @@ const CONTAINER: &str = "/kubepods/podaa/c";
 
 /// Cgroup, max, current.
 type Limit = (&'static str, u64, u64);
-
-fn at(seconds: u64) -> Now {
-    Now {
-        boot: BootNanos(seconds * 1_000_000_000),
-        wall: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-    }
-}
 
 fn counted(forks: u64) -> In {
     In::Counted(Some(vec![(CgroupId(3), CONTAINER.to_owned(), forks)]))
@@ -133,25 +125,11 @@ fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
         container: None,
     };
     // Cgroup, its path in the log, limit, purpose.
+    #[rustfmt::skip]
     let rows = [
-        (
-            "/kubepods/podaa/c",
-            "/kubepods/podaa/c",
-            "/kubepods/podaa/c",
-            container("aa"),
-        ),
-        (
-            "/kubepods/podaa/c/x\u{1b}",
-            "/kubepods/podaa/c/x\\u{1b}",
-            PODS,
-            CgroupKind::Pods,
-        ),
-        (
-            "/kubepods/podbb/c",
-            "/kubepods/podbb/c",
-            "/system",
-            CgroupKind::Other,
-        ),
+        ("/kubepods/podaa/c", "/kubepods/podaa/c", "/kubepods/podaa/c", container("aa")),
+        ("/kubepods/podaa/c/x\u{1b}", "/kubepods/podaa/c/x\\u{1b}", PODS, CgroupKind::Pods),
+        ("/kubepods/podbb/c", "/kubepods/podbb/c", "/system", CgroupKind::Other),
     ];
     let mut pids = PodPids::new(Announced::Yes, at(0).boot);
     let counts = |forks| {

@@ -1,10 +1,7 @@
 use super::*;
+use crate::tests::boot as at;
 
 const TYPE: &str = "PIDPressure";
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
-}
 
 fn times(exceeded: Exceeded) -> Times {
     BTreeMap::from([(TYPE, exceeded)])
@@ -28,19 +25,14 @@ fn saved_times_are_never_too_early_and_cause_few_writes() {
     let mut file = writable();
     let known = |seconds| Some(Some(at(seconds)));
     // At s, exceeded, the file is written, time in the file.
+    #[rustfmt::skip]
     let script = [
         (0, Never, false, None, "nothing to save"),
         (100, Now, true, known(130), "at once, with the lead"),
         (105, Now, false, known(130), "covered"),
         (117, Now, false, known(130), "until the next sample too"),
         (119, Now, true, known(149), "the lead is used up"),
-        (
-            124,
-            At(at(119)),
-            false,
-            known(149),
-            "a correction is not urgent",
-        ),
+        (124, At(at(119)), false, known(149), "a correction is not urgent"),
         (126, Now, false, known(149), "flapping costs nothing"),
         (149, At(at(126)), true, known(126), "corrected"),
         (200, At(at(126)), false, known(126), "unchanged"),

@@ -6,14 +6,11 @@ use crate::pressure::SlowDisks;
 use crate::pressure::threshold::Threshold;
 use crate::reading::Reading;
 use crate::subjects::BlockingQuery;
+use crate::tests::boot as at;
 use crate::units::Bytes;
 
 const GI: i64 = 1 << 30;
 const PERIOD: Duration = Duration::from_mins(5);
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
-}
 
 fn stamp() -> Stamp {
     Stamp {
@@ -111,11 +108,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
 fn run(script: Vec<(u64, SignalInput, &[&str], &str)>) {
     let mut signals = signals();
     for (seconds, input, expected, name) in script {
-        let now = Now {
-            boot: at(seconds),
-            wall: SystemTime::UNIX_EPOCH,
-        };
-        let effects = signals.on(input, now);
+        let effects = signals.on(input, crate::tests::now(seconds));
         assert_eq!(short(&effects), expected, "at {seconds} s: {name}");
     }
 }
@@ -129,55 +122,21 @@ fn a_sample_is_evaluated_and_changes_are_published_at_once() {
         pods_cgroup: "/kubepods.slice".to_owned(),
         stamp: Some(stamp()),
     });
+    #[rustfmt::skip]
     run(vec![
-        (
-            1,
-            taken(9 * GI, 900, None),
-            &[
-                "levels",
-                "memory False NotExceeded",
-                "pids False NotExceeded",
-                "publish",
-            ],
-            "the first sample, with the capacity",
-        ),
+        (1, taken(9 * GI, 900, None),
+            &["levels", "memory False NotExceeded", "pids False NotExceeded", "publish"],
+            "the first sample, with the capacity"),
         (2, taken(9 * GI, 900, None), &["publish"], "nothing changed"),
-        (
-            3,
-            taken(GI / 2, 900, None),
-            &[
-                "memory True ThresholdMet",
-                "name pods for memory",
-                "publish",
-            ],
-            "memory is short",
-        ),
+        (3, taken(GI / 2, 900, None), &["memory True ThresholdMet", "name pods for memory", "publish"],
+            "memory is short"),
         (4, taken(GI / 2, 900, None), &["publish"], "it still is"),
-        (
-            5,
-            short_of_pids,
-            &[
-                "cgroup /kubepods.slice",
-                "levels",
-                "pids True ThresholdMet",
-                "caused pids",
-                "name pods for pids",
-                "publish",
-            ],
-            "another capacity and another cgroup, and a record is the cause",
-        ),
-        (
-            400,
-            taken(9 * GI, 900, None),
-            &[
-                "cgroup /kubepods",
-                "levels",
-                "memory False NotExceeded",
-                "pids False NotExceeded",
-                "publish",
-            ],
-            "the transition periods are over",
-        ),
+        (5, short_of_pids,
+            &["cgroup /kubepods.slice", "levels", "pids True ThresholdMet", "caused pids", "name pods for pids", "publish"],
+            "another capacity and another cgroup, and a record is the cause"),
+        (400, taken(9 * GI, 900, None),
+            &["cgroup /kubepods", "levels", "memory False NotExceeded", "pids False NotExceeded", "publish"],
+            "the transition periods are over"),
     ]);
 }
 
@@ -188,48 +147,20 @@ fn samples_are_requested_when_they_are_due_or_when_an_event_requires_them() {
         count_tasks,
     };
     let requested = |stamp| SignalInput::Requested { stamp };
+    #[rustfmt::skip]
     run(vec![
         (1, tick(1, false), &["sample", "storage"], "both are due"),
         (1, tick(1, false), &["sample"], "storage is being read"),
-        (
-            1,
-            SignalInput::StorageRequested,
-            &[],
-            "it is requested once",
-        ),
-        (
-            1,
-            taken(60 * GI, 900_000, None),
-            &[
-                "levels",
-                "memory False NotExceeded",
-                "pids False NotExceeded",
-                "publish",
-            ],
-            "first sample",
-        ),
+        (1, SignalInput::StorageRequested, &[], "it is requested once"),
+        (1, taken(60 * GI, 900_000, None),
+            &["levels", "memory False NotExceeded", "pids False NotExceeded", "publish"], "first sample"),
         (2, tick(2, false), &[], "nothing is due"),
         (2, tick(2, true), &["sample"], "tasks have to be counted"),
-        (
-            2,
-            requested(Some(stamp())),
-            &["sample of a record"],
-            "a record",
-        ),
+        (2, requested(Some(stamp())), &["sample of a record"], "a record"),
         (3, SignalInput::MemoryMayBeShort, &[], "a hint"),
         (3, tick(3, false), &["sample"], "after the hint"),
-        (
-            4,
-            storage(None),
-            &["capacity false", "disk False NotExceeded", "publish"],
-            "the file system does not answer",
-        ),
-        (
-            4,
-            SignalInput::StorageRequested,
-            &["storage"],
-            "requested again",
-        ),
+        (4, storage(None), &["capacity false", "disk False NotExceeded", "publish"], "the file system does not answer"),
+        (4, SignalInput::StorageRequested, &["storage"], "requested again"),
     ]);
 }
 
@@ -237,11 +168,7 @@ fn samples_are_requested_when_they_are_due_or_when_an_event_requires_them() {
 fn until_the_first_capacity_storage_is_sampled_often() {
     let mut signals = signals();
     let mut on = |seconds, input| {
-        let now = Now {
-            boot: at(seconds),
-            wall: SystemTime::UNIX_EPOCH,
-        };
-        signals.on(input, now);
+        signals.on(input, crate::tests::now(seconds));
         signals.storage.due()
     };
     let soon = |seconds| Some(at(seconds).plus(Duration::from_millis(250)));
@@ -322,24 +249,13 @@ fn an_idle_node_wakes_once_for_memory_and_storage_whatever_was_sampled_in_betwee
         stamp: Some(stamp()),
     };
     // Memory, event 6 s after a sample, wake-ups in a minute, samples of storage in it, name.
+    #[rustfmt::skip]
     let rows = [
         (60 * GI, None, 6, 6, "nothing"),
-        (
-            60 * GI,
-            Some(SignalInput::StorageRequested),
-            6,
-            6,
-            "tasks wait for I/O",
-        ),
+        (60 * GI, Some(SignalInput::StorageRequested), 6, 6, "tasks wait for I/O"),
         (60 * GI, Some(SignalInput::MemoryMayBeShort), 6, 6, "a kill"),
         (60 * GI, Some(record()), 6, 6, "a record about pids"),
-        (
-            9 * GI,
-            Some(SignalInput::StorageRequested),
-            15,
-            7,
-            "memory is sampled every 4 s",
-        ),
+        (9 * GI, Some(SignalInput::StorageRequested), 15, 7, "memory is sampled every 4 s"),
     ];
     for (memory, event, wakeups, storage_samples, name) in rows {
         let mut node = Simulated::new(memory);
@@ -374,44 +290,15 @@ fn unhealthy_disks_and_confirmed_kills_are_pressure_without_a_sample() {
         at: at(5),
         stamp: stamp(),
     };
+    #[rustfmt::skip]
     run(vec![
-        (
-            1,
-            disks(&[], None),
-            &[
-                "diskIO False NotExceeded",
-                "diskFailing False NotExceeded",
-                "publish",
-            ],
-            "all are healthy",
-        ),
-        (
-            2,
-            disks(&["vda"], None),
-            &["diskIO True SlowDisk", "caused diskIO", "publish"],
-            "one is slow",
-        ),
+        (1, disks(&[], None), &["diskIO False NotExceeded", "diskFailing False NotExceeded", "publish"],
+            "all are healthy"),
+        (2, disks(&["vda"], None), &["diskIO True SlowDisk", "caused diskIO", "publish"], "one is slow"),
         (3, disks(&["vda", "vdb"], None), &["publish"], "another one"),
-        (
-            4,
-            disks(&[], Some(Unwatched { others: None })),
-            &[
-                "diskIO Unknown DiskNotMonitored",
-                "diskIO False NotExceeded",
-                "publish",
-            ],
-            "it is not watched any more",
-        ),
-        (
-            5,
-            forced,
-            &[
-                "memory True GlobalOOMKill",
-                "caused memory",
-                "name pods for memory",
-                "publish",
-            ],
-            "a kill",
-        ),
+        (4, disks(&[], Some(Unwatched { others: None })),
+            &["diskIO Unknown DiskNotMonitored", "diskIO False NotExceeded", "publish"],
+            "it is not watched any more"),
+        (5, forced, &["memory True GlobalOOMKill", "caused memory", "name pods for memory", "publish"], "a kill"),
     ]);
 }

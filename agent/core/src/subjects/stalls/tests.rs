@@ -1,11 +1,10 @@
-use std::time::SystemTime;
-
 use super::*;
 use crate::pods::Owner;
 use crate::pressure::io_wait::StallShare;
 use crate::pressure::shortage::{Reclaim, StalledUnit, UnitStalls};
 use crate::pressure::stall::READ_INTERVAL;
 use crate::subjects::BlockingQuery;
+use crate::tests::boot as at;
 
 const IO: Stall = Stall::new(StallOf::Node, StallKind::Io);
 const MEMORY: Stall = Stall::new(StallOf::Node, StallKind::Memory);
@@ -22,14 +21,8 @@ fn watch<const N: usize>(transition_period: Duration, watched: [(Stall, bool); N
     })
 }
 
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
-}
-
 fn on(watch: &mut StallWatch, seconds: u64, input: StallInput) -> Vec<Effect> {
-    let wall = SystemTime::UNIX_EPOCH;
-    let boot = at(seconds);
-    watch.on(input, Now { boot, wall })
+    watch.on(input, crate::tests::now(seconds))
 }
 
 fn sampled(percent: f32) -> StallInput {
@@ -127,18 +120,9 @@ fn each_sample_is_published_and_only_a_change_is_logged() {
         (1, sampled(1.0), Some(Pressure::Normal), true, "the first"),
         (11, sampled(2.0), Some(Pressure::Normal), false, "the same"),
         (21, sampled(50.0), Some(under(21)), true, "exceeded"),
-        (31, sampled(50.0), Some(under(31)), false, "still"),
-        (41, sampled(1.0), Some(under(31)), false, "kept"),
-        (51, missing(), Some(under(31)), false, "one failed read"),
-        (52, shorter, Some(under(31)), false, "another period"),
-        (
-            60,
-            sampled(1.0),
-            Some(under(31)),
-            false,
-            "1 s before its end",
-        ),
-        (61, sampled(1.0), Some(Pressure::Normal), true, "at its end"),
+        (31, missing(), Some(under(21)), false, "one failed read"),
+        (32, shorter, Some(under(21)), false, "another period"),
+        (51, sampled(1.0), Some(Pressure::Normal), true, "at its end"),
     ];
     let mut watch = self::watch(PERIOD, [(IO, true)]);
     for (seconds, input, pressure, logged, name) in script {
@@ -161,14 +145,10 @@ fn the_event_of_a_stall_that_begins_has_its_averages() {
     };
     let begins = |text: &str| Some((Ground::Stall(IO), text.to_owned()));
     let mut watch = self::watch(PERIOD, [(IO, true)]);
+    #[rustfmt::skip]
     let script = [
         (1, averages(80.0, 39.0), None, "below 40 % over a minute"),
-        (
-            11,
-            averages(83.7, 41.2),
-            begins("over 10 s 84%, over a minute 41%"),
-            "begins",
-        ),
+        (11, averages(83.7, 41.2), begins("over 10 s 84%, over a minute 41%"), "begins"),
         (21, averages(90.0, 50.0), None, "still"),
         (400, averages(1.0, 1.0), None, "ends"),
     ];
@@ -217,15 +197,11 @@ fn what_was_exceeded_before_a_restart_is_kept() {
         })
     };
     // At s before and after the first sample; then, published.
+    #[rustfmt::skip]
     let rows = [
         ("by the state file", restored(50), None, under(50)),
         ("too long ago", restored(1), None, Some(Pressure::Normal)),
-        (
-            "by the Node",
-            configured(Duration::from_mins(1), [IO]),
-            Some(StallInput::Stored(IO)),
-            under(100),
-        ),
+        ("by the Node", configured(Duration::from_mins(1), [IO]), Some(StallInput::Stored(IO)), under(100)),
     ];
     for (name, before, after, expected) in rows {
         let minute = Duration::from_mins(1);
@@ -290,37 +266,18 @@ fn in_short(effects: &[Effect]) -> String {
 fn a_stall_on_memory_begins_only_while_the_node_is_short_of_it() {
     let fired = || StallInput::Reported(MEMORY);
     // At s, input, effects, name.
+    #[rustfmt::skip]
     let script = [
         (0, memory(0.0, 0.0), "False", "calm: nothing more is read"),
         (1, fired(), "file shortage", "from the trigger on"),
         (1, memory(9.0, 1.0), "False", "not yet"),
         (3, fired(), "file", "it is being observed"),
-        (
-            3,
-            memory(40.0, 16.0),
-            "False",
-            "withheld until that is known",
-        ),
-        (
-            11,
-            shortage(false),
-            "file",
-            "and then decided by the averages of now",
-        ),
-        (
-            11,
-            memory(60.0, 20.0),
-            "NoReclaim shortage False",
-            "a tenant at its limit",
-        ),
+        (3, memory(40.0, 16.0), "False", "withheld until that is known"),
+        (11, shortage(false), "file", "and then decided by the averages of now"),
+        (11, memory(60.0, 20.0), "NoReclaim shortage False", "a tenant at its limit"),
         (21, memory(60.0, 30.0), "False", "not logged again"),
         (22, shortage(false), "file", "as before"),
-        (
-            22,
-            memory(60.0, 30.0),
-            "shortage False",
-            "nor queried twice",
-        ),
+        (22, memory(60.0, 30.0), "shortage False", "nor queried twice"),
         (33, shortage(true), "file", "now the node is short"),
         (
             33,
@@ -329,27 +286,12 @@ fn a_stall_on_memory_begins_only_while_the_node_is_short_of_it() {
              the time, at its own limit), 2.service (34% of the time) True",
             "and the Event names the units that wait",
         ),
-        (
-            43,
-            memory(60.0, 40.0),
-            "True",
-            "in effect: not observed any more",
-        ),
+        (43, memory(60.0, 40.0), "True", "in effect: not observed any more"),
         (44, fired(), "file", "nor by a trigger"),
         (53, memory(5.0, 5.0), "True", "over, and kept"),
-        (
-            55,
-            memory(60.0, 40.0),
-            "shortage True",
-            "the next one is observed from its begin",
-        ),
+        (55, memory(60.0, 40.0), "shortage True", "the next one is observed from its begin"),
         (66, shortage(true), "file", "it is short again"),
-        (
-            66,
-            memory(1.0, 1.0),
-            "True",
-            "but it is over: that does not count",
-        ),
+        (66, memory(1.0, 1.0), "True", "but it is over: that does not count"),
         (70, memory(60.0, 40.0), "shortage True", "for the next one"),
     ];
     let mut watch = self::watch(PERIOD, [(MEMORY, true)]);

@@ -31,8 +31,7 @@ async fn pass() {
 async fn written(replies: impl IntoIterator<Item = Reply>) -> (Scripted, Started) {
     let server = Scripted::new([accepted()].into_iter().chain(replies));
     let mut started = start(&server, 0);
-    started.sink.record(kill());
-    let delivered = started.deliveries.recv().await.unwrap();
+    let delivered = started.deliver(kill()).await;
     assert_eq!(delivered.id, Some(ID));
     (server, started)
 }
@@ -60,8 +59,7 @@ async fn details_of_an_event_on_the_node_instead_of_a_pod_keep_the_name_of_the_p
     let rejected = refusal(404, "NotFound");
     let server = Scripted::new([rejected, accepted(), accepted()]);
     let mut started = start(&server, 0);
-    started.sink.record(kill);
-    started.deliveries.recv().await.unwrap();
+    started.deliver(kill).await;
     started.sink.amend(with_details("m with details"));
     pass().await;
     assert_eq!(server.body(1)["message"], "Pod shop/cart: m");
@@ -143,8 +141,7 @@ async fn details_of_an_unknown_or_combined_event_are_dropped_and_long_ones_are_c
             message: n.to_string(),
             ..kill()
         };
-        started.sink.record(combined);
-        let delivered = started.deliveries.recv().await.unwrap();
+        let delivered = started.deliver(combined).await;
         assert_eq!(delivered.id.is_some(), n < 9, "{n}");
     }
     drop(started);
@@ -155,12 +152,12 @@ async fn a_combined_event_has_the_annotations_of_the_newest_kill_without_details
     let server = Scripted::new((0..11).map(|_| accepted()));
     let mut started = start(&server, 0);
     for n in 0..11 {
-        started.sink.record(Draft {
+        let draft = Draft {
             message: n.to_string(),
             annotations: Annotations::one("k", &n.to_string()),
             ..kill()
-        });
-        started.deliveries.recv().await.unwrap();
+        };
+        started.deliver(draft).await;
     }
     let annotations = |n: usize| server.body(n)["metadata"]["annotations"].clone();
     assert_eq!(annotations(0), json!({ "k": "0" }));

@@ -38,6 +38,13 @@ fn in_pod(draft: Draft) -> Draft {
     }
 }
 
+/// Returns the message and the count in a request.
+fn contents(server: &Scripted, request: usize) -> (String, u64) {
+    let body = server.body(request);
+    let message = body["message"].as_str().unwrap().to_owned();
+    (message, body["count"].as_u64().unwrap())
+}
+
 fn kills(kills: ReportedKills) -> u64 {
     kills.into_iter().map(|(_, kills)| kills).sum()
 }
@@ -72,10 +79,8 @@ async fn a_written_event_is_patched_and_its_count_stays() {
     for (name, replies, requests) in rows {
         let server = Scripted::new([accepted()].into_iter().chain(replies).chain([accepted()]));
         let mut started = start(&server, 0);
-        started.sink.record(kill("one"));
-        started.deliveries.recv().await.unwrap();
-        started.sink.record(version("two"));
-        let delivered = started.deliveries.recv().await.unwrap();
+        started.deliver(kill("one")).await;
+        let delivered = started.deliver(version("two")).await;
         assert_eq!((delivered.id, delivered.times), (None, 0), "{name}");
         assert_eq!(server.lines()[1..], vec![PATCH; requests], "{name}");
         let expected = json!({
@@ -84,8 +89,7 @@ async fn a_written_event_is_patched_and_its_count_stays() {
         });
         assert_eq!(server.body(requests), expected, "{name}");
         // A raised count keeps what the version reports.
-        started.sink.record(kill("one"));
-        started.deliveries.recv().await.unwrap();
+        started.deliver(kill("one")).await;
         assert_eq!(server.body(requests + 1)["message"], json!(null), "{name}");
         assert_eq!(server.body(requests + 1)["count"], 2, "{name}");
         end(started, 3, name).await;
@@ -107,11 +111,8 @@ async fn an_event_that_waits_is_written_once_with_everything() {
     }
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(server.lines(), vec![EVENTS; FAILED + 2]);
+    assert_eq!(contents(&server, FAILED + 1), ("three".to_owned(), 1));
     let body = server.body(FAILED + 1);
-    assert_eq!(
-        (&body["message"], &body["count"]),
-        (&json!("three"), &json!(1))
-    );
     assert_eq!(body["metadata"]["annotations"], json!({ "k": "three" }));
     end(started, 3, "").await;
 }
@@ -130,11 +131,7 @@ async fn an_event_on_its_way_during_an_outage_is_patched_afterwards() {
     let (last, created) = (server.lines().pop(), server.lines().len() - 1);
     assert_eq!((last.as_deref(), created), (Some(PATCH), FAILED + 1));
     assert_eq!(server.body(FAILED)["message"], "one");
-    let body = server.body(FAILED + 1);
-    assert_eq!(
-        (&body["message"], &body["count"]),
-        (&json!("three"), &json!(1))
-    );
+    assert_eq!(contents(&server, FAILED + 1), ("three".to_owned(), 1));
     end(started, 3, "").await;
 }
 
@@ -143,18 +140,13 @@ async fn an_event_that_the_rate_limit_delays_has_everything_when_it_is_written()
     let server = Scripted::new(std::iter::repeat_n(accepted(), 40));
     let mut started = start(&server, 0);
     for _ in 0..25 {
-        started.sink.record(input("SystemOOM", "m"));
-        started.deliveries.recv().await.unwrap();
+        started.deliver(input("SystemOOM", "m")).await;
     }
     started.sink.record(kill("one"));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    started.sink.record(version("two"));
-    let delivered = started.deliveries.recv().await.unwrap();
+    let delivered = started.deliver(version("two")).await;
     assert_eq!((delivered.message.as_str(), delivered.times), ("two", 1));
-    assert_eq!(
-        (&server.body(25)["message"], &server.body(25)["count"]),
-        (&json!("two"), &json!(1))
-    );
+    assert_eq!(contents(&server, 25), ("two".to_owned(), 1));
     end(started, 2, "").await;
 }
 
@@ -162,8 +154,7 @@ async fn an_event_that_the_rate_limit_delays_has_everything_when_it_is_written()
 async fn of_an_event_that_is_not_known_the_later_kills_are_a_separate_event() {
     let server = Scripted::new(std::iter::repeat_n(accepted(), 40));
     let mut started = start(&server, 0);
-    started.sink.record(version("two"));
-    let delivered = started.deliveries.recv().await.unwrap();
+    let delivered = started.deliver(version("two")).await;
     assert_eq!((delivered.message.as_str(), delivered.times), ("two", 1));
     assert_eq!(server.body(0)["count"], 1);
     // A version that reports no more kills is not needed.
@@ -174,8 +165,7 @@ async fn of_an_event_that_is_not_known_the_later_kills_are_a_separate_event() {
     });
     // A combined Event counts processes.
     for n in 0..8 {
-        started.sink.record(input("OOMKilled", &n.to_string()));
-        started.deliveries.recv().await.unwrap();
+        started.deliver(input("OOMKilled", &n.to_string())).await;
     }
     started.sink.record(kill("one of a group"));
     assert_eq!(
@@ -184,13 +174,9 @@ async fn of_an_event_that_is_not_known_the_later_kills_are_a_separate_event() {
         "combined"
     );
     assert_eq!(server.body(9)["count"], 1);
-    started.sink.record(version("two of a group"));
-    started.deliveries.recv().await.unwrap();
-    assert_eq!(
-        server.body(10)["message"],
-        "(combined from similar events): two of a group"
-    );
-    assert_eq!(server.body(10)["count"], 2);
+    started.deliver(version("two of a group")).await;
+    let combined = "(combined from similar events): two of a group";
+    assert_eq!(contents(&server, 10), (combined.to_owned(), 2));
     assert_eq!(server.lines().len(), 11);
     end(started, 3, "").await;
 }
@@ -199,15 +185,10 @@ async fn of_an_event_that_is_not_known_the_later_kills_are_a_separate_event() {
 async fn an_expired_event_is_created_again_with_everything() {
     let server = Scripted::new([accepted(), refusal(404, "NotFound"), accepted(), accepted()]);
     let mut started = start(&server, 0);
-    started.sink.record(kill("one"));
-    started.deliveries.recv().await.unwrap();
-    started.sink.record(version("two"));
-    started.deliveries.recv().await.unwrap();
+    started.deliver(kill("one")).await;
+    started.deliver(version("two")).await;
     assert_eq!(server.lines(), [EVENTS, PATCH, EVENTS]);
-    assert_eq!(
-        (&server.body(2)["message"], &server.body(2)["count"]),
-        (&json!("two"), &json!(1))
-    );
+    assert_eq!(contents(&server, 2), ("two".to_owned(), 1));
     end(started, 2, "").await;
 }
 
@@ -229,10 +210,8 @@ async fn an_event_that_the_pods_namespace_rejects_is_on_the_node_with_everything
     // The namespace is deleted in between.
     let server = Scripted::new([accepted(), rejected(), rejected(), accepted()]);
     let mut started = start(&server, 0);
-    started.sink.record(in_pod(kill("one")));
-    started.deliveries.recv().await.unwrap();
-    started.sink.record(in_pod(version("two")));
-    started.deliveries.recv().await.unwrap();
+    started.deliver(in_pod(kill("one"))).await;
+    started.deliver(in_pod(version("two"))).await;
     assert_eq!(server.lines().len(), 4);
     assert_eq!(server.lines()[3], EVENTS);
     assert_eq!(server.body(3)["message"], "Pod shop/cart: two");
@@ -243,8 +222,7 @@ async fn an_event_that_the_pods_namespace_rejects_is_on_the_node_with_everything
 async fn details_that_follow_a_version_are_written_last() {
     let server = Scripted::new([accepted(), accepted(), accepted()]);
     let mut started = start(&server, 0);
-    started.sink.record(kill("one"));
-    started.deliveries.recv().await.unwrap();
+    started.deliver(kill("one")).await;
     started.sink.record(version("two"));
     started.sink.record(Draft {
         of: 0,

@@ -110,18 +110,12 @@ mod tests {
             written,
             requests,
         };
+        #[rustfmt::skip]
         let rows = [
             (vec![vec![disk]], stat_of(100, 200, 7), "a disk"),
-            (
-                vec![vec![disk], vec![lv]],
-                stat_of(100, 200, 7),
-                "what passed a device above is not counted again",
-            ),
-            (
-                vec![vec![disk], vec![lv, md]],
-                stat_of(590, 750, 77),
-                "what only a device above attributes to the cgroup",
-            ),
+            (vec![vec![disk], vec![lv]], stat_of(100, 200, 7), "what passed a device above is not counted again"),
+            (vec![vec![disk], vec![lv, md]], stat_of(590, 750, 77),
+                "what only a device above attributes to the cgroup"),
             (vec![vec![device(8, 3)]], IoStat::default(), "no counters"),
             (vec![], IoStat::default(), "no device"),
         ];

@@ -138,6 +138,7 @@ impl WorkingSet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::hierarchy;
     use super::*;
     use crate::host::scratch::Scratch;
 
@@ -146,47 +147,21 @@ mod tests {
         "/../../tests/fixtures/proc/debian12-6.18/sys/fs/cgroup/memory/memory.stat"
     ));
 
-    fn hierarchy(dir: &Scratch, version: Version) -> Hierarchy {
-        Hierarchy {
-            mount: dir.path().to_owned(),
-            version,
-        }
-    }
-
     fn root_available(dir: &Scratch, version: Version, total: u64) -> Result<i64, HostError> {
-        RootMemory::new(&hierarchy(dir, version), Bytes::from_bytes(total))
+        RootMemory::new(&hierarchy(dir.path(), version), Bytes::from_bytes(total))
             .read(&mut Vec::new())
             .map(|reading| reading.available)
     }
 
     #[test]
     fn the_node_on_version_2_counts_anon_and_file_of_the_top() {
+        #[rustfmt::skip]
         let rows = [
-            (
-                "anon 300\nfile 500\ninactive_file 200\n",
-                Some(400),
-                "as specified",
-            ),
-            (
-                "anon 1\nfile 2\ninactive_file 9\n",
-                Some(1000),
-                "never a negative working set",
-            ),
-            (
-                "anon 2000\nfile 0\ninactive_file 0\n",
-                Some(-1000),
-                "more than there is",
-            ),
-            (
-                "anon 300\nfile_mapped 500\ninactive_file 2\n",
-                None,
-                "a counter is missing",
-            ),
-            (
-                "anon x\nfile 5\ninactive_file 2\n",
-                None,
-                "a counter is not a number",
-            ),
+            ("anon 300\nfile 500\ninactive_file 200\n", Some(400), "as specified"),
+            ("anon 1\nfile 2\ninactive_file 9\n", Some(1000), "never a negative working set"),
+            ("anon 2000\nfile 0\ninactive_file 0\n", Some(-1000), "more than there is"),
+            ("anon 300\nfile_mapped 500\ninactive_file 2\n", None, "a counter is missing"),
+            ("anon x\nfile 5\ninactive_file 2\n", None, "a counter is not a number"),
             ("", None, "empty"),
         ];
         for (stat, expected, why) in rows {
@@ -235,7 +210,7 @@ mod tests {
                 "inactive_file 200\ntotal_inactive_file 200\n",
             );
             for version in [Version::V1, Version::V2] {
-                let pods = CgroupMemory::new(&hierarchy(&dir, version), "/kubepods");
+                let pods = CgroupMemory::new(&hierarchy(dir.path(), version), "/kubepods");
                 let got = pods.read(&mut Vec::new()).unwrap();
                 let got = got.map(|r| (r.capacity, r.available));
                 assert_eq!(got, expected, "{why}, {version:?}");
@@ -244,7 +219,7 @@ mod tests {
                 "kubepods/memory.stat",
                 "inactive_file 200\ntotal_inactive_file 700\n",
             );
-            let v1 = CgroupMemory::new(&hierarchy(&dir, Version::V1), "/kubepods");
+            let v1 = CgroupMemory::new(&hierarchy(dir.path(), Version::V1), "/kubepods");
             assert_eq!(v1.working_set(&mut Vec::new()).unwrap().get(), 300, "{why}");
         }
     }
@@ -253,7 +228,7 @@ mod tests {
     fn a_removed_cgroup_is_absent() {
         let dir = Scratch::new();
         for version in [Version::V1, Version::V2] {
-            let pods = CgroupMemory::new(&hierarchy(&dir, version), "/kubepods");
+            let pods = CgroupMemory::new(&hierarchy(dir.path(), version), "/kubepods");
             assert!(pods.read(&mut Vec::new()).unwrap_err().is_absent());
         }
     }

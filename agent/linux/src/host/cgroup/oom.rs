@@ -206,10 +206,7 @@ mod tests {
 
     fn layout(dir: &Scratch, version: Version) -> Layout {
         Layout {
-            memory: Hierarchy {
-                mount: dir.path().to_owned(),
-                version,
-            },
+            memory: super::super::tests::hierarchy(dir.path(), version),
             pids: None,
             unified: None,
         }

@@ -81,10 +81,7 @@ mod tests {
     use crate::host::scratch::Scratch;
 
     fn units_of(dir: &Scratch, pods: &str) -> Vec<(String, u64)> {
-        let hierarchy = Hierarchy {
-            mount: dir.path().to_owned(),
-            version: Version::V2,
-        };
+        let hierarchy = super::super::tests::hierarchy(dir.path(), Version::V2);
         let mut buf = Vec::new();
         let mut found = units(&hierarchy, pods, |dir| {
             number(dir, "pids.current", &mut buf)

@@ -79,10 +79,7 @@ mod tests {
         ];
         for (current, max, expected) in rows {
             let dir = Scratch::new();
-            let pids = Hierarchy {
-                mount: dir.path().to_owned(),
-                version: Version::V2,
-            };
+            let pids = super::super::tests::hierarchy(dir.path(), Version::V2);
             for (name, text) in [("pids.current", current), ("pids.max", max)] {
                 if let Some(text) = text {
                     dir.write(&format!("kubepods/{name}"), text);
@@ -97,33 +94,14 @@ mod tests {
     #[test]
     fn refused_forks_are_counted_once_on_every_kernel() {
         //  name, pids.events.local, pids.events, then counted
+        #[rustfmt::skip]
         let rows = [
-            (
-                "before 6.11, version 1",
-                None,
-                Some("max 3\n"),
-                Some(Some(3)),
-            ),
-            (
-                "the cgroup's limit",
-                Some("max 3\n"),
-                Some("max 5\n"),
-                Some(Some(3)),
-            ),
-            (
-                "the limit of a descendant",
-                Some("max 0\n"),
-                Some("max 5\n"),
-                Some(Some(0)),
-            ),
+            ("before 6.11, version 1", None, Some("max 3\n"), Some(Some(3))),
+            ("the cgroup's limit", Some("max 3\n"), Some("max 5\n"), Some(Some(3))),
+            ("the limit of a descendant", Some("max 0\n"), Some("max 5\n"), Some(Some(0))),
             ("removed, or the top", None, None, Some(None)),
             ("malformed", None, Some("max -3\n"), None),
-            (
-                "another counter only",
-                Some("forks 3\n"),
-                Some("max 5\n"),
-                None,
-            ),
+            ("another counter only", Some("forks 3\n"), Some("max 5\n"), None),
         ];
         for (name, local, all, expected) in rows {
             let dir = Scratch::new();

@@ -207,10 +207,7 @@ mod tests {
         }
 
         fn largest(&self, most: usize) -> Vec<(String, u64, u64)> {
-            let memory = Hierarchy {
-                mount: self.dir.path().join("cg"),
-                version: self.version,
-            };
+            let memory = super::super::tests::hierarchy(self.dir.path().join("cg"), self.version);
             let found = over_request(&self.dir.root(), &memory, "/kubepods", class, most);
             let gib = |bytes: Bytes| bytes.get() / GIB;
             let found = found.unwrap().into_iter();

@@ -132,15 +132,12 @@ fn is_populated(layout: &Layout, cgroup: &str) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::super::Hierarchy;
+    use super::super::tests::hierarchy;
     use super::*;
     use crate::host::scratch::Scratch;
 
     fn layout(mount: &Path) -> Layout {
-        let memory = Hierarchy {
-            mount: mount.to_owned(),
-            version: Version::V2,
-        };
+        let memory = hierarchy(mount, Version::V2);
         Layout {
             pids: Some(memory.clone()),
             memory,

@@ -155,10 +155,7 @@ mod tests {
     use crate::host::scratch::Scratch;
 
     fn hierarchy(dir: &Scratch) -> Hierarchy {
-        Hierarchy {
-            mount: dir.path().to_owned(),
-            version: Version::V2,
-        }
+        super::super::tests::hierarchy(dir.path(), Version::V2)
     }
 
     fn id(dir: &Scratch, rel: &str) -> CgroupId {
@@ -240,10 +237,7 @@ mod tests {
     #[test]
     fn a_missing_hierarchy_is_an_error() {
         let dir = Scratch::new();
-        let missing = Hierarchy {
-            mount: dir.path().join("none"),
-            version: Version::V2,
-        };
+        let missing = super::super::tests::hierarchy(dir.path().join("none"), Version::V2);
         let mut map = InodeMap::default();
         assert!(map.resolve(&missing, CgroupId(1)).unwrap_err().is_absent());
     }

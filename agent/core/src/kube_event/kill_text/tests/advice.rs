@@ -52,25 +52,14 @@ fn the_message_contains_what_can_be_done() {
 #[test]
 fn the_advice_for_a_kill_at_the_limit_of_a_unit_names_that_limit() {
     //  path of the limit, what is to be raised
+    #[rustfmt::skip]
     let rows = [
-        (
-            "/system.slice/hog.service",
-            Some("MemoryMax= of hog.service"),
-        ),
-        (
-            "/user.slice/user-7.slice/session-3.scope",
-            Some("MemoryMax= of session-3.scope"),
-        ),
+        ("/system.slice/hog.service", Some("MemoryMax= of hog.service")),
+        ("/user.slice/user-7.slice/session-3.scope", Some("MemoryMax= of session-3.scope")),
         ("/system.slice", Some("MemoryMax= of system.slice")),
         // Its service can set this limit, and systemd cannot.
-        (
-            "/system.slice/hog.service/a",
-            Some("the memory limit of cgroup system.slice/hog.service/a"),
-        ),
-        (
-            "/docker/0123",
-            Some("the memory limit of cgroup docker/0123"),
-        ),
+        ("/system.slice/hog.service/a", Some("the memory limit of cgroup system.slice/hog.service/a")),
+        ("/docker/0123", Some("the memory limit of cgroup docker/0123")),
         // The kubelet sets these.
         ("/kubepods.slice/kubepods-burstable.slice", None),
         ("/kubepods.slice/burstable", None),

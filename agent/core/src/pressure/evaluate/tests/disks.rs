@@ -3,23 +3,20 @@
 use super::*;
 use crate::reading::NodeFilesystem;
 
+const fn only_slow(slow: &[String]) -> DiskStates<'_> {
+    DiskStates::Known {
+        slow,
+        stalled: &[],
+        failing: &[],
+        read_only: &[],
+        failed_filesystems: &[],
+    }
+}
+
 #[test]
 fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
     let sda = ["sda".to_owned()];
-    let slow = DiskStates::Known {
-        slow: &sda,
-        stalled: &[],
-        failing: &[],
-        read_only: &[],
-        failed_filesystems: &[],
-    };
-    let healthy = DiskStates::Known {
-        slow: &[],
-        stalled: &[],
-        failing: &[],
-        read_only: &[],
-        failed_filesystems: &[],
-    };
+    let (slow, healthy) = (only_slow(&sda), only_slow(&[]));
     for (other, expected) in [(None, Pressure::Normal), (Some(at(70)), since(70))] {
         let mut evaluator = Evaluator::new(Policy {
             slow_disks: SlowDisks::RaiseDiskPressure,
@@ -52,20 +49,7 @@ fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
 #[test]
 fn a_slow_disk_is_exceeded_until_it_is_reported_healthy_and_a_failing_one_is_another_condition() {
     let sda = ["sda".to_owned()];
-    let healthy = DiskStates::Known {
-        slow: &[],
-        stalled: &[],
-        failing: &[],
-        read_only: &[],
-        failed_filesystems: &[],
-    };
-    let slow = DiskStates::Known {
-        slow: &sda,
-        stalled: &[],
-        failing: &[],
-        read_only: &[],
-        failed_filesystems: &[],
-    };
+    let (slow, healthy) = (only_slow(&sda), only_slow(&[]));
     let mut evaluator = evaluator(vec![hard("nodefs.available", "100")]);
     let both = [Resource::DiskIo, Resource::DiskFailing];
     let states = |evaluator: &Evaluator| both.map(|resource| evaluator.pressure(resource));
@@ -141,13 +125,7 @@ fn a_stall_ranks_above_errors_and_those_above_file_systems() {
 #[test]
 fn slow_disks_raise_disk_pressure_only_if_configured() {
     let sda = ["sda".to_owned()];
-    let slow = DiskStates::Known {
-        slow: &sda,
-        stalled: &[],
-        failing: &[],
-        read_only: &[],
-        failed_filesystems: &[],
-    };
+    let slow = only_slow(&sda);
     for (slow_disks, expected) in [
         (SlowDisks::NodepulseConditionOnly, Pressure::Normal),
         (SlowDisks::RaiseDiskPressure, since(10)),

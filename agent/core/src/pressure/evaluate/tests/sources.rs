@@ -4,52 +4,49 @@ use super::*;
 
 #[test]
 fn a_missing_sample_means_not_met_and_never_a_guessed_state() {
-    let missing = [Sample::Missing(Signal::MemoryAvailable)];
+    let missing = Sample::Missing(Signal::MemoryAvailable);
     let reclaiming = Threshold {
         min_reclaim: Some(ThresholdValue::Quantity(50)),
         ..hard("memory.available", "100")
     };
     let mut evaluator = evaluator(vec![reclaiming]);
-    let memory_is = |evaluator: &Evaluator| evaluator.pressure(Resource::Memory);
-
-    assert_eq!(evaluator.evaluate(&missing, at(0)), []);
-    assert_eq!(memory_is(&evaluator), Pressure::Unknown, "never sampled");
-
-    evaluator.evaluate(&[memory(99)], at(10));
-    evaluator.evaluate(&missing, at(20));
-    assert_eq!(memory_is(&evaluator), since(10), "kept, not extended");
-    evaluator.evaluate(&[memory(149)], at(30));
-    assert_eq!(
-        memory_is(&evaluator),
-        since(10),
-        "the reclaim no longer applies"
-    );
-
-    evaluator.evaluate(&missing, at(309));
-    assert_eq!(memory_is(&evaluator), since(10), "kept to the end");
-    assert_eq!(evaluator.evaluate(&missing, at(310)), []);
-    assert_eq!(memory_is(&evaluator), since(10), "not known to be normal");
-    assert_eq!(
-        evaluator.next_fall(),
-        None,
-        "nothing ends by the passage of time"
-    );
-    let changes = evaluator.evaluate(&missing, at(329));
-    assert_eq!(
-        memory_is(&evaluator),
-        Pressure::Unknown,
-        "lost, and unknown"
-    );
-    assert_eq!(changes.len(), 1);
-    assert_eq!(changes[0].reason, PressureReason::SourceLost);
-
-    evaluator.evaluate(&[memory(500)], at(330));
-    assert_eq!(memory_is(&evaluator), Pressure::Normal);
-    evaluator.evaluate(&missing, at(340));
-    evaluator.evaluate(&missing, at(359));
-    assert_eq!(memory_is(&evaluator), Pressure::Normal, "for a while");
-    evaluator.evaluate(&missing, at(360));
-    assert_eq!(memory_is(&evaluator), Pressure::Unknown, "lost again");
+    let (kept, unknown) = (since(10), Pressure::Unknown);
+    // At s, sample, pressure, number of changes, why.
+    #[rustfmt::skip]
+    let script = [
+        (0, missing, unknown, 0, "never sampled"),
+        (10, memory(99), kept, 1, "exceeded"),
+        (20, missing, kept, 0, "kept, not extended"),
+        (30, memory(149), kept, 0, "the reclaim no longer applies"),
+        (309, missing, kept, 0, "kept to the end"),
+        (310, missing, kept, 0, "not known to be normal"),
+        (329, missing, unknown, 1, "lost, and unknown"),
+        (330, memory(500), Pressure::Normal, 1, "read again"),
+        (340, missing, Pressure::Normal, 0, "for a while"),
+        (359, missing, Pressure::Normal, 0, "for a while"),
+        (360, missing, unknown, 1, "lost again"),
+    ];
+    for (seconds, sample, expected, count, why) in script {
+        let changes = evaluator.evaluate(&[sample], at(seconds));
+        let pressure = evaluator.pressure(Resource::Memory);
+        assert_eq!(
+            (pressure, changes.len()),
+            (expected, count),
+            "at {seconds} s: {why}"
+        );
+        if seconds == 310 {
+            assert_eq!(
+                evaluator.next_fall(),
+                None,
+                "nothing ends by the passage of time"
+            );
+        }
+        if let [change] = &changes[..]
+            && expected == unknown
+        {
+            assert_eq!(change.reason, PressureReason::SourceLost, "{why}");
+        }
+    }
 }
 
 /// Samples of two signals of one resource, both with a threshold; then the lost signals and the
@@ -61,35 +58,12 @@ fn a_readable_source_that_is_exceeded_decides_and_otherwise_a_lost_one_does() {
     use Signal::{ImagefsAvailable, NodefsAvailable};
     let nodefs = |n| read(NodefsAvailable, n);
     let lost = Sample::Missing(ImagefsAvailable);
+    #[rustfmt::skip]
     let rows: [Pair; 4] = [
-        (
-            "both are normal",
-            nodefs(500),
-            read(ImagefsAvailable, 500),
-            &[],
-            Pressure::Normal,
-        ),
-        (
-            "the second one does not exist",
-            nodefs(500),
-            Sample::Absent(ImagefsAvailable),
-            &[],
-            Pressure::Normal,
-        ),
-        (
-            "one is normal, one is lost",
-            nodefs(500),
-            lost,
-            &[ImagefsAvailable],
-            Pressure::Unknown,
-        ),
-        (
-            "one is exceeded, one is lost",
-            nodefs(99),
-            lost,
-            &[],
-            since(0),
-        ),
+        ("both are normal", nodefs(500), read(ImagefsAvailable, 500), &[], Pressure::Normal),
+        ("the second one does not exist", nodefs(500), Sample::Absent(ImagefsAvailable), &[], Pressure::Normal),
+        ("one is normal, one is lost", nodefs(500), lost, &[ImagefsAvailable], Pressure::Unknown),
+        ("one is exceeded, one is lost", nodefs(99), lost, &[], since(0)),
     ];
     for (why, first, second, expected, pressure) in rows {
         let mut evaluator = evaluator(vec![

@@ -64,89 +64,27 @@ fn a_summary_has_the_scope_and_the_victims_cgroup() {
 fn a_hostile_name_never_names_another_pod() {
     const A: &str = "/kubepods/podA/ctr";
     //  cpuset, limiting, victim's, comm -> limiting, victim's, comm
+    #[rustfmt::skip]
     let rows: [(&str, String, String, &str, &str, &str, &str); 11] = [
         ("/", A.into(), A.into(), "x", A, A, "plain"),
-        (
-            "/",
-            A.into(),
-            A.into(),
-            "x,pid=1,uid=0",
-            A,
-            A,
-            "a name like the end",
-        ),
-        (
-            "/",
-            A.into(),
-            A.into(),
-            "a,task=b",
-            A,
-            A,
-            "a name like a key",
-        ),
-        (
-            "/",
-            A.into(),
-            format!("{A}/x,task=b"),
-            "c",
-            A,
-            "/kubepods/podA/ctr/x",
-            "a cgroup like a key: its last name is cut",
-        ),
-        (
-            "x,mems_allowed=0,global_oom",
-            A.into(),
-            A.into(),
-            "x",
-            A,
-            A,
-            "a cpuset that contains global_oom",
-        ),
-        (
-            "x,oom_memcg=,task_memcg=",
-            A.into(),
-            A.into(),
-            "x",
-            A,
-            A,
-            "a cpuset like the keys",
-        ),
-        (
-            "/",
-            A.into(),
-            format!("{A}/x,task_memcg=/kubepods/podB/ctr"),
-            "x",
-            A,
-            "/kubepods/podA/ctr/x,task_memcg=/kubepods/podB/ctr",
-            "the victim's cgroup names another",
-        ),
-        (
-            "/",
-            format!("{A}/x,task_memcg=/kubepods/podB/ctr"),
-            format!("{A}/x,task_memcg=/kubepods/podB/ctr"),
-            "x",
-            "/kubepods/podA/ctr/x,task_memcg=/kubepods/podB/ctr",
-            "/kubepods/podA/ctr/x,task_memcg=/kubepods/podB/ctr",
-            "and so does the limiting one",
-        ),
-        (
-            "/",
-            format!("{A}/x,global_oom,task_memcg=/kubepods/podB"),
-            format!("{A}/x,global_oom,task_memcg=/kubepods/podB"),
-            "x",
+        ("/", A.into(), A.into(), "x,pid=1,uid=0", A, A, "a name like the end"),
+        ("/", A.into(), A.into(), "a,task=b", A, A, "a name like a key"),
+        ("/", A.into(), format!("{A}/x,task=b"), "c", A, "/kubepods/podA/ctr/x",
+            "a cgroup like a key: its last name is cut"),
+        ("x,mems_allowed=0,global_oom", A.into(), A.into(), "x", A, A, "a cpuset that contains global_oom"),
+        ("x,oom_memcg=,task_memcg=", A.into(), A.into(), "x", A, A, "a cpuset like the keys"),
+        ("/", A.into(), format!("{A}/x,task_memcg=/kubepods/podB/ctr"), "x", A,
+            "/kubepods/podA/ctr/x,task_memcg=/kubepods/podB/ctr", "the victim's cgroup names another"),
+        ("/", format!("{A}/x,task_memcg=/kubepods/podB/ctr"), format!("{A}/x,task_memcg=/kubepods/podB/ctr"),
+            "x", "/kubepods/podA/ctr/x,task_memcg=/kubepods/podB/ctr",
+            "/kubepods/podA/ctr/x,task_memcg=/kubepods/podB/ctr", "and so does the limiting one"),
+        ("/", format!("{A}/x,global_oom,task_memcg=/kubepods/podB"),
+            format!("{A}/x,global_oom,task_memcg=/kubepods/podB"), "x",
             "/kubepods/podA/ctr/x,global_oom,task_memcg=/kubepods/podB",
-            "/kubepods/podA/ctr/x,global_oom,task_memcg=/kubepods/podB",
-            "a cgroup that contains global_oom",
-        ),
-        (
-            "/",
-            A.into(),
-            format!("{A}/y,oom_memcg=/kubepods,task_memcg=/kubepods/podB"),
-            "x",
-            A,
+            "/kubepods/podA/ctr/x,global_oom,task_memcg=/kubepods/podB", "a cgroup that contains global_oom"),
+        ("/", A.into(), format!("{A}/y,oom_memcg=/kubepods,task_memcg=/kubepods/podB"), "x", A,
             "/kubepods/podA/ctr/y,oom_memcg=/kubepods,task_memcg=/kubepods/podB",
-            "a cgroup that names the limit of all pods",
-        ),
+            "a cgroup that names the limit of all pods"),
         ("/", "/".into(), A.into(), "x", "/", A, "the top"),
     ];
     for (cpuset, oom, task, comm, limiting, cgroup, why) in rows {
@@ -164,30 +102,16 @@ fn a_hostile_name_never_names_another_pod() {
 #[test]
 fn a_line_that_was_cut_or_contradicts_itself_names_nothing() {
     let global = HEAD.replace("MEMCG", "NONE");
+    #[rustfmt::skip]
     let rows = [
         (format!("{HEAD}/"), "before the cgroups"),
-        (
-            format!("{HEAD}/,mems_allowed=0,oom_memcg=/kubepods/podA,task_memcg=/kubepods/podA"),
-            "before the victim",
-        ),
-        (
-            format!(
-                "{HEAD}/,mems_allowed=0,global_oom,task_memcg=/kubepods/podB,task=x,pid=7,uid=0"
-            ),
-            "a cgroup's limit, but global",
-        ),
-        (
-            format!("{global}/,mems_allowed=0,oom_memcg=/k,task_memcg=/k,task=x,pid=7,uid=0"),
-            "no limit, but a cgroup",
-        ),
-        (
-            format!("{HEAD}/,mems_allowed=0,oom_memcg=/podA,task_memcg=/podB,task=x,pid=7,uid=0"),
-            "the victim is not below the limit",
-        ),
-        (
-            format!("{HEAD}/,mems_allowed=0,oom_memcg=/pod,task_memcg=/podB,task=x,pid=7,uid=0"),
-            "a common prefix",
-        ),
+        (format!("{HEAD}/,mems_allowed=0,oom_memcg=/kubepods/podA,task_memcg=/kubepods/podA"), "before the victim"),
+        (format!("{HEAD}/,mems_allowed=0,global_oom,task_memcg=/kubepods/podB,task=x,pid=7,uid=0"),
+            "a cgroup's limit, but global"),
+        (format!("{global}/,mems_allowed=0,oom_memcg=/k,task_memcg=/k,task=x,pid=7,uid=0"), "no limit, but a cgroup"),
+        (format!("{HEAD}/,mems_allowed=0,oom_memcg=/podA,task_memcg=/podB,task=x,pid=7,uid=0"),
+            "the victim is not below the limit"),
+        (format!("{HEAD}/,mems_allowed=0,oom_memcg=/pod,task_memcg=/podB,task=x,pid=7,uid=0"), "a common prefix"),
     ];
     for (line, why) in rows {
         let got = parse_summary(&line);
@@ -251,27 +175,15 @@ fn the_trigger_and_the_order_are_parsed() {
             order,
         }))
     };
+    #[rustfmt::skip]
     let rows = [
-        (
-            "provoke invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
-            invoked(b"provoke", Some(0)),
-        ),
-        (
-            "kworker/0:1 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=-1, oom_score_adj=0",
-            invoked(b"kworker/0:1", Some(-1)),
-        ),
-        (
-            r"a\x5cx41\x0a, order=-1 invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0",
-            None,
-        ),
-        (
-            r"a\x5cx41\x0a invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0",
-            invoked(b"a\\x41\n", Some(3)),
-        ),
-        (
-            ", order=-1 invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0",
-            invoked(b", order=-1", Some(3)),
-        ),
+        ("provoke invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+            invoked(b"provoke", Some(0))),
+        ("kworker/0:1 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=-1, oom_score_adj=0",
+            invoked(b"kworker/0:1", Some(-1))),
+        (r"a\x5cx41\x0a, order=-1 invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0", None),
+        (r"a\x5cx41\x0a invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0", invoked(b"a\\x41\n", Some(3))),
+        (", order=-1 invoked oom-killer: gfp_mask=0x1(X), order=3, oom_score_adj=0", invoked(b", order=-1", Some(3))),
         ("x invoked oom-killer: gfp_mask=0x1", invoked(b"x", None)),
     ];
     for (line, expected) in rows {

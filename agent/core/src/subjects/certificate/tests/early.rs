@@ -17,22 +17,11 @@ fn issued(at: u64, life: u64, left: u64) -> Certificate {
 fn a_certificate_that_is_issued_past_its_rotation_point_is_replaced_after_a_delay() {
     // The point is at 70 % of the life.
     // name, life and time to the expiry when issued in s, delays of the next requests in s, lines
+    #[rustfmt::skip]
     let rows: [(&str, u64, u64, &[u64], usize); 5] = [
         ("a tenth, then twice that", 36_000, 10_000, &[1000, 2000], 1),
-        (
-            "before the expiry",
-            36_000,
-            6000,
-            &[600, 1200, 2400, 4500, 4500],
-            1,
-        ),
-        (
-            "less is left than a tenth of its life",
-            36_000,
-            400,
-            &[60, 120, 240, 300],
-            1,
-        ),
+        ("before the expiry", 36_000, 6000, &[600, 1200, 2400, 4500, 4500], 1),
+        ("less is left than a tenth of its life", 36_000, 400, &[60, 120, 240, 300], 1),
         ("never less than a minute", 300, 80, &[60, 60, 60], 1),
         ("not past it", 36_000, 12_600, &[1800, 1800], 0),
     ];
@@ -84,31 +73,12 @@ fn a_start_with_such_a_certificate_requests_another_one_only_after_the_delay() {
         ..issued(issue, 36_000, 7000)
     };
     // name, certificate, time of the start, time of the request
+    #[rustfmt::skip]
     let rows = [
-        (
-            "just stored",
-            issued(issue, 36_000, 7000),
-            issue,
-            issue + 700,
-        ),
-        (
-            "half of the delay ago",
-            issued(issue, 36_000, 7000),
-            issue + 350,
-            issue + 700,
-        ),
-        (
-            "longer ago",
-            issued(issue, 36_000, 7000),
-            issue + 800,
-            issue + 800,
-        ),
-        (
-            "in the future",
-            issued(issue, 36_000, 7000),
-            issue - 50,
-            issue + 650,
-        ),
+        ("just stored", issued(issue, 36_000, 7000), issue, issue + 700),
+        ("half of the delay ago", issued(issue, 36_000, 7000), issue + 350, issue + 700),
+        ("longer ago", issued(issue, 36_000, 7000), issue + 800, issue + 800),
+        ("in the future", issued(issue, 36_000, 7000), issue - 50, issue + 650),
         ("at an unknown time", unknown, issue, issue),
     ];
     for (name, certificate, from, expected) in rows {

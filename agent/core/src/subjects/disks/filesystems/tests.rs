@@ -1,36 +1,18 @@
 use NodeFilesystem::{Imagefs, Nodefs, Root};
 
 use super::*;
+use crate::tests::boot as at;
 
 #[test]
 fn a_file_system_that_was_read_only_at_the_start_did_not_become_so_except_nodefs() {
+    #[rustfmt::skip]
     let rows: [(NodeFilesystem, &[bool], &[bool], &str); 6] = [
         (Root, &[true, true], &[false, false], "immutable root"),
-        (
-            Root,
-            &[true, false, true],
-            &[false, false, true],
-            "writable once",
-        ),
-        (
-            Root,
-            &[false, true, true, false],
-            &[false, true, true, false],
-            "an error",
-        ),
-        (
-            Imagefs,
-            &[true, true],
-            &[false, false],
-            "an immutable image store",
-        ),
+        (Root, &[true, false, true], &[false, false, true], "writable once"),
+        (Root, &[false, true, true, false], &[false, true, true, false], "an error"),
+        (Imagefs, &[true, true], &[false, false], "an immutable image store"),
         (Imagefs, &[false, true], &[false, true], "an error"),
-        (
-            Nodefs,
-            &[true, true, false],
-            &[true, true, false],
-            "no pod can run",
-        ),
+        (Nodefs, &[true, true, false], &[true, true, false], "no pod can run"),
     ];
     for (filesystem, script, expected, why) in rows {
         let mut filesystems = Filesystems::default();
@@ -59,10 +41,6 @@ fn after_an_error_they_are_read_at_once_and_a_second_later() {
     assert!(!filesystems.take_due(at(1499)));
     assert!(filesystems.take_due(at(1500)));
     assert_eq!(filesystems.due(), None);
-}
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(seconds * 1_000_000_000)
 }
 
 /// A read of nodefs.
@@ -141,6 +119,7 @@ fn play(name: &str, steps: &[Step]) {
 #[test]
 fn a_file_system_fails_if_it_counts_more_errors() {
     use FilesystemAccess::{ReadOnly, ShutDown, Writable};
+    #[rustfmt::skip]
     let rows: [(&str, &[Step]); 7] = [
         (
             "an error after which it continues",
@@ -172,14 +151,7 @@ fn a_file_system_fails_if_it_counts_more_errors() {
                 (5020, again(stopped(3, 9)), false),
             ],
         ),
-        (
-            "repaired",
-            &[
-                (1, stopped(0, 0), false),
-                (10, stopped(3, 9), true),
-                (20, stopped(0, 0), false),
-            ],
-        ),
+        ("repaired", &[(1, stopped(0, 0), false), (10, stopped(3, 9), true), (20, stopped(0, 0), false)]),
         (
             "read-only with the error, as before Linux 6.12",
             &[
@@ -216,43 +188,17 @@ fn a_file_system_fails_if_it_counts_more_errors() {
 #[test]
 fn a_file_system_does_not_fail_by_old_errors_or_without_a_count() {
     use FilesystemAccess::ReadOnly;
+    #[rustfmt::skip]
     let rows: [(&str, &[Step]); 8] = [
-        (
-            "errors of a former boot",
-            &[(1, counted(9, 1), false), (10, counted(9, 1), false)],
-        ),
-        (
-            "errors of a former boot of one that stops",
-            &[(1, stopped(9, 1), false), (10, stopped(9, 1), false)],
-        ),
-        (
-            "no count at all, as of XFS and Btrfs",
-            &[(1, UNCOUNTED, false), (10, UNCOUNTED, false)],
-        ),
-        (
-            "readable later",
-            &[(1, UNCOUNTED, false), (10, counted(5, 4), false)],
-        ),
-        (
-            "a rise without a newer time",
-            &[(1, counted(1, 5), false), (10, counted(2, 5), false)],
-        ),
-        (
-            "a newer time without a rise",
-            &[(1, counted(1, 5), false), (10, counted(1, 6), false)],
-        ),
-        (
-            "a fall, and the count before it again",
-            &[
-                (1, counted(5, 5), false),
-                (10, counted(0, 0), false),
-                (20, counted(0, 0), false),
-            ],
-        ),
-        (
-            "another file system with more errors",
-            &[(1, counted(1, 1), false), (10, again(counted(5, 9)), false)],
-        ),
+        ("errors of a former boot", &[(1, counted(9, 1), false), (10, counted(9, 1), false)]),
+        ("errors of a former boot of one that stops", &[(1, stopped(9, 1), false), (10, stopped(9, 1), false)]),
+        ("no count at all, as of XFS and Btrfs", &[(1, UNCOUNTED, false), (10, UNCOUNTED, false)]),
+        ("readable later", &[(1, UNCOUNTED, false), (10, counted(5, 4), false)]),
+        ("a rise without a newer time", &[(1, counted(1, 5), false), (10, counted(2, 5), false)]),
+        ("a newer time without a rise", &[(1, counted(1, 5), false), (10, counted(1, 6), false)]),
+        ("a fall, and the count before it again",
+            &[(1, counted(5, 5), false), (10, counted(0, 0), false), (20, counted(0, 0), false)]),
+        ("another file system with more errors", &[(1, counted(1, 1), false), (10, again(counted(5, 9)), false)]),
     ];
     for (name, steps) in rows {
         play(name, steps);

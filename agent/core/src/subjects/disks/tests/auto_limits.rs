@@ -37,6 +37,10 @@ fn rotational(name: &str, minor: u32) -> Disk {
     }
 }
 
+fn listed(disks: &[Disk]) -> DiskInput {
+    DiskInput::Listed(Some(disks.to_vec()))
+}
+
 fn run() -> Run {
     let disks = vec![disk("sda", 0), rotational("sdb", 16)];
     Run::new(DiskProbe::Attached, IoTrigger::Set, Some(disks))
@@ -86,41 +90,39 @@ fn a_changed_limit_is_written_and_logged_with_its_computation() {
 fn a_limit_survives_that_the_disk_is_watched_again_but_no_other_limit_or_disk() {
     let mut run = run();
     run.on(5, latency(0, 10_000));
-    let listed = |disks| DiskInput::Listed(Some(disks));
-    let same = || vec![disk("sda", 0)];
-    assert_eq!(writes(&run.on(6, listed(same()))), ["forget 8:16"]);
+    let same = || listed(&[disk("sda", 0)]);
+    assert_eq!(writes(&run.on(6, same())), ["forget 8:16"]);
 
     let mut other = settings();
     other.window = Duration::from_secs(2);
     run.on(7, DiskInput::Configured(other.clone()));
-    let again = run.on(7, listed(same()));
+    let again = run.on(7, same());
     assert_eq!(writes(&again), ["watch sda"]);
     assert_eq!(written(&again), [(number(0), FIXED * 10)], "is kept");
 
     other.solid_state_slow = SlowLimit::Fixed(FIXED);
     run.on(8, DiskInput::Configured(other.clone()));
-    let fixed = run.on(8, listed(same()));
+    let fixed = run.on(8, same());
     assert_eq!(writes(&fixed), ["watch sda"], "by the fixed limit");
     assert_eq!(written(&fixed), []);
 
     other.solid_state_slow = SlowLimit::Auto;
     run.on(9, DiskInput::Configured(other));
-    let auto = run.on(9, listed(same()));
+    let auto = run.on(9, same());
     assert_eq!(writes(&auto), ["watch sda"]);
     assert_eq!(written(&auto), [], "nothing is known of it");
 
     run.on(10, latency(0, 10_000));
-    let replaced = run.on(11, listed(vec![disk("sdc", 0)]));
+    let replaced = run.on(11, listed(&[disk("sdc", 0)]));
     assert_eq!(written(&replaced), [], "another disk, same number");
 }
 
 #[test]
 fn a_limit_ends_with_the_disk_or_with_the_fixed_limit_that_it_is_based_on() {
-    let listed = |disks| DiskInput::Listed(Some(disks));
     let mut run = run();
     run.on(5, latency(0, 10_000));
-    run.on(6, listed(vec![rotational("sdb", 16)]));
-    let again = run.on(7, listed(vec![disk("sda", 0)]));
+    run.on(6, listed(&[rotational("sdb", 16)]));
+    let again = run.on(7, listed(&[disk("sda", 0)]));
     assert_eq!(writes(&again), ["forget 8:16", "watch sda"]);
     assert_eq!(written(&again), [], "a new disk");
 
@@ -128,7 +130,7 @@ fn a_limit_ends_with_the_disk_or_with_the_fixed_limit_that_it_is_based_on() {
     other.rotational_slow = SlowLimit::Auto;
     run.on(8, DiskInput::Configured(other));
     run.on(8, latency(0, 10_000));
-    let rotates = run.on(9, listed(vec![rotational("sda", 0)]));
+    let rotates = run.on(9, listed(&[rotational("sda", 0)]));
     assert_eq!(writes(&rotates), ["watch sda"]);
     assert_eq!(written(&rotates), [], "by another fixed limit");
 }

@@ -22,11 +22,7 @@ fn details_have_the_state_of_each_disk_and_the_users_of_the_slow_one() {
         run.on(second, confirmed(second, true));
     }
     run.on(15, io_wait(20.0));
-    let error = DiskReport::Error(DiskError {
-        write: true,
-        errno: 5,
-    });
-    run.on(20, reported(20, error));
+    run.on(20, reported(20, error()));
     run.stalled(21, 16, true);
 
     let details = run.watch.details(counts, at(22));
@@ -81,13 +77,7 @@ fn users_are_those_of_the_disk_that_was_read_while_another_one_is_queried() {
     assert_eq!(known(&run), [true, false]);
     let mut queried = false;
     for second in 21..=34 {
-        let window = DiskInput::Confirmed {
-            device: number(16),
-            valid: true,
-            window: WINDOW,
-            totals: totals(second),
-            stamp: stamp(second),
-        };
+        let window = confirmed_of(16, second, true);
         let query = Effect::BlockingQuery(BlockingQuery::IoWait(number(16)));
         queried |= run.on(second, window).contains(&query);
     }
@@ -105,14 +95,7 @@ fn what_was_read_of_one_disk_decides_nothing_about_another() {
     let mut queries = Vec::new();
     for second in 1..=16 {
         for n in [0, 16] {
-            let window = DiskInput::Confirmed {
-                device: number(n),
-                valid: true,
-                window: WINDOW,
-                totals: totals(second),
-                stamp: stamp(second),
-            };
-            queries.extend(run.on(second, window));
+            queries.extend(run.on(second, confirmed_of(n, second, true)));
         }
     }
     queries.retain(|effect| [query(0), query(16)].contains(effect));

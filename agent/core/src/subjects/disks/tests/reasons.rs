@@ -37,27 +37,3 @@ fn a_slow_disk_has_its_causes_and_the_time_of_its_last_window() {
     });
     assert_eq!(stamps.collect::<Vec<_>>(), [Some(stamp(16))]);
 }
-
-#[test]
-fn a_stalled_and_a_failing_disk_have_the_rule_that_they_met() {
-    let mut run = with_probe();
-    run.on(100, DiskInput::IoStalled);
-    run.on(100, counters(0, busy(5, 3)));
-    let stalled = run.on(110, counters(0, busy(5, 3)));
-    let expected = "requests in flight, and none completed for 10 s";
-    assert_eq!(reason(&stalled).as_deref(), Some(expected));
-
-    let mut run = with_probe();
-    let error = || {
-        DiskReport::Error(DiskError {
-            write: false,
-            errno: 5,
-        })
-    };
-    for second in 1..=2 {
-        assert_eq!(reason(&run.on(second, reported(second, error()))), None);
-    }
-    let failing = run.on(3, reported(3, error()));
-    let expected = "at least 3 failed requests within a minute";
-    assert_eq!(reason(&failing).as_deref(), Some(expected));
-}

@@ -49,6 +49,8 @@ fn a_hang_is_decided_exactly_when_no_request_completed_for_long_enough() {
     let soon = decided;
     assert_eq!(queries(&run.at(decided, DiskInput::Tick { soon })), asked);
     let effects = run.at(decided, counters(0, busy(5, 3)));
+    let rule = "requests in flight, and none completed for 10 s";
+    assert_eq!(reason(&effects).as_deref(), Some(rule));
     let stalled = facts(&effects).map(|disks| disks.stalled);
     assert_eq!(stalled, Some(vec!["sda".to_owned()]));
     assert_eq!(run.tick(112), asked, "while it is unhealthy");

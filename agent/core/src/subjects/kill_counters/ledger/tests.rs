@@ -1,13 +1,8 @@
-use std::time::Duration;
-
 use super::*;
 use crate::pods::PodId;
+use crate::tests::boot as at;
 
 use Step::{Acknowledged, Asked, Begin, Count, Dropped, Report, Resume, Seen};
-
-fn at(seconds: u64) -> BootNanos {
-    BootNanos(0).plus(Duration::from_secs(seconds))
-}
 
 /// The cgroup of all pods is `*`; `-` is outside of them, and `node` is the node.
 fn owner(name: &str) -> KillOwner {
@@ -117,10 +112,7 @@ fn what_was_counted_is_acknowledged_pending_or_missing() {
             Seen("*", true),
             Count(1, &[("*", 1, 1), ("aa", 2, 1)], &[]),
         ], &[(1, 0), (2, 0)]),
-        ("more is acknowledged than is pending", FLAT, &[
-            Begin(&[("aa", 2, 3)]),
-            Acknowledged("aa", 9),
-        ], &[(2, 3)]),
+        ("more is acknowledged than is pending", FLAT, &[Begin(&[("aa", 2, 3)]), Acknowledged("aa", 9)], &[(2, 3)]),
         ("the kernel does not count every record", FLAT, &[
             Begin(&[("aa", 2, 3)]),
             Seen("aa", true),
@@ -238,10 +230,7 @@ fn cgroups_that_are_removed_or_created_again_are_accounted_for() {
             Count(1, &[], &[]),
             Count(2, &[("aa", 2, 2)], &[]),
         ], &[(2, 1)]),
-        ("and is forgotten else", &[
-            Begin(&[("aa", 2, 1)]),
-            Count(1, &[], &[]),
-        ], &[]),
+        ("and is forgotten else", &[Begin(&[("aa", 2, 1)]), Count(1, &[], &[])], &[]),
     ];
     for (name, steps, acknowledged) in rows {
         play(name, FLAT, steps, acknowledged);

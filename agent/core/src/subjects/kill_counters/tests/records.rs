@@ -10,28 +10,30 @@ fn counted_in_all(kills: u64) -> CountedKills {
     counted
 }
 
+/// Returns an account of three kills, whose counters are being read because a record was lost.
+fn asked() -> KillCounters {
+    let mut counters = counters(KillSource::Program);
+    #[rustfmt::skip]
+    play(&mut counters, vec![
+        (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
+        (9, In::RecordsLost, &[], Wanted),
+        (9, In::Sampled, &["save 3", "KillCounters"], Asked),
+        (9, In::Saved, &[], Asked),
+    ]);
+    counters
+}
+
 #[test]
 fn a_late_record_of_a_kill_that_was_reported_by_number_is_ignored() {
     type Counted = fn(u64) -> CountedKills;
     type Effects = &'static [&'static str];
     //  what is counted, what is saved of the pod, and what is reported
+    #[rustfmt::skip]
     let rows: [(&str, Counted, Effects, Effects); 2] = [
-        (
-            "in a pod",
-            counted,
-            &["save 3", "KillCounters"],
-            &[
-                "log 1 by number",
-                "report 1 by number, Now",
-                "incident in aa at 12",
-            ],
-        ),
-        (
-            "in a removed pod",
-            counted_in_all,
-            &["save 0", "KillCounters"],
-            &["log 1 by number", "report 1 by number, Now"],
-        ),
+        ("in a pod", counted, &["save 3", "KillCounters"],
+            &["log 1 by number", "report 1 by number, Now", "incident in aa at 12"]),
+        ("in a removed pod", counted_in_all, &["save 0", "KillCounters"],
+            &["log 1 by number", "report 1 by number, Now"]),
     ];
     for (name, of, saved, reported) in rows {
         let mut counters = counters(KillSource::Program);
@@ -52,12 +54,9 @@ fn a_late_record_of_a_kill_that_was_reported_by_number_is_ignored() {
         ];
         play_row(name, &mut counters, steps);
     }
-    let mut counters = counters(KillSource::Program);
+    let mut counters = asked();
     #[rustfmt::skip]
     let steps: Vec<Step> = vec![
-        (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
-        (9, In::RecordsLost, &[], Wanted),
-        (9, In::Sampled, &["save 3", "KillCounters"], Asked),
         (9, In::Counted(Some(counted(4))), &[], Wanted),
         (11, In::Sampled, &["KillCounters"], Asked),
         (12, In::Counted(Some(counted(4))), &["log 1 by number", "report 1 by number, Now", "incident in aa at 12"], Idle),
@@ -68,14 +67,6 @@ fn a_late_record_of_a_kill_that_was_reported_by_number_is_ignored() {
 
 #[test]
 fn kills_that_are_missing_at_one_reading_only_are_not_reported_by_number() {
-    #[rustfmt::skip]
-    let start = || -> Vec<Step> { vec![
-        (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
-        (9, In::RecordsLost, &[], Wanted),
-        (9, In::Sampled, &["save 3", "KillCounters"], Asked),
-        (9, In::Saved, &[], Asked),
-        (9, In::Counted(Some(counted(4))), &[], Wanted),
-    ] };
     #[rustfmt::skip]
     let rows: [(&str, Vec<Step>); 2] = [
         ("the record came, and another kill is missing", vec![
@@ -93,8 +84,11 @@ fn kills_that_are_missing_at_one_reading_only_are_not_reported_by_number() {
         ]),
     ];
     for (name, steps) in rows {
-        let mut counters = counters(KillSource::Program);
-        play_row(name, &mut counters, start());
+        let mut counters = asked();
+        play(
+            &mut counters,
+            vec![(9, In::Counted(Some(counted(4))), &[], Wanted)],
+        );
         play_row(name, &mut counters, steps);
     }
 }
@@ -119,15 +113,7 @@ fn a_record_that_the_kernel_did_not_count_is_not_acknowledged_twice() {
         ]),
     ];
     for (name, steps) in rows {
-        let mut counters = counters(KillSource::Program);
-        #[rustfmt::skip]
-        play(&mut counters, vec![
-            (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
-            (9, In::RecordsLost, &[], Wanted),
-            (9, In::Sampled, &["save 3", "KillCounters"], Asked),
-            (9, In::Saved, &[], Asked),
-        ]);
-        play_row(name, &mut counters, steps);
+        play_row(name, &mut asked(), steps);
     }
 }
 
