@@ -81,6 +81,13 @@ impl Subjects {
                 self.pids.on(counted, now)
             }
             Input::State(input) => self.state(input, now),
+            Input::Signal(SignalInput::StorageSampled(sample)) => {
+                let of_disks = pass_on(Input::Disk(sample.of_disks()));
+                let sampled = SignalInput::StorageSampled(sample);
+                let mut effects = self.signals.on(sampled, now);
+                effects.push(of_disks);
+                effects
+            }
             Input::Signal(input) => self.signals.on(input, now),
             Input::Pid(input) => self.pids.on(input, now),
             Input::Disk(mut input) => {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, DiskInput, Effect, Input, KillCounterInput, PidInput};
+use super::{Decision, Effect, Input, KillCounterInput, PidInput};
 use super::{LargestOwnersInput, PodPidInput, Query, Unwatched, pass_on};
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::node_status::{Disks, FactChange};
@@ -268,9 +268,8 @@ impl Signals {
         let StorageSample {
             samples,
             capacity,
-            read_only,
-            filesystem_errors,
             volumes,
+            ..
         } = sample;
         let samples = self.storage.existing(samples);
         let changes = self.evaluator.evaluate(&samples, now);
@@ -281,10 +280,6 @@ impl Signals {
             Effect::Log(Decision::Sampled(samples)),
         ];
         effects.extend(self.changed(&changes, None));
-        effects.push(pass_on(Input::Disk(DiskInput::StorageSampled {
-            read_only,
-            errors: filesystem_errors,
-        })));
         effects
     }
 

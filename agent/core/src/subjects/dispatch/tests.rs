@@ -205,3 +205,76 @@ fn what_is_exceeded_is_saved_before_it_is_published() {
     let publish = position(|effect| matches!(effect, Effect::Publish));
     assert!(save.is_some() && save < publish, "{effects:?}");
 }
+
+/// The two that can pass inputs to each other: an incident is reported, and its kills are counted
+/// as acknowledged.
+const CIRCLE: [&str; 2] = ["incidents", "kill_counters"];
+
+/// The subjects, by the names of their inputs.
+const SUBJECTS: [(&str, &str); 16] = [
+    ("Certificate", "certificate"),
+    ("Disk", "disks"),
+    ("Incident", "incidents"),
+    ("Kill", "kills"),
+    ("KillCounter", "kill_counters"),
+    ("LargestOwners", "largest_owners"),
+    ("NodeEvents", "node_events"),
+    ("OomIncident", "frequent_kills"),
+    ("Pid", "pids"),
+    ("Pod", "pods"),
+    ("PodPid", "pod_pids"),
+    ("Runtime", "container_runtime"),
+    ("Signal", "signals"),
+    ("Stall", "stalls"),
+    ("State", "saved_times"),
+    ("Volume", "volumes"),
+];
+
+/// The text of a subject: of its file and of the files in its folder, without tests.
+fn source(subject: &str) -> String {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/subjects");
+    let mut text = std::fs::read_to_string(root.join(format!("{subject}.rs"))).unwrap();
+    for entry in std::fs::read_dir(root.join(subject)).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_file() && !path.ends_with("tests.rs") {
+            text += &std::fs::read_to_string(path).unwrap();
+        }
+    }
+    text
+}
+
+/// The subjects to which a subject passes inputs.
+fn receivers(subject: &str) -> Vec<&'static str> {
+    let text = source(subject);
+    let passes = |name: &str| {
+        let input = format!("Input::{name}");
+        let mut found = text.match_indices(&input);
+        // Not the input of another subject, such as `DiskInput::Pod`, nor one that begins alike.
+        found.any(|(at, _)| {
+            let (before, after) = (&text[..at], &text[at + input.len()..]);
+            !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric)
+        })
+    };
+    let others = SUBJECTS.iter().filter(|(_, other)| *other != subject);
+    let receivers = others.filter(|(name, _)| passes(name));
+    receivers.map(|(_, other)| *other).collect()
+}
+
+#[test]
+fn inputs_are_passed_in_one_direction() {
+    let mut left: BTreeMap<&str, Vec<&str>> = SUBJECTS
+        .iter()
+        .map(|(_, subject)| (*subject, receivers(subject)))
+        .collect();
+    assert!(left["disks"].contains(&"signals"), "{left:?}");
+    let [one, other] = CIRCLE;
+    left.get_mut(one).unwrap().retain(|to| *to != other);
+    // A subject that passes inputs to none that is left can be removed, until none is left.
+    while let Some(last) = left
+        .iter()
+        .find_map(|(from, to)| (!to.iter().any(|to| left.contains_key(to))).then_some(*from))
+    {
+        left.remove(last);
+    }
+    assert!(left.is_empty(), "a circle: {left:?}");
+}

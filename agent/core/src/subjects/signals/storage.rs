@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::{BlockingQuery, Effect};
+use super::super::{BlockingQuery, DiskInput, Effect};
 use crate::clock::BootNanos;
 use crate::pressure::deadline::{self, Deadlines};
 use crate::pressure::evaluate::Evaluator;
@@ -39,6 +39,14 @@ pub struct StorageSample {
 }
 
 impl StorageSample {
+    /// Returns the part of the sample that is about disks.
+    pub fn of_disks(&self) -> DiskInput {
+        DiskInput::StorageSampled {
+            read_only: self.read_only.clone(),
+            errors: self.filesystem_errors.clone(),
+        }
+    }
+
     /// Creates the sample if no file system answered.
     #[must_use]
     pub fn missing() -> Self {
