@@ -4,14 +4,12 @@
 mod absent;
 /// What metrics, `status` and `explain` report.
 mod asked;
+/// Conditions that are turned off.
+mod disabled;
 /// When a condition begins and ends.
 mod edges;
 /// Who records OOM kills on the Node.
 mod node_events;
-/// Other writers of the same Node.
-mod others;
-/// Keys whose new value applies without a restart.
-mod reload;
 /// What a restart changes.
 mod restarts;
 /// What cannot be read.
@@ -20,8 +18,6 @@ mod sources;
 mod stale;
 /// Taints.
 mod taints;
-/// Which patches are sent at once.
-mod urgent;
 
 use std::sync::Arc;
 use std::time::Duration;

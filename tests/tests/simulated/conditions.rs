@@ -4,9 +4,7 @@
 mod disks;
 /// When a condition begins and ends.
 mod edges;
-/// What a restart changes: nothing.
-mod restarts;
-/// What cannot be read.
+/// Sources that appear late.
 mod sources;
 /// Which patches are sent at once.
 mod urgent;

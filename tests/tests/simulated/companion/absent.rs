@@ -65,21 +65,6 @@ async fn a_node_that_is_deleted_is_waited_for_and_never_created() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_both_exists_and_does_not_is_not_requested_without_a_pause() {
-    let sim = Sim::start().await;
-    let missing = Fault::on("PATCH", STATUS, Effect::Status(404));
-    sim.api.faults().push(missing.always());
-    sim.crowd().await;
-    pass(Duration::from_mins(10)).await;
-    let tries = patches(&sim.api).len();
-    assert!((15..=35).contains(&tries), "{tries}");
-    sim.api.faults().clear();
-    let back = sim.api.now();
-    let (_, at) = sim.view().becomes("PIDsLow", "True", TRANSITION).await;
-    assert!(at - back <= Duration::from_secs(46), "{:?}", at - back);
-}
-
-#[tokio::test(start_paused = true)]
 async fn companion_mode_waits_for_the_node_and_for_the_server() {
     let api = cluster();
     api.delete_object(NODE);
@@ -119,17 +104,6 @@ async fn companion_mode_waits_for_the_node_and_for_the_server() {
     let taken = taken.iter().filter(|patch| patch.status == Some(200));
     assert_eq!(taken.count(), 1);
     node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_patch_with_a_lost_response_is_still_an_event() {
-    let sim = Sim::start().await;
-    pass(Duration::from_secs(33)).await;
-    let lost = Fault::on("PATCH", STATUS, Effect::ResetAfterwards);
-    sim.api.faults().push(lost);
-    sim.crowd().await;
-    sim.view().becomes("PIDsLow", "True", SOON).await;
-    sim.view().event("LowPIDs", SOON).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -177,25 +151,4 @@ async fn it_stops_at_once_while_it_waits_for_its_node() {
     node.stop().await.unwrap();
     let took = api.now() - asked;
     assert!(took < Duration::from_secs(1), "{took:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn run_once_writes_one_patch_and_exits() {
-    let api = cluster();
-    let node = companion().host(calm()).once();
-    node.start(&api).ended().await.unwrap();
-    let written = api.requests_where(|r| r.method != "GET" && !r.path.ends_with("/events"));
-    let expected = format!("PATCH {STATUS} 200");
-    assert_eq!(lines(&written), [expected]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn run_once_fails_if_the_node_does_not_exist() {
-    let api = cluster();
-    api.delete_object(NODE);
-    let node = companion().host(calm()).once();
-    let running = node.start(&api);
-    pass(Duration::from_secs(31)).await;
-    let err = running.ended().await.unwrap_err();
-    assert!(err.to_string().contains("status"), "{err}");
 }

@@ -8,11 +8,11 @@ use nodepulse_core::reading::{Stall, StallKind, StallOf};
 use nodepulse_core::record::{Record, Side};
 
 use nodepulse_tests::node::pass;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    AT_ONCE, NODE, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, companion, condition_types,
-    kubelets_node, pods_pressure, types,
+    NODE, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, companion, kubelets_node, pods_pressure,
+    types,
 };
 
 #[tokio::test(start_paused = true)]
@@ -47,37 +47,6 @@ async fn every_condition_has_its_metrics_and_readiness_is_that_of_the_first_patc
     assert_eq!(read.value(name, &[("type", "MemoryPressure")]), None);
     let why = |why| read.value("nodepulse_status_patches_total", &[("why", why)]);
     assert_eq!((why("change"), why("edge")), (Some(1.0), Some(1.0)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn explain_and_metrics_show_nodepulse_conditions_as_on_the_node() {
-    let sim = Sim::start().await;
-    pass(Duration::from_mins(1)).await;
-    let view = sim.view();
-    let ask = async |path| -> Value {
-        let body = sim.node.get(path).await.body;
-        serde_json::from_str(&body).unwrap()
-    };
-    let of = |status: &Value| -> Value {
-        let all = status["conditions"].as_array().unwrap();
-        all.iter().find(|c| c["type"] == "PIDsLow").unwrap().clone()
-    };
-    let same = async || {
-        let status = ask("/v1/status").await;
-        assert_eq!(condition_types(&status), types());
-        let there = of(&view.node().unwrap()["status"]);
-        for field in ["status", "reason", "message", "lastTransitionTime"] {
-            assert_eq!(of(&status)[field], there[field], "{field}");
-        }
-        there
-    };
-    same().await;
-    sim.crowd().await;
-    view.becomes("PIDsLow", "True", AT_ONCE).await;
-    let there = same().await;
-    let explained = of(&ask("/v1/explain").await);
-    assert_eq!(explained["since"], there["lastTransitionTime"]);
-    assert_ne!(explained["because"], json!([]), "{explained:#}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,14 +1,8 @@
 //! Which patches are sent at once.
 
-use std::collections::BTreeMap;
-
-use nodepulse_core::clock::BootNanos;
-use nodepulse_core::node_status::urgent::UrgentPatches;
-
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::flapping::{self, CROSSINGS, Exceeds, Flapping};
 use nodepulse_tests::node::pass;
-use proptest::prelude::*;
 
 use super::*;
 
@@ -186,65 +180,4 @@ async fn a_true_that_becomes_unknown_while_a_sync_fails_is_recorded_once_like_it
     let counts = view.event_counts();
     assert_eq!(counts["NodeHasInsufficientMemory"], 1, "{counts:?}");
     assert_eq!(counts["SourceUnavailable"], 1, "{counts:?}");
-}
-
-/// What happens to one of four conditions, after this many milliseconds.
-fn changes() -> impl Strategy<Value = Vec<(u64, usize, bool)>> {
-    proptest::collection::vec((0..4_000_u64, 0..4_usize, any::<bool>()), 1..200)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn one_urgent_patch_in_a_second_one_of_a_condition_in_ten_and_no_other_wait(
-        changes in changes(),
-        regular in 0..10_000_u64,
-    ) {
-        let types = ["a", "b", "c", "d"];
-        let mut urgent = UrgentPatches::new();
-        let mut waiting: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut caused: BTreeMap<&str, u64> = BTreeMap::new();
-        let (mut now, mut last, mut regular) = (10_000_u64, None::<u64>, 10_000 + regular);
-        for (pause, type_, begins) in changes {
-            let until = now + pause;
-            // Everything that is due before the next change.
-            loop {
-                let due = urgent.due().map(|due| now.max(due.0 / 1_000_000));
-                let next = due.map_or(regular, |due| due.min(regular));
-                if until < next {
-                    break;
-                }
-                now = next;
-                let is_urgent = due == Some(next);
-                urgent.sent(is_urgent, BootNanos(now * 1_000_000));
-                prop_assert_eq!(urgent.due(), None, "everything is sent");
-                if is_urgent {
-                    prop_assert!(last.is_none_or(|last| last + 1_000 <= now), "a second");
-                    let by: Vec<_> = waiting.keys().copied().filter(|type_| {
-                        caused.get(type_).is_none_or(|at| at + 10_000 <= now)
-                    }).collect();
-                    prop_assert!(!by.is_empty(), "no condition may cause a patch at {now}");
-                    for type_ in by {
-                        prop_assert!(now <= waiting[type_].max(last.map_or(0, |at| at + 1_000))
-                            .max(caused.get(type_).map_or(0, |at| at + 10_000)), "{type_} is late");
-                        caused.insert(type_, now);
-                    }
-                    last = Some(now);
-                } else {
-                    regular = now + 10_000;
-                }
-                waiting.clear();
-            }
-            now = until;
-            let type_ = types[type_];
-            if begins {
-                urgent.began(type_);
-                waiting.entry(type_).or_insert(now);
-            } else {
-                urgent.settled(type_);
-                waiting.remove(type_);
-            }
-        }
-    }
 }
