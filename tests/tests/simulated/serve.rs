@@ -221,29 +221,6 @@ async fn serving() -> (Process, String) {
     (agent, address(&line))
 }
 
-#[tokio::test]
-async fn the_program_serves_at_the_configured_address() {
-    let (agent, address) = serving().await;
-    let get = async |path| {
-        let stream = TcpStream::connect(&address).await.unwrap();
-        exchange(stream, &request("GET", path)).await
-    };
-    // Asked of the loop, so everything was evaluated once.
-    let metrics = get("/metrics").await;
-    let read = Exposition::parse(&metrics.body).unwrap();
-    let turned_off = [("probe", "oom_victim"), ("reason", "turned_off")];
-    assert_eq!(
-        read.value("nodepulse_probe_attached", &turned_off),
-        Some(0.0)
-    );
-    assert!(read.value("process_resident_memory_bytes", &[]) > Some(1e6));
-    assert_eq!(get("/livez").await.code, Some(200));
-    let ready = get("/readyz").await;
-    assert_eq!((ready.code, ready.body.as_str()), (Some(200), "ok"));
-    agent.terminate();
-    assert_eq!(agent.ends(SOON).await.code, Some(0));
-}
-
 /// Keeps `count` connections half open, each opened again as soon as it is closed, until dropped.
 struct Strangers {
     over: Arc<AtomicBool>,
