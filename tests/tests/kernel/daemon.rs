@@ -12,11 +12,12 @@ use nodepulse_tests::http1::{exchange, request};
 use nodepulse_tests::loaded::programs;
 use nodepulse_tests::openmetrics::Exposition;
 use nodepulse_tests::process::{Process, node_mode, node_mode_of, program};
-use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::view::View;
 use nodepulse_tests::{SOON, eventually};
 use tokio::net::TcpStream;
+
+use super::provoke;
 
 const MIB: u64 = 1 << 20;
 
@@ -61,8 +62,7 @@ async fn reports_a_kill(agent: &Process) {
     let mut tree = CgroupTree::new(&format!("nodepulse-daemon-{}", std::process::id())).unwrap();
     tree.add("pod/container").unwrap();
     tree.limit("pod", 32 * MIB).unwrap();
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-    let (pid, _) = provoke
+    let (pid, _) = provoke()
         .eat_in(&tree.dir("pod/container"), 256 * MIB)
         .unwrap();
     let line = agent.wait_for_line(&format!("victim={pid} "), SOON).await;
