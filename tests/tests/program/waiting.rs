@@ -40,7 +40,7 @@ const EXEC: &str =
     "exec: {apiVersion: client.authentication.k8s.io/v1, command: /bin/sh, args: [DIR/run]}";
 const CREDENTIAL: &str = r#"{"status": {"token": "good"}}"#;
 
-const PASSING: [Passing; 7] = [
+const PASSING: [Passing; 4] = [
     Passing {
         name: "no kubeconfig",
         user: None,
@@ -49,33 +49,10 @@ const PASSING: [Passing; 7] = [
         reason: "kubeconfig",
     },
     Passing {
-        name: "an empty kubeconfig",
-        user: None,
-        from_the_start: Some(("kubeconfig", "")),
-        end: ("unused", ""),
-        reason: "it is empty",
-    },
-    Passing {
-        name: "half a kubeconfig",
-        user: None,
-        from_the_start: Some(("kubeconfig", "clusters: [{name: c, cluster: {server: ")),
-        end: ("unused", ""),
-        reason: "it cannot be parsed",
-    },
-    Passing {
         name: "no token",
         user: Some("tokenFile: DIR/token"),
         from_the_start: None,
         end: ("token", "good"),
-        reason: "No such file",
-    },
-    Passing {
-        name: "no certificate",
-        user: Some(
-            "client-certificate: DIR/crt\n    client-key: DIR/crt\n    tokenFile: DIR/token",
-        ),
-        from_the_start: Some(("token", "good")),
-        end: ("crt", ""),
         reason: "No such file",
     },
     Passing {
@@ -152,7 +129,7 @@ async fn what_keeps_an_agent_from_the_api_server_is_reported_and_waited_for() {
 
         let (file, words) = passing.end;
         fs::write(dir.path().join(file), words).unwrap();
-        if user.is_none() || name == "no certificate" {
+        if user.is_none() {
             fs::rename(&written, &kubeconfig).unwrap();
         }
         View::of(&api, "worker-1").settled(SOON).await;

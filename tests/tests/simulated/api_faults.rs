@@ -7,11 +7,12 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use nodepulse_core::record::{ScopeSource, Side};
+use nodepulse_core::record::ScopeSource;
 use nodepulse_io::names::Names;
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::Recorded;
+use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, in_memory, pass};
 use nodepulse_tests::view::{LEASES, View, gaps};
 use serde_json::json;
@@ -25,16 +26,14 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_down_at_start_gets_the_whole_status_when_it_returns() {
     let api = in_memory();
-    let host = nodepulse_tests::host_root::MadeUpHost::calm();
+    let host = MadeUpHost::calm();
     host.pid_max(10_000);
-    let host = std::sync::Arc::new(host);
     let node = Node::named("worker-1")
-        .host(host.clone())
+        .host(host)
         .out_of_reach()
         .start(&api);
     pass(Duration::from_mins(10)).await;
-    host.tasks(9_600);
-    node.kernel().pid_crossing(Side::Over, 9_600).await;
+    node.kernel().crowd().await;
     pass(Duration::from_mins(2)).await;
     // Two tasks that try every seven seconds, and a hundred tries at the very start.
     let dials = node.dials().len();
@@ -141,9 +140,9 @@ async fn watches_leave_room_for_lease_and_status_if_the_server_limits_streams() 
     for streams in [1, 2, 3] {
         let api = in_memory();
         api.limit_streams(streams);
-        let host = std::sync::Arc::new(nodepulse_tests::host_root::MadeUpHost::calm());
+        let host = MadeUpHost::calm();
         host.pid_max(10_000);
-        let node = Node::named("worker-1").host(host.clone()).start(&api);
+        let node = Node::named("worker-1").host(host).start(&api);
         let view = View::of(&api, "worker-1");
         view.settled(SOON).await;
         pass(Duration::from_mins(12)).await;
@@ -152,8 +151,7 @@ async fn watches_leave_room_for_lease_and_status_if_the_server_limits_streams() 
             assert!((PERIOD..=longest).contains(&gap), "{streams}: {gap:?}");
         }
         let crossed = api.now();
-        host.tasks(9_600);
-        node.kernel().pid_crossing(Side::Over, 9_600).await;
+        node.kernel().crowd().await;
         let (_, at) = view.becomes("PIDPressure", "True", SOON).await;
         assert!(
             at - crossed <= 5 * MILLISECOND,

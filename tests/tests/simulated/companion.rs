@@ -25,7 +25,7 @@ use std::time::Duration;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
-use nodepulse_core::record::{Record, ScopeSource, Side};
+use nodepulse_core::record::{Record, ScopeSource};
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Recorded};
@@ -197,11 +197,6 @@ impl Sim {
         }
     }
 
-    async fn crowd(&self) {
-        self.host.tasks(9_600);
-        self.node.kernel().pid_crossing(Side::Over, 9_600).await;
-    }
-
     async fn stall(&self, of: StallOf, kind: StallKind) {
         let stall = Stall::new(of, kind);
         let at = BootNanos(0);
@@ -291,7 +286,7 @@ impl Sim {
                 self.kill(Limit::Machine).await;
             }
             Cause::PodsKill => self.kill(Limit::Of(PODS)).await,
-            Cause::Pids => self.crowd().await,
+            Cause::Pids => self.node.kernel().crowd().await,
             Cause::PodsPids => drop(self.host.pods_pids(95, Some(100))),
             Cause::Disk => self.node.kernel().slow_window((8, 0)).await,
             Cause::Kills => self.kills_in(&KILLED_PODS, 5).await,

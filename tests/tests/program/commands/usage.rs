@@ -4,31 +4,9 @@ use std::fs;
 use std::process::Stdio;
 
 use nodepulse_tests::process::finished;
-use serde_json::Value;
 use tempfile::tempdir;
 
 use super::{HEAD, text};
-
-#[tokio::test]
-async fn the_version_is_printed_in_one_line() {
-    let version = finished(["version"], "").await;
-    let number = env!("CARGO_PKG_VERSION");
-    assert_eq!(version.code, Some(0), "{version:?}");
-    assert!(version.stdout.starts_with(&format!("nodepulse {number} (")));
-    assert!(version.stdout.contains("commit"), "{version:?}");
-    for flag in ["--version", "-V"] {
-        let short = finished([flag], "").await;
-        assert_eq!(
-            (short.code, &short.stdout),
-            (Some(0), &version.stdout),
-            "{flag}"
-        );
-    }
-    let json = finished(["version", "-o", "json"], "").await;
-    let json: Value = serde_json::from_str(&json.stdout).unwrap();
-    assert_eq!(json["version"], number);
-    assert!(json.get("commit").is_some(), "{json}");
-}
 
 #[tokio::test]
 async fn a_typo_is_answered_with_what_was_probably_meant() {

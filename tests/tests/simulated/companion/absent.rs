@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse_core::record::Side;
-
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::node::{in_memory, pass};
@@ -43,7 +41,7 @@ async fn a_permanently_rejected_write_is_tried_again_with_heartbeats_only() {
 async fn a_node_that_is_deleted_is_waited_for_and_never_created() {
     let sim = Sim::start().await;
     pass(Duration::from_secs(33)).await;
-    sim.crowd().await;
+    sim.node.kernel().crowd().await;
     sim.view().becomes("PIDsLow", "True", SOON).await;
     sim.view().event("LowPIDs", SOON).await;
     sim.api.delete_object(NODE);
@@ -89,8 +87,7 @@ async fn companion_mode_waits_for_the_node_and_for_the_server() {
     let before = patches(&api).len();
     api.faults()
         .push(Fault::on("*", "/", Effect::Status(503)).always());
-    host.tasks(9_600);
-    node.kernel().pid_crossing(Side::Over, 9_600).await;
+    node.kernel().crowd().await;
     pass(Duration::from_mins(3)).await;
     assert_eq!(view.status("PIDsLow"), "False");
     api.faults().clear();
@@ -117,7 +114,7 @@ async fn a_patch_with_a_lost_response_is_still_an_event_if_later_attempts_fail()
     faults.clear();
     faults.push(Fault::on("PATCH", STATUS, Effect::ResetAfterwards));
     faults.push(refused().times(4));
-    sim.crowd().await;
+    sim.node.kernel().crowd().await;
     sim.view().becomes("PIDsLow", "True", SOON).await;
     pass(Duration::from_secs(1)).await;
     assert_eq!(faults.pending(), 0, "all five tries have failed");
@@ -132,7 +129,7 @@ async fn a_change_that_never_reached_the_server_is_no_event() {
     pass(Duration::from_secs(33)).await;
     let refused = Fault::on("PATCH", STATUS, Effect::Status(503));
     sim.api.faults().push(refused.always());
-    sim.crowd().await;
+    sim.node.kernel().crowd().await;
     pass(Duration::from_secs(30)).await;
     sim.host.tasks(200);
     pass(TRANSITION * 2).await;

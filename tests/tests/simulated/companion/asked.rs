@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
-use nodepulse_core::record::{Record, Side};
+use nodepulse_core::record::Record;
 
 use nodepulse_tests::node::pass;
 use serde_json::Value;
@@ -61,8 +61,7 @@ async fn explain_shows_the_status_on_the_node_if_it_differs() {
     };
     assert_eq!(explained().await.get("onNode"), None, "the same");
     sim.node.lose();
-    sim.host.tasks(9_600);
-    sim.node.kernel().pid_crossing(Side::Over, 9_600).await;
+    sim.node.kernel().crowd().await;
     pass(SAMPLE_INTERVAL).await;
     let condition = explained().await;
     assert_eq!(condition["status"], "True");

@@ -12,7 +12,7 @@ use super::*;
 async fn a_hung_disk_is_reported_from_its_counters_once_tasks_wait() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0").disk("sdb", "8:16");
-    let sim = Sim::on(&in_memory(), host, |node| node).await;
+    let sim = on(host, |node| node).await;
     let view = sim.view();
     pass(Duration::from_secs(33)).await;
 
@@ -49,7 +49,7 @@ async fn a_disk_that_only_pods_mount_sets_no_condition() {
     let mounts = "1 0 8:0 / / rw - ext4 /dev/sda rw\n";
     host.write("proc/1/mountinfo", mounts);
     host.write("sys/dev/block/8:0/dev", "8:0\n");
-    let sim = Sim::on(&in_memory(), host, |node| node).await;
+    let sim = on(host, |node| node).await;
     let view = sim.view();
     pass(Duration::from_secs(33)).await;
     for _ in 0..3 {
@@ -79,7 +79,7 @@ async fn a_root_file_system_that_becomes_read_only_after_an_error_is_a_failure()
         let kubelet = "2 1 0:9 / /var/lib/kubelet rw - tmpfs tmpfs rw\n";
         let table = |options: &str| format!("{}{kubelet}", root(options));
         host.write("proc/1/mountinfo", table(at_start));
-        let sim = Sim::on(&in_memory(), host, |node| node).await;
+        let sim = on(host, |node| node).await;
         let view = sim.view();
         pass(Duration::from_mins(6)).await;
         sim.host
@@ -127,7 +127,7 @@ async fn an_ext4_of_the_node_that_counts_another_error_is_a_failure_and_one_of_a
          2 1 0:9 / /var/lib/kubelet rw - tmpfs tmpfs rw\n\
          3 2 253:1 / /var/lib/kubelet/pods/a/volumes/b/c rw - ext4 /dev/mapper/data rw\n",
     );
-    let sim = Sim::on(&in_memory(), host, |node| node).await;
+    let sim = on(host, |node| node).await;
     let view = sim.view();
     pass(Duration::from_mins(6)).await;
     count_errors(&sim.host, "dm-1", 4, 1_800_000_000);

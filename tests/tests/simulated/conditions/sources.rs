@@ -42,7 +42,7 @@ async fn the_pods_cgroup_is_detected_also_later_unless_its_driver_is_configured(
         if !later {
             appear();
         }
-        let sim = Sim::on(&in_memory(), host, |node| {
+        let sim = on(host, |node| {
             node.hard("memory.available<1Gi").config(|overrides| {
                 overrides.cgroup_driver = driver.map(str::to_owned);
             })

@@ -12,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn flap(phases: &[(Exceeds, &'static str, u64)]) -> Vec<Vec<Option<Duration>>> {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");
-    let sim = Sim::on(&in_memory(), host, |node| {
+    let sim = on(host, |node| {
         let node = node.hard("memory.available<1Gi,pid.available<5%");
         node.config(|overrides| {
             overrides.eviction_pressure_transition_period = Some("1s".to_owned());
@@ -81,10 +81,10 @@ fn latencies(late: &[Option<Duration>]) -> Vec<Duration> {
 }
 
 /// A node with a disk whose conditions end a second after their cause.
-async fn with_short_transitions() -> Sim {
+async fn with_short_transitions() -> Stage {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");
-    let sim = Sim::on(&in_memory(), host, |node| {
+    let sim = on(host, |node| {
         node.config(|overrides| {
             overrides.eviction_pressure_transition_period = Some("1s".to_owned());
         })
@@ -95,8 +95,8 @@ async fn with_short_transitions() -> Sim {
 }
 
 /// The number of tasks exceeds the threshold for 100 ms.
-async fn exceed_shortly(sim: &Sim) {
-    sim.crowd().await;
+async fn exceed_shortly(sim: &Stage) {
+    sim.node.kernel().crowd().await;
     pass(Duration::from_millis(100)).await;
     sim.host.tasks(FEW);
     sim.node.kernel().pid_crossing(Side::Under, 200).await;
@@ -161,13 +161,13 @@ async fn the_end_in_a_patch_with_a_lost_response_is_recorded_before_a_true_witho
 async fn a_true_that_becomes_unknown_while_a_sync_fails_is_recorded_once_like_its_end() {
     const STATUS: &str = "/api/v1/nodes/worker-1/status";
 
-    let sim = Sim::start(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
+    let sim = start(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
     let view = sim.view();
     pass(Duration::from_secs(33)).await;
     sim.api
         .faults()
         .push(Fault::on("PATCH", STATUS, Effect::Hang).always());
-    sim.crowd().await;
+    sim.node.kernel().crowd().await;
     pass(SECOND).await;
     sim.host.mem_working_set("15500Mi");
     pass(SAMPLE_INTERVAL).await;
