@@ -106,9 +106,7 @@ impl Target {
             ],
         );
         View::of(&cluster.api, "worker-1").settled(SOON).await;
-        let line = agent.wait_for_line("serving address=", SOON).await;
-        let (_, address) = line.split_once("address=").unwrap();
-        let serving = address.split(' ').next().unwrap().to_owned();
+        let serving = agent.address().await;
         Self {
             cluster,
             agent,

@@ -18,11 +18,9 @@ use nodepulse_tests::process::finished;
 use serde_json::Value;
 use tempfile::tempdir;
 
-const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
+use super::text;
 
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
+const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
 
 #[tokio::test]
 async fn version_lists_the_embedded_programs() {

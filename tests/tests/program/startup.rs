@@ -1,7 +1,6 @@
 //! The start of the real program: invalid configurations, files and servers.
 
 use std::fs;
-use std::path::Path;
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
@@ -9,9 +8,7 @@ use nodepulse_tests::process::{Process, node_mode, node_mode_of};
 use nodepulse_tests::view::View;
 use tempfile::tempdir;
 
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
+use super::text;
 
 #[tokio::test]
 async fn a_server_of_another_authority_is_used_only_with_insecure_skip_tls_verify() {

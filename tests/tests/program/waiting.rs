@@ -5,22 +5,12 @@ use std::path::Path;
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Identity};
-use nodepulse_tests::http1::{Answer, exchange, request};
+use nodepulse_tests::http1::get;
 use nodepulse_tests::process::{Process, node_mode, program};
 use nodepulse_tests::view::View;
 use tempfile::tempdir;
-use tokio::net::TcpStream;
 
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-/// The address of its pages.
-async fn address(agent: &Process) -> String {
-    let line = agent.wait_for_line("serving address=", SOON).await;
-    let (_, address) = line.split_once("address=").unwrap();
-    address.split(' ').next().unwrap().to_owned()
-}
+use super::text;
 
 /// What keeps an agent from the API server at its start. Another program ends it.
 struct Passing {
@@ -74,11 +64,6 @@ const PASSING: [Passing; 4] = [
     },
 ];
 
-async fn get(address: &str, path: &str) -> Answer {
-    let stream = TcpStream::connect(address).await.unwrap();
-    exchange(stream, &request("GET", path)).await
-}
-
 #[tokio::test]
 async fn what_keeps_an_agent_from_the_api_server_is_reported_and_waited_for() {
     for passing in PASSING {
@@ -109,14 +94,18 @@ async fn what_keeps_an_agent_from_the_api_server_is_reported_and_waited_for() {
             .chain(["--kernel-tier", "files"])
             .collect();
         let agent = Process::start(node_mode(&further));
-        let address = &address(&agent).await;
+        let address = &agent.address().await;
         if !passing.reason.is_empty() {
             let line = agent.wait_for_line("cannot read the credentials;", SOON);
             let line = line.await;
             assert!(line.contains(passing.reason), "{name}: {line}");
         }
-        assert_eq!(get(address, "/livez").await.code, Some(200), "{name}");
-        let ready = get(address, "/readyz").await;
+        assert_eq!(
+            get(address, "/livez").await.unwrap().code,
+            Some(200),
+            "{name}"
+        );
+        let ready = get(address, "/readyz").await.unwrap();
         assert_eq!(ready.code, Some(503), "{name}: {ready:?}");
         assert!(ready.body.contains(passing.reason), "{name}: {ready:?}");
         let explained = Process::output(Some(&agent), &["explain"]).await;
@@ -281,7 +270,7 @@ async fn a_second_agent_waits_until_the_first_has_ended() {
     second.hang_up();
     let pages = [("/livez", 200), ("/readyz", 503), ("/metrics", 503)];
     for (page, code) in pages {
-        let answer = get(&address(&second).await, page).await;
+        let answer = get(&second.address().await, page).await.unwrap();
         assert_eq!(answer.code, Some(code), "{page}: {answer:?}");
     }
     first.terminate();
