@@ -12,7 +12,6 @@ mod shells;
 mod usage;
 
 use std::fs;
-use std::path::Path;
 
 use nodepulse_tests::process::finished;
 use serde_json::Value;
