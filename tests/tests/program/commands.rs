@@ -64,9 +64,9 @@ async fn an_invalid_call_is_refused_in_one_line() {
     let wrong = write("wrong.yaml", HEAD);
     let absent = text(&dir.path().join("absent"));
     let node = ["run", "--mode", "node", "--node-name", "worker-1"];
-    let node = |flag, value| [&node[..], &[flag, value]].concat();
-    let memory = node("--system-reserved", "memory=64Ti");
-    let processors = node("--kube-reserved", "cpu=5k");
+    let node = |limit: [&'static str; 2]| [&node[..], &limit].concat();
+    let memory = node(["--system-reserved", "memory=64Ti"]);
+    let processors = node(["--kube-reserved", "cpu=5k"]);
     let rows: [(&[&str], [&str; 3]); 12] = [
         (&memory, ["systemReserved", "of memory", "this machine"]),
         (
