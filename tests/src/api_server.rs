@@ -236,12 +236,6 @@ impl ApiServer {
         self.inner.touch();
     }
 
-    /// Sends a bookmark on every watch that requested them, before its time.
-    pub fn send_bookmarks(&self) {
-        self.inner.state().bookmarks += 1;
-        self.inner.touch();
-    }
-
     /// The object at a path such as `/api/v1/nodes/worker-1`.
     pub fn object(&self, path: &str) -> Option<Value> {
         let Target {

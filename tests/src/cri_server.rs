@@ -83,7 +83,6 @@ struct State {
     fault: Option<CriFault>,
     /// The encoded answer of each call.
     answers: BTreeMap<&'static str, Bytes>,
-    calls: Vec<String>,
     connections: Vec<AbortHandle>,
     opened: usize,
 }
@@ -203,11 +202,6 @@ impl CriServer {
         }
     }
 
-    /// The calls since the last call of this function.
-    pub fn take_calls(&self) -> Vec<String> {
-        std::mem::take(&mut self.state().calls)
-    }
-
     /// How many connections were opened so far.
     pub fn connections(&self) -> usize {
         self.state().opened
@@ -277,9 +271,8 @@ impl CriServer {
     async fn called(&self, request: &Request<Incoming>) -> Response<Body> {
         let path = request.uri().path().to_owned();
         let (fault, answer) = {
-            let mut state = self.state();
+            let state = self.state();
             let call = path.rsplit('/').next().unwrap_or_default();
-            state.calls.push(call.to_owned());
             (state.fault, state.answers.get(call).cloned())
         };
         let answer = answer.filter(|_| {

@@ -1,6 +1,7 @@
 //! A minimal HTTP/1.1 client: one request as bytes, and the bytes of the response.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// What came back.
 #[derive(Debug)]
@@ -30,6 +31,12 @@ where
         head: head.to_ascii_lowercase(),
         body: body.to_owned(),
     }
+}
+
+/// What a server at this address answers to `GET`; an error without a server.
+pub async fn get(address: &str, path: &str) -> std::io::Result<Answer> {
+    let stream = TcpStream::connect(address).await?;
+    Ok(exchange(stream, &request("GET", path)).await)
 }
 
 /// A whole request without a body.

@@ -21,7 +21,6 @@ pub struct Pod {
     name: String,
     uid: String,
     node: String,
-    annotations: Value,
     containers: Vec<(String, Option<String>)>,
 }
 
@@ -33,7 +32,6 @@ impl Pod {
             name: name.to_owned(),
             uid: uid.to_owned(),
             node: "worker-1".to_owned(),
-            annotations: json!({}),
             containers: Vec::new(),
         }
     }
@@ -56,17 +54,6 @@ impl Pod {
     #[must_use]
     pub fn new_container(mut self, name: &str) -> Self {
         self.containers.push((name.to_owned(), None));
-        self
-    }
-
-    /// As the mirror of a static pod, whose manifest has this hash.
-    #[must_use]
-    pub fn mirror(mut self, hash: &str) -> Self {
-        self.annotations = json!({
-            "kubernetes.io/config.hash": hash,
-            "kubernetes.io/config.mirror": hash,
-            "kubernetes.io/config.source": "file",
-        });
         self
     }
 
@@ -95,7 +82,6 @@ impl Pod {
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "namespace": self.namespace, "name": self.name, "uid": self.uid,
-                "annotations": self.annotations,
             },
             "spec": {
                 "nodeName": self.node, "restartPolicy": "Always", "containers": specified,

@@ -21,6 +21,9 @@ use crate::SOON;
 /// What of the environment a program gets: nothing that names a node or a cluster.
 const ENVIRONMENT: [&str; 2] = ["PATH", "HOME"];
 
+/// What its log has before the address of its pages.
+const SERVING: &str = "serving address=";
+
 /// The arguments of a daemon that keeps the Node `worker-1`, wants no container runtime to be ready,
 /// and finds its address by the default route; then `further`.
 pub fn node_mode(further: &[&str]) -> Vec<String> {
@@ -293,6 +296,19 @@ impl Process {
                 self.lines.so_far().join("\n")
             )
         })
+    }
+
+    /// Waits until it serves; then, where.
+    pub async fn address(&self) -> String {
+        self.address_again(1).await
+    }
+
+    /// The same once it has begun to serve this many times.
+    pub async fn address_again(&self, times: usize) -> String {
+        let line = self.wait_for_line_again(SERVING, times, SOON).await;
+        let (_, address) = line.split_once(SERVING).expect("it is in the line");
+        let end = address.find(' ').unwrap_or(address.len());
+        address[..end].to_owned()
     }
 
     /// Waits until it has ended.

@@ -9,11 +9,10 @@ use std::time::Duration;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_io::clock::Clock;
 use serde_json::Value;
-use tokio::net::TcpStream;
 
 use super::site;
 use crate::api_server::ApiServer;
-use crate::http1::{exchange, request};
+use crate::http1::get;
 use crate::openmetrics::Exposition;
 use crate::view::View;
 
@@ -74,10 +73,9 @@ pub fn pod_event(api: &ApiServer, pod: &str, reason: &str) -> Option<(Duration, 
 /// The disks that the metrics report as unhealthy, with their states.
 pub async fn unhealthy(address: &str) -> Vec<String> {
     const NAME: &str = "nodepulse_disk_unhealthy";
-    let Ok(stream) = TcpStream::connect(address).await else {
+    let Ok(answer) = get(address, "/metrics").await else {
         return Vec::new();
     };
-    let answer = exchange(stream, &request("GET", "/metrics")).await;
     let lines = answer.body.lines();
     let unhealthy = lines.filter(|line| line.starts_with(NAME) && line.ends_with(" 1"));
     unhealthy.map(str::to_owned).collect()
@@ -93,8 +91,7 @@ pub fn event_message(api: &ApiServer, reason: &str) -> Option<String> {
 
 /// Records of windows in which a disk was slow, that the agent has received.
 pub async fn slow_windows(address: &str) -> Option<f64> {
-    let stream = TcpStream::connect(address).await.ok()?;
-    let answer = exchange(stream, &request("GET", "/metrics")).await;
+    let answer = get(address, "/metrics").await.ok()?;
     let metrics = Exposition::parse(&answer.body).ok()?;
     let kinds = ["slow_window", "disk_state"];
     let counts =

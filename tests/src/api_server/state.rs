@@ -40,8 +40,6 @@ pub(super) struct ServerState {
     /// By the certificate itself: only this server has issued any.
     pub(super) certificates: HashMap<Vec<u8>, Identity>,
     pub(super) grants: Vec<Grant>,
-    /// How often bookmarks were asked for.
-    pub(super) bookmarks: u64,
     pub(super) log: Option<Log>,
 }
 

@@ -32,7 +32,6 @@ pub(super) struct WatchStream {
     bookmarks: Bookmarks,
     /// The changes up to here were sent.
     revision: u64,
-    forced_bookmarks: u64,
     next_bookmark: Instant,
     end: Instant,
 }
@@ -55,12 +54,6 @@ impl WatchStream {
         form: Form,
         query: &QueryParameters,
     ) -> Result<mpsc::Receiver<Bytes>, Failure> {
-        let initial = query.is_true("sendInitialEvents");
-        if initial && query.get("resourceVersionMatch") != Some("NotOlderThan") {
-            let why = "Forbidden: resourceVersionMatch must be NotOlderThan with sendInitialEvents";
-            let causes = [("resourceVersionMatch".to_owned(), why.to_owned())];
-            return Err(Failure::invalid("ListOptions", "", &causes));
-        }
         let asked = query.number("resourceVersion")?.unwrap_or_default();
         let current = inner.state().store.revision();
         if asked > current {
@@ -80,23 +73,18 @@ impl WatchStream {
                 Bookmarks::Unwanted
             },
             revision: asked,
-            forced_bookmarks: inner.state().bookmarks,
             next_bookmark: now + BOOKMARK_PERIOD,
             end: now + timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
         };
         let (lines, receiver) = mpsc::channel(PENDING_LINES);
-        let start = match (initial, asked) {
-            (true, _) => Start::InitialEvents,
-            (false, 0) => Start::Everything,
-            (false, _) => Start::Resume,
-        };
-        tokio::spawn(watch.run(Arc::clone(inner), start, lines));
+        tokio::spawn(watch.run(Arc::clone(inner), lines));
         Ok(receiver)
     }
 
-    async fn run(mut self, inner: Arc<Inner>, start: Start, lines: mpsc::Sender<Bytes>) {
+    async fn run(mut self, inner: Arc<Inner>, lines: mpsc::Sender<Bytes>) {
         let mut changed = inner.changed.subscribe();
-        if start != Start::Resume && self.send_everything(&inner, start, &lines).await.is_err() {
+        // Without a resource version, all there is comes first.
+        if self.revision == 0 && self.send_everything(&inner, &lines).await.is_err() {
             return;
         }
         loop {
@@ -109,13 +97,13 @@ impl WatchStream {
                 () = lines.closed() => return,
                 () = sleep_until(self.next_bookmark) => {
                     self.next_bookmark += BOOKMARK_PERIOD;
-                    if self.send_bookmark(json!({}), &lines).await.is_err() {
+                    if self.send_bookmark(&lines).await.is_err() {
                         return;
                     }
                 }
                 () = sleep_until(self.end) => {
                     // The client is leaving anyway; whether it reads this makes no difference.
-                    let _: Result<(), Over> = self.send_bookmark(json!({}), &lines).await;
+                    let _: Result<(), Over> = self.send_bookmark(&lines).await;
                     return;
                 }
             }
@@ -125,7 +113,6 @@ impl WatchStream {
     async fn send_everything(
         &mut self,
         inner: &Arc<Inner>,
-        start: Start,
         lines: &mpsc::Sender<Bytes>,
     ) -> Result<(), Over> {
         let snapshot = {
@@ -138,11 +125,6 @@ impl WatchStream {
                 self.send("ADDED", &object, inner, lines).await?;
             }
         }
-        if start == Start::InitialEvents {
-            let annotations = json!({"k8s.io/initial-events-end": "true"});
-            self.send_bookmark(json!({"annotations": annotations}), lines)
-                .await?;
-        }
         Ok(())
     }
 
@@ -151,10 +133,7 @@ impl WatchStream {
         inner: &Arc<Inner>,
         lines: &mpsc::Sender<Bytes>,
     ) -> Result<(), Over> {
-        let (events, forced) = {
-            let state = inner.state();
-            (self.events(&state.store), state.bookmarks)
-        };
+        let events = self.events(&inner.state().store);
         let events = match events {
             Ok(events) => events,
             Err(Compacted(oldest)) => {
@@ -165,11 +144,6 @@ impl WatchStream {
         };
         for (kind, object) in events {
             self.send(kind, &object, inner, lines).await?;
-        }
-        if forced != self.forced_bookmarks {
-            self.forced_bookmarks = forced;
-            // What the selector hides is seen too: that is what bookmarks are for.
-            self.send_bookmark(json!({}), lines).await?;
         }
         Ok(())
     }
@@ -216,15 +190,12 @@ impl WatchStream {
         line(lines, &json!({"type": kind, "object": object})).await
     }
 
-    async fn send_bookmark(
-        &self,
-        mut metadata: Value,
-        lines: &mpsc::Sender<Bytes>,
-    ) -> Result<(), Over> {
+    /// With the version up to which changes were sent, those that the selector hides too.
+    async fn send_bookmark(&self, lines: &mpsc::Sender<Bytes>) -> Result<(), Over> {
         if self.bookmarks == Bookmarks::Unwanted {
             return Ok(());
         }
-        metadata["resourceVersion"] = json!(self.revision.to_string());
+        let metadata = json!({"resourceVersion": self.revision.to_string()});
         let (kind, version) = match self.form {
             Form::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
             Form::Full | Form::Table => (self.resource.kind, self.resource.api_version()),
@@ -232,16 +203,6 @@ impl WatchStream {
         let object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
         line(lines, &json!({"type": "BOOKMARK", "object": object})).await
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Start {
-    /// Changes after a resource version.
-    Resume,
-    /// All there is, and then changes.
-    Everything,
-    /// The same, with a bookmark between.
-    InitialEvents,
 }
 
 async fn line(lines: &mpsc::Sender<Bytes>, event: &Value) -> Result<(), Over> {

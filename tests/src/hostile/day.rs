@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
-use nodepulse_core::record::{DiskAction, DiskChange, Record, ScopeSource, Side};
+use nodepulse_core::record::{DiskAction, DiskChange, Record, ScopeSource};
 use nodepulse_core::units::DeviceNumber;
 use serde_json::json;
 
@@ -325,8 +325,7 @@ async fn act(stage: &Stage, pods: &mut Pods, spells: &mut Spells, draws: &Draws)
             }
         }
         5 => {
-            stage.host.tasks(9_600);
-            stage.node.kernel().pid_crossing(Side::Over, 9_600).await;
+            stage.node.kernel().crowd().await;
             pass(Duration::from_secs(draws.below(30))).await;
             stage.host.tasks(200);
         }

@@ -26,7 +26,7 @@ pub fn document(text: &str, values: &str) -> io::Result<String> {
 }
 
 /// A value with a description.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 struct Described {
     name: String,
     default: String,
@@ -78,26 +78,4 @@ fn described(values: &str) -> Vec<Described> {
         }
     }
     found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_description_is_of_the_key_below_it() {
-        let values = "# Not of a key.\n\nimage:\n  # -- Where it is\n  # stored.\n  name: \"\"\n  \
-                      tag: a\n# -- Which Nodes.\nselector:\n  os: linux\n\n# -- Of it.\nlist: []\n";
-        let row = |name: &str, default: &str, meaning: &str| Described {
-            name: name.to_owned(),
-            default: default.to_owned(),
-            meaning: meaning.to_owned(),
-        };
-        let expected = [
-            row("image.name", "\"\"", "Where it is stored."),
-            row("selector", "os: linux", "Which Nodes."),
-            row("list", "[]", "Of it."),
-        ];
-        assert_eq!(described(values), expected);
-    }
 }

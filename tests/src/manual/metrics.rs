@@ -42,27 +42,3 @@ fn series(metric: &MetricDescription) -> String {
     };
     format!("{}{suffix}", metric.name)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_row_has_the_name_of_the_series() {
-        let metric = |kind| MetricDescription {
-            name: "a".to_owned(),
-            kind,
-            labels: vec!["x", "y"],
-            help: "Help",
-        };
-        let rows = [
-            ("counter", "| `a_total` | counter | `x`, `y` | Help. |"),
-            ("info", "| `a_info` | info | `x`, `y` | Help. |"),
-            ("gauge", "| `a` | gauge | `x`, `y` | Help. |"),
-            ("histogram", "| `a` | histogram | `x`, `y` | Help. |"),
-        ];
-        for (kind, expected) in rows {
-            assert_eq!(row(&metric(kind)), expected);
-        }
-    }
-}

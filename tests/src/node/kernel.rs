@@ -73,6 +73,13 @@ impl Kernel {
         .await;
     }
 
+    /// The number of tasks exceeds every threshold on a host with room for 10,000, and the level
+    /// that the agent set.
+    pub async fn crowd(&self) {
+        self.host.tasks(9_600);
+        self.pid_crossing(Side::Over, 9_600).await;
+    }
+
     /// A disk was slow for the last second, which is long enough with the settings of a test.
     pub async fn slow_window(&self, (major, minor): (u32, u32)) {
         self.send(&SlowWindow {

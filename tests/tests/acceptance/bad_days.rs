@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodepulse_core::record::{ScopeSource, Side};
+use nodepulse_core::record::ScopeSource;
 
 use nodepulse_tests::days::{NAME, Stage, end_alike};
 use nodepulse_tests::host_root::PODS;
@@ -70,8 +70,7 @@ async fn a_condition_changes_while_other_clients_write() {
     end_alike(open, |stage, soon| async move {
         let view = stage.view();
         view.settled(PATIENCE).await;
-        stage.host.tasks(9_600);
-        stage.node.kernel().pid_crossing(Side::Over, 9_600).await;
+        stage.node.kernel().crowd().await;
         view.becomes("PIDPressure", "True", soon).await;
         let mut node = view.node().unwrap();
         node["metadata"]["labels"]["kubernetes.io/os"] = json!("plan9");
@@ -107,11 +106,6 @@ async fn a_node_that_is_created_again_is_maintained() {
 /// A transition period.
 const TRANSITION: Duration = Duration::from_mins(5);
 
-async fn crowd(stage: &Stage) {
-    stage.host.tasks(9_600);
-    stage.node.kernel().pid_crossing(Side::Over, 9_600).await;
-}
-
 #[tokio::test(start_paused = true)]
 async fn pressure_begins_ends_and_begins_again() {
     end_alike(
@@ -119,12 +113,12 @@ async fn pressure_begins_ends_and_begins_again() {
         |stage, soon| async move {
             let view = stage.view();
             view.settled(PATIENCE).await;
-            crowd(&stage).await;
+            stage.node.kernel().crowd().await;
             view.becomes("PIDPressure", "True", soon).await;
             stage.host.tasks(200);
             let longest = TRANSITION + soon;
             view.becomes("PIDPressure", "False", longest).await;
-            crowd(&stage).await;
+            stage.node.kernel().crowd().await;
             view.becomes("PIDPressure", "True", soon).await;
             pass(Duration::from_mins(1)).await;
         },

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodepulse_core::record::{ScopeSource, Side};
+use nodepulse_core::record::ScopeSource;
 use nodepulse_linux::logind::PowerMessage;
 
 use nodepulse_tests::SOON;
@@ -20,11 +20,6 @@ pub async fn settled() -> Stage {
     stage.view().settled(SOON).await;
     pass(Duration::from_millis(1_500)).await;
     stage
-}
-
-pub async fn crowd(stage: &Stage) {
-    stage.host.tasks(9_600);
-    stage.node.kernel().pid_crossing(Side::Over, 9_600).await;
 }
 
 /// The kernel itself reports that the machine had no memory left.
@@ -47,7 +42,7 @@ pub fn writes(api: &ApiServer, from: Duration) -> Vec<Recorded> {
 #[tokio::test(start_paused = true)]
 async fn a088_an_event_names_its_object_and_its_source() {
     let stage = settled().await;
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     stage.node.kernel().oom_kill(global(4321)).await;
     stage.view().event("SystemOOM", SOON).await;
     stage.view().event("NodeHasInsufficientPID", SOON).await;
@@ -124,7 +119,7 @@ async fn a089_a_repeated_event_is_counted() {
     });
     stage.view().settled(SOON).await;
     for _ in 0..2 {
-        crowd(&stage).await;
+        stage.node.kernel().crowd().await;
         stage.view().becomes("PIDPressure", "True", SOON).await;
         stage.host.tasks(200);
         stage.view().becomes("PIDPressure", "False", SOON * 2).await;
@@ -190,7 +185,7 @@ async fn a091_a_rejected_event_is_not_tried_again() {
     let fault = Fault::on("POST", EVENTS, Effect::Status(403)).always();
     stage.api.faults().push(fault);
     let from = stage.api.now();
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     stage.view().becomes("PIDPressure", "True", SOON).await;
     pass(Duration::from_mins(10)).await;
     assert_eq!(writes(&stage.api, from).len(), 1);
@@ -204,7 +199,7 @@ async fn a091_an_event_without_a_response_is_tried_again() {
     let fault = Fault::on("POST", EVENTS, Effect::Reset).times(6);
     stage.api.faults().push(fault);
     let from = stage.api.now();
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     let longest = Duration::from_mins(5);
     let event = stage.view().event("NodeHasInsufficientPID", longest).await;
     assert_eq!(event["count"], 1);
@@ -223,7 +218,7 @@ async fn a092_a_blocked_sink_of_events_delays_nothing() {
     stage.node.kernel().oom_kill(global(1)).await;
     pass(Duration::from_secs(5)).await;
     let crossed = stage.api.now();
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     let (_, at) = stage.view().becomes("PIDPressure", "True", SOON).await;
     assert!(
         at - crossed <= Duration::from_millis(5),

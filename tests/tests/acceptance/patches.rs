@@ -10,7 +10,7 @@ use nodepulse_tests::view::NODES;
 use serde_json::{Value, json};
 
 use super::status_loop::{
-    CONDITION_TYPES, FEW, STATUS, TICK, TRANSITION, bodies, busy, calm, change, conditions, crowd,
+    CONDITION_TYPES, FEW, STATUS, TICK, TRANSITION, bodies, busy, calm, change, conditions,
 };
 
 /// Every patch is a strategic merge patch of the status.
@@ -48,7 +48,7 @@ async fn a029_patches_contain_the_order_of_all_conditions() {
     });
     pass(Duration::from_secs(1)).await;
     let before = stage.view().patches().len();
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     stage.view().becomes("PIDPressure", "True", SOON).await;
     pass(TRANSITION * 2).await;
     let mut expected = CONDITION_TYPES.to_vec();
@@ -99,7 +99,7 @@ async fn a031_conditions_of_other_clients_are_not_changed() {
     let stage = Stage::at(&api, |node| node);
     let view = stage.view();
     view.settled(SOON).await;
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     view.becomes("PIDPressure", "True", SOON).await;
     stage.host.tasks(FEW);
     view.becomes("PIDPressure", "False", TRANSITION * 2).await;
@@ -169,7 +169,7 @@ async fn a034_transition_times_change_with_the_status_only() {
     pass(TRANSITION * 2).await;
     assert_eq!(times(), first, "heartbeats");
     let crossed = stage.api.wall();
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     view.becomes("PIDPressure", "True", SOON).await;
     let up = times();
     let moved = |before: &[Value; 6], after: &[Value; 6]| {

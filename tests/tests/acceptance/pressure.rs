@@ -55,13 +55,6 @@ pub async fn threshold(stage: &Stage, name: &str) -> Option<f64> {
     read.value("nodepulse_signal_threshold", &[("signal", name)])
 }
 
-/// The kernel reports that the PID threshold is exceeded.
-pub async fn crowd(stage: &Stage) {
-    stage.host.tasks(MANY);
-    let many = u32::try_from(MANY).unwrap();
-    stage.node.kernel().pid_crossing(Side::Over, many).await;
-}
-
 pub fn since(stage: &Stage, type_: &str) -> Value {
     stage.view().condition(type_)["lastTransitionTime"].clone()
 }
@@ -122,7 +115,7 @@ async fn a066_a_condition_remains_true_for_the_transition_period() {
     let stage = settled(|node| node).await;
     pass(Duration::from_secs(33)).await;
     let crossed = stage.api.now();
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     stage.view().becomes("PIDPressure", "True", SOON).await;
     stage.host.tasks(FEW);
     pass(TRANSITION - Duration::from_millis(1)).await;
@@ -147,7 +140,7 @@ async fn a066_a_condition_remains_true_for_the_transition_period() {
 #[tokio::test(start_paused = true)]
 async fn a066_a_condition_remains_true_across_a_restart() {
     let stage = settled(|node| node).await;
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     stage.view().becomes("PIDPressure", "True", SOON).await;
     let began = since(&stage, "PIDPressure");
     let Stage { api, host, node } = stage;
@@ -175,13 +168,13 @@ async fn a066_a_condition_remains_true_across_a_restart() {
 #[tokio::test(start_paused = true)]
 async fn a067_exceeding_a_threshold_again_prolongs_the_condition_without_a_transition() {
     let stage = settled(|node| node).await;
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     stage.view().becomes("PIDPressure", "True", SOON).await;
     let began = since(&stage, "PIDPressure");
     stage.host.tasks(FEW);
     pass(Duration::from_mins(3)).await;
     let again = stage.api.now();
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     pass(Duration::from_secs(1)).await;
     stage.host.tasks(FEW);
     pass(Duration::from_mins(4)).await;
@@ -393,13 +386,13 @@ async fn a077_events_accelerate_true_and_never_false() {
     for phase in [700, 3_300, 8_100] {
         pass(Duration::from_millis(phase)).await;
         let crossed = stage.api.now();
-        crowd(&stage).await;
+        stage.node.kernel().crowd().await;
         let (_, at) = stage.view().becomes("PIDPressure", "True", SOON).await;
         assert!(at - crossed <= AT_ONCE, "{:?} late", at - crossed);
         // It ends for a while, and ends once more at the end of it.
         pass(Duration::from_secs(47)).await;
         let last = stage.api.now();
-        crowd(&stage).await;
+        stage.node.kernel().crowd().await;
         pass(AT_ONCE).await;
         stage.host.tasks(FEW);
         let few = u32::try_from(FEW).unwrap();

@@ -15,7 +15,7 @@ use nodepulse_tests::{SOON, eventually, skip};
 use serde_json::Value;
 use tempfile::tempdir;
 
-use super::events::{crowd, global, settled, writes};
+use super::events::{global, settled, writes};
 
 fn on_files(further: &[&str]) -> Vec<String> {
     node_mode(&[&["--kernel-tier", "files"], further].concat())
@@ -223,7 +223,7 @@ async fn a099_an_idle_node_sends_few_requests() {
 #[tokio::test(start_paused = true)]
 async fn a100_every_request_is_permitted_for_a_node() {
     let stage = settled().await;
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     stage.node.kernel().oom_kill(global(4321)).await;
     stage.view().event("SystemOOM", SOON).await;
     stage.api.delete_object(&stage.view().lease_path()).unwrap();

@@ -367,30 +367,3 @@ async fn volumes_in_use_are_not_reported_if_the_node_attaches_them() {
         theirs
     );
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_cordon_is_an_event_also_if_it_is_found_at_the_start() {
-    let cordon = |node: &mut Value, on: bool| node["spec"]["unschedulable"] = json!(on);
-    let stage = adopted(|node| cordon(node, true), |_| (), |node| node).await;
-    let view = stage.view();
-    let reasons = || {
-        let reasons = view.event_reasons().into_iter();
-        reasons
-            .filter(|reason| reason.ends_with("Schedulable"))
-            .collect::<Vec<_>>()
-    };
-    let event = view.event("NodeNotSchedulable", SOON).await;
-    assert_eq!(event["type"], "Normal");
-    let expected = "Node worker-1 status is now: NodeNotSchedulable";
-    assert_eq!(event["message"], expected);
-    assert_eq!(reasons(), ["NodeNotSchedulable"]);
-    pass(TICK * 3).await;
-    assert_eq!(reasons(), ["NodeNotSchedulable"], "once");
-
-    let mut node = view.node().unwrap();
-    cordon(&mut node, false);
-    stage.api.put_object(node);
-    let event = view.event("NodeSchedulable", SOON).await;
-    let uid = &view.node().unwrap()["metadata"]["uid"];
-    assert_eq!(event["involvedObject"]["uid"], *uid);
-}

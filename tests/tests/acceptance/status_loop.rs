@@ -5,8 +5,6 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse_core::record::Side;
-
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
 use nodepulse_tests::days::Stage;
@@ -26,7 +24,6 @@ pub const AT_ONCE: Duration = Duration::from_millis(5);
 pub const TRANSITION: Duration = Duration::from_mins(5);
 /// A capacity of 10,000 pids; the threshold is 500.
 pub const FEW: u64 = 200;
-pub const MANY: u64 = 9_600;
 
 /// In the order in which a new Node gets them. The fourth and the fifth are not a kubelet's.
 pub const CONDITION_TYPES: [&str; 6] = [
@@ -64,11 +61,6 @@ pub fn change(stage: &Stage, with: impl FnOnce(&mut Value)) {
     stage.api.put_object(node);
 }
 
-pub async fn crowd(stage: &Stage) {
-    stage.host.tasks(MANY);
-    stage.node.kernel().pid_crossing(Side::Over, 9_600).await;
-}
-
 /// Bodies of the status patches so far.
 pub fn bodies(stage: &Stage) -> Vec<Value> {
     let patches = stage.view().patches().into_iter();
@@ -83,7 +75,7 @@ pub fn conditions(body: &Value) -> Vec<Value> {
 /// A bit of everything: an edge up and down, labels put right, and reports in between.
 pub async fn busy() -> Stage {
     let stage = calm().await;
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     stage.view().becomes("PIDPressure", "True", SOON).await;
     stage.host.tasks(FEW);
     change(&stage, |node| {
@@ -282,7 +274,7 @@ async fn a026_a_silent_connection_is_dropped_and_one_that_answers_is_not() {
         .api
         .faults()
         .push(Fault::on("PATCH", STATUS, Effect::Status(500)).times(20));
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     pass(Duration::from_mins(1)).await;
     let view = stage.view();
     view.becomes("PIDPressure", "True", SOON).await;
@@ -309,7 +301,7 @@ async fn a026_a_silent_connection_is_dropped_and_one_that_answers_is_not() {
 async fn a032_a_changed_condition_does_not_wait_for_the_tick() {
     let stage = calm().await;
     let crossed = stage.api.now();
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     let (_, at) = stage.view().becomes("PIDPressure", "True", SOON).await;
     assert!(at - crossed <= AT_ONCE, "{:?}", at - crossed);
 }
@@ -322,7 +314,7 @@ async fn a039_a_request_without_a_response_times_out() {
     let before = view.patches().len();
     let fault = Fault::on("PATCH", STATUS, Effect::Hang);
     stage.api.faults().push(fault);
-    crowd(&stage).await;
+    stage.node.kernel().crowd().await;
     let (_, at) = view.becomes("PIDPressure", "True", TICK * 2).await;
     let patches = view.patches().split_off(before);
     let waited = at - patches[0].at;

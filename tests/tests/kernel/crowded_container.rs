@@ -7,14 +7,14 @@ use std::time::Duration;
 use nodepulse_tests::SOON;
 use nodepulse_tests::pod_kills::{Cluster, details_after, is_detailed, stop};
 use nodepulse_tests::process::program;
-use nodepulse_tests::provoke::Provoke;
+
+use super::provoke;
 
 const PROCESSES: u32 = 10_000;
 
 #[tokio::test]
 async fn of_ten_thousand_processes_the_event_names_three_and_how_many_were_compared() {
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-    let cluster = Cluster::with("crowded", 1, provoke).await;
+    let cluster = Cluster::with("crowded", 1, provoke()).await;
     let agent = cluster.agent(&program()).await;
     let crowd = cluster.crowded(0, PROCESSES);
     cluster.kill_below(0, &[]).await;

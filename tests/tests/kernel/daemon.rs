@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use nodepulse_linux::kernel::Probe;
 
 use nodepulse_tests::api_server::ApiServer;
-use nodepulse_tests::http1::{exchange, request};
+use nodepulse_tests::http1::get;
 use nodepulse_tests::loaded::programs;
 use nodepulse_tests::openmetrics::Exposition;
 use nodepulse_tests::process::{Process, node_mode, node_mode_of, program};
-use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::view::View;
 use nodepulse_tests::{SOON, eventually};
-use tokio::net::TcpStream;
+
+use super::provoke;
 
 const MIB: u64 = 1 << 20;
 
@@ -61,8 +61,7 @@ async fn reports_a_kill(agent: &Process) {
     let mut tree = CgroupTree::new(&format!("nodepulse-daemon-{}", std::process::id())).unwrap();
     tree.add("pod/container").unwrap();
     tree.limit("pod", 32 * MIB).unwrap();
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-    let (pid, _) = provoke
+    let (pid, _) = provoke()
         .eat_in(&tree.dir("pod/container"), 256 * MIB)
         .unwrap();
     let line = agent.wait_for_line(&format!("victim={pid} "), SOON).await;
@@ -136,8 +135,7 @@ impl Drop for CountRuns {
 }
 
 async fn scrape(address: &str) -> Exposition {
-    let stream = TcpStream::connect(address).await.unwrap();
-    let answer = exchange(stream, &request("GET", "/metrics")).await;
+    let answer = get(address, "/metrics").await.unwrap();
     Exposition::parse(&answer.body).unwrap()
 }
 
@@ -145,8 +143,7 @@ async fn scrape(address: &str) -> Exposition {
 async fn what_the_kernel_counts_of_the_probes_is_in_the_metrics() {
     let counting = CountRuns::start();
     let agent = Process::start(["run", "--mode", "node", "--serve-address", "127.0.0.1:0"]);
-    let line = agent.wait_for_line("serving address=", SOON).await;
-    let (_, address) = line.split_once("address=").unwrap();
+    let address = &agent.address().await;
     all_attached(&agent).await;
     let forks = || {
         for _ in 0..100 {

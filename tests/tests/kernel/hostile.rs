@@ -22,11 +22,12 @@ use nodepulse_tests::fuzzing::safe;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory};
 use nodepulse_tests::process::{Process, node_mode};
-use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::{CgroupTree, Pen};
 use nodepulse_tests::view::{EVENTS, View};
 use nodepulse_tests::{SOON, eventually};
 use serde_json::Value;
+
+use super::provoke;
 
 const MIB: u64 = 1 << 20;
 /// Bytes in the message of an Event, as the API bounds newer forms of it.
@@ -149,7 +150,6 @@ async fn a_real_kill_in_a_cgroup_of_any_name_is_one_short_line() {
     let dir = tempfile::tempdir().unwrap();
     let agent = start(&api, dir.path());
     View::of(&api, "worker-1").settled(SOON).await;
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
     let mut tree = CgroupTree::new(&format!("nodepulse-hostile-{}", std::process::id())).unwrap();
     let refused = tree.add("new\nline").unwrap_err();
     println!("a newline in the name of a cgroup: {refused}");
@@ -159,7 +159,7 @@ async fn a_real_kill_in_a_cgroup_of_any_name_is_one_short_line() {
         let name = OsStr::from_bytes(&name);
         tree.add(name).unwrap();
         tree.limit(name, 16 * MIB).unwrap();
-        let eaten = provoke.eat_as(comm, &tree.dir(name), 128 * MIB);
+        let eaten = provoke().eat_as(comm, &tree.dir(name), 128 * MIB);
         let (pid, _) = eaten.unwrap();
         let event = api.wait_for(SOON, "the event", |api| about(api, pid)).await;
         let message = is_harmless(&event);
@@ -196,7 +196,6 @@ async fn lease_and_status_go_on_under_a_fork_bomb_and_a_churn_of_cgroups() {
     let agent = start(&api, dir.path());
     let view = View::of(&api, "worker-1");
     view.settled(SOON).await;
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
     let name = format!("nodepulse-churn-{}", std::process::id());
     let mut tree = CgroupTree::new(&name).unwrap();
     tree.add("container").unwrap();
@@ -204,7 +203,7 @@ async fn lease_and_status_go_on_under_a_fork_bomb_and_a_churn_of_cgroups() {
     tree.add("churn").unwrap();
 
     let pen = Pen::new(&name, 32).unwrap();
-    let mut bomb = provoke.bomb_in(pen.dir()).unwrap();
+    let mut bomb = provoke().bomb_in(pen.dir()).unwrap();
     eventually("refused fork", || match pen.refused() {
         Ok(1..) => Ok(()),
         other => Err(other),
@@ -213,7 +212,7 @@ async fn lease_and_status_go_on_under_a_fork_bomb_and_a_churn_of_cgroups() {
     let stop = Arc::new(AtomicBool::new(false));
     let churned = churn(tree.dir("churn"), Arc::clone(&stop));
     let before = [view.renewals().len(), view.patches().len()];
-    let (eater, container) = (provoke.clone(), tree.dir("container"));
+    let (eater, container) = (provoke(), tree.dir("container"));
     let kills = thread::spawn(move || {
         let each = (0..KILLS).map(|_| eater.eat_in(&container, 128 * MIB));
         each.map(|eaten| eaten.unwrap().0)

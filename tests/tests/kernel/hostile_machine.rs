@@ -17,9 +17,10 @@ use nodepulse_tests::hostile::footprint::Footprint;
 use nodepulse_tests::hostile::{Spells, busiest};
 use nodepulse_tests::pod_kills::{Cluster, stop};
 use nodepulse_tests::process::Process;
-use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::view::View;
 use tokio::time::{Instant, sleep};
+
+use super::provoke;
 
 const TOKEN: &str = "hostile";
 const PODS: usize = 6;
@@ -79,8 +80,7 @@ struct Target {
 
 impl Target {
     async fn start(program: &Path) -> Self {
-        let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-        let cluster = Cluster::with("hostile", PODS, provoke).await;
+        let cluster = Cluster::with("hostile", PODS, provoke()).await;
         let dir = tempfile::tempdir().unwrap();
         let kubeconfig = kubeconfig(&cluster.api, dir.path());
         let victims = vec![
@@ -106,9 +106,7 @@ impl Target {
             ],
         );
         View::of(&cluster.api, "worker-1").settled(SOON).await;
-        let line = agent.wait_for_line("serving address=", SOON).await;
-        let (_, address) = line.split_once("address=").unwrap();
-        let serving = address.split(' ').next().unwrap().to_owned();
+        let serving = agent.address().await;
         Self {
             cluster,
             agent,

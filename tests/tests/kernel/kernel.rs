@@ -18,11 +18,12 @@ use nodepulse_linux::kernel::{KillHook, ProbeState, Support, Wanted, loader, obj
 use nodepulse_tests::eventually;
 use nodepulse_tests::loaded::judged::Passthrough;
 use nodepulse_tests::loaded::{Loaded, disks, flood, judged, kills, pids, programs, psi};
-use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::disk::{
     DirectFile, FreezableFileSystem, Loop, disk_of, disk_of_node,
 };
 use nodepulse_tests::skip;
+
+use super::provoke;
 
 /// Other tasks come and go on this machine.
 const CROWD: u32 = 300;
@@ -71,10 +72,6 @@ fn block_on<F: Future>(test: F) -> F::Output {
         .enable_all()
         .build();
     runtime.unwrap().block_on(test)
-}
-
-fn provoke() -> Provoke {
-    Provoke::new(env!("CARGO_BIN_EXE_provoke"))
 }
 
 #[test]

@@ -5,14 +5,14 @@
 use nodepulse_tests::SOON;
 use nodepulse_tests::kill_combinations::{self, LimitOf, Outcome, Site, combinations};
 use nodepulse_tests::process::program;
-use nodepulse_tests::provoke::Provoke;
+
+use super::provoke;
 
 #[tokio::test]
 async fn the_event_of_every_kind_of_kill_is_right_from_the_first_word_to_the_last() {
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
     let site = Site {
         program: &program(),
-        provoke: &provoke,
+        provoke: &provoke(),
         is_virtual: false,
         patience: SOON,
     };

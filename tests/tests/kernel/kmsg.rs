@@ -6,12 +6,9 @@
 use nodepulse_tests::SOON;
 use nodepulse_tests::logged;
 use nodepulse_tests::process::Process;
-use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::skip;
 
-fn provoke() -> Provoke {
-    Provoke::new(env!("CARGO_BIN_EXE_provoke"))
-}
+use super::provoke;
 
 #[tokio::test]
 async fn the_log_reports_a_kill_and_none_from_before_the_start() {

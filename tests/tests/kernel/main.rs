@@ -16,3 +16,10 @@ mod newcomer;
 mod pids;
 mod pod_kills;
 mod replay_kernel;
+
+use nodepulse_tests::provoke::Provoke;
+
+/// The program that provokes events of the kernel.
+fn provoke() -> Provoke {
+    Provoke::new(env!("CARGO_BIN_EXE_provoke"))
+}

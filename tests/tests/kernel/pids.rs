@@ -16,10 +16,11 @@ use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::pod::{POD, UID};
 use nodepulse_tests::process::{Process, node_mode};
-use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::provoke::cgroup::CgroupTree;
 use nodepulse_tests::view::View;
 use tokio::sync::mpsc;
+
+use super::provoke;
 
 /// On version 1 it is compared at a sample, which comes every 10 s at the latest, after 10 s.
 const COMPARED: Duration = Duration::from_secs(40);
@@ -56,8 +57,7 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     let nested = tree.dir(format!("{POD}/container"));
     let nested = Nested(nested.join(OsStr::from_bytes(&hostile)));
     fs::create_dir(&nested.0).unwrap();
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-    let refused = provoke.fork_in(&nested.0, 10).unwrap();
+    let refused = provoke().fork_in(&nested.0, 10).unwrap();
     assert!(refused > 0, "the limit is real");
 
     let event = view.event("PIDLimitReached", COMPARED).await;

@@ -5,11 +5,11 @@
 use nodepulse_tests::SOON;
 use nodepulse_tests::pod_kills::{At, Cluster, Killed, is_detailed, stop, ways};
 use nodepulse_tests::process::{Process, program};
-use nodepulse_tests::provoke::Provoke;
+
+use super::provoke;
 
 async fn cluster(name: &str, pods: usize) -> (Cluster, Process) {
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-    let cluster = Cluster::with(name, pods, provoke).await;
+    let cluster = Cluster::with(name, pods, provoke()).await;
     let agent = cluster.agent(&program()).await;
     (cluster, agent)
 }
@@ -64,8 +64,7 @@ async fn a_hundred_kills_in_twenty_pods_name_the_right_container_and_limit() {
 
 #[tokio::test]
 async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes() {
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-    let cluster = Cluster::with("consequence", 6, provoke).await;
+    let cluster = Cluster::with("consequence", 6, provoke()).await;
     let shares = "memory limit of 8Mi";
     let main = "; its main process died, so the container restarts.";
     let child = "; the main process is alive, and the container continues";
@@ -109,15 +108,6 @@ async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes(
 }
 
 #[tokio::test]
-async fn every_kill_of_a_burst_is_accounted_for() {
-    let (cluster, agent) = cluster("burst", 3).await;
-    let (kills, took) = cluster.kill(60).await;
-    println!("60 kills in {took:?}");
-    assert_eq!(kills.len(), 60);
-    assert_all_reported(&cluster, agent, &kills).await;
-}
-
-#[tokio::test]
 async fn a_thousand_kills_are_accounted_for() {
     let (cluster, agent) = cluster("storm", 20).await;
     let (kills, took) = cluster.kill(1000).await;
@@ -157,8 +147,7 @@ async fn assert_named(cluster: &Cluster, killed: &[Killed]) {
 
 #[tokio::test]
 async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_names() {
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-    let cluster = Cluster::with("named", 20, provoke).await;
+    let cluster = Cluster::with("named", 20, provoke()).await;
     let root = cluster.with_links_only();
     let agent = cluster.agent_at(&program(), &root).await;
     let (killed, _) = cluster.kill_one_by_one(20).await;
@@ -180,8 +169,7 @@ async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_name
 /// The agent is paused, killed, and stopped, each while processes are killed: with the source of kills
 /// in `tier`.
 async fn storm_stop_restart(tier: &str, kills: usize) {
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-    let cluster = Cluster::with(&format!("still-{tier}"), 6, provoke).await;
+    let cluster = Cluster::with(&format!("still-{tier}"), 6, provoke()).await;
     let agent = cluster.agent_of(&program(), tier).await;
     cluster.kill(6).await;
     cluster.all_reported("a few").await;

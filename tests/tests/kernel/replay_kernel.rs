@@ -5,9 +5,10 @@
 use std::collections::BTreeSet;
 
 use nodepulse_tests::pod_kills::Cluster;
-use nodepulse_tests::provoke::Provoke;
 use nodepulse_tests::tape::{Kinds, Tape, assert_changes_are_found, replayed};
 use serde_json::Value;
+
+use super::provoke;
 
 const KILLS: usize = 80;
 
@@ -47,8 +48,7 @@ fn victims(recorded: &[String]) -> BTreeSet<u32> {
 
 #[tokio::test]
 async fn a_storm_of_kills_gives_the_same_effects_byte_for_byte_when_it_is_replayed() {
-    let provoke = Provoke::new(env!("CARGO_BIN_EXE_provoke"));
-    let cluster = Cluster::with("replay", 6, provoke).await;
+    let cluster = Cluster::with("replay", 6, provoke()).await;
     let tape = Tape::default();
     let agent = cluster.recorded_agent(&tape).await;
     let (killed, took) = cluster.kill(KILLS).await;

@@ -7,13 +7,15 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
-use nodepulse_tests::http1::{Answer, exchange, request};
+use nodepulse_tests::http1::{Answer, exchange, get, request};
 use nodepulse_tests::process::Process;
 use nodepulse_tests::view::View;
 use nodepulse_tests::{SOON, eventually};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use tokio::net::{TcpStream, UnixStream};
+
+use super::text;
 
 const ALONE: [&str; 7] = [
     "run",
@@ -25,10 +27,6 @@ const ALONE: [&str; 7] = [
     "files",
 ];
 
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
 fn alone(more: &[&str]) -> Process {
     Process::start(ALONE.iter().chain(more))
 }
@@ -38,20 +36,9 @@ async fn ask(state: &Path, path: &str) -> std::io::Result<Answer> {
     Ok(exchange(stream, &request("GET", path)).await)
 }
 
-/// The address of its metrics; the newest one.
-async fn address(agent: &Process, count: usize) -> String {
-    eventually("address", || {
-        let lines = agent.lines_with("serving address=");
-        let line = lines.get(count - 1).ok_or(lines.len())?;
-        let (_, address) = line.split_once("address=").unwrap();
-        Ok::<_, usize>(address.split(' ').next().unwrap().to_owned())
-    })
-    .await
-}
-
-async fn get(address: &str, path: &str) -> Option<u16> {
-    let stream = TcpStream::connect(address).await.ok()?;
-    exchange(stream, &request("GET", path)).await.code
+/// The status of a page; `None` without a server.
+async fn code(address: &str, path: &str) -> Option<u16> {
+    get(address, path).await.ok()?.code
 }
 
 /// A request that is not HTTP is logged at level debug.
@@ -81,10 +68,10 @@ async fn the_control_socket_is_private_and_belongs_to_one_daemon() {
         let answer = ask(&state, path).await.unwrap();
         assert_eq!(answer.code, Some(200), "{path}: {answer:?}");
     }
-    let port = address(&first, 1).await;
-    assert_eq!(get(&port, "/metrics").await, Some(200));
+    let port = first.address().await;
+    assert_eq!(code(&port, "/metrics").await, Some(200));
     for path in ["/v1/status", "/v1/explain"] {
-        assert_eq!(get(&port, path).await, Some(404), "{path} at a port");
+        assert_eq!(code(&port, path).await, Some(404), "{path} at a port");
     }
 
     first.kill();
@@ -198,7 +185,7 @@ async fn sighup_reloads_the_file_and_an_invalid_file_is_refused_in_one_line() {
     fs::write(&file, configuration("debug", "sandbox: off\n")).unwrap();
     agent.hang_up();
     agent.wait_for_line("configuration reloaded", SOON).await;
-    logs_debug_lines(&agent, &address(&agent, 1).await).await;
+    logs_debug_lines(&agent, &agent.address().await).await;
     let restart = agent.wait_for_line("after a restart", SOON).await;
     assert!(restart.contains("keys=sandbox"), "{restart}");
 
@@ -233,20 +220,19 @@ async fn a_changed_file_is_read_without_a_signal_and_so_is_a_mounted_config_map(
     let config = text(&config);
     let flags = [&ALONE[..], &["--config", &config]].concat();
     let agent = Process::start_in(&environment, &flags);
-    let first = address(&agent, 1).await;
-    assert_eq!(get(&first, "/livez").await, Some(200));
+    let first = agent.address().await;
+    assert_eq!(code(&first, "/livez").await, Some(200));
 
     version("..2", "debug", "localhost:0");
     agent.wait_for_line("configuration refused", SOON).await;
-    assert_eq!(get(&first, "/livez").await, Some(200), "the last good one");
+    assert_eq!(code(&first, "/livez").await, Some(200), "the last good one");
 
     version("..3", "debug", "[::1]:0");
-    let second = address(&agent, 2).await;
+    let second = agent.address_again(2).await;
     logs_debug_lines(&agent, &second).await;
-    assert_eq!(get(&second, "/livez").await, Some(200));
-    assert_eq!(get(&first, "/livez").await, None, "not served any more");
-    let metrics = TcpStream::connect(&second).await.unwrap();
-    let metrics = exchange(metrics, &request("GET", "/metrics")).await;
+    assert_eq!(code(&second, "/livez").await, Some(200));
+    assert_eq!(code(&first, "/livez").await, None, "not served any more");
+    let metrics = get(&second, "/metrics").await.unwrap();
     for line in [
         "nodepulse_config_reloads_total{node=\"worker-1\",result=\"refused\"} 1\n",
         "nodepulse_config_reloads_total{node=\"worker-1\",result=\"applied\"} 1\n",
@@ -325,19 +311,6 @@ async fn the_service_manager_receives_ready_reloading_watchdog_and_stopping() {
     agent.terminate();
     assert_eq!(next().await, "STOPPING=1");
     assert_eq!(agent.ends(SOON).await.code, Some(0));
-}
-
-#[tokio::test]
-async fn an_invalid_watchdog_interval_is_refused() {
-    for bad in ["0", "1000000", "soon"] {
-        let agent = Process::start_in(&[("WATCHDOG_USEC", bad)], &ALONE);
-        let ended = agent.ends(SOON).await;
-        assert_eq!(ended.code, Some(2), "{bad}: {ended:?}");
-        let line = ended.stderr.last().unwrap();
-        for word in ["WATCHDOG_USEC", bad, "30000000"] {
-            assert!(line.contains(word), "{word}: {line}");
-        }
-    }
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! The real programs, as an operator starts them: what only a process has.
 
+use std::path::Path;
+
 mod commands;
 mod control;
 mod plugin;
@@ -10,3 +12,7 @@ mod startup;
 mod state_directory;
 mod untrusted_files;
 mod waiting;
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}

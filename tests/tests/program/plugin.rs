@@ -22,7 +22,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use nodepulse_core::record::{ScopeSource, Side};
+use nodepulse_core::record::ScopeSource;
 use nodepulse_io::clock::Clock;
 
 use agent_common::OomKill;
@@ -264,8 +264,7 @@ async fn simulate() -> (Vec<Value>, Duration) {
         message.contains("largest other").then_some(())
     })
     .await;
-    host.tasks(9_600);
-    node.kernel().pid_crossing(Side::Over, 9_600).await;
+    node.kernel().crowd().await;
     let view = View::of(&api, "worker-1");
     view.event("LowPIDs", SOON).await;
     node.stop().await.unwrap();

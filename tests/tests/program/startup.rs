@@ -1,8 +1,6 @@
 //! The start of the real program: invalid configurations, files and servers.
 
 use std::fs;
-use std::path::Path;
-use std::time::Duration;
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::ApiServer;
@@ -10,91 +8,7 @@ use nodepulse_tests::process::{Process, node_mode, node_mode_of};
 use nodepulse_tests::view::View;
 use tempfile::tempdir;
 
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
-
-#[tokio::test]
-async fn invalid_input_is_refused_in_one_line_before_any_request() {
-    let dir = tempdir().unwrap();
-    let api = ApiServer::start().await;
-    let good = text(&api.node_kubeconfig(dir.path(), "worker-1"));
-    let write = |name: &str, words: &str| {
-        let path = dir.path().join(name);
-        fs::write(&path, words).unwrap();
-        text(&path)
-    };
-    let no_cluster = write("no-cluster", "apiVersion: v1\nkind: Config\n");
-    let unknown_key = write(
-        "unknown.yaml",
-        "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\nmaxPod: 5\n",
-    );
-    let no_such_condition = write(
-        "taints.yaml",
-        "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\ntaints: {MemLow: NoSchedule}\n",
-    );
-    let absent = text(&dir.path().join("absent"));
-    //  name, further arguments, what the line names
-    let rows: Vec<(&str, Vec<&str>, [&str; 3])> = vec![
-        (
-            "a malformed threshold",
-            vec!["--eviction-hard", "memory.available<lots"],
-            ["--eviction-hard", "lots", "evictionHard: {memory.available"],
-        ),
-        (
-            "more memory reserved than there is",
-            vec!["--system-reserved", "memory=64Ti"],
-            ["systemReserved", "of memory", "this machine"],
-        ),
-        (
-            "more processors reserved than there are",
-            vec!["--kube-reserved", "cpu=5k"],
-            ["kubeReserved", "5k of cpu", "example: systemReserved"],
-        ),
-        (
-            "an unknown key",
-            vec!["--config", &unknown_key],
-            ["line 3", "maxPod", "maxPods"],
-        ),
-        (
-            "no such configuration",
-            vec!["--config", &absent],
-            ["absent", "No such file", "--config"],
-        ),
-        (
-            "a taint of an unknown condition",
-            vec!["--mode", "companion", "--config", &no_such_condition],
-            ["taints.MemLow", "MemoryLow", "taints: {"],
-        ),
-        (
-            "a kubeconfig without a cluster",
-            vec!["--kubeconfig", &no_cluster],
-            ["kubeconfig", "no-cluster", "clusters: ["],
-        ),
-    ];
-    for (name, further, names) in rows {
-        let mut args = vec!["run", "--kernel-tier", "files", "--node-ip", "0.0.0.0"];
-        for (flag, value) in [
-            ("--mode", "node"),
-            ("--node-name", "worker-1"),
-            ("--kubeconfig", &good),
-        ] {
-            if !further.contains(&flag) {
-                args.extend([flag, value]);
-            }
-        }
-        args.extend(further);
-        let ended = Process::start(&args).ends(SOON).await;
-        assert_eq!(ended.code, Some(2), "{name}: {ended:?}");
-        let [line] = ended.stderr.as_slice() else {
-            panic!("{name}: not one line: {:#?}", ended.stderr);
-        };
-        for word in names {
-            assert!(line.contains(word), "{name}: {word:?} is not in {line:?}");
-        }
-    }
-    assert_eq!(api.connections().opened, 0);
-}
+use super::text;
 
 #[tokio::test]
 async fn a_server_of_another_authority_is_used_only_with_insecure_skip_tls_verify() {
@@ -131,17 +45,6 @@ async fn a_server_of_another_authority_is_used_only_with_insecure_skip_tls_verif
     view.settled(SOON).await;
     used.terminate();
     assert_eq!(used.ends(SOON).await.code, Some(0));
-}
-
-#[tokio::test]
-async fn without_an_api_server_it_runs_and_opens_no_connection() {
-    let args = ["run", "--node-name", "worker-1", "--kernel-tier", "files"];
-    let alone = Process::start(args);
-    let line = alone.wait_for_line("started", SOON).await;
-    assert!(line.contains("api_server=false"), "{line}");
-    alone.terminate();
-    let limit = Duration::from_secs(3);
-    assert_eq!(alone.ends(limit).await.code, Some(0));
 }
 
 #[tokio::test]

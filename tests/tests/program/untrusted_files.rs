@@ -15,14 +15,12 @@ use tempfile::tempdir;
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::text;
+
 const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
 
 /// KiB of memory that a command gets: a quarter of the large file.
 const MEMORY: u32 = 256 << 10;
-
-fn text(path: &Path) -> String {
-    path.display().to_string()
-}
 
 /// A FIFO without a writer.
 fn fifo(path: &Path) {

@@ -7,13 +7,14 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use nodepulse_core::record::{ScopeSource, Side};
+use nodepulse_core::record::ScopeSource;
 use nodepulse_io::names::Names;
 
 use nodepulse_tests::SOON;
-use nodepulse_tests::api_server::{Effect, Fault, Recorded};
+use nodepulse_tests::api_server::Recorded;
+use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, in_memory, pass};
-use nodepulse_tests::view::{EVENTS, LEASES, View, gaps, moments};
+use nodepulse_tests::view::{LEASES, View, gaps};
 use serde_json::json;
 use tempfile::tempdir;
 
@@ -25,16 +26,14 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_down_at_start_gets_the_whole_status_when_it_returns() {
     let api = in_memory();
-    let host = nodepulse_tests::host_root::MadeUpHost::calm();
+    let host = MadeUpHost::calm();
     host.pid_max(10_000);
-    let host = std::sync::Arc::new(host);
     let node = Node::named("worker-1")
-        .host(host.clone())
+        .host(host)
         .out_of_reach()
         .start(&api);
     pass(Duration::from_mins(10)).await;
-    host.tasks(9_600);
-    node.kernel().pid_crossing(Side::Over, 9_600).await;
+    node.kernel().crowd().await;
     pass(Duration::from_mins(2)).await;
     // Two tasks that try every seven seconds, and a hundred tries at the very start.
     let dials = node.dials().len();
@@ -60,84 +59,6 @@ async fn a_server_that_is_down_at_start_gets_the_whole_status_when_it_returns() 
     assert_eq!(condition["status"], "True");
     view.settled(SOON).await;
     node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_unresponsive_connection_is_closed_after_ten_seconds() {
-    //  a way to be silent
-    type Silence = fn(&nodepulse_tests::api_server::ApiServer);
-    let rows: [(&str, Silence); 3] = [
-        ("black hole", |api| api.freeze_connections()),
-        ("reset", |api| api.reset_connections()),
-        ("one request hangs", |api| {
-            api.faults().push(Fault::on("PUT", LEASES, Effect::Hang));
-        }),
-    ];
-    for (name, silence) in rows {
-        let api = in_memory();
-        let _node = Node::named("worker-1").start(&api);
-        let view = View::of(&api, "worker-1");
-        view.settled(SOON).await;
-        pass(Duration::from_secs(15)).await;
-        let before = view.lease().unwrap()["spec"]["renewTime"].clone();
-        silence(&api);
-        let from = api.now();
-        let renewed = |_: &_| {
-            let renewed = view.lease()?["spec"]["renewTime"].clone();
-            (renewed != before).then(|| api.now())
-        };
-        let at = api
-            .wait_for(Duration::from_mins(1), "a renewed lease", renewed)
-            .await;
-        // It was due within ten seconds, and the deadline is ten more.
-        let late = at - from;
-        assert!(
-            late <= PERIOD * 2 + MILLISECOND * 5,
-            "{name}: renewed after {late:?}"
-        );
-        pass(Duration::from_mins(1)).await;
-        let connections = api.connections();
-        assert_eq!(connections.opened, 2, "{name}");
-        let gaps = gaps(&view.renewals());
-        assert_eq!(gaps.last(), Some(&PERIOD), "{name}: {gaps:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn nothing_waits_for_an_unrelated_request_without_a_response() {
-    //  what never answers
-    let rows = [("status", "PATCH", STATUS), ("events", "POST", EVENTS)];
-    for (name, method, path) in rows {
-        let api = in_memory();
-        let host = nodepulse_tests::host_root::MadeUpHost::calm();
-        host.pid_max(10_000);
-        let host = std::sync::Arc::new(host);
-        let node = Node::named("worker-1").host(host.clone()).start(&api);
-        let view = View::of(&api, "worker-1");
-        view.settled(SOON).await;
-        pass(Duration::from_secs(15)).await;
-        api.faults()
-            .push(Fault::on(method, path, Effect::Hang).always());
-        host.tasks(9_600);
-        node.kernel().pid_crossing(Side::Over, 9_600).await;
-        if name == "events" {
-            let crossed = api.now();
-            let (_, at) = view.becomes("PIDPressure", "True", SOON).await;
-            assert!(at - crossed <= MILLISECOND * 5, "{name}");
-        }
-        pass(Duration::from_mins(3)).await;
-        let renewals = view.renewals();
-        assert!(18 <= renewals.len(), "{name}: {} renewals", renewals.len());
-        for gap in gaps(&renewals) {
-            // If a new connection is opened, the first request on it is ahead by up to 1 s.
-            let longest = PERIOD + Duration::from_secs(1);
-            assert!(PERIOD <= gap && gap <= longest, "{name}: {gap:?}");
-        }
-        api.faults().clear();
-        view.becomes("PIDPressure", "True", SOON * 2).await;
-        view.event("NodeHasInsufficientPID", SOON * 3).await;
-        node.stop().await.unwrap();
-    }
 }
 
 /// Observations in the server's Events about kills.
@@ -215,45 +136,13 @@ async fn after_ten_minutes_of_outage_the_server_gets_an_event_within_two_seconds
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_requests_use_one_connection() {
-    let api = in_memory();
-    let slow = Effect::Latency(Duration::from_secs(4));
-    api.faults().push(Fault::on("*", "/", slow).always());
-    let host = std::sync::Arc::new(nodepulse_tests::host_root::MadeUpHost::calm());
-    host.pid_max(10_000);
-    let node = Node::named("worker-1").host(host.clone()).start(&api);
-    let view = View::of(&api, "worker-1");
-    view.settled(Duration::from_mins(1)).await;
-    pass(Duration::from_secs(20)).await;
-    let kill = Kill {
-        victim: ("java", 1),
-        cgroup: "system.slice/db",
-        limit: Limit::Of("system.slice/db"),
-        source: ScopeSource::Exact,
-    };
-    // Just before the next renewal is due.
-    let last = moments(&view.renewals()).pop().unwrap();
-    pass((last + PERIOD + Duration::from_secs(3)).saturating_sub(api.now())).await;
-    host.tasks(9_600);
-    node.kernel().pid_crossing(Side::Over, 9_600).await;
-    node.kernel().oom_kill(kill).await;
-    pass(Duration::from_secs(2)).await;
-    let open = api.requests_where(|request| request.status.is_none());
-    let mut open: Vec<_> = open.iter().map(|one| one.method.as_str()).collect();
-    open.sort_unstable();
-    assert_eq!(open, ["PATCH", "POST", "PUT"], "status, Event and lease");
-    assert_eq!(api.connections().opened, 1);
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn watches_leave_room_for_lease_and_status_if_the_server_limits_streams() {
     for streams in [1, 2, 3] {
         let api = in_memory();
         api.limit_streams(streams);
-        let host = std::sync::Arc::new(nodepulse_tests::host_root::MadeUpHost::calm());
+        let host = MadeUpHost::calm();
         host.pid_max(10_000);
-        let node = Node::named("worker-1").host(host.clone()).start(&api);
+        let node = Node::named("worker-1").host(host).start(&api);
         let view = View::of(&api, "worker-1");
         view.settled(SOON).await;
         pass(Duration::from_mins(12)).await;
@@ -262,8 +151,7 @@ async fn watches_leave_room_for_lease_and_status_if_the_server_limits_streams() 
             assert!((PERIOD..=longest).contains(&gap), "{streams}: {gap:?}");
         }
         let crossed = api.now();
-        host.tasks(9_600);
-        node.kernel().pid_crossing(Side::Over, 9_600).await;
+        node.kernel().crowd().await;
         let (_, at) = view.becomes("PIDPressure", "True", SOON).await;
         assert!(
             at - crossed <= 5 * MILLISECOND,

@@ -4,14 +4,12 @@
 mod absent;
 /// What metrics, `status` and `explain` report.
 mod asked;
+/// Conditions that are turned off.
+mod disabled;
 /// When a condition begins and ends.
 mod edges;
 /// Who records OOM kills on the Node.
 mod node_events;
-/// Other writers of the same Node.
-mod others;
-/// Keys whose new value applies without a restart.
-mod reload;
 /// What a restart changes.
 mod restarts;
 /// What cannot be read.
@@ -20,8 +18,6 @@ mod sources;
 mod stale;
 /// Taints.
 mod taints;
-/// Which patches are sent at once.
-mod urgent;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +25,7 @@ use std::time::Duration;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
-use nodepulse_core::record::{Record, ScopeSource, Side};
+use nodepulse_core::record::{Record, ScopeSource};
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{ApiServer, Recorded};
@@ -201,11 +197,6 @@ impl Sim {
         }
     }
 
-    async fn crowd(&self) {
-        self.host.tasks(9_600);
-        self.node.kernel().pid_crossing(Side::Over, 9_600).await;
-    }
-
     async fn stall(&self, of: StallOf, kind: StallKind) {
         let stall = Stall::new(of, kind);
         let at = BootNanos(0);
@@ -295,7 +286,7 @@ impl Sim {
                 self.kill(Limit::Machine).await;
             }
             Cause::PodsKill => self.kill(Limit::Of(PODS)).await,
-            Cause::Pids => self.crowd().await,
+            Cause::Pids => self.node.kernel().crowd().await,
             Cause::PodsPids => drop(self.host.pods_pids(95, Some(100))),
             Cause::Disk => self.node.kernel().slow_window((8, 0)).await,
             Cause::Kills => self.kills_in(&KILLED_PODS, 5).await,

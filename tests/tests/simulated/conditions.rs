@@ -4,9 +4,7 @@
 mod disks;
 /// When a condition begins and ends.
 mod edges;
-/// What a restart changes: nothing.
-mod restarts;
-/// What cannot be read.
+/// Sources that appear late.
 mod sources;
 /// Which patches are sent at once.
 mod urgent;
@@ -19,10 +17,9 @@ use std::time::Duration;
 use nodepulse_core::record::Side;
 
 use nodepulse_tests::SOON;
-use nodepulse_tests::api_server::ApiServer;
+use nodepulse_tests::days::Stage;
 use nodepulse_tests::host_root::MadeUpHost;
-use nodepulse_tests::node::{Node, Running, in_memory};
-use nodepulse_tests::view::View;
+use nodepulse_tests::node::{Node, in_memory};
 
 /// What a request takes in memory.
 const AT_ONCE: Duration = Duration::from_millis(5);
@@ -31,45 +28,22 @@ const REGULAR: Duration = Duration::from_millis(10_405);
 const TRANSITION: Duration = Duration::from_mins(5);
 /// A capacity of 10,000 pids; the threshold is 500.
 const FEW: u64 = 200;
-const MANY: u64 = 9_600;
 /// The longest time between two samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
 /// Two sampling periods, after which a source that cannot be read is lost.
 const LOST: Duration = Duration::from_secs(20);
 
-/// A node that is registered and calm, its host, and the server.
-struct Sim {
-    api: Arc<ApiServer>,
-    host: Arc<MadeUpHost>,
-    node: Running,
+/// A node that is registered and calm.
+async fn start(configure: impl FnOnce(Node) -> Node) -> Stage {
+    on(Arc::new(MadeUpHost::calm()), configure).await
 }
 
-impl Sim {
-    async fn start(configure: impl FnOnce(Node) -> Node) -> Self {
-        Self::on(&in_memory(), Arc::new(MadeUpHost::calm()), configure).await
-    }
-
-    async fn on(
-        api: &Arc<ApiServer>,
-        host: Arc<MadeUpHost>,
-        configure: impl FnOnce(Node) -> Node,
-    ) -> Self {
-        host.pid_max(10_000);
-        let node = Node::named("worker-1").host(Arc::clone(&host));
-        let node = configure(node).start(api);
-        let api = Arc::clone(api);
-        View::of(&api, "worker-1").settled(SOON).await;
-        Self { api, host, node }
-    }
-
-    fn view(&self) -> View<'_> {
-        View::of(&self.api, "worker-1")
-    }
-
-    async fn crowd(&self) {
-        self.host.tasks(MANY);
-        self.node.kernel().pid_crossing(Side::Over, 9_600).await;
-    }
+/// The same, on this host.
+async fn on(host: Arc<MadeUpHost>, configure: impl FnOnce(Node) -> Node) -> Stage {
+    host.pid_max(10_000);
+    let stage = Stage::on(&in_memory(), host, configure);
+    stage.view().settled(SOON).await;
+    stage
 }
 
 /// A link to itself: it exists, but cannot be read, like a mount whose server is unavailable.

@@ -300,21 +300,6 @@ async fn a_rejected_request_is_counted_by_its_code() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_series_names_the_node() {
-    let host = MadeUpHost::calm();
-    host.disk("sda", "8:0");
-    let node = Node::named("worker-1").host(host).start(&in_memory());
-    node.counted(figures());
-    let read = node.scrape().await;
-    let families = read.families().iter();
-    let samples: Vec<_> = families.flat_map(|family| &family.samples).collect();
-    assert!(samples.len() > 100, "{}", samples.len());
-    for sample in samples {
-        assert!(sample.has(&[("node", "worker-1")]), "{sample:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_disk_that_another_one_replaces_has_no_series() {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");

@@ -27,7 +27,6 @@ use nodepulse_tests::view::{EVENTS, View};
 use serde_json::Value;
 
 const OTHER_ID: &str = "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c";
-const HASH: &str = "a9f3c1d20b8e4f5a96d7c8b1e2f30415";
 const WATCHED: &str = "/api/v1/pods";
 
 /// More than a read from the API server takes, and less than anything that is waited for.

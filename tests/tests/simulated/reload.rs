@@ -185,19 +185,6 @@ async fn its_reported_status_is_that_of_the_api_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_once_creates_the_node_with_its_status_and_lease_and_exits() {
-    let api = in_memory();
-    let node = Node::named("worker-1").once().start(&api);
-    node.ended().await.unwrap();
-    let view = View::of(&api, "worker-1");
-    assert_eq!(view.status("Ready"), "True");
-    assert!(view.lease().is_some());
-    let asked = api.requests().len();
-    pass(Duration::from_mins(10)).await;
-    assert_eq!(api.requests().len(), asked, "nothing goes on");
-}
-
-#[tokio::test(start_paused = true)]
 async fn run_once_fails_if_the_status_cannot_be_written() {
     let api = in_memory();
     let node = Node::named("worker-1").once().out_of_reach().start(&api);

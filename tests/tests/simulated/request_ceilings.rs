@@ -15,7 +15,6 @@ use std::thread;
 use std::time::Duration;
 
 use nodepulse_core::record::ScopeSource::Exact;
-use nodepulse_core::record::Side;
 
 use futures_util::future::join_all;
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
@@ -210,7 +209,6 @@ impl Case {
         let container = format!("kubepods/burstable/pod{UID}/{ID}");
         let host = MadeUpHost::calm();
         host.pid_max(10_000).container(&container);
-        let host = Arc::new(host);
         let node = match self.mode {
             Mode::Node => Node::named("worker-1"),
             Mode::Companion => Node::companion("worker-1").config(|overrides| {
@@ -220,7 +218,7 @@ impl Case {
         if self.from == From::TheStart {
             self.begin(&api);
         }
-        let node = node.host(Arc::clone(&host)).start(&api);
+        let node = node.host(host).start(&api);
         if self.from == From::OneMinute {
             pass(Duration::from_mins(1)).await;
             self.begin(&api);
@@ -235,8 +233,7 @@ impl Case {
             };
             node.kernel().oom_kill(kill).await;
             if n % 3 == 0 {
-                host.tasks(9_600);
-                node.kernel().pid_crossing(Side::Over, 9_600).await;
+                node.kernel().crowd().await;
             }
             pass(TIME / 30).await;
         }

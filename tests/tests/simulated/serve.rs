@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use nodepulse::testing::CONTENT_TYPE;
 use nodepulse_tests::SOON;
-use nodepulse_tests::http1::{exchange, request};
+use nodepulse_tests::http1::{exchange, get, request};
 use nodepulse_tests::node::{Node, in_memory, pass};
 use nodepulse_tests::openmetrics::Exposition;
 use nodepulse_tests::process::Process;
 use nodepulse_tests::view::View;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 /// Time limit of a connection.
@@ -199,51 +199,6 @@ async fn scrapes_at_once_are_all_answered() {
     assert_eq!(counted, ["1", "2", "3"], "one after the other");
 }
 
-/// The address in the log line about the listener.
-fn address(line: &str) -> String {
-    let (_, address) = line.split_once("address=").unwrap();
-    let end = address.find(' ').unwrap_or(address.len());
-    address[..end].to_owned()
-}
-
-/// An agent that serves, and its address.
-async fn serving() -> (Process, String) {
-    let agent = Process::start([
-        "run",
-        "--mode",
-        "node",
-        "--kernel-tier",
-        "files",
-        "--serve-address",
-        "127.0.0.1:0",
-    ]);
-    let line = agent.wait_for_line("serving address=", SOON).await;
-    (agent, address(&line))
-}
-
-#[tokio::test]
-async fn the_program_serves_at_the_configured_address() {
-    let (agent, address) = serving().await;
-    let get = async |path| {
-        let stream = TcpStream::connect(&address).await.unwrap();
-        exchange(stream, &request("GET", path)).await
-    };
-    // Asked of the loop, so everything was evaluated once.
-    let metrics = get("/metrics").await;
-    let read = Exposition::parse(&metrics.body).unwrap();
-    let turned_off = [("probe", "oom_victim"), ("reason", "turned_off")];
-    assert_eq!(
-        read.value("nodepulse_probe_attached", &turned_off),
-        Some(0.0)
-    );
-    assert!(read.value("process_resident_memory_bytes", &[]) > Some(1e6));
-    assert_eq!(get("/livez").await.code, Some(200));
-    let ready = get("/readyz").await;
-    assert_eq!((ready.code, ready.body.as_str()), (Some(200), "ok"));
-    agent.terminate();
-    assert_eq!(agent.ends(SOON).await.code, Some(0));
-}
-
 /// Keeps `count` connections half open, each opened again as soon as it is closed, until dropped.
 struct Strangers {
     over: Arc<AtomicBool>,
@@ -301,7 +256,13 @@ impl Drop for Strangers {
 
 #[tokio::test]
 async fn probes_are_answered_while_other_clients_leave_requests_incomplete() {
-    let (agent, address) = serving().await;
+    let agent = Process::start([
+        "run",
+        "--mode=node",
+        "--kernel-tier=files",
+        "--serve-address=127.0.0.1:0",
+    ]);
+    let address = agent.address().await;
     agent.wait_for_line("eBPF programs attached", SOON).await;
     // The second row is more than the agent has places for, so that each is opened again and again,
     // and less than the usual limit of 1024 descriptors, which this process has for all tests.
@@ -309,10 +270,8 @@ async fn probes_are_answered_while_other_clients_leave_requests_incomplete() {
         let strangers = Strangers::at(&address, count);
         strangers.opened(opened).await;
         for probe in 0..20 {
-            let stream = TcpStream::connect(&address).await.unwrap();
-            let request = request("GET", "/livez");
-            let answer = tokio::time::timeout(SOON, exchange(stream, &request)).await;
-            let code = answer.map(|answer| answer.code);
+            let answer = tokio::time::timeout(SOON, get(&address, "/livez")).await;
+            let code = answer.map(|answer| answer.unwrap().code);
             assert_eq!(code, Ok(Some(200)), "probe {probe} with {count}");
         }
     }

@@ -9,9 +9,7 @@ use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::made_up::lease;
 use nodepulse_tests::node::{Node, in_memory, pass};
-use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::view::View;
-use tempfile::tempdir;
 
 /// When simulated servers are started.
 const START: &str = "2026-01-01T00:00:00.000000Z";
@@ -97,29 +95,4 @@ async fn a_kubelets_port_is_found_before_any_request() {
             node.stop().await.unwrap();
         }
     }
-}
-
-#[tokio::test]
-async fn the_program_names_the_other_agent_and_exits_with_2() {
-    let dir = tempdir().unwrap();
-    let api = ApiServer::start().await;
-    let kubeconfig = api.node_kubeconfig(dir.path(), "worker-1");
-    // A time ahead of every clock is as fresh as one can be.
-    api.put_object(lease("kubelet", "2999-01-01T00:00:00.000000Z"));
-    let kubeconfig = kubeconfig.display().to_string();
-    let args = node_mode(&["--kernel-tier", "files", "--kubeconfig", &kubeconfig]);
-    let ended = Process::start_alongside_kubelet(args).ends(SOON).await;
-    assert_eq!(ended.code, Some(2), "{ended:?}");
-    let error = ended
-        .stderr
-        .iter()
-        .find(|line| line.contains("--take-over"));
-    let error = error.expect("the remedy is named");
-    // On a machine with a kubelet its port is found first.
-    let port = error.contains("listens on port");
-    assert!(
-        port || error.contains("kubelet\" as \"worker-1\""),
-        "{error}"
-    );
-    assert_eq!(writes(&api), Vec::<String>::new());
 }

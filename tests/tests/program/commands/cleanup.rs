@@ -1,7 +1,7 @@
 //! `nodepulse cleanup` removes conditions and taints of nodepulse, and nothing else.
 
 use nodepulse_tests::api_server::{ApiServer, Effect, Fault, Recorded};
-use nodepulse_tests::process::{Process, finished};
+use nodepulse_tests::process::{Finished, finished};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 
@@ -37,6 +37,12 @@ fn kept(mut node: Value) -> String {
     let metadata = node["metadata"].as_object_mut().unwrap();
     metadata.remove("resourceVersion");
     node.to_string()
+}
+
+/// Runs it as this user, with further flags.
+async fn cleanup(kubeconfig: &str, flags: &[&str]) -> Finished {
+    let args = ["cleanup", "--kubeconfig", kubeconfig];
+    finished(args.iter().chain(flags), "").await
 }
 
 #[tokio::test]
@@ -78,29 +84,14 @@ async fn cleanup_removes_nodepulse_conditions_and_taints_and_changes_no_other_by
         (kept(stored), kept(expected))
     };
 
-    let args = [
-        "cleanup",
-        "--taints-only",
-        "--node-name",
-        "worker-2",
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    let taints = finished(args, "").await;
+    let taints = cleanup(&kubeconfig, &["--taints-only", "--node-name", "worker-2"]).await;
     let expected_line = "worker-2: 0 conditions and 1 taints removed\n";
     assert_eq!(taints.stdout, expected_line, "{taints:?}");
     let stored = &api.object("/api/v1/nodes/worker-2").unwrap();
     assert_eq!(stored["status"]["conditions"], mixed);
     assert_eq!(stored["spec"]["taints"], json!([taint]));
 
-    let args = [
-        "cleanup",
-        "--node-name",
-        "worker-1",
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    let one = finished(args, "").await;
+    let one = cleanup(&kubeconfig, &["--node-name", "worker-1"]).await;
     assert_eq!((one.code, one.stderr.len()), (Some(0), 0), "{one:?}");
     assert_eq!(one.stdout, "worker-1: 2 conditions and 1 taints removed\n");
     let (stored, wanted) = expected("worker-1");
@@ -111,8 +102,7 @@ async fn cleanup_removes_nodepulse_conditions_and_taints_and_changes_no_other_by
         "only the one that was named"
     );
 
-    let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig];
-    let all = finished(args, "").await;
+    let all = cleanup(&kubeconfig, &["--all-nodes"]).await;
     assert_eq!(
         (all.code, all.stdout.lines().count()),
         (Some(0), 61),
@@ -147,8 +137,7 @@ async fn cleanup_continues_after_a_failure_and_reports_it() {
     }
     let refused = Fault::on("PATCH", "/api/v1/nodes/worker-2", Effect::Status(403));
     api.faults().push(refused);
-    let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig];
-    let all = finished(args, "").await;
+    let all = cleanup(&kubeconfig, &["--all-nodes"]).await;
     assert_eq!(all.code, Some(1), "{all:?}");
     let done = "worker-1: 1 conditions and 0 taints removed\n\
                 worker-3: 1 conditions and 0 taints removed\n";
@@ -158,14 +147,7 @@ async fn cleanup_continues_after_a_failure_and_reports_it() {
         "{all:?}"
     );
 
-    let missing = [
-        "cleanup",
-        "--node-name",
-        "worker-9",
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    let missing = finished(missing, "").await;
+    let missing = cleanup(&kubeconfig, &["--node-name", "worker-9"]).await;
     assert_eq!(missing.code, Some(0), "nothing is left there: {missing:?}");
 }
 
@@ -187,14 +169,7 @@ async fn the_taints_of_all_nodes_are_removed_even_if_one_node_fails() {
     for fault in faults {
         api.faults().push(fault);
     }
-    let args = [
-        "cleanup",
-        "--all-nodes",
-        "--taints-only",
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    let all = finished(args, "").await;
+    let all = cleanup(&kubeconfig, &["--all-nodes", "--taints-only"]).await;
     assert_eq!(all.code, Some(0), "{all:?}");
     let done = "worker-3: 0 conditions and 1 taints removed\n\
                 worker-1: 0 conditions and 1 taints removed\n";
@@ -207,27 +182,12 @@ async fn the_taints_of_all_nodes_are_removed_even_if_one_node_fails() {
         .map(|name| !api.object(&path(name)).unwrap()["spec"]["taints"].is_null());
     assert_eq!(left, [false, true, false]);
 
-    let args = [
-        "cleanup",
-        "--taints-only",
-        "--node-name",
-        "worker-2",
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    let one = finished(args, "").await;
+    let one = cleanup(&kubeconfig, &["--taints-only", "--node-name", "worker-2"]).await;
     assert_eq!(one.code, Some(1), "the one that was asked for: {one:?}");
 
     let unlisted = Fault::on("GET", "/api/v1/nodes", Effect::Status(403));
     api.faults().push(unlisted);
-    let args = [
-        "cleanup",
-        "--all-nodes",
-        "--taints-only",
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    let none = finished(args, "").await;
+    let none = cleanup(&kubeconfig, &["--all-nodes", "--taints-only"]).await;
     assert_eq!(none.code, Some(1), "no Node was read: {none:?}");
 }
 
@@ -251,11 +211,10 @@ async fn cleanup_names_failed_nodes_even_if_the_list_fails() {
             .always(),
     );
     let kubeconfig = text(&api.admin_kubeconfig(dir.path()));
-    let args = ["cleanup", "--all-nodes", "--kubeconfig", &kubeconfig];
-    let ended = Process::output(None, &args).await;
+    let ended = cleanup(&kubeconfig, &["--all-nodes"]).await;
     assert_eq!(ended.code, Some(1), "{ended:?}");
     for part in ["list of Nodes", "worker-03"] {
-        assert!(ended.stderr.contains(part), "{part}: {ended:?}");
+        assert!(ended.stderr.join("\n").contains(part), "{part}: {ended:?}");
     }
 }
 
@@ -288,15 +247,7 @@ async fn cleanup_of_stale_nodes_refuses_a_time_in_which_agents_may_not_renew() {
         let file = dir.path().join("config.yaml");
         std::fs::write(&file, config).unwrap();
         let stale = format!("--stale={after}");
-        let args = [
-            "cleanup",
-            &stale,
-            "--config",
-            &text(&file),
-            "--kubeconfig",
-            &kubeconfig,
-        ];
-        let ended = finished(args, "").await;
+        let ended = cleanup(&kubeconfig, &[&stale, "--config", &text(&file)]).await;
         assert_eq!(ended.code, code, "{after}: {ended:?}");
         let stderr = ended.stderr.join("\n");
         assert!(stderr.contains(error), "{after}: {stderr}");
@@ -322,14 +273,7 @@ async fn with_a_selector_only_nodes_with_its_labels_are_cleaned() {
         api.put_object(node);
     }
     let selector = "--selector=kubernetes.io/os=linux,pool=gpu";
-    let args = [
-        "cleanup",
-        "--all-nodes",
-        selector,
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    let cleaned = finished(args, "").await;
+    let cleaned = cleanup(&kubeconfig, &["--all-nodes", selector]).await;
     let expected = "gpu-1: 1 conditions and 0 taints removed\n\
                     gpu-2: 1 conditions and 0 taints removed\n";
     assert_eq!(
@@ -340,7 +284,6 @@ async fn with_a_selector_only_nodes_with_its_labels_are_cleaned() {
     let other = api.object("/api/v1/nodes/cpu-1").unwrap();
     assert_eq!(other["status"]["conditions"][0]["type"], "MemoryLow");
 
-    let alone = ["cleanup", selector, "--kubeconfig", &kubeconfig];
-    let refused = finished(alone, "").await;
+    let refused = cleanup(&kubeconfig, &[selector]).await;
     assert_eq!(refused.code, Some(2), "{refused:?}");
 }

@@ -113,35 +113,9 @@ async fn the_default_threshold_on_memory_is_printed_with_its_computation() {
 async fn a_kubelets_flag_is_applied() {
     //  flag, its value, what is printed, and after whom
     let rows = [
-        ("--cgroup-driver", "systemd", "cgroupDriver: systemd"),
         ("--enforce-node-allocatable", "none", "- none"),
-        ("--eviction-soft", "pid.available<9%", "pid.available: 9%"),
-        (
-            "--eviction-soft-grace-period",
-            "pid.available=7s",
-            "pid.available: 7s",
-        ),
-        (
-            "--eviction-minimum-reclaim",
-            "nodefs.available=3Gi",
-            "nodefs.available: 3Gi",
-        ),
-        ("--register-node", "false", "registerNode: false"),
-        ("--provider-id", "metal-7", "providerID: metal-7"),
-        (
-            "--enable-controller-attach-detach",
-            "false",
-            "enableControllerAttachDetach: false",
-        ),
-        (
-            "--node-status-update-frequency",
-            "11s",
-            "nodeStatusUpdateFrequency: 11s",
-        ),
         ("--max-pods", "7", "maxPods: 7"),
-        ("--pods-per-core", "8", "podsPerCore: 8"),
         ("--system-reserved", "cpu=250m", "cpu: 250m"),
-        ("--kube-reserved", "memory=1Gi", "memory: 1Gi"),
         ("--reserved-cpus", "0-3", "reservedSystemCPUs: 0-3"),
     ];
     let flags = rows.map(|(flag, value, _)| format!("{flag}={value}"));

@@ -1,5 +1,7 @@
 //! `kubectl nodepulse`.
 
+use std::net::SocketAddr;
+
 use nodepulse_tests::api_server::{Effect, Fault, Recorded};
 use nodepulse_tests::process::Process;
 use tokio::time::timeout;
@@ -205,11 +207,8 @@ async fn serving_agent() -> (Process, u16) {
         "--kernel-tier=files",
         "--serve-address=127.0.0.1:0",
     ]);
-    let line = agent.wait_for_line("serving address=", SOON).await;
-    let (_, port) = line.split_once("127.0.0.1:").unwrap();
-    let end = port.find(|c: char| !c.is_ascii_digit());
-    let port = port[..end.unwrap_or(port.len())].parse().unwrap();
-    (agent, port)
+    let address: SocketAddr = agent.address().await.parse().unwrap();
+    (agent, address.port())
 }
 
 /// A pod whose agent serves at this port of this machine.

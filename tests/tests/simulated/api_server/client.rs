@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use nodepulse_tests::api_server::{ApiServer, Identity};
+use nodepulse_tests::api_server::ApiServer;
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -28,15 +28,10 @@ pub struct Client(http2::SendRequest<Full<Bytes>>);
 pub type Answer = (u16, Value);
 
 pub const MERGE: &str = "application/merge-patch+json";
-pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 impl Client {
     pub async fn admin(server: &ApiServer) -> Self {
         Self::over(server.dial()).await
-    }
-
-    pub async fn node(server: &ApiServer, name: &str) -> Self {
-        Self::over(server.dial_as(Identity::node(name))).await
     }
 
     pub async fn over(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
@@ -57,36 +52,17 @@ impl Client {
         media: &str,
         body: Option<Value>,
     ) -> hyper::Result<http::Response<Incoming>> {
-        let headers = [("content-type", media), ("accept", "application/json")];
-        self.send_with(method, path, &headers, body).await
-    }
-
-    pub async fn send_with(
-        &self,
-        method: &str,
-        path: &str,
-        headers: &[(&str, &str)],
-        body: Option<Value>,
-    ) -> hyper::Result<http::Response<Incoming>> {
         let body = body
             .map(|body| Bytes::from(body.to_string()))
             .unwrap_or_default();
-        let mut request = Request::builder()
+        let request = Request::builder()
             .method(method)
-            .uri(format!("http://api{path}"));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        let request = request.body(Full::new(body)).unwrap();
+            .uri(format!("http://api{path}"))
+            .header("content-type", media)
+            .header("accept", "application/json")
+            .body(Full::new(body))
+            .unwrap();
         self.0.clone().send_request(request).await
-    }
-
-    /// GET with these headers.
-    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
-        let response = self.send_with("GET", path, headers, None).await.unwrap();
-        let status = response.status().as_u16();
-        let body = response.into_body().collect().await.unwrap().to_bytes();
-        (status, serde_json::from_slice(&body).unwrap())
     }
 
     async fn call(&self, method: &str, path: &str, media: &str, body: Option<Value>) -> Answer {
@@ -177,16 +153,14 @@ pub async fn tls(
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
-    let mut config = match (data("client-certificate-data:"), data("client-key-data:")) {
-        (Some(certificate), Some(key)) => {
-            let certificate = CertificateDer::from_pem_slice(&certificate).unwrap();
-            let key = PrivateKeyDer::from_pem_slice(&key).unwrap();
-            builder
-                .with_client_auth_cert(vec![certificate], key)
-                .unwrap()
-        }
-        _ => builder.with_no_client_auth(),
-    };
+    let certificate = data("client-certificate-data:").unwrap();
+    let key = data("client-key-data:").unwrap();
+    let mut config = builder
+        .with_client_auth_cert(
+            vec![CertificateDer::from_pem_slice(&certificate).unwrap()],
+            PrivateKeyDer::from_pem_slice(&key).unwrap(),
+        )
+        .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let address = server.url().trim_start_matches("https://").to_owned();
     let stream = TcpStream::connect(address).await.unwrap();

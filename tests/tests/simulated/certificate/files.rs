@@ -41,50 +41,6 @@ async fn a_pair_that_another_program_stored_is_used_for_new_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_cannot_be_used_leaves_the_certificate_in_use() {
-    type Change = fn(&Path);
-    let rows: [(&str, Change); 3] = [
-        ("others can read it", |path| {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
-        }),
-        ("empty", |path| fs::write(path, "").unwrap()),
-        ("missing", |path| fs::remove_file(path).unwrap()),
-    ];
-    for (name, change) in rows {
-        let (api, dir) = (server(), tempdir().unwrap());
-        let node = settled(&api, dir.path()).await;
-        let (from, before) = (api.now(), connections(&node));
-        change(&dir.path().join(CURRENT));
-        node.certificate_changed().await;
-        pass(Duration::from_mins(10)).await;
-        assert_eq!(connections(&node), before, "{name}");
-        let gap = longest_gap(&api, from);
-        assert!(gap <= RENEWED, "{name}: {gap:?}");
-        // It is replaced in time.
-        let request = next_request(&api).await;
-        api.issue(&request, &Issue::now(&api, HOUR));
-        pass(Duration::from_mins(1)).await;
-        assert_eq!(mode(&dir.path().join(current(dir.path()))), 0o600, "{name}");
-        node.stop().await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_start_does_not_use_a_key_that_others_can_read() {
-    let (api, dir) = (server(), tempdir().unwrap());
-    settled(&api, dir.path()).await.stop().await.unwrap();
-    let path = dir.path().join(current(dir.path()));
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-    let node = start(&api, "worker-1", dir.path());
-    let request = next_request(&api).await;
-    assert_eq!(request["spec"]["username"], BOOTSTRAP);
-    api.issue(&request, &Issue::now(&api, HOUR));
-    pass(Duration::from_mins(1)).await;
-    assert_eq!(mode(&dir.path().join(current(dir.path()))), 0o600);
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn errors_of_the_server_and_of_the_disk_only_delay_the_certificate() {
     let (api, dir) = (server(), tempdir().unwrap());
     let requests = "/apis/certificates.k8s.io";

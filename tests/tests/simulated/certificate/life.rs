@@ -77,24 +77,6 @@ async fn from_the_first_request_to_the_third_replacement() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_nodes_request_one_certificate_each() {
-    let (api, dir) = (server(), tempdir().unwrap());
-    let at = |name: &str| dir.path().join(name);
-    let nodes = ["worker-1", "worker-2"].map(|name| start(&api, name, &at(name)));
-    let both = |api: &ApiServer| Some(api.pending_requests()).filter(|all| all.len() == 2);
-    for request in api.wait_for(LATER, "two requests", both).await {
-        api.issue(&request, &Issue::now(&api, HOUR));
-    }
-    for name in ["worker-1", "worker-2"] {
-        View::of(&api, name).settled(LATER).await;
-    }
-    assert_eq!(api.signing_requests().len(), 2);
-    for node in nodes {
-        node.stop().await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_restart_and_a_lost_answer_lead_to_the_same_request() {
     let (api, dir) = (server(), tempdir().unwrap());
     api.faults()
@@ -122,63 +104,6 @@ async fn a_restart_and_a_lost_answer_lead_to_the_same_request() {
     pass(Duration::from_mins(1)).await;
     assert_eq!(creates(&api), 3, "with the stored certificate");
     assert_eq!(api.list(NODES).len(), 1);
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_first_certificate_that_is_not_issued_within_an_hour_ends_the_agent() {
-    let (api, dir) = (server(), tempdir().unwrap());
-    let node = start(&api, "worker-1", dir.path());
-    pass(Duration::from_mins(59)).await;
-    assert_eq!(api.pending_requests().len(), 1);
-    // Approved, and not signed.
-    api.approve(&next_request(&api).await);
-    pass(Duration::from_mins(2)).await;
-    let Err(AppError::Certificate(end)) = node.ended().await else {
-        panic!("it runs");
-    };
-    assert_eq!(end, CertificateLost::NotIssued(HOUR));
-    let text = AppError::Certificate(end).to_string();
-    assert!(text.contains("kubectl get csr"), "{text}");
-    assert_eq!(api.list(NODES).len(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_replacement_that_is_never_approved_leaves_the_lease_renewed_until_the_expiry() {
-    let (api, dir) = (server(), tempdir().unwrap());
-    let node = settled(&api, dir.path()).await;
-    let (from, wall) = (api.now(), api.wall());
-    next_request(&api).await;
-    let left = wall + HOUR - api.wall();
-    pass(left - Duration::from_secs(30)).await;
-    assert!(
-        longest_gap(&api, from) <= RENEWED,
-        "{:?}",
-        longest_gap(&api, from)
-    );
-    pass(Duration::from_mins(1)).await;
-    let Err(AppError::Certificate(end)) = node.ended().await else {
-        panic!("it runs");
-    };
-    assert!(matches!(end, CertificateLost::Expired(_)), "{end:?}");
-    let text = AppError::Certificate(end).to_string();
-    assert!(text.contains("bootstrapKubeconfig"), "{text}");
-
-    // A restart requests the first one again.
-    let node = start(&api, "worker-1", dir.path());
-    let first_again = |api: &ApiServer| {
-        let mut requests = api.pending_requests();
-        requests.retain(|request| request["spec"]["username"] == "system:node:worker-1");
-        requests.pop()
-    };
-    let request = api.wait_for(LATER, "the request", first_again).await;
-    api.issue(&request, &Issue::now(&api, HOUR));
-    let before = api.now();
-    let renewed = |_: &ApiServer| {
-        let renewals = View::of(&api, "worker-1").renewals();
-        renewals.last().filter(|last| before < last.at).map(|_| ())
-    };
-    api.wait_for(LATER, "a renewal", renewed).await;
     node.stop().await.unwrap();
 }
 

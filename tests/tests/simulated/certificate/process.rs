@@ -4,11 +4,10 @@ use std::os::unix::fs::chown;
 
 use nix::unistd::geteuid;
 use nodepulse_tests::api_server::{Identity, Recorded};
-use nodepulse_tests::http1::{exchange, request};
+use nodepulse_tests::http1::get;
 use nodepulse_tests::process::{Process, finished, node_mode};
 use nodepulse_tests::{SOON, eventually, skip};
 use tempfile::{TempDir, tempdir};
-use tokio::net::TcpStream;
 
 use super::*;
 
@@ -240,11 +239,9 @@ async fn a_program_of_the_bootstrap_kubeconfig_that_hangs_stops_no_other_work() 
     let mut all = arguments(&dir);
     all.extend(["--serve-address", "127.0.0.1:0"].map(str::to_owned));
     let agent = Process::start(all);
-    let line = agent.wait_for_line("serving address=", SOON).await;
-    let (_, address) = line.split_once("address=").unwrap();
+    let address = agent.address().await;
     let pid = eventually("program that hangs", || fs::read_to_string(at("pid"))).await;
-    let stream = TcpStream::connect(address.split(' ').next().unwrap()).await;
-    let live = exchange(stream.unwrap(), &request("GET", "/livez")).await;
+    let live = get(&address, "/livez").await.unwrap();
     assert_eq!(live.code, Some(200), "{live:?}");
     // It was not answered only because the program was killed.
     assert!(Path::new("/proc").join(pid.trim()).exists(), "{pid}");

@@ -130,80 +130,11 @@ async fn a_request_of_its_name_for_another_key_is_not_used() {
     node.stop().await.unwrap();
 }
 
-/// For `time`, signs each request for an hour that began 50 minutes ago.
-async fn sign_backdated(api: &ApiServer, time: Duration) {
-    for _ in 0..time.as_secs() {
-        for request in api.pending_requests() {
-            let mut issue = Issue::now(api, HOUR);
-            issue.from -= Duration::from_mins(50);
-            api.issue(&request, &issue);
-        }
-        pass(Duration::from_secs(1)).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_signer_that_backdates_certificates_causes_no_storm_of_requests() {
-    let (api, dir) = (server(), tempdir().unwrap());
-    let mut node = start(&api, "worker-1", dir.path());
-    sign_backdated(&api, Duration::from_secs(20)).await;
-    View::of(&api, "worker-1").settled(LATER).await;
-    let first = api.signing_requests().len();
-    assert!((1..=3).contains(&first), "{first}");
-    // Nor does a loop of restarts.
-    for _ in 0..20 {
-        node.kill();
-        node = start(&api, "worker-1", dir.path());
-        sign_backdated(&api, Duration::from_secs(1)).await;
-    }
-    assert_eq!(api.signing_requests().len(), first);
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_lease_is_renewed_with_certificates_of_a_signer_that_backdates_them() {
-    let (api, dir) = (server(), tempdir().unwrap());
-    let node = settled(&api, dir.path()).await;
-    next_request(&api).await;
-    let (from, before) = (api.now(), api.signing_requests().len());
-    sign_backdated(&api, HOUR).await;
-    // One, two and four minutes after each other, and then 7.5 minutes.
-    let requests = api.signing_requests().len() - before;
-    assert!((8..=10).contains(&requests), "{requests}");
-    let gap = longest_gap(&api, from);
-    assert!(gap <= RENEWED, "{gap:?}");
-    node.stop().await.unwrap();
-}
-
 /// Answers with 401 to this user's requests.
 fn reject(api: &ApiServer, user: &'static str) {
     let is_of = move |request: &Recorded| request.identity == user;
     api.faults()
         .push(Fault::when(is_of, Effect::Status(401)).always());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_new_certificate_that_the_server_rejects_does_not_replace_the_one_in_use() {
-    let (api, dir) = (server(), tempdir().unwrap());
-    let node = settled(&api, dir.path()).await;
-    let (from, before) = (api.now(), current(dir.path()));
-    let request = next_request(&api).await;
-    // The simulated agent tries a pair as this user.
-    reject(&api, BOOTSTRAP);
-    api.issue(&request, &Issue::now(&api, HOUR));
-    let another = next_request(&api).await;
-    assert_eq!(current(dir.path()), before);
-    assert_ne!(request["metadata"]["name"], another["metadata"]["name"]);
-    let tried = |one: &Recorded| one.identity == BOOTSTRAP && one.status == Some(401);
-    assert!(api.requests_where(tried).len() > 5, "for three minutes");
-    api.faults().clear();
-    api.issue(&another, &Issue::now(&api, HOUR));
-    pass(Duration::from_mins(1)).await;
-    assert_ne!(current(dir.path()), before);
-    assert!(!names(dir.path()).contains(&"kubelet-client.pem.tmp".to_owned()));
-    let gap = longest_gap(&api, from);
-    assert!(gap <= RENEWED, "{gap:?}");
-    node.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse_core::record::Side;
-
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::node::{in_memory, pass};
@@ -43,7 +41,7 @@ async fn a_permanently_rejected_write_is_tried_again_with_heartbeats_only() {
 async fn a_node_that_is_deleted_is_waited_for_and_never_created() {
     let sim = Sim::start().await;
     pass(Duration::from_secs(33)).await;
-    sim.crowd().await;
+    sim.node.kernel().crowd().await;
     sim.view().becomes("PIDsLow", "True", SOON).await;
     sim.view().event("LowPIDs", SOON).await;
     sim.api.delete_object(NODE);
@@ -62,21 +60,6 @@ async fn a_node_that_is_deleted_is_waited_for_and_never_created() {
     assert_eq!(condition["reason"], "LowPIDs");
     assert_eq!(sim.view().condition_types().len(), 15);
     writes_only_nodepulse_fields(&sim.api);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_both_exists_and_does_not_is_not_requested_without_a_pause() {
-    let sim = Sim::start().await;
-    let missing = Fault::on("PATCH", STATUS, Effect::Status(404));
-    sim.api.faults().push(missing.always());
-    sim.crowd().await;
-    pass(Duration::from_mins(10)).await;
-    let tries = patches(&sim.api).len();
-    assert!((15..=35).contains(&tries), "{tries}");
-    sim.api.faults().clear();
-    let back = sim.api.now();
-    let (_, at) = sim.view().becomes("PIDsLow", "True", TRANSITION).await;
-    assert!(at - back <= Duration::from_secs(46), "{:?}", at - back);
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,8 +87,7 @@ async fn companion_mode_waits_for_the_node_and_for_the_server() {
     let before = patches(&api).len();
     api.faults()
         .push(Fault::on("*", "/", Effect::Status(503)).always());
-    host.tasks(9_600);
-    node.kernel().pid_crossing(Side::Over, 9_600).await;
+    node.kernel().crowd().await;
     pass(Duration::from_mins(3)).await;
     assert_eq!(view.status("PIDsLow"), "False");
     api.faults().clear();
@@ -122,17 +104,6 @@ async fn companion_mode_waits_for_the_node_and_for_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_patch_with_a_lost_response_is_still_an_event() {
-    let sim = Sim::start().await;
-    pass(Duration::from_secs(33)).await;
-    let lost = Fault::on("PATCH", STATUS, Effect::ResetAfterwards);
-    sim.api.faults().push(lost);
-    sim.crowd().await;
-    sim.view().becomes("PIDsLow", "True", SOON).await;
-    sim.view().event("LowPIDs", SOON).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_patch_with_a_lost_response_is_still_an_event_if_later_attempts_fail() {
     let sim = Sim::start().await;
     let faults = sim.api.faults();
@@ -143,7 +114,7 @@ async fn a_patch_with_a_lost_response_is_still_an_event_if_later_attempts_fail()
     faults.clear();
     faults.push(Fault::on("PATCH", STATUS, Effect::ResetAfterwards));
     faults.push(refused().times(4));
-    sim.crowd().await;
+    sim.node.kernel().crowd().await;
     sim.view().becomes("PIDsLow", "True", SOON).await;
     pass(Duration::from_secs(1)).await;
     assert_eq!(faults.pending(), 0, "all five tries have failed");
@@ -158,7 +129,7 @@ async fn a_change_that_never_reached_the_server_is_no_event() {
     pass(Duration::from_secs(33)).await;
     let refused = Fault::on("PATCH", STATUS, Effect::Status(503));
     sim.api.faults().push(refused.always());
-    sim.crowd().await;
+    sim.node.kernel().crowd().await;
     pass(Duration::from_secs(30)).await;
     sim.host.tasks(200);
     pass(TRANSITION * 2).await;
@@ -177,25 +148,4 @@ async fn it_stops_at_once_while_it_waits_for_its_node() {
     node.stop().await.unwrap();
     let took = api.now() - asked;
     assert!(took < Duration::from_secs(1), "{took:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn run_once_writes_one_patch_and_exits() {
-    let api = cluster();
-    let node = companion().host(calm()).once();
-    node.start(&api).ended().await.unwrap();
-    let written = api.requests_where(|r| r.method != "GET" && !r.path.ends_with("/events"));
-    let expected = format!("PATCH {STATUS} 200");
-    assert_eq!(lines(&written), [expected]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn run_once_fails_if_the_node_does_not_exist() {
-    let api = cluster();
-    api.delete_object(NODE);
-    let node = companion().host(calm()).once();
-    let running = node.start(&api);
-    pass(Duration::from_secs(31)).await;
-    let err = running.ended().await.unwrap_err();
-    assert!(err.to_string().contains("status"), "{err}");
 }

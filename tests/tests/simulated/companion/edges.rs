@@ -3,17 +3,14 @@
 use std::time::Duration;
 
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
-use nodepulse_core::record::ScopeSource;
 
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::Recorded;
-use nodepulse_tests::node::{Kill, Limit, Node, pass};
-use nodepulse_tests::view::View;
+use nodepulse_tests::node::pass;
 
 use super::{
-    AT_ONCE, Cause, KILLED_PODS, NODE, REGULAR, SAMPLE_INTERVAL, SHORT, SHORTAGE, STATUS, Sim,
-    TRANSITION, WATCHED, calm, cluster, companion, condition_types, lines, patches, theirs, types,
-    writes_only_nodepulse_fields,
+    AT_ONCE, Cause, NODE, REGULAR, SAMPLE_INTERVAL, SHORTAGE, STATUS, Sim, TRANSITION, WATCHED,
+    calm, cluster, companion, condition_types, lines, theirs, types, writes_only_nodepulse_fields,
 };
 
 #[tokio::test(start_paused = true)]
@@ -50,59 +47,6 @@ async fn it_reads_once_and_adds_ten_conditions_before_ready() {
         assert_eq!(condition["lastTransitionTime"], "2026-01-01T00:00:00Z");
     }
     writes_only_nodepulse_fields(&api);
-}
-
-#[tokio::test(start_paused = true)]
-async fn by_default_six_conditions_are_written() {
-    let api = cluster();
-    let node = Node::companion("worker-1").host(calm()).start(&api);
-    pass(Duration::from_secs(60)).await;
-    let view = View::of(&api, "worker-1");
-    let nodepulse: Vec<_> = view.condition_types().into_iter().take(7).collect();
-    let expected = [
-        "MemoryLow",
-        "PIDsLow",
-        "DiskSpaceLow",
-        "DiskIOPressure",
-        "DiskFailing",
-        "MemoryStallPressure",
-        "NetworkUnavailable",
-    ];
-    assert_eq!(nodepulse, expected);
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn kills_are_frequent_only_if_there_are_enough_in_enough_pods() {
-    let [a, b, c] = KILLED_PODS;
-    let rows: [(&[&str], u32, &str); 4] = [
-        (&[a], 20, "False"),
-        (&[a, b], 20, "False"),
-        (&[a, b, c], 4, "False"),
-        (&[a, b, c], 5, "True"),
-    ];
-    for (cgroups, kills, expected) in rows {
-        let sim = Sim::start().await;
-        sim.kills_in(cgroups, kills).await;
-        pass(Duration::from_secs(5)).await;
-        let status = sim.view().status("FrequentOOMKills");
-        assert_eq!(status, expected, "{kills} in {cgroups:?}");
-    }
-    // One decision of the kernel, by which a whole container dies.
-    let sim = Sim::start().await;
-    for cgroup in KILLED_PODS {
-        for process in 0..20 {
-            let kill = Kill {
-                victim: ("java", 4321 + process),
-                cgroup,
-                limit: Limit::Of(cgroup),
-                source: ScopeSource::Exact,
-            };
-            sim.node.kernel().oom_kill_by(kill, ("java", 4321)).await;
-        }
-    }
-    pass(Duration::from_secs(5)).await;
-    assert_eq!(sim.view().status("FrequentOOMKills"), "False");
 }
 
 #[tokio::test(start_paused = true)]
@@ -188,65 +132,6 @@ async fn each_condition_begins_with_its_cause_and_ends_a_transition_period_after
         assert_eq!(event["type"], "Normal", "{end}");
         writes_only_nodepulse_fields(&sim.api);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_message_of_a_condition_does_not_change_while_it_lasts() {
-    let sim = Sim::start().await;
-    sim.host.mem_working_set(SHORT);
-    sim.view()
-        .becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2)
-        .await;
-    let first = sim.view().condition("MemoryLow");
-    let before = patches(&sim.api).len();
-    for used in [15_710, 15_720, 15_705, 15_730] {
-        sim.host.mem_working_set(&format!("{used}Mi"));
-        pass(Duration::from_secs(20)).await;
-    }
-    assert_eq!(
-        patches(&sim.api).len(),
-        before,
-        "a changed number is no change"
-    );
-    pass(TRANSITION * 2).await;
-    let last = sim.view().condition("MemoryLow");
-    assert_ne!(last["lastHeartbeatTime"], first["lastHeartbeatTime"]);
-    for key in ["status", "reason", "message", "lastTransitionTime"] {
-        assert_eq!(last[key], first[key]);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn another_disk_and_a_confirmed_kill_are_reported_regularly_and_are_no_transition() {
-    let host = calm();
-    host.disk("sdb", "8:16");
-    let sim = Sim::with(&cluster(), host, |node| node).await;
-    let view = sim.view();
-    pass(Duration::from_secs(60)).await;
-    sim.node.kernel().slow_window((8, 0)).await;
-    let (first, _) = view.becomes("DiskIOPressure", "True", SOON).await;
-    pass(Duration::from_millis(500)).await;
-    // For longer than until the next regular computation.
-    for _ in 0..12 {
-        sim.node.kernel().slow_window((8, 0)).await;
-        sim.node.kernel().slow_window((8, 16)).await;
-        pass(Duration::from_secs(1)).await;
-    }
-    let second = view.condition("DiskIOPressure");
-    assert_eq!(second["message"], "slow disk: sda, sdb");
-    assert_eq!(second["lastTransitionTime"], first["lastTransitionTime"]);
-
-    sim.host.mem_working_set(SHORT);
-    let (first, _) = view.becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2).await;
-    pass(Duration::from_secs(30)).await;
-    sim.kill(Limit::Machine).await;
-    pass(REGULAR).await;
-    let second = view.condition("MemoryLow");
-    assert_eq!(first["reason"], "LowMemory");
-    assert_eq!(second["reason"], "GlobalOOMKill");
-    assert_eq!(second["lastTransitionTime"], first["lastTransitionTime"]);
-    pass(Duration::from_secs(20)).await;
-    assert_eq!(view.condition("MemoryLow")["reason"], "GlobalOOMKill");
 }
 
 #[tokio::test(start_paused = true)]

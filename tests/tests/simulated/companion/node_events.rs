@@ -7,7 +7,7 @@ use nodepulse_kube::convert;
 use nodepulse_tests::node::{Limit, pass};
 use serde_json::json;
 
-use super::{Sim, TRANSITION, cluster, kubelets_node};
+use super::Sim;
 
 /// node-problem-detector's period.
 const PERIOD: Duration = Duration::from_mins(5);
@@ -69,21 +69,4 @@ async fn kills_on_the_node_are_recorded_unless_node_problem_detector_runs() {
         .iter()
         .filter(|request| request.path.contains("nodes"));
     assert_eq!(of_nodes.count(), 1, "the Node is read once");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_condition_that_a_former_node_problem_detector_left_does_not_count() {
-    let api = cluster();
-    let mut node = kubelets_node();
-    let conditions = node["status"]["conditions"].as_array_mut().unwrap();
-    conditions.push(json!({
-        "type": "KernelDeadlock",
-        "status": "False",
-        "lastHeartbeatTime": "2025-12-31T23:40:00Z",
-    }));
-    api.put_object(node);
-    let sim = Sim::on(&api, |node| node).await;
-    assert!(sim.records_kill().await);
-    pass(TRANSITION).await;
-    assert!(sim.records_kill().await);
 }

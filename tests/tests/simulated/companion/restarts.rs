@@ -8,9 +8,7 @@ use nodepulse_tests::node::pass;
 use nodepulse_tests::view::View;
 use serde_json::{Value, json};
 
-use super::{
-    Cause, SAMPLE_INTERVAL, Sim, TRANSITION, calm, cluster, companion, kubelets_node, types,
-};
+use super::{Cause, SAMPLE_INTERVAL, Sim, TRANSITION, types};
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
@@ -60,85 +58,6 @@ async fn a_restart_keeps_the_last_transition_time_and_a_true_condition() {
         let lasted = at - restarted;
         assert!(lasted >= TRANSITION, "{type_} lasted {lasted:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_transition_period_of_a_stored_true_begins_with_the_first_sample_however_late_the_server_is()
- {
-    let kept_true = [
-        "MemoryLow",
-        "PIDsLow",
-        "DiskIOPressure",
-        "DiskFailing",
-        "FrequentOOMKills",
-        "DiskStallPressure",
-    ];
-    for minutes in [3, 6] {
-        let api = cluster();
-        let mut node = kubelets_node();
-        let conditions = node["status"]["conditions"].as_array_mut().unwrap();
-        for type_ in kept_true {
-            let long_ago = "2025-12-01T00:00:00Z";
-            let stored = json!({ "type": type_, "status": "True", "lastTransitionTime": long_ago });
-            conditions.insert(0, stored);
-        }
-        api.put_object(node);
-        let started = api.now();
-        let node = companion().host(calm()).out_of_reach();
-        let node = node.start(&api);
-        pass(Duration::from_mins(minutes)).await;
-        node.reach();
-        let view = View::of(&api, "worker-1");
-        for type_ in kept_true {
-            let (_, at) = view.becomes(type_, "False", TRANSITION * 2).await;
-            let late = Duration::from_mins(minutes) + Duration::from_secs(46);
-            let (least, most) = (TRANSITION, late.max(TRANSITION + SAMPLE_INTERVAL));
-            let after = at - started;
-            assert!(least <= after && after <= most, "{type_}: {after:?}");
-        }
-        node.stop().await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn after_a_reboot_only_a_full_disk_stays_true() {
-    let of_former_boot = [
-        "MemoryLow",
-        "PIDsLow",
-        "DiskSpaceLow",
-        "DiskIOPressure",
-        "DiskFailing",
-        "FrequentOOMKills",
-        "MemoryStallPressure",
-        "DiskStallPressure",
-    ];
-    let api = cluster();
-    let mut node = kubelets_node();
-    let conditions = node["status"]["conditions"].as_array_mut().unwrap();
-    for type_ in of_former_boot {
-        let [changed, reported] = ["2025-12-01T00:00:00Z", "2025-12-02T00:00:00Z"];
-        conditions.insert(
-            0,
-            json!({
-                "type": type_,
-                "status": "True",
-                "lastTransitionTime": changed,
-                "lastHeartbeatTime": reported,
-            }),
-        );
-    }
-    api.put_object(node);
-    let node = companion().host(calm()).start(&api);
-    let view = View::of(&api, "worker-1");
-    for type_ in of_former_boot {
-        if type_ != "DiskSpaceLow" {
-            view.becomes(type_, "False", SAMPLE_INTERVAL * 2).await;
-        }
-    }
-    assert_eq!(view.status("DiskSpaceLow"), "True");
-    view.becomes("DiskSpaceLow", "False", TRANSITION + 2 * SAMPLE_INTERVAL)
-        .await;
-    node.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,47 +4,15 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse_core::reading::{StallKind, StallOf};
-
 use nodepulse_tests::host_root::{Cgroups, MadeUpHost};
 use nodepulse_tests::node::{Node, pass};
 use nodepulse_tests::pod::POD;
 use serde_json::json;
 
 use super::{
-    AT_ONCE, CONTAINER, LOST, PLENTY, REGULAR, SAMPLE_INTERVAL, SHORT, Sim, calm, cluster,
-    condition_types, kubelets_node, types,
+    CONTAINER, LOST, REGULAR, SAMPLE_INTERVAL, Sim, calm, cluster, condition_types, kubelets_node,
+    types,
 };
-
-#[tokio::test(start_paused = true)]
-async fn without_a_source_a_condition_is_unknown_even_if_it_was_true() {
-    let sim = Sim::start().await;
-    let view = sim.view();
-    sim.host.mem_working_set(SHORT);
-    view.becomes("MemoryLow", "True", SAMPLE_INTERVAL * 2).await;
-    pass(Duration::from_secs(30)).await;
-    sim.host
-        .remove("sys/fs/cgroup/memory.stat")
-        .remove("proc/loadavg")
-        .remove("sys/fs/cgroup/kubepods/io.pressure");
-    sim.stall(StallOf::Pods, StallKind::Io).await;
-    for (type_, message) in [
-        ("MemoryLow", "memory.available cannot be read"),
-        ("PIDsLow", "pid.available cannot be read"),
-        (
-            "PodsDiskStallPressure",
-            "I/O stall (PSI) of the pods cgroup /kubepods cannot be read",
-        ),
-    ] {
-        let (condition, _) = view.becomes(type_, "Unknown", LOST).await;
-        assert_eq!(condition["reason"], "SourceUnavailable", "{type_}");
-        assert_eq!(condition["message"], message);
-    }
-    let unknown = types().into_iter().filter(|t| view.status(t) == "Unknown");
-    assert_eq!(unknown.count(), 3);
-    sim.host.mem_working_set(PLENTY).tasks(200);
-    view.becomes("PIDsLow", "False", SAMPLE_INTERVAL * 2).await;
-}
 
 /// A pod's container that no directory is left of.
 const REMOVED: &str = "kubepods/burstable/pod0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
@@ -81,28 +49,6 @@ const COUNTERS: &str = "sys/fs/cgroup/kubepods/memory.events";
 fn counted(host: &MadeUpHost, kills: u64) {
     let all = host.pods_oom(0, kills);
     all.oom(POD, 0, kills).oom(CONTAINER, 0, kills);
-}
-
-#[tokio::test(start_paused = true)]
-async fn frequent_kills_are_unknown_while_the_counters_cannot_be_read() {
-    let host = calm();
-    counted(&host, 10);
-    let on_files = |node: Node| each_kill_is_frequent(node.on_files());
-    let sim = Sim::with(&cluster(), host, on_files).await;
-    let view = sim.view();
-    pass(Duration::from_secs(30)).await;
-    assert_eq!(view.status("FrequentOOMKills"), "False", "of before");
-    sim.host.remove(COUNTERS);
-    let (condition, _) = view.becomes("FrequentOOMKills", "Unknown", LOST).await;
-    assert_eq!(condition["reason"], "SourceUnavailable");
-    counted(&sim.host, 10);
-    view.becomes("FrequentOOMKills", "False", SAMPLE_INTERVAL * 2 + REGULAR)
-        .await;
-    sim.host.remove(COUNTERS);
-    view.becomes("FrequentOOMKills", "Unknown", LOST).await;
-    counted(&sim.host, 15);
-    view.becomes("FrequentOOMKills", "True", SAMPLE_INTERVAL * 2 + REGULAR)
-        .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -251,24 +197,4 @@ async fn a_condition_whose_source_cannot_exist_is_omitted_and_removed_from_the_n
             "{still:?}"
         );
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_stall_condition_that_a_reload_turns_on_is_sampled_at_once() {
-    let sim = Sim::start().await;
-    let set = |on: &str| Some(format!("DiskStallPressure={on}"));
-    sim.node.reload(|now| now.conditions = set("false")).await;
-    pass(Duration::from_secs(2)).await;
-    sim.waits(StallOf::Node, StallKind::Io, 80.0);
-    sim.stall(StallOf::Node, StallKind::Io).await;
-    pass(Duration::from_secs(30)).await;
-    let stored = condition_types(&sim.view().node().unwrap()["status"]);
-    assert!(
-        !stored.contains(&"DiskStallPressure".to_owned()),
-        "{stored:?}"
-    );
-    sim.node.reload(|now| now.conditions = set("true")).await;
-    sim.view()
-        .becomes("DiskStallPressure", "True", AT_ONCE)
-        .await;
 }

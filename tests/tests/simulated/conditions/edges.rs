@@ -10,7 +10,7 @@ async fn falling_memory_is_detected_within_a_quarter_of_a_second() {
     for rate in [100_u64, 500, 1_000, 2_000] {
         let host = Arc::new(MadeUpHost::calm());
         host.mem_working_set("11Gi");
-        let sim = Sim::on(&in_memory(), host, |node| node.hard("memory.available<1Gi")).await;
+        let sim = on(host, |node| node.hard("memory.available<1Gi")).await;
         pass(Duration::from_millis(12_345)).await;
         let mut used = 11 << 10;
         let mut crossed = None;

@@ -1,14 +1,8 @@
 //! Which patches are sent at once.
 
-use std::collections::BTreeMap;
-
-use nodepulse_core::clock::BootNanos;
-use nodepulse_core::node_status::urgent::UrgentPatches;
-
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::flapping::{self, CROSSINGS, Exceeds, Flapping};
 use nodepulse_tests::node::pass;
-use proptest::prelude::*;
 
 use super::*;
 
@@ -18,7 +12,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn flap(phases: &[(Exceeds, &'static str, u64)]) -> Vec<Vec<Option<Duration>>> {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");
-    let sim = Sim::on(&in_memory(), host, |node| {
+    let sim = on(host, |node| {
         let node = node.hard("memory.available<1Gi,pid.available<5%");
         node.config(|overrides| {
             overrides.eviction_pressure_transition_period = Some("1s".to_owned());
@@ -87,10 +81,10 @@ fn latencies(late: &[Option<Duration>]) -> Vec<Duration> {
 }
 
 /// A node with a disk whose conditions end a second after their cause.
-async fn with_short_transitions() -> Sim {
+async fn with_short_transitions() -> Stage {
     let host = Arc::new(MadeUpHost::calm());
     host.disk("sda", "8:0");
-    let sim = Sim::on(&in_memory(), host, |node| {
+    let sim = on(host, |node| {
         node.config(|overrides| {
             overrides.eviction_pressure_transition_period = Some("1s".to_owned());
         })
@@ -101,8 +95,8 @@ async fn with_short_transitions() -> Sim {
 }
 
 /// The number of tasks exceeds the threshold for 100 ms.
-async fn exceed_shortly(sim: &Sim) {
-    sim.crowd().await;
+async fn exceed_shortly(sim: &Stage) {
+    sim.node.kernel().crowd().await;
     pass(Duration::from_millis(100)).await;
     sim.host.tasks(FEW);
     sim.node.kernel().pid_crossing(Side::Under, 200).await;
@@ -167,13 +161,13 @@ async fn the_end_in_a_patch_with_a_lost_response_is_recorded_before_a_true_witho
 async fn a_true_that_becomes_unknown_while_a_sync_fails_is_recorded_once_like_its_end() {
     const STATUS: &str = "/api/v1/nodes/worker-1/status";
 
-    let sim = Sim::start(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
+    let sim = start(|node| node.hard("memory.available<1Gi,pid.available<500")).await;
     let view = sim.view();
     pass(Duration::from_secs(33)).await;
     sim.api
         .faults()
         .push(Fault::on("PATCH", STATUS, Effect::Hang).always());
-    sim.crowd().await;
+    sim.node.kernel().crowd().await;
     pass(SECOND).await;
     sim.host.mem_working_set("15500Mi");
     pass(SAMPLE_INTERVAL).await;
@@ -186,65 +180,4 @@ async fn a_true_that_becomes_unknown_while_a_sync_fails_is_recorded_once_like_it
     let counts = view.event_counts();
     assert_eq!(counts["NodeHasInsufficientMemory"], 1, "{counts:?}");
     assert_eq!(counts["SourceUnavailable"], 1, "{counts:?}");
-}
-
-/// What happens to one of four conditions, after this many milliseconds.
-fn changes() -> impl Strategy<Value = Vec<(u64, usize, bool)>> {
-    proptest::collection::vec((0..4_000_u64, 0..4_usize, any::<bool>()), 1..200)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn one_urgent_patch_in_a_second_one_of_a_condition_in_ten_and_no_other_wait(
-        changes in changes(),
-        regular in 0..10_000_u64,
-    ) {
-        let types = ["a", "b", "c", "d"];
-        let mut urgent = UrgentPatches::new();
-        let mut waiting: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut caused: BTreeMap<&str, u64> = BTreeMap::new();
-        let (mut now, mut last, mut regular) = (10_000_u64, None::<u64>, 10_000 + regular);
-        for (pause, type_, begins) in changes {
-            let until = now + pause;
-            // Everything that is due before the next change.
-            loop {
-                let due = urgent.due().map(|due| now.max(due.0 / 1_000_000));
-                let next = due.map_or(regular, |due| due.min(regular));
-                if until < next {
-                    break;
-                }
-                now = next;
-                let is_urgent = due == Some(next);
-                urgent.sent(is_urgent, BootNanos(now * 1_000_000));
-                prop_assert_eq!(urgent.due(), None, "everything is sent");
-                if is_urgent {
-                    prop_assert!(last.is_none_or(|last| last + 1_000 <= now), "a second");
-                    let by: Vec<_> = waiting.keys().copied().filter(|type_| {
-                        caused.get(type_).is_none_or(|at| at + 10_000 <= now)
-                    }).collect();
-                    prop_assert!(!by.is_empty(), "no condition may cause a patch at {now}");
-                    for type_ in by {
-                        prop_assert!(now <= waiting[type_].max(last.map_or(0, |at| at + 1_000))
-                            .max(caused.get(type_).map_or(0, |at| at + 10_000)), "{type_} is late");
-                        caused.insert(type_, now);
-                    }
-                    last = Some(now);
-                } else {
-                    regular = now + 10_000;
-                }
-                waiting.clear();
-            }
-            now = until;
-            let type_ = types[type_];
-            if begins {
-                urgent.began(type_);
-                waiting.entry(type_).or_insert(now);
-            } else {
-                urgent.settled(type_);
-                waiting.remove(type_);
-            }
-        }
-    }
 }

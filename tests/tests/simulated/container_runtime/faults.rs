@@ -117,29 +117,6 @@ async fn a_restart_of_the_runtime_changes_nothing() {
     );
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_runtime_that_starts_late_makes_the_node_ready_at_once() {
-    let runtime = CriServer::ready();
-    runtime.vanish();
-    let stage = stage(&runtime);
-    assert_eq!(ready(&stage, "False", SOON).await, NEVER_CHECKED);
-    let version = status(&stage)["nodeInfo"]["containerRuntimeVersion"].clone();
-    assert_eq!(version, "", "it is unknown");
-    pass(Duration::from_secs(60)).await;
-    let started = stage.api.now();
-    runtime.listen();
-    let (_, at) = stage.view().becomes("Ready", "True", SOON).await;
-    assert!(
-        at - started <= Duration::from_millis(300),
-        "{:?}",
-        at - started
-    );
-    assert_eq!(
-        status(&stage)["nodeInfo"]["containerRuntimeVersion"],
-        "containerd://2.1.4"
-    );
-}
-
 /// Its status still counts; its images stay as they were.
 #[tokio::test(start_paused = true)]
 async fn images_that_cannot_be_listed_do_not_disturb_the_status() {

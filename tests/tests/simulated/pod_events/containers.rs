@@ -5,37 +5,9 @@ use std::time::Duration;
 use nodepulse_tests::SOON;
 use nodepulse_tests::api_server::{Effect, Fault};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
-use nodepulse_tests::pod::Pod;
 use serde_json::json;
 
-use super::{
-    AT_ONCE, CONTAINER, HASH, ID, OTHER_ID, POD, UID, cart, host, kill, message, of_node, reported,
-    started,
-};
-
-#[tokio::test(start_paused = true)]
-async fn a_kill_in_a_static_pod_is_an_event_on_its_mirror_pod() {
-    let api = in_memory();
-    let mirror = Pod::new("kube-system", "etcd-worker-1", UID)
-        .mirror(HASH)
-        .container("etcd", ID);
-    mirror.put(&api);
-    let host = host();
-    let cgroup = format!("kubepods/pod{HASH}/{ID}");
-    host.oom(&cgroup, 0, 0);
-    let node = started(&api, Node::named("worker-1").host(host)).await;
-    let kill = Kill {
-        cgroup: &cgroup,
-        ..kill(5, Limit::Of(&cgroup))
-    };
-    node.kernel().oom_kill(kill).await;
-    let (events, _) = reported(&api, &mirror, 1, api.now()).await;
-    assert!(
-        message(&events[0]).contains(" in container etcd was killed "),
-        "{events:?}"
-    );
-    node.stop().await.unwrap();
-}
+use super::{AT_ONCE, CONTAINER, UID, cart, host, kill, message, of_node, reported, started};
 
 /// How the API server meets the question for a pod, and what comes of it.
 type Row = (&'static str, Option<Effect>, &'static str, Duration);
@@ -93,83 +65,6 @@ async fn the_name_of_a_container_is_requested_once_and_not_waited_for_long() {
         assert_eq!(asked.len(), 1 + again, "{name}: {asked:?}");
         node.stop().await.unwrap();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_container_unknown_to_the_api_server_is_named_by_its_id() {
-    //  the pod, and the expected name of the container
-    let rows = [
-        (
-            Pod::new("shop", "a", UID).new_container("web"),
-            " in container 3b5c8d0f1e2a was killed ",
-        ),
-        (
-            Pod::new("shop", "a", UID).container("web", OTHER_ID),
-            " in container 3b5c8d0f1e2a was killed ",
-        ),
-        (
-            Pod::new("shop", "b", UID)
-                .new_container("web")
-                .container("proxy", OTHER_ID),
-            " in container 3b5c8d0f1e2a was killed ",
-        ),
-        (
-            Pod::new("shop", "c", UID)
-                .container("web\u{1b}[2J", ID)
-                .container("x", OTHER_ID),
-            " in container 3b5c8d0f1e2a was killed ",
-        ),
-    ];
-    for (pod, expected) in rows {
-        let api = in_memory();
-        pod.put(&api);
-        let node = started(&api, Node::named("worker-1").host(host())).await;
-        node.kernel()
-            .oom_kill(kill(4321, Limit::Of(CONTAINER)))
-            .await;
-        let (events, _) = reported(&api, &pod, 1, api.now()).await;
-        assert!(message(&events[0]).contains(expected), "{events:?}");
-        node.stop().await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_name_of_a_restarted_container_is_requested_again() {
-    let api = in_memory();
-    let only = |id| Pod::new("shop", "cart-0", UID).container("web", id);
-    let pod = only(ID);
-    pod.put(&api);
-    let host = host();
-    let again = format!("{POD}/{OTHER_ID}");
-    host.container(&again);
-    let node = started(&api, Node::named("worker-1").host(host)).await;
-    let again = Kill {
-        cgroup: &again,
-        ..kill(3, Limit::Of(POD))
-    };
-    node.kernel().oom_kill(kill(1, Limit::Of(POD))).await;
-    reported(&api, &pod, 1, api.now()).await;
-    pass(Duration::from_secs(2)).await;
-    // Not reported yet: it may be the same container again, or a debugger's.
-    node.kernel()
-        .oom_kill(Kill {
-            victim: ("stress", 2),
-            ..again
-        })
-        .await;
-    reported(&api, &pod, 2, api.now()).await;
-    only(OTHER_ID).put(&api);
-    pass(Duration::from_secs(2)).await;
-    node.kernel().oom_kill(again).await;
-    let (events, _) = reported(&api, &pod, 3, api.now()).await;
-    for (pid, called) in [(1, "web"), (2, "8d0f1e2a4b6c"), (3, "web")] {
-        let naming = format!("A process in container {called} was killed ");
-        let victim = format!(" Process {pid} (stress) of UID 1000 had ");
-        let is = |text: &str| text.starts_with(&naming) && text.contains(&victim);
-        let named = events.iter().filter(|event| is(message(event)));
-        assert_eq!(named.count(), 1, "{naming}: {events:#?}");
-    }
-    node.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -112,37 +112,6 @@ async fn details_are_added_to_the_event_after_it_was_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storm_is_read_once_in_two_seconds_and_an_ended_container_changes_nothing() {
-    let api = in_memory();
-    cart().put(&api);
-    let host = host_with_processes();
-    let node = started(&api, Node::named("worker-1").host(Arc::clone(&host))).await;
-    let detailed = |api: &ApiServer| {
-        let events = cart().events(api).into_iter();
-        events
-            .filter(|event| message(event).contains("In use after"))
-            .count()
-    };
-    for pid in 1..=8 {
-        node.kernel()
-            .oom_kill(kill(pid, Limit::Of(CONTAINER)))
-            .await;
-        pass(Duration::from_millis(400)).await;
-    }
-    assert_eq!((cart().events(&api).len(), detailed(&api)), (8, 2));
-
-    pass(Duration::from_secs(2)).await;
-    node.kernel()
-        .oom_kill_with(kill(9, Limit::Of(CONTAINER)), |_| {
-            std::fs::remove_dir_all(host.path().join("sys/fs/cgroup").join(CONTAINER)).unwrap();
-        })
-        .await;
-    pass(Duration::from_secs(1)).await;
-    assert_eq!((cart().events(&api).len(), detailed(&api)), (9, 2));
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_consequence_is_in_the_event_and_in_the_metric() {
     let api = in_memory();
     cart().put(&api);

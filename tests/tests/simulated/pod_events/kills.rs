@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::record::Record;
-use nodepulse_core::record::ScopeSource::Inferred;
 
 use nodepulse_tests::host_root::{MadeUpHost, PODS};
 use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
-use nodepulse_tests::pod::Pod;
 use serde_json::json;
 
 use super::{
-    AT_ONCE, CONTAINER, ID, OTHER_ID, PER_POD, POD, UID, cart, host, kill, message, of_node,
-    reported, started,
+    AT_ONCE, CONTAINER, ID, PER_POD, POD, UID, cart, host, kill, message, of_node, reported,
+    started,
 };
 
 #[tokio::test(start_paused = true)]
@@ -82,37 +80,6 @@ async fn a_kill_is_an_event_on_its_pod_with_container_and_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_of_the_whole_node_is_an_event_on_the_node_and_on_the_pod() {
-    let api = in_memory();
-    let pod = cart();
-    pod.put(&api);
-    let host = host();
-    let node = started(&api, Node::named("worker-1").host(Arc::clone(&host))).await;
-    host.mem_working_set("15700Mi");
-    let kill = Kill {
-        source: Inferred,
-        ..kill(4321, Limit::Machine)
-    };
-    node.kernel().oom_kill(kill).await;
-    let (events, _) = reported(&api, &pod, 1, api.now()).await;
-    assert!(
-        message(&events[0]).contains(
-            " in container web was killed because the node was out of memory. The limit that was \
-             reached is not the pod's own. Raise the requests of pods that use more memory than they request, \
-             limit them, or reserve more memory for the system. "
-        ),
-        "{events:?}"
-    );
-    pass(Duration::from_secs(5)).await;
-    let expected = "System OOM encountered, victim process: stress, pid: 4321";
-    assert_eq!(
-        of_node(&api),
-        [("SystemOOM".to_owned(), expected.to_owned())]
-    );
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn kills_outside_pods_are_events_on_the_node_unless_turned_off() {
     for (setting, expected) in [("true", true), ("false", false)] {
         let api = in_memory();
@@ -148,58 +115,6 @@ async fn kills_outside_pods_are_events_on_the_node_unless_turned_off() {
         );
         node.stop().await.unwrap();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_group_kill_is_one_event_on_its_pod_and_pods_are_distinguished() {
-    let api = in_memory();
-    let cart = cart();
-    let uid = "00000000-0000-4000-8000-00000000000b";
-    let other = Pod::new("shop", "cart-1", uid).container("web", OTHER_ID);
-    cart.put(&api);
-    other.put(&api);
-    let host = host();
-    let cgroup = format!("kubepods/burstable/pod{uid}/{OTHER_ID}");
-    host.oom(&cgroup, 0, 0);
-    let node = started(&api, Node::named("worker-1").file(PER_POD).host(host)).await;
-    for pid in 1..=30 {
-        let group = kill(pid, Limit::Of(PODS));
-        node.kernel().oom_kill_by(group, ("stress", 9)).await;
-        let group = Kill {
-            cgroup: &cgroup,
-            victim: ("stress", 100 + pid),
-            ..group
-        };
-        node.kernel().oom_kill_by(group, ("stress", 9)).await;
-    }
-    for (pod, first) in [(&cart, 1), (&other, 101)] {
-        let (events, _) = reported(&api, pod, 1, api.now()).await;
-        let start = "The kernel killed 30 processes together in container web because all pods on the node \
-             together reached their memory limit of 64Mi (64Mi in use). ";
-        assert!(message(&events[0]).starts_with(start), "{events:?}");
-        let named = format!(" The largest processes were {first} (stress) with 62.8Mi, ");
-        assert!(message(&events[0]).contains(&named), "{events:?}");
-        assert!(
-            message(&events[0])
-                .contains(", and 25 more; together they had 1.8Gi of anonymous memory. "),
-            "{events:?}"
-        );
-    }
-    let scraped = node.scrape().await;
-    let labels = [("namespace", "shop"), ("pod", "cart-1")];
-    assert_eq!(
-        scraped.value("nodepulse_pod_oom_kills_total", &labels),
-        Some(30.0)
-    );
-    other.delete(&api);
-    pass(Duration::from_secs(1)).await;
-    let scraped = node.scrape().await;
-    assert_eq!(
-        scraped.value("nodepulse_pod_oom_kills_total", &labels),
-        None,
-        "gone with it"
-    );
-    node.stop().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,15 +4,14 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse_tests::api_server::{ApiServer, Effect, Fault};
+use nodepulse_tests::api_server::ApiServer;
 use nodepulse_tests::host_root::MadeUpHost;
-use nodepulse_tests::node::{Kill, Limit, Node, in_memory, pass};
+use nodepulse_tests::node::{Limit, Node, in_memory, pass};
 use nodepulse_tests::pod::Pod;
 use serde_json::Value;
 
 use super::{
-    AT_ONCE, CONTAINER, ID, OTHER_ID, PER_POD, POD, UID, WATCHED, cart, host, kill, message,
-    of_node, reported, started,
+    AT_ONCE, CONTAINER, ID, OTHER_ID, UID, cart, host, kill, message, of_node, reported, started,
 };
 
 const LINKS: &str = "var/log/containers";
@@ -87,31 +86,6 @@ async fn a_container_that_crashes_at_once_is_called_by_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restarted_container_is_not_asked_for() {
-    let (api, host, pod) = (in_memory(), host(), new_cart());
-    pod.put(&api);
-    let again = format!("{POD}/{OTHER_ID}");
-    host.container(&again);
-    for (name, id) in [("web", ID), ("web", OTHER_ID)] {
-        link(&host, &format!("cart-0_shop_{name}-{id}.log"));
-    }
-    let node = started(&api, Node::named("worker-1").host(host)).await;
-    for (n, cgroup) in [(1, CONTAINER), (2, &again)] {
-        let kill = Kill {
-            cgroup,
-            ..kill(n, Limit::Of(CONTAINER))
-        };
-        node.kernel().oom_kill(kill).await;
-        pass(Duration::from_secs(5)).await;
-    }
-    let (events, _) = reported(&api, &pod, 2, api.now()).await;
-    let paths: Vec<_> = events.iter().map(field_path).collect();
-    assert_eq!(paths, [Some("spec.containers{web}"); 2], "{events:?}");
-    assert_eq!(reads(&api), 1);
-    node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
 async fn kills_during_an_outage_are_events_with_names_afterwards() {
     for (name, linked, expected) in [
         ("with links", true, "web"),
@@ -170,33 +144,4 @@ async fn a_start_during_an_outage_waits_for_the_names_of_pods() {
     pass(Duration::from_mins(1)).await;
     assert_eq!(of_node(&api), []);
     node.stop().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_the_watch_does_not_report_is_named_by_its_link_at_once() {
-    for (name, effect) in [
-        ("not permitted", Effect::Status(403)),
-        ("broken", Effect::Status(500)),
-        ("no answer", Effect::Hang),
-    ] {
-        let (api, host, pod) = (in_memory(), host(), new_cart());
-        pod.put(&api);
-        link(&host, &web());
-        api.faults()
-            .push(Fault::on("GET", WATCHED, effect).always());
-        let node = Node::named("worker-1").file(PER_POD).host(host);
-        let node = started(&api, node).await;
-        let killed = api.now();
-        node.kernel().oom_kill(kill(7, Limit::Of(CONTAINER))).await;
-        let (events, late) = reported(&api, &pod, 1, killed).await;
-        assert!(late <= AT_ONCE, "{name}: {late:?} late");
-        assert!(
-            message(&events[0]).contains(" in container web was killed "),
-            "{name}"
-        );
-        assert_eq!(events[0]["involvedObject"]["uid"], UID, "{name}");
-        assert_eq!(of_node(&api), [], "{name}");
-        assert_eq!(reads(&api), 0, "{name}");
-        node.stop().await.unwrap();
-    }
 }

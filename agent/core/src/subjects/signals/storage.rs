@@ -43,7 +43,7 @@ impl StorageSample {
     pub fn of_disks(&self) -> DiskInput {
         DiskInput::StorageSampled {
             read_only: self.read_only.clone(),
-            errors: self.filesystem_errors.clone(),
+            errors: self.filesystem_errors,
         }
     }
 
