@@ -59,7 +59,7 @@ impl Metrics {
     fn declare(version: &'static str, tier: &'static str, to: &mut Declarations) -> Self {
         to.info("build", "Version of the agent", ("version", version));
         to.info("tier", "Source of kernel data", ("tier", tier));
-        to.declare_external(disk_latency::description());
+        to.described.push(disk_latency::description());
         let kernel = KernelMetrics::declare(to);
         let node = NodeMetrics::declare(to);
         let api = ApiMetrics::declare(to);
