@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::age::{self, Present};
+use crate::age::Present;
 use crate::arguments::Connection;
 use crate::failure::{Failure, chain, one_line};
 use crate::kubeconfig;
@@ -106,7 +106,7 @@ impl Cluster {
     /// workstation. Before the first answer, it is the time by the clock of this machine.
     pub fn now(&self) -> Timestamp {
         let ahead = SignedDuration::from_secs(self.ahead.load(Ordering::Relaxed));
-        let now = age::now();
+        let now = Timestamp::now();
         now.checked_add(ahead).unwrap_or(now)
     }
 
@@ -125,7 +125,9 @@ impl Cluster {
             .and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
         let Some(date) = date else { return };
-        let ahead = date.as_second().saturating_sub(age::now().as_second());
+        let ahead = date
+            .as_second()
+            .saturating_sub(Timestamp::now().as_second());
         let ahead = if ahead.unsigned_abs() > SAME_TIME {
             ahead
         } else {
