@@ -72,13 +72,10 @@ pub(super) fn no_kubelet(config: &Config) -> Result<(), AppError> {
     if config.mode != Mode::Node || config.take_over {
         return Ok(());
     }
-    match listeners::taken(&HostRoot::new(&config.host_root), &KUBELET_PORTS) {
-        Ok(taken) if taken.is_empty() => Ok(()),
-        Ok(taken) => Err(AppError::Ports(taken)),
-        Err(err) => {
-            debug!(err = &err as &dyn std::error::Error, "listeners not read");
-            Ok(())
-        }
+    let taken = listeners::taken(&HostRoot::new(&config.host_root), &KUBELET_PORTS);
+    match ok_or_log!(debug, taken, "listeners not read") {
+        Some(taken) if !taken.is_empty() => Err(AppError::Ports(taken)),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -23,10 +23,8 @@ pub(super) fn gather(
     Facts {
         hostname: config.node_name.clone(),
         node_ips: config.node_ips.clone(),
-        network: addresses::network(root).unwrap_or_else(|err| {
-            warn!(err = &err as &dyn std::error::Error, "addresses not read");
-            nodepulse_core::reading::Network::default()
-        }),
+        network: ok_or_log!(warn, addresses::network(root), "addresses not read")
+            .unwrap_or_default(),
         // Read by the helper thread.
         machine: nodepulse_core::reading::Machine::default(),
         ephemeral_storage: None,

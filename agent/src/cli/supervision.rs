@@ -35,13 +35,8 @@ pub(super) fn notify(run_mode: RunMode) -> Result<Notify, String> {
     };
     // A single run sends no watchdog notifications.
     let watchdog = watchdog.filter(|_| run_mode == RunMode::UntilStopped);
-    Ok(Notify::connect(&address, watchdog).unwrap_or_else(|err| {
-        warn!(
-            err = &err as &dyn std::error::Error,
-            "cannot notify the service manager"
-        );
-        Notify::default()
-    }))
+    let connected = Notify::connect(&address, watchdog);
+    Ok(ok_or_log!(warn, connected, "cannot notify the service manager").unwrap_or_default())
 }
 
 /// Exclusive use of the state directory, if possible.

@@ -214,14 +214,9 @@ impl Blocking {
     fn resolve(&self, name: String) {
         let (names, answer) = (self.names.clone(), self.answer.clone());
         tokio::spawn(async move {
-            let found = names.resolve(&name).await.unwrap_or_else(|err| {
-                debug!(
-                    err = &err as &dyn std::error::Error,
-                    "cannot resolve the node's name"
-                );
-                Vec::new()
-            });
-            let found = Box::new(Answer::Resolved(found));
+            let found = names.resolve(&name).await;
+            let found = ok_or_log!(debug, found, "cannot resolve the node's name");
+            let found = Box::new(Answer::Resolved(found.unwrap_or_default()));
             if answer.send(found).await.is_err() {
                 debug!("the loop ended before the node's name was resolved");
             }
@@ -374,13 +369,8 @@ impl Responder {
     }
 
     fn machine(&self) -> Machine {
-        machine::read(&self.root).unwrap_or_else(|err| {
-            warn!(
-                err = &err as &dyn std::error::Error,
-                "cannot read machine information"
-            );
-            Machine::default()
-        })
+        let read = machine::read(&self.root);
+        ok_or_log!(warn, read, "cannot read machine information").unwrap_or_default()
     }
 
     /// Reads the mounted volumes only if the control plane attaches them: it waits for the status
@@ -388,14 +378,8 @@ impl Responder {
     fn volumes(&self) -> Option<Vec<String>> {
         match self.attach_detach {
             Some(AttachDetach::Controller) => {
-                volumes::mounted(&self.root, &self.directories.nodefs)
-                    .inspect_err(|err| {
-                        debug!(
-                            err = err as &dyn std::error::Error,
-                            "mounted volumes not read"
-                        );
-                    })
-                    .ok()
+                let mounted = volumes::mounted(&self.root, &self.directories.nodefs);
+                ok_or_log!(debug, mounted, "mounted volumes not read")
             }
             Some(AttachDetach::Node) | None => None,
         }
@@ -403,15 +387,10 @@ impl Responder {
 
     fn links(&self, ids: &BTreeSet<Box<str>>) -> LinksRead {
         let mut search = LinkSearch::new(ids);
-        match container_logs::each_name(&self.root, |name| search.add(name)) {
-            Ok(()) => LinksRead::Found(search.found()),
-            Err(err) => {
-                debug!(
-                    err = &err as &dyn std::error::Error,
-                    "links to container logs not read"
-                );
-                LinksRead::Unavailable
-            }
+        let read = container_logs::each_name(&self.root, |name| search.add(name));
+        match ok_or_log!(debug, read, "links to container logs not read") {
+            Some(()) => LinksRead::Found(search.found()),
+            None => LinksRead::Unavailable,
         }
     }
 }

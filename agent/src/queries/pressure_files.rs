@@ -179,10 +179,8 @@ impl PressureFiles {
     /// Reads `some` of one file, in about 5 µs. `None` if it does not exist or cannot be read.
     pub fn sample(&mut self, stall: Stall) -> Option<StallSample> {
         let file = self.files.file(stall)?;
-        let read = psi::read(file, &mut self.buf).unwrap_or_else(|err| {
-            debug!(err = &err as &dyn std::error::Error, "pressure not read");
-            None
-        });
+        let read = psi::read(file, &mut self.buf);
+        let read = ok_or_log!(debug, read, "pressure not read").flatten();
         read.map(|psi| StallSample {
             avg10: psi.some.avg10,
             avg60: psi.some.avg60,

@@ -143,8 +143,7 @@ fn counters(root: &HostRoot, name: &str) -> CountersRead {
 }
 
 fn logged<T>(read: Result<T, HostError>) -> Option<T> {
-    read.inspect_err(|err| warn!(err = err as &dyn std::error::Error, "disks not read"))
-        .ok()
+    ok_or_log!(warn, read, "disks not read")
 }
 
 #[cfg(test)]

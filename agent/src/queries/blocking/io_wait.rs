@@ -63,23 +63,15 @@ impl IoWaitReader {
     ) -> Option<T> {
         let reader = self.clone();
         let called = self.lane.run(LIMIT, move || call(&reader)).await;
-        called
-            .inspect_err(|err| debug!(err = err as &dyn std::error::Error, "cgroups' I/O not read"))
-            .ok()
+        ok_or_log!(debug, called, "cgroups' I/O not read")
     }
 
     fn node(&self) -> StallRead {
         let node = psi::read(&psi::node_file(&self.root, StallKind::Io), &mut Vec::new());
-        match node {
-            Ok(Some(psi)) => StallRead::Share(StallShare::from_percent(psi.some.avg10)),
-            Ok(None) => StallRead::NoPsi,
-            Err(err) => {
-                debug!(
-                    err = &err as &dyn std::error::Error,
-                    "io PSI of the node not read"
-                );
-                StallRead::Failed
-            }
+        match ok_or_log!(debug, node, "io PSI of the node not read") {
+            Some(Some(psi)) => StallRead::Share(StallShare::from_percent(psi.some.avg10)),
+            Some(None) => StallRead::NoPsi,
+            None => StallRead::Failed,
         }
     }
 

@@ -60,13 +60,8 @@ fn of_cgroup(
     let found =
         memory_use::largest_processes(root, memory, (cgroup, group), page_size(), PROCESSES);
     let released = wait_for_release(root, victims);
-    let split = memory_use::split(memory, cgroup, &mut Vec::new()).unwrap_or_else(|err| {
-        debug!(
-            err = &err as &dyn std::error::Error,
-            "memory of a cgroup not read"
-        );
-        None
-    });
+    let split = memory_use::split(memory, cgroup, &mut Vec::new());
+    let split = ok_or_log!(debug, split, "memory of a cgroup not read").flatten();
     let is_outdated = |split| memory_use::is_outdated(split, memory, cgroup);
     let releasing = !released || split.as_ref().is_some_and(is_outdated);
     let largest = found.largest.into_iter();
@@ -109,15 +104,9 @@ fn pause() {
 
 fn of_pods(root: &HostRoot, memory: &Hierarchy, pods: &str) -> LargestMemory {
     let owners = largest_owners::over_request(root, memory, pods, OWNERS);
-    let owners = owners.unwrap_or_else(|err| {
-        debug!(
-            err = &err as &dyn std::error::Error,
-            "memory of pods not read"
-        );
-        Vec::new()
-    });
+    let owners = ok_or_log!(debug, owners, "memory of pods not read");
     LargestMemory {
-        owners,
+        owners: owners.unwrap_or_default(),
         outside_pods: None,
     }
 }

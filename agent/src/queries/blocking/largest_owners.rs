@@ -50,21 +50,10 @@ fn tasks(root: &HostRoot, pods: &PodsPath) -> LargestTasks {
     let units = outside_pods::units(hierarchy, top, |dir| {
         outside_pods::number(dir, "pids.current", &mut buf)
     });
-    if let Err(err) = walked {
-        // A node without pods has no cgroup of pods.
-        debug!(
-            err = &err as &dyn std::error::Error,
-            "tasks of pods not read"
-        );
-    }
-    let units = units.unwrap_or_else(|err| {
-        debug!(
-            err = &err as &dyn std::error::Error,
-            "tasks of units not read"
-        );
-        Vec::new()
-    });
-    let units = units.into_iter();
+    // A node without pods has no cgroup of pods.
+    ok_or_log!(debug, walked, "tasks of pods not read");
+    let units = ok_or_log!(debug, units, "tasks of units not read");
+    let units = units.into_iter().flatten();
     largest
         .owners
         .extend(units.map(|(path, tasks)| (Owner::from_path(&path, top), tasks)));
@@ -83,13 +72,8 @@ pub(super) fn memory(root: &HostRoot, pods: &PodsPath, most: usize) -> LargestMe
     let (memory, top) = (&layout.memory, pods.path());
     let mut largest = LargestMemory::default();
     for read in [over_request(root, memory, top, most), units(memory, top)] {
-        match read {
-            Ok(read) => largest.owners.extend(read),
-            Err(err) => debug!(
-                err = &err as &dyn std::error::Error,
-                "memory of pods or units not read"
-            ),
-        }
+        let read = ok_or_log!(debug, read, "memory of pods or units not read");
+        largest.owners.extend(read.unwrap_or_default());
     }
     largest.outside_pods = outside(root, memory, top);
     largest.truncate(most);

@@ -73,12 +73,10 @@ impl Directories {
     /// The pods that use a disk, each with the name of the volume.
     pub(super) fn volumes_on(&self, disk: DeviceNumber) -> Vec<(PodId, String)> {
         let kubelet = self.nodefs_on_node();
-        let found = pod_volumes::on_disk(&self.root, &kubelet, disk).unwrap_or_else(|err| {
-            debug!(err = &err as &dyn std::error::Error, "volumes not read");
-            BTreeSet::new()
-        });
+        let found = pod_volumes::on_disk(&self.root, &kubelet, disk);
+        let found = ok_or_log!(debug, found, "volumes not read");
         let volume = |of: PodVolume| Some((PodId::parse(&of.pod)?, of.volume));
-        found.into_iter().filter_map(volume).collect()
+        found.into_iter().flatten().filter_map(volume).collect()
     }
 
     fn nodefs_on_node(&self) -> PathBuf {
@@ -201,12 +199,9 @@ impl Directories {
 
     /// Reads space and inodes; `volumes` become part of the answer.
     pub(super) fn sample(&self, volumes: Option<Vec<String>>) -> StorageSample {
-        let (directory, nodefs) = match self.nodefs() {
-            Ok(found) => found,
-            Err(err) => {
-                debug!(err = &err as &dyn std::error::Error, "file system not read");
-                return StorageSample::missing();
-            }
+        let found = ok_or_log!(debug, self.nodefs(), "file system not read");
+        let Some((directory, nodefs)) = found else {
+            return StorageSample::missing();
         };
         let mut samples: Vec<_> = samples(Some(nodefs.usage), Signal::NODEFS).collect();
         let mounts = LazyCell::new(|| Mounts::of_this_process(&self.root).ok());
@@ -222,8 +217,8 @@ impl Directories {
         let mut read_only = Vec::new();
         read_only.extend(is_read_only(NodeFilesystem::Nodefs, &nodefs, &directory));
         let mut errors = 0;
-        match self.separate(&nodefs) {
-            Ok(found) => {
+        match ok_or_log!(debug, self.separate(&nodefs), "imagefs not read") {
+            Some(found) => {
                 let separate = found.as_ref().map(|(_, imagefs)| imagefs);
                 errors = self.errors(separate.into_iter().chain([&nodefs]));
                 let separate = found.as_ref();
@@ -234,10 +229,7 @@ impl Directories {
                 let usage = found.map(|(_, imagefs)| imagefs.usage);
                 samples.extend(self::samples(usage, Signal::IMAGEFS));
             }
-            Err(err) => {
-                debug!(err = &err as &dyn std::error::Error, "imagefs not read");
-                samples.extend(Signal::IMAGEFS.map(Sample::Missing));
-            }
+            None => samples.extend(Signal::IMAGEFS.map(Sample::Missing)),
         }
         StorageSample {
             samples,

@@ -196,11 +196,7 @@ impl Snapshot<'_> {
 }
 
 fn hits(read: Result<u64, HostError>) -> Option<u64> {
-    read.inspect_err(|err| {
-        let err = err as &dyn std::error::Error;
-        debug!(err, "hits of a memory limit not read");
-    })
-    .ok()
+    ok_or_log!(debug, read, "hits of a memory limit not read")
 }
 
 #[cfg(test)]

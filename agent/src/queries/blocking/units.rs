@@ -35,11 +35,7 @@ pub(super) fn each(
             }
             found < limit
         });
-        read.inspect_err(|err| {
-            let err = err as &dyn std::error::Error;
-            debug!(err, "cgroups not read");
-        })
-        .ok()
+        ok_or_log!(debug, read, "cgroups not read")
     };
     let pods_read = below(pods, POD_LEVELS, MAX_CGROUPS - OTHER_CGROUPS, &|path| {
         pod_of(path, pods).map(Owner::from)
