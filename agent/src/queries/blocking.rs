@@ -41,11 +41,10 @@ pub mod saved;
 mod shortage;
 mod units;
 
-use io_wait::IoWaitReader;
 use nodefs::Directories;
 pub use question::{Answer, Initial, Question};
 pub use runtime::RuntimeClient;
-use shortage::ShortageReader;
+use units::CgroupReader;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
@@ -70,10 +69,10 @@ pub struct Blocking {
     /// The state file and the cgroups' counters of OOM kills.
     state: mpsc::Sender<Box<Question>>,
     /// Uses the lane of `disks`, twice for each question.
-    io_wait: IoWaitReader,
+    io_wait: CgroupReader,
     /// Uses the lane of `kill_details`, several times for each question: no file of either waits
     /// for a disk.
-    shortage: ShortageReader,
+    shortage: CgroupReader,
     /// Has a task instead of a lane. `None` if no container runtime is used.
     runtime: Option<mpsc::Sender<Box<Question>>>,
     /// Has a separate lane.
@@ -124,6 +123,11 @@ impl Blocking {
             tasks.spawn(purpose.as_str(), work);
             sender
         };
+        let reader = |purpose| CgroupReader {
+            root: responder.root.clone(),
+            pods: responder.pods.clone(),
+            lane: lanes.of(purpose),
+        };
         Self {
             configuration: lane(Purpose::Configuration),
             nodefs: lane(Purpose::Nodefs),
@@ -131,16 +135,8 @@ impl Blocking {
             container_logs: lane(Purpose::ContainerLogs),
             kill_details: lane(Purpose::KillDetails),
             state: lane(Purpose::State),
-            io_wait: IoWaitReader {
-                root: responder.root.clone(),
-                pods: responder.pods.clone(),
-                lane: lanes.of(Purpose::Disks),
-            },
-            shortage: ShortageReader {
-                root: responder.root.clone(),
-                pods: responder.pods.clone(),
-                lane: lanes.of(Purpose::KillDetails),
-            },
+            io_wait: reader(Purpose::Disks),
+            shortage: reader(Purpose::KillDetails),
             runtime: runtime.map(|runtime| runtime.start(answer.clone(), tasks)),
             names,
             answer,
@@ -188,17 +184,13 @@ impl Blocking {
     }
 
     fn read_io_wait(&self, disk: DeviceNumber) {
-        let reader = self.io_wait.clone();
-        self.answer_later(
-            async move { Input::Disk(DiskInput::IoWaitRead(reader.read(disk).await)) },
-        );
+        let read = self.io_wait.clone().read_io_wait(disk);
+        self.answer_later(async { Input::Disk(DiskInput::IoWaitRead(read.await)) });
     }
 
     fn observe_shortage(&self) {
-        let reader = self.shortage.clone();
-        self.answer_later(
-            async move { Input::Stall(StallInput::shortage_read(reader.read().await)) },
-        );
+        let read = self.shortage.clone().read_shortage();
+        self.answer_later(async { Input::Stall(StallInput::shortage_read(read.await)) });
     }
 
     fn answer_later(&self, read: impl Future<Output = Input> + Send + 'static) {
@@ -354,7 +346,7 @@ impl Responder {
                 }
                 Input::State(StateInput::Written)
             }
-            // Answered by `IoWaitReader`, `ShortageReader` and `RuntimeClient`.
+            // Answered by `CgroupReader` and `RuntimeClient`.
             Question::IoWait(_)
             | Question::Shortage
             | Question::RuntimeStatus
@@ -409,6 +401,11 @@ mod tests {
             receivers.push(receiver);
             sender
         };
+        let reader = |purpose| CgroupReader {
+            root: HostRoot::new("/"),
+            pods: PodsPath::new(None, &[]),
+            lane: Lane::new(purpose),
+        };
         let (answer, answers) = mpsc::channel(1);
         let blocking = Blocking {
             configuration: lane(),
@@ -417,16 +414,8 @@ mod tests {
             container_logs: lane(),
             kill_details: lane(),
             state: lane(),
-            io_wait: IoWaitReader {
-                root: HostRoot::new("/"),
-                pods: PodsPath::new(None, &[]),
-                lane: Lane::new(Purpose::Disks),
-            },
-            shortage: ShortageReader {
-                root: HostRoot::new("/"),
-                pods: PodsPath::new(None, &[]),
-                lane: Lane::new(Purpose::KillDetails),
-            },
+            io_wait: reader(Purpose::Disks),
+            shortage: reader(Purpose::KillDetails),
             runtime: None,
             names: Names::system(),
             answer,
