@@ -49,7 +49,7 @@ use nodepulse_io::file::{self, FileError, Links};
 pub const SMALL_FILE: u64 = 64 * 1024;
 
 /// Size limit of a list that grows with the node, such as `mountinfo`: about 20 000 mounts.
-pub const LIST_FILE: u64 = 4 * 1024 * 1024;
+const LIST_FILE: u64 = 4 * 1024 * 1024;
 
 /// An error of a file or a network interface of the node.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +94,14 @@ pub enum HostError {
 }
 
 impl HostError {
+    /// Converts the errors of reading `path`.
+    pub fn of_read(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// Returns `true` if the file does not exist, or was removed during the read: a removed cgroup,
     /// or a feature that the kernel does not have.
     pub fn is_absent(&self) -> bool {
@@ -160,6 +168,13 @@ impl HostRoot {
         Ok(String::from_utf8_lossy(&buf).trim().to_owned())
     }
 
+    /// Reads a list that grows with the node. Invalid UTF-8 becomes U+FFFD.
+    pub(crate) fn read_list(&self, rel: impl AsRef<Path>) -> Result<String, HostError> {
+        let mut buf = Vec::new();
+        read_at(&self.path(rel), LIST_FILE, &mut buf)?;
+        Ok(String::from_utf8_lossy(&buf).into_owned())
+    }
+
     /// Returns the names in a directory, without those that are not UTF-8; none if it cannot be
     /// read.
     pub(crate) fn names<P: AsRef<Path>>(
@@ -218,10 +233,9 @@ fn read_at(path: &Path, limit: u64, buf: &mut Vec<u8>) -> Result<(), HostError> 
             path: path.to_owned(),
             limit,
         },
-        FileError::Io(_) | FileError::NotRegular(_) | FileError::NotText => HostError::Read {
-            path: path.to_owned(),
-            source: err.into(),
-        },
+        FileError::Io(_) | FileError::NotRegular(_) | FileError::NotText => {
+            HostError::of_read(path)(err.into())
+        }
     })
 }
 

@@ -89,7 +89,9 @@ impl State {
             }
         }
         let text = str::from_utf8(&bytes).ok();
-        text.and_then(parse).map(Some).ok_or(StateError::Foreign)
+        text.and_then(Self::from_text)
+            .map(Some)
+            .ok_or(StateError::Foreign)
     }
 
     /// Writes the file of `directory`, which is created with access only for nodepulse's user if it
@@ -108,7 +110,36 @@ impl State {
 
     /// Parses `text`. Returns `None` if it is not exactly in the written form.
     pub fn from_text(text: &str) -> Option<Self> {
-        parse(text)
+        let mut lines = text.strip_suffix(END)?.split('\n');
+        if lines.next()? != HEAD {
+            return None;
+        }
+        let mut state = Self {
+            boot: lines.next()?.strip_prefix("boot ")?.to_owned(),
+            tier: lines.next()?.strip_prefix("tier ")?.to_owned(),
+            ..Self::default()
+        };
+        for line in lines {
+            if let Some(probe) = line.strip_prefix("probe ") {
+                let (name, state_text) = probe.split_once(' ')?;
+                state.probes.push((name.to_owned(), state_text.to_owned()));
+            } else if let Some(exceeded) = line.strip_prefix("exceeded ") {
+                let (type_, at) = exceeded.split_once(' ')?;
+                let at = match at {
+                    NEVER => None,
+                    at => Some(BootNanos(at.parse().ok()?)),
+                };
+                state.exceeded.insert(type_.to_owned(), at);
+            } else if line == UNCOUNTED {
+                state.uncounted = true;
+            } else {
+                let (id, kills) = line.strip_prefix("cgroup ")?.split_once(' ')?;
+                state
+                    .kills
+                    .insert(CgroupId(id.parse().ok()?), kills.parse().ok()?);
+            }
+        }
+        Some(state)
     }
 
     pub fn text(&self) -> String {
@@ -128,39 +159,6 @@ impl State {
         let lines: Vec<_> = lines.chain(kills).chain(exceeded).collect();
         lines.join("\n") + END
     }
-}
-
-fn parse(text: &str) -> Option<State> {
-    let mut lines = text.strip_suffix(END)?.split('\n');
-    if lines.next()? != HEAD {
-        return None;
-    }
-    let mut state = State {
-        boot: lines.next()?.strip_prefix("boot ")?.to_owned(),
-        tier: lines.next()?.strip_prefix("tier ")?.to_owned(),
-        ..State::default()
-    };
-    for line in lines {
-        if let Some(probe) = line.strip_prefix("probe ") {
-            let (name, state_text) = probe.split_once(' ')?;
-            state.probes.push((name.to_owned(), state_text.to_owned()));
-        } else if let Some(exceeded) = line.strip_prefix("exceeded ") {
-            let (type_, at) = exceeded.split_once(' ')?;
-            let at = match at {
-                NEVER => None,
-                at => Some(BootNanos(at.parse().ok()?)),
-            };
-            state.exceeded.insert(type_.to_owned(), at);
-        } else if line == UNCOUNTED {
-            state.uncounted = true;
-        } else {
-            let (id, kills) = line.strip_prefix("cgroup ")?.split_once(' ')?;
-            state
-                .kills
-                .insert(CgroupId(id.parse().ok()?), kills.parse().ok()?);
-        }
-    }
-    Some(state)
 }
 
 #[cfg(test)]

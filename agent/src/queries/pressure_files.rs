@@ -219,7 +219,7 @@ mod tests {
             let (_dir, mut config) = node(cgroups);
             config.conditions = NodepulseCondition::ALL.into();
             let set = triggers(&config, &pods_path(&config));
-            let set: Vec<Stall> = set.iter().map(Trigger::stall).collect();
+            let set: Vec<Stall> = set.iter().map(|trigger| trigger.stall).collect();
             assert_eq!(set.len(), expected, "{cgroups:?}: {set:?}");
         }
     }

@@ -18,14 +18,11 @@ const MAX_LINKS: usize = 30_000;
 /// If the directory cannot be read, or has more entries than any node has containers.
 pub fn each_name(root: &HostRoot, mut visit: impl FnMut(&str)) -> Result<(), HostError> {
     let path = root.path(DIRECTORY);
-    let failed = |source| HostError::Read {
-        path: path.clone(),
-        source,
-    };
+    let failed = HostError::of_read(&path);
     for (count, entry) in fs::read_dir(&path).map_err(failed)?.enumerate() {
         if count == MAX_LINKS {
             return Err(HostError::TooManyEntries {
-                path,
+                path: path.clone(),
                 limit: MAX_LINKS,
             });
         }

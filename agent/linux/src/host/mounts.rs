@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nodepulse_core::reading::FilesystemAccess;
 use nodepulse_core::units::DeviceNumber;
 
-use super::{HostError, HostRoot, LIST_FILE, read_at};
+use super::{HostError, HostRoot};
 
 /// The file of the mounts that the host's first process sees. In a container without the host's
 /// processes, the first process is that of the container.
@@ -42,9 +42,7 @@ impl Mounts {
     }
 
     fn read(root: &HostRoot, file: &str) -> Result<Self, HostError> {
-        let mut buf = Vec::new();
-        read_at(&root.path(file), LIST_FILE, &mut buf)?;
-        Ok(Self::parse(&String::from_utf8_lossy(&buf)))
+        Ok(Self::parse(&root.read_list(file)?))
     }
 
     /// Parses the text. Lines that cannot be parsed are skipped.

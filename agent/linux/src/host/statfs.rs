@@ -82,10 +82,7 @@ impl Filesystem {
 /// Keeps no descriptor, so that the file system can be unmounted. Blocks on a network file system
 /// whose server does not answer.
 pub fn read(dir: &Path) -> Result<Filesystem, HostError> {
-    let failed = |source| HostError::Read {
-        path: dir.to_owned(),
-        source,
-    };
+    let failed = HostError::of_read(dir);
     let device = dir.metadata().map_err(failed)?.dev();
     let stat = statvfs(dir).map_err(|errno| failed(errno.into()))?;
     let usage = usage(

@@ -20,7 +20,7 @@ use nodepulse_io::fd;
 /// An active trigger. Dropping it removes the trigger.
 #[derive(Debug)]
 pub struct Trigger {
-    stall: Stall,
+    pub stall: Stall,
     file: File,
 }
 
@@ -54,12 +54,6 @@ impl From<io::Error> for TriggerError {
             Some(Errno::EACCES | Errno::EPERM) => Self::Denied,
             _ => Self::Refused(err),
         }
-    }
-}
-
-impl Trigger {
-    pub const fn stall(&self) -> Stall {
-        self.stall
     }
 }
 

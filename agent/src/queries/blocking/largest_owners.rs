@@ -110,7 +110,7 @@ pub(super) fn over_request(
 }
 
 fn units(memory: &Hierarchy, pods: &str) -> Result<Vec<OwnerMemory>, HostError> {
-    let (file, mut buf) = (outside_pods::memory_file(memory.version), Vec::new());
+    let (file, mut buf) = (memory.version.memory_usage(), Vec::new());
     let mut found = outside_pods::units(memory, pods, |dir| {
         outside_pods::number(dir, file, &mut buf)
     })?;

@@ -260,10 +260,7 @@ fn existing(directory: &Path) -> Result<PathBuf, HostError> {
                     source.kind(),
                     ErrorKind::NotFound | ErrorKind::NotADirectory
                 ) => {}
-            Err(source) => {
-                let path = dir.to_owned();
-                return Err(HostError::Read { path, source });
-            }
+            Err(source) => return Err(HostError::of_read(dir)(source)),
         }
     }
     Ok(PathBuf::from("/"))

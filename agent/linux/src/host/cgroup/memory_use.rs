@@ -70,11 +70,8 @@ pub fn split(
 /// eighth: the kernel adds up the counters of the cgroups below one up to 2 s late. `false` if the
 /// usage cannot be read.
 pub fn is_outdated(split: &MemorySplit, memory: &Hierarchy, cgroup: &str) -> bool {
-    let usage = match memory.version {
-        Version::V1 => "memory.usage_in_bytes",
-        Version::V2 => "memory.current",
-    };
-    let usage = memory.file(cgroup, usage).number(&mut Vec::new());
+    let usage = memory.file(cgroup, memory.version.memory_usage());
+    let usage = usage.number(&mut Vec::new());
     let counted = [split.anon, split.file, split.shmem].map(Bytes::get);
     let counted = counted.into_iter().fold(0, u64::saturating_add);
     usage.is_ok_and(|usage| usage.saturating_add(usage / 8) < counted)

@@ -109,11 +109,8 @@ pub fn each_selected(
     mut visit: impl FnMut(CgroupId, &Path, &str) -> Next,
 ) -> Result<(), HostError> {
     let top = hierarchy.dir(cgroup);
-    let failed = |source| HostError::Read {
-        path: top.clone(),
-        source,
-    };
-    let id = CgroupId(fs::metadata(&top).map_err(failed)?.ino());
+    let found = fs::metadata(&top).map_err(HostError::of_read(&top));
+    let id = CgroupId(found?.ino());
     let path = cgroup.trim_end_matches('/').to_owned();
     let mut waiting = VecDeque::from([(id, top, path, 0)]);
     let mut found = 1;
