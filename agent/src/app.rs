@@ -289,7 +289,6 @@ impl App {
         }
     }
 
-    /// Handles the result of a request to the API server.
     fn reported(&mut self, report: Report, now: Now) {
         self.telemetry.metering.record_report(&report);
         self.notify_ready();
@@ -338,7 +337,6 @@ impl App {
         }
     }
 
-    /// Sends the status now, with all changes.
     fn sync(&mut self, why: Why, now: Now) {
         self.update_ledger(now);
         if let Some(reporting) = &mut self.reporting {

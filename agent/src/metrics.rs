@@ -25,10 +25,8 @@ pub use families::{ApiMetrics, KernelMetrics, NodeMetrics, ProcessMetrics};
 
 use declare::Declarations;
 
-/// `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Prefix of nodepulse's metrics.
 const PREFIX: &str = "nodepulse";
 
 /// The label with the Node's name, on every series: an agent describes one Node, and its address

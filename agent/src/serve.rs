@@ -60,14 +60,12 @@ pub enum Pages {
     All,
     /// `/healthz` alone.
     Healthz,
-    /// All pages.
     Control,
 }
 
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    /// The control socket.
     Unix(Socket),
     /// In-memory streams, in a simulation.
     InMemory(mpsc::Receiver<DuplexStream>),
@@ -118,7 +116,6 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readiness {
     Ready,
-    /// Reason why the agent is not ready.
     NotReady(&'static str),
 }
 
@@ -132,11 +129,8 @@ pub struct ReadyPage {
 /// A page with the state of the agent, which only the loop can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatePage {
-    /// The metrics, as text.
     Metrics,
-    /// The desired node status, as JSON.
     Status,
-    /// The cause of the status of each condition, as JSON.
     Explain,
 }
 

@@ -54,7 +54,6 @@ const LIST_FILE: u64 = 4 * 1024 * 1024;
 /// An error of a file or a network interface of the node.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The file could not be read; see [`HostError::is_absent`].
     #[error(
         "cannot read {}; check that the node's / is mounted there and that this user may read it",
         path.display()
@@ -65,14 +64,12 @@ pub enum HostError {
         source: io::Error,
     },
 
-    /// The file is larger than any kernel writes it.
     #[error(
         "{} has more than {limit} bytes, more than any kernel writes; check what is mounted there",
         path.display()
     )]
     TooLarge { path: PathBuf, limit: u64 },
 
-    /// The directory has more entries than any node has.
     #[error("{} has more than {limit} entries; check what creates them", path.display())]
     TooManyEntries { path: PathBuf, limit: usize },
 
@@ -82,7 +79,6 @@ pub enum HostError {
     )]
     Malformed { path: PathBuf, want: &'static str },
 
-    /// No cgroup hierarchy has the memory controller.
     #[error("no cgroup hierarchy with the memory controller: {why}")]
     NoMemoryController { why: &'static str },
 
@@ -156,7 +152,6 @@ impl HostRoot {
         HostFile::at(self.path(rel))
     }
 
-    /// Reads a small file into `buf`.
     pub fn read(&self, rel: impl AsRef<Path>, buf: &mut Vec<u8>) -> Result<(), HostError> {
         read_at(&self.path(rel), SMALL_FILE, buf)
     }
@@ -213,7 +208,6 @@ impl HostFile {
         read_at(&self.0, SMALL_FILE, buf)
     }
 
-    /// Reads a file that contains one number.
     pub(crate) fn number(&self, buf: &mut Vec<u8>) -> Result<u64, HostError> {
         self.read(buf)?;
         parse_u64(buf.trim_ascii()).ok_or_else(|| self.malformed("number"))

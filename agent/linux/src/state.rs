@@ -32,12 +32,10 @@ const UNCOUNTED: &str = "uncounted";
 /// Maximum size of the file. A node of 500 pods needs 70 KiB.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The content of the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
     /// The boot to which it applies, from `/proc/sys/kernel/random/boot_id`.
     pub boot: String,
-    /// The source of kernel events.
     pub tier: String,
     /// Each probe, with its state or the reason why it does not run, for people who read the file.
     pub probes: Vec<(String, String)>,
@@ -51,12 +49,10 @@ pub struct State {
     pub exceeded: BTreeMap<String, Option<BootNanos>>,
 }
 
-/// The reason why there is no usable state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("the state directory cannot be used; set another stateDirectory")]
     Io(#[from] io::Error),
-    /// The file is incomplete, too large, or belongs to another user.
     #[error("the state file is incomplete, invalid or belongs to another user, and is ignored")]
     Foreign,
     /// Other programs use the directory, and nodepulse would close it to them.

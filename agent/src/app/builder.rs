@@ -30,7 +30,6 @@ pub use crate::reporting::certificate::CertificateSetup;
 
 #[derive(Debug)]
 pub enum KernelSource {
-    /// The running kernel, by way of the attached programs.
     Attached(Box<LoadedKernel>),
     Simulated {
         records: mpsc::Receiver<Received>,
@@ -41,7 +40,6 @@ pub enum KernelSource {
 }
 
 impl KernelSource {
-    /// The state of every probe.
     #[must_use]
     pub fn support(&self) -> Support {
         match self {

@@ -15,7 +15,6 @@ use crate::config::{Config, key};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The alarm cannot be set or read.
     #[error("cannot wait for a deadline on the boot clock")]
     Alarm(#[source] io::Error),
     #[error("cannot read the {ring} ring of the probes")]

@@ -48,7 +48,6 @@ impl Service {
         self.reloading.as_mut().is_some_and(Reloading::finish)
     }
 
-    /// Records the result of a request for `--once`.
     pub(super) fn record_report(&mut self, report: &Report) {
         if let Some(once) = &mut self.once {
             once.record(report);

@@ -39,9 +39,7 @@ use crate::telemetry::metering::{self, Metering};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Persistence {
-    /// State is saved in the state directory.
     StateFile,
-    /// The state file is neither read nor written.
     None,
 }
 

@@ -285,7 +285,6 @@ async fn on_runtime(agent: Agent, reload: Reload, log: &mut LogThread) -> ExitCo
     }
 }
 
-/// Reads the configuration again, and logs the ignored keys again.
 fn reread_configuration(overrides: &Overrides) -> Result<Config, String> {
     if settings::files(overrides).is_none() {
         return Err(
@@ -332,7 +331,6 @@ fn confine(
     }
 }
 
-/// Logs keys that are accepted but have no effect.
 fn log_ignored_keys(ignored: &IgnoredKeys) {
     if !ignored.kubelet.is_empty() {
         let keys = ignored.kubelet.join(",");

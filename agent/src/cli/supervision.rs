@@ -173,7 +173,6 @@ pub(super) fn reload_requests(files: Option<WatchedFiles>) -> io::Result<mpsc::R
     Ok(requests)
 }
 
-/// Prints one request of a dry run.
 pub(super) fn print(method: &str, path: &str, body: &[u8]) {
     // The body is JSON, but contains names of others.
     let body = escape_json(body).unwrap_or_else(|| escape(body));

@@ -163,7 +163,6 @@ pub(super) fn interval(text: &str) -> Result<Option<Duration>, String> {
     }
 }
 
-/// Parses a duration above zero.
 pub(super) fn positive(text: &str) -> Result<Duration, String> {
     period(text)?.ok_or_else(|| "must be greater than zero".to_owned())
 }

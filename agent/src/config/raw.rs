@@ -15,7 +15,6 @@ use super::{API_VERSION, KIND};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// nodepulse's configuration.
     Nodepulse,
     /// A kubelet's configuration, of which the shared keys are read.
     Kubelet,
@@ -56,7 +55,6 @@ pub(super) enum FileValue {
 pub(super) struct RawConfig {
     values: BTreeMap<&'static str, FileValue>,
     head: BTreeMap<String, String>,
-    /// Keys of the kubelet's server.
     pub(super) server: Vec<String>,
     /// All other keys of a kubelet's file.
     pub(super) others: Vec<String>,

@@ -24,7 +24,6 @@ pub struct MetricDescription {
     pub help: &'static str,
 }
 
-/// The registries under construction.
 pub(super) struct Declarations {
     /// Registry with nodepulse's prefix.
     pub(super) nodepulse: Registry,

@@ -26,7 +26,6 @@ const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 /// Page size in bytes if the kernel does not report one.
 const USUAL_PAGE: u64 = 4096;
 
-/// Bytes in a page of memory.
 pub fn page_size() -> u64 {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok())
@@ -104,7 +103,6 @@ impl Cgroups {
         }
     }
 
-    /// Returns whether the kernel announces refused forks.
     pub fn announces_refused_forks(&self) -> Announced {
         let pids = self.pods.layout().and_then(|layout| layout.pids.as_ref());
         match pids.map(|pids| pids.version) {

@@ -55,7 +55,6 @@ impl PodUpdates {
         }
     }
 
-    /// Returns a change that is already queued.
     pub fn try_next(&mut self) -> Option<IncidentInput> {
         let change = self.changes.try_recv().ok();
         change.map(IncidentInput::PodChanged)

@@ -26,12 +26,9 @@ const FILES_LIMIT: Duration = Duration::from_secs(10);
 /// Maximum length of a server's text in a log line, in bytes.
 const TEXT_LIMIT: usize = 512;
 
-/// What is needed to request certificates.
 #[derive(Debug)]
 pub struct CertificateSetup {
-    /// Where they are stored.
     pub store: CertificateStore,
-    /// The current pair.
     pub found: Result<Certificate, Problem>,
     /// The client that may request the first one; `None` if there is one.
     pub bootstrap: Option<Client>,
@@ -65,7 +62,6 @@ struct Worker {
     clock: Clock,
 }
 
-/// Performs operations until there are no more.
 pub(super) async fn run(
     setup: CertificateSetup,
     client: Client,

@@ -176,7 +176,6 @@ impl Companion {
 
 /// State while the Node does not exist.
 struct Absence {
-    /// Wait between two reads.
     backoff: Backoff,
     /// `true` if the warning was logged.
     logged: bool,

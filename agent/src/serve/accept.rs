@@ -36,7 +36,6 @@ const HEADER_BYTES: usize = 8 << 10;
 /// Delay after a failure to accept a connection, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Queues shared by the connections of one listener.
 #[derive(Debug, Clone)]
 struct Queues {
     unanswered: Arc<Queue>,

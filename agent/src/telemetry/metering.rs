@@ -215,7 +215,6 @@ impl Metering {
         }
     }
 
-    /// Counts OOM kills of processes of an existing pod.
     fn record_pod_kills(&mut self, namespace: &str, pod: &str, kills: u64) {
         if self.per_pod == PerPodMetrics::Off {
             return;
@@ -248,7 +247,6 @@ impl Metering {
         }
     }
 
-    /// Sets the gauges of the sampled signals and of their thresholds.
     pub fn record_samples(&self, samples: &[Sample], policy: &Policy) {
         let node = &self.metrics.node;
         for sample in samples {
@@ -323,7 +321,6 @@ impl Metering {
         self.omitted = omitted;
     }
 
-    /// Counts the outcome of requests to the API server.
     pub fn record_report(&self, report: &Report) {
         let api = &self.metrics.api;
         match report {
@@ -406,7 +403,6 @@ impl Metering {
         }
     }
 
-    /// Sets the expiry of the certificate that the agent has requested.
     pub fn certificate(&self, current: Option<Certificate>) {
         let expires = current.map(|certificate| certificate.not_after);
         let gauge = &self.metrics.api.client_certificate_expiration;
@@ -458,7 +454,6 @@ impl Metering {
         true
     }
 
-    /// All metrics, with current values.
     pub fn text(
         &self,
         figures: &ProbeCounters,

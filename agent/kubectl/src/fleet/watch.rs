@@ -91,7 +91,6 @@ pub async fn follow(
     }
 }
 
-/// Attempts to reach the API server.
 struct Attempts(Backoff);
 
 impl Attempts {

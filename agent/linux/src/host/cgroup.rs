@@ -65,7 +65,6 @@ impl Hierarchy {
     }
 }
 
-/// The hierarchies that are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
     /// The hierarchy of the memory controller: version 1 on hybrid nodes, which also have a unified

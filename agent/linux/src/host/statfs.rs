@@ -45,7 +45,6 @@ impl Usage {
     }
 }
 
-/// A file system that is mounted on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filesystem {
     /// `st_dev`.

@@ -30,7 +30,6 @@ const MAX_NESTING: u32 = 16;
 /// those of anonymous members. Bounds a file in which a struct contains itself many times.
 const MAX_MEMBERS: u32 = 1 << 16;
 
-/// The error for data that is not valid BTF.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a BTF file: {0}")]
 pub struct BtfError(&'static str);

@@ -37,7 +37,6 @@ pub struct LoadedKernel {
     pub log: Option<aya_log::EbpfLogger<super::log::TracingLogger>>,
 }
 
-/// The attached programs and their maps.
 pub struct Kernel {
     /// The programs, which are detached on drop.
     programs: Ebpf,

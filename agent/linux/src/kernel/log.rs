@@ -12,7 +12,6 @@ use tracing::{debug, warn};
 
 use nodepulse_io::fd;
 
-/// Forwards log lines of the probes to `tracing`.
 #[derive(Debug, Clone, Copy)]
 pub struct TracingLogger;
 

@@ -16,9 +16,7 @@ pub enum Probe {
     ScopeEnter,
     /// Observes the scope of a kill: return of the victim selection.
     ScopeLeave,
-    /// Observes the number of pids.
     PidFork,
-    /// Observes disk latency.
     DiskComplete,
 }
 

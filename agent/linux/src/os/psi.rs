@@ -24,7 +24,6 @@ pub struct Trigger {
     file: File,
 }
 
-/// The reason why a trigger cannot be set, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TriggerError {
     /// The file does not exist, or the kernel returned `EOPNOTSUPP`.

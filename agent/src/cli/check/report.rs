@@ -71,7 +71,6 @@ impl Item {
     }
 }
 
-/// Formats the item as one line.
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = self.verdict.as_str();

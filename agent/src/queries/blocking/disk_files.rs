@@ -63,7 +63,6 @@ pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
     }
 }
 
-/// Returns all disks, or `None` if they could not be read.
 fn list(directories: &Directories) -> Option<Vec<Disk>> {
     let found = logged(block::disks(directories.root()))?;
     let of_node = of_node(directories);

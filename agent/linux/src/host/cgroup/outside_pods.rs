@@ -57,7 +57,6 @@ pub fn units(
     Ok(found)
 }
 
-/// Reads a number of the cgroup at `dir`.
 pub fn number(dir: &Path, file: &str, buf: &mut Vec<u8>) -> Option<u64> {
     HostFile::at(dir.join(file)).number(buf).ok()
 }
