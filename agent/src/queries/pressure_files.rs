@@ -182,8 +182,8 @@ impl PressureFiles {
         let read = psi::read(file, &mut self.buf);
         let read = ok_or_log!(debug, read, "pressure not read").flatten();
         read.map(|psi| StallSample {
-            avg10: psi.some.avg10,
-            avg60: psi.some.avg60,
+            avg10: psi.avg10,
+            avg60: psi.avg60,
         })
     }
 }

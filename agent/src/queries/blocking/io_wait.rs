@@ -4,9 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nodepulse_core::pressure::io_wait::{
-    CgroupIo, IoCounts, IoSnapshot, IoWait, StallRead, StallShare,
-};
+use nodepulse_core::pressure::io_wait::{CgroupIo, IoSnapshot, IoWait, StallRead, StallShare};
 use nodepulse_core::reading::StallKind;
 use nodepulse_core::units::{CgroupId, DeviceNumber};
 use nodepulse_linux::host::cgroup::{Version, io};
@@ -51,7 +49,7 @@ impl CgroupReader {
     fn node(&self) -> StallRead {
         let node = psi::read(&psi::node_file(&self.root, StallKind::Io), &mut Vec::new());
         match ok_or_log!(debug, node, "io PSI of the node not read") {
-            Some(Some(psi)) => StallRead::Share(StallShare::from_percent(psi.some.avg10)),
+            Some(Some(psi)) => StallRead::Share(StallShare::from_percent(psi.avg10)),
             Some(None) => StallRead::NoPsi,
             None => StallRead::Failed,
         }
@@ -75,18 +73,14 @@ impl CgroupReader {
         let mut cgroups = BTreeMap::new();
         let mut buf = Vec::new();
         units::each(&self.pods, unified, |id, dir, path, owner| {
-            let stat = io::stat(dir, levels, &mut buf).ok().flatten();
+            let io = io::stat(dir, levels, &mut buf).ok().flatten();
             let stall = io::stall(dir, &mut buf).ok().flatten();
-            let is_read = stat.is_some() || stall.is_some();
+            let is_read = io.is_some() || stall.is_some();
             if is_read {
                 let cgroup = CgroupIo {
                     owner,
                     path: path.to_owned(),
-                    io: stat.map(|stat| IoCounts {
-                        read: stat.read,
-                        written: stat.written,
-                        requests: stat.requests,
-                    }),
+                    io,
                     stall: stall.map(StallShare::from_percent),
                 };
                 cgroups.insert(id, cgroup);
