@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use nodepulse_core::backoff::Jitter;
 use nodepulse_core::clock::{BootNanos, Stamp};
-use nodepulse_core::kube_event::{Amendment, Draft, KillOutcomes};
 use nodepulse_core::node_status::ledger::{Computed, Update};
 use nodepulse_core::node_status::release::Release;
 use nodepulse_core::node_status::{Condition, StoredNode};
@@ -19,7 +18,7 @@ use nodepulse_io::clock::Clock;
 use nodepulse_io::tasks::Tasks;
 use nodepulse_kube::holder::LeaseHolder;
 use nodepulse_kube::lease::Cycle;
-use nodepulse_kube::recorder::{Delivered, EventCounts, EventSink};
+use nodepulse_kube::recorder::{Delivered, EventSink};
 use nodepulse_kube::status::Sent;
 use nodepulse_kube::taints::TaintOutcome;
 use nodepulse_kube::{ApiError, Client, Disposition};
@@ -161,7 +160,7 @@ pub struct Reporting {
     /// One operation at a time; `None` if the agent does not request its certificate.
     certificate: Option<mpsc::Sender<CertificateOperation>>,
     reports: mpsc::Receiver<Box<Report>>,
-    events: EventSink,
+    pub events: EventSink,
     details: EventDetails,
     recorder: AbortHandle,
     jitter: Jitter,
@@ -289,32 +288,9 @@ impl Reporting {
         self.syncs.is_under_way()
     }
 
-    pub fn record(&mut self, event: Draft) {
-        self.events.record(event);
-    }
-
     /// Details for the Event about the next change of a condition to True; `None`: they are being read.
     pub fn event_details(&self, of: Ground, details: Option<String>) {
         self.details.set(of, details);
-    }
-
-    pub fn amend(&self, amendment: Amendment) {
-        self.events.amend(amendment);
-    }
-
-    /// What became of kills since the last call.
-    pub fn kill_outcomes(&self) -> KillOutcomes {
-        self.events.kill_outcomes()
-    }
-
-    /// Records Events, also after this value is dropped.
-    pub fn sink(&self) -> EventSink {
-        self.events.clone()
-    }
-
-    /// What became of the Events recorded so far.
-    pub fn events(&self) -> EventCounts {
-        self.events.counts()
     }
 
     pub fn apply_report(&mut self, report: Report, now: BootNanos) {

@@ -11,7 +11,6 @@ use tracing::info;
 
 use super::reload::Reloading;
 use crate::notify::heartbeat::Heartbeat;
-use crate::reporting::Report;
 use crate::reporting::once::Once;
 
 pub(super) struct Service {
@@ -46,12 +45,6 @@ impl Service {
     /// Records the end of a read. Returns `true` if the configuration has to be read again.
     pub(super) fn reloaded(&mut self) -> bool {
         self.reloading.as_mut().is_some_and(Reloading::finish)
-    }
-
-    pub(super) fn record_report(&mut self, report: &Report) {
-        if let Some(once) = &mut self.once {
-            once.record(report);
-        }
     }
 }
 
