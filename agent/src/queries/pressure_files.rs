@@ -110,19 +110,20 @@ fn pods_on_version_1(pods: &PodsPath) -> bool {
 
 /// The pressure files of this node that can exist.
 pub fn files(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, HostFile> {
-    let files = Files::new(config, pods.clone()).by_stall;
+    let files = PressureFiles::new(config, pods.clone()).by_stall;
     let all = files.into_iter().filter(|_| config.psi.enabled);
     all.collect()
 }
 
-struct Files {
+pub struct PressureFiles {
     pods: PodsPath,
     pods_cgroup: String,
     by_stall: BTreeMap<Stall, HostFile>,
+    buf: Vec<u8>,
 }
 
-impl Files {
-    fn new(config: &Config, pods: PodsPath) -> Self {
+impl PressureFiles {
+    pub fn new(config: &Config, pods: PodsPath) -> Self {
         let root = HostRoot::new(&config.host_root);
         let node = Stall::ALL.into_iter();
         let node = node.filter(|stall| stall.of == StallOf::Node);
@@ -132,6 +133,7 @@ impl Files {
                 .map(|stall| (stall, psi::node_file(&root, stall.kind)))
                 .collect(),
             pods,
+            buf: Vec::new(),
         };
         files.follow();
         files
@@ -156,29 +158,10 @@ impl Files {
         path.clone_into(&mut self.pods_cgroup);
     }
 
-    /// Returns `None` if there can be no such file.
-    fn file(&mut self, stall: Stall) -> Option<&HostFile> {
-        self.follow();
-        self.by_stall.get(&stall)
-    }
-}
-
-pub struct PressureFiles {
-    files: Files,
-    buf: Vec<u8>,
-}
-
-impl PressureFiles {
-    pub fn new(config: &Config, pods: PodsPath) -> Self {
-        Self {
-            files: Files::new(config, pods),
-            buf: Vec::new(),
-        }
-    }
-
     /// Reads `some` of one file, in about 5 µs. `None` if it does not exist or cannot be read.
     pub fn sample(&mut self, stall: Stall) -> Option<StallSample> {
-        let file = self.files.file(stall)?;
+        self.follow();
+        let file = self.by_stall.get(&stall)?;
         let read = psi::read(file, &mut self.buf);
         let read = ok_or_log!(debug, read, "pressure not read").flatten();
         read.map(|psi| StallSample {
@@ -347,9 +330,12 @@ mod tests {
     #[test]
     fn pressure_files_follow_the_cgroup_of_the_pods() {
         let (dir, config) = node(&["kubepods.slice", "kubepods"]);
-        let mut files = Files::new(&config, pods_path(&config));
+        let mut files = PressureFiles::new(&config, pods_path(&config));
         let stall = Stall::new(StallOf::Pods, StallKind::Io);
-        let mut path = || files.file(stall).unwrap().path().to_owned();
+        let mut path = || {
+            files.follow();
+            files.by_stall[&stall].path().to_owned()
+        };
         let cgroups = dir.path().join(CGROUPS);
         assert_eq!(path(), cgroups.join("kubepods.slice/io.pressure"));
         dir.write(
