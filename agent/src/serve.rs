@@ -113,15 +113,10 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Readiness {
-    Ready,
-    NotReady(&'static str),
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadyPage {
-    pub readiness: Readiness,
+    /// Reason why the agent is not ready.
+    pub not_ready: Option<&'static str>,
     /// Reason why the last configuration that was read is not in effect.
     pub refused_configuration: Option<String>,
 }
@@ -243,7 +238,7 @@ impl PageResponder {
             return Err(why.into());
         }
         let page = self.ready_page.borrow();
-        if let Readiness::NotReady(why) = page.readiness {
+        if let Some(why) = page.not_ready {
             return Err(why.into());
         }
         if let Some(why) = &page.refused_configuration {
@@ -291,7 +286,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn metrics_that_are_requested_in_a_loop_are_answered_from_the_last_page() {
         let (_ready, ready_page) = watch::channel(ReadyPage {
-            readiness: Readiness::Ready,
+            not_ready: None,
             refused_configuration: None,
         });
         let (server, mut requests) = Server::start(Vec::new(), ready_page, Arc::new([]), None);

@@ -34,7 +34,7 @@ use tracing::info;
 use crate::config::{Config, PerPodMetrics};
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::reporting::{Report, Why};
-use crate::serve::{self, Pages, Readiness, ReadyPage, Server, Site, StateRequest};
+use crate::serve::{self, Pages, ReadyPage, Server, Site, StateRequest};
 
 mod scrape;
 
@@ -89,7 +89,7 @@ impl Metering {
         lanes: Lanes,
     ) -> Self {
         let (ready_page, receiver) = watch::channel(ReadyPage {
-            readiness: Readiness::NotReady("no signal has been evaluated yet"),
+            not_ready: Some("no signal has been evaluated yet"),
             refused_configuration: None,
         });
         let missing = client.as_ref().map(Client::missing_credentials);
@@ -128,11 +128,8 @@ impl Metering {
     /// Records that all signals were evaluated once. Without an API server the agent is ready then.
     pub fn evaluated(&mut self, reports: bool) {
         self.evaluated = true;
-        self.set_readiness(if reports {
-            Readiness::NotReady("the node's status has not reached the API server yet")
-        } else {
-            Readiness::Ready
-        });
+        let why = "the node's status has not reached the API server yet";
+        self.set_not_ready(reports.then_some(why));
     }
 
     /// The next request of a client; pending forever if no port is open. `None` if the server has
@@ -330,7 +327,7 @@ impl Metering {
                 outcome: Ok(sent),
                 ..
             } => {
-                self.set_readiness(Readiness::Ready);
+                self.set_not_ready(None);
                 let Some(sent) = sent else {
                     return;
                 };
@@ -412,12 +409,11 @@ impl Metering {
     }
 
     pub fn is_ready(&self) -> bool {
-        self.ready_page.borrow().readiness == Readiness::Ready
+        self.ready_page.borrow().not_ready.is_none()
     }
 
-    fn set_readiness(&self, readiness: Readiness) {
-        self.ready_page
-            .send_modify(|page| page.readiness = readiness);
+    fn set_not_ready(&self, why: Option<&'static str>) {
+        self.ready_page.send_modify(|page| page.not_ready = why);
     }
 
     pub fn record_reload(&self, result: &'static str) {
