@@ -175,7 +175,6 @@ const NEVER: BootNanos = BootNanos(u64::MAX);
 
 impl Reporting {
     /// Starts the tasks. Must be called in a runtime.
-    #[must_use]
     pub fn start(
         config: &Config,
         access: ApiAccess,

@@ -80,7 +80,6 @@ pub struct Site {
 impl Site {
     /// Listens on `address`. If that fails, it logs a warning with `remedy`, and the agent runs
     /// without. Must be called in a runtime.
-    #[must_use]
     pub fn open(address: SocketAddr, pages: Pages, remedy: &'static str) -> Option<Self> {
         match listen(address) {
             Ok((listener, address)) => {
@@ -171,7 +170,6 @@ impl Server {
     }
 
     /// Serves `sites`. Returns the receiver of requests. Must be called in a runtime.
-    #[must_use]
     pub fn start(
         sites: Vec<Site>,
         ready_page: watch::Receiver<ReadyPage>,

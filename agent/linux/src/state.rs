@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::units::CgroupId;
-
 use nodepulse_io::file::{self, FileError, Links};
 
 mod claim;

@@ -66,7 +66,6 @@ impl Effective {
 
     /// The configuration, with the computation of the thresholds that depend on the size of the
     /// memory.
-    #[must_use]
     pub fn with_memory(mut self, total: Bytes) -> Self {
         let names = [key::eviction_hard.spec.name, key::eviction_soft.spec.name];
         let maps = self.top.iter_mut();

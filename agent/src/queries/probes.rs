@@ -13,11 +13,10 @@ use nodepulse_core::reading::Signal;
 use nodepulse_core::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
 use nodepulse_core::units::DeviceNumber;
 use nodepulse_core::units::latency::Buckets;
-use tokio::sync::watch;
-use tracing::{debug, info, warn};
-
 use nodepulse_linux::kernel::counters::{self, ProbeCounters};
 use nodepulse_linux::kernel::{Kernel, Probe, ProbeState, Support};
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
 
 pub struct Probes {
     kernel: Option<Kernel>,

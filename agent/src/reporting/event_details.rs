@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use nodepulse_core::reading::Ground;
+use tokio::sync::watch;
 
 /// Time limit for details. Several hundred pods are read in a few milliseconds.
 const LIMIT: Duration = Duration::from_millis(50);

@@ -46,20 +46,17 @@ impl Mounts {
     }
 
     /// Parses the text. Lines that cannot be parsed are skipped.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(mount).collect())
     }
 
     /// Returns the last mount at each mount point, which hides those before it.
-    #[must_use]
     pub fn by_point(&self) -> BTreeMap<&Path, &Mount> {
         let mounts = self.0.iter();
         mounts.map(|mount| (&*mount.point, mount)).collect()
     }
 
     /// Returns the mount that `path` is on: the last one at its longest mounted ancestor.
-    #[must_use]
     pub fn of(&self, path: &Path) -> Option<&Mount> {
         let above = self.0.iter().filter(|mount| path.starts_with(&mount.point));
         above.max_by_key(|mount| mount.point.components().count())

@@ -19,7 +19,6 @@ pub struct ProbeCounters {
     pub disks: Vec<(DeviceNumber, DiskLatency)>,
 }
 
-#[must_use]
 pub fn latency(entry: &DiskEntry) -> DiskLatency {
     let [of_reads, of_writes] = entry.sum_ns;
     let operation = |write, sum| OperationLatency {
@@ -33,7 +32,6 @@ pub fn latency(entry: &DiskEntry) -> DiskLatency {
 }
 
 /// Returns the buckets of the judged requests of a disk.
-#[must_use]
 pub fn judged(entry: &DiskEntry) -> Buckets {
     added(entry, |class| class & CLASS_JUDGED != 0)
 }

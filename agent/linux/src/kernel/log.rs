@@ -7,10 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::Ebpf;
 use aya_log::EbpfLogger;
+use nodepulse_io::fd;
 use tokio::io::Interest;
 use tracing::{debug, warn};
-
-use nodepulse_io::fd;
 
 #[derive(Debug, Clone, Copy)]
 pub struct TracingLogger;
@@ -28,7 +27,6 @@ impl log::Log for TracingLogger {
 }
 
 /// Opens the log, if the object was built with one.
-#[must_use]
 pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<TracingLogger>> {
     EbpfLogger::init_with_logger(programs, TracingLogger)
         .inspect_err(|err| {

@@ -7,11 +7,10 @@ use std::time::Duration;
 use aya::maps::{MapData, RingBuf};
 use nodepulse_core::record::Received;
 use nodepulse_core::record::decode::decode;
-use tokio::io::Interest;
-use tokio::sync::{mpsc, watch};
-
 use nodepulse_io::clock::Clock;
 use nodepulse_io::fd;
+use tokio::io::Interest;
+use tokio::sync::{mpsc, watch};
 
 /// Number of records that are read before other tasks run, so that a flood cannot delay a lease
 /// renewal.

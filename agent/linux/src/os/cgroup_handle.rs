@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
-
 use nodepulse_core::units::CgroupId;
 
 /// `FILEID_KERNFS` (`include/linux/exportfs.h`).

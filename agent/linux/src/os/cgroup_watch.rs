@@ -15,12 +15,11 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nodepulse_core::record::{Received, Record};
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 use tracing::warn;
-
-use nodepulse_io::clock::Clock;
-use nodepulse_io::fd;
 
 /// Delay after a change, so that a thousand new cgroups per second cause one wake-up per second.
 const QUIET: Duration = Duration::from_secs(1);

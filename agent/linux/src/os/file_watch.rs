@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
+use nodepulse_io::fd;
 use tokio::io::Interest;
 use tokio::sync::mpsc;
-
-use nodepulse_io::fd;
 
 /// The symbolic link to the files of a mounted `ConfigMap`.
 const MOUNTED: &str = "..data";

@@ -11,12 +11,11 @@ use nix::errno::Errno;
 use nix::libc::O_NONBLOCK;
 use nodepulse_core::record::kmsg::KmsgParser;
 use nodepulse_core::record::{Received, Record};
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 use tracing::warn;
-
-use nodepulse_io::clock::Clock;
-use nodepulse_io::fd;
 
 /// Path of the log below the host root.
 pub const PATH: &str = "dev/kmsg";

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use nix::sys::mman::{MmapAdvise, madvise, mlock};
-
 use nodepulse_io::file;
 
 /// Reads all of the program's code and keeps it in memory. Fails with `ENOMEM` or `EPERM` if the

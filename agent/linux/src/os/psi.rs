@@ -11,11 +11,10 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nodepulse_core::reading::{Stall, StallKind};
 use nodepulse_core::record::{Received, Record};
-use tokio::io::Interest;
-use tokio::sync::mpsc;
-
 use nodepulse_io::clock::Clock;
 use nodepulse_io::fd;
+use tokio::io::Interest;
+use tokio::sync::mpsc;
 
 /// An active trigger. Dropping it removes the trigger.
 #[derive(Debug)]

@@ -2,11 +2,10 @@
 
 use nodepulse_core::pods::{CgroupKind, classify};
 use nodepulse_core::subjects::kill_counters::{CgroupKills, CountedKills, undisturbed};
-use tracing::debug;
-
 use nodepulse_linux::host::HostRoot;
 use nodepulse_linux::host::cgroup::pods::PodsPath;
 use nodepulse_linux::host::cgroup::{self, Version, oom};
+use tracing::debug;
 
 /// Reads the counters of the node, of the pods cgroup, and of each pod. Returns `None` if the total
 /// of the pods is unknown.

@@ -5,13 +5,12 @@ use nodepulse_core::reading::Resource;
 use nodepulse_core::subjects::LargestOwnersInput;
 use nodepulse_core::subjects::largest_owners::NAMED;
 use nodepulse_core::units::Bytes;
-use tracing::debug;
-
 use nodepulse_linux::host::cgroup::memory::CgroupMemory;
 use nodepulse_linux::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use nodepulse_linux::host::cgroup::{Hierarchy, outside_pods, pids, pod_memory, walk};
 use nodepulse_linux::host::meminfo::MeminfoFile;
 use nodepulse_linux::host::{HostError, HostRoot, pids as node_pids};
+use tracing::debug;
 
 /// Number of units whose working set is read. Of the others, only the charged memory is read.
 const COMPARED: usize = 16;
