@@ -86,33 +86,24 @@ impl Attacher<'_> {
             .program_mut(probe.program())
             .ok_or_else(|| format!("the eBPF object has no program {}", probe.program()))?;
         let types = &mut self.types;
+        macro_rules! attach_typed {
+            ($type:ty, $name:expr) => {{
+                let program = <&mut $type>::try_from(program).map_err(|err| explain(&err))?;
+                let loaded = program.load($name, kernel_types(types)?);
+                loaded.map_err(|err| load_error(&err))?;
+                program.attach().map(drop)
+            }};
+        }
         match probe.hook() {
             Hook::Tracepoint(name) => {
-                let program: &mut RawTracePoint = program.try_into().map_err(wrong_type)?;
-                program.load().map_err(load_error)?;
+                let program = <&mut RawTracePoint>::try_from(program);
+                let program = program.map_err(|err| explain(&err))?;
+                program.load().map_err(|err| load_error(&err))?;
                 program.attach(name).map(drop)
             }
-            Hook::Typed(name) => {
-                let program: &mut BtfTracePoint = program.try_into().map_err(wrong_type)?;
-                program
-                    .load(name, kernel_types(types)?)
-                    .map_err(load_error)?;
-                program.attach().map(drop)
-            }
-            Hook::Entry(function) => {
-                let program: &mut FEntry = program.try_into().map_err(wrong_type)?;
-                program
-                    .load(function, kernel_types(types)?)
-                    .map_err(load_error)?;
-                program.attach().map(drop)
-            }
-            Hook::Return(function) => {
-                let program: &mut FExit = program.try_into().map_err(wrong_type)?;
-                program
-                    .load(function, kernel_types(types)?)
-                    .map_err(load_error)?;
-                program.attach().map(drop)
-            }
+            Hook::Typed(name) => attach_typed!(BtfTracePoint, name),
+            Hook::Entry(function) => attach_typed!(FEntry, function),
+            Hook::Return(function) => attach_typed!(FExit, function),
         }
         .map_err(|err| format!("attach: {}", explain(&err)))
     }
@@ -138,26 +129,14 @@ fn kernel_types(types: &mut Option<Result<Btf, BtfError>>) -> Result<&Btf, Strin
     types.as_ref().map_err(|err| explain(err))
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the signature that `map_err` requires"
-)]
-fn wrong_type(err: ProgramError) -> String {
-    explain(&err)
-}
-
 /// Returns the reason why a program was not loaded, with the end of the verifier log.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the signature that `map_err` requires"
-)]
-fn load_error(err: ProgramError) -> String {
+fn load_error(err: &ProgramError) -> String {
     let ProgramError::LoadError {
         io_error,
         verifier_log,
-    } = &err
+    } = err
     else {
-        return format!("load: {}", explain(&err));
+        return format!("load: {}", explain(err));
     };
     let log = verifier_log.to_string();
     let tail = log

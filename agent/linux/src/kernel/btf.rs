@@ -55,6 +55,18 @@ struct BtfType {
     payload: u32,
 }
 
+impl BtfType {
+    fn of_kind(self, kind: u32) -> Option<Self> {
+        (self.kind == kind).then_some(self)
+    }
+
+    /// Returns the position of entry `n` after the three words that every type has.
+    fn entry(self, n: u32, size: u32) -> Option<usize> {
+        let offset = index(n.checked_mul(size)?)?;
+        self.at.checked_add(12)?.checked_add(offset)
+    }
+}
+
 #[derive(Clone, Copy)]
 struct BtfMember {
     bits: u32,
@@ -132,7 +144,7 @@ impl Btf {
 
     pub fn is_array(&self, path: &str) -> bool {
         self.resolve(path)
-            .and_then(|(_, id)| self.type_(self.plain(id)?))
+            .and_then(|(_, id)| self.plain_type(id))
             .is_some_and(|t| t.kind == KIND_ARRAY)
     }
 
@@ -143,10 +155,7 @@ impl Btf {
     pub fn enum_value(&self, enum_: &str, name: &str) -> Option<u32> {
         let type_ = self.find(enum_, KIND_ENUM)?;
         (0..type_.members).find_map(|n| {
-            let at = type_
-                .at
-                .checked_add(12)?
-                .checked_add(index(n.checked_mul(8)?)?)?;
+            let at = type_.entry(n, 8)?;
             let found = self.string(u32_at(&self.data, at)?)? == name.as_bytes();
             found.then(|| u32_at(&self.data, at.checked_add(4)?))?
         })
@@ -156,20 +165,13 @@ impl Btf {
     /// prototype is the typedef `btf_trace_<name>`, whose first parameter is internal.
     pub fn tracepoint_argument(&self, name: &str, n: u32) -> Option<String> {
         let alias = self.find(&format!("btf_trace_{name}"), KIND_TYPEDEF)?;
-        let pointer = self.type_(alias.payload).filter(|t| t.kind == KIND_PTR)?;
-        let proto = self
-            .type_(pointer.payload)
-            .filter(|t| t.kind == KIND_FUNC_PROTO)?;
+        let pointer = self.type_(alias.payload)?.of_kind(KIND_PTR)?;
+        let proto = self.type_(pointer.payload)?.of_kind(KIND_FUNC_PROTO)?;
         let parameter = n.checked_add(1).filter(|p| *p < proto.members)?;
-        let at = proto
-            .at
-            .checked_add(12)?
-            .checked_add(index(parameter.checked_mul(8)?)?)?;
-        let argument = self.type_(self.plain(u32_at(&self.data, at.checked_add(4)?)?)?)?;
-        let target = (argument.kind == KIND_PTR).then_some(argument.payload)?;
-        let target = self
-            .type_(self.plain(target)?)
-            .filter(|t| t.kind == KIND_STRUCT)?;
+        let at = proto.entry(parameter, 8)?;
+        let argument = self.plain_type(u32_at(&self.data, at.checked_add(4)?)?)?;
+        let target = argument.of_kind(KIND_PTR)?.payload;
+        let target = self.plain_type(target)?.of_kind(KIND_STRUCT)?;
         String::from_utf8(self.string(target.name)?.to_vec()).ok()
     }
 
@@ -192,9 +194,7 @@ impl Btf {
                 type_: found.type_,
             };
             if let Some(n) = element {
-                let array = self
-                    .type_(self.plain(here.type_)?)
-                    .filter(|t| t.kind == KIND_ARRAY)?;
+                let array = self.plain_type(here.type_)?.of_kind(KIND_ARRAY)?;
                 let element = u32_at(&self.data, array.at.checked_add(12)?)?;
                 let skip = self.size_of(element)?.checked_mul(n)?.checked_mul(8)?;
                 here = BtfMember {
@@ -213,10 +213,7 @@ impl Btf {
         }
         (0..type_.members).find_map(|n| {
             *left = left.checked_sub(1)?;
-            let at = type_
-                .at
-                .checked_add(12)?
-                .checked_add(index(n.checked_mul(12)?)?)?;
+            let at = type_.entry(n, 12)?;
             let raw = u32_at(&self.data, at.checked_add(8)?)?;
             let bits = if type_.bit_fields {
                 raw & 0x00ff_ffff
@@ -242,7 +239,7 @@ impl Btf {
     }
 
     fn size_of(&self, id: u32) -> Option<u32> {
-        let type_ = self.type_(self.plain(id)?)?;
+        let type_ = self.plain_type(id)?;
         match type_.kind {
             KIND_PTR => Some(8),
             KIND_STRUCT | KIND_UNION | KIND_ENUM | KIND_ENUM64 | 1 => Some(type_.payload),
@@ -262,6 +259,10 @@ impl Btf {
             }
         }
         None
+    }
+
+    fn plain_type(&self, id: u32) -> Option<BtfType> {
+        self.type_(self.plain(id)?)
     }
 
     /// Returns the type called `name`. If there are several, returns the first with members.
