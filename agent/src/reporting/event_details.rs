@@ -33,21 +33,11 @@ impl EventDetails {
 #[derive(Debug, Clone)]
 pub(super) struct DetailsReader(watch::Receiver<Known>);
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// The Event is recorded with these details, or without any if they are empty.
-    Now(String),
-    Wait,
-}
-
 impl DetailsReader {
-    /// Returns what is known without waiting.
-    pub(super) fn wanted(&self, of: Ground) -> Wanted {
-        match self.0.borrow().get(&of) {
-            Some(Some(details)) => Wanted::Now(details.clone()),
-            Some(None) => Wanted::Wait,
-            None => Wanted::Now(String::new()),
-        }
+    /// Returns the details, which are empty if there are none; `None` while they are read.
+    pub(super) fn known(&self, of: Ground) -> Option<String> {
+        let known = self.0.borrow().get(&of).cloned();
+        known.unwrap_or_else(|| Some(String::new()))
     }
 
     /// The details when they are known; empty if that takes longer than [`LIMIT`], or if the agent
@@ -84,13 +74,13 @@ mod tests {
     async fn an_event_waits_for_details_that_are_being_read_and_for_nothing_else() {
         let details = EventDetails::default();
         let reader = details.reader();
-        assert_eq!(reader.wanted(PIDS), Wanted::Now(String::new()));
+        assert_eq!(reader.known(PIDS), Some(String::new()));
 
         details.set(MEMORY, Some("b".to_owned()));
         details.set(PIDS, Some("of the last time".to_owned()));
         details.set(PIDS, None);
-        assert_eq!(reader.wanted(MEMORY), Wanted::Now("b".to_owned()));
-        assert_eq!(reader.wanted(PIDS), Wanted::Wait);
+        assert_eq!(reader.known(MEMORY), Some("b".to_owned()));
+        assert_eq!(reader.known(PIDS), None);
 
         let start = Instant::now();
         let answer = async {

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
 use super::Report;
-use super::event_details::{DetailsReader, Wanted, with_details};
+use super::event_details::{DetailsReader, with_details};
 
 /// Resources with which every task sends requests, and reports their results to the loop.
 #[derive(Clone)]
@@ -245,10 +245,10 @@ fn record_all(
     mut events: VecDeque<(Draft, Option<Ground>)>,
 ) {
     while let Some((mut event, of)) = events.pop_front() {
-        match of.map(|of| (of, details.wanted(of))) {
+        match of.map(|of| (of, details.known(of))) {
             None => {}
-            Some((_, Wanted::Now(known))) => event.message = with_details(&event.message, &known),
-            Some((of, Wanted::Wait)) => {
+            Some((_, Some(known))) => event.message = with_details(&event.message, &known),
+            Some((of, None)) => {
                 let (sink, details) = (sink.clone(), details.clone());
                 tokio::spawn(async move {
                     let known = details.clone().wait(of).await;
