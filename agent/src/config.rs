@@ -98,8 +98,7 @@ pub struct Config {
     /// `imagefsDirectory` on the node; its file system is imagefs. `None` if it is searched for.
     pub imagefs_directory: Option<PathBuf>,
     pub state_directory: PathBuf,
-    /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set, else
-    /// one per driver.
+    /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set.
     pub pods_cgroups: Vec<PathBuf>,
     pub policy: Policy,
     pub status_update_frequency: Duration,
@@ -168,8 +167,7 @@ pub struct IgnoredKeys {
 }
 
 impl Config {
-    /// The sockets of the container runtime, in the order in which they are tried. Empty if the
-    /// agent uses no runtime.
+    /// The runtime's sockets, in the order in which they are tried; empty if no runtime is used.
     pub fn runtime_sockets(&self) -> Vec<PathBuf> {
         let below_host_root = |socket: PathBuf| {
             let relative = socket.strip_prefix("/").unwrap_or(&socket);

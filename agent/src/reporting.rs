@@ -137,8 +137,7 @@ struct Channels {
     computed: watch::Receiver<Arc<Computed>>,
     syncs: mpsc::Receiver<SyncRequest>,
     details: DetailsReader,
-    /// Requests to renew, with the Node's UID if it is known. One at a time, as with syncs; none in
-    /// companion mode.
+    /// Requests to renew, with the Node's UID if known, one at a time; none in companion mode.
     leases: mpsc::Receiver<Option<String>>,
     /// Results to the loop. The tasks wait while it is full; the loop never waits for them.
     reports: mpsc::Sender<Box<Report>>,

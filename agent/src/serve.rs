@@ -50,8 +50,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Pages of metrics that are written at once: for a few Prometheus servers and a person.
 const WRITTEN: u32 = 8;
 
-/// Interval after which one more is written. Others are answered from the last one, which is not
-/// older.
+/// Interval after which one more is written. Others get the last one, which is not older.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,8 +95,7 @@ impl Site {
     }
 }
 
-/// Backlog of the listener. If it is full, a client retries after a second, which is too late for a
-/// health probe.
+/// Backlog of the listener. If it is full, a retry after a second is too late for a probe.
 const BACKLOG: u32 = 4096;
 
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
@@ -207,8 +205,7 @@ impl Server {
         }
     }
 
-    /// Returns when a listener stops being served other than by [`Server::close_ports`], which no
-    /// client can cause.
+    /// Returns when serving ends other than by [`Server::close_ports`]. No client can cause it.
     pub async fn ended(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
             if !ended.is_err_and(|err| err.is_cancelled()) {

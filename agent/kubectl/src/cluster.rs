@@ -27,8 +27,7 @@ use crate::proxy;
 const PAGE: &str = "500";
 /// Maximum number of objects in a page of a server that ignores [`PAGE`].
 const PAGE_OBJECTS: usize = 20_000;
-/// Maximum number of objects of one list: more than the largest supported cluster has, with 150,000
-/// pods.
+/// Maximum number of objects of one list: the largest supported cluster has 150,000 pods.
 pub const OBJECTS: usize = 200_000;
 /// Maximum number of pages of one list, of which some can be empty.
 const PAGES: u32 = 2_000;
@@ -50,8 +49,7 @@ const RESTARTS: u32 = 3;
 const BUSY: u32 = 3;
 /// Longest wait in seconds that the server can request.
 const WAIT: u64 = 5;
-/// Difference between clocks in seconds that is ignored: the server's date has no fractions, and
-/// takes time to arrive.
+/// Ignored difference of clocks in seconds: the server's date has no fractions and arrives late.
 const SAME_TIME: u64 = 2;
 
 /// A cluster, with the credentials of one user.
@@ -369,8 +367,7 @@ impl Lines {
         }
     }
 
-    /// Returns the next line, or `None` at the end, also if the connection breaks. This method is
-    /// cancel safe.
+    /// Returns the next line; `None` at the end or if the connection breaks. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let rest = self.received.get(self.checked..)?;

@@ -126,8 +126,7 @@ pub async fn run(cluster: &Cluster, options: &FleetOptions, style: Style) -> Res
     Ok(())
 }
 
-/// Prints a hint if no agent's pod is found although agents run: they are in another namespace or
-/// have other labels.
+/// Prints a hint if agents run but no pod of them is found: their namespace or labels differ.
 fn hint(read: &Read, cluster: &Cluster) {
     let is_in_pods = |node: &NodeHealth| node.node_mode.is_none() && node.heartbeat.is_some();
     let found = read

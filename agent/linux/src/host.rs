@@ -127,8 +127,7 @@ fn is_errno(err: &io::Error, errno: Errno) -> bool {
     err.raw_os_error() == Some(io::Error::from(errno).raw_os_error().unwrap_or_default())
 }
 
-/// The directory at which the node's `/` is mounted: `/` itself, a mount in a container, or a
-/// simulated node in a test.
+/// The directory at which the node's `/` is mounted: `/`, a mount in a container, or a test's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoot(PathBuf);
 
@@ -170,8 +169,7 @@ impl HostRoot {
         Ok(String::from_utf8_lossy(&buf).into_owned())
     }
 
-    /// Returns the names in a directory, without those that are not UTF-8; none if it cannot be
-    /// read.
+    /// Returns the names in a directory that are UTF-8; none if it cannot be read.
     pub(crate) fn names<P: AsRef<Path>>(
         &self,
         directory: P,
@@ -181,8 +179,7 @@ impl HostRoot {
         names.filter_map(|name| name.into_string().ok())
     }
 
-    /// Returns `true` if the root is the `/` of this process, so that system calls refer to the
-    /// same machine.
+    /// Returns `true` if the root is this process's `/`: system calls refer to the same machine.
     fn is_this_machine(&self) -> bool {
         self.0 == Path::new("/")
     }

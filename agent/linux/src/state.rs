@@ -38,8 +38,7 @@ pub struct State {
     pub tier: String,
     /// Each probe, with its state or the reason why it does not run, for people who read the file.
     pub probes: Vec<(String, String)>,
-    /// The kills in each pod's cgroup that the API server acknowledged. The next start reports the
-    /// others.
+    /// Kills in each pod's cgroup that the API server acknowledged; the next start reports others.
     pub kills: BTreeMap<CgroupId, u64>,
     /// Set if kills could not be counted so far: a cgroup that is not in `kills` may have had some.
     pub uncounted: bool,

@@ -65,8 +65,7 @@ fn list(ports: &[u16]) -> String {
 /// The kubelet's `healthzPort` and `port`.
 const KUBELET_PORTS: [u16; 2] = [10248, 10250];
 
-/// Node mode must not compete with a kubelet: a kubelet's port in use is an error before the first
-/// request is sent.
+/// Node mode must not compete with a kubelet, so a port of one in use is an error at the start.
 pub(super) fn no_kubelet(config: &Config) -> Result<(), AppError> {
     if config.mode != Mode::Node || config.take_over {
         return Ok(());

@@ -12,8 +12,7 @@ use tracing::warn;
 use crate::config::Config;
 use crate::queries::signals::SignalReader;
 
-/// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
-/// of the status.
+/// Reads facts that do not change until a reboot. Logs and leaves out those that are unreadable.
 pub(super) fn gather(
     config: &Config,
     signals: &SignalReader,

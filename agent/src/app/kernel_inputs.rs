@@ -58,8 +58,7 @@ impl KernelInputs {
         }
     }
 
-    /// Starts the tasks. Takes the sources of kernel events from the agent. Must be called in a
-    /// runtime.
+    /// Starts the tasks, and takes the sources of kernel events. Must be called in a runtime.
     pub(super) fn start(agent: &mut Agent) -> Self {
         let mut inputs = Self::none(agent.kernel.support());
         let nothing = KernelSource::None(inputs.support.clone());

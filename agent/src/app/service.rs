@@ -1,5 +1,4 @@
-//! The agent as a service of the machine: reloads, keep-alive messages, shutdowns of the machine
-//! and `--once`.
+//! The agent as a service: reloads, keep-alive messages, shutdowns of the machine and `--once`.
 
 use std::time::Duration;
 

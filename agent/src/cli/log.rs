@@ -9,8 +9,7 @@ use std::time::Duration;
 use tracing::warn;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Capacity of the queue to the writer thread. If it is full, lines are dropped, and the number is
-/// logged later.
+/// Capacity of the queue to the writer. If it is full, lines are dropped; their number is logged.
 const LINES: usize = 1024;
 
 /// Interval of attempts to start the thread.
@@ -99,8 +98,7 @@ pub struct LogThread {
 }
 
 impl LogThread {
-    /// Starts the thread if possible; otherwise see [`LogThread::retry`]. It inherits the
-    /// capabilities of the caller.
+    /// Starts the thread, with the caller's capabilities, or else see [`LogThread::retry`].
     pub fn start(writer: LogWriter) -> Self {
         let done = writer.start().inspect_err(|err| {
             let err = err as &dyn std::error::Error;

@@ -25,8 +25,7 @@ use crate::serve::socket::Socket;
 /// halted. On a node that thrashes, an agent runs within a minute.
 const HALT_LIMIT: Duration = Duration::from_mins(1);
 
-/// Connects to the service manager, if the environment names one. `Err` is a message of one line
-/// about an invalid variable.
+/// Connects to the service manager of the environment. `Err`: one line on an invalid variable.
 pub(super) fn notify(run_mode: RunMode) -> Result<Notify, String> {
     let (usec, pid) = (variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
     let watchdog = notify::watchdog(usec.as_deref(), pid.as_deref(), std::process::id())?;

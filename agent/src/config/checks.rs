@@ -241,8 +241,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// Parses one address, or one of each family separated by a comma. An unspecified address must be
-/// the only one.
+/// Parses one address, or one of each family with a comma. An unspecified one must be alone.
 pub(super) fn node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
     let ips: Vec<IpAddr> = text
         .split(',')

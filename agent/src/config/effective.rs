@@ -64,8 +64,7 @@ impl Effective {
         format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}\n")
     }
 
-    /// The configuration, with the computation of the thresholds that depend on the size of the
-    /// memory.
+    /// The configuration, with the computation of the thresholds that depend on the memory.
     pub fn with_memory(mut self, total: Bytes) -> Self {
         let names = [key::eviction_hard.spec.name, key::eviction_soft.spec.name];
         let maps = self.top.iter_mut();

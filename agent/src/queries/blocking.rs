@@ -51,8 +51,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Time for which a question is not repeated after there was no thread for it.
 const NO_THREAD_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time limit for the answers for which the agent waits before it exits: counted kills, and saved
-/// state.
+/// Time limit for the answers that an exit waits for: counted kills and saved state.
 pub const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// Capacity of a lane's queue: two questions for each disk that can be watched. If it is full, the
@@ -70,8 +69,7 @@ pub struct Blocking {
     state: mpsc::Sender<Box<Question>>,
     /// Uses the lane of `disks`, twice for each question.
     io_wait: CgroupReader,
-    /// Uses the lane of `kill_details`, several times for each question: no file of either waits
-    /// for a disk.
+    /// Uses the lane of `kill_details`: no file of either waits for a disk.
     shortage: CgroupReader,
     /// Has a task instead of a lane. `None` if no container runtime is used.
     runtime: Option<mpsc::Sender<Box<Question>>>,
@@ -91,8 +89,7 @@ pub struct Responder {
     /// The component that attaches volumes; `None` if the volumes in use are not reported.
     attach_detach: Option<AttachDetach>,
     state_directory: PathBuf,
-    /// The part that every state file of this run has. `None` if the state file is neither read nor
-    /// written.
+    /// The part that every state file of this run has; `None` without a state file.
     base: Option<State>,
     pods: PodsPath,
     /// `oom.namePods`.
@@ -101,8 +98,7 @@ pub struct Responder {
 }
 
 impl Blocking {
-    /// `runtime` answers the questions about the container runtime; `None` if none is used. Must be
-    /// called in a runtime.
+    /// `runtime` is the container runtime, if one is used. Must be called in a runtime of tokio.
     pub fn start(
         responder: &Responder,
         runtime: Option<RuntimeClient>,
@@ -278,8 +274,7 @@ async fn run_lane(
 }
 
 impl Responder {
-    /// `base` is [`saved::base`]; without it, nothing is kept for the next start. `read` reads the
-    /// configuration again.
+    /// Without `base`, see [`saved::base`], nothing is kept. `read` reads the configuration again.
     pub fn new(
         config: &Config,
         directories: Directories,
@@ -365,8 +360,7 @@ impl Responder {
         ok_or_log!(warn, read, "cannot read machine information").unwrap_or_default()
     }
 
-    /// Reads the mounted volumes only if the control plane attaches them: it waits for the status
-    /// of each.
+    /// Reads mounted volumes only if the control plane attaches them, and waits for their status.
     fn volumes(&self) -> Option<Vec<String>> {
         match self.attach_detach {
             Some(AttachDetach::Controller) => {

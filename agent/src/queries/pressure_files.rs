@@ -91,8 +91,7 @@ pub fn absent(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, AbsentSource>
     all.filter_map(|stall| Some((stall, why(stall)?))).collect()
 }
 
-/// Returns `true` if the pods have no cgroup in the unified hierarchy, although they may have one
-/// in version 1.
+/// Returns `true` if the pods have no cgroup in the unified hierarchy, but maybe in version 1.
 fn pods_on_version_1(pods: &PodsPath) -> bool {
     let Some(layout) = pods.layout() else {
         return false;

@@ -43,8 +43,7 @@ pub struct CertificateSetup {
 pub struct Kubeconfigs {
     /// The one whose user has the current pair.
     pub node: PathBuf,
-    /// The one whose user may request a certificate. It may be missing while the current pair is
-    /// accepted.
+    /// The one whose user may request a certificate; may be missing while the pair is accepted.
     pub bootstrap: PathBuf,
 }
 

@@ -40,8 +40,7 @@ impl DetailsReader {
         known.unwrap_or_else(|| Some(String::new()))
     }
 
-    /// The details when they are known; empty if that takes longer than [`LIMIT`], or if the agent
-    /// stops.
+    /// The details; empty if they take longer than [`LIMIT`], or if the agent stops.
     pub(super) async fn wait(mut self, of: Ground) -> String {
         let is_known = |known: &Known| known.get(&of).is_none_or(Option::is_some);
         let waited = tokio::time::timeout(LIMIT, self.0.wait_for(is_known)).await;

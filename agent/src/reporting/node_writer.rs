@@ -42,8 +42,7 @@ pub(super) struct NodeWriter {
 /// Writes the status of a Node that exists, on request.
 struct RegisteredNode {
     writer: Writer,
-    /// `true` if the stored status was equal to the computed one, and neither the Node was written
-    /// since, nor deleted.
+    /// Whether the stored status equalled the computed one, with no write or deletion since.
     is_equal: bool,
     /// `spec.unschedulable` as last recorded. A Node is schedulable at first.
     unschedulable: bool,
@@ -139,8 +138,7 @@ impl NodeWriter {
         Ok(Known::Registered(transitions))
     }
 
-    /// The other agent that renews the Lease, if any; read until it is clear once that there is
-    /// none.
+    /// The other agent that renews the Lease, if any; read until there is none once.
     async fn other_holder(&self) -> Result<Option<LeaseHolder>, ApiError> {
         if *self.may_write.borrow() {
             return Ok(None);

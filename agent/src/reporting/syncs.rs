@@ -57,8 +57,7 @@ impl SyncState {
         }
     }
 
-    /// Returns the time of the next regular sync; `None` if one is under way or none was requested
-    /// yet.
+    /// Returns the time of the next regular sync; `None` if one is under way or none was requested.
     const fn due(self) -> Option<BootNanos> {
         match self {
             Self::Waiting { due } => Some(due),

@@ -1,5 +1,4 @@
-//! The part of the status writer that both modes share: it sends the computed status if it is due,
-//! and records the transitions.
+//! The status writer of both modes: sends the status if it is due, and records transitions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

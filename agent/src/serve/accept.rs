@@ -18,12 +18,10 @@ use tracing::debug;
 use super::queue::{Queue, Ticket};
 use super::{Listener, PageResponder, Pages, pages};
 
-/// Limit on connections per listener that wait for no answer of the loop. Each costs a descriptor
-/// and at most 10 KiB.
+/// Connections per listener that wait for no answer. Each costs a descriptor and up to 10 KiB.
 const UNANSWERED: usize = 256;
 
-/// Limit on connections per listener with a request to the loop. Each keeps its answer until it is
-/// read.
+/// Connections per listener with a request to the loop, whose answers are kept until read.
 const ANSWERED: usize = 16;
 
 const HEADER_LIMIT: Duration = Duration::from_secs(5);

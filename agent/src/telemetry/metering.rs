@@ -38,8 +38,7 @@ use crate::serve::{self, Pages, ReadyPage, Server, Site, StateRequest};
 
 mod scrape;
 
-/// Maximum number of pods with a series of their OOM kills. Kills of further pods are counted by
-/// scope only.
+/// Pods with a series of their OOM kills. Kills of further pods are counted by scope only.
 const MAX_PODS: usize = 256;
 
 /// Advice if a port cannot be opened.
@@ -132,8 +131,7 @@ impl Metering {
         self.set_not_ready(reports.then_some(why));
     }
 
-    /// The next request of a client; pending forever if no port is open. `None` if the server has
-    /// ended.
+    /// The next request; pending if no port is open. `None` if the server has ended.
     pub async fn next_request(&mut self) -> Option<StateRequest> {
         tokio::select! {
             Some(request) = self.requests.recv() => Some(request),
@@ -299,8 +297,7 @@ impl Metering {
         }
     }
 
-    /// Logs each condition that is newly omitted, because its source cannot exist on this node, and
-    /// sets the gauges of all.
+    /// Logs each newly omitted condition, whose source cannot exist here, and sets all gauges.
     pub fn omitted(&mut self, omitted: BTreeMap<NodepulseCondition, AbsentSource>) {
         let gauge = &self.metrics.node.condition_omitted;
         let before = std::mem::take(&mut self.omitted);
@@ -420,8 +417,7 @@ impl Metering {
         self.metrics.process.config_reloads.of([result]).inc();
     }
 
-    /// Records that the configuration was read: the reason of a refusal, or the time of the last
-    /// valid one.
+    /// Records the reason why the configuration was refused, or the time of the last valid one.
     pub fn record_config(&self, refused: Option<&str>, now: Now) {
         let process = &self.metrics.process;
         process.config_valid.set(refused.is_none().into());
@@ -433,8 +429,7 @@ impl Metering {
         }
     }
 
-    /// Closes all ports and serves at `address`. If its port cannot be opened, returns `false` and
-    /// changes nothing.
+    /// Serves at `address` only. Returns `false`, without a change, if its port cannot be opened.
     pub fn serve_at(&mut self, address: Option<SocketAddr>) -> bool {
         let site = match address {
             None => None,

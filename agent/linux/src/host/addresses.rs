@@ -68,8 +68,7 @@ fn default_v4(routes: &str) -> Vec<String> {
     })
 }
 
-/// Returns the interfaces of default routes in `/proc/net/ipv6_route`, except the kernel's reject
-/// route on `lo`.
+/// Like [`default_v4`], of `/proc/net/ipv6_route`, without the kernel's reject route on `lo`.
 fn default_v6(routes: &str) -> Vec<String> {
     defaults(routes, |fields| {
         let [destination, "00", _, _, _, _, _, _, flags, interface] = fields else {

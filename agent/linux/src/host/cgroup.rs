@@ -67,8 +67,7 @@ impl Hierarchy {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// The hierarchy of the memory controller: version 1 on hybrid nodes, which also have a unified
-    /// hierarchy.
+    /// The memory controller's: version 1 on hybrid nodes, which have a unified hierarchy too.
     pub memory: Hierarchy,
     /// `None` if no hierarchy has the pids controller.
     pub pids: Option<Hierarchy>,

@@ -27,8 +27,7 @@ pub fn cgroup_file(cgroup: &Path, kind: StallKind) -> HostFile {
     HostFile::at(cgroup.join(format!("{}.pressure", kind.as_str())))
 }
 
-/// Reads one file. Returns `None` if the kernel has no PSI, or if it is disabled (needs `psi=1` on
-/// the kernel command line).
+/// Reads one file. `None` without PSI, which may need `psi=1` on the kernel command line.
 pub fn read(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<Psi>, HostError> {
     match file.read(buf) {
         Ok(()) => parse(buf)

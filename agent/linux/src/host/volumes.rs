@@ -68,8 +68,7 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
     Ok(paths)
 }
 
-/// Returns the mount points of staged volumes. Other mounts, of which there can be thousands, are
-/// not parsed.
+/// Returns the mount points of staged volumes. Parses no others: there can be thousands.
 fn mount_points(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
     let mounts = root.read_list("proc/self/mountinfo")?;
     Ok(mounts

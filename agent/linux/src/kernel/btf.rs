@@ -307,8 +307,7 @@ impl Btf {
     }
 }
 
-/// Returns the number of bytes after the three words that every type has; `None` for an unknown
-/// kind.
+/// Returns the number of bytes after the three words of every type; `None` for an unknown kind.
 fn trailing(kind: u32, members: u32) -> Option<u32> {
     match kind {
         // int, var, decl_tag

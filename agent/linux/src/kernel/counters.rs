@@ -12,8 +12,7 @@ use super::Probe;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeCounters {
     pub losses: Vec<(DropReason, u64)>,
-    /// Total time and number of runs of each probe; empty unless the kernel collects BPF
-    /// statistics.
+    /// Total time and runs of each probe; empty unless the kernel collects BPF statistics.
     pub runs: Vec<(Probe, Duration, u64)>,
     /// Latency of the requests of each watched disk.
     pub disks: Vec<(DeviceNumber, DiskLatency)>,

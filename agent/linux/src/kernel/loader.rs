@@ -1,5 +1,4 @@
-//! Opens the object, writes the offsets, loads and attaches the programs; provides the maps that
-//! user space writes.
+//! Loads and attaches the programs of the object, and provides the maps that user space writes.
 
 use std::io;
 use std::path::Path;
@@ -68,8 +67,7 @@ pub fn load(object: &[u8], wanted: &Wanted) -> Result<LoadedKernel, Missing> {
     open_maps(programs, support).map_err(|err| Missing::Refused { why: explain(&err) })
 }
 
-/// Returns the maps whose programs will not run. The object declares them, so they are created with
-/// one entry.
+/// Returns the maps whose programs will not run, which are created with one entry.
 fn idle_maps(offsets: &KernelOffsets, wanted: Wanted) -> Vec<&'static str> {
     let idle = [
         ("VICTIMS", !attach::by_pid(offsets, wanted)),
@@ -141,8 +139,7 @@ impl Kernel {
         set.map_err(KernelError::of_map("PID_STATE"))
     }
 
-    /// Watches `device`, or changes its limits and resets its counters. Fails if all 256 entries
-    /// are in use.
+    /// Watches `device`, or sets its limits and resets its counters. Fails if 256 are watched.
     pub fn watch_disk(
         &mut self,
         device: DeviceNumber,

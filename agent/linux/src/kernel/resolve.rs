@@ -1,5 +1,4 @@
-//! Resolves the running kernel's BTF to [`KernelOffsets`], and the probes for which these are
-//! sufficient.
+//! Resolves the kernel's BTF to [`KernelOffsets`], and which probes these are sufficient for.
 
 use std::path::Path;
 

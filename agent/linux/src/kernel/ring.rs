@@ -12,8 +12,7 @@ use nodepulse_io::fd;
 use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
 
-/// Number of records that are read before other tasks run, so that a flood cannot delay a lease
-/// renewal.
+/// Records that are read before other tasks run: a flood must not delay a lease renewal.
 const BATCH: usize = 256;
 
 /// Time limit for records that are pending when the agent is asked to stop. It is enough for full

@@ -27,8 +27,7 @@ const QUIET: Duration = Duration::from_secs(1);
 /// KiB. Upper levels are watched first, so that many cgroups of one tenant cannot exclude other
 /// pods.
 const MOST_WATCHES: usize = 4096;
-/// Maximum number of reads per drain. The kernel queues 16,384 events, and one read returns at
-/// least 15.
+/// Maximum reads per drain. The kernel queues 16,384 events; one read returns at least 15.
 const MOST_READS: usize = 2048;
 
 #[derive(Debug, Clone)]

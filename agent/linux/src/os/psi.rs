@@ -112,8 +112,7 @@ pub fn open(path: &Path, stall: Stall, threshold: f32) -> Result<Trigger, Trigge
     Ok(Trigger { stall, file })
 }
 
-/// Sends a record whenever the trigger fires, until the receiver is dropped. Fails if its cgroup is
-/// removed.
+/// Sends a record when the trigger fires. Ends with the receiver; fails if its cgroup is removed.
 pub async fn read(
     trigger: Trigger,
     clock: Clock,

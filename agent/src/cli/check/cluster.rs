@@ -17,8 +17,7 @@ use super::report::{Item, Verdict};
 use crate::config::Config;
 use crate::telemetry::certificate::describe;
 
-/// Timeout for each request. All permissions are requested at once, so a silent server costs two of
-/// these.
+/// Timeout of a request. A silent server costs two: all permissions are requested at once.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 const NAME: &str = "API server";

@@ -257,8 +257,7 @@ pub(super) async fn container_runtime(config: &Config) -> (Item, Option<PathBuf>
     (item, client.imagefs().await.unwrap_or_default())
 }
 
-/// Returns the version and the socket of the runtime, if it answers everything that `Ready` depends
-/// on.
+/// Returns version and socket of the runtime, if it answers all that `Ready` depends on.
 async fn answers(client: &mut Client) -> Result<String, CriError> {
     client.status().await?;
     let (socket, RuntimeVersion { name, version }) = client.version().await?;

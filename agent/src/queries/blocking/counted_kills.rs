@@ -7,8 +7,7 @@ use nodepulse_linux::host::cgroup::pods::PodsPath;
 use nodepulse_linux::host::cgroup::{self, Version, oom};
 use tracing::debug;
 
-/// Reads the counters of the node, of the pods cgroup, and of each pod. Returns `None` if the total
-/// of the pods is unknown.
+/// Reads the counters of the node, all pods and each pod; `None` if that of all pods is unknown.
 pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
     let all = pods.path();
     let memory = &pods.layout()?.memory;

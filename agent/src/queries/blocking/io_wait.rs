@@ -17,8 +17,7 @@ use super::units::{self, CgroupReader};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 impl CgroupReader {
-    /// Reads the wait for one disk. If the host does not answer in time, only the node's wait is
-    /// known.
+    /// Reads the wait for one disk. Only the node's is known if the host does not answer in time.
     pub(super) async fn read_io_wait(self, disk: DeviceNumber) -> IoWait {
         match self.read_cgroups(disk).await {
             Some(read) => read,

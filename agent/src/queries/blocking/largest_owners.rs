@@ -62,8 +62,7 @@ fn tasks(root: &HostRoot, pods: &PodsPath) -> LargestTasks {
     largest
 }
 
-/// The `most` pods and units that use most memory. What cannot be read is left out: a node without
-/// pods has no cgroup of pods.
+/// The `most` pods and units that use most memory, without those that cannot be read.
 pub(super) fn memory(root: &HostRoot, pods: &PodsPath, most: usize) -> LargestMemory {
     let Some(layout) = pods.layout() else {
         return LargestMemory::default();

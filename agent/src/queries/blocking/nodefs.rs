@@ -1,5 +1,4 @@
-//! Space and inodes of nodefs, which contains the root directory, and of imagefs, which contains
-//! the container images.
+//! Space and inodes of nodefs, with the root directory, and of imagefs, with container images.
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -106,8 +105,7 @@ impl Directories {
         ends.into_iter().chain(images).collect()
     }
 
-    /// Access to nodefs, imagefs and the root file system by the mounts of the host, and their
-    /// errors.
+    /// Access to nodefs, imagefs and the root file system by the host's mounts, and their errors.
     pub(super) fn filesystems(&self) -> Vec<FilesystemReading> {
         let Ok(mounts) = Mounts::of_host(&self.root) else {
             return Vec::new();

@@ -156,8 +156,7 @@ impl Snapshot<'_> {
         })
     }
 
-    /// Sums the limit hits of the cgroups above a pod, below the pods cgroup. The limit of all pods
-    /// is that of the node.
+    /// Sums the limit hits between the pods cgroup, whose limit is the node's, and a pod.
     fn class_hits(&mut self, pod: &str) -> Option<u64> {
         let above = ancestors(pod).take_while(|path| *path != self.pods);
         let mut sum = 0_u64;

@@ -1,5 +1,4 @@
-//! The pods and the cgroups outside of pods, up to a limit: on cgroup v2, whose files attribute
-//! stalls.
+//! The pods and the cgroups outside of pods, up to a limit, on cgroup v2, which attributes stalls.
 
 use std::path::Path;
 

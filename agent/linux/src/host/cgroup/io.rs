@@ -1,5 +1,4 @@
-//! The bytes that a cgroup of version 2 transferred to and from disks, and the time its tasks
-//! waited.
+//! The bytes that a cgroup of version 2 transferred to and from disks, and the wait of its tasks.
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
-//! The usage of units outside of pods: services, scopes, sessions, and other cgroups that are not
-//! slices.
+//! The usage of units outside of pods: services, scopes, and other cgroups that are not slices.
 
 use std::path::Path;
 

@@ -13,15 +13,13 @@ use tracing::warn;
 use super::Hierarchy;
 use crate::host::HostError;
 
-/// Maximum number of levels below the top. Kubernetes uses five, systemd inside a container a few
-/// more.
+/// Maximum number of levels below the top. Kubernetes uses five, systemd in a pod a few more.
 pub const MAX_DEPTH: usize = 10;
 
 /// Maximum number of cgroups per walk: forty per pod on a node of 500 pods.
 pub const MAX_CGROUPS: usize = 20_000;
 
-/// Calls `visit` for every cgroup, until it returns `false` or a limit is reached. See
-/// [`each_below`].
+/// Calls `visit` for every cgroup until it returns `false`, within the limits of [`each_below`].
 pub(super) fn each(
     hierarchy: &Hierarchy,
     visit: impl FnMut(CgroupId, &Path, &str) -> bool,
