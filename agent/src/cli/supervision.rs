@@ -113,10 +113,8 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
             claim
         }
         StateClaim::Unusable(err) => {
-            warn!(
-                err = &err as &dyn std::error::Error,
-                "cannot use the state directory; no state is saved"
-            );
+            let err = &err as &dyn std::error::Error;
+            warn!(err, "cannot use the state directory; no state is saved");
             return (None, None);
         }
         StateClaim::Halted(why) => {

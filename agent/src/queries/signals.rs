@@ -137,11 +137,8 @@ fn logged<T>(signal: Signal, read: Result<Option<T>, HostError>) -> Option<T> {
     read.unwrap_or_else(|err| {
         // A node without pods usually has no pods cgroup.
         if !err.is_absent() {
-            debug!(
-                signal = signal.as_str(),
-                err = &err as &dyn std::error::Error,
-                "signal not read"
-            );
+            let err = &err as &dyn std::error::Error;
+            debug!(signal = signal.as_str(), err, "signal not read");
         }
         None
     })

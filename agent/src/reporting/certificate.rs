@@ -154,10 +154,9 @@ impl Worker {
             let pem = key.signing_request(store.node())?;
             Ok::<_, io::Error>((key, pem))
         });
-        let (key, pem) = match made.await {
-            Ok(Ok(made)) => made,
-            Ok(Err(err)) => return not_stored(&err),
-            Err(err) => return not_stored(&err),
+        let (key, pem) = match made.await.map_err(io::Error::other).flatten() {
+            Ok(made) => made,
+            Err(err) => return Requested::NotStored(err.to_string()),
         };
         let client = match self.client_of(requester).await {
             Ok(client) => client,
@@ -196,8 +195,8 @@ impl Worker {
         match stored.await {
             Ok(Ok(certificate)) => Requested::Stored(certificate),
             Ok(Err(StoreError::Unusable(problem))) => Requested::Unusable(problem),
-            Ok(Err(StoreError::Io(err))) => not_stored(&err),
-            Err(err) => not_stored(&err),
+            Ok(Err(StoreError::Io(err))) => Requested::NotStored(err.to_string()),
+            Err(err) => Requested::NotStored(err.to_string()),
         }
     }
 
@@ -237,10 +236,9 @@ impl Worker {
     async fn use_pair(&mut self, pair: Pair) -> Usage {
         let now = self.clock.now().wall;
         if pair == Pair::Issued {
-            match self.files(move |store| store.use_issued(now)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(err)) => return Usage::NotStored(err.to_string()),
-                Err(err) => return Usage::NotStored(err.to_string()),
+            let used = self.files(move |store| store.use_issued(now)).await;
+            if let Err(err) = used.map_err(io::Error::other).flatten() {
+                return Usage::NotStored(err.to_string());
             }
         }
         if !self.client.use_stored().await {
@@ -271,10 +269,6 @@ impl Worker {
         let store = Arc::clone(&self.store);
         self.lane.run(FILES_LIMIT, move || call(&store)).await
     }
-}
-
-fn not_stored(err: &dyn std::error::Error) -> Requested {
-    Requested::NotStored(err.to_string())
 }
 
 fn failed(err: &ApiError) -> Requested {

@@ -118,10 +118,8 @@ impl LeaseSchedule {
             Ok(Cycle::NoNode) => debug!("no lease: there is no node for it yet"),
             Err(err) => {
                 if !std::mem::replace(&mut self.failing, true) {
-                    warn!(
-                        err = &err as &dyn std::error::Error,
-                        "lease not renewed, will retry"
-                    );
+                    let err = &err as &dyn std::error::Error;
+                    warn!(err, "lease not renewed, will retry");
                 }
             }
         }

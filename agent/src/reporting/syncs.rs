@@ -173,10 +173,8 @@ impl Syncs {
             }
             Err(err) => {
                 if !std::mem::replace(&mut self.failing, true) {
-                    warn!(
-                        err = &err as &dyn std::error::Error,
-                        "node status not sent, will retry"
-                    );
+                    let err = &err as &dyn std::error::Error;
+                    warn!(err, "node status not sent, will retry");
                 }
                 // The oldest cause that was not reported yet counts.
                 self.stamps.extend(stamps);

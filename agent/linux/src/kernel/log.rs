@@ -30,10 +30,8 @@ impl log::Log for TracingLogger {
 pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<TracingLogger>> {
     EbpfLogger::init_with_logger(programs, TracingLogger)
         .inspect_err(|err| {
-            warn!(
-                err = err as &dyn std::error::Error,
-                "the eBPF object was built without log lines"
-            );
+            let err = err as &dyn std::error::Error;
+            warn!(err, "the eBPF object was built without log lines");
         })
         .ok()
 }

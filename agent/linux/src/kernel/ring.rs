@@ -47,7 +47,7 @@ pub async fn read(
     loop {
         // This is read before the drain, so that a last drain follows the signal.
         let last = *stopping.borrow_and_update();
-        while drain(&mut ring.get_mut().0.0, clock, &records).await? == Drained::Partly {
+        while drain(&mut ring.get_mut().0.0, clock, &records).await? {
             tokio::task::yield_now().await;
         }
         if last || records.is_closed() {
@@ -62,20 +62,15 @@ pub async fn read(
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Drained {
-    Empty,
-    Partly,
-}
-
+/// Returns `true` if records may be left.
 async fn drain(
     ring: &mut RingBuf<MapData>,
     clock: Clock,
     records: &mpsc::Sender<Received>,
-) -> io::Result<Drained> {
+) -> io::Result<bool> {
     for _ in 0..BATCH {
         let Some(record) = ring.next() else {
-            return Ok(Drained::Empty);
+            return Ok(false);
         };
         let received = Received {
             read: clock.now().boot,
@@ -83,8 +78,8 @@ async fn drain(
         };
         drop(record);
         if records.send(received).await.is_err() {
-            return Ok(Drained::Empty);
+            return Ok(false);
         }
     }
-    Ok(Drained::Partly)
+    Ok(true)
 }
