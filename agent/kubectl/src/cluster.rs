@@ -141,9 +141,8 @@ impl Cluster {
         parse("get", place, &body)
     }
 
-    /// Returns the results of `row` for each object, and the resource version of the list. Whole
-    /// objects are dropped with their page. A list that expires is read again from its beginning;
-    /// one that does not end is an error.
+    /// Returns the results of `row` for each object, which are dropped with their page, and the
+    /// list's resource version. Reads a list that expires again; one that does not end is an error.
     pub async fn list<T: DeserializeOwned, R>(
         &self,
         place: &Place,

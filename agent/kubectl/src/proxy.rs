@@ -1,6 +1,5 @@
-//! The proxy to the API server, which kubectl would use: `proxy-url` of the cluster in the
-//! kubeconfig, or else `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`. Only HTTP proxies are supported,
-//! by CONNECT.
+//! The proxy that kubectl would use: `proxy-url` of the cluster in the kubeconfig, or else
+//! `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`. Only HTTP proxies are supported, by CONNECT.
 
 use std::env::var_os;
 use std::net::IpAddr;

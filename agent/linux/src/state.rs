@@ -88,9 +88,8 @@ impl State {
             .ok_or(StateError::Foreign)
     }
 
-    /// Writes the file of `directory`, which is created with access only for nodepulse's user if it
-    /// is missing, but not the directories above it. A reader sees either the old file or the new
-    /// one.
+    /// Writes the file of `directory`, which is created with access only for nodepulse's user, but
+    /// not those above it. A reader sees either the old file or the new one.
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
         match claim::builder().create(directory) {
             Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err.into()),

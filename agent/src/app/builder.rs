@@ -139,8 +139,7 @@ impl Agent {
         runtime_connector(connector: Connector) = connector;
         /// Sets how the node's name is resolved. Default: as by the C library.
         names(names: Names) = names;
-        /// Replaces the setters of the status. Default: those of the mode, [`COMPANION`] or
-        /// [`SETTERS`].
+        /// Replaces the setters of the status. Default: [`COMPANION`] or [`SETTERS`], by mode.
         setters(setters: Setters) = setters;
         /// Sets the jitter of periodic requests. Default: seeded by the clock.
         jitter(jitter: Jitter) = jitter;

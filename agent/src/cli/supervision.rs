@@ -132,8 +132,7 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
     (Some(claim), socket.ok())
 }
 
-/// Makes SIGHUP wait for [`reload_requests`]: until then, it would end the process. Must be called
-/// while there is one thread.
+/// Keeps SIGHUP for [`reload_requests`] instead of ending the process. Call it with one thread.
 pub(super) fn postpone_reloads() -> io::Result<()> {
     SigSet::from(Signal::SIGHUP).thread_block()?;
     Ok(())

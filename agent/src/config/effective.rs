@@ -9,8 +9,7 @@ use super::layers::Setting;
 use super::table::key;
 use super::{API_VERSION, KIND};
 
-/// The effective configuration with defaults, and the source of each value. It contains no secrets,
-/// because no key has one.
+/// The configuration with defaults, and the source of each value. No key contains a secret.
 #[derive(Debug, Clone, Default)]
 pub struct Effective {
     top: Vec<(String, Shown)>,

@@ -35,8 +35,7 @@ impl Format {
         known.filter(|spec| self == Self::Nodepulse || spec.kubelet != KubeletKey::No)
     }
 
-    /// Returns `true` for a key of a kubelet's server. A kubelet listens on `port`; nodepulse only
-    /// writes it to the Node.
+    /// Returns `true` for a key of a kubelet's server. nodepulse only writes `port` to the Node.
     fn is_of_server(self, name: &str) -> bool {
         SERVER_KEYS.contains(&name) || self == Self::Kubelet && name == key::port.spec.name
     }

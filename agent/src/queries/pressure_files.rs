@@ -57,9 +57,8 @@ pub fn watched(config: &Config, absent: &BTreeMap<Stall, AbsentSource>) -> BTree
     watched
 }
 
-/// The stalls of which a trigger is useful: those that are watched; the node's on I/O, which also
-/// reports a disk that does not respond; and without conditions the node's on memory, after which
-/// memory is sampled.
+/// The stalls of which a trigger is useful: those that are watched; the node's on I/O, for disks
+/// that do not respond; and without conditions the node's on memory, to sample memory.
 pub fn useful_triggers(config: &Config, absent: &BTreeMap<Stall, AbsentSource>) -> BTreeSet<Stall> {
     let mut useful = watched(config, absent);
     useful.insert(Stall::new(StallOf::Node, StallKind::Io));

@@ -233,8 +233,7 @@ impl RegisteredNode {
         // What was sent may not be what is stored now, and what failed may have been applied.
         self.is_equal = matches!(outcome, Ok(None));
         let sent = outcome?;
-        // Another client that writes an old boot id back must not cause a second Event for one
-        // boot.
+        // A client that writes an old boot id back must not cause a second Event for one boot.
         transitions.retain(|edge| {
             !matches!(edge, Edge::Rebooted { .. }) || !std::mem::replace(&mut self.rebooted, true)
         });

@@ -43,9 +43,8 @@ pub(super) struct Writer {
     pub(super) jitter: Jitter,
     pub(super) status: StatusWriter,
     pub(super) schedule: Schedule,
-    /// Transitions of the syncs that failed since the last success: one of their patches may have
-    /// been applied although the answer was lost. At most [`MAX_UNRECORDED`]; the oldest are
-    /// dropped.
+    /// Transitions of the syncs that failed since the last success: a patch may have been applied
+    /// although its answer was lost. At most [`MAX_UNRECORDED`]; the oldest are dropped.
     pub(super) unrecorded: Vec<Edge>,
     /// Number of times that each condition had become True in the last status that was sent or
     /// compared. A change that failed to reach the API server is not recorded.
@@ -145,9 +144,8 @@ impl Writer {
         self.unrecorded.drain(..over);
     }
 
-    /// Records conditions that became True and ended without a patch, so that they are not lost. If
-    /// a patch whose answer was lost had the end of an earlier True, that reads the same and comes
-    /// first.
+    /// Records conditions that became True and ended without a patch. If a patch whose answer was
+    /// lost had the end of an earlier True, that reads the same and comes first.
     fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>, applied: &[Edge]) {
         let now = self.link.clock.now();
         let uncaused = BTreeMap::new();

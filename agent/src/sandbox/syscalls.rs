@@ -219,9 +219,8 @@ const FCNTLS: [u64; 5] = [
     1030, // F_DUPFD_CLOEXEC
 ];
 
-/// From this number on, calls are those of the x32 ABI (`__X32_SYSCALL_BIT` of
-/// `arch/x86/include/uapi/asm/unistd.h`), whose architecture is that of the other calls. No other
-/// architecture has numbers as large.
+/// From this number on, calls are those of the x32 ABI (`__X32_SYSCALL_BIT` in the kernel's
+/// `asm/unistd.h`), which has the architecture of the others. No other has numbers as large.
 const X32: u32 = 0x4000_0000;
 
 /// `FIONREAD` and `FIONBIO` (`asm-generic/ioctls.h`), whose type depends on the C library.

@@ -66,8 +66,7 @@ pub(super) async fn run(mut listener: Listener, pages: Pages, responder: PageRes
             }
         };
         match accepted {
-            // Read a request that has arrived before accepting a connection that may close this
-            // one.
+            // Read a request that has arrived before accepting one that may close this connection.
             Ok(()) => yield_now().await,
             Err(err) => {
                 debug!(

@@ -100,8 +100,7 @@ pub fn read(dir: &Path) -> Result<Filesystem, HostError> {
 }
 
 /// Returns the first of `directories` on the node whose file system does not share the space of
-/// `other`, and that file system. Skips a directory that does not exist. Fails if a directory
-/// exists, but cannot be read.
+/// `other`, with that. Skips a missing directory; fails if one cannot be read.
 pub fn separate(
     root: &HostRoot,
     directories: &[PathBuf],

@@ -134,9 +134,8 @@ impl Btf {
         Some(())
     }
 
-    /// Returns the offset in bytes of `path`, such as `pid.numbers[0].ns`: the name of a struct,
-    /// then members. Finds members of anonymous members. Returns `None` if there is no such member,
-    /// or if it is not byte-aligned.
+    /// Returns the offset in bytes of `path`, such as `pid.numbers[0].ns`: a struct, then members,
+    /// also of anonymous ones. `None` if there is no such member, or if it is not byte-aligned.
     pub fn offset(&self, path: &str) -> Option<u32> {
         let (bits, _) = self.resolve(path)?;
         (bits % 8 == 0).then_some(bits / 8)

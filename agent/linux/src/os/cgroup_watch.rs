@@ -23,9 +23,8 @@ use tracing::warn;
 
 /// Delay after a change, so that a thousand new cgroups per second cause one wake-up per second.
 const QUIET: Duration = Duration::from_secs(1);
-/// Maximum number of watches: eight per pod on a node of 500 pods. Each pins an inode of about 1
-/// KiB. Upper levels are watched first, so that many cgroups of one tenant cannot exclude other
-/// pods.
+/// Maximum number of watches: eight per pod on a node of 500 pods. Each pins an inode of 1 KiB.
+/// Upper levels come first, so that many cgroups of one tenant cannot exclude other pods.
 const MOST_WATCHES: usize = 4096;
 /// Maximum reads per drain. The kernel queues 16,384 events; one read returns at least 15.
 const MOST_READS: usize = 2048;

@@ -1,6 +1,5 @@
-//! PSI triggers: the kernel notifies when tasks were stalled too long
-//! (`Documentation/accounting/psi.rst`). A trigger that fires wakes this process at most once in
-//! its window; one that does not costs nothing.
+//! PSI triggers, by which the kernel notifies of long stalls (`Documentation/accounting/psi.rst`).
+//! One that fires wakes this process at most once in its window; otherwise it costs nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -24,8 +24,7 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
         Version::V2 => oom::kills_in_tree(memory, all).ok(),
     };
     let (found, node) = undisturbed(total, || {
-        // Before the walk, which takes longer than the kernel needs from this counter to that of
-        // the pods.
+        // Before the walk, which takes longer than the kernel needs from this counter to the pods'.
         let node = oom::node_kills(root);
         (oom::kills_below(memory, all, of), node)
     });

@@ -57,9 +57,8 @@ pub fn split(
     }))
 }
 
-/// Returns `true` if a split contains memory that is not charged any more, with a tolerance of an
-/// eighth: the kernel adds up the counters of the cgroups below one up to 2 s late. `false` if the
-/// usage cannot be read.
+/// Returns `true` if a split contains memory that is no longer charged, by more than an eighth: the
+/// kernel adds up counters up to 2 s late. `false` if the usage cannot be read.
 pub fn is_outdated(split: &MemorySplit, memory: &Hierarchy, cgroup: &str) -> bool {
     let usage = memory.file(cgroup, memory.version.memory_usage());
     let usage = usage.number(&mut Vec::new());

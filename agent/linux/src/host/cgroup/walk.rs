@@ -54,9 +54,8 @@ pub fn each_below(
     })
 }
 
-/// Visits cgroups like [`each_below`], but `visit` decides for each cgroup. Visits level by level,
-/// so that many cgroups of one tenant cannot exclude others. Cgroups that are removed meanwhile are
-/// skipped.
+/// Like [`each_below`], but `visit` decides for each cgroup. Visits level by level, so that many
+/// cgroups of one tenant cannot exclude others. Skips cgroups that are removed meanwhile.
 pub fn each_selected(
     hierarchy: &Hierarchy,
     cgroup: &str,
