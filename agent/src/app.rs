@@ -182,7 +182,7 @@ impl App {
             Effect::Event(draft) => self.record(draft),
             Effect::Amend(amendment) => {
                 if let Some(reporting) = &self.reporting {
-                    reporting.amend(amendment);
+                    reporting.events.amend(amendment);
                 }
             }
             Effect::Publish => *publish = true,
@@ -293,11 +293,12 @@ impl App {
         }
     }
 
-    /// Handles the result of a request to the API server.
     fn reported(&mut self, report: Report, now: Now) {
         self.telemetry.metering.record_report(&report);
         self.notify_ready();
-        self.service.record_report(&report);
+        if let Some(once) = &mut self.service.once {
+            once.record(&report);
+        }
         if let Some(seen) = report.seen().map(NodeEventInput::node_seen) {
             self.feed(Input::NodeEvents(seen), now);
         }
@@ -330,7 +331,8 @@ impl App {
 
     /// Passes the outcomes of Events about OOM kills to the kill counters.
     fn settle_kills(&mut self, now: Now) {
-        let outcomes = self.reporting.as_ref().map(Reporting::kill_outcomes);
+        let reporting = self.reporting.as_ref();
+        let outcomes = reporting.map(|reporting| reporting.events.kill_outcomes());
         if let Some(outcomes) = outcomes.filter(|outcomes| !outcomes.is_empty()) {
             self.feed(Input::KillCounter(KillCounterInput::Settled(outcomes)), now);
         }
@@ -338,11 +340,10 @@ impl App {
 
     fn record(&mut self, event: Draft) {
         if let Some(reporting) = &mut self.reporting {
-            reporting.record(event);
+            reporting.events.record(event);
         }
     }
 
-    /// Sends the status now, with all changes.
     fn sync(&mut self, why: Why, now: Now) {
         self.update_ledger(now);
         if let Some(reporting) = &mut self.reporting {
@@ -411,7 +412,7 @@ impl App {
     fn metrics(&self, now: Now) -> String {
         let metering = &self.telemetry.metering;
         if let Some(reporting) = &self.reporting {
-            metering.events(&reporting.events());
+            metering.events(&reporting.events.counts());
         }
         let certificate = self.subjects.certificate.as_ref();
         metering.certificate(certificate.and_then(Rotation::current));

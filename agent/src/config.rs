@@ -58,7 +58,6 @@ use layers::{FileLayer, Layers};
 use loader::Loader;
 use raw::{Format, RawConfig};
 
-/// `apiVersion` of the file.
 pub const API_VERSION: &str = concat!(nodepulse_core::domain!(), "/v1alpha1");
 
 /// Default path of the configuration file, which may not exist.
@@ -66,7 +65,6 @@ const FILE: &str = "/etc/nodepulse/config.yaml";
 
 const DROP_INS: &str = "conf.d";
 
-/// `kind` of the file.
 pub const KIND: &str = "NodepulseConfiguration";
 
 /// The client certificate that node mode requests.
@@ -76,15 +74,12 @@ pub struct CertificateConfig {
     pub bootstrap: PathBuf,
     /// `kubeconfig`, which is written if it is missing.
     pub kubeconfig: PathBuf,
-    /// `certDir`: the directory in which it is stored.
     pub directory: PathBuf,
 }
 
-/// `psi`: pressure stall information.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct PsiConfig {
     pub enabled: bool,
-    /// `memory` and `io`.
     pub thresholds: StallThresholds,
 }
 
@@ -98,35 +93,23 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// `None` if no client certificate is requested.
     pub certificate: Option<CertificateConfig>,
-    /// `hostRoot`: the directory at which the node's `/` is mounted.
     pub host_root: PathBuf,
-    /// `rootDirectory` on the node; its file system is nodefs.
     pub root_directory: PathBuf,
     /// `imagefsDirectory` on the node; its file system is imagefs. `None` if it is searched for.
     pub imagefs_directory: Option<PathBuf>,
-    /// `stateDirectory`: state that survives a restart within one boot.
     pub state_directory: PathBuf,
-    /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set, else
-    /// one per driver.
+    /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set.
     pub pods_cgroups: Vec<PathBuf>,
-    /// Thresholds, transition period, and the effect of slow disks.
     pub policy: Policy,
-    /// `nodeStatusUpdateFrequency`: interval of computing the status.
     pub status_update_frequency: Duration,
-    /// `nodeStatusReportFrequency`: interval of sending an unchanged status.
     pub status_report_frequency: Duration,
     /// `nodeLeaseDurationSeconds`. The Lease is renewed after a quarter of it.
     pub lease_duration: Duration,
-    /// `takeOver`: start although a kubelet appears to manage this node.
     pub take_over: bool,
     pub register_node: bool,
-    /// `enableControllerAttachDetach`.
     pub attach_detach: AttachDetach,
-    /// `registerWithTaints`, in order.
     pub taints: Vec<Taint>,
-    /// `conditions`: the conditions that companion mode writes.
     pub conditions: BTreeSet<NodepulseCondition>,
-    /// `taints`: taints of the Node while these conditions are True.
     pub nodepulse_taints: BTreeMap<NodepulseCondition, Taint>,
     pub node_labels: BTreeMap<String, String>,
     /// `nodeIP`: none, one, or one of each family.
@@ -134,15 +117,12 @@ pub struct Config {
     pub provider_id: Option<String>,
     /// `port` for `daemonEndpoints`; `None` omits it. nodepulse does not listen there.
     pub kubelet_port: Option<u16>,
-    /// `maxPods`, `podsPerCore`, `volumeLimits`, reservations, and hard thresholds.
     pub allocation: Allocation,
     pub disk_io: DiskIo,
     pub psi: PsiConfig,
     /// `oom.nodeEvents`: Events on the Node for OOM kills of the node, and those outside pods.
     pub oom_node_events: OomNodeEvents,
-    /// `oom.namePods`: names of other pods in details of a kill.
     pub oom_name_pods: bool,
-    /// `oom.frequent`: thresholds from which on OOM kills are frequent.
     pub frequent_oom: FrequentOom,
     /// `kubernetesVersion`, with a leading `v`.
     pub kubernetes_version: Option<String>,
@@ -152,11 +132,8 @@ pub struct Config {
     pub runtime_endpoint: RuntimeEndpoint,
     /// `nodeStatusMaxImages`; `None` for no limit.
     pub max_images: Option<usize>,
-    /// `kernel.tier`.
     pub tier: Tier,
-    /// `kernel.probes`.
     pub probes: BTreeSet<ProbeGroup>,
-    /// `events.queue`: capacity of the queue of Events.
     pub event_queue: usize,
     /// `serve.address`; `None` disables serving.
     pub serve: Option<SocketAddr>,
@@ -190,8 +167,7 @@ pub struct IgnoredKeys {
 }
 
 impl Config {
-    /// The sockets of the container runtime, in the order in which they are tried. Empty if the
-    /// agent uses no runtime.
+    /// The runtime's sockets, in the order in which they are tried; empty if no runtime is used.
     pub fn runtime_sockets(&self) -> Vec<PathBuf> {
         let below_host_root = |socket: PathBuf| {
             let relative = socket.strip_prefix("/").unwrap_or(&socket);

@@ -11,6 +11,9 @@
 //! Files under `/proc`, `/sys` and the cgroup file systems are sampled into the same readings
 //! before "pressure state".
 
+#[macro_use]
+mod ok_or_log;
+
 mod app;
 mod cli;
 mod config;

@@ -25,10 +25,8 @@ pub use families::{ApiMetrics, KernelMetrics, NodeMetrics, ProcessMetrics};
 
 use declare::Declarations;
 
-/// `Content-Type` of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Prefix of nodepulse's metrics.
 const PREFIX: &str = "nodepulse";
 
 /// The label with the Node's name, on every series: an agent describes one Node, and its address
@@ -59,7 +57,7 @@ impl Metrics {
     fn declare(version: &'static str, tier: &'static str, to: &mut Declarations) -> Self {
         to.info("build", "Version of the agent", ("version", version));
         to.info("tier", "Source of kernel data", ("tier", tier));
-        to.declare_external(disk_latency::description());
+        to.described.push(disk_latency::description());
         let kernel = KernelMetrics::declare(to);
         let node = NodeMetrics::declare(to);
         let api = ApiMetrics::declare(to);

@@ -59,7 +59,6 @@ impl Notify {
         }
     }
 
-    /// Announces that the agent is about to stop.
     pub fn stopping(&self) {
         let _lost: bool = self.send("STOPPING=1");
     }

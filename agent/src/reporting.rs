@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use nodepulse_core::backoff::Jitter;
 use nodepulse_core::clock::{BootNanos, Stamp};
-use nodepulse_core::kube_event::{Amendment, Draft, KillOutcomes};
 use nodepulse_core::node_status::ledger::{Computed, Update};
 use nodepulse_core::node_status::release::Release;
 use nodepulse_core::node_status::{Condition, StoredNode};
@@ -19,7 +18,7 @@ use nodepulse_io::clock::Clock;
 use nodepulse_io::tasks::Tasks;
 use nodepulse_kube::holder::LeaseHolder;
 use nodepulse_kube::lease::Cycle;
-use nodepulse_kube::recorder::{Delivered, EventCounts, EventSink};
+use nodepulse_kube::recorder::{Delivered, EventSink};
 use nodepulse_kube::status::Sent;
 use nodepulse_kube::taints::TaintOutcome;
 use nodepulse_kube::{ApiError, Client, Disposition};
@@ -52,7 +51,6 @@ const JITTER: f64 = 0.04;
 /// Time limit for the queued Events when the agent stops.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 
-/// Why a status sync is requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Why {
     /// It is time to compute it again.
@@ -68,56 +66,45 @@ pub enum Wait {
     Short,
     /// As often as an unchanged status is sent.
     Long,
-    /// At this moment.
     Until(BootNanos),
 }
 
 /// A request for a status sync. There is one at a time, so the channel of one place is never full.
 #[derive(Debug)]
 struct SyncRequest {
-    /// Why it is requested.
     why: Why,
     /// The causes of the conditions that changed since the last request.
     stamps: BTreeMap<Resource, Stamp>,
 }
 
-/// The result of a request.
 #[derive(Debug)]
 pub enum Report {
     /// Another agent renews the Node's Lease. Nothing was written.
     OtherHolder(LeaseHolder),
     /// The API server's release, before the Node is registered; `None` if it has no known form.
     ApiServer {
-        /// From its version.
         release: Option<Release>,
         /// Sent when the status has been computed again.
         acknowledged: oneshot::Sender<()>,
     },
     /// The Node exists. Nothing is sent before the loop has acknowledged that.
     Registered {
-        /// As stored.
         stored: Box<StoredNode>,
         /// Sent when the facts that follow from it are set.
         acknowledged: oneshot::Sender<()>,
     },
-    /// A status sync has ended.
     Synced {
-        /// Why it was requested.
         why: Why,
-        /// The causes of its conditions.
         stamps: BTreeMap<Resource, Stamp>,
         /// `None`: nothing had changed.
         outcome: Result<Option<Sent>, ApiError>,
         /// The conditions of the Node as last seen.
         node: Vec<Condition>,
-        /// When the next one is due.
         next: Wait,
     },
     /// nodepulse's taints were changed, could not be changed, or can be changed again.
     Tainted(TaintOutcome),
-    /// A lease cycle has ended.
     Lease(Result<Cycle, ApiError>),
-    /// An Event is at the API server.
     Event(Delivered),
     /// An operation on the node's certificate has ended, or its file may have changed.
     Certificate(CertificateInput),
@@ -148,12 +135,9 @@ impl Report {
 struct Channels {
     /// The newest status: only the last one matters, so a slow API server builds no queue.
     computed: watch::Receiver<Arc<Computed>>,
-    /// See [`SyncRequest`].
     syncs: mpsc::Receiver<SyncRequest>,
-    /// For the Events of conditions.
     details: DetailsReader,
-    /// Requests to renew, with the Node's UID if it is known. One at a time, as with syncs; none in
-    /// companion mode.
+    /// Requests to renew, with the Node's UID if known, one at a time; none in companion mode.
     leases: mpsc::Receiver<Option<String>>,
     /// Results to the loop. The tasks wait while it is full; the loop never waits for them.
     reports: mpsc::Sender<Box<Report>>,
@@ -162,7 +146,6 @@ struct Channels {
 /// The client of the API server, and how its certificate is requested, if it is.
 #[derive(Debug)]
 pub struct ApiAccess {
-    /// The client.
     pub client: Client,
     /// `None` if its credentials are given.
     pub certificate: Option<CertificateSetup>,
@@ -176,7 +159,7 @@ pub struct Reporting {
     /// One operation at a time; `None` if the agent does not request its certificate.
     certificate: Option<mpsc::Sender<CertificateOperation>>,
     reports: mpsc::Receiver<Box<Report>>,
-    events: EventSink,
+    pub events: EventSink,
     details: EventDetails,
     recorder: AbortHandle,
     jitter: Jitter,
@@ -191,7 +174,6 @@ const NEVER: BootNanos = BootNanos(u64::MAX);
 
 impl Reporting {
     /// Starts the tasks. Must be called in a runtime.
-    #[must_use]
     pub fn start(
         config: &Config,
         access: ApiAccess,
@@ -250,7 +232,6 @@ impl Reporting {
         });
     }
 
-    /// The next moment at which a request is due.
     pub fn due(&self) -> BootNanos {
         let (syncs, lease) = (&self.syncs, &self.lease);
         let due = [syncs.due(), syncs.urgent_due(), lease.due()];
@@ -268,7 +249,6 @@ impl Reporting {
         self.syncs.send_urgent(now);
     }
 
-    /// Starts an operation on the client certificate.
     pub fn on_certificate(&self, operation: CertificateOperation) {
         // One at a time, so there is room.
         let sent = self.certificate.as_ref().map(|one| one.try_send(operation));
@@ -306,37 +286,11 @@ impl Reporting {
         self.syncs.is_under_way()
     }
 
-    /// Records an Event.
-    pub fn record(&mut self, event: Draft) {
-        self.events.record(event);
-    }
-
     /// Details for the Event about the next change of a condition to True; `None`: they are being read.
     pub fn event_details(&self, of: Ground, details: Option<String>) {
         self.details.set(of, details);
     }
 
-    /// Adds details to an Event.
-    pub fn amend(&self, amendment: Amendment) {
-        self.events.amend(amendment);
-    }
-
-    /// What became of kills since the last call.
-    pub fn kill_outcomes(&self) -> KillOutcomes {
-        self.events.kill_outcomes()
-    }
-
-    /// Records Events, also after this value is dropped.
-    pub fn sink(&self) -> EventSink {
-        self.events.clone()
-    }
-
-    /// What became of the Events recorded so far.
-    pub fn events(&self) -> EventCounts {
-        self.events.counts()
-    }
-
-    /// Applies the result of a request.
     pub fn apply_report(&mut self, report: Report, now: BootNanos) {
         match report {
             Report::ApiServer { acknowledged, .. } => acknowledge(acknowledged),

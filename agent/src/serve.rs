@@ -50,8 +50,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Pages of metrics that are written at once: for a few Prometheus servers and a person.
 const WRITTEN: u32 = 8;
 
-/// Interval after which one more is written. Others are answered from the last one, which is not
-/// older.
+/// Interval after which one more is written. Others get the last one, which is not older.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,14 +59,12 @@ pub enum Pages {
     All,
     /// `/healthz` alone.
     Healthz,
-    /// All pages.
     Control,
 }
 
 #[derive(Debug)]
 pub enum Listener {
     Tcp(TcpListener),
-    /// The control socket.
     Unix(Socket),
     /// In-memory streams, in a simulation.
     InMemory(mpsc::Receiver<DuplexStream>),
@@ -82,7 +79,6 @@ pub struct Site {
 impl Site {
     /// Listens on `address`. If that fails, it logs a warning with `remedy`, and the agent runs
     /// without. Must be called in a runtime.
-    #[must_use]
     pub fn open(address: SocketAddr, pages: Pages, remedy: &'static str) -> Option<Self> {
         match listen(address) {
             Ok((listener, address)) => {
@@ -99,8 +95,7 @@ impl Site {
     }
 }
 
-/// Backlog of the listener. If it is full, a client retries after a second, which is too late for a
-/// health probe.
+/// Backlog of the listener. If it is full, a retry after a second is too late for a probe.
 const BACKLOG: u32 = 4096;
 
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
@@ -115,16 +110,10 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Readiness {
-    Ready,
-    /// Reason why the agent is not ready.
-    NotReady(&'static str),
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadyPage {
-    pub readiness: Readiness,
+    /// Reason why the agent is not ready.
+    pub not_ready: Option<&'static str>,
     /// Reason why the last configuration that was read is not in effect.
     pub refused_configuration: Option<String>,
 }
@@ -132,11 +121,8 @@ pub struct ReadyPage {
 /// A page with the state of the agent, which only the loop can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatePage {
-    /// The metrics, as text.
     Metrics,
-    /// The desired node status, as JSON.
     Status,
-    /// The cause of the status of each condition, as JSON.
     Explain,
 }
 
@@ -182,7 +168,6 @@ impl Server {
     }
 
     /// Serves `sites`. Returns the receiver of requests. Must be called in a runtime.
-    #[must_use]
     pub fn start(
         sites: Vec<Site>,
         ready_page: watch::Receiver<ReadyPage>,
@@ -220,8 +205,7 @@ impl Server {
         }
     }
 
-    /// Returns when a listener stops being served other than by [`Server::close_ports`], which no
-    /// client can cause.
+    /// Returns when serving ends other than by [`Server::close_ports`]. No client can cause it.
     pub async fn ended(&mut self) {
         while let Some(ended) = self.tasks.join_next().await {
             if !ended.is_err_and(|err| err.is_cancelled()) {
@@ -249,7 +233,7 @@ impl PageResponder {
             return Err(why.into());
         }
         let page = self.ready_page.borrow();
-        if let Readiness::NotReady(why) = page.readiness {
+        if let Some(why) = page.not_ready {
             return Err(why.into());
         }
         if let Some(why) = &page.refused_configuration {
@@ -297,7 +281,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn metrics_that_are_requested_in_a_loop_are_answered_from_the_last_page() {
         let (_ready, ready_page) = watch::channel(ReadyPage {
-            readiness: Readiness::Ready,
+            not_ready: None,
             refused_configuration: None,
         });
         let (server, mut requests) = Server::start(Vec::new(), ready_page, Arc::new([]), None);

@@ -20,7 +20,6 @@ pub mod metering;
 
 use metering::Metering;
 
-/// The metrics, and the data of `explain`.
 pub struct Telemetry {
     pub metering: Metering,
     pub journal: Journal,

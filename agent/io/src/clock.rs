@@ -8,11 +8,10 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nodepulse_core::clock::{BootNanos, Now};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::Instant;
-
-use nodepulse_core::clock::{BootNanos, Now};
 
 use crate::fd::{self, Watched};
 

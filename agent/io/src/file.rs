@@ -63,8 +63,7 @@ pub fn text(path: &Path) -> Result<String, FileError> {
     String::from_utf8(read(path)?).map_err(|_| FileError::NotText)
 }
 
-/// Fills `buf` with the whole file, of at most `limit` bytes. The old content of `buf` is lost,
-/// even on an error.
+/// Replaces the content of `buf`, even on an error, by a whole file of at most `limit` bytes.
 pub fn read_into(
     path: &Path,
     limit: u64,
@@ -106,8 +105,7 @@ pub fn up_to(from: impl io::Read, limit: u64, buf: &mut Vec<u8>) -> Result<(), F
     }
 }
 
-/// Writes a file that others cannot read, to be renamed when it is complete. A file that an earlier
-/// attempt has left is removed.
+/// Writes a file that others cannot read, to be renamed. Removes one of an earlier attempt.
 pub fn write_private(new: &Path, bytes: &[u8]) -> io::Result<File> {
     remove(new)?;
     let mut options = OpenOptions::new();

@@ -23,8 +23,7 @@ pub enum Purpose {
     Configuration,
     /// Reads kubeconfig, certificates and tokens, or runs the program that issues them.
     Credentials,
-    /// Reads the space of the root directory's file system and, at the start, the properties of the
-    /// machine.
+    /// Space of the root directory's file system; at the start, properties of the machine.
     Nodefs,
     Disks,
     /// Reads `/etc/resolv.conf` and `/etc/hosts`.

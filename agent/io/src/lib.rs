@@ -1,5 +1,4 @@
-//! The foundations of every part that performs I/O. They are independent of the observations and
-//! reports of nodepulse.
+//! The foundations of every part that performs I/O, independent of what nodepulse observes.
 
 // Time.
 pub mod budget;

@@ -16,11 +16,6 @@ pub struct Present {
     pub silent_after: Duration,
 }
 
-/// The time by the clock of this machine.
-pub fn now() -> Timestamp {
-    Timestamp::now()
-}
-
 /// Parses a time in RFC 3339. Returns `None` if it is absent or invalid.
 pub fn parse(text: Option<&str>) -> Option<Timestamp> {
     text?.parse().ok()

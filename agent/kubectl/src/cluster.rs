@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::age::{self, Present};
+use crate::age::Present;
 use crate::arguments::Connection;
 use crate::failure::{Failure, chain, one_line};
 use crate::kubeconfig;
@@ -27,8 +27,7 @@ use crate::proxy;
 const PAGE: &str = "500";
 /// Maximum number of objects in a page of a server that ignores [`PAGE`].
 const PAGE_OBJECTS: usize = 20_000;
-/// Maximum number of objects of one list: more than the largest supported cluster has, with 150,000
-/// pods.
+/// Maximum number of objects of one list: the largest supported cluster has 150,000 pods.
 pub const OBJECTS: usize = 200_000;
 /// Maximum number of pages of one list, of which some can be empty.
 const PAGES: u32 = 2_000;
@@ -50,8 +49,7 @@ const RESTARTS: u32 = 3;
 const BUSY: u32 = 3;
 /// Longest wait in seconds that the server can request.
 const WAIT: u64 = 5;
-/// Difference between clocks in seconds that is ignored: the server's date has no fractions, and
-/// takes time to arrive.
+/// Ignored difference of clocks in seconds: the server's date has no fractions and arrives late.
 const SAME_TIME: u64 = 2;
 
 /// A cluster, with the credentials of one user.
@@ -106,7 +104,7 @@ impl Cluster {
     /// workstation. Before the first answer, it is the time by the clock of this machine.
     pub fn now(&self) -> Timestamp {
         let ahead = SignedDuration::from_secs(self.ahead.load(Ordering::Relaxed));
-        let now = age::now();
+        let now = Timestamp::now();
         now.checked_add(ahead).unwrap_or(now)
     }
 
@@ -125,7 +123,9 @@ impl Cluster {
             .and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| DateTimeParser::new().parse_timestamp(date).ok());
         let Some(date) = date else { return };
-        let ahead = date.as_second().saturating_sub(age::now().as_second());
+        let ahead = date
+            .as_second()
+            .saturating_sub(Timestamp::now().as_second());
         let ahead = if ahead.unsigned_abs() > SAME_TIME {
             ahead
         } else {
@@ -141,9 +141,8 @@ impl Cluster {
         parse("get", place, &body)
     }
 
-    /// Returns the results of `row` for each object, and the resource version of the list. Whole
-    /// objects are dropped with their page. A list that expires is read again from its beginning;
-    /// one that does not end is an error.
+    /// Returns the results of `row` for each object, which are dropped with their page, and the
+    /// list's resource version. Reads a list that expires again; one that does not end is an error.
     pub async fn list<T: DeserializeOwned, R>(
         &self,
         place: &Place,
@@ -367,8 +366,7 @@ impl Lines {
         }
     }
 
-    /// Returns the next line, or `None` at the end, also if the connection breaks. This method is
-    /// cancel safe.
+    /// Returns the next line; `None` at the end or if the connection breaks. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let rest = self.received.get(self.checked..)?;

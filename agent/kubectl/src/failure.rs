@@ -17,12 +17,9 @@ pub enum Failure {
     /// An argument that clap cannot check.
     #[error("{0}")]
     Usage(String),
-    /// There is no kubeconfig, or it cannot be used.
+    /// There is no kubeconfig, or it or the proxy cannot be used.
     #[error("{0}")]
     Kubeconfig(String),
-    /// A proxy is set that cannot be used.
-    #[error("{0}")]
-    Proxy(String),
     #[error("cannot reach the API server {server}: {why}")]
     Unreachable { server: String, why: String },
     #[error(
@@ -71,20 +68,7 @@ impl Failure {
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
-            Self::BrokenPipe
-            | Self::Output(_)
-            | Self::Runtime(_)
-            | Self::Kubeconfig(_)
-            | Self::Proxy(_)
-            | Self::Unreachable { .. }
-            | Self::Unauthorized { .. }
-            | Self::Forbidden { .. }
-            | Self::NotFound { .. }
-            | Self::Expired { .. }
-            | Self::Refused { .. }
-            | Self::NoTier { .. }
-            | Self::TierTimeout { .. }
-            | Self::Garbled { .. } => 1,
+            _ => 1,
         }
     }
 

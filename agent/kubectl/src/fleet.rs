@@ -55,8 +55,8 @@ struct Agent<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct List<'a> {
-    items: Vec<Item<'a>>,
+struct List<'a, T> {
+    items: &'a [T],
 }
 
 struct Read {
@@ -106,7 +106,8 @@ pub async fn run(cluster: &Cluster, options: &FleetOptions, style: Style) -> Res
         present: cluster.present(),
     };
     if options.output == Some(FleetFormat::Json) {
-        return print_json(&read.nodes, &table);
+        let items: Vec<_> = read.nodes.iter().map(|node| item(node, &table)).collect();
+        return print_as_json(&items);
     }
     // Nodes with problems come first.
     read.nodes.sort_by_cached_key(|node| {
@@ -125,8 +126,7 @@ pub async fn run(cluster: &Cluster, options: &FleetOptions, style: Style) -> Res
     Ok(())
 }
 
-/// Prints a hint if no agent's pod is found although agents run: they are in another namespace or
-/// have other labels.
+/// Prints a hint if agents run but no pod of them is found: their namespace or labels differ.
 fn hint(read: &Read, cluster: &Cluster) {
     let is_in_pods = |node: &NodeHealth| node.node_mode.is_none() && node.heartbeat.is_some();
     let found = read
@@ -218,13 +218,6 @@ fn tier(tiers: &Tiers, node: &str) -> Cell {
     }
 }
 
-fn print_json(nodes: &[NodeHealth], table: &Table<'_>) -> Result<(), Failure> {
-    let list = List {
-        items: nodes.iter().map(|node| item(node, table)).collect(),
-    };
-    print_as_json(&list)
-}
-
 fn item<'a>(node: &'a NodeHealth, table: &Table<'a>) -> Item<'a> {
     let pod = table.pods.on(&node.name);
     let version = pod.map(|pod| pod.version.as_str());
@@ -241,9 +234,10 @@ fn item<'a>(node: &'a NodeHealth, table: &Table<'a>) -> Item<'a> {
     }
 }
 
-/// Characters that control a terminal, or that are not visible, are escaped.
-pub fn print_as_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|err| Failure::Output(err.into()))?;
+/// Prints a list. Characters that control a terminal, or that are not visible, are escaped.
+pub fn print_as_json(items: &[impl Serialize]) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(&List { items });
+    let text = text.map_err(|err| Failure::Output(err.into()))?;
     let mut text = escape_json(text.as_bytes()).unwrap_or(text);
     text.push('\n');
     print(&text)

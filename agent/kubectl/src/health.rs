@@ -120,7 +120,6 @@ impl NodeHealth {
         }
     }
 
-    /// Describes the problem of the agent; `None` if it has none.
     pub fn agent_problem(&self, pods: &AgentPods, present: Present) -> Option<String> {
         let pod = pods.on(&self.name);
         let broken = pod.filter(|pod| !pod.is_running());

@@ -110,11 +110,6 @@ struct Item {
     last: Option<Timestamp>,
 }
 
-#[derive(Debug, Serialize)]
-struct List<'a> {
-    items: &'a [Item],
-}
-
 pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Result<(), Failure> {
     let namespace = (!options.all_namespaces).then_some(cluster.namespace.as_str());
     let place = Place::events(namespace)?;
@@ -132,7 +127,7 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
     }
     let items = items(events);
     if options.output.is_some() {
-        return print_as_json(&List { items: &items });
+        return print_as_json(&items);
     }
     if items.is_empty() {
         note(&format!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::Intercept;
-use kube::config::{Cluster, KubeConfigOptions, Kubeconfig};
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 use crate::arguments::Connection;
 use crate::failure::{Failure, chain, one_line};
@@ -65,24 +65,11 @@ fn files(given: Option<&Path>) -> Result<Option<Kubeconfig>, Failure> {
 }
 
 fn file(path: &Path) -> Result<Kubeconfig, Failure> {
-    Kubeconfig::read_from(path).map_err(|err| match err.source_io() {
-        Some(why) => unusable(path, &why),
-        None => unusable(path, &chain(&err)),
+    Kubeconfig::read_from(path).map_err(|err| match err {
+        // The error of the library repeats the path.
+        KubeconfigError::ReadConfig(source, _) => unusable(path, &source.to_string()),
+        err => unusable(path, &chain(&err)),
     })
-}
-
-/// The cause of a failed read, without the path, which the error of the library repeats.
-trait SourceIo {
-    fn source_io(&self) -> Option<String>;
-}
-
-impl SourceIo for kube::config::KubeconfigError {
-    fn source_io(&self) -> Option<String> {
-        match self {
-            Self::ReadConfig(source, _) => Some(source.to_string()),
-            _ => None,
-        }
-    }
 }
 
 fn unusable(path: &Path, why: &str) -> Failure {

@@ -1,6 +1,5 @@
-//! The proxy to the API server, which kubectl would use: `proxy-url` of the cluster in the
-//! kubeconfig, or else `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`. Only HTTP proxies are supported,
-//! by CONNECT.
+//! The proxy that kubectl would use: `proxy-url` of the cluster in the kubeconfig, or else
+//! `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY`. Only HTTP proxies are supported, by CONNECT.
 
 use std::env::var_os;
 use std::net::IpAddr;
@@ -16,21 +15,14 @@ use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use crate::failure::{Failure, one_line};
 
-/// A proxy, and the setting that requires it.
-struct Setting {
-    /// Name of the setting, for failures.
-    name: &'static str,
-    url: String,
-}
-
 /// Returns the proxy to this server, or `None` for a direct connection.
 pub fn of(proxy_url: Option<&str>, server: &Uri) -> Result<Option<Intercept>, Failure> {
-    let Some(Setting { name, url }) = setting(proxy_url, server) else {
+    let Some((name, url)) = setting(proxy_url, server) else {
         return Ok(None);
     };
     let proxy = Matcher::builder().all(url).build().intercept(server);
     let Some(proxy) = proxy else {
-        return Err(Failure::Proxy(format!(
+        return Err(Failure::Kubeconfig(format!(
             "{name} is not the URL of a proxy, such as http://proxy.example:3128"
         )));
     };
@@ -44,7 +36,7 @@ pub fn of(proxy_url: Option<&str>, server: &Uri) -> Result<Option<Intercept>, Fa
                 let host = one_line(server.host().unwrap_or_default());
                 format!("add {host} to NO_PROXY")
             };
-            Err(Failure::Proxy(format!(
+            Err(Failure::Kubeconfig(format!(
                 "{name} is the URL of a proxy of the scheme {}, and only http is supported: set such \
                  a proxy, or {direct}",
                 one_line(scheme.unwrap_or("-")),
@@ -55,13 +47,11 @@ pub fn of(proxy_url: Option<&str>, server: &Uri) -> Result<Option<Intercept>, Fa
 
 const PROXY_URL: &str = "proxy-url of the kubeconfig";
 
-/// The kubeconfig applies to every server, variables to those that `NO_PROXY` does not contain.
-fn setting(proxy_url: Option<&str>, server: &Uri) -> Option<Setting> {
+/// Returns the name of the setting that requires a proxy, and the proxy's URL. The kubeconfig applies
+/// to every server, variables to those that `NO_PROXY` does not contain.
+fn setting(proxy_url: Option<&str>, server: &Uri) -> Option<(&'static str, String)> {
     if let Some(url) = proxy_url.filter(|url| !url.is_empty()) {
-        return Some(Setting {
-            name: PROXY_URL,
-            url: url.to_owned(),
-        });
+        return Some((PROXY_URL, url.to_owned()));
     }
     let names = match server.scheme_str() {
         Some("http") => ["HTTP_PROXY", "http_proxy"],
@@ -74,7 +64,7 @@ fn setting(proxy_url: Option<&str>, server: &Uri) -> Option<Setting> {
     if is_this_machine(host) || is_exempt(no_proxy.as_deref().unwrap_or_default(), server) {
         return None;
     }
-    Some(Setting { name, url })
+    Some((name, url))
 }
 
 fn variable(name: &str) -> Option<String> {

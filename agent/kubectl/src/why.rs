@@ -121,9 +121,8 @@ impl Story {
     }
 }
 
-/// Returns `true` if an Event is about another pod of the same name, such as the one that a
-/// `StatefulSet` has replaced. An Event about a static pod can have the UID that only the kubelet
-/// knows.
+/// Returns `true` if an Event is about another pod of the same name, such as a predecessor in a
+/// `StatefulSet`. That of a static pod can have a UID that only the kubelet knows.
 fn is_of_other(event: &Event, pod: &Pod) -> bool {
     const STATIC_POD: &str = "kubernetes.io/config.mirror";
 

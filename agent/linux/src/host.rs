@@ -49,12 +49,11 @@ use nodepulse_io::file::{self, FileError, Links};
 pub const SMALL_FILE: u64 = 64 * 1024;
 
 /// Size limit of a list that grows with the node, such as `mountinfo`: about 20 000 mounts.
-pub const LIST_FILE: u64 = 4 * 1024 * 1024;
+const LIST_FILE: u64 = 4 * 1024 * 1024;
 
 /// An error of a file or a network interface of the node.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The file could not be read; see [`HostError::is_absent`].
     #[error(
         "cannot read {}; check that the node's / is mounted there and that this user may read it",
         path.display()
@@ -65,14 +64,12 @@ pub enum HostError {
         source: io::Error,
     },
 
-    /// The file is larger than any kernel writes it.
     #[error(
         "{} has more than {limit} bytes, more than any kernel writes; check what is mounted there",
         path.display()
     )]
     TooLarge { path: PathBuf, limit: u64 },
 
-    /// The directory has more entries than any node has.
     #[error("{} has more than {limit} entries; check what creates them", path.display())]
     TooManyEntries { path: PathBuf, limit: usize },
 
@@ -82,7 +79,6 @@ pub enum HostError {
     )]
     Malformed { path: PathBuf, want: &'static str },
 
-    /// No cgroup hierarchy has the memory controller.
     #[error("no cgroup hierarchy with the memory controller: {why}")]
     NoMemoryController { why: &'static str },
 
@@ -94,6 +90,14 @@ pub enum HostError {
 }
 
 impl HostError {
+    /// Converts the errors of reading `path`.
+    pub fn of_read(path: &Path) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self::Read {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
     /// Returns `true` if the file does not exist, or was removed during the read: a removed cgroup,
     /// or a feature that the kernel does not have.
     pub fn is_absent(&self) -> bool {
@@ -123,8 +127,7 @@ fn is_errno(err: &io::Error, errno: Errno) -> bool {
     err.raw_os_error() == Some(io::Error::from(errno).raw_os_error().unwrap_or_default())
 }
 
-/// The directory at which the node's `/` is mounted: `/` itself, a mount in a container, or a
-/// simulated node in a test.
+/// The directory at which the node's `/` is mounted: `/`, a mount in a container, or a test's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostRoot(PathBuf);
 
@@ -148,7 +151,6 @@ impl HostRoot {
         HostFile::at(self.path(rel))
     }
 
-    /// Reads a small file into `buf`.
     pub fn read(&self, rel: impl AsRef<Path>, buf: &mut Vec<u8>) -> Result<(), HostError> {
         read_at(&self.path(rel), SMALL_FILE, buf)
     }
@@ -160,8 +162,14 @@ impl HostRoot {
         Ok(String::from_utf8_lossy(&buf).trim().to_owned())
     }
 
-    /// Returns the names in a directory, without those that are not UTF-8; none if it cannot be
-    /// read.
+    /// Reads a list that grows with the node. Invalid UTF-8 becomes U+FFFD.
+    pub(crate) fn read_list(&self, rel: impl AsRef<Path>) -> Result<String, HostError> {
+        let mut buf = Vec::new();
+        read_at(&self.path(rel), LIST_FILE, &mut buf)?;
+        Ok(String::from_utf8_lossy(&buf).into_owned())
+    }
+
+    /// Returns the names in a directory that are UTF-8; none if it cannot be read.
     pub(crate) fn names<P: AsRef<Path>>(
         &self,
         directory: P,
@@ -171,8 +179,7 @@ impl HostRoot {
         names.filter_map(|name| name.into_string().ok())
     }
 
-    /// Returns `true` if the root is the `/` of this process, so that system calls refer to the
-    /// same machine.
+    /// Returns `true` if the root is this process's `/`: system calls refer to the same machine.
     fn is_this_machine(&self) -> bool {
         self.0 == Path::new("/")
     }
@@ -198,7 +205,6 @@ impl HostFile {
         read_at(&self.0, SMALL_FILE, buf)
     }
 
-    /// Reads a file that contains one number.
     pub(crate) fn number(&self, buf: &mut Vec<u8>) -> Result<u64, HostError> {
         self.read(buf)?;
         parse_u64(buf.trim_ascii()).ok_or_else(|| self.malformed("number"))
@@ -218,10 +224,9 @@ fn read_at(path: &Path, limit: u64, buf: &mut Vec<u8>) -> Result<(), HostError> 
             path: path.to_owned(),
             limit,
         },
-        FileError::Io(_) | FileError::NotRegular(_) | FileError::NotText => HostError::Read {
-            path: path.to_owned(),
-            source: err.into(),
-        },
+        FileError::Io(_) | FileError::NotRegular(_) | FileError::NotText => {
+            HostError::of_read(path)(err.into())
+        }
     })
 }
 

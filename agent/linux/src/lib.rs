@@ -1,6 +1,5 @@
-//! Observes the machine: eBPF programs, notifications of the kernel, files, logind and the
-//! container runtime. Reads bytes and returns values; what follows from them is decided in
-//! nodepulse-core.
+//! Observes the machine: eBPF programs, kernel notifications, files, logind and the container
+//! runtime. Reads bytes and returns values, from which nodepulse-core concludes.
 
 // Events of the kernel.
 pub mod kernel;

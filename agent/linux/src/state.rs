@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::units::CgroupId;
-
 use nodepulse_io::file::{self, FileError, Links};
 
 mod claim;
@@ -32,17 +31,14 @@ const UNCOUNTED: &str = "uncounted";
 /// Maximum size of the file. A node of 500 pods needs 70 KiB.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The content of the state file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct State {
     /// The boot to which it applies, from `/proc/sys/kernel/random/boot_id`.
     pub boot: String,
-    /// The source of kernel events.
     pub tier: String,
     /// Each probe, with its state or the reason why it does not run, for people who read the file.
     pub probes: Vec<(String, String)>,
-    /// The kills in each pod's cgroup that the API server acknowledged. The next start reports the
-    /// others.
+    /// Kills in each pod's cgroup that the API server acknowledged; the next start reports others.
     pub kills: BTreeMap<CgroupId, u64>,
     /// Set if kills could not be counted so far: a cgroup that is not in `kills` may have had some.
     pub uncounted: bool,
@@ -51,12 +47,10 @@ pub struct State {
     pub exceeded: BTreeMap<String, Option<BootNanos>>,
 }
 
-/// The reason why there is no usable state.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error("the state directory cannot be used; set another stateDirectory")]
     Io(#[from] io::Error),
-    /// The file is incomplete, too large, or belongs to another user.
     #[error("the state file is incomplete, invalid or belongs to another user, and is ignored")]
     Foreign,
     /// Other programs use the directory, and nodepulse would close it to them.
@@ -89,12 +83,13 @@ impl State {
             }
         }
         let text = str::from_utf8(&bytes).ok();
-        text.and_then(parse).map(Some).ok_or(StateError::Foreign)
+        text.and_then(Self::from_text)
+            .map(Some)
+            .ok_or(StateError::Foreign)
     }
 
-    /// Writes the file of `directory`, which is created with access only for nodepulse's user if it
-    /// is missing, but not the directories above it. A reader sees either the old file or the new
-    /// one.
+    /// Writes the file of `directory`, which is created with access only for nodepulse's user, but
+    /// not those above it. A reader sees either the old file or the new one.
     pub fn save(&self, directory: &Path) -> Result<(), StateError> {
         match claim::builder().create(directory) {
             Err(err) if err.kind() != io::ErrorKind::AlreadyExists => return Err(err.into()),
@@ -108,7 +103,36 @@ impl State {
 
     /// Parses `text`. Returns `None` if it is not exactly in the written form.
     pub fn from_text(text: &str) -> Option<Self> {
-        parse(text)
+        let mut lines = text.strip_suffix(END)?.split('\n');
+        if lines.next()? != HEAD {
+            return None;
+        }
+        let mut state = Self {
+            boot: lines.next()?.strip_prefix("boot ")?.to_owned(),
+            tier: lines.next()?.strip_prefix("tier ")?.to_owned(),
+            ..Self::default()
+        };
+        for line in lines {
+            if let Some(probe) = line.strip_prefix("probe ") {
+                let (name, state_text) = probe.split_once(' ')?;
+                state.probes.push((name.to_owned(), state_text.to_owned()));
+            } else if let Some(exceeded) = line.strip_prefix("exceeded ") {
+                let (type_, at) = exceeded.split_once(' ')?;
+                let at = match at {
+                    NEVER => None,
+                    at => Some(BootNanos(at.parse().ok()?)),
+                };
+                state.exceeded.insert(type_.to_owned(), at);
+            } else if line == UNCOUNTED {
+                state.uncounted = true;
+            } else {
+                let (id, kills) = line.strip_prefix("cgroup ")?.split_once(' ')?;
+                state
+                    .kills
+                    .insert(CgroupId(id.parse().ok()?), kills.parse().ok()?);
+            }
+        }
+        Some(state)
     }
 
     pub fn text(&self) -> String {
@@ -128,39 +152,6 @@ impl State {
         let lines: Vec<_> = lines.chain(kills).chain(exceeded).collect();
         lines.join("\n") + END
     }
-}
-
-fn parse(text: &str) -> Option<State> {
-    let mut lines = text.strip_suffix(END)?.split('\n');
-    if lines.next()? != HEAD {
-        return None;
-    }
-    let mut state = State {
-        boot: lines.next()?.strip_prefix("boot ")?.to_owned(),
-        tier: lines.next()?.strip_prefix("tier ")?.to_owned(),
-        ..State::default()
-    };
-    for line in lines {
-        if let Some(probe) = line.strip_prefix("probe ") {
-            let (name, state_text) = probe.split_once(' ')?;
-            state.probes.push((name.to_owned(), state_text.to_owned()));
-        } else if let Some(exceeded) = line.strip_prefix("exceeded ") {
-            let (type_, at) = exceeded.split_once(' ')?;
-            let at = match at {
-                NEVER => None,
-                at => Some(BootNanos(at.parse().ok()?)),
-            };
-            state.exceeded.insert(type_.to_owned(), at);
-        } else if line == UNCOUNTED {
-            state.uncounted = true;
-        } else {
-            let (id, kills) = line.strip_prefix("cgroup ")?.split_once(' ')?;
-            state
-                .kills
-                .insert(CgroupId(id.parse().ok()?), kills.parse().ok()?);
-        }
-    }
-    Some(state)
 }
 
 #[cfg(test)]

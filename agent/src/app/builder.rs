@@ -30,7 +30,6 @@ pub use crate::reporting::certificate::CertificateSetup;
 
 #[derive(Debug)]
 pub enum KernelSource {
-    /// The running kernel, by way of the attached programs.
     Attached(Box<LoadedKernel>),
     Simulated {
         records: mpsc::Receiver<Received>,
@@ -41,8 +40,6 @@ pub enum KernelSource {
 }
 
 impl KernelSource {
-    /// The state of every probe.
-    #[must_use]
     pub fn support(&self) -> Support {
         match self {
             Self::Attached(loaded) => loaded.kernel.support().clone(),
@@ -87,6 +84,19 @@ pub struct Agent {
     pub(super) run_recorder: Option<Box<dyn RunRecorder>>,
 }
 
+/// Methods that set the field of their name.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident($value:ident: $type:ty) = $set:expr;)*) => {
+        $(
+            $(#[$doc])*
+            pub fn $field(mut self, $value: $type) -> Self {
+                self.$field = $set;
+                self
+            }
+        )*
+    };
+}
+
 impl Agent {
     pub fn new(config: Config, clock: Clock) -> Self {
         Self {
@@ -115,17 +125,38 @@ impl Agent {
         }
     }
 
-    /// Sets the source of kernel events. Default: none, only files.
-    pub fn kernel(mut self, source: KernelSource) -> Self {
-        self.kernel = source;
-        self
-    }
-
-    /// Sets the kernel's log, from which OOM kills are read if no program reports them. Default:
-    /// they are counted by the cgroups' counters.
-    pub fn kernel_log(mut self, log: impl Into<Option<File>>) -> Self {
-        self.kernel_log = log.into();
-        self
+    setters! {
+        /// Sets the source of kernel events. Default: none, only files.
+        kernel(source: KernelSource) = source;
+        /// Sets the kernel's log, from which OOM kills are read if no program reports them. Default:
+        /// they are counted by the cgroups' counters.
+        kernel_log(log: impl Into<Option<File>>) = log.into();
+        /// Sets the client of the API server. Default: none; the status is evaluated and logged.
+        client(client: impl Into<Option<Client>>) = client.into();
+        /// Sets how the certificate of the client is requested, in node mode. Default: it is not.
+        certificate(setup: impl Into<Option<CertificateSetup>>) = setup.into();
+        /// Sets how the sockets of the container runtime are opened. Default: as UNIX sockets.
+        runtime_connector(connector: Connector) = connector;
+        /// Sets how the node's name is resolved. Default: as by the C library.
+        names(names: Names) = names;
+        /// Replaces the setters of the status. Default: [`COMPANION`] or [`SETTERS`], by mode.
+        setters(setters: Setters) = setters;
+        /// Sets the jitter of periodic requests. Default: seeded by the clock.
+        jitter(jitter: Jitter) = jitter;
+        /// Sets where metrics and health are served. Default: at the configured addresses.
+        sites(sites: Vec<Site>) = Some(sites);
+        /// Sets the control socket, for `status` and `explain`. Default: none.
+        control(socket: impl Into<Option<Socket>>) = socket.into();
+        /// Sets how the configuration is reloaded. Default: it is not.
+        reloads(reloads: Reloads) = Some(reloads);
+        /// Sets the service manager to notify. Default: none.
+        notify(manager: Notify) = manager;
+        /// Default: [`RunMode::UntilStopped`].
+        run_mode(mode: RunMode) = mode;
+        /// Sets the source of logind's messages. Default: shutdowns of the machine are not announced.
+        logind(messages: impl Into<Option<mpsc::Receiver<PowerMessage>>>) = messages.into();
+        /// Sets a recorder of all inputs and effects of the subjects. Default: none.
+        run_recorder(recorder: impl Into<Option<Box<dyn RunRecorder>>>) = recorder.into();
     }
 
     /// Sets PSI triggers for the node and its pods, and logs each failure. Must be called before
@@ -136,91 +167,10 @@ impl Agent {
         self
     }
 
-    /// Sets the client of the API server. Default: none; the status is evaluated and logged.
-    pub fn client(mut self, client: impl Into<Option<Client>>) -> Self {
-        self.client = client.into();
-        self
-    }
-
-    /// Sets how the certificate of the client is requested, in node mode. Default: it is not.
-    pub fn certificate(mut self, setup: impl Into<Option<CertificateSetup>>) -> Self {
-        self.certificate = setup.into();
-        self
-    }
-
-    /// Sets how the sockets of the container runtime are opened. Default: as UNIX sockets.
-    pub fn runtime_connector(mut self, connector: Connector) -> Self {
-        self.runtime_connector = connector;
-        self
-    }
-
-    /// Sets how the node's name is resolved. Default: as by the C library.
-    pub fn names(mut self, names: Names) -> Self {
-        self.names = names;
-        self
-    }
-
-    /// Replaces the setters of the status. Default: those of the mode, [`COMPANION`] or
-    /// [`SETTERS`].
-    pub const fn setters(mut self, setters: Setters) -> Self {
-        self.setters = setters;
-        self
-    }
-
-    /// Sets the jitter of periodic requests. Default: seeded by the clock.
-    pub const fn jitter(mut self, jitter: Jitter) -> Self {
-        self.jitter = jitter;
-        self
-    }
-
-    /// Sets where metrics and health are served. Default: at the configured addresses.
-    pub fn sites(mut self, sites: Vec<Site>) -> Self {
-        self.sites = Some(sites);
-        self
-    }
-
-    /// Sets the control socket, for `status` and `explain`. Default: none.
-    pub fn control(mut self, socket: impl Into<Option<Socket>>) -> Self {
-        self.control = socket.into();
-        self
-    }
-
-    /// Sets how the configuration is reloaded. Default: it is not.
-    pub fn reloads(mut self, reloads: Reloads) -> Self {
-        self.reloads = Some(reloads);
-        self
-    }
-
-    /// Sets the service manager to notify. Default: none.
-    pub fn notify(mut self, manager: Notify) -> Self {
-        self.notify = manager;
-        self
-    }
-
-    /// Default: [`RunMode::UntilStopped`].
-    pub const fn run_mode(mut self, mode: RunMode) -> Self {
-        self.run_mode = mode;
-        self
-    }
-
-    /// Sets the source of logind's messages. Default: shutdowns of the machine are not announced.
-    pub fn logind(mut self, messages: impl Into<Option<mpsc::Receiver<PowerMessage>>>) -> Self {
-        self.logind = messages.into();
-        self
-    }
-
-    /// Sets a recorder of all inputs and effects of the subjects. Default: none.
-    pub fn run_recorder(mut self, recorder: impl Into<Option<Box<dyn RunRecorder>>>) -> Self {
-        self.run_recorder = recorder.into();
-        self
-    }
-
-    #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    #[must_use]
     pub const fn has_client(&self) -> bool {
         self.client.is_some()
     }

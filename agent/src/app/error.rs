@@ -15,7 +15,6 @@ use crate::config::{Config, key};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AppError {
-    /// The alarm cannot be set or read.
     #[error("cannot wait for a deadline on the boot clock")]
     Alarm(#[source] io::Error),
     #[error("cannot read the {ring} ring of the probes")]
@@ -66,19 +65,15 @@ fn list(ports: &[u16]) -> String {
 /// The kubelet's `healthzPort` and `port`.
 const KUBELET_PORTS: [u16; 2] = [10248, 10250];
 
-/// Node mode must not compete with a kubelet: a kubelet's port in use is an error before the first
-/// request is sent.
+/// Node mode must not compete with a kubelet, so a port of one in use is an error at the start.
 pub(super) fn no_kubelet(config: &Config) -> Result<(), AppError> {
     if config.mode != Mode::Node || config.take_over {
         return Ok(());
     }
-    match listeners::taken(&HostRoot::new(&config.host_root), &KUBELET_PORTS) {
-        Ok(taken) if taken.is_empty() => Ok(()),
-        Ok(taken) => Err(AppError::Ports(taken)),
-        Err(err) => {
-            debug!(err = &err as &dyn std::error::Error, "listeners not read");
-            Ok(())
-        }
+    let taken = listeners::taken(&HostRoot::new(&config.host_root), &KUBELET_PORTS);
+    match ok_or_log!(debug, taken, "listeners not read") {
+        Some(taken) if !taken.is_empty() => Err(AppError::Ports(taken)),
+        Some(_) | None => Ok(()),
     }
 }
 

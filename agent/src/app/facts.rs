@@ -12,8 +12,7 @@ use tracing::warn;
 use crate::config::Config;
 use crate::queries::signals::SignalReader;
 
-/// Reads facts that do not change until a reboot. A fact that cannot be read is logged and left out
-/// of the status.
+/// Reads facts that do not change until a reboot. Logs and leaves out those that are unreadable.
 pub(super) fn gather(
     config: &Config,
     signals: &SignalReader,
@@ -23,10 +22,8 @@ pub(super) fn gather(
     Facts {
         hostname: config.node_name.clone(),
         node_ips: config.node_ips.clone(),
-        network: addresses::network(root).unwrap_or_else(|err| {
-            warn!(err = &err as &dyn std::error::Error, "addresses not read");
-            nodepulse_core::reading::Network::default()
-        }),
+        network: ok_or_log!(warn, addresses::network(root), "addresses not read")
+            .unwrap_or_default(),
         // Read by the helper thread.
         machine: nodepulse_core::reading::Machine::default(),
         ephemeral_storage: None,

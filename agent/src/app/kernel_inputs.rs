@@ -8,7 +8,6 @@ use nodepulse_core::subjects::KillSource;
 use nodepulse_io::clock::Clock;
 use nodepulse_linux::kernel::counters::ProbeCounters;
 use nodepulse_linux::kernel::{Kernel, LoadedKernel, Support, ring};
-use nodepulse_linux::os::psi::Trigger;
 use nodepulse_linux::os::watchers::Watchers;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -59,8 +58,7 @@ impl KernelInputs {
         }
     }
 
-    /// Starts the tasks. Takes the sources of kernel events from the agent. Must be called in a
-    /// runtime.
+    /// Starts the tasks, and takes the sources of kernel events. Must be called in a runtime.
     pub(super) fn start(agent: &mut Agent) -> Self {
         let mut inputs = Self::none(agent.kernel.support());
         let nothing = KernelSource::None(inputs.support.clone());
@@ -80,7 +78,7 @@ impl KernelInputs {
             return inputs;
         }
         let triggers = std::mem::take(&mut agent.triggers);
-        inputs.stalls = triggers.iter().map(Trigger::stall).collect();
+        inputs.stalls = triggers.iter().map(|trigger| trigger.stall).collect();
         let (trees, clock) = (watched_trees(&agent.pods), agent.clock);
         if let Some(send) = &inputs.send {
             inputs.watchers = Some(Watchers::start(trees, log, triggers, clock, send));

@@ -100,7 +100,6 @@ pub(super) async fn requested(reloading: Option<&mut Reloading>) {
     }
 }
 
-/// Returns the configuration that was read, or logs the error.
 pub(super) fn logged(read: Result<Box<Config>, String>) -> Option<Box<Config>> {
     read.inspect_err(|why| {
         error!(

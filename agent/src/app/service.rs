@@ -1,5 +1,4 @@
-//! The agent as a service of the machine: reloads, keep-alive messages, shutdowns of the machine
-//! and `--once`.
+//! The agent as a service: reloads, keep-alive messages, shutdowns of the machine and `--once`.
 
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use tracing::info;
 
 use super::reload::Reloading;
 use crate::notify::heartbeat::Heartbeat;
-use crate::reporting::Report;
 use crate::reporting::once::Once;
 
 pub(super) struct Service {
@@ -46,13 +44,6 @@ impl Service {
     /// Records the end of a read. Returns `true` if the configuration has to be read again.
     pub(super) fn reloaded(&mut self) -> bool {
         self.reloading.as_mut().is_some_and(Reloading::finish)
-    }
-
-    /// Records the result of a request for `--once`.
-    pub(super) fn record_report(&mut self, report: &Report) {
-        if let Some(once) = &mut self.once {
-            once.record(report);
-        }
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {
     last_counts(&mut app).await;
     app.feed(Input::Incident(IncidentInput::Stopping), app.clock.now());
     if let Some(reporting) = app.reporting.take() {
-        let events = reporting.sink();
+        let events = reporting.events.clone();
         reporting.finish(&mut app.tasks).await;
         // Only now all acknowledgements are known.
         let outcomes = KillCounterInput::Settled(events.kill_outcomes());

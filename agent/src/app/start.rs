@@ -39,9 +39,7 @@ use crate::telemetry::metering::{self, Metering};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Persistence {
-    /// State is saved in the state directory.
     StateFile,
-    /// The state file is neither read nor written.
     None,
 }
 
@@ -190,8 +188,7 @@ fn state(
     }
 }
 
-/// Creates the lanes of all purposes. The client's for credentials and the resolver's for names are
-/// shared.
+/// Creates the lanes of all purposes, or shares the client's and the resolver's.
 fn lanes(client: Option<&Client>, names: &Names) -> Lanes {
     let of_client = client.and_then(Client::lane).into_iter();
     let shared: Vec<_> = of_client.chain([names.lane()]).collect();

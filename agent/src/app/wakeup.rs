@@ -12,14 +12,11 @@ pub(super) enum Wakeup {
     Kernel(Received),
     /// A helper thread has answered a question.
     Host(Answer),
-    /// The result of a request to the API server.
     Api(Report),
-    /// An update about pods, from the API server.
     Pods(PodInput),
     /// A request for metrics, `status` or `explain`.
     Request(StateRequest),
     Reload,
-    /// logind announced a shutdown of the machine, or cancelled it.
     Power(PowerMessage),
     Tick,
 }

@@ -55,13 +55,11 @@ pub(super) async fn client(
         }
         let source = from(&certificate.bootstrap);
         let bootstrap = Client::from_bootstrap_credentials(source, deadline).await;
-        let bootstrap = bootstrap.map_err(|err| match Obstacle::from(err) {
-            Obstacle::Lasting(why) => {
-                Obstacle::Lasting(format!("{}: {why}", key::bootstrap_kubeconfig))
-            }
-            Obstacle::Passing(why) => {
-                Obstacle::Passing(format!("{}: {why}", key::bootstrap_kubeconfig))
-            }
+        let bootstrap = bootstrap.map_err(|err| {
+            let mut obstacle = Obstacle::from(err);
+            let (Obstacle::Lasting(why) | Obstacle::Passing(why)) = &mut obstacle;
+            why.insert_str(0, &format!("{}: ", key::bootstrap_kubeconfig));
+            obstacle
         })?;
         let client = Client::awaiting(from(&certificate.kubeconfig), deadline)?;
         (client, Some(bootstrap))

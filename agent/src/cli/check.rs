@@ -64,8 +64,9 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let mut items = kernel::items(&config);
     items.extend(host::items(&config));
     let (item, imagefs) = runtime.block_on(host::container_runtime(&config));
-    items.push(item);
-    items.push(runtime.block_on(host::imagefs(&config, imagefs)));
+    items.push(item.named("container runtime (CRI)"));
+    let item = runtime.block_on(host::imagefs(&config, imagefs));
+    items.push(item.named("imagefs"));
     items.extend(without_kubelet::items(&config));
     let of_cluster = runtime.block_on(cluster::items(&config));
     // A file system that does not answer must not delay the output.

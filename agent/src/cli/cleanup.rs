@@ -73,8 +73,7 @@ pub struct Arguments {
 }
 
 /// Removes nodepulse's conditions and taints, never a Node or a Lease. The exit code is 1 if a Node
-/// failed; for the taints of all Nodes only if the Nodes could not be listed, because one Node must
-/// not fail an upgrade.
+/// failed; for all Nodes only if listing failed: one Node must not fail an upgrade.
 pub fn run(arguments: Arguments) -> ExitCode {
     let (config, runtime) = match configuration_and_runtime(*arguments.settings) {
         Ok(both) => both,

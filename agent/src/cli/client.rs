@@ -25,8 +25,7 @@ pub(super) enum DaemonError {
     Failed(String),
 }
 
-/// Returns the control socket in this state directory, if a daemon is listening or access is
-/// denied.
+/// Returns the control socket in `state_directory` if a daemon listens or access is denied.
 pub(super) fn daemon(state_directory: &Path) -> Option<PathBuf> {
     let at = state_directory.join(serve::socket::NAME);
     match connect(&at).map_err(|err| err.kind()) {

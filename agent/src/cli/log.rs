@@ -9,8 +9,7 @@ use std::time::Duration;
 use tracing::warn;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Capacity of the queue to the writer thread. If it is full, lines are dropped, and the number is
-/// logged later.
+/// Capacity of the queue to the writer. If it is full, lines are dropped; their number is logged.
 const LINES: usize = 1024;
 
 /// Interval of attempts to start the thread.
@@ -34,11 +33,6 @@ pub struct LogWriter {
     dropped: Arc<AtomicU64>,
 }
 
-#[derive(Debug)]
-pub struct LogFlush {
-    done: Receiver<()>,
-}
-
 /// Creates both ends. Lines are queued until the writer is started.
 pub fn channel() -> (LogSender, LogWriter) {
     let (send, lines) = sync_channel(LINES);
@@ -52,8 +46,8 @@ pub fn channel() -> (LogSender, LogWriter) {
 
 impl LogWriter {
     /// Starts the thread, which inherits the capabilities of the caller. After an error, lines stay
-    /// in the queue, and it can be called again.
-    pub fn start(&self) -> io::Result<LogFlush> {
+    /// in the queue, and it can be called again. The channel is closed when the thread ends.
+    fn start(&self) -> io::Result<Receiver<()>> {
         let (running, done) = sync_channel(0);
         let writer = self.clone();
         std::thread::Builder::new()
@@ -63,12 +57,12 @@ impl LogWriter {
                 let lines = writer.lines();
                 while let Ok(line) = lines.recv() {
                     if line.is_empty() {
-                        return; // The end: see [`LogSender::end`].
+                        return; // The end: see [`LogThread::end`].
                     }
                     writer.write(&line);
                 }
             })?;
-        Ok(LogFlush { done })
+        Ok(done)
     }
 
     /// Writes the queued lines on this thread, while there is no other.
@@ -99,14 +93,14 @@ impl LogWriter {
 #[derive(Debug)]
 pub struct LogThread {
     writer: LogWriter,
-    flush: Option<LogFlush>,
+    /// Closed when the thread ends; `None` while there is none.
+    done: Option<Receiver<()>>,
 }
 
 impl LogThread {
-    /// Starts the thread if possible; otherwise see [`LogThread::retry`]. It inherits the
-    /// capabilities of the caller.
+    /// Starts the thread, with the caller's capabilities, or else see [`LogThread::retry`].
     pub fn start(writer: LogWriter) -> Self {
-        let flush = writer.start().inspect_err(|err| {
+        let done = writer.start().inspect_err(|err| {
             let err = err as &dyn std::error::Error;
             warn!(
                 err,
@@ -118,45 +112,30 @@ impl LogThread {
         });
         Self {
             writer,
-            flush: flush.ok(),
+            done: done.ok(),
         }
     }
 
     /// Tries again until the thread is started, then waits for ever.
     pub async fn retry<Never>(&mut self) -> Never {
-        while self.flush.is_none() {
+        while self.done.is_none() {
             tokio::time::sleep(RETRY).await;
-            self.flush = self.writer.start().ok();
+            self.done = self.writer.start().ok();
         }
         std::future::pending().await
     }
 
     /// Ends the log: waits for the thread, or writes the lines without one.
     pub fn end(self, lines: &LogSender) {
-        match self.flush {
-            Some(flush) => {
-                lines.end();
-                flush.wait();
+        match self.done {
+            Some(done) => {
+                // Full: the thread hangs, and is abandoned after the limit.
+                drop(lines.send.try_send(Vec::new()));
+                match done.recv_timeout(FLUSH_LIMIT) {
+                    Ok(()) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {}
+                }
             }
             None => self.writer.write_queued(),
-        }
-    }
-}
-
-impl LogSender {
-    /// Ends the thread after the queued lines.
-    pub fn end(&self) {
-        // Full: the thread hangs, and [`LogFlush::wait`] gives up after its limit.
-        drop(self.send.try_send(Vec::new()));
-    }
-}
-
-impl LogFlush {
-    /// Waits until all lines are written, at most one second.
-    pub fn wait(self) {
-        // The end of the thread closes the channel. A hanging log is abandoned.
-        match self.done.recv_timeout(FLUSH_LIMIT) {
-            Ok(()) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {}
         }
     }
 }

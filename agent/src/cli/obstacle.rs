@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::log::LogWriter;
 use super::{fail, refuse};
 use crate::config::Config;
-use crate::serve::{Readiness, ReadyPage, Server};
+use crate::serve::{ReadyPage, Server};
 use crate::telemetry::metering;
 
 /// Interval between attempts.
@@ -106,7 +106,7 @@ pub(super) async fn wait_out<T>(
 fn serve(config: &Config, why: &str) -> (watch::Sender<Option<String>>, Server) {
     let (reason, obstacle) = watch::channel(Some(why.to_owned()));
     let (_, ready_page) = watch::channel(ReadyPage {
-        readiness: Readiness::NotReady("the agent is starting"),
+        not_ready: Some("the agent is starting"),
         refused_configuration: None,
     });
     let sites = metering::open(config, false);

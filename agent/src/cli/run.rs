@@ -43,7 +43,7 @@ pub struct Arguments {
 }
 
 /// Flags of a run that is not a daemon.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Copy, Args)]
 struct OneShotFlags {
     /// Send the status once and exit: 0 if the API server accepted it, else 1.
     #[arg(long, action = ArgAction::SetTrue)]
@@ -53,10 +53,14 @@ struct OneShotFlags {
     dry_run: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum WriteMode {
-    Send,
-    Print,
+impl OneShotFlags {
+    const fn run_mode(self) -> RunMode {
+        if self.once {
+            RunMode::Once
+        } else {
+            RunMode::UntilStopped
+        }
+    }
 }
 
 /// After this time, the code of the start is not executed any more.
@@ -69,18 +73,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     if let Err(err) = supervision::postpone_reloads() {
         return fail(&err);
     }
-    let options = RunOptions {
-        run_mode: if arguments.one_shot.once {
-            RunMode::Once
-        } else {
-            RunMode::UntilStopped
-        },
-        write_mode: if arguments.one_shot.dry_run {
-            WriteMode::Print
-        } else {
-            WriteMode::Send
-        },
-    };
+    let flags = arguments.one_shot;
     let overrides = arguments.settings.overrides();
     let (mut config, ignored) = match settings::loaded(&overrides) {
         Ok(LoadedConfig {
@@ -91,7 +84,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     if let Some(reason) = settings::excessive_reservations(&config) {
         return refuse(&reason);
     }
-    if options.write_mode == WriteMode::Print {
+    if flags.dry_run {
         // A daemon may be running at the same time.
         config.serve = None;
     }
@@ -100,7 +93,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         |config: &Config| logging::start(config.log_level, config.log_format, lines.clone());
     // Claimed before the programs are attached: what happens while another agent runs is reported
     // by that agent.
-    let (claim, logging) = match claim(&config, options, &writer, &start_logging) {
+    let (claim, logging) = match claim(&config, flags, &writer, &start_logging) {
         Ok(claimed) => claimed,
         Err(code) => return code,
     };
@@ -121,7 +114,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
         warn!(err, "cannot close inherited file descriptors");
     }
     log_ignored_keys(&ignored);
-    let prepared = Prepared::new(config, kernel, claim, &writer, options);
+    let prepared = Prepared::new(config, kernel, claim, &writer, flags);
     // Threads inherit the capabilities of their creator: the first one starts here.
     let mut log = LogThread::start(writer);
     let reload = Reload { overrides, logging };
@@ -134,17 +127,17 @@ pub fn run(arguments: Arguments) -> ExitCode {
 /// starts logging and waits. `Err` is the exit code.
 fn claim(
     config: &Config,
-    options: RunOptions,
+    flags: OneShotFlags,
     log: &LogWriter,
     start_logging: &dyn Fn(&Config) -> SetLogging,
 ) -> Result<(Option<StateClaim>, Option<SetLogging>), ExitCode> {
-    if options.write_mode == WriteMode::Print {
+    if flags.dry_run {
         return Ok((None, None));
     }
     let mut claiming = Claiming::new(&config.state_directory);
     match claiming.attempt() {
         Ok(claim) => return Ok((Some(claim), None)),
-        Err(Obstacle::Passing(_)) if options.run_mode == RunMode::UntilStopped => {}
+        Err(Obstacle::Passing(_)) if !flags.once => {}
         Err(obstacle) => return Err(obstacle.report()),
     }
     let logging = start_logging(config);
@@ -156,12 +149,6 @@ fn claim(
 
 fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_all().build()
-}
-
-#[derive(Debug, Clone, Copy)]
-struct RunOptions {
-    run_mode: RunMode,
-    write_mode: WriteMode,
 }
 
 struct Reload {
@@ -183,18 +170,16 @@ impl Prepared {
         kernel: KernelSource,
         claim: Option<StateClaim>,
         log: &LogWriter,
-        options: RunOptions,
+        flags: OneShotFlags,
     ) -> Result<Self, ExitCode> {
         let runtime = runtime().map_err(|err| failed(&err))?;
-        let notify = supervision::notify(options.run_mode).map_err(|why| refuse(&why))?;
-        let client = match options.run_mode {
-            RunMode::UntilStopped if options.write_mode == WriteMode::Send => {
-                let attempt = async || client(&config, options).await;
-                runtime.block_on(wait_out(&config, log, attempt))?
-            }
-            RunMode::UntilStopped | RunMode::Once => runtime
-                .block_on(client(&config, options))
-                .map_err(|obstacle| obstacle.report())?,
+        let notify = supervision::notify(flags.run_mode()).map_err(|why| refuse(&why))?;
+        let client = if flags.once || flags.dry_run {
+            let client = runtime.block_on(client(&config, flags));
+            client.map_err(|obstacle| obstacle.report())?
+        } else {
+            let attempt = async || client(&config, flags).await;
+            runtime.block_on(wait_out(&config, log, attempt))?
         };
         let (client, certificate) = client;
         let (claim, control) = claim.map_or((None, None), |claim| {
@@ -205,7 +190,7 @@ impl Prepared {
         // Everything that requires privileges is opened here.
         let kmsg = kernel_log(&config, &kernel);
         let has_status = config.mode == Mode::Node && client.is_some();
-        let logind = (has_status && options.write_mode == WriteMode::Send).then(|| {
+        let logind = (has_status && !flags.dry_run).then(|| {
             let _entered = runtime.enter();
             logind::start(config.system_bus())
         });
@@ -223,7 +208,7 @@ impl Prepared {
             .certificate(certificate)
             .control(control)
             .notify(notify)
-            .run_mode(options.run_mode)
+            .run_mode(flags.run_mode())
             .logind(logind);
         Ok(Self {
             runtime,
@@ -285,7 +270,6 @@ async fn on_runtime(agent: Agent, reload: Reload, log: &mut LogThread) -> ExitCo
     }
 }
 
-/// Reads the configuration again, and logs the ignored keys again.
 fn reread_configuration(overrides: &Overrides) -> Result<Config, String> {
     if settings::files(overrides).is_none() {
         return Err(
@@ -332,7 +316,6 @@ fn confine(
     }
 }
 
-/// Logs keys that are accepted but have no effect.
 fn log_ignored_keys(ignored: &IgnoredKeys) {
     if !ignored.kubelet.is_empty() {
         let keys = ignored.kubelet.join(",");
@@ -403,17 +386,15 @@ fn kernel_log(config: &Config, kernel: &KernelSource) -> Option<File> {
 /// The client of the API server, or one that prints the requests. Opens no connection.
 async fn client(
     config: &Config,
-    options: RunOptions,
+    flags: OneShotFlags,
 ) -> Result<(Option<Client>, Option<CertificateSetup>), Obstacle> {
     let deadline = config.lease_duration / 4;
-    match options.write_mode {
-        WriteMode::Send => certificate::client(config, deadline, options.run_mode).await,
-        WriteMode::Print => {
-            let client = settings::client(config, deadline).await?;
-            let client = Client::dry_run(client, deadline, Box::new(supervision::print))?;
-            Ok((Some(client), None))
-        }
+    if !flags.dry_run {
+        return certificate::client(config, deadline, flags.run_mode()).await;
     }
+    let client = settings::client(config, deadline).await?;
+    let client = Client::dry_run(client, deadline, Box::new(supervision::print))?;
+    Ok((Some(client), None))
 }
 
 /// Repeats `attempt` while the cause of its failure can pass. `Err` is the exit code.

@@ -67,7 +67,6 @@ pub struct ExplainArguments {
     output: Output,
 }
 
-/// The condition types of all modes.
 fn condition_types() -> Vec<&'static str> {
     let companion = NodepulseCondition::ALL.map(NodepulseCondition::type_);
     let node = Resource::ALL

@@ -25,8 +25,7 @@ use crate::serve::socket::Socket;
 /// halted. On a node that thrashes, an agent runs within a minute.
 const HALT_LIMIT: Duration = Duration::from_mins(1);
 
-/// Connects to the service manager, if the environment names one. `Err` is a message of one line
-/// about an invalid variable.
+/// Connects to the service manager of the environment. `Err`: one line on an invalid variable.
 pub(super) fn notify(run_mode: RunMode) -> Result<Notify, String> {
     let (usec, pid) = (variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"));
     let watchdog = notify::watchdog(usec.as_deref(), pid.as_deref(), std::process::id())?;
@@ -35,13 +34,8 @@ pub(super) fn notify(run_mode: RunMode) -> Result<Notify, String> {
     };
     // A single run sends no watchdog notifications.
     let watchdog = watchdog.filter(|_| run_mode == RunMode::UntilStopped);
-    Ok(Notify::connect(&address, watchdog).unwrap_or_else(|err| {
-        warn!(
-            err = &err as &dyn std::error::Error,
-            "cannot notify the service manager"
-        );
-        Notify::default()
-    }))
+    let connected = Notify::connect(&address, watchdog);
+    Ok(ok_or_log!(warn, connected, "cannot notify the service manager").unwrap_or_default())
 }
 
 /// Exclusive use of the state directory, if possible.
@@ -119,10 +113,8 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
             claim
         }
         StateClaim::Unusable(err) => {
-            warn!(
-                err = &err as &dyn std::error::Error,
-                "cannot use the state directory; no state is saved"
-            );
+            let err = &err as &dyn std::error::Error;
+            warn!(err, "cannot use the state directory; no state is saved");
             return (None, None);
         }
         StateClaim::Halted(why) => {
@@ -140,8 +132,7 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
     (Some(claim), socket.ok())
 }
 
-/// Makes SIGHUP wait for [`reload_requests`]: until then, it would end the process. Must be called
-/// while there is one thread.
+/// Keeps SIGHUP for [`reload_requests`] instead of ending the process. Call it with one thread.
 pub(super) fn postpone_reloads() -> io::Result<()> {
     SigSet::from(Signal::SIGHUP).thread_block()?;
     Ok(())
@@ -178,7 +169,6 @@ pub(super) fn reload_requests(files: Option<WatchedFiles>) -> io::Result<mpsc::R
     Ok(requests)
 }
 
-/// Prints one request of a dry run.
 pub(super) fn print(method: &str, path: &str, body: &[u8]) {
     // The body is JSON, but contains names of others.
     let body = escape_json(body).unwrap_or_else(|| escape(body));

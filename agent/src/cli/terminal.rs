@@ -24,18 +24,6 @@ pub enum Paint {
     Green,
 }
 
-impl Paint {
-    /// The parameters of the terminal's control sequence.
-    const fn code(self) -> &'static str {
-        match self {
-            Self::Bold => "1",
-            Self::Red => "1;31",
-            Self::Yellow => "1;33",
-            Self::Green => "1;32",
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
     /// Columns of the terminal; `None` if there is none, which can wrap a line.
@@ -75,7 +63,13 @@ impl Style {
         if !self.colors {
             return text.to_owned();
         }
-        format!("\u{1b}[{}m{text}\u{1b}[0m", paint.code())
+        let parameters = match paint {
+            Paint::Bold => "1",
+            Paint::Red => "1;31",
+            Paint::Yellow => "1;33",
+            Paint::Green => "1;32",
+        };
+        format!("\u{1b}[{parameters}m{text}\u{1b}[0m")
     }
 }
 

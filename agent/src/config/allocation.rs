@@ -13,8 +13,7 @@ use super::labels;
 use super::layers::Setting;
 use super::table::{RESOURCES, key};
 
-/// Reads `maxPods`, `podsPerCore`, `volumeLimits`, the reservations, and the hard thresholds that
-/// reserve.
+/// Reads `maxPods`, `podsPerCore`, `volumeLimits`, reservations, and hard thresholds.
 pub(super) fn allocation(
     keys: &Keys<'_>,
     thresholds: &[Threshold],

@@ -150,60 +150,48 @@ pub(super) fn period(text: &str) -> Result<Option<Duration>, String> {
     duration::parse(text).map(|period| (!period.is_zero()).then_some(period))
 }
 
-/// The shortest [`interval`].
-const MIN_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Parses the interval of work without a cause; `None` for zero, as in [`period`].
 pub(super) fn interval(text: &str) -> Result<Option<Duration>, String> {
     match period(text)? {
-        Some(period) if period < MIN_INTERVAL => {
+        Some(period) if period < Duration::from_secs(1) => {
             Err("must be at least 1s, because each time wakes the agent".to_owned())
         }
         period => Ok(period),
     }
 }
 
-/// Parses a duration above zero.
 pub(super) fn positive(text: &str) -> Result<Duration, String> {
     period(text)?.ok_or_else(|| "must be greater than zero".to_owned())
 }
 
-/// The shortest and the longest [`slow_for`].
-const SLOW_FOR: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(10)];
-
 /// Parses the time for which a disk must be slow: at least one window of the kernel program.
 pub(super) fn slow_for(text: &str) -> Result<Duration, String> {
     let why = "must be from 1s to 10m, because the latency of a disk is judged once a second";
-    between(SLOW_FOR, why, text)
+    between([Duration::from_secs(1), Duration::from_mins(10)], why, text)
 }
-
-/// The shortest and the longest [`stalled_after`].
-const STALLED_AFTER: [Duration; 2] = [Duration::from_secs(2), Duration::from_mins(10)];
 
 /// Parses the time after which a disk without a completion is stalled.
 pub(super) fn stalled_after(text: &str) -> Result<Duration, String> {
     let why = "must be from 2s to 10m, because healthy disks pause for up to a second";
-    between(STALLED_AFTER, why, text)
+    between([Duration::from_secs(2), Duration::from_mins(10)], why, text)
 }
-
-/// The shortest and the longest [`window`].
-const WINDOW: [Duration; 2] = [Duration::from_secs(1), Duration::from_mins(1)];
 
 /// Parses the interval over which the latency of a disk is judged.
 pub(super) fn window(text: &str) -> Result<Duration, String> {
     let why =
         "must be from 1s to 1m, because a healthy disk needs up to a second for five requests";
-    between(WINDOW, why, text)
+    between([Duration::from_secs(1), Duration::from_mins(1)], why, text)
 }
-
-/// The shortest and the longest [`frequent_window`].
-const FREQUENT_WINDOW: [Duration; 2] = [Duration::from_secs(1), Duration::from_hours(24)];
 
 /// Parses the time within which OOM incidents are frequent.
 pub(super) fn frequent_window(text: &str) -> Result<Duration, String> {
     let why =
         "must be from 1s to 24h, because incidents of earlier days do not show how the node is now";
-    between(FREQUENT_WINDOW, why, text)
+    between(
+        [Duration::from_secs(1), Duration::from_hours(24)],
+        why,
+        text,
+    )
 }
 
 fn between([min, max]: [Duration; 2], why: &str, text: &str) -> Result<Duration, String> {
@@ -212,16 +200,13 @@ fn between([min, max]: [Duration; 2], why: &str, text: &str) -> Result<Duration,
     valid.then_some(duration).ok_or_else(|| why.to_owned())
 }
 
-/// The greatest [`slow_limit`].
-const MAX_SLOW_LIMIT: Duration = Duration::from_mins(1);
-
 /// Parses `auto`, or a duration above zero.
 pub(super) fn slow_limit(text: &str) -> Result<SlowLimit, String> {
     if text == "auto" {
         return Ok(SlowLimit::Auto);
     }
     let limit = positive(text)?;
-    let valid = limit <= MAX_SLOW_LIMIT;
+    let valid = limit <= Duration::from_mins(1);
     let why = "must be at most 1m, because only a disk that does not respond needs longer";
     valid
         .then_some(SlowLimit::Fixed(limit))
@@ -256,8 +241,7 @@ pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     Ok(PathBuf::from(text))
 }
 
-/// Parses one address, or one of each family separated by a comma. An unspecified address must be
-/// the only one.
+/// Parses one address, or one of each family with a comma. An unspecified one must be alone.
 pub(super) fn node_ips(text: &str) -> Result<Vec<IpAddr>, String> {
     let ips: Vec<IpAddr> = text
         .split(',')

@@ -24,7 +24,6 @@ type ConditionsAndTaints = (
     BTreeMap<NodepulseCondition, Taint>,
 );
 
-/// Reads and checks both keys.
 pub(super) fn conditions_and_taints(
     keys: &Keys<'_>,
     mode: Mode,

@@ -9,8 +9,7 @@ use super::layers::Setting;
 use super::table::key;
 use super::{API_VERSION, KIND};
 
-/// The effective configuration with defaults, and the source of each value. It contains no secrets,
-/// because no key has one.
+/// The configuration with defaults, and the source of each value. No key contains a secret.
 #[derive(Debug, Clone, Default)]
 pub struct Effective {
     top: Vec<(String, Shown)>,
@@ -64,9 +63,7 @@ impl Effective {
         format!("apiVersion: {API_VERSION}\nkind: {KIND}\n{lines}\n")
     }
 
-    /// The configuration, with the computation of the thresholds that depend on the size of the
-    /// memory.
-    #[must_use]
+    /// The configuration, with the computation of the thresholds that depend on the memory.
     pub fn with_memory(mut self, total: Bytes) -> Self {
         let names = [key::eviction_hard.spec.name, key::eviction_soft.spec.name];
         let maps = self.top.iter_mut();

@@ -128,8 +128,7 @@ fn is_at_or_below(key: &str, of: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// Escapes control characters and bidirectional marks, so that a key cannot imitate a second
-/// message or another key.
+/// Escapes control characters and bidirectional marks: a key must not imitate another message.
 pub(super) fn one_line(text: &str) -> String {
     let text = shortened(text, LONGEST_TEXT);
     let mut line = String::with_capacity(text.len());

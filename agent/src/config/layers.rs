@@ -102,8 +102,7 @@ impl Layers<'_> {
         })
     }
 
-    /// A map: from the flag or the environment in the flag form, else from the files, merged by
-    /// entry.
+    /// A map: from the flag or environment in the flag form, else from the files, merged by entry.
     pub(super) fn map(
         &self,
         spec: &KeySpec,
@@ -136,8 +135,7 @@ impl Layers<'_> {
         Ok(merged)
     }
 
-    /// A list: from the flag or the environment, comma-separated, else from the first file that
-    /// sets it.
+    /// A list: from the flag or environment, comma-separated, else from the first file with it.
     pub(super) fn list(&self, spec: &KeySpec) -> Option<Vec<Setting>> {
         if let Some(setting) = self.above_files(spec) {
             let parts = setting.text.split(',').map(str::trim);

@@ -182,8 +182,7 @@ impl Loader<'_> {
         })
     }
 
-    /// Intervals of computing and of sending the status. If only the first is set, it applies to
-    /// both, as in the kubelet.
+    /// Intervals of computing and of sending the status. As in the kubelet, one alone is both.
     fn frequencies(&self) -> Result<(Duration, Duration), ConfigError> {
         const UPDATE: &Key<Option<Duration>> = &key::node_status_update_frequency;
         const REPORT: &Key<Option<Duration>> = &key::node_status_report_frequency;

@@ -9,8 +9,7 @@ pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The nearest known name, unless it differs in more than about a third of its letters: then
-/// another one was meant.
+/// The nearest known name, unless more than about a third of its letters differ.
 pub fn similar<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let nearest = nearest(name, known);
     let letters = nearest.chars().count();

@@ -15,7 +15,6 @@ use super::{API_VERSION, KIND};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
-    /// nodepulse's configuration.
     Nodepulse,
     /// A kubelet's configuration, of which the shared keys are read.
     Kubelet,
@@ -36,8 +35,7 @@ impl Format {
         known.filter(|spec| self == Self::Nodepulse || spec.kubelet != KubeletKey::No)
     }
 
-    /// Returns `true` for a key of a kubelet's server. A kubelet listens on `port`; nodepulse only
-    /// writes it to the Node.
+    /// Returns `true` for a key of a kubelet's server. nodepulse only writes `port` to the Node.
     fn is_of_server(self, name: &str) -> bool {
         SERVER_KEYS.contains(&name) || self == Self::Kubelet && name == key::port.spec.name
     }
@@ -56,7 +54,6 @@ pub(super) enum FileValue {
 pub(super) struct RawConfig {
     values: BTreeMap<&'static str, FileValue>,
     head: BTreeMap<String, String>,
-    /// Keys of the kubelet's server.
     pub(super) server: Vec<String>,
     /// All other keys of a kubelet's file.
     pub(super) others: Vec<String>,

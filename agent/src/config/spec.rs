@@ -17,7 +17,6 @@ pub struct KeySpec {
     /// A valid value, in the flow form of YAML.
     pub example: &'static str,
     pub reload: Reload,
-    /// The flag, named like the key.
     pub flag: Flag,
     /// Another name of the flag: the kubelet's.
     pub alias: Option<&'static str>,
@@ -71,7 +70,6 @@ pub struct Scalar {
 #[derive(Debug, Clone, Copy)]
 pub enum Json {
     Boolean,
-    /// An integer in a range.
     Integer {
         min: u32,
         max: u32,
@@ -84,10 +82,8 @@ pub enum Json {
     },
     /// A text such as `1m30s`; YAML reads the zero that needs no unit as an integer.
     Duration {
-        /// `true` if zero is valid.
         zero: bool,
     },
-    /// One of a closed set.
     Values(fn() -> Vec<PossibleValue>),
 }
 
@@ -96,15 +92,11 @@ pub enum Json {
 pub enum Preset {
     None,
     Text {
-        /// The value as in the file.
         text: &'static str,
-        /// Origin of the default.
         from: &'static str,
     },
     List {
-        /// The elements as in the file.
         texts: &'static [&'static str],
-        /// Origin of the default.
         from: &'static str,
     },
     /// A map that depends on the mode.

@@ -24,7 +24,6 @@ pub struct MetricDescription {
     pub help: &'static str,
 }
 
-/// The registries under construction.
 pub(super) struct Declarations {
     /// Registry with nodepulse's prefix.
     pub(super) nodepulse: Registry,
@@ -46,47 +45,20 @@ impl Declarations {
         }
     }
 
-    pub(super) fn metric<M: Metric + Clone>(
-        &mut self,
-        name: &str,
-        help: &'static str,
-        metric: M,
-    ) -> M {
-        self.described(name, help, &[], metric.clone());
+    pub(super) fn metric<M>(&mut self, name: &str, help: &'static str, metric: M) -> M
+    where
+        M: Metric + Clone,
+    {
+        self.register((name, None), help, &[], metric.clone());
         metric
     }
 
-    pub(super) fn in_seconds<M: Metric + Clone>(
-        &mut self,
-        name: &str,
-        help: &'static str,
-        metric: M,
-    ) -> M {
-        self.described_in_seconds(name, help, &[], metric.clone());
+    pub(super) fn in_seconds<M>(&mut self, name: &str, help: &'static str, metric: M) -> M
+    where
+        M: Metric + Clone,
+    {
+        self.register((name, Some(Unit::Seconds)), help, &[], metric.clone());
         metric
-    }
-
-    fn described(
-        &mut self,
-        name: &str,
-        help: &'static str,
-        labels: &[&'static str],
-        metric: impl Metric,
-    ) {
-        self.describe(format!("{PREFIX}_{name}"), &metric, labels, help);
-        self.nodepulse.register(name, help, metric);
-    }
-
-    fn described_in_seconds(
-        &mut self,
-        name: &str,
-        help: &'static str,
-        labels: &[&'static str],
-        metric: impl Metric,
-    ) {
-        self.describe(format!("{PREFIX}_{name}_seconds"), &metric, labels, help);
-        self.nodepulse
-            .register_with_unit(name, help, Unit::Seconds, metric);
     }
 
     pub(super) fn labelled<M: FamilyMetric, const N: usize>(
@@ -96,7 +68,7 @@ impl Declarations {
         keys: [&'static str; N],
     ) -> Labelled<M, N> {
         let labelled = Labelled::new(keys);
-        self.described(name, help, &keys, labelled.family());
+        self.register((name, None), help, &keys, labelled.family());
         labelled
     }
 
@@ -107,7 +79,7 @@ impl Declarations {
         keys: [&'static str; N],
     ) -> Labelled<M, N> {
         let labelled = Labelled::new(keys);
-        self.described_in_seconds(name, help, &keys, labelled.family());
+        self.register((name, Some(Unit::Seconds)), help, &keys, labelled.family());
         labelled
     }
 
@@ -117,12 +89,7 @@ impl Declarations {
         help: &'static str,
         label: (&'static str, &'static str),
     ) {
-        self.described(name, help, &[label.0], Info::new([label]));
-    }
-
-    /// Declares a metric that is encoded without the registry.
-    pub(super) fn declare_external(&mut self, description: MetricDescription) {
-        self.described.push(description);
+        self.register((name, None), help, &[label.0], Info::new([label]));
     }
 
     pub(super) fn process<M>(&mut self, name: &str, help: &'static str, unit: Option<Unit>) -> M
@@ -130,24 +97,30 @@ impl Declarations {
         M: Metric + Clone + Default,
     {
         let metric = M::default();
-        if let Some(unit) = unit {
-            let whole = format!("{name}_{}", unit.as_str());
-            self.describe(whole, &metric, &[], help);
-            self.process
-                .register_with_unit(name, help, unit, metric.clone());
-        } else {
-            self.describe(name.to_owned(), &metric, &[], help);
-            self.process.register(name, help, metric.clone());
-        }
+        self.describe(with_unit(name, unit.as_ref()), help, &[], &metric);
+        register(&mut self.process, name, help, unit, metric.clone());
         metric
+    }
+
+    /// Registers and describes a metric with nodepulse's prefix.
+    fn register(
+        &mut self,
+        (name, unit): (&str, Option<Unit>),
+        help: &'static str,
+        labels: &[&'static str],
+        metric: impl Metric,
+    ) {
+        let whole = format!("{PREFIX}_{}", with_unit(name, unit.as_ref()));
+        self.describe(whole, help, labels, &metric);
+        register(&mut self.nodepulse, name, help, unit, metric);
     }
 
     fn describe(
         &mut self,
         name: String,
-        metric: &impl Metric,
-        labels: &[&'static str],
         help: &'static str,
+        labels: &[&'static str],
+        metric: &impl Metric,
     ) {
         let kind = match metric.metric_type() {
             MetricType::Counter => "counter",
@@ -161,5 +134,23 @@ impl Declarations {
             labels: labels.to_vec(),
             help,
         });
+    }
+}
+
+fn with_unit(name: &str, unit: Option<&Unit>) -> String {
+    let unit = unit.map_or_else(String::new, |unit| format!("_{}", unit.as_str()));
+    format!("{name}{unit}")
+}
+
+fn register(
+    registry: &mut Registry,
+    name: &str,
+    help: &'static str,
+    unit: Option<Unit>,
+    metric: impl Metric,
+) {
+    match unit {
+        Some(unit) => registry.register_with_unit(name, help, unit, metric),
+        None => registry.register(name, help, metric),
     }
 }

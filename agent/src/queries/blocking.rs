@@ -41,20 +41,18 @@ pub mod saved;
 mod shortage;
 mod units;
 
-use io_wait::IoWaitReader;
 use nodefs::Directories;
 use question::unanswered;
 pub use question::{Answer, Initial, Question};
 pub use runtime::RuntimeClient;
-use shortage::ShortageReader;
+use units::CgroupReader;
 
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Time for which a question is not repeated after there was no thread for it.
 const NO_THREAD_PAUSE: Duration = Duration::from_secs(1);
 
-/// Time limit for the answers for which the agent waits before it exits: counted kills, and saved
-/// state.
+/// Time limit for the answers that an exit waits for: counted kills and saved state.
 pub const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// Capacity of a lane's queue: two questions for each disk that can be watched. If it is full, the
@@ -71,10 +69,9 @@ pub struct Blocking {
     /// The state file and the cgroups' counters of OOM kills.
     state: mpsc::Sender<Box<Question>>,
     /// Uses the lane of `disks`, twice for each question.
-    io_wait: IoWaitReader,
-    /// Uses the lane of `kill_details`, several times for each question: no file of either waits
-    /// for a disk.
-    shortage: ShortageReader,
+    io_wait: CgroupReader,
+    /// Uses the lane of `kill_details`: no file of either waits for a disk.
+    shortage: CgroupReader,
     /// Has a task instead of a lane. `None` if no container runtime is used.
     runtime: Option<mpsc::Sender<Box<Question>>>,
     /// Has a separate lane.
@@ -93,8 +90,7 @@ pub struct Responder {
     /// The component that attaches volumes; `None` if the volumes in use are not reported.
     attach_detach: Option<AttachDetach>,
     state_directory: PathBuf,
-    /// The part that every state file of this run has. `None` if the state file is neither read nor
-    /// written.
+    /// The part that every state file of this run has; `None` without a state file.
     base: Option<State>,
     pods: PodsPath,
     /// `oom.namePods`.
@@ -103,8 +99,7 @@ pub struct Responder {
 }
 
 impl Blocking {
-    /// `runtime` answers the questions about the container runtime; `None` if none is used. Must be
-    /// called in a runtime.
+    /// `runtime` is the container runtime, if one is used. Must be called in a runtime of tokio.
     pub fn start(
         responder: &Responder,
         runtime: Option<RuntimeClient>,
@@ -125,6 +120,11 @@ impl Blocking {
             tasks.spawn(purpose.as_str(), work);
             sender
         };
+        let reader = |purpose| CgroupReader {
+            root: responder.root.clone(),
+            pods: responder.pods.clone(),
+            lane: lanes.of(purpose),
+        };
         Self {
             configuration: lane(Purpose::Configuration),
             nodefs: lane(Purpose::Nodefs),
@@ -132,16 +132,8 @@ impl Blocking {
             container_logs: lane(Purpose::ContainerLogs),
             kill_details: lane(Purpose::KillDetails),
             state: lane(Purpose::State),
-            io_wait: IoWaitReader {
-                root: responder.root.clone(),
-                pods: responder.pods.clone(),
-                lane: lanes.of(Purpose::Disks),
-            },
-            shortage: ShortageReader {
-                root: responder.root.clone(),
-                pods: responder.pods.clone(),
-                lane: lanes.of(Purpose::KillDetails),
-            },
+            io_wait: reader(Purpose::Disks),
+            shortage: reader(Purpose::KillDetails),
             runtime: runtime.map(|runtime| runtime.start(answer.clone(), tasks)),
             names,
             answer,
@@ -196,17 +188,13 @@ impl Blocking {
     }
 
     fn read_io_wait(&self, disk: DeviceNumber) {
-        let reader = self.io_wait.clone();
-        self.answer_later(
-            async move { Input::Disk(DiskInput::IoWaitRead(reader.read(disk).await)) },
-        );
+        let read = self.io_wait.clone().read_io_wait(disk);
+        self.answer_later(async { Input::Disk(DiskInput::IoWaitRead(read.await)) });
     }
 
     fn observe_shortage(&self) {
-        let reader = self.shortage.clone();
-        self.answer_later(
-            async move { Input::Stall(StallInput::shortage_read(reader.read().await)) },
-        );
+        let read = self.shortage.clone().read_shortage();
+        self.answer_later(async { Input::Stall(StallInput::shortage_read(read.await)) });
     }
 
     fn answer_later(&self, read: impl Future<Output = Input> + Send + 'static) {
@@ -222,14 +210,9 @@ impl Blocking {
     fn resolve(&self, name: String) {
         let (names, answer) = (self.names.clone(), self.answer.clone());
         tokio::spawn(async move {
-            let found = names.resolve(&name).await.unwrap_or_else(|err| {
-                debug!(
-                    err = &err as &dyn std::error::Error,
-                    "cannot resolve the node's name"
-                );
-                Vec::new()
-            });
-            let found = Box::new(Answer::Resolved(found));
+            let found = names.resolve(&name).await;
+            let found = ok_or_log!(debug, found, "cannot resolve the node's name");
+            let found = Box::new(Answer::Resolved(found.unwrap_or_default()));
             if answer.send(found).await.is_err() {
                 debug!("the loop ended before the node's name was resolved");
             }
@@ -299,8 +282,7 @@ async fn run_lane(
 }
 
 impl Responder {
-    /// `base` is [`saved::base`]; without it, nothing is kept for the next start. `read` reads the
-    /// configuration again.
+    /// Without `base`, see [`saved::base`], nothing is kept. `read` reads the configuration again.
     pub fn new(
         config: &Config,
         directories: Directories,
@@ -377,7 +359,7 @@ impl Responder {
                 },
                 counted: counted_kills::read(&self.root, &self.pods),
             }),
-            // Answered by `IoWaitReader`, `ShortageReader` and `RuntimeClient`.
+            // Answered by `CgroupReader` and `RuntimeClient`.
             BlockingQuery::IoWait(_)
             | BlockingQuery::Shortage
             | BlockingQuery::RuntimeStatus
@@ -386,28 +368,16 @@ impl Responder {
     }
 
     fn machine(&self) -> Machine {
-        machine::read(&self.root).unwrap_or_else(|err| {
-            warn!(
-                err = &err as &dyn std::error::Error,
-                "cannot read machine information"
-            );
-            Machine::default()
-        })
+        let read = machine::read(&self.root);
+        ok_or_log!(warn, read, "cannot read machine information").unwrap_or_default()
     }
 
-    /// Reads the mounted volumes only if the control plane attaches them: it waits for the status
-    /// of each.
+    /// Reads mounted volumes only if the control plane attaches them, and waits for their status.
     fn volumes(&self) -> Option<Vec<String>> {
         match self.attach_detach {
             Some(AttachDetach::Controller) => {
-                volumes::mounted(&self.root, &self.directories.nodefs)
-                    .inspect_err(|err| {
-                        debug!(
-                            err = err as &dyn std::error::Error,
-                            "mounted volumes not read"
-                        );
-                    })
-                    .ok()
+                let mounted = volumes::mounted(&self.root, &self.directories.nodefs);
+                ok_or_log!(debug, mounted, "mounted volumes not read")
             }
             Some(AttachDetach::Node) | None => None,
         }
@@ -415,15 +385,10 @@ impl Responder {
 
     fn links(&self, ids: &BTreeSet<Box<str>>) -> LinksRead {
         let mut search = LinkSearch::new(ids);
-        match container_logs::each_name(&self.root, |name| search.add(name)) {
-            Ok(()) => LinksRead::Found(search.found()),
-            Err(err) => {
-                debug!(
-                    err = &err as &dyn std::error::Error,
-                    "links to container logs not read"
-                );
-                LinksRead::Unavailable
-            }
+        let read = container_logs::each_name(&self.root, |name| search.add(name));
+        match ok_or_log!(debug, read, "links to container logs not read") {
+            Some(()) => LinksRead::Found(search.found()),
+            None => LinksRead::Unavailable,
         }
     }
 }
@@ -442,6 +407,11 @@ mod tests {
             receivers.push(receiver);
             sender
         };
+        let reader = |purpose| CgroupReader {
+            root: HostRoot::new("/"),
+            pods: PodsPath::new(None, &[]),
+            lane: Lane::new(purpose),
+        };
         let (answer, answers) = mpsc::channel(1);
         let blocking = Blocking {
             configuration: lane(),
@@ -450,16 +420,8 @@ mod tests {
             container_logs: lane(),
             kill_details: lane(),
             state: lane(),
-            io_wait: IoWaitReader {
-                root: HostRoot::new("/"),
-                pods: PodsPath::new(None, &[]),
-                lane: Lane::new(Purpose::Disks),
-            },
-            shortage: ShortageReader {
-                root: HostRoot::new("/"),
-                pods: PodsPath::new(None, &[]),
-                lane: Lane::new(Purpose::KillDetails),
-            },
+            io_wait: reader(Purpose::Disks),
+            shortage: reader(Purpose::KillDetails),
             runtime: None,
             names: Names::system(),
             answer,

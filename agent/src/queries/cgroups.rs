@@ -26,7 +26,6 @@ const PIDS_FILES: &[&str] = &["pids.events.local", "pids.events"];
 /// Page size in bytes if the kernel does not report one.
 const USUAL_PAGE: u64 = 4096;
 
-/// Bytes in a page of memory.
 pub fn page_size() -> u64 {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok())
@@ -71,15 +70,12 @@ pub struct Cgroups {
 impl Cgroups {
     pub fn new(pods: PodsPath) -> Self {
         let mount = pods.layout().and_then(|layout| {
-            CgroupMount::open(&layout.memory.mount)
-                .inspect_err(|err| {
-                    let err = err as &dyn Error;
-                    warn!(
-                        err,
-                        "cgroups cannot be opened by id; they are found by a walk instead"
-                    );
-                })
-                .ok()
+            let opened = CgroupMount::open(&layout.memory.mount);
+            ok_or_log!(
+                warn,
+                opened,
+                "cgroups cannot be opened by id; they are found by a walk instead"
+            )
         });
         Self {
             pods,
@@ -107,7 +103,6 @@ impl Cgroups {
         }
     }
 
-    /// Returns whether the kernel announces refused forks.
     pub fn announces_refused_forks(&self) -> Announced {
         let pids = self.pods.layout().and_then(|layout| layout.pids.as_ref());
         match pids.map(|pids| pids.version) {
@@ -124,11 +119,8 @@ impl Cgroups {
             }
         };
         let counted = self.pods.layout().map(|on| oom::limit_hits(on, visit));
-        let counted = counted.transpose().unwrap_or_else(|err| {
-            warn!(err = &err as &dyn Error, "limits of cgroups not read");
-            None
-        });
-        let limit_hits = counted.unwrap_or_default().into_iter().collect();
+        let counted = ok_or_log!(warn, counted.transpose(), "limits of cgroups not read");
+        let limit_hits = counted.flatten().into_iter().flatten().collect();
         KillInput::CgroupsRead { pods, limit_hits }
     }
 
@@ -155,10 +147,9 @@ impl Cgroups {
 
     fn walk_for(&mut self, id: CgroupId, now: BootNanos) -> Option<String> {
         let memory = &self.pods.layout()?.memory;
-        let found = self.paths.find(memory, id, now).inspect_err(|err| {
-            debug!(err = err as &dyn Error, "cgroups not walked");
-        });
-        found.ok().flatten().map(str::to_owned)
+        let found = self.paths.find(memory, id, now);
+        let found = ok_or_log!(debug, found, "cgroups not walked");
+        found.flatten().map(str::to_owned)
     }
 
     /// Reads the limit hits of `victim` and its ancestors except the root, which has no limit.
@@ -202,9 +193,7 @@ impl Cgroups {
                 found.push((id, path.to_owned()));
                 true
             });
-            if let Err(err) = walked {
-                debug!(err = &err as &dyn Error, "pods' cgroups not read");
-            }
+            ok_or_log!(debug, walked, "pods' cgroups not read");
         }
         KillInput::CgroupsSeen(found)
     }

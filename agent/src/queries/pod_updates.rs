@@ -57,7 +57,6 @@ impl PodUpdates {
         }
     }
 
-    /// Returns a change that is already queued.
     pub fn try_next(&mut self) -> Option<PodInput> {
         let change = self.changes.try_recv().ok();
         change.map(PodInput::Changed)

@@ -57,9 +57,8 @@ pub fn watched(config: &Config, absent: &BTreeMap<Stall, AbsentSource>) -> BTree
     watched
 }
 
-/// The stalls of which a trigger is useful: those that are watched; the node's on I/O, which also
-/// reports a disk that does not respond; and without conditions the node's on memory, after which
-/// memory is sampled.
+/// The stalls of which a trigger is useful: those that are watched; the node's on I/O, for disks
+/// that do not respond; and without conditions the node's on memory, to sample memory.
 pub fn useful_triggers(config: &Config, absent: &BTreeMap<Stall, AbsentSource>) -> BTreeSet<Stall> {
     let mut useful = watched(config, absent);
     useful.insert(Stall::new(StallOf::Node, StallKind::Io));
@@ -91,8 +90,7 @@ pub fn absent(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, AbsentSource>
     all.filter_map(|stall| Some((stall, why(stall)?))).collect()
 }
 
-/// Returns `true` if the pods have no cgroup in the unified hierarchy, although they may have one
-/// in version 1.
+/// Returns `true` if the pods have no cgroup in the unified hierarchy, but maybe in version 1.
 fn pods_on_version_1(pods: &PodsPath) -> bool {
     let Some(layout) = pods.layout() else {
         return false;
@@ -110,19 +108,20 @@ fn pods_on_version_1(pods: &PodsPath) -> bool {
 
 /// The pressure files of this node that can exist.
 pub fn files(config: &Config, pods: &PodsPath) -> BTreeMap<Stall, HostFile> {
-    let files = Files::new(config, pods.clone()).by_stall;
+    let files = PressureFiles::new(config, pods.clone()).by_stall;
     let all = files.into_iter().filter(|_| config.psi.enabled);
     all.collect()
 }
 
-struct Files {
+pub struct PressureFiles {
     pods: PodsPath,
     pods_cgroup: String,
     by_stall: BTreeMap<Stall, HostFile>,
+    buf: Vec<u8>,
 }
 
-impl Files {
-    fn new(config: &Config, pods: PodsPath) -> Self {
+impl PressureFiles {
+    pub fn new(config: &Config, pods: PodsPath) -> Self {
         let root = HostRoot::new(&config.host_root);
         let node = Stall::ALL.into_iter();
         let node = node.filter(|stall| stall.of == StallOf::Node);
@@ -132,6 +131,7 @@ impl Files {
                 .map(|stall| (stall, psi::node_file(&root, stall.kind)))
                 .collect(),
             pods,
+            buf: Vec::new(),
         };
         files.follow();
         files
@@ -156,36 +156,15 @@ impl Files {
         path.clone_into(&mut self.pods_cgroup);
     }
 
-    /// Returns `None` if there can be no such file.
-    fn file(&mut self, stall: Stall) -> Option<&HostFile> {
-        self.follow();
-        self.by_stall.get(&stall)
-    }
-}
-
-pub struct PressureFiles {
-    files: Files,
-    buf: Vec<u8>,
-}
-
-impl PressureFiles {
-    pub fn new(config: &Config, pods: PodsPath) -> Self {
-        Self {
-            files: Files::new(config, pods),
-            buf: Vec::new(),
-        }
-    }
-
     /// Reads `some` of one file, in about 5 µs. `None` if it does not exist or cannot be read.
     pub fn sample(&mut self, stall: Stall) -> Option<StallSample> {
-        let file = self.files.file(stall)?;
-        let read = psi::read(file, &mut self.buf).unwrap_or_else(|err| {
-            debug!(err = &err as &dyn std::error::Error, "pressure not read");
-            None
-        });
+        self.follow();
+        let file = self.by_stall.get(&stall)?;
+        let read = psi::read(file, &mut self.buf);
+        let read = ok_or_log!(debug, read, "pressure not read").flatten();
         read.map(|psi| StallSample {
-            avg10: psi.some.avg10,
-            avg60: psi.some.avg60,
+            avg10: psi.avg10,
+            avg60: psi.avg60,
         })
     }
 }
@@ -221,7 +200,7 @@ mod tests {
             let (_dir, mut config) = node(cgroups);
             config.conditions = NodepulseCondition::ALL.into();
             let set = triggers(&config, &pods_path(&config));
-            let set: Vec<Stall> = set.iter().map(Trigger::stall).collect();
+            let set: Vec<Stall> = set.iter().map(|trigger| trigger.stall).collect();
             assert_eq!(set.len(), expected, "{cgroups:?}: {set:?}");
         }
     }
@@ -312,9 +291,12 @@ mod tests {
     #[test]
     fn pressure_files_follow_the_cgroup_of_the_pods() {
         let (dir, config) = node(&["kubepods.slice", "kubepods"]);
-        let mut files = Files::new(&config, pods_path(&config));
+        let mut files = PressureFiles::new(&config, pods_path(&config));
         let stall = Stall::new(StallOf::Pods, StallKind::Io);
-        let mut path = || files.file(stall).unwrap().path().to_owned();
+        let mut path = || {
+            files.follow();
+            files.by_stall[&stall].path().to_owned()
+        };
         let cgroups = dir.path().join(CGROUPS);
         assert_eq!(path(), cgroups.join("kubepods.slice/io.pressure"));
         dir.write(

@@ -13,11 +13,10 @@ use nodepulse_core::reading::Signal;
 use nodepulse_core::subjects::{DiskInput, DiskProbe, Input, MapUpdate, WatchedDisk};
 use nodepulse_core::units::DeviceNumber;
 use nodepulse_core::units::latency::Buckets;
-use tokio::sync::watch;
-use tracing::{debug, info, warn};
-
 use nodepulse_linux::kernel::counters::{self, ProbeCounters};
 use nodepulse_linux::kernel::{Kernel, Probe, ProbeState, Support};
+use tokio::sync::watch;
+use tracing::{debug, info, warn};
 
 pub struct Probes {
     kernel: Option<Kernel>,
@@ -65,9 +64,8 @@ impl Probes {
         }
     }
 
-    /// Time at which a request of a disk completed last, to a tick of the kernel; `None` if it is
-    /// not known. The program's clock stops while the machine is suspended, so after that the time
-    /// is too early.
+    /// Time at which a request of a disk completed last, to a tick of the kernel, if known. Too
+    /// early after the machine was suspended, in which the program's clock stops.
     pub fn last_completion(&self, device: DeviceNumber) -> Option<BootNanos> {
         let entry = self.kernel.as_ref()?.disk(device)?;
         let at = entry.tick & !TICK_MASK;

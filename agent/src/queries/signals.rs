@@ -25,13 +25,9 @@ pub struct SignalReader {
 
 /// The paths of the cgroups. Created once at start, so that all parts of the agent use the same.
 pub fn pods_path(config: &Config) -> PodsPath {
-    let layout = Layout::detect(&HostRoot::new(&config.host_root)).inspect_err(|err| {
-        warn!(
-            err = err as &dyn std::error::Error,
-            "memory.available cannot be read"
-        );
-    });
-    PodsPath::new(layout.ok(), &config.pods_cgroups)
+    let layout = Layout::detect(&HostRoot::new(&config.host_root));
+    let layout = ok_or_log!(warn, layout, "memory.available cannot be read");
+    PodsPath::new(layout, &config.pods_cgroups)
 }
 
 impl SignalReader {
@@ -118,9 +114,7 @@ impl SignalReader {
 
     /// Reads interfaces and routes again, which rarely change.
     pub fn interfaces(&self) -> Option<Network> {
-        addresses::network(&self.root)
-            .inspect_err(|err| debug!(err = err as &dyn std::error::Error, "addresses not read"))
-            .ok()
+        ok_or_log!(debug, addresses::network(&self.root), "addresses not read")
     }
 }
 
@@ -143,11 +137,8 @@ fn logged<T>(signal: Signal, read: Result<Option<T>, HostError>) -> Option<T> {
     read.unwrap_or_else(|err| {
         // A node without pods usually has no pods cgroup.
         if !err.is_absent() {
-            debug!(
-                signal = signal.as_str(),
-                err = &err as &dyn std::error::Error,
-                "signal not read"
-            );
+            let err = &err as &dyn std::error::Error;
+            debug!(signal = signal.as_str(), err, "signal not read");
         }
         None
     })

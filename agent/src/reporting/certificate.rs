@@ -26,12 +26,9 @@ const FILES_LIMIT: Duration = Duration::from_secs(10);
 /// Maximum length of a server's text in a log line, in bytes.
 const TEXT_LIMIT: usize = 512;
 
-/// What is needed to request certificates.
 #[derive(Debug)]
 pub struct CertificateSetup {
-    /// Where they are stored.
     pub store: CertificateStore,
-    /// The current pair.
     pub found: Result<Certificate, Problem>,
     /// The client that may request the first one; `None` if there is one.
     pub bootstrap: Option<Client>,
@@ -46,8 +43,7 @@ pub struct CertificateSetup {
 pub struct Kubeconfigs {
     /// The one whose user has the current pair.
     pub node: PathBuf,
-    /// The one whose user may request a certificate. It may be missing while the current pair is
-    /// accepted.
+    /// The one whose user may request a certificate; may be missing while the pair is accepted.
     pub bootstrap: PathBuf,
 }
 
@@ -65,7 +61,6 @@ struct Worker {
     clock: Clock,
 }
 
-/// Performs operations until there are no more.
 pub(super) async fn run(
     setup: CertificateSetup,
     client: Client,
@@ -159,10 +154,9 @@ impl Worker {
             let pem = key.signing_request(store.node())?;
             Ok::<_, io::Error>((key, pem))
         });
-        let (key, pem) = match made.await {
-            Ok(Ok(made)) => made,
-            Ok(Err(err)) => return not_stored(&err),
-            Err(err) => return not_stored(&err),
+        let (key, pem) = match made.await.map_err(io::Error::other).flatten() {
+            Ok(made) => made,
+            Err(err) => return Requested::NotStored(err.to_string()),
         };
         let client = match self.client_of(requester).await {
             Ok(client) => client,
@@ -199,8 +193,8 @@ impl Worker {
         match stored.await {
             Ok(Ok(certificate)) => Requested::Stored(certificate),
             Ok(Err(StoreError::Unusable(problem))) => Requested::Unusable(problem),
-            Ok(Err(StoreError::Io(err))) => not_stored(&err),
-            Err(err) => not_stored(&err),
+            Ok(Err(StoreError::Io(err))) => Requested::NotStored(err.to_string()),
+            Err(err) => Requested::NotStored(err.to_string()),
         }
     }
 
@@ -240,10 +234,9 @@ impl Worker {
     async fn use_pair(&mut self, pair: Pair) -> Usage {
         let now = self.clock.now().wall;
         if pair == Pair::Issued {
-            match self.files(move |store| store.use_issued(now)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(err)) => return Usage::NotStored(err.to_string()),
-                Err(err) => return Usage::NotStored(err.to_string()),
+            let used = self.files(move |store| store.use_issued(now)).await;
+            if let Err(err) = used.map_err(io::Error::other).flatten() {
+                return Usage::NotStored(err.to_string());
             }
         }
         if !self.client.use_stored().await {
@@ -274,10 +267,6 @@ impl Worker {
         let store = Arc::clone(&self.store);
         self.lane.run(FILES_LIMIT, move || call(&store)).await
     }
-}
-
-fn not_stored(err: &dyn std::error::Error) -> Requested {
-    Requested::NotStored(err.to_string())
 }
 
 fn failed(err: &ApiError) -> Requested {

@@ -1,5 +1,4 @@
-//! The status writer of companion mode: nodepulse's conditions and their taints, on a Node that a
-//! kubelet maintains.
+//! The status writer of companion mode: conditions and taints on a Node of a kubelet.
 
 use std::time::Duration;
 
@@ -23,8 +22,7 @@ const SAMPLE_INTERVAL: Backoff = Backoff::new(Duration::from_millis(200), Durati
 /// Node is found but its status is not.
 const DELETED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
 
-/// Maximum share by which these waits are stretched, because all agents of a cluster retry when the
-/// server is back.
+/// Maximum share by which these waits are stretched: all agents retry when the server is back.
 const SPREAD: f64 = 0.5;
 
 /// Reads the Node once, then writes on request.
@@ -123,8 +121,7 @@ impl Companion {
         }
     }
 
-    /// Taints the Node by its computed conditions. Unknown taints nothing: a missing data source
-    /// never keeps pods away.
+    /// Taints the Node by its conditions. Unknown taints nothing: missing data keeps no pods away.
     async fn taint(&mut self, conditions: &[Condition]) -> TaintOutcome {
         let is_true = |of: NodepulseCondition| {
             let mut all = conditions.iter();
@@ -176,7 +173,6 @@ impl Companion {
 
 /// State while the Node does not exist.
 struct Absence {
-    /// Wait between two reads.
     backoff: Backoff,
     /// `true` if the warning was logged.
     logged: bool,

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::sync::watch;
-
 use nodepulse_core::reading::Ground;
+use tokio::sync::watch;
 
 /// Time limit for details. Several hundred pods are read in a few milliseconds.
 const LIMIT: Duration = Duration::from_millis(50);
@@ -34,25 +33,14 @@ impl EventDetails {
 #[derive(Debug, Clone)]
 pub(super) struct DetailsReader(watch::Receiver<Known>);
 
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// The Event is recorded with these details, or without any if they are empty.
-    Now(String),
-    Wait,
-}
-
 impl DetailsReader {
-    /// Returns what is known without waiting.
-    pub(super) fn wanted(&self, of: Ground) -> Wanted {
-        match self.0.borrow().get(&of) {
-            Some(Some(details)) => Wanted::Now(details.clone()),
-            Some(None) => Wanted::Wait,
-            None => Wanted::Now(String::new()),
-        }
+    /// Returns the details, which are empty if there are none; `None` while they are read.
+    pub(super) fn known(&self, of: Ground) -> Option<String> {
+        let known = self.0.borrow().get(&of).cloned();
+        known.unwrap_or_else(|| Some(String::new()))
     }
 
-    /// The details when they are known; empty if that takes longer than [`LIMIT`], or if the agent
-    /// stops.
+    /// The details; empty if they take longer than [`LIMIT`], or if the agent stops.
     pub(super) async fn wait(mut self, of: Ground) -> String {
         let is_known = |known: &Known| known.get(&of).is_none_or(Option::is_some);
         let waited = tokio::time::timeout(LIMIT, self.0.wait_for(is_known)).await;
@@ -85,13 +73,13 @@ mod tests {
     async fn an_event_waits_for_details_that_are_being_read_and_for_nothing_else() {
         let details = EventDetails::default();
         let reader = details.reader();
-        assert_eq!(reader.wanted(PIDS), Wanted::Now(String::new()));
+        assert_eq!(reader.known(PIDS), Some(String::new()));
 
         details.set(MEMORY, Some("b".to_owned()));
         details.set(PIDS, Some("of the last time".to_owned()));
         details.set(PIDS, None);
-        assert_eq!(reader.wanted(MEMORY), Wanted::Now("b".to_owned()));
-        assert_eq!(reader.wanted(PIDS), Wanted::Wait);
+        assert_eq!(reader.known(MEMORY), Some("b".to_owned()));
+        assert_eq!(reader.known(PIDS), None);
 
         let start = Instant::now();
         let answer = async {

@@ -16,35 +16,20 @@ use crate::config::Config;
 /// ```text
 /// Waiting { due } ──due──► Renewing ──ended──► Waiting { due }
 ///        └── the Node is registered: due at once ──┘
-/// Kubelets: stays so
+/// Kubelets: stays so, in companion mode, where the kubelet renews the Lease
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaseState {
-    /// Companion mode, in which the kubelet renews the Lease.
     Kubelets,
-    /// No renewal is under way.
-    Waiting {
-        /// Time of the next renewal.
-        due: BootNanos,
-    },
+    Waiting { due: BootNanos },
     Renewing,
 }
 
-/// Input of a [`LeaseState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeaseInput {
-    Time {
-        now: BootNanos,
-    },
-    /// The Node exists now and can own the Lease.
-    Registered {
-        now: BootNanos,
-    },
-    /// The renewal under way has ended.
-    Ended {
-        /// Time of the next renewal.
-        due: BootNanos,
-    },
+    Time { now: BootNanos },
+    Registered { now: BootNanos },
+    Ended { due: BootNanos },
 }
 
 impl LeaseState {
@@ -133,10 +118,8 @@ impl LeaseSchedule {
             Ok(Cycle::NoNode) => debug!("no lease: there is no node for it yet"),
             Err(err) => {
                 if !std::mem::replace(&mut self.failing, true) {
-                    warn!(
-                        err = &err as &dyn std::error::Error,
-                        "lease not renewed, will retry"
-                    );
+                    let err = &err as &dyn std::error::Error;
+                    warn!(err, "lease not renewed, will retry");
                 }
             }
         }

@@ -42,46 +42,12 @@ pub(super) struct NodeWriter {
 /// Writes the status of a Node that exists, on request.
 struct RegisteredNode {
     writer: Writer,
-    comparison: Comparison,
+    /// Whether the stored status equalled the computed one, with no write or deletion since.
+    is_equal: bool,
     /// `spec.unschedulable` as last recorded. A Node is schedulable at first.
     unschedulable: bool,
     /// `true` after a reboot was recorded; a process sees one at most.
     rebooted: bool,
-}
-
-/// State of the comparison between the stored status and the computed one.
-///
-/// ```text
-///        ┌──sent, or failed
-///        ▼ │      ──nothing to send──►
-///      Needed                          Equal
-///               ◄──written, or deleted──
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
-    /// The statuses may differ.
-    Needed,
-    /// The statuses were equal, and the Node was not written since.
-    Equal,
-}
-
-impl Comparison {
-    /// Returns the state after a sync that sent something or nothing, or failed.
-    const fn synced<T, E>(outcome: &Result<Option<T>, E>) -> Self {
-        match outcome {
-            Ok(None) => Self::Equal,
-            Ok(Some(_)) | Err(_) => Self::Needed,
-        }
-    }
-
-    /// Returns `true` if a requested sync has anything to do. If it is `due`, the status is sent
-    /// even if it is unchanged.
-    const fn has_work(self, due: bool, computed_again: bool) -> bool {
-        match self {
-            Self::Needed => true,
-            Self::Equal => due || computed_again,
-        }
-    }
 }
 
 /// The result of a try to register or find the Node.
@@ -104,7 +70,7 @@ impl NodeWriter {
         let events = self.watch();
         let node = RegisteredNode {
             writer: self.writer,
-            comparison: Comparison::Needed,
+            is_equal: false,
             unschedulable: false,
             rebooted: false,
         };
@@ -172,8 +138,7 @@ impl NodeWriter {
         Ok(Known::Registered(transitions))
     }
 
-    /// The other agent that renews the Lease, if any; read until it is clear once that there is
-    /// none.
+    /// The other agent that renews the Lease, if any; read until there is none once.
     async fn other_holder(&self) -> Result<Option<LeaseHolder>, ApiError> {
         if *self.may_write.borrow() {
             return Ok(None);
@@ -227,12 +192,12 @@ impl RegisteredNode {
                 },
                 event = events.recv() => match event {
                     Some(NodeEvent::Stored(node)) => {
-                        self.comparison = Comparison::Needed;
+                        self.is_equal = false;
                         self.writer.status.observe(node);
                         self.record_schedulable();
                     }
                     Some(NodeEvent::Deleted) => {
-                        self.comparison = Comparison::Needed;
+                        self.is_equal = false;
                         self.writer.status.forget();
                     }
                     // Without the watch the stored Node would be outdated.
@@ -257,7 +222,7 @@ impl RegisteredNode {
         let now = writer.link.clock.now();
         let due = writer.schedule.decide(now.boot) != report::ReportDue::IfChanged;
         let computed_again = !matches!(writer.computed.has_changed(), Ok(false));
-        if !self.comparison.has_work(due, computed_again) {
+        if self.is_equal && !due && !computed_again {
             return Ok(None);
         }
         let Synced {
@@ -265,41 +230,15 @@ impl RegisteredNode {
             mut transitions,
             ..
         } = writer.sync().await;
-        self.comparison = Comparison::synced(&outcome);
+        // What was sent may not be what is stored now, and what failed may have been applied.
+        self.is_equal = matches!(outcome, Ok(None));
         let sent = outcome?;
-        // Another client that writes an old boot id back must not cause a second Event for one
-        // boot.
+        // A client that writes an old boot id back must not cause a second Event for one boot.
         transitions.retain(|edge| {
             !matches!(edge, Edge::Rebooted { .. }) || !std::mem::replace(&mut self.rebooted, true)
         });
         self.writer
             .record(transitions, self.writer.link.clock.now(), stamps);
         Ok(sent)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_node_that_was_not_written_is_compared_only_if_the_status_is_new_or_due() {
-        use Comparison::{Equal, Needed};
-
-        let synced = |outcome: Result<Option<()>, ()>| Comparison::synced(&outcome);
-        assert_eq!(synced(Ok(None)), Equal, "there was nothing to send");
-        assert_eq!(synced(Ok(Some(()))), Needed, "the answer may differ");
-        assert_eq!(synced(Err(())), Needed, "it may have been applied");
-        //  due, computed again, work
-        let rows = [
-            (Needed, false, false, true),
-            (Equal, false, false, false),
-            (Equal, true, false, true),
-            (Equal, false, true, true),
-        ];
-        for (comparison, due, computed_again, work) in rows {
-            let found = comparison.has_work(due, computed_again);
-            assert_eq!(found, work, "{comparison:?} {due} {computed_again}");
-        }
     }
 }

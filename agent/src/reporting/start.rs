@@ -1,5 +1,4 @@
-//! Starts the tasks that talk to the API server. Each sends one request at a time and reports its
-//! result.
+//! Starts the tasks for the API server. Each sends one request at a time and reports its result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,8 +26,7 @@ use super::writer::{LoopLink, Writer};
 use super::{Channels, Report, SyncRequest, Why};
 use crate::config::Config;
 
-/// Capacity of the queue of deliveries of Events to the loop. When it is full, one latency from the
-/// kernel is not recorded.
+/// Capacity of the queue of Event deliveries. When it is full, a latency is not recorded.
 const DELIVERIES: usize = 64;
 
 /// The file in which a kubelet's device manager stores its allocations.

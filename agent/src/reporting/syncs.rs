@@ -22,34 +22,20 @@ use super::{SyncRequest, Why};
 ///                          │   ▲ │                                 ▲
 ///                  request │   │ └────────────ended────────────────┘
 ///                          ▼   │ ended: `why` is requested at once
-///                     SyncingAgain { why }
+///                     SyncingAgain { why }, the most urgent cause
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SyncState {
-    /// No sync was requested.
     NotStarted,
-    /// No sync is under way.
-    Waiting {
-        /// Time of the next regular sync.
-        due: BootNanos,
-    },
+    Waiting { due: BootNanos },
     Syncing,
-    /// A sync is under way, and another was requested since it started.
-    SyncingAgain {
-        /// Cause of the request. Of several, an urgent change counts.
-        why: Why,
-    },
+    SyncingAgain { why: Why },
 }
 
-/// Input of a [`SyncState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SyncInput {
     Request(Why),
-    /// The sync under way has ended.
-    Ended {
-        /// Time of the next regular sync.
-        due: BootNanos,
-    },
+    Ended { due: BootNanos },
 }
 
 impl SyncState {
@@ -71,8 +57,7 @@ impl SyncState {
         }
     }
 
-    /// Returns the time of the next regular sync; `None` if one is under way or none was requested
-    /// yet.
+    /// Returns the time of the next regular sync; `None` if one is under way or none was requested.
     const fn due(self) -> Option<BootNanos> {
         match self {
             Self::Waiting { due } => Some(due),
@@ -85,7 +70,6 @@ pub(super) struct EndedSync<'a> {
     pub(super) request: SyncRequest,
     /// `None` if nothing had changed.
     pub(super) outcome: Result<Option<Sent>, ApiError>,
-    /// The conditions of the Node as last seen.
     pub(super) node: &'a [Condition],
 }
 
@@ -189,10 +173,8 @@ impl Syncs {
             }
             Err(err) => {
                 if !std::mem::replace(&mut self.failing, true) {
-                    warn!(
-                        err = &err as &dyn std::error::Error,
-                        "node status not sent, will retry"
-                    );
+                    let err = &err as &dyn std::error::Error;
+                    warn!(err, "node status not sent, will retry");
                 }
                 // The oldest cause that was not reported yet counts.
                 self.stamps.extend(stamps);

@@ -1,5 +1,4 @@
-//! The part of the status writer that both modes share: it sends the computed status if it is due,
-//! and records the transitions.
+//! The status writer of both modes: sends the status if it is due, and records transitions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{debug, warn};
 
 use super::Report;
-use super::event_details::{DetailsReader, Wanted, with_details};
+use super::event_details::{DetailsReader, with_details};
 
 /// Resources with which every task sends requests, and reports their results to the loop.
 #[derive(Clone)]
@@ -44,9 +43,8 @@ pub(super) struct Writer {
     pub(super) jitter: Jitter,
     pub(super) status: StatusWriter,
     pub(super) schedule: Schedule,
-    /// Transitions of the syncs that failed since the last success: one of their patches may have
-    /// been applied although the answer was lost. At most [`MAX_UNRECORDED`]; the oldest are
-    /// dropped.
+    /// Transitions of the syncs that failed since the last success: a patch may have been applied
+    /// although its answer was lost. At most [`MAX_UNRECORDED`]; the oldest are dropped.
     pub(super) unrecorded: Vec<Edge>,
     /// Number of times that each condition had become True in the last status that was sent or
     /// compared. A change that failed to reach the API server is not recorded.
@@ -146,9 +144,8 @@ impl Writer {
         self.unrecorded.drain(..over);
     }
 
-    /// Records conditions that became True and ended without a patch, so that they are not lost. If
-    /// a patch whose answer was lost had the end of an earlier True, that reads the same and comes
-    /// first.
+    /// Records conditions that became True and ended without a patch. If a patch whose answer was
+    /// lost had the end of an earlier True, that reads the same and comes first.
     fn record_unsent(&self, missed: Vec<(Edge, SystemTime, Edge)>, applied: &[Edge]) {
         let now = self.link.clock.now();
         let uncaused = BTreeMap::new();
@@ -245,10 +242,10 @@ fn record_all(
     mut events: VecDeque<(Draft, Option<Ground>)>,
 ) {
     while let Some((mut event, of)) = events.pop_front() {
-        match of.map(|of| (of, details.wanted(of))) {
+        match of.map(|of| (of, details.known(of))) {
             None => {}
-            Some((_, Wanted::Now(known))) => event.message = with_details(&event.message, &known),
-            Some((of, Wanted::Wait)) => {
+            Some((_, Some(known))) => event.message = with_details(&event.message, &known),
+            Some((of, None)) => {
                 let (sink, details) = (sink.clone(), details.clone());
                 tokio::spawn(async move {
                     let known = details.clone().wait(of).await;

@@ -5,9 +5,8 @@ use std::fs;
 use nix::libc;
 use nix::sys::mman::{MlockAllFlags, mlockall};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
-use tracing::info;
-
 use nodepulse_linux::os::mapped;
+use tracing::info;
 
 /// `OOM_SCORE_ADJ_MIN` (-1000) means never. One above it, other processes are killed first, but an
 /// agent that leaks memory can be killed.

@@ -219,13 +219,11 @@ const FCNTLS: [u64; 5] = [
     1030, // F_DUPFD_CLOEXEC
 ];
 
-/// From this number on, calls are those of the x32 ABI (`__X32_SYSCALL_BIT` of
-/// `arch/x86/include/uapi/asm/unistd.h`), whose architecture is that of the other calls. No other
-/// architecture has numbers as large.
+/// From this number on, calls are those of the x32 ABI (`__X32_SYSCALL_BIT` in the kernel's
+/// `asm/unistd.h`), which has the architecture of the others. No other has numbers as large.
 const X32: u32 = 0x4000_0000;
 
-/// `FIONREAD` and `FIONBIO` (`include/uapi/asm-generic/ioctls.h`), whose type depends on the C
-/// library.
+/// `FIONREAD` and `FIONBIO` (`asm-generic/ioctls.h`), whose type depends on the C library.
 const IOCTLS: [u64; 2] = [0x541b, 0x5421];
 
 /// The type in the second argument of `socket`, without the flags (`include/linux/net.h`).
@@ -284,8 +282,7 @@ fn filters(plugin: Plugin, sockets: UnixSockets) -> io::Result<Vec<BpfProgram>> 
     compiled.map_err(io::Error::other)
 }
 
-/// Refuses the calls of the x32 ABI with `ENOSYS`, as a kernel without it. Filters by number do not
-/// match them.
+/// Refuses calls of x32, which no filter by number matches, with `ENOSYS` as kernels without it.
 fn without_x32() -> BpfProgram {
     // `include/uapi/linux/bpf_common.h`, `include/uapi/linux/seccomp.h`
     const LOAD_NUMBER: u16 = 0x20;

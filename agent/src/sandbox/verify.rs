@@ -14,33 +14,34 @@ use nodepulse_linux::os::confine;
 
 use super::profile::{Plugin, Profile, UnixSockets};
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Permitted {
+    Plugin,
+    UnixStreams,
+}
+
 struct ForbiddenAction {
     /// Completes "can …".
     what: &'static str,
-    /// `true` if it is also forbidden with a plugin.
-    with_plugin: bool,
-    /// `true` if it is also forbidden with a container runtime.
-    with_runtime: bool,
+    /// What makes it permitted.
+    unless: &'static [Permitted],
     is_permitted: fn() -> bool,
 }
 
 const FORBIDDEN: [ForbiddenAction; 9] = [
     ForbiddenAction {
         what: "load eBPF programs",
-        with_plugin: true,
-        with_runtime: true,
+        unless: &[],
         is_permitted: || confine::try_bpf_load().raw_os_error() != Some(Errno::EPERM as i32),
     },
     ForbiddenAction {
         what: "take capabilities back",
-        with_plugin: true,
-        with_runtime: true,
+        unless: &[],
         is_permitted: || caps::raise(None, CapSet::Effective, Capability::CAP_SYS_ADMIN).is_ok(),
     },
     ForbiddenAction {
         what: "write files",
-        with_plugin: true,
-        with_runtime: true,
+        unless: &[],
         // This process's name is always writable, and opening it has no effect.
         is_permitted: || {
             let mut options = OpenOptions::new();
@@ -49,8 +50,7 @@ const FORBIDDEN: [ForbiddenAction; 9] = [
     },
     ForbiddenAction {
         what: "open packet sockets",
-        with_plugin: true,
-        with_runtime: true,
+        unless: &[],
         is_permitted: || {
             let flags = SockFlag::SOCK_CLOEXEC;
             socket(AddressFamily::Packet, SockType::Raw, flags, None).is_ok()
@@ -58,8 +58,7 @@ const FORBIDDEN: [ForbiddenAction; 9] = [
     },
     ForbiddenAction {
         what: "change modes of files",
-        with_plugin: true,
-        with_runtime: true,
+        unless: &[],
         // No file has this name: the error is `EPERM` only if the call is refused.
         is_permitted: || {
             let mode = Mode::S_IRUSR;
@@ -69,21 +68,18 @@ const FORBIDDEN: [ForbiddenAction; 9] = [
     },
     ForbiddenAction {
         what: "connect to UNIX sockets",
-        with_plugin: false,
-        with_runtime: false,
+        unless: &[Permitted::Plugin, Permitted::UnixStreams],
         // Connecting requires a socket.
         is_permitted: || opens_unix(SockType::Stream),
     },
     ForbiddenAction {
         what: "connect to UNIX sockets of messages",
-        with_plugin: false,
-        with_runtime: true,
+        unless: &[Permitted::Plugin],
         is_permitted: || opens_unix(SockType::Datagram) || opens_unix(SockType::SeqPacket),
     },
     ForbiddenAction {
         what: "run programs",
-        with_plugin: false,
-        with_runtime: true,
+        unless: &[Permitted::Plugin],
         // No file has this name: `ENOENT` means that programs may be executed.
         is_permitted: || {
             const NOTHING: [&CStr; 0] = [];
@@ -92,8 +88,7 @@ const FORBIDDEN: [ForbiddenAction; 9] = [
     },
     ForbiddenAction {
         what: "signal other processes",
-        with_plugin: false,
-        with_runtime: true,
+        unless: &[Permitted::Plugin],
         // Signal 0 only checks the permission.
         is_permitted: || kill(Pid::from_raw(1), None).is_ok(),
     },
@@ -105,10 +100,11 @@ fn opens_unix(kind: SockType) -> bool {
 
 /// Returns the number of checks, and the actions that are still permitted.
 pub(super) fn run(profile: &Profile) -> (usize, Vec<&'static str>) {
-    let applies = |action: &&ForbiddenAction| {
-        (action.with_plugin || profile.plugin == Plugin::None)
-            && (action.with_runtime || profile.unix_sockets() == UnixSockets::None)
+    let is_granted = |one: &Permitted| match one {
+        Permitted::Plugin => profile.plugin == Plugin::Runs,
+        Permitted::UnixStreams => profile.unix_sockets() == UnixSockets::Streams,
     };
+    let applies = |action: &&ForbiddenAction| !action.unless.iter().any(is_granted);
     let permitted = |action: &&ForbiddenAction| (action.is_permitted)();
     let count = FORBIDDEN.iter().filter(applies).count();
     let got = FORBIDDEN.iter().filter(applies).filter(permitted);

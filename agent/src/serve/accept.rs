@@ -18,12 +18,10 @@ use tracing::debug;
 use super::queue::{Queue, Ticket};
 use super::{Listener, PageResponder, Pages, pages};
 
-/// Limit on connections per listener that wait for no answer of the loop. Each costs a descriptor
-/// and at most 10 KiB.
+/// Connections per listener that wait for no answer. Each costs a descriptor and up to 10 KiB.
 const UNANSWERED: usize = 256;
 
-/// Limit on connections per listener with a request to the loop. Each keeps its answer until it is
-/// read.
+/// Connections per listener with a request to the loop, whose answers are kept until read.
 const ANSWERED: usize = 16;
 
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
@@ -36,7 +34,6 @@ const HEADER_BYTES: usize = 8 << 10;
 /// Delay after a failure to accept a connection, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Queues shared by the connections of one listener.
 #[derive(Debug, Clone)]
 struct Queues {
     unanswered: Arc<Queue>,
@@ -69,8 +66,7 @@ pub(super) async fn run(mut listener: Listener, pages: Pages, responder: PageRes
             }
         };
         match accepted {
-            // Read a request that has arrived before accepting a connection that may close this
-            // one.
+            // Read a request that has arrived before accepting one that may close this connection.
             Ok(()) => yield_now().await,
             Err(err) => {
                 debug!(

@@ -20,7 +20,7 @@ pub(super) async fn answer<Body>(
     responder: &PageResponder,
     on_state_page: &impl Fn(),
 ) -> Result<PageResponse, Infallible> {
-    let Some(page) = page(request.uri().path()).filter(|page| page.is_among(pages)) else {
+    let Some(page) = page(request.uri().path(), pages) else {
         return Ok(plain(StatusCode::NOT_FOUND, "not found"));
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -38,44 +38,27 @@ pub(super) async fn answer<Body>(
             Ok(()) => plain(StatusCode::OK, "ok"),
             Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
         },
-        // The agent has one thread, so an answer proves that it runs.
-        Page::Live | Page::Healthy => plain(StatusCode::OK, "ok"),
+        Page::Live => plain(StatusCode::OK, "ok"),
     })
 }
 
-#[derive(Debug, Clone, Copy)]
 enum Page {
+    /// The agent has one thread, so an answer proves that it runs.
     Live,
-    Healthy,
     Ready,
     State(StatePage),
 }
 
-fn page(path: &str) -> Option<Page> {
-    Some(match path {
-        "/livez" => Page::Live,
-        "/healthz" => Page::Healthy,
-        "/readyz" => Page::Ready,
-        "/metrics" => Page::State(StatePage::Metrics),
-        "/v1/status" => Page::State(StatePage::Status),
-        "/v1/explain" => Page::State(StatePage::Explain),
+/// Returns the page at `path`, if it is one of `pages`.
+fn page(path: &str, pages: Pages) -> Option<Page> {
+    Some(match (path, pages) {
+        ("/healthz", _) | ("/livez", Pages::All | Pages::Control) => Page::Live,
+        ("/readyz", Pages::All | Pages::Control) => Page::Ready,
+        ("/metrics", Pages::All | Pages::Control) => Page::State(StatePage::Metrics),
+        ("/v1/status", Pages::Control) => Page::State(StatePage::Status),
+        ("/v1/explain", Pages::Control) => Page::State(StatePage::Explain),
         _ => return None,
     })
-}
-
-impl Page {
-    fn is_among(self, pages: Pages) -> bool {
-        match (pages, self) {
-            (Pages::Control, _)
-            | (
-                Pages::All,
-                Self::Live | Self::Healthy | Self::Ready | Self::State(StatePage::Metrics),
-            )
-            | (Pages::Healthz, Self::Healthy) => true,
-            (Pages::All, Self::State(StatePage::Status | StatePage::Explain))
-            | (Pages::Healthz, Self::Live | Self::Ready | Self::State(_)) => false,
-        }
-    }
 }
 
 async fn state(page: StatePage, responder: &PageResponder) -> PageResponse {

@@ -13,7 +13,6 @@ use crate::config::key;
 /// Maximum length of a certificate's text in a log line, in bytes.
 const TEXT_LIMIT: usize = 512;
 
-/// Logs a notice of the client certificate.
 pub(super) fn log(notice: &CertificateNotice, now: SystemTime) {
     match notice {
         CertificateNotice::InUse(certificate) => {

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use tracing::{debug, info, warn};
-
 use nodepulse_core::escape::quote;
 use nodepulse_core::kube_event::Finding;
 use nodepulse_core::reading::oom::Consequence;
@@ -13,6 +11,7 @@ use nodepulse_core::record::{DiskAction, Side};
 use nodepulse_core::subjects::disks::{ComputedLimit, UnwatchReason};
 use nodepulse_core::subjects::{Decision, DiskDecision, RuntimeDecision, StallDecision};
 use nodepulse_core::units::DeviceNumber;
+use tracing::{debug, info, warn};
 
 use super::certificate;
 

@@ -34,12 +34,11 @@ use tracing::info;
 use crate::config::{Config, PerPodMetrics};
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::reporting::{Report, Why};
-use crate::serve::{self, Pages, Readiness, ReadyPage, Server, Site, StateRequest};
+use crate::serve::{self, Pages, ReadyPage, Server, Site, StateRequest};
 
 mod scrape;
 
-/// Maximum number of pods with a series of their OOM kills. Kills of further pods are counted by
-/// scope only.
+/// Pods with a series of their OOM kills. Kills of further pods are counted by scope only.
 const MAX_PODS: usize = 256;
 
 /// Advice if a port cannot be opened.
@@ -89,7 +88,7 @@ impl Metering {
         lanes: Lanes,
     ) -> Self {
         let (ready_page, receiver) = watch::channel(ReadyPage {
-            readiness: Readiness::NotReady("no signal has been evaluated yet"),
+            not_ready: Some("no signal has been evaluated yet"),
             refused_configuration: None,
         });
         let missing = client.as_ref().map(Client::missing_credentials);
@@ -128,15 +127,11 @@ impl Metering {
     /// Records that all signals were evaluated once. Without an API server the agent is ready then.
     pub fn evaluated(&mut self, reports: bool) {
         self.evaluated = true;
-        self.set_readiness(if reports {
-            Readiness::NotReady("the node's status has not reached the API server yet")
-        } else {
-            Readiness::Ready
-        });
+        let why = "the node's status has not reached the API server yet";
+        self.set_not_ready(reports.then_some(why));
     }
 
-    /// The next request of a client; pending forever if no port is open. `None` if the server has
-    /// ended.
+    /// The next request; pending if no port is open. `None` if the server has ended.
     pub async fn next_request(&mut self) -> Option<StateRequest> {
         tokio::select! {
             Some(request) = self.requests.recv() => Some(request),
@@ -215,7 +210,6 @@ impl Metering {
         }
     }
 
-    /// Counts OOM kills of processes of an existing pod.
     fn record_pod_kills(&mut self, namespace: &str, pod: &str, kills: u64) {
         if self.per_pod == PerPodMetrics::Off {
             return;
@@ -248,7 +242,6 @@ impl Metering {
         }
     }
 
-    /// Sets the gauges of the sampled signals and of their thresholds.
     pub fn record_samples(&self, samples: &[Sample], policy: &Policy) {
         let node = &self.metrics.node;
         for sample in samples {
@@ -304,8 +297,7 @@ impl Metering {
         }
     }
 
-    /// Logs each condition that is newly omitted, because its source cannot exist on this node, and
-    /// sets the gauges of all.
+    /// Logs each newly omitted condition, whose source cannot exist here, and sets all gauges.
     pub fn omitted(&mut self, omitted: BTreeMap<NodepulseCondition, AbsentSource>) {
         let gauge = &self.metrics.node.condition_omitted;
         let before = std::mem::take(&mut self.omitted);
@@ -323,7 +315,6 @@ impl Metering {
         self.omitted = omitted;
     }
 
-    /// Counts the outcome of requests to the API server.
     pub fn record_report(&self, report: &Report) {
         let api = &self.metrics.api;
         match report {
@@ -333,7 +324,7 @@ impl Metering {
                 outcome: Ok(sent),
                 ..
             } => {
-                self.set_readiness(Readiness::Ready);
+                self.set_not_ready(None);
                 let Some(sent) = sent else {
                     return;
                 };
@@ -406,7 +397,6 @@ impl Metering {
         }
     }
 
-    /// Sets the expiry of the certificate that the agent has requested.
     pub fn certificate(&self, current: Option<Certificate>) {
         let expires = current.map(|certificate| certificate.not_after);
         let gauge = &self.metrics.api.client_certificate_expiration;
@@ -416,20 +406,18 @@ impl Metering {
     }
 
     pub fn is_ready(&self) -> bool {
-        self.ready_page.borrow().readiness == Readiness::Ready
+        self.ready_page.borrow().not_ready.is_none()
     }
 
-    fn set_readiness(&self, readiness: Readiness) {
-        self.ready_page
-            .send_modify(|page| page.readiness = readiness);
+    fn set_not_ready(&self, why: Option<&'static str>) {
+        self.ready_page.send_modify(|page| page.not_ready = why);
     }
 
     pub fn record_reload(&self, result: &'static str) {
         self.metrics.process.config_reloads.of([result]).inc();
     }
 
-    /// Records that the configuration was read: the reason of a refusal, or the time of the last
-    /// valid one.
+    /// Records the reason why the configuration was refused, or the time of the last valid one.
     pub fn record_config(&self, refused: Option<&str>, now: Now) {
         let process = &self.metrics.process;
         process.config_valid.set(refused.is_none().into());
@@ -441,8 +429,7 @@ impl Metering {
         }
     }
 
-    /// Closes all ports and serves at `address`. If its port cannot be opened, returns `false` and
-    /// changes nothing.
+    /// Serves at `address` only. Returns `false`, without a change, if its port cannot be opened.
     pub fn serve_at(&mut self, address: Option<SocketAddr>) -> bool {
         let site = match address {
             None => None,
@@ -458,7 +445,6 @@ impl Metering {
         true
     }
 
-    /// All metrics, with current values.
     pub fn text(
         &self,
         figures: &ProbeCounters,

@@ -64,10 +64,10 @@ impl Testing {
     /// Loads the object that `cargo xtask build-ebpf --features testing` left.
     pub fn load() -> io::Result<Self> {
         let object = fs::read(object()?)?;
-        let resolved = resolve(Path::new(BTF)).map_err(|why| io::Error::other(why.to_string()))?;
+        let offsets = resolve(Path::new(BTF)).map_err(|why| io::Error::other(why.to_string()))?;
         let programs = EbpfLoader::new()
             .btf(None)
-            .override_global("OFFSETS", resolved.offsets.as_bytes(), true)
+            .override_global("OFFSETS", offsets.as_bytes(), true)
             .override_global("FLOOD_TGID", &std::process::id(), true)
             .override_global("FLOOD_CALL", &libc::SYS_getppid.cast_unsigned(), true)
             .load(&object)

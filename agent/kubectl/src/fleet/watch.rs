@@ -27,8 +27,7 @@ const PAUSES: Backoff = Backoff::new(PAUSE, Duration::from_secs(30));
 /// Interval of the check which agents have become silent, since no event reports that.
 const RECHECK: Duration = Duration::from_secs(30);
 
-/// Prints each node whose row changes. Returns only with a failure that is not temporary, or if the
-/// output is closed.
+/// Prints each node whose row changes, until the output is closed or a failure is not temporary.
 pub async fn follow(
     cluster: &Cluster,
     options: &FleetOptions,
@@ -91,7 +90,6 @@ pub async fn follow(
     }
 }
 
-/// Attempts to reach the API server.
 struct Attempts(Backoff);
 
 impl Attempts {
@@ -232,8 +230,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Replaces the nodes and pods by those of new lists. Returns the watches that continue the
-    /// lists.
+    /// Replaces nodes and pods by those of new lists. Returns the watches that continue them.
     fn replace(
         &mut self,
         cluster: &Cluster,

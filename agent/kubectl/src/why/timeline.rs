@@ -47,7 +47,7 @@ impl Timeline {
         for event in story.node_events.iter().filter(is_since) {
             let reason = safe(event.reason.as_deref().unwrap_or("-"));
             let message = safe(event.message.as_deref().unwrap_or_default());
-            let at = event.last_time();
+            let at = age::parse(event.last_time());
             all.add(at, format!("node: {reason}: {message}"), Paint::Plain);
         }
         all
@@ -59,20 +59,16 @@ impl Timeline {
         self.entries
     }
 
-    fn add(&mut self, at: Option<&str>, text: String, paint: Paint) {
-        let at = age::parse(at);
+    fn add(&mut self, at: Option<Timestamp>, text: String, paint: Paint) {
         self.entries.push(Entry { at, text, paint });
     }
 
     fn pod(&mut self, pod: &Pod, created: Option<Timestamp>) {
-        self.entries.push(Entry {
-            at: created,
-            text: "the pod was created".to_owned(),
-            paint: Paint::Dim,
-        });
+        self.add(created, "the pod was created".to_owned(), Paint::Dim);
         if let Some(message) = pod.status.message.as_deref() {
             let text = format!("the pod's status: {}", safe(message));
-            self.add(pod.status.start_time.as_deref(), text, Paint::Yellow);
+            let started = age::parse(pod.status.start_time.as_deref());
+            self.add(started, text, Paint::Yellow);
         }
         let init = pod.status.init_container_statuses.iter().flatten();
         let containers = pod.status.container_statuses.iter().flatten();
@@ -88,15 +84,15 @@ impl Timeline {
             .into_iter()
             .filter_map(|state| state.terminated.as_ref())
         {
-            let started = format!("container {name} started");
-            self.add(ended.started_at.as_deref(), started, Paint::Dim);
+            let started = age::parse(ended.started_at.as_deref());
+            self.add(started, format!("container {name} started"), Paint::Dim);
             let text = format!("container {name} ended: {}", how(ended));
             let paint = if ended.exit_code == 0 {
                 Paint::Plain
             } else {
                 Paint::Red
             };
-            self.add(ended.finished_at.as_deref(), text, paint);
+            self.add(age::parse(ended.finished_at.as_deref()), text, paint);
         }
         if let Some(running) = &status.state.running {
             let restarts = match status.restart_count {
@@ -105,17 +101,13 @@ impl Timeline {
                 count => format!(" ({count} restarts)"),
             };
             let text = format!("container {name} started, and runs{restarts}");
-            self.add(running.started_at.as_deref(), text, Paint::Dim);
+            self.add(age::parse(running.started_at.as_deref()), text, Paint::Dim);
         }
         if let Some(waiting) = &status.state.waiting {
             let reason = safe(waiting.reason.as_deref().unwrap_or("unknown"));
             let restarts = status.restart_count;
             let text = format!("container {name} waits: {reason} ({restarts} restarts)");
-            self.entries.push(Entry {
-                at: Some(self.now),
-                text,
-                paint: Paint::Yellow,
-            });
+            self.add(Some(self.now), text, Paint::Yellow);
         }
     }
 
@@ -136,7 +128,7 @@ impl Timeline {
             Some(_) => Paint::Red,
             None => Paint::Yellow,
         };
-        let at = event.last_time();
+        let at = age::parse(event.last_time());
         self.add(at, format!("{prefix}{reason}{times}: {message}"), paint);
     }
 
@@ -144,11 +136,8 @@ impl Timeline {
         for problem in &node.problems {
             let (title, reason) = (problem.title(), safe(&problem.reason));
             let message = safe(&problem.message);
-            self.entries.push(Entry {
-                at: problem.since,
-                text: format!("node: {title} began ({reason}): {message}"),
-                paint: problem.paint(),
-            });
+            let text = format!("node: {title} began ({reason}): {message}");
+            self.add(problem.since, text, problem.paint());
         }
     }
 }

@@ -7,7 +7,7 @@ use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
 use nodepulse_core::reading::{InterfaceAddress, Network};
 
-use super::{HostError, HostRoot, LIST_FILE, present, read_at};
+use super::{HostError, HostRoot, present};
 
 /// `RTF_UP` and `RTF_REJECT` (`linux/route.h`).
 const UP_OR_REJECT: u32 = 0x1 | 0x200;
@@ -17,15 +17,12 @@ const UP: u32 = 0x1;
 ///
 /// Addresses are those of this process's network namespace; routes are read below the root.
 pub fn network(root: &HostRoot) -> Result<Network, HostError> {
-    let mut buf = Vec::new();
-    let mut routes =
-        |rel| present(read_at(&root.path(rel), LIST_FILE, &mut buf).map(|()| buf.clone()));
-    let v4 = routes("proc/net/route")?;
-    let v6 = routes("proc/net/ipv6_route")?;
+    let v4 = present(root.read_list("proc/net/route"))?;
+    let v6 = present(root.read_list("proc/net/ipv6_route"))?;
     Ok(Network {
         addresses: interfaces()?,
-        default_v4: v4.map(|text| default_v4(&String::from_utf8_lossy(&text))),
-        default_v6: v6.map_or_else(Vec::new, |text| default_v6(&String::from_utf8_lossy(&text))),
+        default_v4: v4.map(|text| default_v4(&text)),
+        default_v6: v6.map_or_else(Vec::new, |text| default_v6(&text)),
         resolved: Vec::new(),
         is_resolving: false,
     })
@@ -71,8 +68,7 @@ fn default_v4(routes: &str) -> Vec<String> {
     })
 }
 
-/// Returns the interfaces of default routes in `/proc/net/ipv6_route`, except the kernel's reject
-/// route on `lo`.
+/// Like [`default_v4`], of `/proc/net/ipv6_route`, without the kernel's reject route on `lo`.
 fn default_v6(routes: &str) -> Vec<String> {
     defaults(routes, |fields| {
         let [destination, "00", _, _, _, _, _, _, flags, interface] = fields else {

@@ -35,10 +35,7 @@ pub struct IoCounters {
 /// are removed meanwhile.
 pub fn disks(root: &HostRoot) -> Result<Vec<Disk>, HostError> {
     let dir = root.path("sys/block");
-    let failed = |source| HostError::Read {
-        path: dir.clone(),
-        source,
-    };
+    let failed = HostError::of_read(&dir);
     let mut names = Vec::new();
     for entry in fs::read_dir(&dir).map_err(failed)? {
         // Names of kernel drivers are UTF-8.

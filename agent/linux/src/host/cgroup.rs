@@ -20,7 +20,7 @@ use std::path::{Component, Path, PathBuf};
 use procfs::process::MountInfo;
 use procfs::{CGroupControllers, FromBufRead as _};
 
-use super::{HostError, HostFile, HostRoot, LIST_FILE, parse_u64, present, read_at};
+use super::{HostError, HostFile, HostRoot, parse_u64, present};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
@@ -28,6 +28,16 @@ pub enum Version {
     V1,
     /// The unified hierarchy.
     V2,
+}
+
+impl Version {
+    /// Returns the name of the file with the memory that is charged to a cgroup and those below it.
+    pub const fn memory_usage(self) -> &'static str {
+        match self {
+            Self::V1 => "memory.usage_in_bytes",
+            Self::V2 => "memory.current",
+        }
+    }
 }
 
 /// The hierarchy of one controller.
@@ -55,11 +65,9 @@ impl Hierarchy {
     }
 }
 
-/// The hierarchies that are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// The hierarchy of the memory controller: version 1 on hybrid nodes, which also have a unified
-    /// hierarchy.
+    /// The memory controller's: version 1 on hybrid nodes, which have a unified hierarchy too.
     pub memory: Hierarchy,
     /// `None` if no hierarchy has the pids controller.
     pub pids: Option<Hierarchy>,
@@ -70,9 +78,8 @@ pub struct Layout {
 impl Layout {
     /// Detects the mounted hierarchies. Cold: called once at start-up.
     pub fn detect(root: &HostRoot) -> Result<Self, HostError> {
+        let mounts = Mounts::parse(root, &root.read_list("proc/self/mountinfo")?);
         let mut buf = Vec::new();
-        read_at(&root.path("proc/self/mountinfo"), LIST_FILE, &mut buf)?;
-        let mounts = Mounts::parse(root, &buf);
         let controllers = match &mounts.unified {
             Some(mount) => present(HostFile::at(mount.join("cgroup.controllers")).read(&mut buf))?
                 .map(|()| String::from_utf8_lossy(&buf).into_owned()),
@@ -103,14 +110,13 @@ struct Mounts {
 
 impl Mounts {
     /// Parses line by line, because the source of another mount can contain any bytes.
-    fn parse(root: &HostRoot, mountinfo: &[u8]) -> Self {
+    fn parse(root: &HostRoot, mountinfo: &str) -> Self {
         let mut mounts = Self::default();
-        for line in mountinfo.split(|&b| b == b'\n') {
-            let line = String::from_utf8_lossy(line);
+        for line in mountinfo.split('\n') {
             if !line.contains(" - cgroup") {
                 continue;
             }
-            let Ok(info) = MountInfo::from_line(&line) else {
+            let Ok(info) = MountInfo::from_line(line) else {
                 continue;
             };
             let Some(mount) = visible(root, &info.mount_point) else {

@@ -7,8 +7,7 @@ use super::{HostError, HostRoot};
 /// The directory in which a kubelet makes one link for each container.
 pub const DIRECTORY: &str = "var/log/containers";
 
-/// Maximum number of links: sixty for each pod on a node with 500 pods. Reading that many takes
-/// less than 50 ms.
+/// Maximum number of links: 60 per pod on a node with 500 pods, which are read in under 50 ms.
 const MAX_LINKS: usize = 30_000;
 
 /// Calls `visit` for the name of each link. Names that are not UTF-8 are skipped.
@@ -18,14 +17,11 @@ const MAX_LINKS: usize = 30_000;
 /// If the directory cannot be read, or has more entries than any node has containers.
 pub fn each_name(root: &HostRoot, mut visit: impl FnMut(&str)) -> Result<(), HostError> {
     let path = root.path(DIRECTORY);
-    let failed = |source| HostError::Read {
-        path: path.clone(),
-        source,
-    };
+    let failed = HostError::of_read(&path);
     for (count, entry) in fs::read_dir(&path).map_err(failed)?.enumerate() {
         if count == MAX_LINKS {
             return Err(HostError::TooManyEntries {
-                path,
+                path: path.clone(),
                 limit: MAX_LINKS,
             });
         }

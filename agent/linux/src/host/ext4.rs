@@ -11,8 +11,7 @@ use nodepulse_core::units::DeviceNumber;
 
 use super::{HostRoot, parse_u64};
 
-/// The kernel function in which ext4 notices that its journal was aborted. It writes nothing from
-/// then on.
+/// The function in which ext4 notices that its journal was aborted, after which it cannot write.
 const NOTICES_ABORT: &str = "ext4_journal_check_start";
 
 /// Returns the name of the block device with this number, as below `/sys/class/block` and
@@ -23,14 +22,12 @@ pub fn device_name(root: &HostRoot, device: DeviceNumber) -> Option<String> {
     name.into_string().ok()
 }
 
-/// Returns the number of errors on a block device; `None` if it has no mounted ext4, or if the file
-/// cannot be read.
+/// Returns the errors on a block device; `None` without a mounted ext4 or a readable file.
 pub fn count(root: &HostRoot, name: &str) -> Option<u64> {
     number(root, name, "errors_count")
 }
 
-/// Returns the errors as [`count`] does, with the time of the last one, and whether ext4 stopped
-/// writing with it.
+/// Like [`count`], with the time of the last error, and whether ext4 stopped writing with it.
 pub fn errors(root: &HostRoot, name: &str) -> Option<FilesystemErrors> {
     let count = count(root, name)?;
     let last = number(root, name, "last_error_time")?;

@@ -5,8 +5,7 @@ use super::{HostError, HostRoot};
 /// The state `TCP_LISTEN` (`include/net/tcp_states.h`).
 const LISTEN: &str = "0A";
 
-/// Returns those of `ports` with a listener on any address of this network namespace. A kernel
-/// without IPv6 has no `tcp6`.
+/// Returns those of `ports` with a listener on any address. Without IPv6 there is no `tcp6`.
 pub fn taken(root: &HostRoot, ports: &[u16]) -> Result<Vec<u16>, HostError> {
     let mut table = root.read_string("proc/net/tcp")?;
     match root.read_string("proc/net/tcp6") {

@@ -13,8 +13,7 @@ use super::{HostError, HostRoot, meminfo, parse_u64};
 /// Limit on counted processors; the largest kernel build supports 8192.
 const MAX_CPUS: usize = 65_536;
 
-/// Reads all properties. Cold. Fails only without a usable `/proc/meminfo`; other properties have
-/// defaults, see [`Machine`].
+/// Cold. Fails only without a usable `/proc/meminfo`; see [`Machine`] for the other defaults.
 pub fn read(root: &HostRoot) -> Result<Machine, HostError> {
     let meminfo = meminfo::MeminfoFile::new(root).read(&mut Vec::new())?;
     Ok(Machine {
@@ -39,8 +38,7 @@ const SYSTEM_UUID: &[&str] = &[
     "etc/machine-id",
 ];
 
-/// Returns the content of the first readable file, without surrounding whitespace and NULs; empty
-/// if there is none.
+/// Returns the first readable file without surrounding whitespace and NULs, or an empty string.
 fn first(root: &HostRoot, files: &[&str]) -> String {
     files
         .iter()

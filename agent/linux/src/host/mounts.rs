@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nodepulse_core::reading::FilesystemAccess;
 use nodepulse_core::units::DeviceNumber;
 
-use super::{HostError, HostRoot, LIST_FILE, read_at};
+use super::{HostError, HostRoot};
 
 /// The file of the mounts that the host's first process sees. In a container without the host's
 /// processes, the first process is that of the container.
@@ -42,26 +42,21 @@ impl Mounts {
     }
 
     fn read(root: &HostRoot, file: &str) -> Result<Self, HostError> {
-        let mut buf = Vec::new();
-        read_at(&root.path(file), LIST_FILE, &mut buf)?;
-        Ok(Self::parse(&String::from_utf8_lossy(&buf)))
+        Ok(Self::parse(&root.read_list(file)?))
     }
 
     /// Parses the text. Lines that cannot be parsed are skipped.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         Self(text.lines().filter_map(mount).collect())
     }
 
     /// Returns the last mount at each mount point, which hides those before it.
-    #[must_use]
     pub fn by_point(&self) -> BTreeMap<&Path, &Mount> {
         let mounts = self.0.iter();
         mounts.map(|mount| (&*mount.point, mount)).collect()
     }
 
     /// Returns the mount that `path` is on: the last one at its longest mounted ancestor.
-    #[must_use]
     pub fn of(&self, path: &Path) -> Option<&Mount> {
         let above = self.0.iter().filter(|mount| path.starts_with(&mount.point));
         above.max_by_key(|mount| mount.point.components().count())

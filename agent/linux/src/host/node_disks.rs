@@ -1,5 +1,4 @@
-//! Finds the disks that the node itself depends on: those below nodefs, imagefs, the root file
-//! system and swap.
+//! Finds the disks of the node itself: those below nodefs, imagefs, the root directory and swap.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -74,8 +73,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Adds the disks of the file system that contains `path`. Returns `None` if they cannot be
-    /// determined.
+    /// Adds the disks of the file system that contains `path`; `None` if they are unknown.
     fn file_system(&mut self, path: &Path, layers: usize) -> Option<()> {
         self.mounted(self.mounts.of(path)?, layers)
     }

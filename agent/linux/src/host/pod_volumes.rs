@@ -11,8 +11,7 @@ use nodepulse_core::units::DeviceNumber;
 use super::mounts::Mounts;
 use super::{HostError, HostRoot, node_disks, resolve};
 
-/// Name of the directory below the kubelet's root directory that contains one directory for each
-/// pod.
+/// The directory below the kubelet's root directory that contains one for each pod.
 const PODS: &str = "pods";
 /// Name of a directory of a pod. Contains `<plugin>/<volume>`, or `<plugin>/<volume>/mount`.
 const FILE_SYSTEMS: &str = "volumes";

@@ -7,25 +7,14 @@ use nodepulse_core::reading::StallKind;
 
 use super::{HostError, HostFile, HostRoot, parse_u64};
 
+/// The line `some` of a pressure file: the share of wall time in which at least one task was stalled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Psi {
-    /// At least one task was stalled.
-    pub some: PsiLine,
-    /// All non-idle tasks were stalled. `None` if there is no such line, as in `/proc/pressure/cpu`
-    /// before Linux 5.13.
-    pub full: Option<PsiLine>,
-}
-
-/// One line of a pressure file: the share of wall time in which tasks were stalled.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct PsiLine {
-    /// `avg10`: percent over the last 10 s.
+    /// Percent over the last 10 s.
     pub avg10: f32,
-    /// `avg60`: percent over the last 60 s.
+    /// Percent over the last 60 s.
     pub avg60: f32,
-    /// `avg300`: percent over the last 300 s.
-    pub avg300: f32,
-    /// `total`: stall time since boot, never reset. The kernel counts microseconds.
+    /// Stall time since boot, never reset. The kernel counts microseconds.
     pub total: Duration,
 }
 
@@ -38,8 +27,7 @@ pub fn cgroup_file(cgroup: &Path, kind: StallKind) -> HostFile {
     HostFile::at(cgroup.join(format!("{}.pressure", kind.as_str())))
 }
 
-/// Reads one file. Returns `None` if the kernel has no PSI, or if it is disabled (needs `psi=1` on
-/// the kernel command line).
+/// Reads one file. `None` without PSI, which may need `psi=1` on the kernel command line.
 pub fn read(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<Psi>, HostError> {
     match file.read(buf) {
         Ok(()) => parse(buf)
@@ -50,20 +38,10 @@ pub fn read(file: &HostFile, buf: &mut Vec<u8>) -> Result<Option<Psi>, HostError
     }
 }
 
-/// Parses a file. Returns `None` without a valid `some` line, or with a malformed `full` line.
+/// Parses a file. Returns `None` without a valid `some` line.
 pub fn parse(text: &[u8]) -> Option<Psi> {
-    let text = str::from_utf8(text).ok()?;
-    let line = |name| text.lines().find_map(|line| line.strip_prefix(name));
-    Some(Psi {
-        some: parse_line(line("some ")?)?,
-        full: match line("full ") {
-            Some(full) => Some(parse_line(full)?),
-            None => None,
-        },
-    })
-}
-
-fn parse_line(line: &str) -> Option<PsiLine> {
+    let mut lines = str::from_utf8(text).ok()?.lines();
+    let line = lines.find_map(|line| line.strip_prefix("some "))?;
     let value = |key: &str| {
         line.split_ascii_whitespace()
             .find_map(|field| field.strip_prefix(key)?.strip_prefix('='))
@@ -73,10 +51,9 @@ fn parse_line(line: &str) -> Option<PsiLine> {
         // Rounding in the kernel can give slightly more than 100.
         (0.0..=101.0).contains(&percent).then_some(percent)
     };
-    Some(PsiLine {
+    Some(Psi {
         avg10: percent("avg10")?,
         avg60: percent("avg60")?,
-        avg300: percent("avg300")?,
         total: Duration::from_micros(parse_u64(value("total")?.as_bytes())?),
     })
 }
@@ -92,24 +69,19 @@ mod tests {
     ));
 
     #[test]
-    fn both_lines_are_read() {
+    fn the_line_of_any_task_is_read() {
         let psi = parse(
             b"some avg10=1.50 avg60=0.25 avg300=0.00 total=1234567\n\
               full avg10=0.50 avg60=0.00 avg300=100.00 total=9\n",
         )
         .unwrap();
-        let expected = PsiLine {
+        let expected = Psi {
             avg10: 1.5,
             avg60: 0.25,
-            avg300: 0.0,
             total: Duration::from_micros(1_234_567),
         };
-        assert_eq!(psi.some, expected);
-        assert_eq!(
-            psi.full.map(|l| (l.avg300, l.total.as_micros())),
-            Some((100.0, 9))
-        );
-        assert!(parse(CAPTURED).unwrap().full.is_some());
+        assert_eq!(psi, expected);
+        assert!(parse(CAPTURED).is_some());
     }
 
     #[test]
@@ -120,7 +92,6 @@ mod tests {
         let rows = [
             (format!("some {good}\n"), true, "cpu before 5.13"),
             (format!("full {good}\n"), false, "no `some`"),
-            (format!("some {good}\nfull nonsense\n"), false, "a broken `full`"),
             ("some avg10=nan avg60=0 avg300=0 total=1".to_owned(), false, "not a number"),
             ("some avg10=-1 avg60=0 avg300=0 total=1".to_owned(), false, "below zero"),
             ("some avg10=500 avg60=0 avg300=0 total=1".to_owned(), false, "above 100%"),

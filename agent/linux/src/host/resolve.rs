@@ -32,10 +32,7 @@ pub(super) fn resolve(root: &HostRoot, path: &Path) -> Result<PathBuf, HostError
             Step::Up => drop(resolved.pop()),
             Step::Down(name) => {
                 let next = root.dir().join(&resolved).join(&name);
-                let failed = |source| HostError::Read {
-                    path: next.clone(),
-                    source,
-                };
+                let failed = HostError::of_read(&next);
                 if !next.symlink_metadata().map_err(failed)?.is_symlink() {
                     resolved.push(name);
                     continue;

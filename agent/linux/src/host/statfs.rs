@@ -45,7 +45,6 @@ impl Usage {
     }
 }
 
-/// A file system that is mounted on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filesystem {
     /// `st_dev`.
@@ -82,10 +81,7 @@ impl Filesystem {
 /// Keeps no descriptor, so that the file system can be unmounted. Blocks on a network file system
 /// whose server does not answer.
 pub fn read(dir: &Path) -> Result<Filesystem, HostError> {
-    let failed = |source| HostError::Read {
-        path: dir.to_owned(),
-        source,
-    };
+    let failed = HostError::of_read(dir);
     let device = dir.metadata().map_err(failed)?.dev();
     let stat = statvfs(dir).map_err(|errno| failed(errno.into()))?;
     let usage = usage(
@@ -104,8 +100,7 @@ pub fn read(dir: &Path) -> Result<Filesystem, HostError> {
 }
 
 /// Returns the first of `directories` on the node whose file system does not share the space of
-/// `other`, and that file system. Skips a directory that does not exist. Fails if a directory
-/// exists, but cannot be read.
+/// `other`, with that. Skips a missing directory; fails if one cannot be read.
 pub fn separate(
     root: &HostRoot,
     directories: &[PathBuf],

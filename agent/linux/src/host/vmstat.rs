@@ -2,15 +2,14 @@
 
 use nodepulse_core::reading::reclaim::ReclaimCounts;
 
-use super::{HostError, HostFile, HostRoot, parse_u64};
+use super::{HostError, HostFile, HostRoot, field, parse_u64};
 
 pub fn file(root: &HostRoot) -> HostFile {
     root.file("proc/vmstat")
 }
 
-/// Reads the counters of reclaim that the whole node caused. `pgscan_direct`, `pgsteal_*` and
-/// `workingset_*` are not among them: from Linux 7.1 on they include reclaim within the limits of
-/// cgroups.
+/// Reads the counters of reclaim by the whole node. Not `pgscan_direct`, `pgsteal_*` and
+/// `workingset_*`: from Linux 7.1 on they include reclaim within limits of cgroups.
 pub fn reclaim(file: &HostFile, buf: &mut Vec<u8>) -> Result<ReclaimCounts, HostError> {
     file.read(buf)?;
     parse(buf).ok_or_else(|| file.malformed("`allocstall_…` and `pgscan_kswapd` lines"))
@@ -18,22 +17,12 @@ pub fn reclaim(file: &HostFile, buf: &mut Vec<u8>) -> Result<ReclaimCounts, Host
 
 /// Returns `None` without one of the counters. The kernel has one `allocstall_*` for each zone.
 fn parse(text: &[u8]) -> Option<ReclaimCounts> {
-    let lines = text.split(|&b| b == b'\n').filter_map(|line| {
-        let name = line.iter().position(|&b| b == b' ')?;
-        let (name, value) = line.split_at(name);
-        Some((name, parse_u64(value.trim_ascii())?))
-    });
-    let (mut direct, mut kswapd) = (None::<u64>, None);
-    for (name, value) in lines {
-        if name.starts_with(b"allocstall_") {
-            direct = Some(direct.unwrap_or(0).saturating_add(value));
-        } else if name == b"pgscan_kswapd" {
-            kswapd = Some(value);
-        }
-    }
+    let lines = text.split(|&b| b == b'\n');
+    let zones = lines.filter(|line| line.starts_with(b"allocstall_"));
+    let counts = zones.filter_map(|line| parse_u64(line.rsplit(|&b| b == b' ').next()?));
     Some(ReclaimCounts {
-        direct: direct?,
-        kswapd: kswapd?,
+        direct: counts.reduce(u64::saturating_add)?,
+        kswapd: field(text, b"pgscan_kswapd")?,
     })
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use procfs::process::MountInfo;
 use serde_json::Value;
 
-use super::{HostError, HostFile, HostRoot, LIST_FILE, present, read_at};
+use super::{HostError, HostFile, HostRoot, present};
 
 /// Staging directory of the kubelet: `<driver>/<hash>/globalmount`.
 const STAGED: &str = "plugins/kubernetes.io/csi";
@@ -51,10 +51,7 @@ pub fn mounted(root: &HostRoot, directory: &Path) -> Result<Vec<String>, HostErr
 
 /// Returns the entries of a directory; empty if it does not exist.
 fn listed(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
-    let failed = |source| HostError::Read {
-        path: directory.to_owned(),
-        source,
-    };
+    let failed = HostError::of_read(directory);
     let Some(entries) = present(fs::read_dir(directory).map_err(failed))? else {
         return Ok(Vec::new());
     };
@@ -71,15 +68,13 @@ fn listed(directory: &Path) -> Result<Vec<PathBuf>, HostError> {
     Ok(paths)
 }
 
-/// Returns the mount points of staged volumes. Other mounts, of which there can be thousands, are
-/// not parsed.
+/// Returns the mount points of staged volumes. Parses no others: there can be thousands.
 fn mount_points(root: &HostRoot) -> Result<Vec<PathBuf>, HostError> {
-    let mut buf = Vec::new();
-    read_at(&root.path("proc/self/mountinfo"), LIST_FILE, &mut buf)?;
-    let lines = buf.split(|&b| b == b'\n').map(String::from_utf8_lossy);
-    Ok(lines
+    let mounts = root.read_list("proc/self/mountinfo")?;
+    Ok(mounts
+        .split('\n')
         .filter(|line| line.contains(STAGED))
-        .filter_map(|line| MountInfo::from_line(&line).ok())
+        .filter_map(|line| MountInfo::from_line(line).ok())
         .map(|info| info.mount_point)
         .collect())
 }

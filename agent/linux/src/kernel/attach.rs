@@ -1,11 +1,12 @@
 //! Attaches the wanted programs: one of the hooks for OOM kills, the pair for their scope, and the
 //! others.
 
+use agent_common::KernelOffsets;
 use aya::programs::{BtfTracePoint, FEntry, FExit, Program, ProgramError, RawTracePoint};
 use aya::{Btf, BtfError, Ebpf};
 
 use super::probe::{Hook, KillHook, Probe, SCOPE};
-use super::resolve::Resolved;
+use super::resolve::missing;
 use super::support::{Missing, ProbeState, Support};
 use super::wanted::Wanted;
 
@@ -13,10 +14,10 @@ use super::wanted::Wanted;
 const VERIFIER_LOG_TAIL: usize = 2048;
 
 /// Attaches the wanted programs and returns the state of every probe.
-pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> Support {
+pub(super) fn all(programs: &mut Ebpf, offsets: &KernelOffsets, wanted: Wanted) -> Support {
     let mut attacher = Attacher {
         programs,
-        resolved,
+        offsets,
         types: None,
     };
     let mut support = Support::none(&Missing::TurnedOff);
@@ -30,7 +31,7 @@ pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> S
         for hook in KillHook::ALL.into_iter().filter(|hook| best <= *hook) {
             if support.kills().is_some() {
                 support.set(hook.probes(), &ProbeState::NotNeeded);
-            } else if hook == KillHook::Exit && !by_pid(resolved, wanted) {
+            } else if hook == KillHook::Exit && !by_pid(offsets, wanted) {
                 // The tracepoint is the same, so loading would fail for the same reason.
                 let refused = support.state(Probe::OomVictim).clone();
                 support.set(hook.probes(), &refused);
@@ -45,17 +46,17 @@ pub(super) fn all(programs: &mut Ebpf, resolved: &Resolved, wanted: Wanted) -> S
 }
 
 /// Returns `true` if kills may have to be reported by pid, because no task is available or wanted.
-pub(super) fn by_pid(resolved: &Resolved, wanted: Wanted) -> bool {
+pub(super) fn by_pid(offsets: &KernelOffsets, wanted: Wanted) -> bool {
     match wanted.kills {
         None => false,
-        Some(KillHook::Task) => resolved.missing(Probe::OomVictim).is_some(),
+        Some(KillHook::Task) => missing(offsets, Probe::OomVictim).is_some(),
         Some(KillHook::Fentry | KillHook::Exit) => true,
     }
 }
 
 struct Attacher<'a> {
     programs: &'a mut Ebpf,
-    resolved: &'a Resolved,
+    offsets: &'a KernelOffsets,
     /// The kernel's types for aya, needed for functions and typed tracepoints. They are read on
     /// first use, because they take 18 MiB.
     types: Option<Result<Btf, BtfError>>,
@@ -64,7 +65,7 @@ struct Attacher<'a> {
 impl Attacher<'_> {
     /// Attaches all of `probes` in order, or none.
     fn together(&mut self, probes: &[Probe]) -> ProbeState {
-        let missing = probes.iter().find_map(|p| self.resolved.missing(*p));
+        let missing = probes.iter().find_map(|p| missing(self.offsets, *p));
         if let Some(missing) = missing {
             return ProbeState::Missing(missing);
         }
@@ -85,33 +86,24 @@ impl Attacher<'_> {
             .program_mut(probe.program())
             .ok_or_else(|| format!("the eBPF object has no program {}", probe.program()))?;
         let types = &mut self.types;
+        macro_rules! attach_typed {
+            ($type:ty, $name:expr) => {{
+                let program = <&mut $type>::try_from(program).map_err(|err| explain(&err))?;
+                let loaded = program.load($name, kernel_types(types)?);
+                loaded.map_err(|err| load_error(&err))?;
+                program.attach().map(drop)
+            }};
+        }
         match probe.hook() {
             Hook::Tracepoint(name) => {
-                let program: &mut RawTracePoint = program.try_into().map_err(wrong_type)?;
-                program.load().map_err(load_error)?;
+                let program = <&mut RawTracePoint>::try_from(program);
+                let program = program.map_err(|err| explain(&err))?;
+                program.load().map_err(|err| load_error(&err))?;
                 program.attach(name).map(drop)
             }
-            Hook::Typed(name) => {
-                let program: &mut BtfTracePoint = program.try_into().map_err(wrong_type)?;
-                program
-                    .load(name, kernel_types(types)?)
-                    .map_err(load_error)?;
-                program.attach().map(drop)
-            }
-            Hook::Entry(function) => {
-                let program: &mut FEntry = program.try_into().map_err(wrong_type)?;
-                program
-                    .load(function, kernel_types(types)?)
-                    .map_err(load_error)?;
-                program.attach().map(drop)
-            }
-            Hook::Return(function) => {
-                let program: &mut FExit = program.try_into().map_err(wrong_type)?;
-                program
-                    .load(function, kernel_types(types)?)
-                    .map_err(load_error)?;
-                program.attach().map(drop)
-            }
+            Hook::Typed(name) => attach_typed!(BtfTracePoint, name),
+            Hook::Entry(function) => attach_typed!(FEntry, function),
+            Hook::Return(function) => attach_typed!(FExit, function),
         }
         .map_err(|err| format!("attach: {}", explain(&err)))
     }
@@ -137,26 +129,14 @@ fn kernel_types(types: &mut Option<Result<Btf, BtfError>>) -> Result<&Btf, Strin
     types.as_ref().map_err(|err| explain(err))
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the signature that `map_err` requires"
-)]
-fn wrong_type(err: ProgramError) -> String {
-    explain(&err)
-}
-
 /// Returns the reason why a program was not loaded, with the end of the verifier log.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the signature that `map_err` requires"
-)]
-fn load_error(err: ProgramError) -> String {
+fn load_error(err: &ProgramError) -> String {
     let ProgramError::LoadError {
         io_error,
         verifier_log,
-    } = &err
+    } = err
     else {
-        return format!("load: {}", explain(&err));
+        return format!("load: {}", explain(err));
     };
     let log = verifier_log.to_string();
     let tail = log

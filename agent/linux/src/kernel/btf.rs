@@ -30,7 +30,6 @@ const MAX_NESTING: u32 = 16;
 /// those of anonymous members. Bounds a file in which a struct contains itself many times.
 const MAX_MEMBERS: u32 = 1 << 16;
 
-/// The error for data that is not valid BTF.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("not a BTF file: {0}")]
 pub struct BtfError(&'static str);
@@ -54,6 +53,18 @@ struct BtfType {
     bit_fields: bool,
     /// A size or the id of another type, depending on the kind.
     payload: u32,
+}
+
+impl BtfType {
+    fn of_kind(self, kind: u32) -> Option<Self> {
+        (self.kind == kind).then_some(self)
+    }
+
+    /// Returns the position of entry `n` after the three words that every type has.
+    fn entry(self, n: u32, size: u32) -> Option<usize> {
+        let offset = index(n.checked_mul(size)?)?;
+        self.at.checked_add(12)?.checked_add(offset)
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -123,9 +134,8 @@ impl Btf {
         Some(())
     }
 
-    /// Returns the offset in bytes of `path`, such as `pid.numbers[0].ns`: the name of a struct,
-    /// then members. Finds members of anonymous members. Returns `None` if there is no such member,
-    /// or if it is not byte-aligned.
+    /// Returns the offset in bytes of `path`, such as `pid.numbers[0].ns`: a struct, then members,
+    /// also of anonymous ones. `None` if there is no such member, or if it is not byte-aligned.
     pub fn offset(&self, path: &str) -> Option<u32> {
         let (bits, _) = self.resolve(path)?;
         (bits % 8 == 0).then_some(bits / 8)
@@ -133,7 +143,7 @@ impl Btf {
 
     pub fn is_array(&self, path: &str) -> bool {
         self.resolve(path)
-            .and_then(|(_, id)| self.type_(self.plain(id)?))
+            .and_then(|(_, id)| self.plain_type(id))
             .is_some_and(|t| t.kind == KIND_ARRAY)
     }
 
@@ -144,10 +154,7 @@ impl Btf {
     pub fn enum_value(&self, enum_: &str, name: &str) -> Option<u32> {
         let type_ = self.find(enum_, KIND_ENUM)?;
         (0..type_.members).find_map(|n| {
-            let at = type_
-                .at
-                .checked_add(12)?
-                .checked_add(index(n.checked_mul(8)?)?)?;
+            let at = type_.entry(n, 8)?;
             let found = self.string(u32_at(&self.data, at)?)? == name.as_bytes();
             found.then(|| u32_at(&self.data, at.checked_add(4)?))?
         })
@@ -157,20 +164,13 @@ impl Btf {
     /// prototype is the typedef `btf_trace_<name>`, whose first parameter is internal.
     pub fn tracepoint_argument(&self, name: &str, n: u32) -> Option<String> {
         let alias = self.find(&format!("btf_trace_{name}"), KIND_TYPEDEF)?;
-        let pointer = self.type_(alias.payload).filter(|t| t.kind == KIND_PTR)?;
-        let proto = self
-            .type_(pointer.payload)
-            .filter(|t| t.kind == KIND_FUNC_PROTO)?;
+        let pointer = self.type_(alias.payload)?.of_kind(KIND_PTR)?;
+        let proto = self.type_(pointer.payload)?.of_kind(KIND_FUNC_PROTO)?;
         let parameter = n.checked_add(1).filter(|p| *p < proto.members)?;
-        let at = proto
-            .at
-            .checked_add(12)?
-            .checked_add(index(parameter.checked_mul(8)?)?)?;
-        let argument = self.type_(self.plain(u32_at(&self.data, at.checked_add(4)?)?)?)?;
-        let target = (argument.kind == KIND_PTR).then_some(argument.payload)?;
-        let target = self
-            .type_(self.plain(target)?)
-            .filter(|t| t.kind == KIND_STRUCT)?;
+        let at = proto.entry(parameter, 8)?;
+        let argument = self.plain_type(u32_at(&self.data, at.checked_add(4)?)?)?;
+        let target = argument.of_kind(KIND_PTR)?.payload;
+        let target = self.plain_type(target)?.of_kind(KIND_STRUCT)?;
         String::from_utf8(self.string(target.name)?.to_vec()).ok()
     }
 
@@ -193,9 +193,7 @@ impl Btf {
                 type_: found.type_,
             };
             if let Some(n) = element {
-                let array = self
-                    .type_(self.plain(here.type_)?)
-                    .filter(|t| t.kind == KIND_ARRAY)?;
+                let array = self.plain_type(here.type_)?.of_kind(KIND_ARRAY)?;
                 let element = u32_at(&self.data, array.at.checked_add(12)?)?;
                 let skip = self.size_of(element)?.checked_mul(n)?.checked_mul(8)?;
                 here = BtfMember {
@@ -214,10 +212,7 @@ impl Btf {
         }
         (0..type_.members).find_map(|n| {
             *left = left.checked_sub(1)?;
-            let at = type_
-                .at
-                .checked_add(12)?
-                .checked_add(index(n.checked_mul(12)?)?)?;
+            let at = type_.entry(n, 12)?;
             let raw = u32_at(&self.data, at.checked_add(8)?)?;
             let bits = if type_.bit_fields {
                 raw & 0x00ff_ffff
@@ -243,7 +238,7 @@ impl Btf {
     }
 
     fn size_of(&self, id: u32) -> Option<u32> {
-        let type_ = self.type_(self.plain(id)?)?;
+        let type_ = self.plain_type(id)?;
         match type_.kind {
             KIND_PTR => Some(8),
             KIND_STRUCT | KIND_UNION | KIND_ENUM | KIND_ENUM64 | 1 => Some(type_.payload),
@@ -263,6 +258,10 @@ impl Btf {
             }
         }
         None
+    }
+
+    fn plain_type(&self, id: u32) -> Option<BtfType> {
+        self.type_(self.plain(id)?)
     }
 
     /// Returns the type called `name`. If there are several, returns the first with members.
@@ -307,8 +306,7 @@ impl Btf {
     }
 }
 
-/// Returns the number of bytes after the three words that every type has; `None` for an unknown
-/// kind.
+/// Returns the number of bytes after the three words of every type; `None` for an unknown kind.
 fn trailing(kind: u32, members: u32) -> Option<u32> {
     match kind {
         // int, var, decl_tag

@@ -12,14 +12,12 @@ use super::Probe;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProbeCounters {
     pub losses: Vec<(DropReason, u64)>,
-    /// Total time and number of runs of each probe; empty unless the kernel collects BPF
-    /// statistics.
+    /// Total time and runs of each probe; empty unless the kernel collects BPF statistics.
     pub runs: Vec<(Probe, Duration, u64)>,
     /// Latency of the requests of each watched disk.
     pub disks: Vec<(DeviceNumber, DiskLatency)>,
 }
 
-#[must_use]
 pub fn latency(entry: &DiskEntry) -> DiskLatency {
     let [of_reads, of_writes] = entry.sum_ns;
     let operation = |write, sum| OperationLatency {
@@ -33,7 +31,6 @@ pub fn latency(entry: &DiskEntry) -> DiskLatency {
 }
 
 /// Returns the buckets of the judged requests of a disk.
-#[must_use]
 pub fn judged(entry: &DiskEntry) -> Buckets {
     added(entry, |class| class & CLASS_JUDGED != 0)
 }

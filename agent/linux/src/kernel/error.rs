@@ -5,7 +5,6 @@ use aya::maps::MapError;
 /// A map is not what this build expects, or the kernel refuses access to it.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// The object and the agent do not match.
     #[error("the eBPF object has no map {0}; build the agent and the object from one tree")]
     NoMap(&'static str),
     #[error("cannot use the eBPF map {name}")]

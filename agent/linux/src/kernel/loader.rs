@@ -1,11 +1,10 @@
-//! Opens the object, writes the offsets, loads and attaches the programs; provides the maps that
-//! user space writes.
+//! Loads and attaches the programs of the object, and provides the maps that user space writes.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use agent_common::{DiskEntry, DropReason, PidSettings, PidState};
+use agent_common::{DiskEntry, DropReason, KernelOffsets, PidSettings, PidState};
 use aya::maps::{Array, Map, MapData, PerCpuArray, RingBuf};
 use aya::{Ebpf, EbpfLoader};
 use nodepulse_core::units::DeviceNumber;
@@ -15,7 +14,7 @@ use super::attach::{self, explain};
 use super::disk_maps::DiskMaps;
 use super::error::KernelError;
 use super::probe::Probe;
-use super::resolve::{Resolved, resolve};
+use super::resolve::resolve;
 use super::support::{Missing, Support};
 use super::wanted::Wanted;
 
@@ -37,7 +36,6 @@ pub struct LoadedKernel {
     pub log: Option<aya_log::EbpfLogger<super::log::TracingLogger>>,
 }
 
-/// The attached programs and their maps.
 pub struct Kernel {
     /// The programs, which are detached on drop.
     programs: Ebpf,
@@ -54,27 +52,25 @@ pub struct Kernel {
 /// the kernel's BTF, which temporarily takes about 20 MiB. Fails only if not even the maps can be
 /// created. A probe that cannot be attached is reported in [`Kernel::support`].
 pub fn load(object: &[u8], wanted: &Wanted) -> Result<LoadedKernel, Missing> {
-    let resolved = resolve(Path::new(BTF))?;
-    let offsets = resolved.offsets;
+    let offsets = resolve(Path::new(BTF))?;
     let mut loader = EbpfLoader::new();
     loader
         .btf(None)
         .override_global("OFFSETS", offsets.as_bytes(), true);
-    for map in idle_maps(&resolved, *wanted) {
+    for map in idle_maps(&offsets, *wanted) {
         loader.map_max_entries(map, 1);
     }
     let mut programs = loader
         .load(object)
         .map_err(|err| Missing::Refused { why: explain(&err) })?;
-    let support = attach::all(&mut programs, &resolved, *wanted);
+    let support = attach::all(&mut programs, &offsets, *wanted);
     open_maps(programs, support).map_err(|err| Missing::Refused { why: explain(&err) })
 }
 
-/// Returns the maps whose programs will not run. The object declares them, so they are created with
-/// one entry.
-fn idle_maps(resolved: &Resolved, wanted: Wanted) -> Vec<&'static str> {
+/// Returns the maps whose programs will not run, which are created with one entry.
+fn idle_maps(offsets: &KernelOffsets, wanted: Wanted) -> Vec<&'static str> {
     let idle = [
-        ("VICTIMS", !attach::by_pid(resolved, wanted)),
+        ("VICTIMS", !attach::by_pid(offsets, wanted)),
         ("SCOPES", !wanted.scope || wanted.kills.is_none()),
         ("DISKS", !wanted.disks),
         ("SLOTS", !wanted.disks),
@@ -143,8 +139,7 @@ impl Kernel {
         set.map_err(KernelError::of_map("PID_STATE"))
     }
 
-    /// Watches `device`, or changes its limits and resets its counters. Fails if all 256 entries
-    /// are in use.
+    /// Watches `device`, or sets its limits and resets its counters. Fails if 256 are watched.
     pub fn watch_disk(
         &mut self,
         device: DeviceNumber,

@@ -7,12 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use aya::Ebpf;
 use aya_log::EbpfLogger;
+use nodepulse_io::fd;
 use tokio::io::Interest;
 use tracing::{debug, warn};
 
-use nodepulse_io::fd;
-
-/// Forwards log lines of the probes to `tracing`.
 #[derive(Debug, Clone, Copy)]
 pub struct TracingLogger;
 
@@ -29,14 +27,11 @@ impl log::Log for TracingLogger {
 }
 
 /// Opens the log, if the object was built with one.
-#[must_use]
 pub fn open(programs: &mut Ebpf) -> Option<EbpfLogger<TracingLogger>> {
     EbpfLogger::init_with_logger(programs, TracingLogger)
         .inspect_err(|err| {
-            warn!(
-                err = err as &dyn std::error::Error,
-                "the eBPF object was built without log lines"
-            );
+            let err = err as &dyn std::error::Error;
+            warn!(err, "the eBPF object was built without log lines");
         })
         .ok()
 }

@@ -16,9 +16,7 @@ pub enum Probe {
     ScopeEnter,
     /// Observes the scope of a kill: return of the victim selection.
     ScopeLeave,
-    /// Observes the number of pids.
     PidFork,
-    /// Observes disk latency.
     DiskComplete,
 }
 
@@ -56,8 +54,7 @@ impl Probe {
         Self::DiskComplete,
     ];
 
-    /// Returns the program name, as in `bpftool prog`. At most 15 bytes; the kernel truncates
-    /// longer names.
+    /// Returns the program's name as in `bpftool prog`: the kernel truncates it after 15 bytes.
     pub const fn program(self) -> &'static str {
         match self {
             Self::OomVictim => "oom_victim",

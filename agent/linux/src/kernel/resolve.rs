@@ -1,5 +1,4 @@
-//! Resolves the running kernel's BTF to [`KernelOffsets`], and the probes for which these are
-//! sufficient.
+//! Resolves the kernel's BTF to [`KernelOffsets`], and which probes these are sufficient for.
 
 use std::path::Path;
 
@@ -43,17 +42,12 @@ const POINTER: u32 = 8;
 /// Size of one counter of `mm_rss_stat` before 6.2, in bytes.
 const RSS_COUNTER: u32 = 8;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resolved {
-    pub offsets: KernelOffsets,
-}
-
 /// Reads the BTF file at `path`, normally `/sys/kernel/btf/vmlinux`.
 ///
 /// # Cost
 ///
 /// About 25 ms and, temporarily, the file's size in memory.
-pub fn resolve(path: &Path) -> Result<Resolved, Missing> {
+pub fn resolve(path: &Path) -> Result<KernelOffsets, Missing> {
     let unusable = |why: String| Missing::Btf {
         path: path.to_owned(),
         why,
@@ -62,9 +56,7 @@ pub fn resolve(path: &Path) -> Result<Resolved, Missing> {
     let read = file::read_into(path, MOST, Links::Followed, &mut data);
     read.map_err(|err| unusable(err.to_string()))?;
     let btf = Btf::parse(data, NAMES).map_err(|err| unusable(err.to_string()))?;
-    Ok(Resolved {
-        offsets: offsets(&btf),
-    })
+    Ok(offsets(&btf))
 }
 
 fn offsets(btf: &Btf) -> KernelOffsets {
@@ -175,27 +167,24 @@ fn signal_tgid(btf: &Btf) -> Option<u32> {
         .checked_add(tgid.checked_mul(POINTER)?)
 }
 
-impl Resolved {
-    /// Returns the reason why `probe` cannot run on this kernel; `None` if it can.
-    pub fn missing(&self, probe: Probe) -> Option<Missing> {
-        let o = &self.offsets;
-        if probe == Probe::OomVictim && o.mark_victim_has_task == 0 {
-            return Some(Missing::Prototype);
-        }
-        let needed = match probe {
-            Probe::OomVictim => victim(o).to_vec(),
-            Probe::OomFentry | Probe::OomPid | Probe::OomExit => {
-                let mut needed = victim(o).to_vec();
-                needed.push(("signal_struct.oom_mm", o.signal_oom_mm));
-                needed
-            }
-            Probe::ScopeEnter | Probe::ScopeLeave => scope(o).to_vec(),
-            Probe::PidFork => pids(o).to_vec(),
-            Probe::DiskComplete => disks(o).to_vec(),
-        };
-        let absent = needed.iter().find(|(_, at)| *at == KernelOffsets::MISSING);
-        absent.map(|(path, _)| Missing::Member { path })
+/// Returns the reason why `probe` cannot run on this kernel; `None` if it can.
+pub fn missing(o: &KernelOffsets, probe: Probe) -> Option<Missing> {
+    if probe == Probe::OomVictim && o.mark_victim_has_task == 0 {
+        return Some(Missing::Prototype);
     }
+    let needed = match probe {
+        Probe::OomVictim => victim(o).to_vec(),
+        Probe::OomFentry | Probe::OomPid | Probe::OomExit => {
+            let mut needed = victim(o).to_vec();
+            needed.push(("signal_struct.oom_mm", o.signal_oom_mm));
+            needed
+        }
+        Probe::ScopeEnter | Probe::ScopeLeave => scope(o).to_vec(),
+        Probe::PidFork => pids(o).to_vec(),
+        Probe::DiskComplete => disks(o).to_vec(),
+    };
+    let absent = needed.iter().find(|(_, at)| *at == KernelOffsets::MISSING);
+    absent.map(|(path, _)| Missing::Member { path })
 }
 
 type Needed = (&'static str, u32);
@@ -289,9 +278,8 @@ mod tests {
             (KernelOffsets { memcg_css: M, ..kernel }, &[ScopeEnter, ScopeLeave]),
         ];
         for (n, (offsets, expected)) in rows.into_iter().enumerate() {
-            let resolved = Resolved { offsets };
             let off = Probe::ALL.into_iter();
-            let off: Vec<_> = off.filter(|p| resolved.missing(*p).is_some()).collect();
+            let off: Vec<_> = off.filter(|p| missing(&offsets, *p).is_some()).collect();
             assert_eq!(off, expected, "row {n}");
         }
     }
@@ -310,9 +298,8 @@ mod tests {
                 queue_disk,
                 ..zeroed()
             };
-            let resolved = Resolved { offsets };
             assert_eq!(
-                resolved.missing(Probe::DiskComplete).is_none(),
+                missing(&offsets, Probe::DiskComplete).is_none(),
                 works,
                 "{why}"
             );
@@ -321,10 +308,13 @@ mod tests {
 
     #[test]
     fn the_old_prototype_of_mark_victim_leaves_the_other_hooks() {
-        let resolved = Resolved { offsets: zeroed() };
-        assert_eq!(resolved.missing(Probe::OomVictim), Some(Missing::Prototype));
-        assert_eq!(resolved.missing(Probe::OomFentry), None);
-        assert_eq!(resolved.missing(Probe::OomPid), None);
+        let offsets = zeroed();
+        assert_eq!(
+            missing(&offsets, Probe::OomVictim),
+            Some(Missing::Prototype)
+        );
+        assert_eq!(missing(&offsets, Probe::OomFentry), None);
+        assert_eq!(missing(&offsets, Probe::OomPid), None);
     }
 
     fn zeroed() -> KernelOffsets {

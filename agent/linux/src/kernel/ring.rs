@@ -7,14 +7,12 @@ use std::time::Duration;
 use aya::maps::{MapData, RingBuf};
 use nodepulse_core::record::Received;
 use nodepulse_core::record::decode::decode;
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 use tokio::io::Interest;
 use tokio::sync::{mpsc, watch};
 
-use nodepulse_io::clock::Clock;
-use nodepulse_io::fd;
-
-/// Number of records that are read before other tasks run, so that a flood cannot delay a lease
-/// renewal.
+/// Records that are read before other tasks run: a flood must not delay a lease renewal.
 const BATCH: usize = 256;
 
 /// Time limit for records that are pending when the agent is asked to stop. It is enough for full
@@ -49,7 +47,7 @@ pub async fn read(
     loop {
         // This is read before the drain, so that a last drain follows the signal.
         let last = *stopping.borrow_and_update();
-        while drain(&mut ring.get_mut().0.0, clock, &records).await? == Drained::Partly {
+        while drain(&mut ring.get_mut().0.0, clock, &records).await? {
             tokio::task::yield_now().await;
         }
         if last || records.is_closed() {
@@ -64,20 +62,15 @@ pub async fn read(
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Drained {
-    Empty,
-    Partly,
-}
-
+/// Returns `true` if records may be left.
 async fn drain(
     ring: &mut RingBuf<MapData>,
     clock: Clock,
     records: &mpsc::Sender<Received>,
-) -> io::Result<Drained> {
+) -> io::Result<bool> {
     for _ in 0..BATCH {
         let Some(record) = ring.next() else {
-            return Ok(Drained::Empty);
+            return Ok(false);
         };
         let received = Received {
             read: clock.now().boot,
@@ -85,8 +78,8 @@ async fn drain(
         };
         drop(record);
         if records.send(received).await.is_err() {
-            return Ok(Drained::Empty);
+            return Ok(false);
         }
     }
-    Ok(Drained::Partly)
+    Ok(true)
 }

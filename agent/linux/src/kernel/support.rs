@@ -8,20 +8,19 @@ use super::probe::{KillHook, Probe, SCOPE};
 /// The reason why a probe is not attached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
-    /// The kernel provides no usable BTF.
-    Btf { path: PathBuf, why: String },
-    /// The kernel does not have a member that the probe reads.
-    Member { path: &'static str },
-    /// `mark_victim` does not pass the task on this kernel.
+    Btf {
+        path: PathBuf,
+        why: String,
+    },
+    Member {
+        path: &'static str,
+    },
     Prototype,
-    /// The kernel refused to load or attach the program.
     Refused {
         /// The error, with the end of the verifier log if there is one.
         why: String,
     },
-    /// Disabled by the configuration.
     TurnedOff,
-    /// This binary was built with the feature `without-ebpf`.
     NotBuilt,
 }
 
@@ -107,7 +106,6 @@ impl Support {
         KillHook::ALL.into_iter().find(runs)
     }
 
-    /// Returns `true` if kills carry the exact scope from the kernel.
     pub fn exact_scope(&self) -> bool {
         SCOPE.iter().all(|probe| self.attached(*probe))
     }

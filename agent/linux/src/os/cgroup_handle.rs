@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, fstatfs};
-
 use nodepulse_core::units::CgroupId;
 
 /// `FILEID_KERNFS` (`include/linux/exportfs.h`).
@@ -79,9 +78,8 @@ impl CgroupMount {
     }
 }
 
-/// Returns the path of an open directory. Fails with [`io::ErrorKind::NotFound`] if it was removed
-/// since: the kernel then appends ` (deleted)`, with which the name of another directory can end,
-/// too.
+/// Returns the path of an open directory. Fails with [`io::ErrorKind::NotFound`] if it was removed:
+/// the kernel then appends ` (deleted)`, in which another directory's name can end, too.
 fn path_of(dir: &File) -> io::Result<PathBuf> {
     let path = fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd()))?;
     let (there, open) = (fs::symlink_metadata(&path)?, dir.metadata()?);

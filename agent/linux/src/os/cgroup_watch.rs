@@ -15,21 +15,18 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use nodepulse_core::record::{Received, Record};
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 use tracing::warn;
 
-use nodepulse_io::clock::Clock;
-use nodepulse_io::fd;
-
 /// Delay after a change, so that a thousand new cgroups per second cause one wake-up per second.
 const QUIET: Duration = Duration::from_secs(1);
-/// Maximum number of watches: eight per pod on a node of 500 pods. Each pins an inode of about 1
-/// KiB. Upper levels are watched first, so that many cgroups of one tenant cannot exclude other
-/// pods.
+/// Maximum number of watches: eight per pod on a node of 500 pods. Each pins an inode of 1 KiB.
+/// Upper levels come first, so that many cgroups of one tenant cannot exclude other pods.
 const MOST_WATCHES: usize = 4096;
-/// Maximum number of reads per drain. The kernel queues 16,384 events, and one read returns at
-/// least 15.
+/// Maximum reads per drain. The kernel queues 16,384 events; one read returns at least 15.
 const MOST_READS: usize = 2048;
 
 #[derive(Debug, Clone)]

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
+use nodepulse_io::fd;
 use tokio::io::Interest;
 use tokio::sync::mpsc;
-
-use nodepulse_io::fd;
 
 /// The symbolic link to the files of a mounted `ConfigMap`.
 const MOUNTED: &str = "..data";
@@ -54,8 +53,7 @@ pub async fn read(files: WatchedFiles, changed: mpsc::Sender<()>) -> io::Result<
     inotify.add_watch(&above, WRITTEN | MADE)?;
     let mut watch = fd::watch(inotify, Interest::READABLE)?;
     loop {
-        // This is repeated, because the directory may have been replaced. Watching it twice has no
-        // effect.
+        // Repeated, because the directory may have been replaced. Watching it twice has no effect.
         if let Some(drop_ins) = &files.drop_ins {
             let _absent: nix::Result<_> = watch.get_ref().0.add_watch(&drop_ins.directory, WRITTEN);
         }

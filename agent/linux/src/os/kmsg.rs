@@ -11,12 +11,11 @@ use nix::errno::Errno;
 use nix::libc::O_NONBLOCK;
 use nodepulse_core::record::kmsg::KmsgParser;
 use nodepulse_core::record::{Received, Record};
+use nodepulse_io::clock::Clock;
+use nodepulse_io::fd;
 use tokio::io::Interest;
 use tokio::sync::mpsc;
 use tracing::warn;
-
-use nodepulse_io::clock::Clock;
-use nodepulse_io::fd;
 
 /// Path of the log below the host root.
 pub const PATH: &str = "dev/kmsg";
@@ -54,7 +53,7 @@ pub async fn read(log: File, clock: Clock, records: mpsc::Sender<Received>) -> i
     let mut buf = vec![0; RECORD];
     loop {
         file.readable().await?.clear_ready();
-        while drain(&mut file.get_mut().0, &mut log, &mut buf)? == Drained::Partly {
+        while drain(&mut file.get_mut().0, &mut log, &mut buf)? {
             if log.is_full() {
                 send(&mut log, clock, &records).await;
             }
@@ -85,19 +84,14 @@ async fn send(log: &mut KmsgParser, clock: Clock, records: &mpsc::Sender<Receive
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Drained {
-    Empty,
-    Partly,
-}
-
-fn drain(file: &mut File, log: &mut KmsgParser, buf: &mut [u8]) -> io::Result<Drained> {
+/// Returns `true` if records may be left.
+fn drain(file: &mut File, log: &mut KmsgParser, buf: &mut [u8]) -> io::Result<bool> {
     for _ in 0..BATCH {
         match file.read(buf) {
             // The log has no end; some containers mount another file in its place.
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(len) => log.record(buf.get(..len).unwrap_or_default()),
-            Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(Drained::Empty),
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
             Err(err) => match err.raw_os_error().map(Errno::from_raw) {
                 // The kernel continues with the oldest record that is left.
@@ -115,5 +109,5 @@ fn drain(file: &mut File, log: &mut KmsgParser, buf: &mut [u8]) -> io::Result<Dr
             break;
         }
     }
-    Ok(Drained::Partly)
+    Ok(true)
 }

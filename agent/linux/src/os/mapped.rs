@@ -7,7 +7,6 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 use nix::sys::mman::{MmapAdvise, madvise, mlock};
-
 use nodepulse_io::file;
 
 /// Reads all of the program's code and keeps it in memory. Fails with `ENOMEM` or `EPERM` if the
@@ -38,8 +37,7 @@ pub fn release_code() -> io::Result<usize> {
     Ok(released)
 }
 
-/// Returns the address and length of a mapping of code, from a line of `/proc/<pid>/maps`. The vDSO
-/// has no inode.
+/// Returns address and length of mapped code in a `/proc/<pid>/maps` line. The vDSO has no inode.
 fn code(line: &str) -> Option<(NonNull<c_void>, usize)> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;

@@ -1,6 +1,5 @@
-//! PSI triggers: the kernel notifies when tasks were stalled too long
-//! (`Documentation/accounting/psi.rst`). A trigger that fires wakes this process at most once in
-//! its window; one that does not costs nothing.
+//! PSI triggers, by which the kernel notifies of long stalls (`Documentation/accounting/psi.rst`).
+//! One that fires wakes this process at most once in its window; otherwise it costs nothing.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,20 +10,18 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nodepulse_core::reading::{Stall, StallKind};
 use nodepulse_core::record::{Received, Record};
-use tokio::io::Interest;
-use tokio::sync::mpsc;
-
 use nodepulse_io::clock::Clock;
 use nodepulse_io::fd;
+use tokio::io::Interest;
+use tokio::sync::mpsc;
 
 /// An active trigger. Dropping it removes the trigger.
 #[derive(Debug)]
 pub struct Trigger {
-    stall: Stall,
+    pub stall: Stall,
     file: File,
 }
 
-/// The reason why a trigger cannot be set, and the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum TriggerError {
     /// The file does not exist, or the kernel returned `EOPNOTSUPP`.
@@ -54,12 +51,6 @@ impl From<io::Error> for TriggerError {
             Some(Errno::EACCES | Errno::EPERM) => Self::Denied,
             _ => Self::Refused(err),
         }
-    }
-}
-
-impl Trigger {
-    pub const fn stall(&self) -> Stall {
-        self.stall
     }
 }
 
@@ -120,8 +111,7 @@ pub fn open(path: &Path, stall: Stall, threshold: f32) -> Result<Trigger, Trigge
     Ok(Trigger { stall, file })
 }
 
-/// Sends a record whenever the trigger fires, until the receiver is dropped. Fails if its cgroup is
-/// removed.
+/// Sends a record when the trigger fires. Ends with the receiver; fails if its cgroup is removed.
 pub async fn read(
     trigger: Trigger,
     clock: Clock,

@@ -12,11 +12,10 @@ use nix::sys::socket::{
 };
 use nodepulse_core::record::uevent::parse;
 use nodepulse_core::record::{Received, Record};
-use tokio::io::Interest;
-use tokio::sync::mpsc;
-
 use nodepulse_io::clock::Clock;
 use nodepulse_io::fd;
+use tokio::io::Interest;
+use tokio::sync::mpsc;
 
 /// Buffer size, longer than any uevent: a path, then at most `UEVENT_BUFFER_SIZE` (2048) bytes.
 const LONGEST: usize = 8192;

@@ -73,11 +73,8 @@ impl Watchers {
             match watch.await {
                 Ok(()) => warn!(watcher = name, "watcher ended"),
                 Err(err) => {
-                    warn!(
-                        watcher = name,
-                        err = &err as &dyn std::error::Error,
-                        "watcher failed"
-                    );
+                    let err = &err as &dyn std::error::Error;
+                    warn!(watcher = name, err, "watcher failed");
                 }
             }
         });

@@ -14,8 +14,7 @@ use rustix::fs::{FlockOperation, flock, major, minor};
 
 use super::StateError;
 
-/// Name of the locked file. The directory itself is not locked, because every user who can open a
-/// file can lock it.
+/// Name of the locked file. The directory is not: every user who can open a file can lock it.
 const LOCK: &str = "lock";
 
 /// Names of the files that nodepulse writes to the directory.
@@ -93,8 +92,7 @@ pub struct Holder {
     pub halted: Option<u64>,
 }
 
-/// Returns the process that has locked `directory`; `None` if there is none, or if it is not
-/// visible from here.
+/// Returns the process that locked `directory`; `None` without one, or if it is not visible.
 pub fn holder(directory: &Path) -> Option<Holder> {
     let file = fs::metadata(directory.join(LOCK)).ok()?;
     let device = (major(file.dev()), minor(file.dev()));

@@ -17,8 +17,7 @@ use super::report::{Item, Verdict};
 use crate::config::Config;
 use crate::telemetry::certificate::describe;
 
-/// Timeout for each request. All permissions are requested at once, so a silent server costs two of
-/// these.
+/// Timeout of a request. A silent server costs two: all permissions are requested at once.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 const NAME: &str = "API server";
@@ -38,10 +37,10 @@ pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
         .map_err(|obstacle| obstacle.to_string())?
     else {
         let found = "not configured: conditions are evaluated and logged, but not sent";
-        return Ok(vec![Item::ok(NAME, found)]);
+        return Ok(vec![Item::ok(found).named(NAME)]);
     };
     let version = version(&client).await;
-    let reached = reached(version);
+    let reached = reached(version).named(NAME);
     let is_reachable = reached.verdict == Verdict::Ok;
     let permissions = permissions(config);
     let mut items = vec![reached];
@@ -60,8 +59,6 @@ pub(super) async fn items(config: &Config) -> Result<Vec<Item>, String> {
 
 /// Checks the client certificate, if node mode requests one.
 fn certificate(config: &Config) -> Result<Option<Item>, String> {
-    const NAME: &str = "client certificate";
-
     let Some(certificate) = &config.certificate else {
         return Ok(None);
     };
@@ -73,21 +70,21 @@ fn certificate(config: &Config) -> Result<Option<Item>, String> {
     }
     let now = Clock::kernel().now().wall;
     let store = CertificateStore::existing(&certificate.directory, &config.node_name);
-    Ok(Some(match store.current(now) {
-        Ok(found) => Item::ok(NAME, format!("valid until {}", time(found.not_after))),
+    let item = match store.current(now) {
+        Ok(found) => Item::ok(format!("valid until {}", time(found.not_after))),
         Err(problem) => Item::degraded(
-            NAME,
             describe(&problem, now),
             "start nodepulse, which requests one; check kubectl get csr",
         ),
-    }))
+    };
+    Ok(Some(item.named("client certificate")))
 }
 
 fn reached(version: Result<Option<String>, ApiError>) -> Item {
     match version {
         Ok(version) => {
             let version = version.unwrap_or_else(|| "unknown".to_owned());
-            Item::ok(NAME, format!("answers, version {version}"))
+            Item::ok(format!("answers, version {version}"))
         }
         Err(err) => {
             let cure = match err.refusal() {
@@ -99,14 +96,14 @@ fn reached(version: Result<Option<String>, ApiError>) -> Item {
                     "check the server and certificate authority in the kubeconfig, and the network"
                 }
             };
-            Item::missing(NAME, err.chain(), cure)
+            Item::missing(err.chain(), cure)
         }
     }
 }
 
 async fn permission(client: &Client, permission: &Permission) -> Item {
     match allowed(client, &permission.access).await {
-        Ok(true) => Item::ok(&permission.name(), "allowed"),
+        Ok(true) => Item::ok("allowed").named(permission.name()),
         Ok(false) => permission.item("not allowed", permission.if_denied()),
         Err(err) => permission.item(&format!("unknown: {}", err.chain()), permission.if_denied()),
     }
@@ -186,7 +183,7 @@ impl Permission {
         let without = self
             .without
             .map_or_else(String::new, |what| format!("; {what}"));
-        Item::new(&self.name(), verdict, &format!("{found}{without}"), &cure)
+        Item::new(verdict, format!("{found}{without}"), cure).named(self.name())
     }
 }
 

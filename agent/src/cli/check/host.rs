@@ -27,25 +27,25 @@ use crate::queries::pressure_files;
 
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let layout = Layout::detect(&HostRoot::new(&config.host_root));
-    let mut items = vec![cgroups(layout.as_ref())];
+    let mut items = vec![cgroups(layout.as_ref()).named("cgroups")];
     let pods = PodsPath::new(layout.ok(), &config.pods_cgroups);
-    items.extend(pods.layout().map(|layout| pods_cgroup(&pods, layout)));
+    let of_pods = pods.layout().map(|layout| pods_cgroup(&pods, layout));
+    items.extend(of_pods.map(|item| item.named("cgroup of the pods")));
     items.extend(stalls(config, &pods));
-    items.push(container_logs(&HostRoot::new(&config.host_root)));
-    items.extend(
-        excessive_reservations(config)
-            .map(|why| Item::missing("reservations", why, "reserve less")),
-    );
-    items.push(clock(clock_sync()));
+    let links = container_logs(&HostRoot::new(&config.host_root));
+    items.push(links.named(format!("/{}", container_logs::DIRECTORY)));
+    let excessive = excessive_reservations(config).map(|why| Item::missing(why, "reserve less"));
+    items.extend(excessive.map(|item| item.named("reservations")));
+    items.push(clock(clock_sync()).named("clock"));
     let explained = client::get(&config.state_directory, "/v1/explain").ok();
-    items.extend(explained.as_ref().map(blocked));
+    let blocked = explained.as_ref().map(blocked);
+    items.extend(blocked.map(|item| item.named("calls to file systems")));
     items
 }
 
 /// Checks the file system of the container images. `reported` is their directory, if the runtime
 /// reported it. Reading it may take long.
 pub(super) async fn imagefs(config: &Config, reported: Option<PathBuf>) -> Item {
-    const NAME: &str = "imagefs";
     const LIMIT: Duration = Duration::from_secs(5);
 
     let directories = Directories::new(config);
@@ -64,44 +64,36 @@ pub(super) async fn imagefs(config: &Config, reported: Option<PathBuf>) -> Item 
         Ok(Ok(Some((directory, usage)))) => {
             let (directory, available) = (directory.display(), usage.available);
             let capacity = usage.capacity;
-            Item::ok(
-                NAME,
-                format!("{directory}, {available} of {capacity} available"),
-            )
+            Item::ok(format!("{directory}, {available} of {capacity} available"))
         }
-        Ok(Ok(None)) => Item::ok(
-            NAME,
-            format!("no separate file system at {images}; the thresholds of nodefs apply"),
-        ),
-        Ok(Err(err)) => Item::degraded(NAME, parted(&err).0, &cure),
-        Err(err) => Item::degraded(NAME, format!("cannot be read: {err}"), &cure),
+        Ok(Ok(None)) => Item::ok(format!(
+            "no separate file system at {images}; the thresholds of nodefs apply"
+        )),
+        Ok(Err(err)) => Item::degraded(parted(&err).0, cure),
+        Err(err) => Item::degraded(format!("cannot be read: {err}"), cure),
     }
 }
 
 fn blocked(explained: &Explanation) -> Item {
-    const NAME: &str = "calls to file systems";
-
     let blocked = &explained.blocked_calls;
     if blocked.is_empty() {
-        return Item::ok(NAME, "none is blocked");
+        return Item::ok("none is blocked");
     }
     let found = format!("blocked: {}", blocked.join(", "));
     let cure = "repair the disk or file server; the agent does not need a restart";
-    Item::degraded(NAME, found, cure)
+    Item::degraded(found, cure)
 }
 
 fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
-    const NAME: &str = "cgroups";
-
     let layout = match layout {
         Ok(layout) => layout,
         Err(err) => {
-            let cure = &format!(
+            let cure = format!(
                 "mount the node's /proc and /sys/fs/cgroup, and set {} to their directory",
                 key::host_root
             );
             let found = format!("memory.available cannot be read: {}", parted(&err).0);
-            return Item::missing(NAME, found, cure);
+            return Item::missing(found, cure);
         }
     };
     let version = match layout.memory.version {
@@ -114,14 +106,12 @@ fn cgroups(layout: Result<&Layout, &HostError>) -> Item {
     );
     if layout.pids.is_none() {
         let cure = "enable the pids controller";
-        return Item::degraded(NAME, format!("{found}, without the pids controller"), cure);
+        return Item::degraded(format!("{found}, without the pids controller"), cure);
     }
-    Item::ok(NAME, found)
+    Item::ok(found)
 }
 
 fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
-    const NAME: &str = "cgroup of the pods";
-
     let shown = |path: &str| layout.memory.dir(path).display().to_string();
     let selected = shown(pods.path());
     let how = match pods.candidates() {
@@ -133,25 +123,23 @@ fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
             let all = pods.candidates().iter().map(|path| shown(path));
             let all: Vec<String> = all.collect();
             Item::degraded(
-                NAME,
                 format!(
                     "{} not found: OOM kills cannot be attributed to pods",
                     all.join(" and ")
                 ),
-                &format!(
+                format!(
                     "start the kubelet; set {} and {} as in the kubelet, or use --kubelet-config",
                     key::cgroup_driver,
                     key::cgroup_root
                 ),
             )
         }
-        [_] => Item::ok(NAME, format!("{selected}, {how}")),
+        [_] => Item::ok(format!("{selected}, {how}")),
         several => {
             let all: Vec<String> = several.iter().map(|path| shown(path)).collect();
             Item::degraded(
-                NAME,
                 format!("{selected} selected; found {}", all.join(" and ")),
-                &format!(
+                format!(
                     "set {} as in the kubelet, or remove the unused cgroup",
                     key::cgroup_driver
                 ),
@@ -164,60 +152,60 @@ fn pods_cgroup(pods: &PodsPath, layout: &Layout) -> Item {
 fn stalls(config: &Config, pods: &PodsPath) -> Vec<Item> {
     if !config.psi.enabled {
         let found = format!("disabled by {}", key::psi_enabled);
-        return vec![Item::ok("pressure stalls (PSI)", found)];
+        return vec![Item::ok(found).named("pressure stalls (PSI)")];
     }
     let absent = pressure_files::absent(config, pods);
     let wanted = pressure_files::useful_triggers(config, &BTreeMap::new());
     let watched = pressure_files::watched(config, &BTreeMap::new());
     let files = pressure_files::files(config, pods);
     let item = |stall: Stall| {
-        let name = format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
         if !wanted.contains(&stall) {
-            return Item::ok(&name, "not watched: its condition is off");
+            return Item::ok("not watched: its condition is off");
         }
         if let Some(source) = absent.get(&stall) {
             if !watched.contains(&stall) {
-                return Item::ok(&name, format!("{}; its condition is off", source.why()));
+                return Item::ok(format!("{}; its condition is off", source.why()));
             }
             let found = format!("{}; its condition is omitted", source.why());
-            return Item::degraded(&name, found, source.remedy());
+            return Item::degraded(found, source.remedy());
         }
         match files.get(&stall) {
-            Some(file) if watched.contains(&stall) => trigger(config, &name, stall, file),
+            Some(file) if watched.contains(&stall) => trigger(config, stall, file),
             // Without the trigger, nothing is missing that a person turned on.
             Some(file) => Item {
                 verdict: Verdict::Ok,
                 cure: String::new(),
-                ..trigger(config, &name, stall, file)
+                ..trigger(config, stall, file)
             },
-            None => Item::ok(&name, "not watched: there is no such file"),
+            None => Item::ok("not watched: there is no such file"),
         }
     };
-    Stall::ALL.map(item).into()
+    let name = |stall: Stall| format!("stall {} {}", stall.of.as_str(), stall.kind.as_str());
+    Stall::ALL
+        .map(|stall| item(stall).named(name(stall)))
+        .into()
 }
 
-fn trigger(config: &Config, name: &str, stall: Stall, file: &HostFile) -> Item {
+fn trigger(config: &Config, stall: Stall, file: &HostFile) -> Item {
     let path = file.path().display().to_string();
     match psi::open(file.path(), stall, config.psi.thresholds.of(stall.kind)) {
-        Ok(_) => Item::ok(name, format!("trigger on {path}")),
+        Ok(_) => Item::ok(format!("trigger on {path}")),
         Err(err) => {
             let (why, cure) = parted(&err);
             let found = format!("no trigger on {path}: {why}; it is read every 10 s instead");
-            Item::degraded(name, found, &cure)
+            Item::degraded(found, cure)
         }
     }
 }
 
 /// The links from which OOM kills get the names of pods and containers.
 fn container_logs(root: &HostRoot) -> Item {
-    let name = &format!("/{}", container_logs::DIRECTORY);
     let later = "names of pods and containers come from the API server, up to 2 s later";
     let mut links = 0_usize;
     match container_logs::each_name(root, |_| links = links.saturating_add(1)) {
-        Ok(()) if links > 0 => Item::ok(name, format!("links of {links} containers")),
-        Ok(()) => Item::ok(name, format!("no link yet; {later}")),
+        Ok(()) if links > 0 => Item::ok(format!("links of {links} containers")),
+        Ok(()) => Item::ok(format!("no link yet; {later}")),
         Err(err) => Item::degraded(
-            name,
             format!("{}; {later}", parted(&err).0),
             "start the kubelet, and mount this directory read-only into the agent's container",
         ),
@@ -233,50 +221,43 @@ fn parted(err: &impl std::fmt::Display) -> (String, String) {
 
 /// The container runtime, and the directory of its images.
 pub(super) async fn container_runtime(config: &Config) -> (Item, Option<PathBuf>) {
-    const NAME: &str = "container runtime (CRI)";
-
     let sockets = config.runtime_sockets();
     let needed = config.runtime == Runtime::Required;
     if config.mode == Mode::Companion {
-        return (Item::ok(NAME, "not used: the kubelet uses it"), None);
+        return (Item::ok("not used: the kubelet uses it"), None);
     }
     if sockets.is_empty() {
         let item = if needed {
             let found = format!("none ({}): Ready is False", key::runtime_endpoint);
             let flag = key::allow_ready_without_runtime.spec.flag_name();
-            Item::degraded(NAME, found, &format!("set --{flag} if this is intended"))
+            Item::degraded(found, format!("set --{flag} if this is intended"))
         } else {
-            Item::ok(NAME, "none; Ready does not require one")
+            Item::ok("none; Ready does not require one")
         };
         return (item, None);
     }
     let mut client = Client::new(sockets, Connector::unix());
     let item = match answers(&mut client).await {
         Ok(found) => match client.images(Some(1)).await {
-            Ok(_) => Item::ok(NAME, found),
+            Ok(_) => Item::ok(found),
             Err(err) => {
                 let (why, cure) = parted(&err);
-                Item::degraded(
-                    NAME,
-                    format!("{found}; images are not reported: {why}"),
-                    &cure,
-                )
+                Item::degraded(format!("{found}; images are not reported: {why}"), &cure)
             }
         },
         Err(err) => {
             let (why, cure) = parted(&err);
             if needed {
-                Item::degraded(NAME, format!("{why}: Ready is False"), &cure)
+                Item::degraded(format!("{why}: Ready is False"), cure)
             } else {
-                Item::ok(NAME, format!("{why}; Ready does not require it"))
+                Item::ok(format!("{why}; Ready does not require it"))
             }
         }
     };
     (item, client.imagefs().await.unwrap_or_default())
 }
 
-/// Returns the version and the socket of the runtime, if it answers everything that `Ready` depends
-/// on.
+/// Returns version and socket of the runtime, if it answers all that `Ready` depends on.
 async fn answers(client: &mut Client) -> Result<String, CriError> {
     client.status().await?;
     let (socket, RuntimeVersion { name, version }) = client.version().await?;
@@ -285,7 +266,6 @@ async fn answers(client: &mut Client) -> Result<String, CriError> {
 }
 
 fn clock(clock_sync: io::Result<ClockSync>) -> Item {
-    const NAME: &str = "clock";
     /// Times in the API are whole seconds.
     const TOO_FAR: Duration = Duration::from_secs(1);
     const CURE: &str = "run chronyd, ntpd or systemd-timesyncd; leases and Events carry this \
@@ -295,13 +275,13 @@ fn clock(clock_sync: io::Result<ClockSync>) -> Item {
         Ok(ClockSync::Synchronised(off)) => {
             let found = format!("synchronised, maximum error {} ms", off.as_millis());
             if off < TOO_FAR {
-                Item::ok(NAME, found)
+                Item::ok(found)
             } else {
-                Item::degraded(NAME, found, CURE)
+                Item::degraded(found, CURE)
             }
         }
-        Ok(ClockSync::Unsynchronised) => Item::degraded(NAME, "not synchronised", CURE),
-        Err(err) => Item::degraded(NAME, format!("cannot be read: {err}"), CURE),
+        Ok(ClockSync::Unsynchronised) => Item::degraded("not synchronised", CURE),
+        Err(err) => Item::degraded(format!("cannot be read: {err}"), CURE),
     }
 }
 

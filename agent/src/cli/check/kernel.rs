@@ -53,13 +53,16 @@ const fn runs_programs(_: &Support, tier: Tier) -> bool {
 pub(super) fn items(config: &Config) -> Vec<Item> {
     let root = HostRoot::new(&config.host_root);
     let release = root.read_string("proc/sys/kernel/osrelease");
-    let mut items = vec![kernel(&release.unwrap_or_default()), btf()];
+    let mut items = vec![
+        kernel(&release.unwrap_or_default()).named("kernel"),
+        btf().named("kernel types (BTF)"),
+    ];
     let tier = config.tier;
     let support = tried(config);
     items.extend(probes(&support, tier));
-    items.push(capabilities(&support, tier));
+    items.push(capabilities(&support, tier).named("capabilities"));
     let lockdown = root.read_string("sys/kernel/security/lockdown");
-    items.push(lockdown_item(lockdown.as_deref().ok()));
+    items.push(lockdown_item(lockdown.as_deref().ok()).named("lockdown"));
     items
 }
 
@@ -71,16 +74,14 @@ fn kernel(release: &str) -> Item {
     let mut number = || numbers.next()?.parse::<u32>().ok();
     let version = number().zip(number());
     match version {
-        Some(version) if version >= OLDEST => Item::ok("kernel", release),
+        Some(version) if version >= OLDEST => Item::ok(release),
         Some(_) => Item::degraded(
-            "kernel",
             format!("{release} has no BPF ring buffer; files are read instead of running programs"),
             "boot Linux 5.8 or newer; 5.10 to 7.2 are tested",
         ),
         None => Item::degraded(
-            "kernel",
             format!("cannot parse the release \"{release}\""),
-            &format!(
+            format!(
                 "mount the node's /proc, and set {} to its directory",
                 key::host_root
             ),
@@ -90,9 +91,8 @@ fn kernel(release: &str) -> Item {
 
 fn btf() -> Item {
     match fs::metadata(loader::BTF) {
-        Ok(file) => Item::ok("kernel types (BTF)", format!("{} bytes", file.len())),
+        Ok(file) => Item::ok(format!("{} bytes", file.len())),
         Err(err) => Item::degraded(
-            "kernel types (BTF)",
             format!("{}: {err}; no program can run", loader::BTF),
             "boot a kernel with CONFIG_DEBUG_INFO_BTF=y, and mount /sys",
         ),
@@ -135,19 +135,21 @@ fn tried(config: &Config) -> Support {
 fn probes(support: &Support, tier: Tier) -> Vec<Item> {
     let probes = support.probes.iter();
     probes
-        .map(|(probe, state)| item(*probe, state, support, tier))
+        .map(|(probe, state)| {
+            let item = item(*probe, state, support, tier);
+            item.named(format!("probe {}", probe.program()))
+        })
         .collect()
 }
 
 fn item(probe: Probe, state: &ProbeState, support: &Support, tier: Tier) -> Item {
-    let name = format!("probe {}", probe.program());
     let attach_point = probe.hook();
     let missing = match state {
         ProbeState::Attached => {
-            return Item::ok(&name, format!("attached to {attach_point}, and detached"));
+            return Item::ok(format!("attached to {attach_point}, and detached"));
         }
-        ProbeState::NotNeeded => return Item::ok(&name, "not needed: a better probe is attached"),
-        ProbeState::Missing(off @ Missing::TurnedOff) => return Item::ok(&name, off.to_string()),
+        ProbeState::NotNeeded => return Item::ok("not needed: a better probe is attached"),
+        ProbeState::Missing(off @ Missing::TurnedOff) => return Item::ok(off.to_string()),
         ProbeState::Missing(missing) => missing,
     };
     let of_kills = KillHook::ALL
@@ -155,18 +157,14 @@ fn item(probe: Probe, state: &ProbeState, support: &Support, tier: Tier) -> Item
         .any(|hook| hook.probes().contains(&probe));
     if let (true, Some(hook)) = (of_kills, support.kills()) {
         let other = hook.probes().first().map_or("", |probe| probe.program());
-        return Item::ok(
-            &name,
-            format!("not on {attach_point} ({missing}), not needed: {other} reports OOM kills"),
-        );
+        return Item::ok(format!(
+            "not on {attach_point} ({missing}), not needed: {other} reports OOM kills"
+        ));
     }
     if matches!(probe, Probe::ScopeEnter | Probe::ScopeLeave) {
-        return Item::ok(
-            &name,
-            format!(
-                "not on {attach_point} ({missing}), not needed: the scope of a kill is inferred"
-            ),
-        );
+        return Item::ok(format!(
+            "not on {attach_point} ({missing}), not needed: the scope of a kill is inferred"
+        ));
     }
     let verdict = if tier == Tier::Btf {
         Verdict::Missing
@@ -186,7 +184,7 @@ fn item(probe: Probe, state: &ProbeState, support: &Support, tier: Tier) -> Item
         }
         _ => format!("not on {attach_point}: {missing}; {instead}"),
     };
-    Item::new(&name, verdict, &found, cure)
+    Item::new(verdict, found, cure)
 }
 
 /// Returns a remedy, which is empty if this kernel allows only what replaces the program. If
@@ -208,11 +206,9 @@ fn cure(missing: &Missing, others: bool, verdict: Verdict) -> &'static str {
 }
 
 fn capabilities(support: &Support, tier: Tier) -> Item {
-    const NAME: &str = "capabilities";
-
     let effective = match caps::read(None, CapSet::Effective) {
         Ok(effective) => effective,
-        Err(err) => return Item::degraded(NAME, format!("unknown: {err}"), "mount /proc"),
+        Err(err) => return Item::degraded(format!("unknown: {err}"), "mount /proc"),
     };
     let useful = CAPABILITIES.iter().filter(|one| (one.when)(support, tier));
     let lacking = useful.filter(|one| !one.any.iter().any(|any| effective.contains(any)));
@@ -220,15 +216,14 @@ fn capabilities(support: &Support, tier: Tier) -> Item {
         .filter_map(|one| Some((one.any.first()?.to_string(), one.what)))
         .collect();
     if lacking.is_empty() {
-        return Item::ok(NAME, "all useful ones");
+        return Item::ok("all useful ones");
     }
     let names: Vec<&str> = lacking.iter().map(|(name, _)| name.as_str()).collect();
     let uses = lacking.iter().map(|(name, what)| format!("{name} {what}"));
     let uses: Vec<String> = uses.collect();
     Item::degraded(
-        NAME,
         format!("not granted: {}", names.join(", ")),
-        &format!(
+        format!(
             "grant what is missing (in the chart: extraCapabilities): {}",
             uses.join(", ")
         ),
@@ -237,17 +232,14 @@ fn capabilities(support: &Support, tier: Tier) -> Item {
 
 /// Parses `[none] integrity confidentiality`; `None` if the file does not exist or is not readable.
 fn lockdown_item(text: Option<&str>) -> Item {
-    const NAME: &str = "lockdown";
-
     let mode = text.and_then(|text| text.split(['[', ']']).nth(1));
     match mode {
         Some("confidentiality") => Item::degraded(
-            NAME,
             "confidentiality: programs may not read the kernel's memory",
             "boot with lockdown=integrity; otherwise files are read instead",
         ),
-        Some(mode) => Item::ok(NAME, mode),
-        None => Item::ok(NAME, "not reported by the kernel"),
+        Some(mode) => Item::ok(mode),
+        None => Item::ok("not reported by the kernel"),
     }
 }
 

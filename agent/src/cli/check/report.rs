@@ -49,29 +49,33 @@ pub(super) struct Item {
 }
 
 impl Item {
-    pub(super) fn ok(name: &str, found: impl AsRef<str>) -> Self {
-        Self::new(name, Verdict::Ok, found.as_ref(), "")
+    pub(super) fn ok(found: impl AsRef<str>) -> Self {
+        Self::new(Verdict::Ok, found, "")
     }
 
-    pub(super) fn degraded(name: &str, found: impl AsRef<str>, cure: &str) -> Self {
-        Self::new(name, Verdict::Degraded, found.as_ref(), cure)
+    pub(super) fn degraded(found: impl AsRef<str>, cure: impl AsRef<str>) -> Self {
+        Self::new(Verdict::Degraded, found, cure)
     }
 
-    pub(super) fn missing(name: &str, found: impl AsRef<str>, cure: &str) -> Self {
-        Self::new(name, Verdict::Missing, found.as_ref(), cure)
+    pub(super) fn missing(found: impl AsRef<str>, cure: impl AsRef<str>) -> Self {
+        Self::new(Verdict::Missing, found, cure)
     }
 
-    pub(super) fn new(name: &str, verdict: Verdict, found: &str, cure: &str) -> Self {
+    pub(super) fn new(verdict: Verdict, found: impl AsRef<str>, cure: impl AsRef<str>) -> Self {
         Self {
-            name: name.to_owned(),
+            name: String::new(),
             verdict,
-            found: escape_to(found, LONGEST),
-            cure: escape_to(cure, LONGEST),
+            found: escape_to(found.as_ref(), LONGEST),
+            cure: escape_to(cure.as_ref(), LONGEST),
         }
+    }
+
+    pub(super) fn named(self, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { name, ..self }
     }
 }
 
-/// Formats the item as one line.
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = self.verdict.as_str();
@@ -189,7 +193,7 @@ mod tests {
     #[test]
     fn an_item_is_always_one_line() {
         let log = "line\nline\u{1b}[2J\u{202e}".repeat(1000);
-        let line = Item::degraded("probe x", &log, &log).to_string();
+        let line = Item::degraded(&log, &log).named("probe x").to_string();
         assert!(!line.contains(['\n', '\u{1b}', '\u{202e}']), "{line}");
         assert!(line.chars().count() < 3 * LONGEST, "{}", line.len());
         assert!(line.starts_with("degraded  probe x"), "{line}");
@@ -198,17 +202,11 @@ mod tests {
     #[test]
     fn a_terminal_wraps_items_and_shows_the_remedy_on_a_separate_line() {
         let items = [
-            Item::ok("kernel", "6.18"),
-            Item::degraded(
-                "a name that does not fit the column",
-                "found",
-                "boot another kernel",
-            ),
-            Item::degraded(
-                "scope",
-                "refused, which needs no action at all on this machine",
-                "",
-            ),
+            Item::ok("6.18").named("kernel"),
+            Item::degraded("found", "boot another kernel")
+                .named("a name that does not fit the column"),
+            Item::degraded("refused, which needs no action at all on this machine", "")
+                .named("scope"),
         ];
         let style = Style {
             width: Some(80),
@@ -245,8 +243,8 @@ degraded  scope                     refused, which needs no action at all on
 
     #[test]
     fn the_summary_counts_and_judges() {
-        let (ok, cured) = (Item::ok("a", "b"), Item::degraded("a", "b", "c"));
-        let (uncured, missing) = (Item::degraded("a", "b", ""), Item::missing("a", "b", "c"));
+        let (ok, cured) = (Item::ok("b"), Item::degraded("b", "c"));
+        let (uncured, missing) = (Item::degraded("b", ""), Item::missing("b", "c"));
         let rows = [
             (
                 vec![ok.clone()],
@@ -272,8 +270,8 @@ degraded  scope                     refused, which needs no action at all on
 
     #[test]
     fn the_worst_verdict_is_that_of_the_report() {
-        let (ok, degraded) = (Item::ok("a", "b"), Item::degraded("a", "b", "c"));
-        let missing = Item::missing("a", "b", "c");
+        let (ok, degraded) = (Item::ok("b"), Item::degraded("b", "c"));
+        let missing = Item::missing("b", "c").named("a");
         assert_eq!(json(&[])["verdict"], "ok");
         assert_eq!(json(&[ok.clone(), degraded.clone()])["verdict"], "degraded");
         let all = json(&[ok, missing, degraded]);

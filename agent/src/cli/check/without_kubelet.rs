@@ -10,23 +10,22 @@ pub(super) fn items(config: &Config) -> Vec<Item> {
     match config.mode {
         Mode::Companion => Vec::new(),
         Mode::Node => vec![
-            pods(config),
-            lease(config),
+            pods(config).named("pods of this Node"),
+            lease(config).named("Lease"),
             Item::ok(
-                "kubelet API (port 10250)",
                 "not served: kubectl logs, exec and port-forward, and metrics-server, fail for this Node",
-            ),
+            )
+            .named("kubelet API (port 10250)"),
             Item::ok(
-                "CSINode and volumes",
                 "no CSINode is written: the scheduler does not place pods with CSI volumes here",
-            ),
+            )
+            .named("CSINode and volumes"),
         ],
     }
 }
 
 /// A pod that is bound to the Node waits until it is deleted.
 fn pods(config: &Config) -> Item {
-    const NAME: &str = "pods of this Node";
     /// Also tolerated by pods that tolerate every taint, such as those of network plugins.
     const REPELS: [&str; 2] = ["NoSchedule", "NoExecute"];
     const NEVER: &str =
@@ -38,12 +37,11 @@ fn pods(config: &Config) -> Item {
         Some(taint) => {
             let (name, effect) = (&taint.key, &taint.effect);
             let found = format!("{NEVER}; a new Node has the taint {name}:{effect}");
-            Item::ok(NAME, found)
+            Item::ok(found)
         }
         None => Item::degraded(
-            NAME,
             NEVER,
-            &format!(
+            format!(
                 "keep pods away: {}: [{{key: example.com/no-kubelet, effect: NoSchedule}}]",
                 key::register_with_taints
             ),
@@ -60,7 +58,7 @@ fn lease(config: &Config) -> Item {
          Unknown and taints the Node node.kubernetes.io/unreachable; 300 s later it evicts the pods, \
          which stay Terminating until the Node is deleted"
     );
-    Item::ok("Lease", found)
+    Item::ok(found)
 }
 
 #[cfg(test)]

@@ -26,8 +26,7 @@ pub(super) fn after(text: &str, config: &Config) -> Result<Duration, String> {
     Ok(after)
 }
 
-/// Cleans the Nodes, and prints one line for each that is changed, and for each that needs manual
-/// action.
+/// Cleans the Nodes, and prints a line for each that is changed or needs manual action.
 pub(super) async fn run(client: &Client, rule: StaleRule) -> ExitCode {
     let mut failed = false;
     let (mut running, mut silent) = (0_usize, 0_usize);

@@ -2,14 +2,12 @@
 
 use nodepulse_core::pods::{CgroupKind, classify};
 use nodepulse_core::subjects::kill_counters::{CgroupKills, CountedKills, undisturbed};
-use tracing::debug;
-
 use nodepulse_linux::host::HostRoot;
 use nodepulse_linux::host::cgroup::pods::PodsPath;
 use nodepulse_linux::host::cgroup::{self, Version, oom};
+use tracing::debug;
 
-/// Reads the counters of the node, of the pods cgroup, and of each pod. Returns `None` if the total
-/// of the pods is unknown.
+/// Reads the counters of the node, all pods and each pod; `None` if that of all pods is unknown.
 pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
     let all = pods.path();
     let memory = &pods.layout()?.memory;
@@ -26,8 +24,7 @@ pub(super) fn read(root: &HostRoot, pods: &PodsPath) -> Option<CountedKills> {
         Version::V2 => oom::kills_in_tree(memory, all).ok(),
     };
     let (found, node) = undisturbed(total, || {
-        // Before the walk, which takes longer than the kernel needs from this counter to that of
-        // the pods.
+        // Before the walk, which takes longer than the kernel needs from this counter to the pods'.
         let node = oom::node_kills(root);
         (oom::kills_below(memory, all, of), node)
     });

@@ -63,7 +63,6 @@ pub(super) fn answer(directories: &Directories, query: DiskQuery) -> DiskInput {
     }
 }
 
-/// Returns all disks, or `None` if they could not be read.
 fn list(directories: &Directories) -> Option<Vec<Disk>> {
     let found = logged(block::disks(directories.root()))?;
     let of_node = of_node(directories);
@@ -143,8 +142,7 @@ fn counters(root: &HostRoot, name: &str) -> CountersRead {
 }
 
 fn logged<T>(read: Result<T, HostError>) -> Option<T> {
-    read.inspect_err(|err| warn!(err = err as &dyn std::error::Error, "disks not read"))
-        .ok()
+    ok_or_log!(warn, read, "disks not read")
 }
 
 #[cfg(test)]

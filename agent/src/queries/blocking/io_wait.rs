@@ -4,33 +4,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nodepulse_core::pressure::io_wait::{
-    CgroupIo, IoCounts, IoSnapshot, IoWait, StallRead, StallShare,
-};
+use nodepulse_core::pressure::io_wait::{CgroupIo, IoSnapshot, IoWait, StallRead, StallShare};
 use nodepulse_core::reading::StallKind;
 use nodepulse_core::units::{CgroupId, DeviceNumber};
-use nodepulse_io::lane::Lane;
-use nodepulse_linux::host::cgroup::pods::PodsPath;
 use nodepulse_linux::host::cgroup::{Version, io};
-use nodepulse_linux::host::{HostRoot, block, psi};
+use nodepulse_linux::host::{block, psi};
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::{LIMIT, units};
+use super::units::{self, CgroupReader};
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Clone)]
-pub(super) struct IoWaitReader {
-    pub(super) root: HostRoot,
-    pub(super) pods: PodsPath,
-    pub(super) lane: Lane,
-}
-
-impl IoWaitReader {
-    /// Reads the wait for one disk. If the host does not answer within [`LIMIT`], only the node's
-    /// wait is known.
-    pub(super) async fn read(self, disk: DeviceNumber) -> IoWait {
+impl CgroupReader {
+    /// Reads the wait for one disk. Only the node's is known if the host does not answer in time.
+    pub(super) async fn read_io_wait(self, disk: DeviceNumber) -> IoWait {
         match self.read_cgroups(disk).await {
             Some(read) => read,
             // One file that waits for no disk.
@@ -40,51 +28,34 @@ impl IoWaitReader {
 
     async fn read_cgroups(&self, disk: DeviceNumber) -> Option<IoWait> {
         let first = Instant::now();
-        let (levels, before) = self
-            .call(move |reader| {
-                let levels = block::stack::above(&reader.root, &[disk]);
-                let snapshot = reader.snapshot(&levels);
-                (levels, snapshot)
-            })
-            .await?;
+        let read = self.call(move |reader| {
+            let levels = block::stack::above(&reader.root, &[disk]);
+            let snapshot = reader.io_snapshot(&levels);
+            (levels, snapshot)
+        });
+        let (levels, before) = ok_or_log!(debug, read.await, "cgroups' I/O not read")?;
         let before = before?;
         if before.cgroups.is_empty() {
             return Some(IoWait::between(&before, &before, INTERVAL));
         }
         tokio::time::sleep(INTERVAL).await;
         let elapsed = first.elapsed();
-        let after = self.call(move |reader| reader.snapshot(&levels)).await??;
+        let read = self.call(move |reader| reader.io_snapshot(&levels));
+        let after = ok_or_log!(debug, read.await, "cgroups' I/O not read")??;
         Some(IoWait::between(&before, &after, elapsed))
-    }
-
-    async fn call<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Option<T> {
-        let reader = self.clone();
-        let called = self.lane.run(LIMIT, move || call(&reader)).await;
-        called
-            .inspect_err(|err| debug!(err = err as &dyn std::error::Error, "cgroups' I/O not read"))
-            .ok()
     }
 
     fn node(&self) -> StallRead {
         let node = psi::read(&psi::node_file(&self.root, StallKind::Io), &mut Vec::new());
-        match node {
-            Ok(Some(psi)) => StallRead::Share(StallShare::from_percent(psi.some.avg10)),
-            Ok(None) => StallRead::NoPsi,
-            Err(err) => {
-                debug!(
-                    err = &err as &dyn std::error::Error,
-                    "io PSI of the node not read"
-                );
-                StallRead::Failed
-            }
+        match ok_or_log!(debug, node, "io PSI of the node not read") {
+            Some(Some(psi)) => StallRead::Share(StallShare::from_percent(psi.avg10)),
+            Some(None) => StallRead::NoPsi,
+            None => StallRead::Failed,
         }
     }
 
     /// Returns `None` if the cgroups cannot be read.
-    fn snapshot(&self, levels: &[Vec<DeviceNumber>]) -> Option<IoSnapshot> {
+    fn io_snapshot(&self, levels: &[Vec<DeviceNumber>]) -> Option<IoSnapshot> {
         Some(IoSnapshot {
             cgroups: self.cgroups(levels)?,
             node: self.node(),
@@ -101,18 +72,14 @@ impl IoWaitReader {
         let mut cgroups = BTreeMap::new();
         let mut buf = Vec::new();
         units::each(&self.pods, unified, |id, dir, path, owner| {
-            let stat = io::stat(dir, levels, &mut buf).ok().flatten();
+            let io = io::stat(dir, levels, &mut buf).ok().flatten();
             let stall = io::stall(dir, &mut buf).ok().flatten();
-            let is_read = stat.is_some() || stall.is_some();
+            let is_read = io.is_some() || stall.is_some();
             if is_read {
                 let cgroup = CgroupIo {
                     owner,
                     path: path.to_owned(),
-                    io: stat.map(|stat| IoCounts {
-                        read: stat.read,
-                        written: stat.written,
-                        requests: stat.requests,
-                    }),
+                    io,
                     stall: stall.map(StallShare::from_percent),
                 };
                 cgroups.insert(id, cgroup);
@@ -127,12 +94,14 @@ impl IoWaitReader {
 mod tests {
     use nodepulse_core::pods::Owner;
     use nodepulse_core::pressure::io_wait::OthersStall;
-    use nodepulse_io::lane::Purpose;
+    use nodepulse_io::lane::{Lane, Purpose};
     use nodepulse_linux::host::cgroup::Layout;
+    use nodepulse_linux::host::cgroup::pods::PodsPath;
     use nodepulse_linux::host::scratch::Scratch;
 
     use super::super::super::fixture::{CGROUPS, node};
     use super::super::super::signals::pods_path;
+    use super::super::LIMIT;
     use super::super::units::{MAX_CGROUPS, OTHER_CGROUPS};
     use super::*;
     use crate::config::Config;
@@ -153,8 +122,8 @@ mod tests {
         dir.write(&format!("{CGROUPS}/{cgroup}/io.pressure"), psi);
     }
 
-    fn reader(dir: &Scratch, config: &Config) -> IoWaitReader {
-        IoWaitReader {
+    fn reader(dir: &Scratch, config: &Config) -> CgroupReader {
+        CgroupReader {
             root: dir.root(),
             pods: pods_path(config),
             lane: Lane::new(Purpose::Disks),
@@ -185,7 +154,7 @@ mod tests {
             write(&dir, EVIL, 900, "97.00");
             std::fs::remove_dir_all(dir.path().join(CGROUPS).join(EVIL)).unwrap();
         };
-        let (wait, ()) = tokio::join!(reader.read(SDA), meanwhile);
+        let (wait, ()) = tokio::join!(reader.read_io_wait(SDA), meanwhile);
         let expected = "used most by pod with id 11111111-1f4b-4a62-9b0e-0f7c0f5d8a11 (210 MB/s written), \
                         pod with id 22222222-1f4b-4a62-9b0e-0f7c0f5d8a11 (1.0 MB/s written); \
                         waiting most: pod with id 11111111-1f4b-4a62-9b0e-0f7c0f5d8a11 (90% of the time), \
@@ -207,7 +176,7 @@ mod tests {
         let mut layout = Layout::detect(&dir.root()).unwrap();
         layout.memory.version = Version::V1;
         reader.pods = PodsPath::new(Some(layout), &["/kubepods".into()]);
-        let wait = reader.read(SDA).await;
+        let wait = reader.read_io_wait(SDA).await;
         let expected = IoWait {
             others: OthersStall::Share(StallShare::from_percent(66.0)),
             ..IoWait::default()
@@ -228,7 +197,7 @@ mod tests {
             write(&dir, &format!("system.slice/s{n}"), 1, "5.00");
         }
         let read = reader(&dir, &config)
-            .snapshot(&[vec![SDA]])
+            .io_snapshot(&[vec![SDA]])
             .unwrap()
             .cgroups;
         let pods = read
@@ -252,7 +221,7 @@ mod tests {
         // A thread that runs keeps the paused clock from advancing.
         tokio::time::advance(LIMIT).await;
         let node = Some(StallShare::from_percent(66.0));
-        let others = reader.read(SDA).await.others;
+        let others = reader.read_io_wait(SDA).await.others;
         assert_eq!(others, OthersStall::Unread { node });
         assert!(hanging.await.unwrap().is_err());
         drop(release);

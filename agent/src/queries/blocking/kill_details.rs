@@ -3,9 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use nodepulse_core::escape::escape;
 use nodepulse_core::pods::LargestMemory;
-use nodepulse_core::reading::memory_use::{LargestProcesses, ProcessSize};
 use nodepulse_core::subjects::incidents::{DetailsOf, DetailsRead};
 use nodepulse_core::units::Pid;
 use nodepulse_linux::host::HostRoot;
@@ -57,32 +55,17 @@ fn of_cgroup(
     group: Option<&str>,
 ) -> DetailsRead {
     // First, because the other processes of a container end with its main process.
-    let found =
+    let processes =
         memory_use::largest_processes(root, memory, (cgroup, group), page_size(), PROCESSES);
     let released = wait_for_release(root, victims);
-    let split = memory_use::split(memory, cgroup, &mut Vec::new()).unwrap_or_else(|err| {
-        debug!(
-            err = &err as &dyn std::error::Error,
-            "memory of a cgroup not read"
-        );
-        None
-    });
+    let split = memory_use::split(memory, cgroup, &mut Vec::new());
+    let split = ok_or_log!(debug, split, "memory of a cgroup not read").flatten();
     let is_outdated = |split| memory_use::is_outdated(split, memory, cgroup);
     let releasing = !released || split.as_ref().is_some_and(is_outdated);
-    let largest = found.largest.into_iter();
-    let largest = largest.map(|(pid, resident, comm)| ProcessSize {
-        pid,
-        comm: escape(comm),
-        resident,
-    });
     DetailsRead {
         split,
         releasing,
-        processes: LargestProcesses {
-            largest: largest.collect(),
-            compared: found.compared,
-            is_partial: found.is_partial,
-        },
+        processes,
         memory: LargestMemory::default(),
     }
 }
@@ -109,15 +92,9 @@ fn pause() {
 
 fn of_pods(root: &HostRoot, memory: &Hierarchy, pods: &str) -> LargestMemory {
     let owners = largest_owners::over_request(root, memory, pods, OWNERS);
-    let owners = owners.unwrap_or_else(|err| {
-        debug!(
-            err = &err as &dyn std::error::Error,
-            "memory of pods not read"
-        );
-        Vec::new()
-    });
+    let owners = ok_or_log!(debug, owners, "memory of pods not read");
     LargestMemory {
-        owners,
+        owners: owners.unwrap_or_default(),
         outside_pods: None,
     }
 }

@@ -5,13 +5,12 @@ use nodepulse_core::reading::Resource;
 use nodepulse_core::subjects::LargestOwnersInput;
 use nodepulse_core::subjects::largest_owners::NAMED;
 use nodepulse_core::units::Bytes;
-use tracing::debug;
-
 use nodepulse_linux::host::cgroup::memory::CgroupMemory;
 use nodepulse_linux::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use nodepulse_linux::host::cgroup::{Hierarchy, outside_pods, pids, pod_memory, walk};
 use nodepulse_linux::host::meminfo::MeminfoFile;
 use nodepulse_linux::host::{HostError, HostRoot, pids as node_pids};
+use tracing::debug;
 
 /// Number of units whose working set is read. Of the others, only the charged memory is read.
 const COMPARED: usize = 16;
@@ -50,21 +49,10 @@ fn tasks(root: &HostRoot, pods: &PodsPath) -> LargestTasks {
     let units = outside_pods::units(hierarchy, top, |dir| {
         outside_pods::number(dir, "pids.current", &mut buf)
     });
-    if let Err(err) = walked {
-        // A node without pods has no cgroup of pods.
-        debug!(
-            err = &err as &dyn std::error::Error,
-            "tasks of pods not read"
-        );
-    }
-    let units = units.unwrap_or_else(|err| {
-        debug!(
-            err = &err as &dyn std::error::Error,
-            "tasks of units not read"
-        );
-        Vec::new()
-    });
-    let units = units.into_iter();
+    // A node without pods has no cgroup of pods.
+    ok_or_log!(debug, walked, "tasks of pods not read");
+    let units = ok_or_log!(debug, units, "tasks of units not read");
+    let units = units.into_iter().flatten();
     largest
         .owners
         .extend(units.map(|(path, tasks)| (Owner::from_path(&path, top), tasks)));
@@ -74,8 +62,7 @@ fn tasks(root: &HostRoot, pods: &PodsPath) -> LargestTasks {
     largest
 }
 
-/// The `most` pods and units that use most memory. What cannot be read is left out: a node without
-/// pods has no cgroup of pods.
+/// The `most` pods and units that use most memory, without those that cannot be read.
 pub(super) fn memory(root: &HostRoot, pods: &PodsPath, most: usize) -> LargestMemory {
     let Some(layout) = pods.layout() else {
         return LargestMemory::default();
@@ -83,13 +70,8 @@ pub(super) fn memory(root: &HostRoot, pods: &PodsPath, most: usize) -> LargestMe
     let (memory, top) = (&layout.memory, pods.path());
     let mut largest = LargestMemory::default();
     for read in [over_request(root, memory, top, most), units(memory, top)] {
-        match read {
-            Ok(read) => largest.owners.extend(read),
-            Err(err) => debug!(
-                err = &err as &dyn std::error::Error,
-                "memory of pods or units not read"
-            ),
-        }
+        let read = ok_or_log!(debug, read, "memory of pods or units not read");
+        largest.owners.extend(read.unwrap_or_default());
     }
     largest.outside_pods = outside(root, memory, top);
     largest.truncate(most);
@@ -126,7 +108,7 @@ pub(super) fn over_request(
 }
 
 fn units(memory: &Hierarchy, pods: &str) -> Result<Vec<OwnerMemory>, HostError> {
-    let (file, mut buf) = (outside_pods::memory_file(memory.version), Vec::new());
+    let (file, mut buf) = (memory.version.memory_usage(), Vec::new());
     let mut found = outside_pods::units(memory, pods, |dir| {
         outside_pods::number(dir, file, &mut buf)
     })?;

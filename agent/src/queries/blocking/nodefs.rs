@@ -1,5 +1,4 @@
-//! Space and inodes of nodefs, which contains the root directory, and of imagefs, which contains
-//! the container images.
+//! Space and inodes of nodefs, with the root directory, and of imagefs, with container images.
 
 use std::cell::LazyCell;
 use std::collections::BTreeSet;
@@ -73,12 +72,10 @@ impl Directories {
     /// The pods that use a disk, each with the name of the volume.
     pub(super) fn volumes_on(&self, disk: DeviceNumber) -> Vec<(PodId, String)> {
         let kubelet = self.nodefs_on_node();
-        let found = pod_volumes::on_disk(&self.root, &kubelet, disk).unwrap_or_else(|err| {
-            debug!(err = &err as &dyn std::error::Error, "volumes not read");
-            BTreeSet::new()
-        });
+        let found = pod_volumes::on_disk(&self.root, &kubelet, disk);
+        let found = ok_or_log!(debug, found, "volumes not read");
         let volume = |of: PodVolume| Some((PodId::parse(&of.pod)?, of.volume));
-        found.into_iter().filter_map(volume).collect()
+        found.into_iter().flatten().filter_map(volume).collect()
     }
 
     fn nodefs_on_node(&self) -> PathBuf {
@@ -108,8 +105,7 @@ impl Directories {
         ends.into_iter().chain(images).collect()
     }
 
-    /// Access to nodefs, imagefs and the root file system by the mounts of the host, and their
-    /// errors.
+    /// Access to nodefs, imagefs and the root file system by the host's mounts, and their errors.
     pub(super) fn filesystems(&self) -> Vec<FilesystemReading> {
         let Ok(mounts) = Mounts::of_host(&self.root) else {
             return Vec::new();
@@ -201,12 +197,9 @@ impl Directories {
 
     /// Reads space and inodes; `volumes` become part of the answer.
     pub(super) fn sample(&self, volumes: Option<Vec<String>>) -> StorageSample {
-        let (directory, nodefs) = match self.nodefs() {
-            Ok(found) => found,
-            Err(err) => {
-                debug!(err = &err as &dyn std::error::Error, "file system not read");
-                return StorageSample::missing();
-            }
+        let found = ok_or_log!(debug, self.nodefs(), "file system not read");
+        let Some((directory, nodefs)) = found else {
+            return StorageSample::missing();
         };
         let mut samples: Vec<_> = samples(Some(nodefs.usage), Signal::NODEFS).collect();
         let mounts = LazyCell::new(|| Mounts::of_this_process(&self.root).ok());
@@ -222,8 +215,8 @@ impl Directories {
         let mut read_only = Vec::new();
         read_only.extend(is_read_only(NodeFilesystem::Nodefs, &nodefs, &directory));
         let mut errors = 0;
-        match self.separate(&nodefs) {
-            Ok(found) => {
+        match ok_or_log!(debug, self.separate(&nodefs), "imagefs not read") {
+            Some(found) => {
                 let separate = found.as_ref().map(|(_, imagefs)| imagefs);
                 errors = self.errors(separate.into_iter().chain([&nodefs]));
                 let separate = found.as_ref();
@@ -234,10 +227,7 @@ impl Directories {
                 let usage = found.map(|(_, imagefs)| imagefs.usage);
                 samples.extend(self::samples(usage, Signal::IMAGEFS));
             }
-            Err(err) => {
-                debug!(err = &err as &dyn std::error::Error, "imagefs not read");
-                samples.extend(Signal::IMAGEFS.map(Sample::Missing));
-            }
+            None => samples.extend(Signal::IMAGEFS.map(Sample::Missing)),
         }
         StorageSample {
             samples,
@@ -268,10 +258,7 @@ fn existing(directory: &Path) -> Result<PathBuf, HostError> {
                     source.kind(),
                     ErrorKind::NotFound | ErrorKind::NotADirectory
                 ) => {}
-            Err(source) => {
-                let path = dir.to_owned();
-                return Err(HostError::Read { path, source });
-            }
+            Err(source) => return Err(HostError::of_read(dir)(source)),
         }
     }
     Ok(PathBuf::from("/"))

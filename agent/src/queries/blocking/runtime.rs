@@ -77,14 +77,10 @@ impl RuntimeClient {
         Ok(RuntimeAnswer { version, status })
     }
 
-    /// Returns the images of the runtime, and their directory. Parts that it does not answer are
-    /// left out.
+    /// Returns the images of the runtime and their directory, as far as it answers.
     async fn images(&mut self) -> RuntimeList {
-        let imagefs = self.client.imagefs().await.unwrap_or_else(|err| {
-            let err = &err as &dyn std::error::Error;
-            debug!(err, "file system of the images not read");
-            None
-        });
+        let imagefs = self.client.imagefs().await;
+        let imagefs = ok_or_log!(debug, imagefs, "file system of the images not read").flatten();
         if let Some(directory) = &imagefs {
             self.directories.report_images(directory.clone());
         }

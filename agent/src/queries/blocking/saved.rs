@@ -35,11 +35,8 @@ pub fn base(config: &Config, tier: &str, support: &Support) -> Option<State> {
 /// Loads the state that the previous agent saved in `directory`.
 pub(super) fn load(directory: &Path, base: &State) -> Previous {
     let loaded = State::load(directory).unwrap_or_else(|err| {
-        warn!(
-            directory = %directory.display(),
-            err = &err as &dyn std::error::Error,
-            "state of the previous start not loaded"
-        );
+        let err = &err as &dyn std::error::Error;
+        warn!(directory = %directory.display(), err, "state of the previous start not loaded");
         None
     });
     match loaded {
@@ -66,10 +63,7 @@ pub(super) fn save(directory: &Path, base: &State, saved: Saved) {
         ..base.clone()
     };
     if let Err(err) = state.save(directory) {
-        warn!(
-            directory = %directory.display(),
-            err = &err as &dyn std::error::Error,
-            "state not saved for the next start"
-        );
+        let err = &err as &dyn std::error::Error;
+        warn!(directory = %directory.display(), err, "state not saved for the next start");
     }
 }

@@ -10,14 +10,12 @@ use nodepulse_core::pressure::shortage::{
     MemoryUnit, Reclaim, ShortageEvidence, UnitSnapshot, UnitStalls,
 };
 use nodepulse_core::reading::reclaim::ReclaimCounts;
-use nodepulse_io::lane::Lane;
-use nodepulse_linux::host::cgroup::pods::PodsPath;
 use nodepulse_linux::host::cgroup::{Hierarchy, Version, ancestors, memory_stall};
-use nodepulse_linux::host::{HostError, HostRoot, vmstat};
+use nodepulse_linux::host::{HostError, vmstat};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use tracing::debug;
 
-use super::{LIMIT, units};
+use super::units::{self, CgroupReader};
 
 /// Minimum interval between the readings of `/proc/vmstat`, and between the last two of the units.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -32,31 +30,26 @@ const HIGH_DELAY: Duration = Duration::from_secs(2);
 /// The interval after which the units can be read for the first time without a delay at the end.
 const UNITS_AFTER: usize = 8;
 
-#[derive(Debug, Clone)]
-pub(super) struct ShortageReader {
-    pub(super) root: HostRoot,
-    pub(super) pods: PodsPath,
-    pub(super) lane: Lane,
-}
-
-/// The host did not answer in time, or a file could not be read.
-#[derive(Debug)]
-struct Unread;
-
-impl ShortageReader {
+impl CgroupReader {
     /// Takes ten seconds, and one to three more if the node reclaimed memory.
-    pub(super) async fn read(self) -> ShortageEvidence {
+    pub(super) async fn read_shortage(self) -> ShortageEvidence {
         self.observe().await.unwrap_or_default()
     }
 
-    async fn observe(&self) -> Result<ShortageEvidence, Unread> {
+    /// Returns `None` if the host did not answer in time, or a file could not be read.
+    async fn observe(&self) -> Option<ShortageEvidence> {
         let mut ticks = interval(INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut readings = Vec::with_capacity(INTERVALS + 1);
         let mut earlier = None;
         for passed in 0..=INTERVALS {
             ticks.tick().await;
-            readings.push(self.call(Self::reclaim).await??);
+            let read = self.call(Self::reclaim).await;
+            readings.push(ok_or_log!(
+                debug,
+                read,
+                "reclaim and stalls of memory not read"
+            )??);
             let rose = || Reclaim::between(&readings).is_some_and(|reclaim| reclaim.rose);
             if passed >= UNITS_AFTER && earlier.is_none() && rose() {
                 earlier = Some(self.units().await);
@@ -67,7 +60,7 @@ impl ShortageReader {
             Some(earlier) => self.compare(earlier).await,
             None => UnitStalls::NotRead,
         };
-        Ok(ShortageEvidence { reclaim, units })
+        Some(ShortageEvidence { reclaim, units })
     }
 
     /// Reads the units twice more.
@@ -92,21 +85,13 @@ impl ShortageReader {
     async fn units(&self) -> (SnapshotRead, Instant) {
         let at = Instant::now();
         let read = self.call(Self::snapshot).await;
+        let read = ok_or_log!(debug, read, "reclaim and stalls of memory not read");
         (read.unwrap_or(SnapshotRead::Failed), at)
     }
 
-    async fn call<T: Send + 'static>(
-        &self,
-        call: impl FnOnce(&Self) -> T + Send + 'static,
-    ) -> Result<T, Unread> {
-        let reader = self.clone();
-        let called = self.lane.run(LIMIT, move || call(&reader)).await;
-        called.map_err(|err| unread(&err))
-    }
-
-    fn reclaim(&self) -> Result<ReclaimCounts, Unread> {
+    fn reclaim(&self) -> Option<ReclaimCounts> {
         let read = vmstat::reclaim(&vmstat::file(&self.root), &mut Vec::new());
-        read.map_err(|err| unread(&err))
+        ok_or_log!(debug, read, "reclaim and stalls of memory not read")
     }
 
     fn snapshot(&self) -> SnapshotRead {
@@ -133,11 +118,6 @@ impl ShortageReader {
             SnapshotRead::Units(snapshot.units)
         })
     }
-}
-
-fn unread(err: &(dyn std::error::Error + 'static)) -> Unread {
-    debug!(err, "reclaim and stalls of memory not read");
-    Unread
 }
 
 enum SnapshotRead {
@@ -176,8 +156,7 @@ impl Snapshot<'_> {
         })
     }
 
-    /// Sums the limit hits of the cgroups above a pod, below the pods cgroup. The limit of all pods
-    /// is that of the node.
+    /// Sums the limit hits between the pods cgroup, whose limit is the node's, and a pod.
     fn class_hits(&mut self, pod: &str) -> Option<u64> {
         let above = ancestors(pod).take_while(|path| *path != self.pods);
         let mut sum = 0_u64;
@@ -196,19 +175,16 @@ impl Snapshot<'_> {
 }
 
 fn hits(read: Result<u64, HostError>) -> Option<u64> {
-    read.inspect_err(|err| {
-        let err = err as &dyn std::error::Error;
-        debug!(err, "hits of a memory limit not read");
-    })
-    .ok()
+    ok_or_log!(debug, read, "hits of a memory limit not read")
 }
 
 #[cfg(test)]
 mod tests {
     use nodepulse_core::pressure::io_wait::StallShare;
     use nodepulse_core::pressure::shortage::ShortageVerdict;
-    use nodepulse_io::lane::Purpose;
+    use nodepulse_io::lane::{Lane, Purpose};
     use nodepulse_linux::host::cgroup::Layout;
+    use nodepulse_linux::host::cgroup::pods::PodsPath;
     use nodepulse_linux::host::scratch::Scratch;
 
     use super::super::super::fixture::{CGROUPS, node};
@@ -221,8 +197,8 @@ mod tests {
     const SERVICE: &str = "system.slice/ssh.service";
     const GONE: &str = "kubepods/pod22222222-1f4b-4a62-9b0e-0f7c0f5d8a11";
 
-    fn reader(dir: &Scratch, config: &Config) -> ShortageReader {
-        ShortageReader {
+    fn reader(dir: &Scratch, config: &Config) -> CgroupReader {
+        CgroupReader {
             root: dir.root(),
             pods: pods_path(config),
             lane: Lane::new(Purpose::KillDetails),
@@ -258,11 +234,11 @@ mod tests {
 
     /// Returns what is read while `change` is called after each second, and the elapsed time.
     async fn observe(
-        reader: ShortageReader,
+        reader: CgroupReader,
         mut change: impl FnMut(u64),
     ) -> (ShortageEvidence, Duration) {
         let start = Instant::now();
-        let read = reader.read();
+        let read = reader.read_shortage();
         tokio::pin!(read);
         for second in 1.. {
             // Half a second later than the readings.

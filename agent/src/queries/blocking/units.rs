@@ -1,14 +1,16 @@
-//! The pods and the cgroups outside of pods, up to a limit: on cgroup v2, whose files attribute
-//! stalls.
+//! The pods and the cgroups outside of pods, up to a limit, on cgroup v2, which attributes stalls.
 
 use std::path::Path;
 
 use nodepulse_core::pods::{CgroupKind, Owner, classify, pod_of};
 use nodepulse_core::units::CgroupId;
-use tracing::debug;
-
+use nodepulse_io::lane::{Lane, NoAnswer};
+use nodepulse_linux::host::HostRoot;
 use nodepulse_linux::host::cgroup::pods::{POD_LEVELS, PodsPath};
 use nodepulse_linux::host::cgroup::{Hierarchy, ancestors, walk};
+use tracing::debug;
+
+use super::LIMIT;
 
 /// Limit on the cgroups of one read. Each takes about 20 µs.
 pub(super) const MAX_CGROUPS: usize = 1000;
@@ -18,6 +20,24 @@ pub(super) const OTHER_CGROUPS: usize = 200;
 
 /// Levels of cgroups outside of pods: a slice, and the services in it.
 const SYSTEM_LEVELS: usize = 2;
+
+/// Reads cgroups on the thread of a lane, which is free for other calls between two reads.
+#[derive(Debug, Clone)]
+pub(super) struct CgroupReader {
+    pub(super) root: HostRoot,
+    pub(super) pods: PodsPath,
+    pub(super) lane: Lane,
+}
+
+impl CgroupReader {
+    pub(super) async fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Result<T, NoAnswer> {
+        let reader = self.clone();
+        self.lane.run(LIMIT, move || call(&reader)).await
+    }
+}
 
 /// Calls `visit` for each, which returns whether it counts for the limit. Cgroups that are removed
 /// meanwhile are skipped. Returns `None` if none can be read.
@@ -35,11 +55,7 @@ pub(super) fn each(
             }
             found < limit
         });
-        read.inspect_err(|err| {
-            let err = err as &dyn std::error::Error;
-            debug!(err, "cgroups not read");
-        })
-        .ok()
+        ok_or_log!(debug, read, "cgroups not read")
     };
     let pods_read = below(pods, POD_LEVELS, MAX_CGROUPS - OTHER_CGROUPS, &|path| {
         pod_of(path, pods).map(Owner::from)

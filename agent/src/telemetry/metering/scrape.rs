@@ -59,15 +59,10 @@ impl Metering {
                 .of([lane.purpose().as_str()]);
             blocked.set(i64::from(lane.is_blocked()));
         }
-        let usage = match self_process::read() {
-            Ok(usage) => usage,
-            Err(err) => {
-                debug!(
-                    err = &err as &dyn std::error::Error,
-                    "resource usage of this process not read"
-                );
-                return;
-            }
+        let usage = self_process::read();
+        let usage = ok_or_log!(debug, usage, "resource usage of this process not read");
+        let Some(usage) = usage else {
+            return;
         };
         let process = &self.metrics.process;
         let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);

@@ -7,8 +7,7 @@ use nodepulse_core::units::DeviceNumber;
 
 use crate::host::{HostError, HostRoot, present};
 
-/// Maximum number of devices above or below each other. A usual stack has three: a volume of LVM,
-/// encrypted, on a RAID.
+/// Maximum number of devices on each other. A usual stack has three: LVM, encrypted, on a RAID.
 const MAX_LEVELS: usize = 8;
 
 /// Maximum number of devices of a stack.

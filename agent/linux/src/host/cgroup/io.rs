@@ -1,21 +1,12 @@
-//! The bytes that a cgroup of version 2 transferred to and from disks, and the time its tasks
-//! waited.
+//! The bytes that a cgroup of version 2 transferred to and from disks, and the wait of its tasks.
 
 use std::path::Path;
 
+use nodepulse_core::pressure::io_wait::IoCounts;
 use nodepulse_core::reading::StallKind;
 use nodepulse_core::units::DeviceNumber;
 
 use crate::host::{HostError, HostFile, parse_u64, present, psi};
-
-/// Counters since the cgroup was created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct IoStat {
-    pub read: u64,
-    pub written: u64,
-    /// Number of reads and writes.
-    pub requests: u64,
-}
 
 /// Reads `io.stat` of the cgroup at `dir`. Returns `None` if the io controller is not enabled for
 /// it, or if it was removed.
@@ -27,7 +18,7 @@ pub fn stat(
     dir: &Path,
     levels: &[Vec<DeviceNumber>],
     buf: &mut Vec<u8>,
-) -> Result<Option<IoStat>, HostError> {
+) -> Result<Option<IoCounts>, HostError> {
     let file = HostFile::at(dir.join("io.stat"));
     if present(file.read(buf))?.is_none() {
         return Ok(None);
@@ -36,9 +27,14 @@ pub fn stat(
     let sum = |level: &Vec<DeviceNumber>| {
         let lines = text.lines().filter_map(parse_line);
         let of_level = lines.filter(|(device, _)| level.contains(device));
-        of_level.fold(IoStat::default(), |sum, (_, stat)| sum.plus(stat))
+        of_level.fold(IoCounts::default(), |sum, (_, stat)| IoCounts {
+            read: sum.read.saturating_add(stat.read),
+            written: sum.written.saturating_add(stat.written),
+            requests: sum.requests.saturating_add(stat.requests),
+        })
     };
-    let largest = levels.iter().map(sum).max_by_key(|stat| stat.bytes());
+    let bytes = |stat: &IoCounts| stat.read.saturating_add(stat.written);
+    let largest = levels.iter().map(sum).max_by_key(bytes);
     Ok(Some(largest.unwrap_or_default()))
 }
 
@@ -46,28 +42,14 @@ pub fn stat(
 /// kernel has no PSI, if it is disabled for the cgroup, or if the cgroup was removed.
 pub fn stall(dir: &Path, buf: &mut Vec<u8>) -> Result<Option<f32>, HostError> {
     let read = psi::read(&psi::cgroup_file(dir, StallKind::Io), buf)?;
-    Ok(read.map(|psi| psi.some.avg10))
-}
-
-impl IoStat {
-    const fn bytes(self) -> u64 {
-        self.read.saturating_add(self.written)
-    }
-
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            read: self.read.saturating_add(other.read),
-            written: self.written.saturating_add(other.written),
-            requests: self.requests.saturating_add(other.requests),
-        }
-    }
+    Ok(read.map(|psi| psi.avg10))
 }
 
 /// Parses `8:0 rbytes=… wbytes=… rios=… wios=… …`. Some kernels leave the numbers of devices
 /// without counters at the start of the line of the next one.
-fn parse_line(line: &str) -> Option<(DeviceNumber, IoStat)> {
+fn parse_line(line: &str) -> Option<(DeviceNumber, IoCounts)> {
     let mut device = None;
-    let mut stat = None::<IoStat>;
+    let mut stat = None::<IoCounts>;
     for word in line.split_ascii_whitespace() {
         let Some((key, value)) = word.split_once('=') else {
             device = DeviceNumber::parse(word);
@@ -105,7 +87,7 @@ mod tests {
                     8:0x rbytes=77777 wbytes=0 rios=1 wios=0\n\
                     junk\n";
         let (disk, lv, md) = (device(8, 0), device(253, 0), device(253, 1));
-        let stat_of = |read, written, requests| IoStat {
+        let stat_of = |read, written, requests| IoCounts {
             read,
             written,
             requests,
@@ -116,8 +98,8 @@ mod tests {
             (vec![vec![disk], vec![lv]], stat_of(100, 200, 7), "what passed a device above is not counted again"),
             (vec![vec![disk], vec![lv, md]], stat_of(590, 750, 77),
                 "what only a device above attributes to the cgroup"),
-            (vec![vec![device(8, 3)]], IoStat::default(), "no counters"),
-            (vec![], IoStat::default(), "no device"),
+            (vec![vec![device(8, 3)]], IoCounts::default(), "no counters"),
+            (vec![], IoCounts::default(), "no device"),
         ];
         let dir = Scratch::new();
         dir.write("pod/io.stat", text);

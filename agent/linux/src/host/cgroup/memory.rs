@@ -20,15 +20,10 @@ pub struct RootMemory {
 impl RootMemory {
     /// Uses `total`, which is `MemTotal`, as the limit of the top.
     pub fn new(memory: &Hierarchy, total: Bytes) -> Self {
-        let stat = memory.file("/", "memory.stat");
-        let usage = match memory.version {
-            Version::V1 => WorkingSet::v1(memory, "/"),
-            Version::V2 => WorkingSet {
-                stat,
-                used: Used::AnonAndFile,
-                inactive_file: b"inactive_file",
-            },
-        };
+        let mut usage = WorkingSet::charged(memory, "/");
+        if memory.version == Version::V2 {
+            usage.used = Used::AnonAndFile;
+        }
         Self { usage, total }
     }
 
@@ -49,19 +44,13 @@ pub struct CgroupMemory {
 impl CgroupMemory {
     /// The cgroup at this path may not exist yet.
     pub fn new(memory: &Hierarchy, cgroup: &str) -> Self {
-        match memory.version {
-            Version::V1 => Self {
-                usage: WorkingSet::v1(memory, cgroup),
-                limit: memory.file(cgroup, "memory.limit_in_bytes"),
-            },
-            Version::V2 => Self {
-                usage: WorkingSet {
-                    stat: memory.file(cgroup, "memory.stat"),
-                    used: Used::File(memory.file(cgroup, "memory.current")),
-                    inactive_file: b"inactive_file",
-                },
-                limit: memory.file(cgroup, "memory.max"),
-            },
+        let limit = match memory.version {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        };
+        Self {
+            usage: WorkingSet::charged(memory, cgroup),
+            limit: memory.file(cgroup, limit),
         }
     }
 
@@ -110,12 +99,15 @@ enum Used {
 }
 
 impl WorkingSet {
-    /// Uses the same files at every level, including descendants.
-    fn v1(memory: &Hierarchy, cgroup: &str) -> Self {
+    /// Uses the memory that is charged to the cgroup, including its descendants.
+    fn charged(memory: &Hierarchy, cgroup: &str) -> Self {
         Self {
             stat: memory.file(cgroup, "memory.stat"),
-            used: Used::File(memory.file(cgroup, "memory.usage_in_bytes")),
-            inactive_file: b"total_inactive_file",
+            used: Used::File(memory.file(cgroup, memory.version.memory_usage())),
+            inactive_file: match memory.version {
+                Version::V1 => b"total_inactive_file",
+                Version::V2 => b"inactive_file",
+            },
         }
     }
 

@@ -12,7 +12,7 @@ use crate::host::{HostError, HostFile, field, present, psi};
 /// kernel has no PSI, if it is disabled for the cgroup, or if the cgroup was removed.
 pub fn stalled(dir: &Path, buf: &mut Vec<u8>) -> Result<Option<Duration>, HostError> {
     let read = psi::read(&psi::cgroup_file(dir, StallKind::Memory), buf)?;
-    Ok(read.map(|psi| psi.some.total))
+    Ok(read.map(|psi| psi.total))
 }
 
 /// Reads the number of times that tasks directly in the cgroup at `dir` reached its `memory.high`

@@ -1,6 +1,7 @@
 //! The memory of a cgroup by kind, and its largest processes.
 
-use nodepulse_core::reading::memory_use::MemorySplit;
+use nodepulse_core::escape::escape;
+use nodepulse_core::reading::memory_use::{LargestProcesses, MemorySplit, ProcessSize};
 use nodepulse_core::units::{Bytes, Pid};
 
 use super::{Hierarchy, Version, ancestors, walk};
@@ -14,16 +15,6 @@ pub const MOST_COMPARED: usize = 1000;
 const LEVELS: usize = 4;
 /// Maximum number of cgroups whose processes are listed.
 const MOST_CGROUPS: usize = 100;
-
-/// The largest processes of a cgroup and those below it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Found {
-    /// Process ID, resident memory, and name, which can contain any bytes. The largest first.
-    pub largest: Vec<(Pid, Bytes, Vec<u8>)>,
-    pub compared: usize,
-    /// `true` if there are more processes than were compared.
-    pub is_partial: bool,
-}
 
 /// Returns the memory that is charged to a cgroup and those below it; `None` if it was removed.
 ///
@@ -66,15 +57,11 @@ pub fn split(
     }))
 }
 
-/// Returns `true` if a split contains memory that is not charged any more, with a tolerance of an
-/// eighth: the kernel adds up the counters of the cgroups below one up to 2 s late. `false` if the
-/// usage cannot be read.
+/// Returns `true` if a split contains memory that is no longer charged, by more than an eighth: the
+/// kernel adds up counters up to 2 s late. `false` if the usage cannot be read.
 pub fn is_outdated(split: &MemorySplit, memory: &Hierarchy, cgroup: &str) -> bool {
-    let usage = match memory.version {
-        Version::V1 => "memory.usage_in_bytes",
-        Version::V2 => "memory.current",
-    };
-    let usage = memory.file(cgroup, usage).number(&mut Vec::new());
+    let usage = memory.file(cgroup, memory.version.memory_usage());
+    let usage = usage.number(&mut Vec::new());
     let counted = [split.anon, split.file, split.shmem].map(Bytes::get);
     let counted = counted.into_iter().fold(0, u64::saturating_add);
     usage.is_ok_and(|usage| usage.saturating_add(usage / 8) < counted)
@@ -94,7 +81,7 @@ pub fn largest_processes(
     (cgroup, dying): (&str, Option<&str>),
     page: u64,
     most: usize,
-) -> Found {
+) -> LargestProcesses {
     let mut buf = Vec::new();
     let (mut pids, mut cgroups, mut is_partial) = (Vec::new(), 0, false);
     let walked = walk::each_below(memory, cgroup, LEVELS, |_, dir, path| {
@@ -107,7 +94,7 @@ pub fn largest_processes(
         !is_partial
     });
     if walked.is_err() {
-        return Found::default();
+        return LargestProcesses::default();
     }
     pids.truncate(MOST_COMPARED);
     let sizes = pids.iter().filter_map(|pid| {
@@ -119,9 +106,13 @@ pub fn largest_processes(
     let compared = sizes.len();
     let named = sizes.into_iter().take(most).filter_map(|(resident, pid)| {
         root.read(format!("proc/{pid}/comm"), &mut buf).ok()?;
-        Some((Pid(pid), resident, buf.trim_ascii_end().to_vec()))
+        Some(ProcessSize {
+            pid: Pid(pid),
+            comm: escape(buf.trim_ascii_end()),
+            resident,
+        })
     });
-    Found {
+    LargestProcesses {
         largest: named.collect(),
         compared,
         is_partial,
@@ -192,9 +183,7 @@ mod tests {
     ) -> (Vec<String>, usize, bool) {
         let memory = hierarchy(dir, Version::V2);
         let found = largest_processes(&dir.root(), &memory, ("/pod", dying), 4096, most);
-        let text = |(pid, resident, comm): (Pid, Bytes, Vec<u8>)| {
-            format!("{pid} {} {resident}", String::from_utf8_lossy(&comm))
-        };
+        let text = |one: ProcessSize| format!("{} {} {}", one.pid, one.comm, one.resident);
         let named = found.largest.into_iter().map(text).collect();
         (named, found.compared, found.is_partial)
     }

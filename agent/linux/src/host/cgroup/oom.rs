@@ -13,8 +13,7 @@ use crate::host::{HostError, HostFile, HostRoot, field, present};
 pub struct OomCounters {
     /// Number of times that this cgroup hit its limit: see [`limit_hits`].
     pub limit_hits: u64,
-    /// Number of kills of tasks directly in this cgroup. Version 1 before Linux 4.13 does not count
-    /// them.
+    /// Kills of tasks directly in this cgroup. Version 1 before Linux 4.13 does not count them.
     pub kills: u64,
     /// Counters that include descendants. `None` on version 1.
     pub with_descendants: Option<OomEvents>,
@@ -29,8 +28,7 @@ pub struct OomEvents {
     pub kills: u64,
 }
 
-/// Reads the counters of a cgroup. Returns `None` if it was removed, or if it is the top of version
-/// 2.
+/// Reads the counters of a cgroup; `None` if it was removed or is the top of version 2.
 pub fn counters(
     memory: &Hierarchy,
     cgroup: &str,
@@ -148,8 +146,7 @@ pub fn kills_in_tree(memory: &Hierarchy, cgroup: &str) -> Result<u64, HostError>
     Ok(events.map_or(0, |events| events.kills))
 }
 
-/// Returns the id of a cgroup and the number of hits of its limit; `None` if it was removed, or if
-/// it is the top of version 2.
+/// Returns a cgroup's id and number of limit hits; `None` if removed, or the top of version 2.
 pub fn limit_hits_of_path(
     memory: &Hierarchy,
     cgroup: &str,

@@ -1,10 +1,9 @@
-//! The usage of units outside of pods: services, scopes, sessions, and other cgroups that are not
-//! slices.
+//! The usage of units outside of pods: services, scopes, and other cgroups that are not slices.
 
 use std::path::Path;
 
 use super::walk::{self, Next};
-use super::{Hierarchy, Version, ancestors};
+use super::{Hierarchy, ancestors};
 use crate::host::{HostError, HostFile};
 
 /// Maximum number of units that are read. A node has about a hundred.
@@ -57,15 +56,6 @@ pub fn units(
     Ok(found)
 }
 
-/// Returns the name of the file with the memory that is charged to a cgroup and those below it.
-pub const fn memory_file(version: Version) -> &'static str {
-    match version {
-        Version::V1 => "memory.usage_in_bytes",
-        Version::V2 => "memory.current",
-    }
-}
-
-/// Reads a number of the cgroup at `dir`.
 pub fn number(dir: &Path, file: &str, buf: &mut Vec<u8>) -> Option<u64> {
     HostFile::at(dir.join(file)).number(buf).ok()
 }
@@ -77,6 +67,7 @@ fn is_slice(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Version;
     use super::*;
     use crate::host::scratch::Scratch;
 

@@ -7,7 +7,7 @@ use nodepulse_core::units::Bytes;
 
 use super::memory::CgroupMemory;
 use super::pods::POD_LEVELS;
-use super::{Hierarchy, Version, walk};
+use super::{Hierarchy, walk};
 use crate::host::meminfo::MeminfoFile;
 use crate::host::{HostError, HostFile, HostRoot, first_processes};
 
@@ -73,10 +73,7 @@ fn by_size(
     pods: &str,
     class: impl Fn(&str) -> Option<QosClass>,
 ) -> Result<Vec<(Bytes, String, QosClass)>, HostError> {
-    let usage = match memory.version {
-        Version::V1 => "memory.usage_in_bytes",
-        Version::V2 => "memory.current",
-    };
+    let usage = memory.version.memory_usage();
     let (mut found, mut buf) = (Vec::new(), Vec::new());
     walk::each_below(memory, pods, POD_LEVELS, |_, dir, path| {
         if let Some(class) = class(path)
@@ -146,6 +143,7 @@ fn first_process(dir: &Path, buf: &mut Vec<u8>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Version;
     use super::*;
     use crate::host::scratch::Scratch;
 

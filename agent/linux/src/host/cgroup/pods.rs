@@ -8,8 +8,7 @@ use tracing::warn;
 use super::{Layout, Version, pids};
 use crate::host::field;
 
-/// Number of levels below the cgroup of all pods at which pods are: directly below it, or below a
-/// class.
+/// Levels below the cgroup of all pods at which pods are: directly below it or below a class.
 pub const POD_LEVELS: usize = 2;
 
 /// The path of the pods cgroup, which may not be known yet. Clones share the result.
@@ -111,8 +110,7 @@ impl PodsPath {
     }
 }
 
-/// Returns `true` if the cgroup or a descendant contains processes. Needs the pids controller on
-/// version 1.
+/// Returns `true` if processes are in or below the cgroup. Version 1 needs the pids controller.
 fn is_populated(layout: &Layout, cgroup: &str) -> bool {
     let mut buf = Vec::new();
     match (layout.memory.version, &layout.pids) {
