@@ -274,7 +274,6 @@ impl Registration {
     }
 }
 
-/// One entry of `spec.taints`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
     pub key: String,

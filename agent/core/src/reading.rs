@@ -176,7 +176,6 @@ pub enum Ground {
     Stall(Stall),
 }
 
-/// A group of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallOf {
     /// All tasks of the node.
@@ -306,7 +305,6 @@ pub enum DiskRole {
     Volume,
 }
 
-/// A report of the completion probe on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskReport {
     SlowWindow(SlowWindow),

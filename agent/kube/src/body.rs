@@ -21,7 +21,6 @@ use tower::BoxError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// Size of the body.
     pub(super) bytes: usize,
     /// Memory after parsing in bytes: JSON of two bytes can become a value of 600.
     pub(super) parsed: usize,
@@ -89,7 +88,6 @@ impl BodyError {
     }
 }
 
-/// Fails if the body exceeds `limit`.
 pub(super) async fn whole(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError> {
     let limit = limit.bytes;
     let (bytes, rest) = read(body, limit).await?;

@@ -36,10 +36,8 @@ const SERVER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"]
 /// Credentials with an expiry are renewed this long before it.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// The source of credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialSource<'a> {
-    /// A kubeconfig file.
     Kubeconfig(&'a Path),
     /// The same with another user: this file with a certificate and its key.
     Pair {
@@ -75,7 +73,6 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// The server and user of `config`.
     pub(super) fn of_config(config: kube::Config, connector: Connector) -> Result<Self, ApiError> {
         let authorization = authorization(None, &config.auth_info)?;
         Ok(Self {
@@ -96,7 +93,6 @@ impl Credentials {
         }
     }
 
-    /// Returns these with the user of `known`.
     pub(super) fn with_user_of(mut self, known: &Self) -> Result<Self, ApiError> {
         self.config.auth_info = known.config.auth_info.clone();
         self.authorization.clone_from(&known.authorization);
@@ -105,7 +101,6 @@ impl Credentials {
         Ok(self)
     }
 
-    /// Whether both are the same credentials.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.fingerprint == other.fingerprint && self.authorization == other.authorization
     }

@@ -240,7 +240,6 @@ impl ApiError {
         one_line(&text)
     }
 
-    /// For a log field.
     pub(super) fn as_dyn(&self) -> &(dyn std::error::Error + 'static) {
         self
     }

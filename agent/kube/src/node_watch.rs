@@ -71,7 +71,6 @@ impl WatchedNode {
         }
     }
 
-    /// Reads the Node and passes it on. Returns the version at which to start the watch.
     async fn read(&self, client: &Client) -> Option<String> {
         let node = match client.get(&Endpoint::node(&self.name)).await {
             Ok(node) => node,

@@ -76,7 +76,6 @@ pub enum VictimOwner {
 }
 
 impl VictimOwner {
-    /// Derives the owner from the place of the victim's cgroup.
     pub fn of(place: CgroupKind) -> Self {
         PodRef::of(place).map_or(Self::NoPod, Self::Pod)
     }
@@ -117,7 +116,6 @@ impl Finding {
         self.scope == OomScope::Global || self.verdict == KillVerdict::NodePressure { why }
     }
 
-    /// Returns the path of the cgroup that was at its limit.
     pub fn limiting(&self) -> Option<&str> {
         self.scope.as_ref().memcg()?.path.as_deref()
     }

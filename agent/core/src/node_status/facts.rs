@@ -62,7 +62,6 @@ pub struct CompanionFacts {
     pub kills: Pressure,
     /// The limits from which OOM kills are frequent.
     pub frequent_oom: FrequentOom,
-    /// Path of the pods cgroup.
     pub pods_cgroup: String,
     /// `psi.memory` and `psi.io`.
     pub stall_thresholds: StallThresholds,
@@ -108,7 +107,6 @@ pub enum FactChange {
     /// The root directory's file system; what is `None` stays as it is.
     Storage {
         capacity: Option<Bytes>,
-        /// The volumes in use.
         volumes: Option<Vec<String>>,
     },
     /// What is known of the container runtime.
@@ -174,7 +172,6 @@ impl Facts {
         }
     }
 
-    /// Sets a fact that was read.
     pub fn set(&mut self, fact: NodeFact) {
         match fact {
             NodeFact::Machine(machine) => self.machine = *machine,

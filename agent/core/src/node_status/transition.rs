@@ -42,22 +42,17 @@ pub enum Edge {
     Nodepulse {
         /// The state on which the condition depends.
         ground: Option<Ground>,
-        /// The new status.
         status: Status,
-        /// `reason` of the condition.
         reason: String,
-        /// `message` of the condition.
         message: String,
     },
     /// The stored boot id is from an earlier boot.
     Rebooted {
-        /// The current boot id.
         boot_id: String,
     },
 }
 
 impl Edge {
-    /// Returns `type` of the Event.
     pub const fn type_(&self) -> EventType {
         match self {
             Self::Nodepulse {
@@ -103,7 +98,6 @@ impl Edge {
         }
     }
 
-    /// Returns `reason` of the Event.
     pub fn reason(&self) -> &str {
         match self {
             Self::Kubelet { reason, .. } => reason,
@@ -113,7 +107,6 @@ impl Edge {
         }
     }
 
-    /// Returns `message` of the Event on the Node `node`.
     pub fn message(&self, node: &str) -> String {
         match self {
             Self::Kubelet { reason, .. } => format!("Node {node} status is now: {reason}"),
@@ -192,7 +185,6 @@ fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
     is_edge.then(|| edge_to(condition))
 }
 
-/// Returns the edge that results in this condition.
 fn edge_to(condition: &Condition) -> Edge {
     if condition.type_ == ready::TYPE {
         return Edge::Kubelet {

@@ -26,7 +26,6 @@ pub struct UrgentPatches {
     waiting: BTreeSet<String>,
     /// The time at which each condition caused its last urgent patch, for as long as that matters.
     caused: BTreeMap<String, BootNanos>,
-    /// The time of the last urgent patch.
     last: Option<BootNanos>,
 }
 

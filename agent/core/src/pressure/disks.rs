@@ -63,7 +63,6 @@ pub enum Health {
     Healthy,
     /// The disk responds late, and tasks wait for it.
     Slow,
-    /// The disk returns errors.
     Failing,
     /// The disk has requests in flight and completes none.
     Stalled,
@@ -94,7 +93,6 @@ pub struct DiskSample {
     pub in_flight: u64,
 }
 
-/// The source of the latency of the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatencySource {
     /// The kernel program, which reports slow windows.

@@ -35,7 +35,6 @@ struct Tracked {
 #[derive(Debug, Clone, Copy)]
 struct ResourceState {
     kept: KeptTrue,
-    /// The latest reason for the pressure.
     cause: Option<PressureReason>,
     /// The newest confirmed kill since the resource came under pressure.
     kill: Option<Grounds>,
@@ -114,7 +113,6 @@ impl Evaluator {
             .collect()
     }
 
-    /// Returns the latest reason for the pressure on a resource; `None` without pressure.
     pub fn cause(&self, resource: Resource) -> Option<PressureReason> {
         self.states.get(&resource).and_then(|state| state.cause)
     }

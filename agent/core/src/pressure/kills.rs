@@ -68,7 +68,6 @@ impl<P: PartialEq> IncidentWindow<P> {
         }
     }
 
-    /// Takes the information that a source of kills is available at `now`.
     pub fn source_read(&mut self, now: BootNanos) {
         self.source = SourceState::Read;
         self.kept.readable(now);
@@ -93,7 +92,6 @@ impl<P: PartialEq> IncidentWindow<P> {
         self.limits.window
     }
 
-    /// Counts the incidents and pods of the window that ends at `now`, each up to its limit.
     pub fn counts(&self, now: BootNanos) -> IncidentCounts {
         let is_recent = |at: BootNanos| now.since(at) <= self.limits.window;
         IncidentCounts {

@@ -35,11 +35,9 @@ pub enum DiskStates<'a> {
     Unavailable,
     /// The unhealthy disks; all lists are empty if every disk is healthy.
     Known {
-        /// The disks respond late.
         slow: &'a [String],
         /// The disks have requests in flight and complete none.
         stalled: &'a [String],
-        /// The disks return errors.
         failing: &'a [String],
         /// File systems that became read-only.
         read_only: &'a [NodeFilesystem],

@@ -165,7 +165,6 @@ pub enum ShortageVerdict {
 pub enum Withheld {
     /// `/proc/vmstat` could not be read.
     NotRead,
-    /// The node reclaimed no memory.
     NoReclaim,
     /// No unit is known to wait for the node's memory, and the node has enough of it.
     AtLimits,
@@ -229,7 +228,6 @@ fn is_low(memory: Option<RemainingMemory>) -> bool {
 pub struct ShortageReading {
     pub evidence: ShortageEvidence,
     pub verdict: ShortageVerdict,
-    /// End of the observation.
     pub at: BootNanos,
 }
 

@@ -92,7 +92,6 @@ pub enum ScopeSource {
 pub enum OomConstraint {
     /// Only the machine's size.
     None,
-    /// The nodes of a cpuset.
     Cpuset,
     MemoryPolicy,
     Memcg,

@@ -9,24 +9,18 @@ use crate::units::DeviceNumber;
 /// `DISK_NAME_LEN` (`include/linux/blkdev.h`), with the final NUL.
 const DISK_NAME_LEN: usize = 32;
 
-/// A change of a whole disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskChange {
-    /// The kind of change.
     pub action: DiskAction,
-    /// Device number.
     pub device: DeviceNumber,
     /// Name under `/sys/block`: UTF-8 without a slash, shorter than 32 bytes, not `.` or `..`.
     /// Escape it before display.
     pub name: String,
 }
 
-/// Kind of change of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskAction {
-    /// The disk was added.
     Added,
-    /// The disk was removed.
     Removed,
     /// Its size, medium or state changed.
     Changed,

@@ -48,9 +48,7 @@ const PROBE: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs
 /// The properties of the certificate at the start of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RotationSetup {
-    /// The stored certificate.
     pub found: Result<Certificate, Problem>,
-    /// When it was read.
     pub read_at: Now,
     /// Spreads requests in time.
     pub jitter: Jitter,
@@ -96,7 +94,6 @@ struct Successor {
     logged: BTreeSet<&'static str>,
 }
 
-/// The certificate of this node and its successor.
 #[derive(Debug)]
 pub struct Rotation {
     current: Option<Certificate>,
@@ -142,7 +139,6 @@ impl Rotation {
         rotation
     }
 
-    /// Returns the certificate in use.
     pub const fn current(&self) -> Option<Certificate> {
         self.current
     }
@@ -211,7 +207,6 @@ impl Rotation {
         self.successor.since.is_none() && self.successor.candidate.is_none()
     }
 
-    /// Returns the operation that is due now.
     fn next(&mut self, now: Now, effects: &mut Vec<Effect>) -> Option<CertificateOperation> {
         if self.schedule.is_working {
             return None;
@@ -315,7 +310,6 @@ impl Rotation {
         true
     }
 
-    /// Plans a request for now.
     fn request(&mut self, now: BootNanos) {
         self.successor.since = Some(now);
         let request = CertificateOperation::Request(self.successor.key, Requester::Node);

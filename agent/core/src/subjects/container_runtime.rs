@@ -46,7 +46,6 @@ pub enum RuntimeUse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RuntimeInput {
     Starting,
-    /// Time has passed.
     Tick {
         /// Work that is due until then is done in the same wake-up: see [`ALIGN`].
         soon: BootNanos,

@@ -70,13 +70,11 @@ pub enum DiskQuery {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskDecision {
     Announced(DiskChange),
-    /// The completion probe reported on a disk.
     Reported {
         device: DeviceNumber,
         report: DiskReport,
     },
     Watched(WatchedDisk),
-    /// There are too many disks to watch this one.
     TooMany {
         name: String,
     },
@@ -94,7 +92,6 @@ pub enum DiskDecision {
         device: DeviceNumber,
         name: String,
         role: DiskRole,
-        /// The new health.
         health: Health,
         /// The reason, as far as it is known; empty if the disk is healthy.
         details: String,
@@ -178,7 +175,6 @@ pub struct DiskWatch {
     statistics: Sampling,
     next_statistics: BootNanos,
     io_wait: IoWaitReads,
-    /// The stamp of the last slow window.
     slow_stamp: Option<Stamp>,
     filesystems: Filesystems,
     auto_limits: AutoLimits,

@@ -12,7 +12,6 @@ use crate::pressure::{Exceeded, Pressure};
 #[derive(Debug)]
 pub struct FrequentKills {
     window: IncidentWindow<PodId>,
-    /// The state as last published.
     published: Pressure,
 }
 
@@ -69,7 +68,6 @@ impl FrequentKills {
         self.window.fall_at()
     }
 
-    /// Counts the incidents of the window that ends at `now`.
     pub fn counts(&self, now: BootNanos) -> IncidentCounts {
         self.window.counts(now)
     }

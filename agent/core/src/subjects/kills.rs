@@ -61,7 +61,6 @@ pub enum KillInput {
     LimitHits(Option<Vec<Option<(CgroupId, u64)>>>),
     /// The answer to [`Query::RemainingMemory`].
     RemainingMemory(RemainingMemory),
-    /// The answer to [`Query::LiveLimitHits`].
     LiveLimitHits(Vec<CgroupId>),
     /// All records that came together have been passed on.
     BatchRead,

@@ -186,7 +186,6 @@ impl SavedTimes {
         Some(self.write(kills, uncounted, times, now))
     }
 
-    /// From now on, the file has exact times.
     pub(super) const fn be_exact(&mut self) {
         self.precision = Precision::Exact;
     }

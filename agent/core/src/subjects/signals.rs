@@ -36,7 +36,6 @@ const DIRECT: [Signal; 4] = [
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SignalInput {
     Configured(Policy),
-    /// Time has passed.
     Tick {
         /// Signals that are due until then are sampled in the same wake-up: see
         /// [`ALIGN`](crate::clock::ALIGN).
@@ -51,11 +50,8 @@ pub enum SignalInput {
     },
     /// Memory may be short, so the next sample is due.
     MemoryMayBeShort,
-    /// The answer to [`Query::Signals`].
     Sampled(DirectSample),
-    /// Storage needs to be sampled.
     StorageRequested,
-    /// The answer to [`Query::Storage`].
     StorageSampled(StorageSample),
     Disks {
         /// `None` if no source measures how quickly disks respond.
@@ -71,12 +67,10 @@ pub enum SignalInput {
         why: Grounds,
         /// The start of the pressure.
         at: BootNanos,
-        /// The stamp of the record that is the cause.
         stamp: Stamp,
     },
 }
 
-/// A sample of memory and pids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectSample {
     pub samples: Vec<Sample>,
@@ -102,7 +96,6 @@ pub struct SignalSetup {
 #[derive(Debug)]
 pub struct Signals {
     evaluator: Evaluator,
-    /// The deadlines of memory and pids.
     direct: Deadlines,
     storage: Storage,
     /// The number of tasks in the last sample.

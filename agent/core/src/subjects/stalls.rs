@@ -23,15 +23,12 @@ use shortage::ShortageWatch;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StallInput {
-    /// A trigger fired.
     Reported(Stall),
-    /// The answer to [`Query::Stall`].
     Sampled {
         stall: Stall,
         /// `None` if not read.
         sample: Option<StallSample>,
     },
-    /// The answer to [`Query::Shortage`].
     ShortageRead {
         evidence: ShortageEvidence,
         /// The memory that is left; `None` if not read.
@@ -68,7 +65,6 @@ pub enum StallDecision {
     Reported(Stall),
     Changed {
         change: StallChange,
-        /// The sample that caused the change.
         sample: Option<StallSample>,
     },
     /// Tasks of the node wait for memory long enough, but the condition does not become True.

@@ -9,7 +9,6 @@ use std::str::FromStr;
 
 use super::Bytes;
 
-/// Nano units in one: the resolution of a quantity.
 const NANO: i128 = 1_000_000_000;
 
 /// The Kubernetes library's maximum of a parsed value: the largest 64-bit integer.
@@ -164,7 +163,6 @@ impl Ord for Quantity {
     }
 }
 
-/// The factor of a suffix.
 enum Scale {
     /// Moves the decimal point to the right by this many places.
     Ten(i64),

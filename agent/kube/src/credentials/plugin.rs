@@ -126,7 +126,6 @@ fn wait() -> io::Result<()> {
     }
 }
 
-/// Runs it, within `limit`.
 pub(super) fn run(
     exec: &ExecConfig,
     limit: Duration,

@@ -33,7 +33,6 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     Ok(())
 }
 
-/// The texts of a condition about disks.
 pub(super) struct Texts {
     pub(super) type_: &'static str,
     /// Reason and message while a disk has the problem.

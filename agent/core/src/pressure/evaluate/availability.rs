@@ -17,7 +17,6 @@ pub(super) enum Availability {
     Readable,
     /// One of the sources failed a moment ago: the last known state applies.
     Failing,
-    /// One of the sources is lost.
     Lost,
 }
 

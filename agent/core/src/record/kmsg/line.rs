@@ -57,7 +57,6 @@ pub(super) struct Victim {
     pub(super) uid: u32,
 }
 
-/// The killed process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Killed {
     pub(super) pid: Pid,
@@ -95,7 +94,6 @@ pub(super) fn record(bytes: &[u8]) -> Option<KmsgRecord<'_>> {
 }
 
 impl KmsgRecord<'_> {
-    /// The line about a kill, if it is one.
     pub(super) fn line(&self) -> Option<KillLine> {
         let text = unescape(self.text);
         summary(&text)

@@ -16,7 +16,6 @@ pub enum RequestKey {
     New,
 }
 
-/// The identity that sends a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Requester {
     /// The node, with the certificate in use.
@@ -25,7 +24,6 @@ pub enum Requester {
     Bootstrap,
 }
 
-/// A pair of certificate and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pair {
     /// Issued to this agent, and not the current pair yet.
@@ -119,7 +117,6 @@ pub enum CertificateInput {
     Read(Result<Certificate, Problem>),
     /// The result of [`CertificateOperation::Probe`].
     Probed {
-        /// The current pair.
         found: Result<Certificate, Problem>,
         /// Whether the server answers.
         answers: bool,
@@ -133,11 +130,8 @@ pub enum CertificateNotice {
     InUse(Certificate),
     /// The request of this name waits for its approval.
     Pending(String),
-    /// It has waited for an hour.
     StillPending(String),
-    /// See [`Requested::Denied`].
     Denied(String),
-    /// See [`Requested::Foreign`].
     Foreign,
     /// The certificate that was issued cannot be used.
     IssuedUnusable(Problem),

@@ -41,9 +41,7 @@ pub(super) struct AutoLimits {
 #[derive(Debug)]
 struct AutoDisk {
     name: String,
-    /// The limit of its kind.
     fixed: Duration,
-    /// The limit in the kernel.
     limit: Duration,
     day: LatencyDay,
 }
@@ -123,7 +121,6 @@ impl AutoLimits {
 }
 
 impl DiskWatch {
-    /// Reads the counters of the disks, if they are due.
     pub(super) fn read_latency(&mut self, now: BootNanos) -> Option<Effect> {
         let due = self.auto_limits.due(now);
         (!due.is_empty()).then_some(Effect::Query(Query::JudgedLatency(due)))

@@ -28,7 +28,6 @@ pub enum DiskInput {
     /// The answer to [`crate::subjects::MapUpdate::WatchDisks`]: the disks that the kernel did not
     /// refuse.
     Watched(Vec<WatchedDisk>),
-    /// The completion probe reported on a disk.
     Reported {
         device: DeviceNumber,
         report: DiskReport,
@@ -42,7 +41,6 @@ pub enum DiskInput {
         window: SlowWindow,
         /// Counters of the disk, read after the window.
         totals: DiskTotals,
-        /// The stamp of the report.
         stamp: Stamp,
     },
     /// The answer to [`crate::subjects::Query::IoWait`], with the names of pods.

@@ -210,8 +210,6 @@ pub(super) fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
         .collect()
 }
 
-/// Returns the container to which the cgroup at `path` belongs, if it is another one of the
-/// victim's pod.
 fn other_container(path: &str, victim: &VictimOwner, pods: &str) -> Option<ContainerLabel> {
     let VictimOwner::Pod(victim) = victim else {
         return None;

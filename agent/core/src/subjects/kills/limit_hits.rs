@@ -14,7 +14,6 @@ const SAME_MOMENT: Duration = Duration::from_secs(2);
 /// The number of cgroups from which on removed ones are forgotten.
 const MAX_CGROUPS: usize = 8192;
 
-/// Limit hits by cgroup, as last counted.
 #[derive(Debug, Default)]
 pub(super) struct LimitHits(HashMap<CgroupId, Hits>);
 

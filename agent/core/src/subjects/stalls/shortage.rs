@@ -17,7 +17,6 @@ use super::{StallDecision, log};
 pub(super) struct ShortageWatch {
     /// The query is not answered yet.
     queried: bool,
-    /// The last answer.
     last: Option<ShortageReading>,
     /// The last answer is about this stall.
     applies: bool,
