@@ -32,6 +32,7 @@ pub mod transition;
 pub mod urgent;
 
 #[cfg(test)]
+#[path = "node_status/tests/fixture.rs"]
 mod fixture;
 
 pub use facts::{CompanionFacts, ConfiguredFacts, FactChange, Facts, NodeFact};

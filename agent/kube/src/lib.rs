@@ -58,6 +58,7 @@ pub mod transport;
     clippy::unwrap_used,
     reason = "only for tests"
 )]
+#[path = "tests/scripted.rs"]
 pub mod scripted;
 
 use credential_reader::CredentialReader;
