@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{ContainerLabel, KillOwner};
 use crate::clock::Stamp;
 use crate::pods::{CgroupKind, Owner, PodRef};
+use crate::pressure::io_wait::is_within;
 use crate::pressure::oom::{Grounds, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::units::{Bytes, Pid};
@@ -30,7 +31,7 @@ pub struct Finding {
     /// text.
     pub unit: Option<Owner>,
     /// The kernel's counter that includes the kill.
-    pub counter: Option<KillOwner>,
+    pub counter: KillOwner,
     /// The memory that ran out, by the record.
     pub scope: OomScope<Limiting>,
     /// Resident memory of the victim: anonymous, file, shared.
@@ -82,17 +83,13 @@ impl VictimOwner {
 
     /// Returns the counter that includes a kill in the cgroup at `path`, where `pods` is the cgroup
     /// of all pods. A kill in an unknown pod is in the counter of all pods.
-    pub fn counter(&self, path: Option<&str>, pods: &str) -> Option<KillOwner> {
-        let below = |path: &str| {
-            let rest = path.strip_prefix(pods)?;
-            (rest.is_empty() || rest.starts_with('/')).then_some(KillOwner::Pods)
-        };
+    pub fn counter(&self, path: Option<&str>, pods: &str) -> KillOwner {
+        let is_of_pods = |path: &str| !pods.is_empty() && is_within(path, pods);
         match self {
-            Self::Pod(at) => Some(KillOwner::Pod(at.pod.clone())),
-            Self::UnknownPod => Some(KillOwner::Pods),
-            Self::NoPod => (path.filter(|_| !pods.is_empty()))
-                .and_then(below)
-                .or(Some(KillOwner::NoPod)),
+            Self::Pod(at) => KillOwner::Pod(at.pod.clone()),
+            Self::UnknownPod => KillOwner::Pods,
+            Self::NoPod if path.is_some_and(is_of_pods) => KillOwner::Pods,
+            Self::NoPod => KillOwner::NoPod,
         }
     }
 }

@@ -85,8 +85,8 @@ pub fn incidents(findings: Vec<Finding>, now: Now) -> Vec<Incident> {
 
 fn reported(group: &[Finding]) -> ReportedKills {
     let mut kills = ReportedKills::default();
-    for owner in group.iter().filter_map(|finding| finding.counter.clone()) {
-        kills.add(owner, 1);
+    for finding in group {
+        kills.add(finding.counter.clone(), 1);
     }
     kills
 }
@@ -338,7 +338,7 @@ impl EventPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube_event::Period;
+    use crate::kube_event::{KillOwner, Period};
     use crate::pods::{Container, ContainerList};
 
     fn incident(pod: Option<PodRef>, occurrence: Occurrence) -> Incident {
@@ -495,7 +495,7 @@ mod tests {
                 uid_in_namespace: None,
                 cgroup: Some("/kubepods/podaa/c".to_owned()),
                 owner: VictimOwner::Pod(pod.clone()),
-                counter: None,
+                counter: KillOwner::NoPod,
                 scope: OomScope::Global,
                 resident: None,
                 trigger: None,

@@ -295,7 +295,7 @@ fn others(transfers: &[Transfer<'_>], after: &IoSnapshot, elapsed: Duration) -> 
 }
 
 /// Returns true if `path` is `cgroup` or below it.
-fn is_within(path: &str, cgroup: &str) -> bool {
+pub(crate) fn is_within(path: &str, cgroup: &str) -> bool {
     let below = path.strip_prefix(cgroup);
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }

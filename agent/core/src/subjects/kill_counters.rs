@@ -178,10 +178,7 @@ impl KillCounters {
     /// Kills of which records came: those that were reported by number already are not reported
     /// again.
     fn found(&mut self, mut findings: Vec<Finding>, now: Now) -> Vec<Effect> {
-        findings.retain(|finding| {
-            let owner = finding.counter.as_ref();
-            owner.is_none_or(|owner| self.is_new(owner, finding.stamp.kernel))
-        });
+        findings.retain(|finding| self.is_new(&finding.counter, finding.stamp.kernel));
         if findings.is_empty() {
             return Vec::new();
         }

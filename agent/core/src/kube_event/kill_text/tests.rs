@@ -2,7 +2,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
 use crate::clock::{BootNanos, Now, Stamp};
-use crate::kube_event::incidents;
+use crate::kube_event::{KillOwner, incidents};
 use crate::pods::{LargestMemory, OwnerMemory};
 use crate::pressure::oom::Grounds;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit, ProcessSize};
@@ -35,7 +35,7 @@ fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
         uid_in_namespace: None,
         cgroup: None,
         owner: VictimOwner::NoPod,
-        counter: None,
+        counter: KillOwner::NoPod,
         unit: None,
         scope: limiting.map_or(OomScope::Unknown, |path| OomScope::Memcg(at(path))),
         resident: None,
