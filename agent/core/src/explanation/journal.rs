@@ -362,17 +362,9 @@ fn grounds(type_: &str) -> Vec<Ground> {
 fn change(entry: &JournalEntry, current: CurrentState<'_>) -> ExplainedChange {
     ExplainedChange {
         at: (current.time)(entry.at),
-        from: state(entry.from).to_owned(),
-        to: state(entry.to).to_owned(),
+        from: entry.from.to_string(),
+        to: entry.to.to_string(),
         why: entry.why.clone(),
-    }
-}
-
-const fn state(pressure: Pressure) -> &'static str {
-    match pressure {
-        Pressure::Unknown => Status::Unknown.as_str(),
-        Pressure::Normal => Status::False.as_str(),
-        Pressure::UnderPressure { .. } => Status::True.as_str(),
     }
 }
 
