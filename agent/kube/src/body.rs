@@ -90,11 +90,10 @@ impl BodyError {
 
 pub(super) async fn whole(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError> {
     let limit = limit.bytes;
-    let (bytes, rest) = read(body, limit).await?;
-    match rest {
-        Rest::None => Ok(bytes),
-        Rest::Unread => Err(BodyError::TooLarge { limit }),
-    }
+    let (bytes, is_whole) = read(body, limit).await?;
+    is_whole
+        .then_some(bytes)
+        .ok_or(BodyError::TooLarge { limit })
 }
 
 /// Bytes beyond `limit` are not read.
@@ -102,21 +101,17 @@ pub(super) async fn start(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError
     Ok(read(body, limit.bytes).await?.0)
 }
 
-enum Rest {
-    None,
-    Unread,
-}
-
-async fn read(mut body: Body, limit: usize) -> Result<(Vec<u8>, Rest), BodyError> {
+/// Returns the first bytes of the body, and true if these are all.
+async fn read(mut body: Body, limit: usize) -> Result<(Vec<u8>, bool), BodyError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = chunk(&mut body).await? {
         let room = limit.saturating_sub(bytes.len());
         bytes.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
         if room < chunk.len() {
-            return Ok((bytes, Rest::Unread));
+            return Ok((bytes, false));
         }
     }
-    Ok((bytes, Rest::None))
+    Ok((bytes, true))
 }
 
 /// Returns the next bytes; `None` at the end. Can be cancelled without loss.

@@ -257,30 +257,36 @@ async fn in_cluster() -> Result<Source, ApiError> {
     let unset = |name| wrong(format!("{name} is not set"));
     let (host, port) = (host.map_err(unset)?, port.map_err(unset)?);
     let dir = Path::new(files::SERVICE_ACCOUNT);
-    let read = files::service_account(dir, &host, &port).map_err(|fault| match fault {
-        FileFault::Invalid(why) => wrong(why),
-        FileFault::Unreadable(why) => ApiError::Unreadable {
-            what: "in-cluster service account".to_owned(),
-            why: format!(
-                "{}; run in a pod with automountServiceAccountToken, or set --kubeconfig",
-                one_line(&why)
-            ),
-        },
-    })?;
-    let Inlined {
-        kubeconfig,
-        token,
-        had_files,
-    } = read;
-    let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let mut config = config.map_err(|err| wrong(err.to_string()))?;
+    let unreadable = |why: String| ApiError::Unreadable {
+        what: "in-cluster service account".to_owned(),
+        why: format!(
+            "{}; run in a pod with automountServiceAccountToken, or set --kubeconfig",
+            one_line(&why)
+        ),
+    };
+    let read = files::service_account(dir, &host, &port);
+    let mut source = with_config(read, &wrong, unreadable).await?;
     // The proxy of the environment is for external addresses.
-    config.proxy_url = None;
+    source.config.proxy_url = None;
+    Ok(source)
+}
+
+/// `wrong` makes the error that a person has to correct, and `unreadable` the one that can pass.
+async fn with_config(
+    read: Result<Inlined, FileFault>,
+    wrong: &impl Fn(String) -> ApiError,
+    unreadable: impl Fn(String) -> ApiError,
+) -> Result<Source, ApiError> {
+    let read = read.map_err(|fault| match fault {
+        FileFault::Invalid(why) => wrong(why),
+        FileFault::Unreadable(why) => unreadable(why),
+    })?;
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(read.kubeconfig, &options).await;
     Ok(Source {
-        config,
-        token,
-        had_files,
+        config: config.map_err(|err| wrong(err.to_string()))?,
+        token: read.token,
+        had_files: read.had_files,
     })
 }
 
@@ -297,21 +303,12 @@ async fn kubeconfig(path: &Path, pair: Option<&Path>) -> Result<Source, ApiError
         path: path.display().to_string(),
         why: one_line(&why),
     };
-    let read = files::kubeconfig(path, pair).map_err(|fault| match fault {
-        FileFault::Invalid(why) => wrong(why),
-        FileFault::Unreadable(why) => ApiError::Unreadable {
-            what: format!("kubeconfig {}", path.display()),
-            why: one_line(&why),
-        },
-    })?;
-    let Inlined {
-        kubeconfig,
-        token,
-        had_files,
-    } = read;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|err| wrong(err.to_string()))?;
+    let unreadable = |why: String| ApiError::Unreadable {
+        what: format!("kubeconfig {}", path.display()),
+        why: one_line(&why),
+    };
+    let source = with_config(files::kubeconfig(path, pair), &wrong, unreadable).await?;
+    let config = &source.config;
     // `10.0.0.1:6443` alone is a valid URI too, but would fail at the first request.
     if !matches!(config.cluster_url.scheme_str(), Some("https" | "http")) {
         let url = &config.cluster_url;
@@ -333,11 +330,7 @@ async fn kubeconfig(path: &Path, pair: Option<&Path>) -> Result<Source, ApiError
             "a proxy ({proxy}) is set in the kubeconfig or in HTTPS_PROXY, and proxies are not supported"
         )));
     }
-    Ok(Source {
-        config,
-        token,
-        had_files,
-    })
+    Ok(source)
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ pub enum ApiError {
         #[source]
         source: serde_json::Error,
     },
-    #[error("{call}: {code} {refusal}: {message}")]
+    #[error("{call}: {code} {refusal:?}: {message}")]
     Refused {
         call: Call,
         code: u16,
@@ -260,24 +260,6 @@ impl ApiError {
             message: message_of(&status, body),
             retry_after: seconds.map(Duration::from_secs),
         }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unauthorized => "Unauthorized",
-            Self::Forbidden => "Forbidden",
-            Self::NotFound => "NotFound",
-            Self::AlreadyExists => "AlreadyExists",
-            Self::Conflict => "Conflict",
-            Self::Expired => "Expired",
-            Self::Invalid => "Invalid",
-            Self::Throttled => "Throttled",
-            Self::Unavailable => "Unavailable",
-            Self::Server => "Server",
-            Self::Other => "Other",
-        })
     }
 }
 
