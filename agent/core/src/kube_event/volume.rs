@@ -32,7 +32,6 @@ pub struct VolumeTrouble<'a> {
 }
 
 impl VolumeTrouble<'_> {
-    #[must_use]
     pub fn draft(self, pod: &Pod, at: SystemTime) -> Draft {
         let (reason, what) = match self.trouble {
             DiskTrouble::Slow => ("SlowVolume", "has high I/O latency"),

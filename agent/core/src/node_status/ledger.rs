@@ -66,7 +66,6 @@ impl Computed {
     }
 
     /// Returns how often each condition became True, this status included.
-    #[must_use]
     pub fn began(&self) -> &Arc<Began> {
         &self.began
     }

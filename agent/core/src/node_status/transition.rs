@@ -83,7 +83,6 @@ impl Edge {
 
     /// Returns the ground whose details, numbers and causes, the Event has. The kubelet's texts
     /// stay as they are.
-    #[must_use]
     pub const fn details_of(&self) -> Option<Ground> {
         match self {
             Self::Nodepulse {
@@ -153,7 +152,6 @@ pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
 /// Finds conditions that became True and ended since the last status was sent, so that no patch has
 /// them. Returns both changes, and the time of the first. `sent` is how often each had become True
 /// by then.
-#[must_use]
 pub fn unsent(
     began: &Began,
     sent: &Began,

@@ -30,7 +30,6 @@ pub struct UrgentPatches {
 }
 
 impl UrgentPatches {
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             waiting: BTreeSet::new(),
@@ -50,7 +49,6 @@ impl UrgentPatches {
     }
 
     /// Returns the time at which the next urgent patch is due; `None` if no condition waits.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         let first = self.waiting.iter().map(|type_| self.allowed(type_)).min()?;
         let spaced = self.last.map_or(first, |last| last.plus(SPACING));

@@ -70,7 +70,6 @@ pub enum Health {
 
 impl Health {
     /// Returns the name in log fields and metric labels.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
@@ -130,7 +129,6 @@ pub struct DiskBoard {
 }
 
 impl DiskBoard {
-    #[must_use]
     pub fn new(rules: DiskRules, measured: LatencySource) -> Self {
         Self {
             rules,

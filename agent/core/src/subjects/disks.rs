@@ -185,7 +185,6 @@ pub struct DiskWatch {
 
 impl DiskWatch {
     /// Starts without any disk: the first list is an input.
-    #[must_use]
     pub fn new(setup: DiskSetup, now: BootNanos) -> Self {
         let DiskSetup {
             settings,
@@ -290,7 +289,6 @@ impl DiskWatch {
 
     /// Returns the time at which an unhealthy or suspected disk is due, or a disk that was
     /// announced too early.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         let all = [
             self.board.sample_at(),
@@ -301,7 +299,6 @@ impl DiskWatch {
     }
 
     /// Replaces numbers by names, and drops disks that are not watched.
-    #[must_use]
     pub fn named<'a, T>(&'a self, of: &'a [(DeviceNumber, T)]) -> Vec<(&'a str, &'a T)> {
         let name = |(device, of): &'a (DeviceNumber, T)| Some((self.board.name(*device)?, of));
         of.iter().filter_map(name).collect()

@@ -119,7 +119,6 @@ pub struct Kills {
 
 impl Kills {
     /// Creates the state for a kernel with pages of `page` bytes.
-    #[must_use]
     pub fn new(page: u64) -> Self {
         Self {
             page,

@@ -109,7 +109,6 @@ pub struct Signals {
 
 impl Signals {
     /// Every sample is due at first.
-    #[must_use]
     pub fn new(setup: SignalSetup, now: BootNanos) -> Self {
         Self {
             evaluator: Evaluator::new(setup.policy),
@@ -184,25 +183,21 @@ impl Signals {
     }
 
     /// Returns the next time at which a sample is due, or a transition period may end.
-    #[must_use]
     pub fn due(&self) -> BootNanos {
         let others = [self.evaluator.next_fall(), self.storage.due()];
         let others = others.into_iter().flatten();
         others.fold(self.direct.due(), BootNanos::min)
     }
 
-    #[must_use]
     pub const fn evaluator(&self) -> &Evaluator {
         &self.evaluator
     }
 
-    #[must_use]
     pub fn exceeded(&self, resource: Resource) -> Exceeded {
         self.evaluator.exceeded(resource)
     }
 
     /// Returns the number of tasks in the last sample; `None` if not read.
-    #[must_use]
     pub const fn tasks(&self) -> Option<u64> {
         self.tasks
     }

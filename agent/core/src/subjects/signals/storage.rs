@@ -38,7 +38,6 @@ pub struct StorageSample {
 
 impl StorageSample {
     /// Creates the sample if no file system answered.
-    #[must_use]
     pub fn missing() -> Self {
         Self {
             samples: SIGNALS.map(Sample::Missing).to_vec(),
