@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use self::stamp::{ComputedCondition, SameStatus, stamp};
 use crate::clock::Now;
 use crate::pressure::threshold::ThresholdValue;
-use crate::reading::NodeFilesystem;
 use crate::reading::container_runtime::{NodeImage, RuntimeHandler, RuntimeStatus, RuntimeVersion};
 use crate::units::quantity::Quantity;
 
@@ -35,6 +34,7 @@ pub mod urgent;
 #[path = "node_status/tests/fixture.rs"]
 mod fixture;
 
+pub use crate::pressure::sample::Disks;
 pub use facts::{CompanionFacts, ConfiguredFacts, FactChange, Facts, NodeFact};
 
 /// The stable label that carries the operating system.
@@ -170,13 +170,7 @@ impl NodeStatus {
             } else {
                 SameStatus::ReplacesText
             };
-            let computed = ComputedCondition {
-                type_: &condition.type_,
-                status: condition.status,
-                reason: &condition.reason,
-                message: &condition.message,
-            };
-            stamp(computed, same, stored, now)
+            stamp(condition, same, stored, now)
         };
         Self {
             conditions: self.conditions.iter().map(one).collect(),
@@ -359,23 +353,6 @@ pub struct Allocation {
     pub memory_threshold: Option<ThresholdValue>,
     /// The hard `nodefs.available` threshold, which reserves ephemeral storage.
     pub nodefs_threshold: Option<ThresholdValue>,
-}
-
-/// The unhealthy disks, sorted by name.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Disks {
-    /// Disks that respond late.
-    pub slow: Vec<String>,
-    /// Disks that have requests in flight and complete none.
-    pub stalled: Vec<String>,
-    /// Disks that return errors.
-    pub failing: Vec<String>,
-    /// File systems that became read-only.
-    pub read_only: Vec<NodeFilesystem>,
-    /// File systems that returned errors, with their mount points and devices.
-    pub failed_filesystems: Vec<String>,
-    /// Disks whose I/O statistics are off, so that their state is unknown.
-    pub unwatched: Vec<String>,
 }
 
 #[cfg(test)]

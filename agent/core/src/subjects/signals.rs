@@ -14,7 +14,7 @@ use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
 use crate::pressure::oom::Grounds;
-use crate::pressure::sample::{DiskStates, Sample};
+use crate::pressure::sample::Sample;
 use crate::pressure::{Exceeded, Policy, Pressure};
 use crate::reading::{Resource, Signal};
 
@@ -147,17 +147,7 @@ impl Signals {
             } => {
                 let ended = unwatched.map(|of| self.evaluator.unwatch_disks(of.others));
                 let mut changes = ended.unwrap_or_default();
-                let states =
-                    known
-                        .as_ref()
-                        .map_or(DiskStates::Unavailable, |disks| DiskStates::Known {
-                            slow: &disks.slow,
-                            stalled: &disks.stalled,
-                            failing: &disks.failing,
-                            read_only: &disks.read_only,
-                            failed_filesystems: &disks.failed_filesystems,
-                        });
-                changes.extend(self.evaluator.observe_disks(states, now.boot));
+                changes.extend(self.evaluator.observe_disks(known.as_ref(), now.boot));
                 self.changed_by_disks(&changes, stamp)
             }
             SignalInput::Forced {
