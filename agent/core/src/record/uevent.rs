@@ -1,7 +1,5 @@
 //! Kernel uevents (`lib/kobject_uevent.c`) → [`DiskChange`].
 
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::units::DeviceNumber;
@@ -45,18 +43,9 @@ pub fn parse(datagram: &[u8]) -> Option<DiskChange> {
             "change" => DiskAction::Changed,
             _ => return None,
         },
-        device: DeviceNumber {
-            major: number(value("MAJOR")?)?,
-            minor: number(value("MINOR")?)?,
-        },
+        device: DeviceNumber::parse(&format!("{}:{}", value("MAJOR")?, value("MINOR")?))?,
         name: sysfs_name(value("DEVNAME")?)?,
     })
-}
-
-fn number(text: &str) -> Option<u32> {
-    // `from_str` accepts a sign, which the kernel never writes.
-    let digits = text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| u32::from_str(text).ok()).flatten()
 }
 
 /// sysfs writes a slash in a name as `!`: `cciss!c0d0`.

@@ -252,14 +252,8 @@ impl Kills {
             Err(MissingEvidence::LimitCounters) => {
                 let Some(path) = case.path.clone() else {
                     let counters = Some(LimitCounters::Unknown);
-                    return self.judge(
-                        case,
-                        Evidence {
-                            counters,
-                            ..evidence
-                        },
-                        now,
-                    );
+                    let left = evidence.left;
+                    return self.judge(case, Evidence { counters, left }, now);
                 };
                 self.examination = Examination::AwaitsLimitHits(case);
                 return vec![Effect::Query(Query::LimitHits(path))];

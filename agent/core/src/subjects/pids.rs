@@ -61,9 +61,10 @@ pub enum PidInput {
 ///   │  └──── again within SHORTEST: count instead ──────────────────┘   │
 ///   └──────── tasks back under the level, or crossed under ─────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ForkProbe {
     /// The probe reports the next crossing.
+    #[default]
     Armed,
     /// The probe reported that ids are over the level, and is silent until they are under it or it
     /// is armed.
@@ -73,7 +74,7 @@ enum ForkProbe {
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PidWatch {
     probe: ForkProbe,
     /// The levels in tasks. `None`: there is no threshold, or the capacity is unknown.
@@ -81,17 +82,6 @@ pub struct PidWatch {
     excess: Excess,
     /// Time at which ids last crossed the level but tasks did not.
     refuted: Option<BootNanos>,
-}
-
-impl Default for PidWatch {
-    fn default() -> Self {
-        Self {
-            probe: ForkProbe::Armed,
-            levels: None,
-            excess: Excess::default(),
-            refuted: None,
-        }
-    }
 }
 
 impl PidWatch {

@@ -181,9 +181,8 @@ impl SavedTimes {
 
     /// Writes the file if it is due.
     pub(super) fn check(&mut self, times: &Times, now: BootNanos) -> Option<Effect> {
-        let saved = self.known().filter(|_| self.is_due(times, now))?;
-        let (kills, uncounted) = (saved.kills.clone(), saved.uncounted);
-        Some(self.write(kills, uncounted, times, now))
+        let is_due = self.is_due(times, now);
+        is_due.then(|| self.rewrite(times, now)).flatten()
     }
 
     pub(super) const fn be_exact(&mut self) {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DiskDecision, DiskWatch, WatchedDisk, log};
 use crate::clock::BootNanos;
-use crate::pressure::disks::{AutoLimit, DiskLimit, LatencyDay};
+use crate::pressure::disks::{DiskLimit, LatencyDay};
 use crate::subjects::{Effect, MapUpdate, Query};
 use crate::units::DeviceNumber;
 use crate::units::latency::Buckets;
@@ -103,19 +103,13 @@ impl AutoLimits {
         if auto.limit == disk.limit {
             return None;
         }
-        let AutoLimit {
-            limit,
-            percentile,
-            requests,
-            ..
-        } = auto;
-        disk.limit = limit;
+        disk.limit = auto.limit;
         Some(ComputedLimit {
             name: disk.name.clone(),
-            limit,
+            limit: auto.limit,
             fixed: disk.fixed,
-            percentile,
-            requests,
+            percentile: auto.percentile,
+            requests: auto.requests,
         })
     }
 }

@@ -17,7 +17,7 @@ const MAX_CGROUPS: usize = 8192;
 #[derive(Debug, Default)]
 pub(super) struct LimitHits(HashMap<CgroupId, Hits>);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Hits {
     count: u64,
     /// Time at which the counter was last seen to have moved.
@@ -46,10 +46,7 @@ impl LimitHits {
                 continue;
             };
             // A cgroup that did not exist at start began at zero.
-            let known = self.0.entry(id).or_insert(Hits {
-                count: 0,
-                moved: None,
-            });
+            let known = self.0.entry(id).or_default();
             if count > known.count {
                 *known = Hits {
                     count,
