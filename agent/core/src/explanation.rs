@@ -116,7 +116,6 @@ pub struct ExplainedSignal {
     pub before: Vec<EarlierSample>,
 }
 
-/// A signal that has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalReading {
     /// Negative if more is used than is allocatable.

@@ -76,7 +76,6 @@ pub struct EventId(pub u64);
 pub struct Amendment {
     pub id: EventId,
     pub message: String,
-    /// Annotations that are added.
     pub annotations: Annotations,
 }
 

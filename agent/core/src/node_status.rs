@@ -46,7 +46,6 @@ pub const LABEL_ARCH: &str = "kubernetes.io/arch";
 /// Allows the attach-detach controller to attach volumes to this node.
 pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
-/// `status` of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     True,
@@ -272,7 +271,6 @@ impl Registration {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
     pub key: String,
-    /// May be empty.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
@@ -331,14 +329,12 @@ impl Runtime {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shutdown {
-    /// No shutdown was announced, or it was cancelled.
     #[default]
     NotAnnounced,
     /// logind sent `PrepareForShutdown(true)`: Ready is False until it sends `false`.
     Announced,
 }
 
-/// The part of the capacity that is allocatable.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Allocation {
     pub max_pods: u32,

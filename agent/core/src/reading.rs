@@ -351,7 +351,6 @@ pub enum FilesystemAccess {
     ShutDown,
 }
 
-/// The error counter of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemErrors {
     /// Counted since the file system was created or repaired, also in former boots.
@@ -429,7 +428,6 @@ pub struct Machine {
     pub huge_pages: Vec<HugePages>,
 }
 
-/// The pool of one huge page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HugePages {
     pub page_size: Bytes,

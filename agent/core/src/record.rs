@@ -18,10 +18,8 @@ pub use decode::DecodeError;
 pub use kmsg::LoggedKill;
 pub use uevent::{DiskAction, DiskChange};
 
-/// A record and the time it was read.
 #[derive(Debug)]
 pub struct Received {
-    /// When the record was taken from the ring.
     pub read: BootNanos,
     pub record: Result<Record, DecodeError>,
 }
@@ -32,9 +30,7 @@ pub enum Record {
     OomKill(Box<RecordedKill>),
     /// An OOM kill from the kernel log, if no program reports kills.
     LoggedKill(Box<LoggedKill>),
-    /// The kernel log is no longer read.
     LogEnded,
-    /// The number of pids crossed a configured level.
     PidCrossing {
         at: BootNanos,
         /// Pids in the initial namespace.
@@ -42,7 +38,6 @@ pub enum Record {
         /// Above the high level, or below the low one.
         side: Side,
     },
-    /// The number of pids changed by one step.
     PidTrend {
         at: BootNanos,
         /// Pids in the initial namespace.
@@ -52,7 +47,6 @@ pub enum Record {
         /// End of the window, or time of the error.
         at: BootNanos,
         device: DeviceNumber,
-        /// A slow window or an error.
         report: DiskReport,
     },
     /// A watched cgroup was created, was removed, or reached its pids limit.
@@ -62,11 +56,8 @@ pub enum Record {
     Disk(DiskChange),
     /// Disk changes were lost; the list of disks must be read again.
     DisksMissed,
-    /// A PSI trigger fired.
     Stall {
-        /// Time of the wake-up.
         at: BootNanos,
-        /// Group of tasks and resource.
         stall: Stall,
     },
     /// A kind from a newer eBPF object: counted, then ignored.
@@ -106,7 +97,6 @@ pub struct NamespacePid {
 /// How an OOM kill was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Via {
-    /// The tracepoint passed the task.
     Task,
     /// Entry of `mark_oom_victim`.
     Fentry,
@@ -117,7 +107,6 @@ pub enum Via {
 /// A process that the kernel OOM-killed, as a program recorded it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedKill {
-    /// Time at which the victim was chosen.
     pub at: BootNanos,
     pub victim: Pid,
     /// Process name: any bytes except NUL.
@@ -133,7 +122,6 @@ pub struct RecordedKill {
     pub trigger_comm: Vec<u8>,
     /// The trigger's memory cgroup. `None`: unknown.
     pub trigger_cgroup: Option<CgroupId>,
-    /// The victim's memory cgroup.
     pub cgroup: CgroupId,
     /// Names of that cgroup, its parent and its grandparent; empty at and above the root. Used if
     /// the cgroup is removed before its path is resolved.

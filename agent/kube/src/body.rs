@@ -132,7 +132,6 @@ async fn chunk(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
 pub(super) struct Lines {
     body: Body,
     limit: usize,
-    /// Received bytes that are not divided into lines yet.
     received: Bytes,
     line: Vec<u8>,
     /// The time at which the first byte of the current line was received.

@@ -41,7 +41,6 @@ pub enum CredentialSource<'a> {
     Kubeconfig(&'a Path),
     /// The same with another user: this file with a certificate and its key.
     Pair {
-        /// The kubeconfig file.
         kubeconfig: &'a Path,
         /// The file with the certificate and the key, in PEM.
         pair: &'a Path,
@@ -111,7 +110,6 @@ impl Credentials {
         transport::connect(&self.config, connector, authorization, limit)
     }
 
-    /// Whether they expire soon, or have expired.
     pub(super) fn is_expiring(&self) -> bool {
         self.renew_at.is_some_and(|at| at <= Instant::now())
     }
@@ -233,7 +231,6 @@ pub(super) async fn have_a_plugin(source: CredentialSource<'_>) -> Result<bool, 
 struct Source {
     config: kube::Config,
     token: Option<TokenFile>,
-    /// It refers to files.
     had_files: bool,
 }
 

@@ -229,7 +229,6 @@ impl ApiError {
         }
     }
 
-    /// Returns the error and its causes, in one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.as_dyn().source();

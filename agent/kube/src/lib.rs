@@ -418,7 +418,6 @@ impl Client {
         result
     }
 
-    /// See [`Client::rejections`].
     fn record_rejection(&self, result: &Result<Value, ApiError>) {
         let is_authenticated = match result {
             Ok(_) => Some(true),

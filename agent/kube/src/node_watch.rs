@@ -11,7 +11,6 @@ use super::{Client, Endpoint, Generation};
 
 #[derive(Debug)]
 pub enum NodeEvent {
-    /// The Node as it is stored now.
     Stored(Value),
     Deleted,
 }

@@ -67,7 +67,6 @@ pub struct Limiting {
     pub unit: Option<Owner>,
 }
 
-/// The pod of a victim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VictimOwner {
     Pod(PodRef),

@@ -27,7 +27,6 @@ pub struct KillDetails {
     /// A killed process still had memory at that time.
     #[serde(default)]
     pub releasing: bool,
-    /// The largest processes of that cgroup.
     pub processes: LargestProcesses,
     /// The pods that use most over their request if the limit is that of all pods; also the units
     /// outside of pods if it is the node's.

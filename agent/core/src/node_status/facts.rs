@@ -89,14 +89,11 @@ impl CompanionFacts {
     }
 }
 
-/// A change of facts by a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FactChange {
-    /// The unhealthy disks.
     Disks(Disks),
     /// The pressure of every stall that is watched.
     Stalls(Vec<(Stall, Pressure)>),
-    /// The state of every resource.
     Pressures {
         pressures: BTreeMap<Resource, Pressure>,
         /// Why it is under pressure.
@@ -113,7 +110,6 @@ pub enum FactChange {
     ContainerRuntime(Box<ContainerRuntime>),
     /// Whether processes of pods are OOM-killed often.
     FrequentKills(Pressure),
-    /// Path of the pods cgroup.
     PodsCgroup(String),
 }
 
@@ -146,7 +142,6 @@ pub struct ConfiguredFacts {
 }
 
 impl Facts {
-    /// Applies what a subject decided.
     pub fn apply(&mut self, change: FactChange) {
         match change {
             FactChange::Disks(disks) => self.disks = disks,

@@ -14,7 +14,6 @@ use crate::reading::{Ground, Resource};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventType {
     Normal,
-    /// Requires attention.
     Warning,
 }
 

@@ -40,7 +40,6 @@ pub enum PressureReason {
     DiskErrors,
     /// A file system returned errors.
     FilesystemShutdown,
-    /// A file system became read-only.
     ReadOnlyFilesystem,
     OomKill(Grounds),
     /// The API server had the condition as True when the agent started.

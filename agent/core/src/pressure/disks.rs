@@ -39,7 +39,6 @@ const MIN_READS: u64 = 5;
 /// The shortest time between two samples that can be a window.
 const MIN_WINDOW: Duration = Duration::from_secs(1);
 
-/// The rules by which a disk is slow or stalled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DiskRules {
     /// `diskIO.slowFor`.

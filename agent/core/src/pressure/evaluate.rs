@@ -327,7 +327,6 @@ impl Evaluator {
         changes
     }
 
-    /// Puts a resource under pressure, or extends its transition period.
     fn put_under_pressure(
         &mut self,
         resource: Resource,

@@ -46,7 +46,6 @@ pub struct IncidentWindow<P> {
     kept: KeptTrue,
 }
 
-/// The numbers of incidents and pods in the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IncidentCounts {
     /// Counted up to the limit.

@@ -20,7 +20,6 @@ const SYSRQ_ORDER: i32 = -1;
 /// The facts of a kill on which the verdict depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
-    /// The owner of the limit that was reached.
     pub scope: OomScope<LimitOwner>,
     pub source: ScopeSource,
     /// `None`: unknown. A global kill then needs the same evidence of short memory as one whose
@@ -50,11 +49,11 @@ pub struct RemainingMemory {
     pub threshold: Option<ThresholdValue>,
 }
 
-/// The effect of a kill in addition to its Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KillVerdict {
     /// `MemoryPressure` at once, for the transition period.
     NodePressure { why: Grounds },
+    /// No effect.
     EventOnly { why: Doubt },
 }
 

@@ -223,7 +223,6 @@ fn is_low(memory: Option<RemainingMemory>) -> bool {
     })
 }
 
-/// A verdict and its evidence, for texts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortageReading {
     pub evidence: ShortageEvidence,

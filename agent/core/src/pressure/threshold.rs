@@ -190,7 +190,6 @@ fn share_of(share: f32, capacity: u64) -> u64 {
     (capacity as f64 * f64::from(share)) as u64
 }
 
-/// Displays a share as a percentage.
 struct Percent(f32);
 
 impl fmt::Display for Percent {

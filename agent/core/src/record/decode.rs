@@ -28,10 +28,7 @@ pub enum DecodeError {
     },
     /// An eBPF object of another ABI wrote it.
     #[error("record has ABI {got}, expected {ABI_VERSION}; build agent and object from one tree")]
-    Version {
-        /// ABI version of the record.
-        got: u16,
-    },
+    Version { got: u16 },
 }
 
 /// Decodes one record. Unknown trailing bytes are ignored. Never panics.

@@ -23,7 +23,6 @@ const MOST: usize = 256;
 /// A process that the kernel OOM-killed, from the kernel log. All text is untrusted bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedKill {
-    /// Time of the log record.
     pub at: BootNanos,
     /// The victim; the thread that the kernel names, if it has several.
     pub victim: Pid,
@@ -46,7 +45,6 @@ pub struct LoggedKill {
     pub resident: Option<[Bytes; 3]>,
 }
 
-/// Assembles kills from log records.
 #[derive(Debug, Default)]
 pub struct KmsgParser {
     state: Progress,
@@ -245,7 +243,6 @@ impl LoggedKill {
         }
     }
 
-    /// Adds the fields of the last line.
     fn finished(self, line: Killed) -> Self {
         Self {
             victim: line.pid,

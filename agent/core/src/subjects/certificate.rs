@@ -64,7 +64,6 @@ pub enum CertificateLost {
     NotIssued(Duration),
 }
 
-/// A pair that is tried.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     pair: Pair,
@@ -73,7 +72,6 @@ struct Candidate {
     rejected_since: Option<BootNanos>,
 }
 
-/// The server rejects the certificate in use.
 #[derive(Debug, Clone, Copy)]
 struct Rejection {
     /// When that is confirmed by another request.
@@ -81,7 +79,6 @@ struct Rejection {
     is_confirmed: bool,
 }
 
-/// The successor of the certificate in use.
 #[derive(Debug)]
 struct Successor {
     /// Since when it is requested; `None` if it is not.
@@ -143,7 +140,6 @@ impl Rotation {
         self.current
     }
 
-    /// Returns why the agent has to end.
     pub const fn lost(&self) -> Option<CertificateLost> {
         self.lost
     }

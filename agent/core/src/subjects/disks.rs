@@ -44,7 +44,6 @@ use listing::Listing;
 /// A query about disks. A helper thread answers it, since a hung disk can block it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskQuery {
-    /// Lists all disks.
     List,
     /// Reads one disk, which the kernel announced.
     Find(DiskChange),
@@ -59,14 +58,12 @@ pub enum DiskQuery {
     },
     /// Reads the access to nodefs, imagefs and the root file system, and their errors.
     Filesystems,
-    /// Reads the counters of these disks.
     Counters(Vec<(DeviceNumber, String)>),
     /// Checks if I/O statistics of any of these disks were switched: by name, with the last known
     /// state.
     Switched(Vec<(String, bool)>),
 }
 
-/// A decision about a disk, to be logged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskDecision {
     Announced(DiskChange),
@@ -78,7 +75,6 @@ pub enum DiskDecision {
     TooMany {
         name: String,
     },
-    /// A computed limit of a disk changed.
     LimitComputed(ComputedLimit),
     StatisticsOff {
         name: String,
@@ -131,7 +127,6 @@ pub struct DiskSetup {
     pub trigger: IoTrigger,
 }
 
-/// The time at which the counters of the disks are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Schedule {
     /// Only unhealthy and suspected disks are sampled: probe and trigger report the rest.

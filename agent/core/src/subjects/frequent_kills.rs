@@ -23,7 +23,6 @@ impl FrequentKills {
         }
     }
 
-    /// Counts a kill in `pod` at `at`.
     pub(super) fn killed(&mut self, pod: PodId, at: BootNanos, now: Now) -> Vec<Effect> {
         self.window.record_incident(pod, at, now.boot);
         self.publish()

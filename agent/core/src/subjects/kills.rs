@@ -31,7 +31,6 @@ use limit_hits::LimitHits;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum KillInput {
-    /// Every cgroup was read at start.
     CgroupsRead {
         /// Cgroups of pods, by id and path.
         pods: Vec<(CgroupId, String)>,

@@ -28,7 +28,6 @@ pub enum PidInput {
         /// The maximum number of pids of the machine; `None` if it was not read.
         capacity: Option<u64>,
     },
-    /// The kernel reported a crossing of the level.
     Crossed {
         side: Side,
         /// Ids in the initial pid namespace.
@@ -63,7 +62,6 @@ pub enum PidInput {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ForkProbe {
-    /// The probe reports the next crossing.
     #[default]
     Armed,
     /// The probe reported that ids are over the level, and is silent until they are under it or it
@@ -177,7 +175,6 @@ impl PidWatch {
         Effect::Map(MapUpdate::EndPidState)
     }
 
-    /// Converts the levels to ids.
     fn write_levels(&self) -> Effect {
         let levels = self.levels.map(|levels| levels.raised(self.excess.get()));
         Effect::Map(MapUpdate::PidLevels(levels))

@@ -65,7 +65,6 @@ pub enum SignalInput {
     Forced {
         resource: Resource,
         why: Grounds,
-        /// The start of the pressure.
         at: BootNanos,
         stamp: Stamp,
     },
@@ -98,7 +97,6 @@ pub struct Signals {
     evaluator: Evaluator,
     direct: Deadlines,
     storage: Storage,
-    /// The number of tasks in the last sample.
     tasks: Option<u64>,
     /// The last value that was read.
     pid_capacity: Option<u64>,

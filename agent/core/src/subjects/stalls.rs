@@ -23,12 +23,15 @@ use shortage::ShortageWatch;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StallInput {
+    /// A trigger fired.
     Reported(Stall),
+    /// The answer to [`Query::Stall`].
     Sampled {
         stall: Stall,
         /// `None` if not read.
         sample: Option<StallSample>,
     },
+    /// The answer to [`Query::Shortage`].
     ShortageRead {
         evidence: ShortageEvidence,
         /// The memory that is left; `None` if not read.
@@ -59,7 +62,6 @@ impl StallInput {
     }
 }
 
-/// A decision about a stall, to be logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StallDecision {
     Reported(Stall),

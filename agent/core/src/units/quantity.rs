@@ -45,7 +45,6 @@ pub struct Quantity {
     format: Format,
 }
 
-/// The family of suffixes in which a quantity is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Format {
     /// `7910m`, `8`, `2k`.

@@ -103,7 +103,6 @@ pub(super) enum OthersWait {
     Read {
         /// The share of the time, in percent. `None`: there is no PSI.
         percent: Option<f32>,
-        /// Time of the read.
         at: BootNanos,
     },
 }

@@ -11,7 +11,6 @@ use crate::reading::{Resource, Signal};
 /// The availability of the sources of a resource: that of the worst one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Availability {
-    /// There is nothing to observe.
     Nothing,
     /// Every source with a threshold was readable at the last sample.
     Readable,

@@ -49,7 +49,6 @@ pub(super) struct Summary {
     pub(super) victim: Option<Victim>,
 }
 
-/// The victim, at the end of a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Victim {
     pub(super) pid: Pid,
@@ -68,7 +67,6 @@ pub(super) struct Killed {
     pub(super) memcg: bool,
 }
 
-/// A record with its text not yet parsed.
 pub(super) struct KmsgRecord<'a> {
     /// Microseconds on printk's clock.
     pub(super) usec: u64,

@@ -12,7 +12,6 @@ pub enum RequestKey {
     /// The one of a request that has no certificate yet, if there is one: it may have been created
     /// before a restart, or its answer may be lost.
     Pending,
-    /// A new one.
     New,
 }
 
@@ -45,7 +44,6 @@ pub enum CertificateOperation {
     Try(Pair),
     /// Make this pair the current one, and use it for new connections.
     Use(Pair),
-    /// Read the current pair.
     Read,
     /// Read the current pair, and find out whether the server answers.
     Probe,
@@ -70,7 +68,6 @@ pub enum Requested {
     NotStored(String),
     /// The server answered with an error, or the bootstrap kubeconfig cannot be used.
     Refused(String),
-    /// The server did not answer.
     Unanswered(String),
 }
 
@@ -81,7 +78,6 @@ pub enum Attempt {
     Accepted,
     /// 401, or the server treats the user as anonymous.
     Rejected,
-    /// The files cannot be read.
     Unreadable(String),
     /// There was no answer, or one that does not depend on the user.
     Unknown(String),
@@ -94,14 +90,12 @@ pub enum Usage {
     Used,
     /// It cannot be made the current pair.
     NotStored(String),
-    /// It is the current pair, and cannot be read.
     NotRead,
 }
 
 /// An input of [`Rotation`](super::Rotation).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CertificateInput {
-    /// Time passes.
     Tick,
     /// The current pair may have changed.
     FilesChanged,
@@ -123,7 +117,6 @@ pub enum CertificateInput {
     },
 }
 
-/// A line in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CertificateNotice {
     /// This certificate is used from now on.
@@ -133,9 +126,7 @@ pub enum CertificateNotice {
     StillPending(String),
     Denied(String),
     Foreign,
-    /// The certificate that was issued cannot be used.
     IssuedUnusable(Problem),
-    /// The stored certificate cannot be used.
     StoredUnusable(Problem),
     /// See [`Requested::NotStored`] and [`Usage::NotStored`].
     NotStored(String),
@@ -148,7 +139,6 @@ pub enum CertificateNotice {
     /// The server rejects the certificate in use with 401; another one is requested with the
     /// bootstrap kubeconfig.
     InUseRejected,
-    /// The certificate has expired, and the server does not answer.
     ExpiredUnanswered,
     /// This certificate was past its rotation point when it was issued; its successor is requested
     /// after this delay.

@@ -67,7 +67,6 @@ impl AutoLimits {
         (known.limit != disk.slow).then_some(known.limit)
     }
 
-    /// Returns true if the limit of a disk is computed.
     pub(super) fn contains(&self, device: DeviceNumber) -> bool {
         self.disks.contains_key(&device)
     }
@@ -85,7 +84,6 @@ impl AutoLimits {
         self.disks.remove(&device);
     }
 
-    /// Returns the disks whose counters are due.
     fn due(&mut self, now: BootNanos) -> Vec<DeviceNumber> {
         let next = *self.next.get_or_insert(now.plus(INTERVAL));
         if now < next || self.disks.is_empty() {

@@ -16,9 +16,7 @@ use crate::units::latency::Buckets;
 pub enum DiskInput {
     /// All disks; `None` if the list could not be read.
     Listed(Option<Vec<Disk>>),
-    /// The kernel announced that a disk was added, removed or changed.
     Announced(DiskChange),
-    /// Announcements were lost.
     AnnouncementsLost,
     Found {
         change: DiskChange,
@@ -75,7 +73,6 @@ pub enum DiskInput {
     Started,
 }
 
-/// A read of one disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskCounters {
     pub device: DeviceNumber,
@@ -87,7 +84,6 @@ pub struct DiskCounters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CountersRead {
     Read(DiskSample),
-    /// The disk no longer exists.
     Removed,
     Failed,
 }

@@ -160,7 +160,6 @@ impl Case {
         }
     }
 
-    /// Returns the facts on which the verdict depends.
     pub(super) fn kill(&self) -> Kill {
         Kill {
             scope: self.scope.as_ref().map(|limiting| limiting.owner),

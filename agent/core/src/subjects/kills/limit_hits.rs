@@ -64,7 +64,6 @@ impl LimitHits {
         self.0.len() > MAX_CGROUPS
     }
 
-    /// Keeps the cgroups that exist and have hit a limit.
     pub(super) fn forget_removed(&mut self, live: &[CgroupId], now: BootNanos) {
         let live: BTreeSet<CgroupId> = live.iter().copied().collect();
         self.0

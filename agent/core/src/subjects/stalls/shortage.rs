@@ -15,7 +15,6 @@ use super::{StallDecision, log};
 /// stall is over or in effect.
 #[derive(Debug, Default)]
 pub(super) struct ShortageWatch {
-    /// The query is not answered yet.
     queried: bool,
     last: Option<ShortageReading>,
     /// The last answer is about this stall.
