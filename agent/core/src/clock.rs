@@ -62,7 +62,6 @@ impl Now {
 /// consequences, to measure the delay from the kernel to the API server's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
-    /// The time at which the kernel recorded it.
     pub kernel: BootNanos,
     /// The time at which the agent read it, from a ring or from a file.
     pub read: BootNanos,

@@ -27,7 +27,6 @@ pub struct Explanation {
     pub conditions: Vec<ExplainedCondition>,
 }
 
-/// A condition, with what it depends on.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExplainedCondition {
@@ -66,7 +65,6 @@ pub struct ExplainedCondition {
     pub ends_in_seconds: Option<u64>,
 }
 
-/// The condition at the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OnNode {
@@ -118,7 +116,6 @@ pub struct ExplainedSignal {
     pub before: Vec<EarlierSample>,
 }
 
-/// A signal that has a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignalReading {
     /// Negative if more is used than is allocatable.

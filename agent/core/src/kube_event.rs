@@ -72,17 +72,13 @@ impl Involved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EventId(pub u64);
 
-/// The new message of an Event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amendment {
     pub id: EventId,
-    /// The whole message.
     pub message: String,
-    /// Annotations that are added.
     pub annotations: Annotations,
 }
 
-/// An Event to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draft {
     pub object: Involved,

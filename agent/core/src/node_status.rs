@@ -15,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use self::stamp::{ComputedCondition, SameStatus, stamp};
 use crate::clock::Now;
 use crate::pressure::threshold::ThresholdValue;
-use crate::reading::NodeFilesystem;
 use crate::reading::container_runtime::{NodeImage, RuntimeHandler, RuntimeStatus, RuntimeVersion};
 use crate::units::quantity::Quantity;
 
@@ -32,8 +31,10 @@ pub mod transition;
 pub mod urgent;
 
 #[cfg(test)]
+#[path = "node_status/tests/fixture.rs"]
 mod fixture;
 
+pub use crate::pressure::sample::Disks;
 pub use facts::{CompanionFacts, ConfiguredFacts, FactChange, Facts, NodeFact};
 
 /// The stable label that carries the operating system.
@@ -45,7 +46,6 @@ pub const LABEL_ARCH: &str = "kubernetes.io/arch";
 /// Allows the attach-detach controller to attach volumes to this node.
 pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
-/// `status` of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     True,
@@ -169,13 +169,7 @@ impl NodeStatus {
             } else {
                 SameStatus::ReplacesText
             };
-            let computed = ComputedCondition {
-                type_: &condition.type_,
-                status: condition.status,
-                reason: &condition.reason,
-                message: &condition.message,
-            };
-            stamp(computed, same, stored, now)
+            stamp(condition, same, stored, now)
         };
         Self {
             conditions: self.conditions.iter().map(one).collect(),
@@ -274,11 +268,9 @@ impl Registration {
     }
 }
 
-/// One entry of `spec.taints`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taint {
     pub key: String,
-    /// May be empty.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
@@ -337,14 +329,12 @@ impl Runtime {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shutdown {
-    /// No shutdown was announced, or it was cancelled.
     #[default]
     NotAnnounced,
     /// logind sent `PrepareForShutdown(true)`: Ready is False until it sends `false`.
     Announced,
 }
 
-/// The part of the capacity that is allocatable.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Allocation {
     pub max_pods: u32,
@@ -359,23 +349,6 @@ pub struct Allocation {
     pub memory_threshold: Option<ThresholdValue>,
     /// The hard `nodefs.available` threshold, which reserves ephemeral storage.
     pub nodefs_threshold: Option<ThresholdValue>,
-}
-
-/// The unhealthy disks, sorted by name.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Disks {
-    /// Disks that respond late.
-    pub slow: Vec<String>,
-    /// Disks that have requests in flight and complete none.
-    pub stalled: Vec<String>,
-    /// Disks that return errors.
-    pub failing: Vec<String>,
-    /// File systems that became read-only.
-    pub read_only: Vec<NodeFilesystem>,
-    /// File systems that returned errors, with their mount points and devices.
-    pub failed_filesystems: Vec<String>,
-    /// Disks whose I/O statistics are off, so that their state is unknown.
-    pub unwatched: Vec<String>,
 }
 
 #[cfg(test)]

@@ -107,7 +107,6 @@ pub enum Exceeded {
 }
 
 impl fmt::Display for Pressure {
-    /// Writes the status of a condition.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "Unknown",

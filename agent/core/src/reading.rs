@@ -176,7 +176,6 @@ pub enum Ground {
     Stall(Stall),
 }
 
-/// A group of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum StallOf {
     /// All tasks of the node.
@@ -306,7 +305,6 @@ pub enum DiskRole {
     Volume,
 }
 
-/// A report of the completion probe on a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskReport {
     SlowWindow(SlowWindow),
@@ -353,7 +351,6 @@ pub enum FilesystemAccess {
     ShutDown,
 }
 
-/// The error counter of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemErrors {
     /// Counted since the file system was created or repaired, also in former boots.
@@ -431,7 +428,6 @@ pub struct Machine {
     pub huge_pages: Vec<HugePages>,
 }
 
-/// The pool of one huge page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HugePages {
     pub page_size: Bytes,

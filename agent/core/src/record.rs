@@ -18,63 +18,46 @@ pub use decode::DecodeError;
 pub use kmsg::LoggedKill;
 pub use uevent::{DiskAction, DiskChange};
 
-/// A record and the time it was read.
 #[derive(Debug)]
 pub struct Received {
-    /// When the record was taken from the ring.
     pub read: BootNanos,
-    /// The decoded record, or why it could not be decoded.
     pub record: Result<Record, DecodeError>,
 }
 
-/// A decoded record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// The kernel chose a process to kill. Boxed because it is ten times larger than the others.
     OomKill(Box<RecordedKill>),
     /// An OOM kill from the kernel log, if no program reports kills.
     LoggedKill(Box<LoggedKill>),
-    /// The kernel log is no longer read.
     LogEnded,
-    /// The number of pids crossed a configured level.
     PidCrossing {
-        /// Time of the event.
         at: BootNanos,
         /// Pids in the initial namespace.
         value: u32,
         /// Above the high level, or below the low one.
         side: Side,
     },
-    /// The number of pids changed by one step.
     PidTrend {
-        /// Time of the event.
         at: BootNanos,
         /// Pids in the initial namespace.
         value: u32,
     },
-    /// The completion probe reported on a disk.
     DiskReported {
         /// End of the window, or time of the error.
         at: BootNanos,
-        /// The disk.
         device: DeviceNumber,
-        /// A slow window or an error.
         report: DiskReport,
     },
     /// A watched cgroup was created, was removed, or reached its pids limit.
     CgroupsChanged {
-        /// Time of the read.
         at: BootNanos,
     },
-    /// A disk was added, removed or changed.
     Disk(DiskChange),
     /// Disk changes were lost; the list of disks must be read again.
     DisksMissed,
-    /// A PSI trigger fired.
     Stall {
-        /// Time of the wake-up.
         at: BootNanos,
-        /// Group of tasks and resource.
         stall: Stall,
     },
     /// A kind from a newer eBPF object: counted, then ignored.
@@ -84,7 +67,6 @@ pub enum Record {
     },
 }
 
-/// Side of a level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     /// At or above the level.
@@ -96,11 +78,8 @@ pub enum Side {
 /// The memory cgroup that was at its limit, as a program recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemcgLimit {
-    /// Its id.
     pub limiting: CgroupId,
-    /// Its usage, in pages.
     pub usage_pages: u64,
-    /// Its limit, in pages.
     pub max_pages: u64,
     /// An ancestor with exactly the same memory left, which may be the limiting cgroup instead.
     pub tied: Option<CgroupId>,
@@ -118,7 +97,6 @@ pub struct NamespacePid {
 /// How an OOM kill was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Via {
-    /// The tracepoint passed the task.
     Task,
     /// Entry of `mark_oom_victim`.
     Fentry,
@@ -129,9 +107,7 @@ pub enum Via {
 /// A process that the kernel OOM-killed, as a program recorded it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedKill {
-    /// Time at which the victim was chosen.
     pub at: BootNanos,
-    /// Process id of the victim.
     pub victim: Pid,
     /// Process name: any bytes except NUL.
     pub comm: Vec<u8>,
@@ -143,18 +119,14 @@ pub struct RecordedKill {
     pub oom_score_adj: i16,
     /// Process whose allocation failed; often not the victim.
     pub trigger: Pid,
-    /// Name of the trigger.
     pub trigger_comm: Vec<u8>,
     /// The trigger's memory cgroup. `None`: unknown.
     pub trigger_cgroup: Option<CgroupId>,
-    /// The victim's memory cgroup.
     pub cgroup: CgroupId,
     /// Names of that cgroup, its parent and its grandparent; empty at and above the root. Used if
     /// the cgroup is removed before its path is resolved.
     pub names: [Vec<u8>; 3],
-    /// Scope of the kill.
     pub scope: OomScope<MemcgLimit>,
-    /// How the scope was determined.
     pub source: ScopeSource,
     /// Constraint on the allocation; `None` if unknown.
     pub constraint: Option<OomConstraint>,
@@ -169,7 +141,6 @@ pub struct RecordedKill {
     pub group: Option<CgroupId>,
     /// Resident anonymous memory, in pages.
     pub anon_pages: u64,
-    /// Resident file pages.
     pub file_pages: u64,
     /// Resident shared memory, in pages.
     pub shmem_pages: u64,

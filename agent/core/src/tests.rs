@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::clock::{BootNanos, Now, Stamp};
-use crate::kube_event::{Finding, VictimOwner};
+use crate::kube_event::{Finding, KillOwner, VictimOwner};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::{LimitOwner, OomScope};
 use crate::units::Pid;
@@ -39,7 +39,7 @@ pub fn finding(pid: u32) -> Finding {
         uid_in_namespace: None,
         cgroup: None,
         owner: VictimOwner::NoPod,
-        counter: None,
+        counter: KillOwner::NoPod,
         unit: None,
         scope: OomScope::Unknown,
         resident: None,

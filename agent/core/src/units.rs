@@ -76,7 +76,6 @@ pub struct CgroupId(pub u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DeviceNumber {
-    /// Identifies the driver.
     pub major: u32,
     /// Identifies the disk or partition.
     pub minor: u32,

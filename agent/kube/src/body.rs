@@ -21,7 +21,6 @@ use tower::BoxError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limit {
-    /// Size of the body.
     pub(super) bytes: usize,
     /// Memory after parsing in bytes: JSON of two bytes can become a value of 600.
     pub(super) parsed: usize,
@@ -89,14 +88,12 @@ impl BodyError {
     }
 }
 
-/// Fails if the body exceeds `limit`.
 pub(super) async fn whole(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError> {
     let limit = limit.bytes;
-    let (bytes, rest) = read(body, limit).await?;
-    match rest {
-        Rest::None => Ok(bytes),
-        Rest::Unread => Err(BodyError::TooLarge { limit }),
-    }
+    let (bytes, is_whole) = read(body, limit).await?;
+    is_whole
+        .then_some(bytes)
+        .ok_or(BodyError::TooLarge { limit })
 }
 
 /// Bytes beyond `limit` are not read.
@@ -104,21 +101,17 @@ pub(super) async fn start(body: Body, limit: Limit) -> Result<Vec<u8>, BodyError
     Ok(read(body, limit.bytes).await?.0)
 }
 
-enum Rest {
-    None,
-    Unread,
-}
-
-async fn read(mut body: Body, limit: usize) -> Result<(Vec<u8>, Rest), BodyError> {
+/// Returns the first bytes of the body, and true if these are all.
+async fn read(mut body: Body, limit: usize) -> Result<(Vec<u8>, bool), BodyError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = chunk(&mut body).await? {
         let room = limit.saturating_sub(bytes.len());
         bytes.extend_from_slice(chunk.get(..room).unwrap_or(&chunk));
         if room < chunk.len() {
-            return Ok((bytes, Rest::Unread));
+            return Ok((bytes, false));
         }
     }
-    Ok((bytes, Rest::None))
+    Ok((bytes, true))
 }
 
 /// Returns the next bytes; `None` at the end. Can be cancelled without loss.
@@ -139,7 +132,6 @@ async fn chunk(body: &mut Body) -> Result<Option<Bytes>, BodyError> {
 pub(super) struct Lines {
     body: Body,
     limit: usize,
-    /// Received bytes that are not divided into lines yet.
     received: Bytes,
     line: Vec<u8>,
     /// The time at which the first byte of the current line was received.

@@ -119,7 +119,6 @@ pub(super) fn is_of_type(entry: &Value, type_: &str) -> bool {
     entry.get("type").and_then(Value::as_str) == Some(type_)
 }
 
-/// Returns only the conditions that nodepulse maintains.
 pub(super) fn stored(node: &Value) -> impl Iterator<Item = (NodepulseCondition, &Value)> {
     conditions(node).filter_map(|entry| {
         let type_ = entry.get("type")?.as_str()?;

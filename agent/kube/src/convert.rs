@@ -144,7 +144,6 @@ pub fn parse_time(value: Option<&Value>) -> Option<SystemTime> {
     Some(timestamp.into())
 }
 
-/// Returns the member `key` of an object, replaced by an empty object if it is not one.
 pub(super) fn object<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     object_at(value, [key])
 }

@@ -36,14 +36,11 @@ const SERVER: [&str; 2] = ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"]
 /// Credentials with an expiry are renewed this long before it.
 const MARGIN: Duration = Duration::from_mins(1);
 
-/// The source of credentials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialSource<'a> {
-    /// A kubeconfig file.
     Kubeconfig(&'a Path),
     /// The same with another user: this file with a certificate and its key.
     Pair {
-        /// The kubeconfig file.
         kubeconfig: &'a Path,
         /// The file with the certificate and the key, in PEM.
         pair: &'a Path,
@@ -75,7 +72,6 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// The server and user of `config`.
     pub(super) fn of_config(config: kube::Config, connector: Connector) -> Result<Self, ApiError> {
         let authorization = authorization(None, &config.auth_info)?;
         Ok(Self {
@@ -96,7 +92,6 @@ impl Credentials {
         }
     }
 
-    /// Returns these with the user of `known`.
     pub(super) fn with_user_of(mut self, known: &Self) -> Result<Self, ApiError> {
         self.config.auth_info = known.config.auth_info.clone();
         self.authorization.clone_from(&known.authorization);
@@ -105,7 +100,6 @@ impl Credentials {
         Ok(self)
     }
 
-    /// Whether both are the same credentials.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.fingerprint == other.fingerprint && self.authorization == other.authorization
     }
@@ -116,7 +110,6 @@ impl Credentials {
         transport::connect(&self.config, connector, authorization, limit)
     }
 
-    /// Whether they expire soon, or have expired.
     pub(super) fn is_expiring(&self) -> bool {
         self.renew_at.is_some_and(|at| at <= Instant::now())
     }
@@ -238,7 +231,6 @@ pub(super) async fn have_a_plugin(source: CredentialSource<'_>) -> Result<bool, 
 struct Source {
     config: kube::Config,
     token: Option<TokenFile>,
-    /// It refers to files.
     had_files: bool,
 }
 
@@ -262,30 +254,36 @@ async fn in_cluster() -> Result<Source, ApiError> {
     let unset = |name| wrong(format!("{name} is not set"));
     let (host, port) = (host.map_err(unset)?, port.map_err(unset)?);
     let dir = Path::new(files::SERVICE_ACCOUNT);
-    let read = files::service_account(dir, &host, &port).map_err(|fault| match fault {
-        FileFault::Invalid(why) => wrong(why),
-        FileFault::Unreadable(why) => ApiError::Unreadable {
-            what: "in-cluster service account".to_owned(),
-            why: format!(
-                "{}; run in a pod with automountServiceAccountToken, or set --kubeconfig",
-                one_line(&why)
-            ),
-        },
-    })?;
-    let Inlined {
-        kubeconfig,
-        token,
-        had_files,
-    } = read;
-    let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let mut config = config.map_err(|err| wrong(err.to_string()))?;
+    let unreadable = |why: String| ApiError::Unreadable {
+        what: "in-cluster service account".to_owned(),
+        why: format!(
+            "{}; run in a pod with automountServiceAccountToken, or set --kubeconfig",
+            one_line(&why)
+        ),
+    };
+    let read = files::service_account(dir, &host, &port);
+    let mut source = with_config(read, &wrong, unreadable).await?;
     // The proxy of the environment is for external addresses.
-    config.proxy_url = None;
+    source.config.proxy_url = None;
+    Ok(source)
+}
+
+/// `wrong` makes the error that a person has to correct, and `unreadable` the one that can pass.
+async fn with_config(
+    read: Result<Inlined, FileFault>,
+    wrong: &impl Fn(String) -> ApiError,
+    unreadable: impl Fn(String) -> ApiError,
+) -> Result<Source, ApiError> {
+    let read = read.map_err(|fault| match fault {
+        FileFault::Invalid(why) => wrong(why),
+        FileFault::Unreadable(why) => unreadable(why),
+    })?;
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(read.kubeconfig, &options).await;
     Ok(Source {
-        config,
-        token,
-        had_files,
+        config: config.map_err(|err| wrong(err.to_string()))?,
+        token: read.token,
+        had_files: read.had_files,
     })
 }
 
@@ -302,21 +300,12 @@ async fn kubeconfig(path: &Path, pair: Option<&Path>) -> Result<Source, ApiError
         path: path.display().to_string(),
         why: one_line(&why),
     };
-    let read = files::kubeconfig(path, pair).map_err(|fault| match fault {
-        FileFault::Invalid(why) => wrong(why),
-        FileFault::Unreadable(why) => ApiError::Unreadable {
-            what: format!("kubeconfig {}", path.display()),
-            why: one_line(&why),
-        },
-    })?;
-    let Inlined {
-        kubeconfig,
-        token,
-        had_files,
-    } = read;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .map_err(|err| wrong(err.to_string()))?;
+    let unreadable = |why: String| ApiError::Unreadable {
+        what: format!("kubeconfig {}", path.display()),
+        why: one_line(&why),
+    };
+    let source = with_config(files::kubeconfig(path, pair), &wrong, unreadable).await?;
+    let config = &source.config;
     // `10.0.0.1:6443` alone is a valid URI too, but would fail at the first request.
     if !matches!(config.cluster_url.scheme_str(), Some("https" | "http")) {
         let url = &config.cluster_url;
@@ -338,11 +327,7 @@ async fn kubeconfig(path: &Path, pair: Option<&Path>) -> Result<Source, ApiError
             "a proxy ({proxy}) is set in the kubeconfig or in HTTPS_PROXY, and proxies are not supported"
         )));
     }
-    Ok(Source {
-        config,
-        token,
-        had_files,
-    })
+    Ok(source)
 }
 
 #[cfg(test)]

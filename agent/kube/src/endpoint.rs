@@ -79,7 +79,6 @@ impl Endpoint {
         }
     }
 
-    /// Returns the endpoint that reviews nodepulse's permissions.
     pub fn access_review() -> Self {
         Self {
             object: "access review".to_owned(),

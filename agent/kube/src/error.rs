@@ -100,7 +100,7 @@ pub enum ApiError {
         #[source]
         source: serde_json::Error,
     },
-    #[error("{call}: {code} {refusal}: {message}")]
+    #[error("{call}: {code} {refusal:?}: {message}")]
     Refused {
         call: Call,
         code: u16,
@@ -229,7 +229,6 @@ impl ApiError {
         }
     }
 
-    /// Returns the error and its causes, in one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut cause = self.as_dyn().source();
@@ -240,7 +239,6 @@ impl ApiError {
         one_line(&text)
     }
 
-    /// For a log field.
     pub(super) fn as_dyn(&self) -> &(dyn std::error::Error + 'static) {
         self
     }
@@ -261,24 +259,6 @@ impl ApiError {
             message: message_of(&status, body),
             retry_after: seconds.map(Duration::from_secs),
         }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unauthorized => "Unauthorized",
-            Self::Forbidden => "Forbidden",
-            Self::NotFound => "NotFound",
-            Self::AlreadyExists => "AlreadyExists",
-            Self::Conflict => "Conflict",
-            Self::Expired => "Expired",
-            Self::Invalid => "Invalid",
-            Self::Throttled => "Throttled",
-            Self::Unavailable => "Unavailable",
-            Self::Server => "Server",
-            Self::Other => "Other",
-        })
     }
 }
 

@@ -20,7 +20,6 @@ pub fn exec_credential(printed: &[u8]) -> Result<(), String> {
     credentials::parse_printed(printed)
 }
 
-/// Returns true if a line of a watch is an event.
 pub fn watch_line(line: &[u8]) -> bool {
     let event = body::parse(line, Limit::OBJECT).ok();
     event.is_some_and(|event| WatchEvent::of(event).is_ok())

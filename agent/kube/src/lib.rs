@@ -58,6 +58,7 @@ pub mod transport;
     clippy::unwrap_used,
     reason = "only for tests"
 )]
+#[path = "tests/scripted.rs"]
 pub mod scripted;
 
 use credential_reader::CredentialReader;
@@ -417,7 +418,6 @@ impl Client {
         result
     }
 
-    /// See [`Client::rejections`].
     fn record_rejection(&self, result: &Result<Value, ApiError>) {
         let is_authenticated = match result {
             Ok(_) => Some(true),

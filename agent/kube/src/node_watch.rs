@@ -11,7 +11,6 @@ use super::{Client, Endpoint, Generation};
 
 #[derive(Debug)]
 pub enum NodeEvent {
-    /// The Node as it is stored now.
     Stored(Value),
     Deleted,
 }
@@ -71,7 +70,6 @@ impl WatchedNode {
         }
     }
 
-    /// Reads the Node and passes it on. Returns the version at which to start the watch.
     async fn read(&self, client: &Client) -> Option<String> {
         let node = match client.get(&Endpoint::node(&self.name)).await {
             Ok(node) => node,

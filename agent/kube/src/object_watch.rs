@@ -67,7 +67,6 @@ pub enum ChangeType {
 #[derive(Debug)]
 pub struct WatchEvent {
     pub change: ChangeType,
-    /// The object; null in a bookmark.
     pub object: Value,
     pub version: String,
 }
@@ -273,7 +272,6 @@ impl WatchEnd {
 }
 
 impl WatchEvent {
-    /// Parses one line of a watch.
     pub fn of(mut event: Value) -> Result<Self, WatchEnd> {
         let change = match text(&event, "/type").as_str() {
             "ADDED" => ChangeType::Added,

@@ -16,12 +16,8 @@ pub fn status_patch(read: &Value, computed: &Value) -> Option<Value> {
     let mut metadata = Map::new();
     for key in ["labels", "annotations"] {
         let part = |node: &Value| node.get("metadata")?.get(key).cloned();
-        diff_member(
-            &mut metadata,
-            key,
-            part(read).as_ref(),
-            part(computed).as_ref(),
-        );
+        let (old, new) = (part(read), part(computed));
+        diff_member(&mut metadata, key, old.as_ref(), new.as_ref());
     }
     insert_unless_empty(&mut patch, "metadata", metadata);
 

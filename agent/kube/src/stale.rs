@@ -79,10 +79,6 @@ impl StaleRule {
             AgentState::Removed
         }
     }
-
-    fn is_stale(&self, node: &Value, now: SystemTime) -> bool {
-        self.judge(node, now) == AgentState::Removed
-    }
 }
 
 fn heartbeat(condition: &Value) -> Option<SystemTime> {
@@ -143,8 +139,9 @@ async fn clean_node(client: &Client, name: &str, rule: &StaleRule, clock: Clock)
             }
             Err(err) => return StaleOutcome::Failed(err),
         };
-        if !rule.is_stale(&node, clock.now().wall) {
-            return StaleOutcome::Left(rule.judge(&node, clock.now().wall));
+        match rule.judge(&node, clock.now().wall) {
+            AgentState::Removed => {}
+            other => return StaleOutcome::Left(other),
         }
         match remove(client, name, node, rule, &mut removed).await {
             Ok(()) => break,

@@ -51,7 +51,6 @@ struct JournalEntry {
     why: String,
 }
 
-/// State at the time of the request.
 #[derive(Debug, Clone, Copy)]
 pub struct CurrentState<'a> {
     pub node: &'a str,
@@ -67,15 +66,11 @@ pub struct CurrentState<'a> {
     pub on_node: Option<&'a [Condition]>,
     /// Unhealthy disks, and disks that are not watched.
     pub disks: &'a Disks,
-    /// Every watched disk.
     pub disk_details: &'a [DiskDetails],
-    /// `evictionPressureTransitionPeriod`.
     pub transition_period: Duration,
-    /// Purposes of blocked calls.
     pub blocked: &'a [&'static str],
     /// The reason for missing credentials for the API server; empty if there are credentials.
     pub missing_credentials: &'a str,
-    /// Time of the request.
     pub now: Now,
     pub time: fn(SystemTime) -> String,
 }
@@ -265,7 +260,6 @@ impl Journal {
         }
     }
 
-    /// Describes the computation of a threshold from the capacity.
     fn computation(&self, threshold: &Threshold) -> Option<String> {
         let (signal, value) = (threshold.signal, threshold.value);
         match self.samples.get(&signal)?.front()? {
@@ -368,17 +362,9 @@ fn grounds(type_: &str) -> Vec<Ground> {
 fn change(entry: &JournalEntry, current: CurrentState<'_>) -> ExplainedChange {
     ExplainedChange {
         at: (current.time)(entry.at),
-        from: state(entry.from).to_owned(),
-        to: state(entry.to).to_owned(),
+        from: entry.from.to_string(),
+        to: entry.to.to_string(),
         why: entry.why.clone(),
-    }
-}
-
-const fn state(pressure: Pressure) -> &'static str {
-    match pressure {
-        Pressure::Unknown => Status::Unknown.as_str(),
-        Pressure::Normal => Status::False.as_str(),
-        Pressure::UnderPressure { .. } => Status::True.as_str(),
     }
 }
 

@@ -208,20 +208,11 @@ impl Lines {
     }
 
     fn kills(&mut self, kills: ExplainedKills) {
-        let ExplainedKills {
-            incidents,
-            incidents_threshold: most,
-            pods,
-            pods_threshold: of_pods,
-            window_seconds: window,
-        } = kills;
-        self.text(
-            2,
-            &format!(
-                "OOM incidents in the last {window} s: {incidents} of {most}, in {pods} of {of_pods} \
-                 different pods"
-            ),
-        );
+        let window = kills.window_seconds;
+        let incidents = format!("{} of {}", kills.incidents, kills.incidents_threshold);
+        let pods = format!("{} of {} different pods", kills.pods, kills.pods_threshold);
+        let text = format!("OOM incidents in the last {window} s: {incidents}, in {pods}");
+        self.text(2, &text);
     }
 
     fn disk(&mut self, disk: &ExplainedDisk) {

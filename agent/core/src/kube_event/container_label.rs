@@ -7,7 +7,6 @@ use crate::pods::{Container, Containers};
 /// The number of characters of a container's id that are shown, as runtimes do.
 pub(super) const SHORT_ID: usize = 12;
 
-/// The name of a container in a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerLabel {
     /// The name in the pod's specification.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{ContainerLabel, KillOwner};
 use crate::clock::Stamp;
 use crate::pods::{CgroupKind, Owner, PodRef};
+use crate::pressure::io_wait::is_within;
 use crate::pressure::oom::{Grounds, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::units::{Bytes, Pid};
@@ -30,7 +31,7 @@ pub struct Finding {
     /// text.
     pub unit: Option<Owner>,
     /// The kernel's counter that includes the kill.
-    pub counter: Option<KillOwner>,
+    pub counter: KillOwner,
     /// The memory that ran out, by the record.
     pub scope: OomScope<Limiting>,
     /// Resident memory of the victim: anonymous, file, shared.
@@ -66,7 +67,6 @@ pub struct Limiting {
     pub unit: Option<Owner>,
 }
 
-/// The pod of a victim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VictimOwner {
     Pod(PodRef),
@@ -76,24 +76,19 @@ pub enum VictimOwner {
 }
 
 impl VictimOwner {
-    /// Derives the owner from the place of the victim's cgroup.
     pub fn of(place: CgroupKind) -> Self {
         PodRef::of(place).map_or(Self::NoPod, Self::Pod)
     }
 
     /// Returns the counter that includes a kill in the cgroup at `path`, where `pods` is the cgroup
     /// of all pods. A kill in an unknown pod is in the counter of all pods.
-    pub fn counter(&self, path: Option<&str>, pods: &str) -> Option<KillOwner> {
-        let below = |path: &str| {
-            let rest = path.strip_prefix(pods)?;
-            (rest.is_empty() || rest.starts_with('/')).then_some(KillOwner::Pods)
-        };
+    pub fn counter(&self, path: Option<&str>, pods: &str) -> KillOwner {
+        let is_of_pods = |path: &str| !pods.is_empty() && is_within(path, pods);
         match self {
-            Self::Pod(at) => Some(KillOwner::Pod(at.pod.clone())),
-            Self::UnknownPod => Some(KillOwner::Pods),
-            Self::NoPod => (path.filter(|_| !pods.is_empty()))
-                .and_then(below)
-                .or(Some(KillOwner::NoPod)),
+            Self::Pod(at) => KillOwner::Pod(at.pod.clone()),
+            Self::UnknownPod => KillOwner::Pods,
+            Self::NoPod if path.is_some_and(is_of_pods) => KillOwner::Pods,
+            Self::NoPod => KillOwner::NoPod,
         }
     }
 }
@@ -117,7 +112,6 @@ impl Finding {
         self.scope == OomScope::Global || self.verdict == KillVerdict::NodePressure { why }
     }
 
-    /// Returns the path of the cgroup that was at its limit.
     pub fn limiting(&self) -> Option<&str> {
         self.scope.as_ref().memcg()?.path.as_deref()
     }

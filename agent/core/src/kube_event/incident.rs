@@ -85,8 +85,8 @@ pub fn incidents(findings: Vec<Finding>, now: Now) -> Vec<Incident> {
 
 fn reported(group: &[Finding]) -> ReportedKills {
     let mut kills = ReportedKills::default();
-    for owner in group.iter().filter_map(|finding| finding.counter.clone()) {
-        kills.add(owner, 1);
+    for finding in group {
+        kills.add(finding.counter.clone(), 1);
     }
     kills
 }

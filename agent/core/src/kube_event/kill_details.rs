@@ -27,7 +27,6 @@ pub struct KillDetails {
     /// A killed process still had memory at that time.
     #[serde(default)]
     pub releasing: bool,
-    /// The largest processes of that cgroup.
     pub processes: LargestProcesses,
     /// The pods that use most over their request if the limit is that of all pods; also the units
     /// outside of pods if it is the node's.
@@ -55,13 +54,9 @@ impl KillDetails {
         let is_informative = |split: &MemorySplit| !all_died || (!self.releasing && remains(split));
         self.split = self.split.filter(is_informative);
         let is_victim = |pid| victims.iter().any(|victim| victim.victim == pid);
-        let limiting = victims
-            .first()
-            .and_then(|first| first.scope.as_ref().memcg());
-        let limit = limiting
-            .and_then(|limiting| limiting.usage)
-            .map(|(_, limit)| limit);
-        let least = limit.map_or(0, |limit| limit.get() / 100);
+        let limiting = first.and_then(|first| first.scope.as_ref().memcg());
+        let usage = limiting.and_then(|limiting| limiting.usage);
+        let least = usage.map_or(0, |(_, limit)| limit.get() / 100);
         let least = if self.processes.is_partial { 0 } else { least };
         let largest = &mut self.processes.largest;
         largest.retain(|process| !is_victim(process.pid) && least <= process.resident.get());
@@ -107,15 +102,10 @@ impl KillDetails {
     }
 
     fn largest_owners(&self) -> Option<String> {
-        let Self { memory, .. } = self;
-        let lead = match memory.outside_pods {
-            _ if memory.is_empty() => return None,
-            None => "The pods that use most memory over their request",
-            Some(_) => "Most memory was used by",
-        };
-        Some(match memory.outside_pods {
-            None => format!("{lead}: {memory}."),
-            Some(_) => format!("{lead} {memory}."),
+        let memory = &self.memory;
+        (!memory.is_empty()).then(|| match memory.outside_pods {
+            None => format!("The pods that use most memory over their request: {memory}."),
+            Some(_) => format!("Most memory was used by {memory}."),
         })
     }
 

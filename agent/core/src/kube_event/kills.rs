@@ -52,7 +52,6 @@ impl Kills {
         }
     }
 
-    /// Adds kills with the same cause.
     pub fn add(&mut self, later: &Self) {
         self.findings.extend_from_slice(&later.findings);
         self.further = self.further.saturating_add(later.further);

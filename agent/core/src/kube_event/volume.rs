@@ -16,7 +16,6 @@ const NAME_CHARS: usize = 128;
 pub enum DiskTrouble {
     /// The disk has high I/O latency.
     Slow,
-    /// The disk does not respond.
     Stalled,
     Errors,
 }
@@ -33,8 +32,6 @@ pub struct VolumeTrouble<'a> {
 }
 
 impl VolumeTrouble<'_> {
-    /// Returns the Event on a pod that uses the volume.
-    #[must_use]
     pub fn draft(self, pod: &Pod, at: SystemTime) -> Draft {
         let (reason, what) = match self.trouble {
             DiskTrouble::Slow => ("SlowVolume", "has high I/O latency"),

@@ -62,7 +62,6 @@ pub struct CompanionFacts {
     pub kills: Pressure,
     /// The limits from which OOM kills are frequent.
     pub frequent_oom: FrequentOom,
-    /// Path of the pods cgroup.
     pub pods_cgroup: String,
     /// `psi.memory` and `psi.io`.
     pub stall_thresholds: StallThresholds,
@@ -90,14 +89,11 @@ impl CompanionFacts {
     }
 }
 
-/// A change of facts by a subject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FactChange {
-    /// The unhealthy disks.
     Disks(Disks),
     /// The pressure of every stall that is watched.
     Stalls(Vec<(Stall, Pressure)>),
-    /// The state of every resource.
     Pressures {
         pressures: BTreeMap<Resource, Pressure>,
         /// Why it is under pressure.
@@ -108,14 +104,12 @@ pub enum FactChange {
     /// The root directory's file system; what is `None` stays as it is.
     Storage {
         capacity: Option<Bytes>,
-        /// The volumes in use.
         volumes: Option<Vec<String>>,
     },
     /// What is known of the container runtime.
     ContainerRuntime(Box<ContainerRuntime>),
     /// Whether processes of pods are OOM-killed often.
     FrequentKills(Pressure),
-    /// Path of the pods cgroup.
     PodsCgroup(String),
 }
 
@@ -148,7 +142,6 @@ pub struct ConfiguredFacts {
 }
 
 impl Facts {
-    /// Applies what a subject decided.
     pub fn apply(&mut self, change: FactChange) {
         match change {
             FactChange::Disks(disks) => self.disks = disks,
@@ -174,7 +167,6 @@ impl Facts {
         }
     }
 
-    /// Sets a fact that was read.
     pub fn set(&mut self, fact: NodeFact) {
         match fact {
             NodeFact::Machine(machine) => self.machine = *machine,

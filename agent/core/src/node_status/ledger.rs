@@ -66,20 +66,17 @@ impl Computed {
     }
 
     /// Returns how often each condition became True, this status included.
-    #[must_use]
     pub fn began(&self) -> &Arc<Began> {
         &self.began
     }
 }
 
-/// Returns the stored capacity of keys that `status` does not have.
 fn others(status: &NodeStatus, stored: &Capacity) -> Capacity {
     let stored = stored.iter();
     let others = stored.filter(|(key, _)| !status.capacity.contains_key(*key));
     others.map(|(key, size)| (key.clone(), *size)).collect()
 }
 
-/// The changes that an update of the ledger made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
     /// The status, reason or message of a condition has changed.
@@ -96,7 +93,6 @@ pub struct Update {
 #[derive(Debug)]
 pub struct Ledger {
     computed: Arc<Computed>,
-    /// The conditions as of the last update.
     conditions: Vec<Condition>,
     /// The times since which the conditions have their status: as stored, or by the last update.
     since: StoredNode,
@@ -201,7 +197,6 @@ impl Ledger {
     }
 }
 
-/// Returns the types of the conditions that are True in `some` and not in `others`.
 fn true_only_in(some: &[Condition], others: &[Condition]) -> Vec<String> {
     let is_true = |c: &&Condition| c.status == Status::True;
     let not_in_others = |c: &&Condition| {

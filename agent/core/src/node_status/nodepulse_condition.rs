@@ -50,7 +50,6 @@ impl NodepulseCondition {
         }
     }
 
-    /// The default key of the taint.
     pub const fn taint_key(self) -> &'static str {
         match self {
             Self::MemoryLow => concat!(domain!(), "/memory-low"),

@@ -29,48 +29,34 @@ pub enum ReportDue {
 ///
 /// ```text
 ///          sent(First)                    sent(Changed): draws again
-/// Never ───────────────► drawn period ◄──────────────────────────┐
+/// None  ───────────────► drawn period ◄──────────────────────────┐
 ///                             │                                  │
 ///                             └── sent(Heartbeat) ──► plain period ──► sent(Heartbeat) …
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportSchedule {
     period: Duration,
-    due: Due,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Due {
-    /// Nothing has been sent yet.
-    Never,
-    /// The time at which an unchanged status is sent.
-    At(BootNanos),
+    due: Option<BootNanos>,
 }
 
 impl ReportSchedule {
     /// An unchanged status is due every `period`, `nodeStatusReportFrequency`.
     pub const fn new(period: Duration) -> Self {
-        Self {
-            period,
-            due: Due::Never,
-        }
+        Self { period, due: None }
     }
 
     /// Decides if a status is sent at `now` even if nothing in it has changed.
     pub fn decide(&self, now: BootNanos) -> ReportDue {
         match self.due {
-            Due::Never => ReportDue::Now(SendReason::First),
-            Due::At(due) if due <= now => ReportDue::Now(SendReason::Heartbeat),
-            Due::At(_) => ReportDue::IfChanged,
+            None => ReportDue::Now(SendReason::First),
+            Some(due) if due <= now => ReportDue::Now(SendReason::Heartbeat),
+            Some(_) => ReportDue::IfChanged,
         }
     }
 
     /// Returns the time at which an unchanged status is to be sent; `None` before the first.
     pub const fn due(&self) -> Option<BootNanos> {
-        match self.due {
-            Due::Never => None,
-            Due::At(due) => Some(due),
-        }
+        self.due
     }
 
     /// Records that a status was sent and accepted at `now`.
@@ -86,7 +72,7 @@ impl ReportSchedule {
             }
             SendReason::Heartbeat => self.period,
         };
-        self.due = Due::At(now.plus(period));
+        self.due = Some(now.plus(period));
     }
 }
 

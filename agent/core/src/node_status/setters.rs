@@ -145,7 +145,6 @@ fn signal_name(signal: Signal, pods_cgroup: &str) -> String {
 /// Setters with their names, in order. A program that embeds the agent can pass its own list.
 pub type Setters = &'static [(&'static str, Setter)];
 
-/// Node mode's setters.
 pub const SETTERS: Setters = &[
     ("NodeAddress", address::set),
     ("MachineInfo", machine::set),

@@ -28,23 +28,15 @@ pub enum SameStatus {
 ///
 /// `last_transition_time` changes only with `status`, not with a new message or reason: controllers
 /// measure from this time, and a change would restart every wait.
-pub fn stamp(
-    computed: ComputedCondition<'_>,
-    same: SameStatus,
-    stored: &StoredNode,
-    now: Now,
-) -> Condition {
+pub fn stamp(computed: &Condition, same: SameStatus, stored: &StoredNode, now: Now) -> Condition {
     let at = whole_seconds(now.wall);
     let fresh = Condition {
-        type_: computed.type_.to_owned(),
-        status: computed.status,
-        reason: computed.reason.to_owned(),
-        message: computed.message.to_owned(),
         last_transition_time: at,
         last_heartbeat_time: at,
+        ..computed.clone()
     };
     let unchanged = stored
-        .condition(computed.type_)
+        .condition(&computed.type_)
         .filter(|stored| stored.status == computed.status);
     match (unchanged, same) {
         (None, _) => fresh,
@@ -96,20 +88,15 @@ mod tests {
                 never - Duration::from_hours(17_259_888),
             ),
         ] {
-            let computed = ComputedCondition {
-                type_: "MemoryLow",
-                status: Status::True,
-                reason: "LowMemory",
-                message: "",
-            };
-            let fresh = stamp(computed, same, &StoredNode::default(), now());
+            let computed = stored("MemoryLow", Status::True, "LowMemory", "");
+            let fresh = stamp(&computed, same, &StoredNode::default(), now());
             let mut before = fresh.clone();
             before.last_transition_time = at;
             let stored = StoredNode {
                 conditions: vec![before],
                 ..StoredNode::default()
             };
-            assert_eq!(stamp(computed, same, &stored, now()), fresh, "{same:?}");
+            assert_eq!(stamp(&computed, same, &stored, now()), fresh, "{same:?}");
         }
     }
 
@@ -135,12 +122,7 @@ mod tests {
         use SameStatus::{KeepsText, ReplacesText};
         use Status::{False, True};
 
-        let computed = |status| ComputedCondition {
-            type_: "T",
-            status,
-            reason: "New",
-            message: "new",
-        };
+        let computed = |status| stored("T", status, "New", "new");
         let old = |status| {
             Some(Condition {
                 last_heartbeat_time: wall(1_700_000_000),
@@ -163,7 +145,7 @@ mod tests {
                 conditions: before.into_iter().collect(),
                 ..StoredNode::default()
             };
-            let c = stamp(computed(True), same, &stored, now());
+            let c = stamp(&computed(True), same, &stored, now());
             assert_eq!(
                 (&*c.type_, c.status, &*c.reason, c.last_transition_time),
                 ("T", True, reason, time),

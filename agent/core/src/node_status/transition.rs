@@ -14,7 +14,6 @@ use crate::reading::{Ground, Resource};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EventType {
     Normal,
-    /// Requires attention.
     Warning,
 }
 
@@ -42,22 +41,17 @@ pub enum Edge {
     Nodepulse {
         /// The state on which the condition depends.
         ground: Option<Ground>,
-        /// The new status.
         status: Status,
-        /// `reason` of the condition.
         reason: String,
-        /// `message` of the condition.
         message: String,
     },
     /// The stored boot id is from an earlier boot.
     Rebooted {
-        /// The current boot id.
         boot_id: String,
     },
 }
 
 impl Edge {
-    /// Returns `type` of the Event.
     pub const fn type_(&self) -> EventType {
         match self {
             Self::Nodepulse {
@@ -88,7 +82,6 @@ impl Edge {
 
     /// Returns the ground whose details, numbers and causes, the Event has. The kubelet's texts
     /// stay as they are.
-    #[must_use]
     pub const fn details_of(&self) -> Option<Ground> {
         match self {
             Self::Nodepulse {
@@ -103,7 +96,6 @@ impl Edge {
         }
     }
 
-    /// Returns `reason` of the Event.
     pub fn reason(&self) -> &str {
         match self {
             Self::Kubelet { reason, .. } => reason,
@@ -113,7 +105,6 @@ impl Edge {
         }
     }
 
-    /// Returns `message` of the Event on the Node `node`.
     pub fn message(&self, node: &str) -> String {
         match self {
             Self::Kubelet { reason, .. } => format!("Node {node} status is now: {reason}"),
@@ -160,7 +151,6 @@ pub fn edges(stored: &StoredNode, status: &NodeStatus) -> Vec<Edge> {
 /// Finds conditions that became True and ended since the last status was sent, so that no patch has
 /// them. Returns both changes, and the time of the first. `sent` is how often each had become True
 /// by then.
-#[must_use]
 pub fn unsent(
     began: &Began,
     sent: &Began,
@@ -192,7 +182,6 @@ fn edge(stored: &StoredNode, condition: &Condition) -> Option<Edge> {
     is_edge.then(|| edge_to(condition))
 }
 
-/// Returns the edge that results in this condition.
 fn edge_to(condition: &Condition) -> Edge {
     if condition.type_ == ready::TYPE {
         return Edge::Kubelet {

@@ -26,12 +26,10 @@ pub struct UrgentPatches {
     waiting: BTreeSet<String>,
     /// The time at which each condition caused its last urgent patch, for as long as that matters.
     caused: BTreeMap<String, BootNanos>,
-    /// The time of the last urgent patch.
     last: Option<BootNanos>,
 }
 
 impl UrgentPatches {
-    #[must_use]
     pub const fn new() -> Self {
         Self {
             waiting: BTreeSet::new(),
@@ -51,7 +49,6 @@ impl UrgentPatches {
     }
 
     /// Returns the time at which the next urgent patch is due; `None` if no condition waits.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         let first = self.waiting.iter().map(|type_| self.allowed(type_)).min()?;
         let spaced = self.last.map_or(first, |last| last.plus(SPACING));

@@ -26,7 +26,6 @@ pub enum PressureReason {
         available: i64,
         /// In the signal's unit.
         threshold: u64,
-        /// The threshold as configured.
         value: ThresholdValue,
     },
     /// The threshold was met, and its minimum reclaim is not available yet.
@@ -34,7 +33,6 @@ pub enum PressureReason {
         signal: Signal,
         /// In the signal's unit; negative if a cgroup exceeds its limit.
         available: i64,
-        /// The threshold as configured.
         value: ThresholdValue,
     },
     SlowDisk,
@@ -42,7 +40,6 @@ pub enum PressureReason {
     DiskErrors,
     /// A file system returned errors.
     FilesystemShutdown,
-    /// A file system became read-only.
     ReadOnlyFilesystem,
     OomKill(Grounds),
     /// The API server had the condition as True when the agent started.

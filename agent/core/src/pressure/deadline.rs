@@ -89,7 +89,6 @@ pub struct Deadlines {
 impl Deadlines {
     /// Creates the deadlines of `signals`, which are due at once. The kernel reports crossings of
     /// those in `announced`, which need samples at the maximum interval only.
-    #[must_use]
     pub const fn new(signals: &'static [Signal], announced: Vec<Signal>) -> Self {
         Self {
             signals,
@@ -100,14 +99,12 @@ impl Deadlines {
         }
     }
 
-    #[must_use]
     pub const fn due(&self) -> BootNanos {
         self.due
     }
 
     /// Returns the regular interval up to [`Deadlines::due`]; zero if an event is the reason to
     /// sample.
-    #[must_use]
     pub const fn interval(&self) -> Duration {
         self.interval
     }

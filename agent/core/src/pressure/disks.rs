@@ -39,7 +39,6 @@ const MIN_READS: u64 = 5;
 /// The shortest time between two samples that can be a window.
 const MIN_WINDOW: Duration = Duration::from_secs(1);
 
-/// The rules by which a disk is slow or stalled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DiskRules {
     /// `diskIO.slowFor`.
@@ -63,7 +62,6 @@ pub enum Health {
     Healthy,
     /// The disk responds late, and tasks wait for it.
     Slow,
-    /// The disk returns errors.
     Failing,
     /// The disk has requests in flight and completes none.
     Stalled,
@@ -71,7 +69,6 @@ pub enum Health {
 
 impl Health {
     /// Returns the name in log fields and metric labels.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Healthy => "healthy",
@@ -94,7 +91,6 @@ pub struct DiskSample {
     pub in_flight: u64,
 }
 
-/// The source of the latency of the disks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LatencySource {
     /// The kernel program, which reports slow windows.
@@ -132,7 +128,6 @@ pub struct DiskBoard {
 }
 
 impl DiskBoard {
-    #[must_use]
     pub fn new(rules: DiskRules, measured: LatencySource) -> Self {
         Self {
             rules,

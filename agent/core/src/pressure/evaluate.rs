@@ -10,7 +10,7 @@ use crate::clock::BootNanos;
 use crate::pressure::change::{PressureChange, PressureReason};
 use crate::pressure::kept::KeptTrue;
 use crate::pressure::oom::Grounds;
-use crate::pressure::sample::{DiskStates, Sample};
+use crate::pressure::sample::{Disks, Sample};
 use crate::pressure::source::SourceState;
 use crate::pressure::threshold::Threshold;
 use crate::pressure::{Cause, Exceeded, Policy, Pressure, SlowDisks};
@@ -35,7 +35,6 @@ struct Tracked {
 #[derive(Debug, Clone, Copy)]
 struct ResourceState {
     kept: KeptTrue,
-    /// The latest reason for the pressure.
     cause: Option<PressureReason>,
     /// The newest confirmed kill since the resource came under pressure.
     kill: Option<Grounds>,
@@ -114,7 +113,6 @@ impl Evaluator {
             .collect()
     }
 
-    /// Returns the latest reason for the pressure on a resource; `None` without pressure.
     pub fn cause(&self, resource: Resource) -> Option<PressureReason> {
         self.states.get(&resource).and_then(|state| state.cause)
     }
@@ -193,42 +191,31 @@ impl Evaluator {
         self.update_all(&fresh, now)
     }
 
-    pub fn observe_disks(&mut self, sample: DiskStates<'_>, now: BootNanos) -> Vec<PressureChange> {
-        self.disks = match sample {
+    /// Takes the unhealthy disks; `None` if no source measures how quickly disks respond.
+    pub fn observe_disks(&mut self, disks: Option<&Disks>, now: BootNanos) -> Vec<PressureChange> {
+        self.disks = match disks {
             // This is not a failed read: it is certain that nothing measures the disks.
-            DiskStates::Unavailable => SourceState::Lost,
-            DiskStates::Known { .. } => SourceState::Read,
+            None => SourceState::Lost,
+            Some(_) => SourceState::Read,
         };
-        let exceeded = self.exceeded_by(sample);
+        let exceeded = disks.map_or_else(BTreeMap::new, |disks| self.exceeded_by(disks));
         // Only changes are reported: a disk that is healthy now was unhealthy until now.
         let mut until_now = std::mem::replace(&mut self.disks_exceeded, exceeded);
         until_now.extend(&self.disks_exceeded);
         self.update_all(&until_now, now)
     }
 
-    fn exceeded_by(&self, sample: DiskStates<'_>) -> BTreeMap<Resource, PressureReason> {
-        let DiskStates::Known {
-            slow,
-            stalled,
-            failing,
-            read_only,
-            failed_filesystems,
-        } = sample
-        else {
-            return BTreeMap::new();
+    fn exceeded_by(&self, disks: &Disks) -> BTreeMap<Resource, PressureReason> {
+        let slow = (!disks.slow.is_empty()).then_some(PressureReason::SlowDisk);
+        let failing = if !disks.stalled.is_empty() {
+            Some(PressureReason::StalledDisk)
+        } else if !disks.failing.is_empty() {
+            Some(PressureReason::DiskErrors)
+        } else if !disks.failed_filesystems.is_empty() {
+            Some(PressureReason::FilesystemShutdown)
+        } else {
+            (!disks.read_only.is_empty()).then_some(PressureReason::ReadOnlyFilesystem)
         };
-        let slow = (!slow.is_empty()).then_some(PressureReason::SlowDisk);
-        let failing = [
-            (!stalled.is_empty(), PressureReason::StalledDisk),
-            (!failing.is_empty(), PressureReason::DiskErrors),
-            (
-                !failed_filesystems.is_empty(),
-                PressureReason::FilesystemShutdown,
-            ),
-            (!read_only.is_empty(), PressureReason::ReadOnlyFilesystem),
-        ];
-        let failing = failing.into_iter().find(|(is, _)| *is);
-        let failing = failing.map(|(_, reason)| reason);
         let raises = self.slow_disks == SlowDisks::RaiseDiskPressure;
         let reasons = [
             (Resource::DiskIo, slow),
@@ -340,7 +327,6 @@ impl Evaluator {
         changes
     }
 
-    /// Puts a resource under pressure, or extends its transition period.
     fn put_under_pressure(
         &mut self,
         resource: Resource,

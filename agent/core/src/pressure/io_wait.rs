@@ -172,7 +172,6 @@ struct Transfer<'a> {
 impl IoWait {
     /// Compares two snapshots, `elapsed` apart. A cgroup that is in one of them only is not a user:
     /// it was created or removed in between.
-    #[must_use]
     pub fn between(before: &IoSnapshot, after: &IoSnapshot, elapsed: Duration) -> Self {
         let transfers = transfers(before, after);
         let waiting = leaves(&after.cgroups, |of| of.stall.map(|_| &of.path));
@@ -195,7 +194,6 @@ impl IoWait {
     }
 
     /// Creates the result if the cgroups could not be read; `node` is the wait of the whole node.
-    #[must_use]
     pub fn without_cgroups(node: StallRead) -> Self {
         let others = match node {
             StallRead::Share(share) => OthersStall::Unread { node: Some(share) },
@@ -218,7 +216,6 @@ impl IoWait {
     }
 
     /// Returns true if there is neither a user nor a waiter.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.users.is_empty() && self.waiters.is_empty()
     }
@@ -295,7 +292,7 @@ fn others(transfers: &[Transfer<'_>], after: &IoSnapshot, elapsed: Duration) -> 
 }
 
 /// Returns true if `path` is `cgroup` or below it.
-fn is_within(path: &str, cgroup: &str) -> bool {
+pub(crate) fn is_within(path: &str, cgroup: &str) -> bool {
     let below = path.strip_prefix(cgroup);
     below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }

@@ -29,7 +29,6 @@ pub enum KeptTrue {
         /// Time since which nothing exceeded it, the transition period included.
         since: BootNanos,
     },
-    /// The condition is True.
     Kept {
         /// Time of the last excess. In the future if that is known already.
         last_exceeded: BootNanos,
@@ -93,7 +92,6 @@ impl KeptTrue {
         }
     }
 
-    /// Ends the transition period if it has expired.
     pub fn advance(&mut self, transition_period: Duration, now: BootNanos) {
         let Some(last_exceeded) = self.last_exceeded() else {
             return;

@@ -46,7 +46,6 @@ pub struct IncidentWindow<P> {
     kept: KeptTrue,
 }
 
-/// The numbers of incidents and pods in the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IncidentCounts {
     /// Counted up to the limit.
@@ -68,7 +67,6 @@ impl<P: PartialEq> IncidentWindow<P> {
         }
     }
 
-    /// Takes the information that a source of kills is available at `now`.
     pub fn source_read(&mut self, now: BootNanos) {
         self.source = SourceState::Read;
         self.kept.readable(now);
@@ -93,7 +91,6 @@ impl<P: PartialEq> IncidentWindow<P> {
         self.limits.window
     }
 
-    /// Counts the incidents and pods of the window that ends at `now`, each up to its limit.
     pub fn counts(&self, now: BootNanos) -> IncidentCounts {
         let is_recent = |at: BootNanos| now.since(at) <= self.limits.window;
         IncidentCounts {

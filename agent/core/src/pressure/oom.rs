@@ -20,9 +20,7 @@ const SYSRQ_ORDER: i32 = -1;
 /// The facts of a kill on which the verdict depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kill {
-    /// The owner of the limit that was reached.
     pub scope: OomScope<LimitOwner>,
-    /// The source of the scope.
     pub source: ScopeSource,
     /// `None`: unknown. A global kill then needs the same evidence of short memory as one whose
     /// scope is inferred.
@@ -35,7 +33,6 @@ pub struct Kill {
 /// cgroup and its ancestors. A global kill increases none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LimitCounters {
-    /// At least one increased.
     Moved,
     /// All were read before and after, and none increased.
     Still,
@@ -52,7 +49,6 @@ pub struct RemainingMemory {
     pub threshold: Option<ThresholdValue>,
 }
 
-/// The effect of a kill in addition to its Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KillVerdict {
     /// `MemoryPressure` at once, for the transition period.

@@ -60,7 +60,6 @@ impl Refusals {
         self.0 = Some(new);
     }
 
-    /// Returns the refused forks to report now.
     pub fn due(&mut self, now: BootNanos) -> Vec<Refused> {
         let is_due = |last_reported: BootNanos| INTERVAL <= now.since(last_reported);
         let known = self.0.iter_mut().flat_map(BTreeMap::values_mut);

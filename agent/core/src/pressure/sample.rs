@@ -28,22 +28,19 @@ impl Sample {
     }
 }
 
-/// The state of all disks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DiskStates<'a> {
-    /// No source measures how quickly disks respond.
-    Unavailable,
-    /// The unhealthy disks; all lists are empty if every disk is healthy.
-    Known {
-        /// The disks respond late.
-        slow: &'a [String],
-        /// The disks have requests in flight and complete none.
-        stalled: &'a [String],
-        /// The disks return errors.
-        failing: &'a [String],
-        /// File systems that became read-only.
-        read_only: &'a [NodeFilesystem],
-        /// File systems that returned errors.
-        failed_filesystems: &'a [String],
-    },
+/// The unhealthy disks, sorted by name.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Disks {
+    /// Disks that respond late.
+    pub slow: Vec<String>,
+    /// Disks that have requests in flight and complete none.
+    pub stalled: Vec<String>,
+    /// Disks that return errors.
+    pub failing: Vec<String>,
+    /// File systems that became read-only.
+    pub read_only: Vec<NodeFilesystem>,
+    /// File systems that returned errors, with their mount points and devices.
+    pub failed_filesystems: Vec<String>,
+    /// Disks whose I/O statistics are off, so that their state is unknown.
+    pub unwatched: Vec<String>,
 }

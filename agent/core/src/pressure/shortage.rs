@@ -165,7 +165,6 @@ pub enum ShortageVerdict {
 pub enum Withheld {
     /// `/proc/vmstat` could not be read.
     NotRead,
-    /// The node reclaimed no memory.
     NoReclaim,
     /// No unit is known to wait for the node's memory, and the node has enough of it.
     AtLimits,
@@ -224,12 +223,10 @@ fn is_low(memory: Option<RemainingMemory>) -> bool {
     })
 }
 
-/// A verdict and its evidence, for texts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShortageReading {
     pub evidence: ShortageEvidence,
     pub verdict: ShortageVerdict,
-    /// End of the observation.
     pub at: BootNanos,
 }
 

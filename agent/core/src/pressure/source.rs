@@ -33,7 +33,6 @@ pub enum SourceState {
 }
 
 impl SourceState {
-    /// Returns the state after a failed read.
     #[must_use]
     pub fn failed(self, now: BootNanos) -> Self {
         match self {

@@ -125,7 +125,6 @@ pub enum Begin {
     Reached,
 }
 
-/// The state of a stall, for texts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StallReading {
     pub stall: Stall,
@@ -226,7 +225,6 @@ impl StallBoard {
         }
     }
 
-    /// Depends on the last sample.
     pub fn begin(&self, stall: Stall) -> Begin {
         let threshold = self.thresholds.of(stall.kind);
         let is_open = |state: &&StallState| !state.exceeded && state.source == SourceState::Read;
@@ -251,7 +249,6 @@ impl StallBoard {
         states.filter_map(|state| state.next.wakes_at()).min()
     }
 
-    /// Returns the stalls whose files are due by `now`.
     pub fn due(&self, now: BootNanos) -> impl Iterator<Item = Stall> {
         let due = move |state: &StallState| state.next.at().is_some_and(|at| at <= now);
         let states = self.states.iter().filter(move |(_, state)| due(state));

@@ -24,7 +24,6 @@ pub enum ThresholdValue {
     },
 }
 
-/// The kind of a threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strength {
     /// `evictionHard`: no grace period; `memory.available` and `nodefs.available` reduce the
@@ -49,7 +48,6 @@ pub struct Threshold {
     pub strength: Strength,
 }
 
-/// A text that is not a valid threshold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ThresholdError {
     /// The text is the kubelet's.
@@ -192,7 +190,6 @@ fn share_of(share: f32, capacity: u64) -> u64 {
     (capacity as f64 * f64::from(share)) as u64
 }
 
-/// Displays a share as a percentage.
 struct Percent(f32);
 
 impl fmt::Display for Percent {

@@ -34,12 +34,10 @@ pub struct ProcessSize {
     pub resident: Bytes,
 }
 
-/// The largest processes of a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LargestProcesses {
     /// In descending order of size.
     pub largest: Vec<ProcessSize>,
-    /// Number of processes that were compared.
     pub compared: usize,
     /// Not all processes of the cgroup were compared.
     pub is_partial: bool,

@@ -80,7 +80,6 @@ pub enum ScopeSource {
     /// The usage and the limits of the victim's ancestors at the moment of the kill: to be
     /// confirmed.
     Inferred,
-    /// The kernel's `oom_control`.
     Exact,
     /// The kernel's log. Without the line that has the order, it does not distinguish a kill by
     /// `SysRq` from a global one.
@@ -92,7 +91,6 @@ pub enum ScopeSource {
 pub enum OomConstraint {
     /// Only the machine's size.
     None,
-    /// The nodes of a cpuset.
     Cpuset,
     MemoryPolicy,
     Memcg,

@@ -17,7 +17,6 @@ pub enum QosClass {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodMemory {
-    /// Path of the pod's cgroup.
     pub cgroup: String,
     pub class: QosClass,
     /// The pod's working set.

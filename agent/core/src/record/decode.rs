@@ -17,23 +17,18 @@ use crate::clock::BootNanos;
 use crate::reading::{DiskError, DiskReport, SlowWindow};
 use crate::units::{CgroupId, DeviceNumber, Pid};
 
-/// A record that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// It is shorter than its kind requires.
     #[error("record has {got} bytes, expected at least {need}")]
     Short {
-        /// Length of the record.
         got: usize,
         /// Length that its kind requires.
         need: usize,
     },
     /// An eBPF object of another ABI wrote it.
     #[error("record has ABI {got}, expected {ABI_VERSION}; build agent and object from one tree")]
-    Version {
-        /// ABI version of the record.
-        got: u16,
-    },
+    Version { got: u16 },
 }
 
 /// Decodes one record. Unknown trailing bytes are ignored. Never panics.
@@ -68,7 +63,6 @@ pub fn decode(record: &[u8]) -> Result<Record, DecodeError> {
     })
 }
 
-/// The first bytes of the record as a `T`.
 fn prefix<T: FromBytes + Immutable + KnownLayout>(record: &[u8]) -> Result<T, DecodeError> {
     T::read_from_prefix(record)
         .map(|(body, _)| body)

@@ -23,11 +23,9 @@ const MOST: usize = 256;
 /// A process that the kernel OOM-killed, from the kernel log. All text is untrusted bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoggedKill {
-    /// Time of the log record.
     pub at: BootNanos,
     /// The victim; the thread that the kernel names, if it has several.
     pub victim: Pid,
-    /// Its name.
     pub comm: Vec<u8>,
     /// User id, in the initial user namespace.
     pub uid: Option<u32>,
@@ -38,7 +36,6 @@ pub struct LoggedKill {
     pub group: Option<Vec<u8>>,
     /// What ran out; the path of the cgroup if the log names it. Never [`OomScope::Unknown`].
     pub scope: OomScope<Option<Vec<u8>>>,
-    /// Constraint on the allocation.
     pub constraint: Option<OomConstraint>,
     /// Order of the allocation; -1 for sysrq, otherwise indistinguishable from a global kill.
     pub order: Option<i32>,
@@ -48,7 +45,6 @@ pub struct LoggedKill {
     pub resident: Option<[Bytes; 3]>,
 }
 
-/// Assembles kills from log records.
 #[derive(Debug, Default)]
 pub struct KmsgParser {
     state: Progress,
@@ -58,12 +54,10 @@ pub struct KmsgParser {
     losses: u64,
 }
 
-/// Progress of the current kill.
 #[derive(Debug, Default)]
 enum Progress {
     #[default]
     Idle,
-    /// The trigger is known.
     Invoked(Invoked),
     /// Scope and time are known; the line with the victim is missing.
     Summarised(u64, Box<LoggedKill>),
@@ -249,7 +243,6 @@ impl LoggedKill {
         }
     }
 
-    /// Adds the fields of the last line.
     fn finished(self, line: Killed) -> Self {
         Self {
             victim: line.pid,

@@ -1,7 +1,5 @@
 //! Kernel uevents (`lib/kobject_uevent.c`) → [`DiskChange`].
 
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 
 use crate::units::DeviceNumber;
@@ -9,24 +7,18 @@ use crate::units::DeviceNumber;
 /// `DISK_NAME_LEN` (`include/linux/blkdev.h`), with the final NUL.
 const DISK_NAME_LEN: usize = 32;
 
-/// A change of a whole disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskChange {
-    /// The kind of change.
     pub action: DiskAction,
-    /// Device number.
     pub device: DeviceNumber,
     /// Name under `/sys/block`: UTF-8 without a slash, shorter than 32 bytes, not `.` or `..`.
     /// Escape it before display.
     pub name: String,
 }
 
-/// Kind of change of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskAction {
-    /// The disk was added.
     Added,
-    /// The disk was removed.
     Removed,
     /// Its size, medium or state changed.
     Changed,
@@ -51,18 +43,9 @@ pub fn parse(datagram: &[u8]) -> Option<DiskChange> {
             "change" => DiskAction::Changed,
             _ => return None,
         },
-        device: DeviceNumber {
-            major: number(value("MAJOR")?)?,
-            minor: number(value("MINOR")?)?,
-        },
+        device: DeviceNumber::parse(&format!("{}:{}", value("MAJOR")?, value("MINOR")?))?,
         name: sysfs_name(value("DEVNAME")?)?,
     })
-}
-
-fn number(text: &str) -> Option<u32> {
-    // `from_str` accepts a sign, which the kernel never writes.
-    let digits = text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| u32::from_str(text).ok()).flatten()
 }
 
 /// sysfs writes a slash in a name as `!`: `cciss!c0d0`.

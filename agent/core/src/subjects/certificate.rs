@@ -48,9 +48,7 @@ const PROBE: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs
 /// The properties of the certificate at the start of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RotationSetup {
-    /// The stored certificate.
     pub found: Result<Certificate, Problem>,
-    /// When it was read.
     pub read_at: Now,
     /// Spreads requests in time.
     pub jitter: Jitter,
@@ -66,7 +64,6 @@ pub enum CertificateLost {
     NotIssued(Duration),
 }
 
-/// A pair that is tried.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     pair: Pair,
@@ -75,7 +72,6 @@ struct Candidate {
     rejected_since: Option<BootNanos>,
 }
 
-/// The server rejects the certificate in use.
 #[derive(Debug, Clone, Copy)]
 struct Rejection {
     /// When that is confirmed by another request.
@@ -83,7 +79,6 @@ struct Rejection {
     is_confirmed: bool,
 }
 
-/// The successor of the certificate in use.
 #[derive(Debug)]
 struct Successor {
     /// Since when it is requested; `None` if it is not.
@@ -96,7 +91,6 @@ struct Successor {
     logged: BTreeSet<&'static str>,
 }
 
-/// The certificate of this node and its successor.
 #[derive(Debug)]
 pub struct Rotation {
     current: Option<Certificate>,
@@ -142,12 +136,10 @@ impl Rotation {
         rotation
     }
 
-    /// Returns the certificate in use.
     pub const fn current(&self) -> Option<Certificate> {
         self.current
     }
 
-    /// Returns why the agent has to end.
     pub const fn lost(&self) -> Option<CertificateLost> {
         self.lost
     }
@@ -211,7 +203,6 @@ impl Rotation {
         self.successor.since.is_none() && self.successor.candidate.is_none()
     }
 
-    /// Returns the operation that is due now.
     fn next(&mut self, now: Now, effects: &mut Vec<Effect>) -> Option<CertificateOperation> {
         if self.schedule.is_working {
             return None;
@@ -315,7 +306,6 @@ impl Rotation {
         true
     }
 
-    /// Plans a request for now.
     fn request(&mut self, now: BootNanos) {
         self.successor.since = Some(now);
         let request = CertificateOperation::Request(self.successor.key, Requester::Node);

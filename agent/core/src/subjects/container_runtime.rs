@@ -32,12 +32,10 @@ const STARTUP: Duration = Duration::from_mins(2);
 /// The interval between checks in the time of [`STARTUP`].
 const STARTUP_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The use of a container runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RuntimeUse {
     /// No runtime is configured, or the kubelet uses it.
     Unused,
-    /// The runtime is queried.
     Optional,
     /// The runtime is queried, and the node is not Ready without it.
     Required,
@@ -46,7 +44,6 @@ pub enum RuntimeUse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum RuntimeInput {
     Starting,
-    /// Time has passed.
     Tick {
         /// Work that is due until then is done in the same wake-up: see [`ALIGN`].
         soon: BootNanos,
@@ -100,13 +97,11 @@ pub struct RuntimeWatch {
     used: RuntimeUse,
     started: BootNanos,
     progress: Progress,
-    /// Time of the next check.
     due: BootNanos,
     /// Time of the next list of images.
     list_due: BootNanos,
     /// Time of the last check by which the runtime was ready.
     ready_at: Option<BootNanos>,
-    /// The runtime answered the last query.
     answers: bool,
     /// The last reason that was logged for a missing answer, and its time.
     logged: Option<(String, BootNanos)>,
@@ -114,7 +109,6 @@ pub struct RuntimeWatch {
     imagefs: Option<PathBuf>,
     /// Storage was sampled since the first answer, or since there was none.
     storage_sampled: bool,
-    /// The facts as published.
     known: ContainerRuntime,
 }
 

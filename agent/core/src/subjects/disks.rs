@@ -44,7 +44,6 @@ use listing::Listing;
 /// A query about disks. A helper thread answers it, since a hung disk can block it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskQuery {
-    /// Lists all disks.
     List,
     /// Reads one disk, which the kernel announced.
     Find(DiskChange),
@@ -59,28 +58,23 @@ pub enum DiskQuery {
     },
     /// Reads the access to nodefs, imagefs and the root file system, and their errors.
     Filesystems,
-    /// Reads the counters of these disks.
     Counters(Vec<(DeviceNumber, String)>),
     /// Checks if I/O statistics of any of these disks were switched: by name, with the last known
     /// state.
     Switched(Vec<(String, bool)>),
 }
 
-/// A decision about a disk, to be logged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DiskDecision {
     Announced(DiskChange),
-    /// The completion probe reported on a disk.
     Reported {
         device: DeviceNumber,
         report: DiskReport,
     },
     Watched(WatchedDisk),
-    /// There are too many disks to watch this one.
     TooMany {
         name: String,
     },
-    /// A computed limit of a disk changed.
     LimitComputed(ComputedLimit),
     StatisticsOff {
         name: String,
@@ -94,7 +88,6 @@ pub enum DiskDecision {
         device: DeviceNumber,
         name: String,
         role: DiskRole,
-        /// The new health.
         health: Health,
         /// The reason, as far as it is known; empty if the disk is healthy.
         details: String,
@@ -134,7 +127,6 @@ pub struct DiskSetup {
     pub trigger: IoTrigger,
 }
 
-/// The time at which the counters of the disks are sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Schedule {
     /// Only unhealthy and suspected disks are sampled: probe and trigger report the rest.
@@ -178,7 +170,6 @@ pub struct DiskWatch {
     statistics: Sampling,
     next_statistics: BootNanos,
     io_wait: IoWaitReads,
-    /// The stamp of the last slow window.
     slow_stamp: Option<Stamp>,
     filesystems: Filesystems,
     auto_limits: AutoLimits,
@@ -189,7 +180,6 @@ pub struct DiskWatch {
 
 impl DiskWatch {
     /// Starts without any disk: the first list is an input.
-    #[must_use]
     pub fn new(setup: DiskSetup, now: BootNanos) -> Self {
         let DiskSetup {
             settings,
@@ -294,7 +284,6 @@ impl DiskWatch {
 
     /// Returns the time at which an unhealthy or suspected disk is due, or a disk that was
     /// announced too early.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         let all = [
             self.board.sample_at(),
@@ -305,7 +294,6 @@ impl DiskWatch {
     }
 
     /// Replaces numbers by names, and drops disks that are not watched.
-    #[must_use]
     pub fn named<'a, T>(&'a self, of: &'a [(DeviceNumber, T)]) -> Vec<(&'a str, &'a T)> {
         let name = |(device, of): &'a (DeviceNumber, T)| Some((self.board.name(*device)?, of));
         of.iter().filter_map(name).collect()

@@ -12,7 +12,6 @@ use crate::pressure::{Exceeded, Pressure};
 #[derive(Debug)]
 pub struct FrequentKills {
     window: IncidentWindow<PodId>,
-    /// The state as last published.
     published: Pressure,
 }
 
@@ -24,7 +23,6 @@ impl FrequentKills {
         }
     }
 
-    /// Counts a kill in `pod` at `at`.
     pub(super) fn killed(&mut self, pod: PodId, at: BootNanos, now: Now) -> Vec<Effect> {
         self.window.record_incident(pod, at, now.boot);
         self.publish()
@@ -69,7 +67,6 @@ impl FrequentKills {
         self.window.fall_at()
     }
 
-    /// Counts the incidents of the window that ends at `now`.
     pub fn counts(&self, now: BootNanos) -> IncidentCounts {
         self.window.counts(now)
     }

@@ -85,7 +85,6 @@ pub struct KillCounters {
 impl KillCounters {
     /// The counters and what the previous agent saved ([`BlockingQuery::Recall`]) were asked for at
     /// `now`.
-    #[must_use]
     pub fn new(setup: KillCounterSetup, now: BootNanos) -> Self {
         Self {
             source: setup.source,
@@ -146,7 +145,6 @@ impl KillCounters {
     }
 
     /// When to save what was acknowledged since the last time.
-    #[must_use]
     pub fn due(&self) -> Option<BootNanos> {
         let behind = self.baseline != Baseline::Unknown && self.saving == Saving::Behind;
         let wait = if self.unsaved < AT_ONCE {
@@ -158,19 +156,16 @@ impl KillCounters {
     }
 
     /// Whether no source of kills is available.
-    #[must_use]
     pub fn is_unavailable(&self) -> bool {
         self.source == KillSource::Counters && self.last_reading == LastReading::Failed
     }
 
     /// Whether the counters were asked for, and the answer is to come.
-    #[must_use]
     pub const fn is_asked(&self) -> bool {
         self.reading.is_asked()
     }
 
     /// Whether something is being saved.
-    #[must_use]
     pub const fn is_saving(&self) -> bool {
         self.saving.is_writing()
     }
@@ -178,10 +173,7 @@ impl KillCounters {
     /// Kills of which records came: those that were reported by number already are not reported
     /// again.
     fn found(&mut self, mut findings: Vec<Finding>, now: Now) -> Vec<Effect> {
-        findings.retain(|finding| {
-            let owner = finding.counter.as_ref();
-            owner.is_none_or(|owner| self.is_new(owner, finding.stamp.kernel))
-        });
+        findings.retain(|finding| self.is_new(&finding.counter, finding.stamp.kernel));
         if findings.is_empty() {
             return Vec::new();
         }

@@ -31,7 +31,6 @@ use limit_hits::LimitHits;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum KillInput {
-    /// Every cgroup was read at start.
     CgroupsRead {
         /// Cgroups of pods, by id and path.
         pods: Vec<(CgroupId, String)>,
@@ -61,7 +60,6 @@ pub enum KillInput {
     LimitHits(Option<Vec<Option<(CgroupId, u64)>>>),
     /// The answer to [`Query::RemainingMemory`].
     RemainingMemory(RemainingMemory),
-    /// The answer to [`Query::LiveLimitHits`].
     LiveLimitHits(Vec<CgroupId>),
     /// All records that came together have been passed on.
     BatchRead,
@@ -120,7 +118,6 @@ pub struct Kills {
 
 impl Kills {
     /// Creates the state for a kernel with pages of `page` bytes.
-    #[must_use]
     pub fn new(page: u64) -> Self {
         Self {
             page,
@@ -254,14 +251,8 @@ impl Kills {
             Err(MissingEvidence::LimitCounters) => {
                 let Some(path) = case.path.clone() else {
                     let counters = Some(LimitCounters::Unknown);
-                    return self.judge(
-                        case,
-                        Evidence {
-                            counters,
-                            ..evidence
-                        },
-                        now,
-                    );
+                    let left = evidence.left;
+                    return self.judge(case, Evidence { counters, left }, now);
                 };
                 self.examination = Examination::AwaitsLimitHits(case);
                 return vec![Effect::Query(Query::LimitHits(path))];

@@ -15,7 +15,6 @@ pub const NAMED: usize = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LargestOwnersInput {
-    /// A resource became short.
     Short(Resource),
     /// The answer to [`BlockingQuery::LargestOwners`] for pids. Empty if they were not read.
     TasksCounted(LargestTasks),

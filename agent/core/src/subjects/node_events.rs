@@ -33,7 +33,6 @@ pub enum NodeEventInput {
 }
 
 impl NodeEventInput {
-    /// Creates the input for a Node with these conditions.
     pub fn node_seen(conditions: &[Condition]) -> Self {
         let mut all = conditions.iter();
         let renewed = all.find(|condition| condition.type_ == KERNEL_MONITOR);

@@ -28,7 +28,6 @@ pub enum PidInput {
         /// The maximum number of pids of the machine; `None` if it was not read.
         capacity: Option<u64>,
     },
-    /// The kernel reported a crossing of the level.
     Crossed {
         side: Side,
         /// Ids in the initial pid namespace.
@@ -61,9 +60,9 @@ pub enum PidInput {
 ///   │  └──── again within SHORTEST: count instead ──────────────────┘   │
 ///   └──────── tasks back under the level, or crossed under ─────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum ForkProbe {
-    /// The probe reports the next crossing.
+    #[default]
     Armed,
     /// The probe reported that ids are over the level, and is silent until they are under it or it
     /// is armed.
@@ -73,7 +72,7 @@ enum ForkProbe {
     },
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PidWatch {
     probe: ForkProbe,
     /// The levels in tasks. `None`: there is no threshold, or the capacity is unknown.
@@ -81,17 +80,6 @@ pub struct PidWatch {
     excess: Excess,
     /// Time at which ids last crossed the level but tasks did not.
     refuted: Option<BootNanos>,
-}
-
-impl Default for PidWatch {
-    fn default() -> Self {
-        Self {
-            probe: ForkProbe::Armed,
-            levels: None,
-            excess: Excess::default(),
-            refuted: None,
-        }
-    }
 }
 
 impl PidWatch {
@@ -187,7 +175,6 @@ impl PidWatch {
         Effect::Map(MapUpdate::EndPidState)
     }
 
-    /// Converts the levels to ids.
     fn write_levels(&self) -> Effect {
         let levels = self.levels.map(|levels| levels.raised(self.excess.get()));
         Effect::Map(MapUpdate::PidLevels(levels))

@@ -45,12 +45,10 @@ pub struct Saved {
     pub exceeded: BTreeMap<String, SavedTime>,
 }
 
-/// The state that the previous agent saved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Previous {
     /// There is no state that can be used.
     Unknown,
-    /// The state is that of another boot.
     OtherBoot,
     SameBoot(Saved),
 }
@@ -106,7 +104,6 @@ pub struct SavedTimes {
     adopted: bool,
     precision: Precision,
     written_at: BootNanos,
-    /// The number of writes in progress.
     writing: usize,
 }
 
@@ -166,7 +163,6 @@ impl SavedTimes {
         adopted
     }
 
-    /// Writes the file with the acknowledged kills.
     pub(super) fn save_kills(
         &mut self,
         kills: BTreeMap<CgroupId, u64>,
@@ -179,14 +175,11 @@ impl SavedTimes {
         Some(self.write(kills, false, times, now))
     }
 
-    /// Writes the file if it is due.
     pub(super) fn check(&mut self, times: &Times, now: BootNanos) -> Option<Effect> {
-        let saved = self.known().filter(|_| self.is_due(times, now))?;
-        let (kills, uncounted) = (saved.kills.clone(), saved.uncounted);
-        Some(self.write(kills, uncounted, times, now))
+        let is_due = self.is_due(times, now);
+        is_due.then(|| self.rewrite(times, now)).flatten()
     }
 
-    /// From now on, the file has exact times.
     pub(super) const fn be_exact(&mut self) {
         self.precision = Precision::Exact;
     }

@@ -14,7 +14,7 @@ use crate::pressure::change::PressureChange;
 use crate::pressure::deadline::Deadlines;
 use crate::pressure::evaluate::Evaluator;
 use crate::pressure::oom::Grounds;
-use crate::pressure::sample::{DiskStates, Sample};
+use crate::pressure::sample::Sample;
 use crate::pressure::{Exceeded, Policy, Pressure};
 use crate::reading::{Resource, Signal};
 
@@ -36,7 +36,6 @@ const DIRECT: [Signal; 4] = [
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum SignalInput {
     Configured(Policy),
-    /// Time has passed.
     Tick {
         /// Signals that are due until then are sampled in the same wake-up: see
         /// [`ALIGN`](crate::clock::ALIGN).
@@ -51,11 +50,8 @@ pub enum SignalInput {
     },
     /// Memory may be short, so the next sample is due.
     MemoryMayBeShort,
-    /// The answer to [`Query::Signals`].
     Sampled(DirectSample),
-    /// Storage needs to be sampled.
     StorageRequested,
-    /// The answer to [`super::BlockingQuery::Storage`].
     StorageSampled(StorageSample),
     Disks {
         /// `None` if no source measures how quickly disks respond.
@@ -69,14 +65,11 @@ pub enum SignalInput {
     Forced {
         resource: Resource,
         why: Grounds,
-        /// The start of the pressure.
         at: BootNanos,
-        /// The stamp of the record that is the cause.
         stamp: Stamp,
     },
 }
 
-/// A sample of memory and pids.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DirectSample {
     pub samples: Vec<Sample>,
@@ -102,10 +95,8 @@ pub struct SignalSetup {
 #[derive(Debug)]
 pub struct Signals {
     evaluator: Evaluator,
-    /// The deadlines of memory and pids.
     direct: Deadlines,
     storage: Storage,
-    /// The number of tasks in the last sample.
     tasks: Option<u64>,
     /// The last value that was read.
     pid_capacity: Option<u64>,
@@ -116,7 +107,6 @@ pub struct Signals {
 
 impl Signals {
     /// Every sample is due at first.
-    #[must_use]
     pub fn new(setup: SignalSetup, now: BootNanos) -> Self {
         Self {
             evaluator: Evaluator::new(setup.policy),
@@ -155,17 +145,7 @@ impl Signals {
             } => {
                 let ended = unwatched.map(|of| self.evaluator.unwatch_disks(of.others));
                 let mut changes = ended.unwrap_or_default();
-                let states =
-                    known
-                        .as_ref()
-                        .map_or(DiskStates::Unavailable, |disks| DiskStates::Known {
-                            slow: &disks.slow,
-                            stalled: &disks.stalled,
-                            failing: &disks.failing,
-                            read_only: &disks.read_only,
-                            failed_filesystems: &disks.failed_filesystems,
-                        });
-                changes.extend(self.evaluator.observe_disks(states, now.boot));
+                changes.extend(self.evaluator.observe_disks(known.as_ref(), now.boot));
                 self.changed_by_disks(&changes, stamp)
             }
             SignalInput::Forced {
@@ -191,25 +171,21 @@ impl Signals {
     }
 
     /// Returns the next time at which a sample is due, or a transition period may end.
-    #[must_use]
     pub fn due(&self) -> BootNanos {
         let others = [self.evaluator.next_fall(), self.storage.due()];
         let others = others.into_iter().flatten();
         others.fold(self.direct.due(), BootNanos::min)
     }
 
-    #[must_use]
     pub const fn evaluator(&self) -> &Evaluator {
         &self.evaluator
     }
 
-    #[must_use]
     pub fn exceeded(&self, resource: Resource) -> Exceeded {
         self.evaluator.exceeded(resource)
     }
 
     /// Returns the number of tasks in the last sample; `None` if not read.
-    #[must_use]
     pub const fn tasks(&self) -> Option<u64> {
         self.tasks
     }

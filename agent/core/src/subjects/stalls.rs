@@ -62,13 +62,11 @@ impl StallInput {
     }
 }
 
-/// A decision about a stall, to be logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum StallDecision {
     Reported(Stall),
     Changed {
         change: StallChange,
-        /// The sample that caused the change.
         sample: Option<StallSample>,
     },
     /// Tasks of the node wait for memory long enough, but the condition does not become True.

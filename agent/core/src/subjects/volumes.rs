@@ -27,7 +27,6 @@ pub enum VolumeInput {
         device: DeviceNumber,
         name: String,
         trouble: DiskTrouble,
-        /// Numbers and causes.
         details: String,
     },
     /// The answer to [`BlockingQuery::VolumesOnDisk`].

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// Units with their nanoseconds.
 const UNITS: [(&str, u128); 8] = [
     ("ns", 1),
     ("us", 1_000),

@@ -14,7 +14,6 @@ const LAST_BUCKET: Duration = Duration::from_nanos(FIRST_BUCKET_NS << (HISTOGRAM
 /// The median as a parameter of [`quantile`].
 pub const MEDIAN: u64 = 500;
 
-#[must_use]
 pub fn total(buckets: &Buckets) -> u64 {
     buckets
         .iter()
@@ -24,7 +23,6 @@ pub fn total(buckets: &Buckets) -> u64 {
 /// Returns the latency that `per_mille` of 1,000 requests do not exceed; `None` without requests.
 /// Within a bucket, requests are taken as evenly distributed; in the last one, which is open, as
 /// being at its start.
-#[must_use]
 pub fn quantile(buckets: &Buckets, per_mille: u64) -> Option<Duration> {
     let requests = total(buckets);
     if requests == 0 {
@@ -88,7 +86,6 @@ pub struct OperationLatency {
 }
 
 /// Returns the upper bound of a bucket; `None` for the last one.
-#[must_use]
 pub fn bucket_end(bucket: usize) -> Option<Duration> {
     let doublings = u32::try_from(bucket).ok()?;
     let last = bucket.checked_add(1)? >= HISTOGRAM_BUCKETS;

@@ -9,7 +9,6 @@ use std::str::FromStr;
 
 use super::Bytes;
 
-/// Nano units in one: the resolution of a quantity.
 const NANO: i128 = 1_000_000_000;
 
 /// The Kubernetes library's maximum of a parsed value: the largest 64-bit integer.
@@ -46,7 +45,6 @@ pub struct Quantity {
     format: Format,
 }
 
-/// The family of suffixes in which a quantity is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Format {
     /// `7910m`, `8`, `2k`.
@@ -164,7 +162,6 @@ impl Ord for Quantity {
     }
 }
 
-/// The factor of a suffix.
 enum Scale {
     /// Moves the decimal point to the right by this many places.
     Ten(i64),

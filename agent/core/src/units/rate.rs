@@ -11,7 +11,6 @@ pub struct Rate(pub Bytes);
 
 impl Rate {
     /// Divides `bytes` by `elapsed`. If no time has passed, it is taken as a second.
-    #[must_use]
     pub fn of(bytes: u64, elapsed: Duration) -> Self {
         let rate = u128::from(bytes)
             .saturating_mul(1_000_000)

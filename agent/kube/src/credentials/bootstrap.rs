@@ -14,16 +14,12 @@ use serde_json::json;
 use super::files::{self, FileFault};
 use super::one_line;
 
-/// What a kubeconfig contains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KubeconfigState {
-    /// The file does not exist.
     Missing,
     /// It was read completely, and is no kubeconfig: why.
     Invalid(String),
-    /// Its user has the requested certificate.
     Requested,
-    /// Its user has other credentials.
     Other,
 }
 
@@ -98,7 +94,6 @@ pub enum NotWritten {
     NotYet(String),
 }
 
-/// Writes the kubeconfig at `path`.
 pub fn write(path: &Path, bootstrap: &Path, pair: &Path) -> Result<(), NotWritten> {
     let shown = bootstrap.display();
     let text = |why: &str| format!("bootstrapKubeconfig: {shown}: {}", one_line(why));

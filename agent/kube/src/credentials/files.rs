@@ -145,7 +145,6 @@ pub(super) fn current_context(kubeconfig: &Kubeconfig) -> Option<&Context> {
         .as_ref()
 }
 
-/// The token in a file.
 pub(super) fn read_token(path: &Path) -> Result<TokenFile, FileFault> {
     let shown = path.display();
     let text =

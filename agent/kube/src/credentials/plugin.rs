@@ -37,7 +37,6 @@ const POLL_MILLIS: u16 = 10;
 /// How long it may take to die. A process that waits for a dead file server does not.
 const KILLED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The output.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Issued {
     pub(super) token: Option<String>,
@@ -118,7 +117,6 @@ fn kill(group: Pid) {
     }
 }
 
-/// Waits briefly.
 fn wait() -> io::Result<()> {
     match poll(&mut [], PollTimeout::from(POLL_MILLIS)) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -126,7 +124,6 @@ fn wait() -> io::Result<()> {
     }
 }
 
-/// Runs it, within `limit`.
 pub(super) fn run(
     exec: &ExecConfig,
     limit: Duration,

@@ -4,7 +4,6 @@
 //! first of these is used: the name, if it is an address; an address of the name in DNS; an address
 //! of the interface of a default route. Until the name is looked up, the stored addresses stay.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use super::{Context, SetterError};
@@ -12,49 +11,31 @@ use crate::node_status::{Address, Facts, NodeStatus};
 use crate::reading::{InterfaceAddress, Network};
 
 /// The reason for which an address cannot be the node's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
+    #[error("is a loopback address")]
     Loopback,
+    #[error("is a multicast address")]
     Multicast,
+    #[error("is a link-local address")]
     LinkLocal,
-    /// `0.0.0.0` or `::`.
+    #[error("is the unspecified address")]
     Unspecified,
+    #[error("is on none of the interfaces")]
     Absent,
 }
 
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Loopback => "is a loopback address",
-            Self::Multicast => "is a multicast address",
-            Self::LinkLocal => "is a link-local address",
-            Self::Unspecified => "is the unspecified address",
-            Self::Absent => "is on none of the interfaces",
-        })
-    }
-}
-
 /// The reason for which no address was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotFound {
-    /// The routing tables contain no default route.
+    #[error("no default routes found")]
     NoDefaultRoute,
     /// There are default routes, but their interfaces have no global unicast address.
+    #[error("unable to select an IP from default routes")]
     NothingBehindRoutes,
-    /// There is no routing table, and no interface has a global unicast address.
+    /// There is no routing table.
+    #[error("no acceptable interface with global unicast address found on host")]
     NothingOnInterfaces,
-}
-
-impl fmt::Display for NotFound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NoDefaultRoute => "no default routes found",
-            Self::NothingBehindRoutes => "unable to select an IP from default routes",
-            Self::NothingOnInterfaces => {
-                "no acceptable interface with global unicast address found on host"
-            }
-        })
-    }
 }
 
 /// Writes the whole list, or nothing.
@@ -129,15 +110,13 @@ fn search(facts: &Facts) -> Result<IpAddr, SetterError> {
     if let Ok(ip) = facts.hostname.parse() {
         return Ok(ip);
     }
-    by_name(&facts.network, preferred).map_or_else(
-        || {
-            by_route(&facts.network, preferred).map_err(|why| SetterError::NoAddress {
-                node: facts.hostname.clone(),
-                why,
-            })
-        },
-        Ok,
-    )
+    if let Some(ip) = by_name(&facts.network, preferred) {
+        return Ok(ip);
+    }
+    by_route(&facts.network, preferred).map_err(|why| SetterError::NoAddress {
+        node: facts.hostname.clone(),
+        why,
+    })
 }
 
 fn by_name(network: &Network, preferred: Family) -> Option<IpAddr> {

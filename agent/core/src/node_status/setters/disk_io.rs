@@ -33,7 +33,6 @@ pub fn set(context: &Context<'_>, status: &mut NodeStatus) -> Result<(), SetterE
     Ok(())
 }
 
-/// The texts of a condition about disks.
 pub(super) struct Texts {
     pub(super) type_: &'static str,
     /// Reason and message while a disk has the problem.
@@ -88,22 +87,17 @@ pub(super) fn cannot_be_read(disks: &Disks) -> String {
         let path = format!("/sys/block/{name}/queue/iostats");
         quote_to(path, PATH_LENGTH)
     };
-    let files: Vec<String> = disks.unwatched.iter().take(MAX_NAMED).map(file).collect();
-    let more = match disks.unwatched.len().saturating_sub(MAX_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let files = files.join(", ");
-    format!("{what}: I/O statistics are off ({files}{more})")
+    let files = first_of(&disks.unwatched, file);
+    format!("{what}: I/O statistics are off ({files})")
 }
 
 pub(super) fn list(names: &[String]) -> String {
-    let first = names
-        .iter()
-        .take(MAX_NAMED)
-        .map(|name| quote_to(name, NAME_LENGTH))
-        .collect::<Vec<_>>()
-        .join(", ");
+    first_of(names, |name| quote_to(name, NAME_LENGTH))
+}
+
+fn first_of(names: &[String], shown: impl Fn(&String) -> String) -> String {
+    let first: Vec<String> = names.iter().take(MAX_NAMED).map(shown).collect();
+    let first = first.join(", ");
     match names.len().saturating_sub(MAX_NAMED) {
         0 => first,
         more => format!("{first} and {more} more"),

@@ -245,7 +245,6 @@ fn cause_of(context: &Context<'_>, resource: Resource) -> Option<Cause> {
     }
 }
 
-/// Returns Unknown if a source is lost.
 fn if_lost(resource: Resource, context: &Context<'_>) -> Option<Outcome> {
     let lost = context.lost(resource)?;
     Some(Outcome::unknown(cannot_be_read(resource, lost, context)))

@@ -98,7 +98,6 @@ fn not_true(type_: &str, condition: Option<&RuntimeCondition>) -> Option<String>
     }
 }
 
-/// Returns the reason of the Event about a change to `status`.
 pub const fn event_reason(status: Status) -> &'static str {
     match status {
         Status::True => "NodeReady",

@@ -68,7 +68,6 @@ impl LatencyDay {
     }
 
     /// Returns the limit for the next hour. `fixed` is that of this kind of disk.
-    #[must_use]
     pub fn limit(&self, fixed: Duration) -> AutoLimit {
         let day = self.day();
         let requests = total(&day);

@@ -103,7 +103,6 @@ pub(super) enum OthersWait {
     Read {
         /// The share of the time, in percent. `None`: there is no PSI.
         percent: Option<f32>,
-        /// Time of the read.
         at: BootNanos,
     },
 }
@@ -239,7 +238,6 @@ impl Slowness {
 impl SlowRequests {
     /// Returns the median latency. The histogram may contain requests that completed between the
     /// windows. But if most requests in the windows took the limit or longer, so did the median.
-    #[must_use]
     pub fn median(&self, limit: Duration) -> Option<Duration> {
         let least = if self.all.slow > self.all.judged / 2 {
             limit.min(self.all.longest)
@@ -251,7 +249,6 @@ impl SlowRequests {
 
     /// Returns a text such as `34 of 40 latency-sensitive requests took 20 ms or longer in the last
     /// 15 s (median 48 ms, largest 210 ms), 12 MB/s`.
-    #[must_use]
     pub fn describe(&self, limit: Duration) -> String {
         let SlowWindow { judged, slow, .. } = self.all;
         let median = self.median(limit);

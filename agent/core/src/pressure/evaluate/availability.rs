@@ -5,19 +5,17 @@ use std::collections::BTreeMap;
 use super::{Evaluator, PressureReason};
 use crate::clock::BootNanos;
 use crate::pressure::source::SourceState;
-use crate::pressure::{Pressure, SlowDisks};
+use crate::pressure::{Cause, Pressure, SlowDisks};
 use crate::reading::{Resource, Signal};
 
 /// The availability of the sources of a resource: that of the worst one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Availability {
-    /// There is nothing to observe.
     Nothing,
     /// Every source with a threshold was readable at the last sample.
     Readable,
     /// One of the sources failed a moment ago: the last known state applies.
     Failing,
-    /// One of the sources is lost.
     Lost,
 }
 
@@ -103,28 +101,12 @@ impl Evaluator {
             source != Some(SourceState::Lost)
         };
         let under_pressure = matches!(state.kept.pressure(), Pressure::UnderPressure { .. });
-        let by_readable_source = match state.cause {
+        let by_readable_source = match state.cause.and_then(PressureReason::cause) {
             _ if state.kill.is_some() => true,
-            Some(
-                PressureReason::Threshold { signal, .. }
-                | PressureReason::Unresolved { signal, .. },
-            ) => is_read(signal),
-            Some(
-                PressureReason::SlowDisk
-                | PressureReason::StalledDisk
-                | PressureReason::DiskErrors
-                | PressureReason::FilesystemShutdown
-                | PressureReason::ReadOnlyFilesystem,
-            ) => self.disks != SourceState::Lost,
-            Some(PressureReason::OomKill(_)) => true,
-            Some(
-                PressureReason::Stored
-                | PressureReason::Restored
-                | PressureReason::Below
-                | PressureReason::Unwatched
-                | PressureReason::SourceLost,
-            )
-            | None => false,
+            Some(Cause::Below { signal, .. }) => is_read(signal),
+            Some(Cause::Disks) => self.disks != SourceState::Lost,
+            Some(Cause::OomKill(_)) => true,
+            Some(Cause::Stored) | None => false,
         };
         under_pressure && by_readable_source
     }

@@ -49,7 +49,6 @@ pub(super) struct Summary {
     pub(super) victim: Option<Victim>,
 }
 
-/// The victim, at the end of a summary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Victim {
     pub(super) pid: Pid,
@@ -57,7 +56,6 @@ pub(super) struct Victim {
     pub(super) uid: u32,
 }
 
-/// The killed process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Killed {
     pub(super) pid: Pid,
@@ -69,7 +67,6 @@ pub(super) struct Killed {
     pub(super) memcg: bool,
 }
 
-/// A record with its text not yet parsed.
 pub(super) struct KmsgRecord<'a> {
     /// Microseconds on printk's clock.
     pub(super) usec: u64,
@@ -95,7 +92,6 @@ pub(super) fn record(bytes: &[u8]) -> Option<KmsgRecord<'_>> {
 }
 
 impl KmsgRecord<'_> {
-    /// The line about a kill, if it is one.
     pub(super) fn line(&self) -> Option<KillLine> {
         let text = unescape(self.text);
         summary(&text)

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::client_certificate::Certificate;
 use crate::clock::{BootNanos, Now};
 
-/// The shortest delay.
 const LEAST: Duration = Duration::from_mins(1);
 /// The shortest delay as a part of the time to the expiry when it was issued, if that is longer: a tenth.
 const LEAST_PART: u32 = 10;

@@ -12,11 +12,9 @@ pub enum RequestKey {
     /// The one of a request that has no certificate yet, if there is one: it may have been created
     /// before a restart, or its answer may be lost.
     Pending,
-    /// A new one.
     New,
 }
 
-/// The identity that sends a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Requester {
     /// The node, with the certificate in use.
@@ -25,7 +23,6 @@ pub enum Requester {
     Bootstrap,
 }
 
-/// A pair of certificate and key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pair {
     /// Issued to this agent, and not the current pair yet.
@@ -47,7 +44,6 @@ pub enum CertificateOperation {
     Try(Pair),
     /// Make this pair the current one, and use it for new connections.
     Use(Pair),
-    /// Read the current pair.
     Read,
     /// Read the current pair, and find out whether the server answers.
     Probe,
@@ -72,7 +68,6 @@ pub enum Requested {
     NotStored(String),
     /// The server answered with an error, or the bootstrap kubeconfig cannot be used.
     Refused(String),
-    /// The server did not answer.
     Unanswered(String),
 }
 
@@ -83,7 +78,6 @@ pub enum Attempt {
     Accepted,
     /// 401, or the server treats the user as anonymous.
     Rejected,
-    /// The files cannot be read.
     Unreadable(String),
     /// There was no answer, or one that does not depend on the user.
     Unknown(String),
@@ -96,14 +90,12 @@ pub enum Usage {
     Used,
     /// It cannot be made the current pair.
     NotStored(String),
-    /// It is the current pair, and cannot be read.
     NotRead,
 }
 
 /// An input of [`Rotation`](super::Rotation).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CertificateInput {
-    /// Time passes.
     Tick,
     /// The current pair may have changed.
     FilesChanged,
@@ -119,29 +111,22 @@ pub enum CertificateInput {
     Read(Result<Certificate, Problem>),
     /// The result of [`CertificateOperation::Probe`].
     Probed {
-        /// The current pair.
         found: Result<Certificate, Problem>,
         /// Whether the server answers.
         answers: bool,
     },
 }
 
-/// A line in the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CertificateNotice {
     /// This certificate is used from now on.
     InUse(Certificate),
     /// The request of this name waits for its approval.
     Pending(String),
-    /// It has waited for an hour.
     StillPending(String),
-    /// See [`Requested::Denied`].
     Denied(String),
-    /// See [`Requested::Foreign`].
     Foreign,
-    /// The certificate that was issued cannot be used.
     IssuedUnusable(Problem),
-    /// The stored certificate cannot be used.
     StoredUnusable(Problem),
     /// See [`Requested::NotStored`] and [`Usage::NotStored`].
     NotStored(String),
@@ -154,7 +139,6 @@ pub enum CertificateNotice {
     /// The server rejects the certificate in use with 401; another one is requested with the
     /// bootstrap kubeconfig.
     InUseRejected,
-    /// The certificate has expired, and the server does not answer.
     ExpiredUnanswered,
     /// This certificate was past its rotation point when it was issued; its successor is requested
     /// after this delay.

@@ -6,7 +6,6 @@ use super::CertificateOperation;
 use crate::backoff::{Backoff, Jitter};
 use crate::clock::BootNanos;
 
-/// An operation that is due later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Planned {
     pub(super) due: BootNanos,

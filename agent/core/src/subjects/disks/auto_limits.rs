@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{DiskDecision, DiskWatch, WatchedDisk, log};
 use crate::clock::BootNanos;
-use crate::pressure::disks::{AutoLimit, DiskLimit, LatencyDay};
+use crate::pressure::disks::{DiskLimit, LatencyDay};
 use crate::subjects::{Effect, MapUpdate, Query};
 use crate::units::DeviceNumber;
 use crate::units::latency::Buckets;
@@ -41,9 +41,7 @@ pub(super) struct AutoLimits {
 #[derive(Debug)]
 struct AutoDisk {
     name: String,
-    /// The limit of its kind.
     fixed: Duration,
-    /// The limit in the kernel.
     limit: Duration,
     day: LatencyDay,
 }
@@ -69,7 +67,6 @@ impl AutoLimits {
         (known.limit != disk.slow).then_some(known.limit)
     }
 
-    /// Returns true if the limit of a disk is computed.
     pub(super) fn contains(&self, device: DeviceNumber) -> bool {
         self.disks.contains_key(&device)
     }
@@ -87,7 +84,6 @@ impl AutoLimits {
         self.disks.remove(&device);
     }
 
-    /// Returns the disks whose counters are due.
     fn due(&mut self, now: BootNanos) -> Vec<DeviceNumber> {
         let next = *self.next.get_or_insert(now.plus(INTERVAL));
         if now < next || self.disks.is_empty() {
@@ -105,25 +101,18 @@ impl AutoLimits {
         if auto.limit == disk.limit {
             return None;
         }
-        let AutoLimit {
-            limit,
-            percentile,
-            requests,
-            ..
-        } = auto;
-        disk.limit = limit;
+        disk.limit = auto.limit;
         Some(ComputedLimit {
             name: disk.name.clone(),
-            limit,
+            limit: auto.limit,
             fixed: disk.fixed,
-            percentile,
-            requests,
+            percentile: auto.percentile,
+            requests: auto.requests,
         })
     }
 }
 
 impl DiskWatch {
-    /// Reads the counters of the disks, if they are due.
     pub(super) fn read_latency(&mut self, now: BootNanos) -> Option<Effect> {
         let due = self.auto_limits.due(now);
         (!due.is_empty()).then_some(Effect::Query(Query::JudgedLatency(due)))

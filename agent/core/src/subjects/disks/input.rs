@@ -16,9 +16,7 @@ use crate::units::latency::Buckets;
 pub enum DiskInput {
     /// All disks; `None` if the list could not be read.
     Listed(Option<Vec<Disk>>),
-    /// The kernel announced that a disk was added, removed or changed.
     Announced(DiskChange),
-    /// Announcements were lost.
     AnnouncementsLost,
     Found {
         change: DiskChange,
@@ -28,7 +26,6 @@ pub enum DiskInput {
     /// The answer to [`crate::subjects::MapUpdate::WatchDisks`]: the disks that the kernel did not
     /// refuse.
     Watched(Vec<WatchedDisk>),
-    /// The completion probe reported on a disk.
     Reported {
         device: DeviceNumber,
         report: DiskReport,
@@ -42,7 +39,6 @@ pub enum DiskInput {
         window: SlowWindow,
         /// Counters of the disk, read after the window.
         totals: DiskTotals,
-        /// The stamp of the report.
         stamp: Stamp,
     },
     /// The answer to [`crate::subjects::BlockingQuery::IoWait`], with the names of pods.
@@ -77,7 +73,6 @@ pub enum DiskInput {
     Started,
 }
 
-/// A read of one disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskCounters {
     pub device: DeviceNumber,
@@ -89,7 +84,6 @@ pub struct DiskCounters {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CountersRead {
     Read(DiskSample),
-    /// The disk no longer exists.
     Removed,
     Failed,
 }

@@ -19,7 +19,6 @@ pub(super) struct IoWaitReads {
     queried: Option<DeviceNumber>,
     /// The last answer about each disk, and the time of its arrival.
     last: BTreeMap<DeviceNumber, (IoWait, BootNanos)>,
-    /// The number of consecutive reads that failed.
     failed: u32,
 }
 

@@ -39,11 +39,9 @@ pub struct WatchedDisk {
     pub role: DiskRole,
 }
 
-/// The reason for which a disk is no longer watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnwatchReason {
     Removed,
-    /// The I/O statistics of the disk are off.
     StatisticsOff,
 }
 

@@ -70,7 +70,6 @@ impl DiskWatch {
         effects
     }
 
-    /// Reports and logs the new state of a disk, if it changed.
     pub(super) fn health_changed(
         &self,
         device: DeviceNumber,

@@ -112,7 +112,7 @@ fn global(uid: Option<&str>) -> Incident {
         uid: None,
         uid_in_namespace: None,
         cgroup: None,
-        counter: None,
+        counter: KillOwner::NoPod,
         unit: None,
         owner,
         scope: OomScope::Global,

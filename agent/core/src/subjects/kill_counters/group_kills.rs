@@ -17,13 +17,12 @@ impl GroupKills {
     }
 
     fn begins<'a>(&mut self, finding: &'a Finding) -> Option<(&'a KillOwner, BootNanos)> {
-        let owner = finding.counter.as_ref()?;
         if !finding.is_of_group() {
             return None;
         }
         let (cgroup, at) = (&finding.cgroup, finding.stamp.kernel);
         let last = self.last.replace((cgroup.clone(), at));
         let continues = last.is_some_and(|(of, before)| of == *cgroup && at.since(before) < GROUP);
-        (!continues).then_some((owner, at))
+        (!continues).then_some((&finding.counter, at))
     }
 }

@@ -20,7 +20,6 @@ pub enum KillSource {
 
 impl KillSource {
     /// As in the log.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Program => "Program",
@@ -30,7 +29,6 @@ impl KillSource {
     }
 
     /// The agent's tier, with this source of kills and that of the attached programs.
-    #[must_use]
     pub fn tier(self, programs: &'static str) -> &'static str {
         match (self, programs) {
             (Self::Log, "files") => "kmsg",

@@ -433,11 +433,7 @@ fn many_acknowledged_kills_are_saved_at_once() {
 }
 
 #[test]
-fn a_record_without_a_counter_is_reported_and_two_cgroups_of_one_pod_are_added() {
-    let In::Found(mut findings) = record(3) else {
-        panic!("no record");
-    };
-    findings[0].counter = None;
+fn two_cgroups_of_one_pod_are_added() {
     let mut both = counted(2);
     both.cgroups.push(CgroupKills {
         id: CgroupId(3),
@@ -456,7 +452,6 @@ fn a_record_without_a_counter_is_reported_and_two_cgroups_of_one_pod_are_added()
     #[rustfmt::skip]
     let steps: Vec<Step> = vec![
         (1, start, &[], Idle),
-        (2, In::Found(findings), &["report 1", "incident in aa at 3"], Idle),
         (3, In::Stopping, &["KillCounters"], Asked),
         (3, In::Counted(Some(all)), &["log 1 by number", "report 1 by number, Now", "incident in aa at 3", "save 7"], Idle),
     ];

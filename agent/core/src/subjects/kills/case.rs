@@ -160,7 +160,6 @@ impl Case {
         }
     }
 
-    /// Returns the facts on which the verdict depends.
     pub(super) fn kill(&self) -> Kill {
         Kill {
             scope: self.scope.as_ref().map(|limiting| limiting.owner),
@@ -210,8 +209,6 @@ pub(super) fn cgroups_of(kill: &RecordedKill) -> Vec<CgroupId> {
         .collect()
 }
 
-/// Returns the container to which the cgroup at `path` belongs, if it is another one of the
-/// victim's pod.
 fn other_container(path: &str, victim: &VictimOwner, pods: &str) -> Option<ContainerLabel> {
     let VictimOwner::Pod(victim) = victim else {
         return None;

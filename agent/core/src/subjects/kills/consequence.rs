@@ -6,6 +6,7 @@
 //! distinguished from the others, and nothing is claimed.
 
 use crate::pods::{CgroupKind, PodId, classify, container_path};
+use crate::pressure::io_wait::is_within;
 use crate::reading::oom::Consequence;
 use crate::record::RecordedKill;
 use crate::units::Pid;
@@ -27,12 +28,12 @@ pub(super) fn consequence(
     pods: &str,
 ) -> Option<Consequence> {
     let container = container_path(paths.victim?, pods)?;
-    if kill.group.is_some() && is_at_or_below(container, paths.group?) {
+    if kill.group.is_some() && is_within(container, paths.group?) {
         return Some(Consequence::WholeContainer);
     }
     let namespace = kill.namespace?;
     let reference = paths.reference?;
-    if is_at_or_below(reference, container) {
+    if is_within(reference, container) {
         return Some(Consequence::ChildProcess);
     }
     let in_other_container =
@@ -43,12 +44,7 @@ pub(super) fn consequence(
 /// Returns true if a group that is killed together is all of the victim's container. A group below
 /// the container is a part of it.
 pub(super) fn is_whole_container(victim: &str, group: &str, pods: &str) -> bool {
-    container_path(victim, pods).is_some_and(|container| is_at_or_below(container, group))
-}
-
-fn is_at_or_below(path: &str, top: &str) -> bool {
-    path.strip_prefix(top)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    container_path(victim, pods).is_some_and(|container| is_within(container, group))
 }
 
 /// Returns the pod of a container with an id. A cgroup without an id is that of a runtime's

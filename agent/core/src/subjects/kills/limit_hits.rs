@@ -14,11 +14,10 @@ const SAME_MOMENT: Duration = Duration::from_secs(2);
 /// The number of cgroups from which on removed ones are forgotten.
 const MAX_CGROUPS: usize = 8192;
 
-/// Limit hits by cgroup, as last counted.
 #[derive(Debug, Default)]
 pub(super) struct LimitHits(HashMap<CgroupId, Hits>);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Hits {
     count: u64,
     /// Time at which the counter was last seen to have moved.
@@ -47,10 +46,7 @@ impl LimitHits {
                 continue;
             };
             // A cgroup that did not exist at start began at zero.
-            let known = self.0.entry(id).or_insert(Hits {
-                count: 0,
-                moved: None,
-            });
+            let known = self.0.entry(id).or_default();
             if count > known.count {
                 *known = Hits {
                     count,
@@ -68,7 +64,6 @@ impl LimitHits {
         self.0.len() > MAX_CGROUPS
     }
 
-    /// Keeps the cgroups that exist and have hit a limit.
     pub(super) fn forget_removed(&mut self, live: &[CgroupId], now: BootNanos) {
         let live: BTreeSet<CgroupId> = live.iter().copied().collect();
         self.0

@@ -214,10 +214,7 @@ fn a_finding_has_the_contents_of_the_record_in_safe_text() {
     assert_eq!(limiting.owner, LimitOwner::Container);
     assert_eq!(limiting.usage, Some((kib(1024), kib(1024))));
     let pod = PodId::Uid("aa".to_owned());
-    assert_eq!(
-        finding.counter,
-        Some(crate::kube_event::KillOwner::Pod(pod))
-    );
+    assert_eq!(finding.counter, crate::kube_event::KillOwner::Pod(pod));
 }
 
 #[test]

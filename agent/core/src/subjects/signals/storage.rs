@@ -12,7 +12,6 @@ use crate::pressure::sample::Sample;
 use crate::reading::{NodeFilesystem, Signal};
 use crate::units::Bytes;
 
-/// The signals of storage.
 pub const SIGNALS: [Signal; 4] = [
     Signal::NodefsAvailable,
     Signal::NodefsInodesFree,
@@ -23,7 +22,6 @@ pub const SIGNALS: [Signal; 4] = [
 /// For this time after its start the kubelet checks often if the node is ready.
 const STARTUP_GRACE: Duration = Duration::from_mins(2);
 
-/// A sample of nodefs and imagefs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StorageSample {
     /// The samples of space and inodes. Those of imagefs are absent if it is nodefs.
@@ -48,7 +46,6 @@ impl StorageSample {
     }
 
     /// Creates the sample if no file system answered.
-    #[must_use]
     pub fn missing() -> Self {
         Self {
             samples: SIGNALS.map(Sample::Missing).to_vec(),

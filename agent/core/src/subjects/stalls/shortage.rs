@@ -15,9 +15,7 @@ use super::{StallDecision, log};
 /// stall is over or in effect.
 #[derive(Debug, Default)]
 pub(super) struct ShortageWatch {
-    /// The query is not answered yet.
     queried: bool,
-    /// The last answer.
     last: Option<ShortageReading>,
     /// The last answer is about this stall.
     applies: bool,

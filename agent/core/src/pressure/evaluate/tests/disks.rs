@@ -3,27 +3,28 @@
 use super::*;
 use crate::reading::NodeFilesystem;
 
-const fn only_slow(slow: &[String]) -> DiskStates<'_> {
-    DiskStates::Known {
-        slow,
-        stalled: &[],
-        failing: &[],
-        read_only: &[],
-        failed_filesystems: &[],
+fn sda() -> Vec<String> {
+    vec!["sda".to_owned()]
+}
+
+fn slow_disk() -> Disks {
+    Disks {
+        slow: sda(),
+        ..Disks::default()
     }
 }
 
 #[test]
 fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
-    let sda = ["sda".to_owned()];
-    let (slow, healthy) = (only_slow(&sda), only_slow(&[]));
+    let slow = slow_disk();
+    let healthy = Disks::default();
     for (other, expected) in [(None, Pressure::Normal), (Some(at(70)), since(70))] {
         let mut evaluator = Evaluator::new(Policy {
             slow_disks: SlowDisks::RaiseDiskPressure,
             ..policy(vec![hard("nodefs.available", "100")])
         });
         evaluator.evaluate(&[read(Signal::NodefsAvailable, 500)], at(0));
-        evaluator.observe_disks(slow, at(100));
+        evaluator.observe_disks(Some(&slow), at(100));
         let ended = evaluator.unwatch_disks(other);
         assert_eq!(ended.is_empty(), other.is_some());
         assert!(
@@ -31,16 +32,16 @@ fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
                 .iter()
                 .all(|change| change.reason == PressureReason::Unwatched)
         );
-        evaluator.observe_disks(healthy, at(110));
+        evaluator.observe_disks(Some(&healthy), at(110));
         for resource in [Resource::DiskIo, Resource::Disk] {
             assert_eq!(evaluator.pressure(resource), expected, "{resource:?}");
         }
     }
     // Without a monitored disk the state is unknown, even in a transition period.
     let mut evaluator = evaluator(vec![]);
-    evaluator.observe_disks(slow, at(100));
+    evaluator.observe_disks(Some(&slow), at(100));
     evaluator.unwatch_disks(None);
-    evaluator.observe_disks(DiskStates::Unavailable, at(110));
+    evaluator.observe_disks(None, at(110));
     assert_eq!(evaluator.pressure(Resource::DiskIo), Pressure::Unknown);
     assert_eq!(evaluator.cause(Resource::DiskIo), None);
     assert!(evaluator.lost().contains_key(&Resource::DiskIo));
@@ -48,18 +49,18 @@ fn pressure_by_a_disk_that_is_no_longer_monitored_ends() {
 
 #[test]
 fn a_slow_disk_is_exceeded_until_it_is_reported_healthy_and_a_failing_one_is_another_condition() {
-    let sda = ["sda".to_owned()];
-    let (slow, healthy) = (only_slow(&sda), only_slow(&[]));
+    let healthy = Disks::default();
+    let slow = slow_disk();
     let mut evaluator = evaluator(vec![hard("nodefs.available", "100")]);
     let both = [Resource::DiskIo, Resource::DiskFailing];
     let states = |evaluator: &Evaluator| both.map(|resource| evaluator.pressure(resource));
 
-    evaluator.observe_disks(DiskStates::Unavailable, at(0));
+    evaluator.observe_disks(None, at(0));
     assert_eq!(states(&evaluator), [Pressure::Unknown; 2]);
-    evaluator.observe_disks(healthy, at(1));
+    evaluator.observe_disks(Some(&healthy), at(1));
     assert_eq!(states(&evaluator), [Pressure::Normal; 2]);
 
-    let changes = evaluator.observe_disks(slow, at(10));
+    let changes = evaluator.observe_disks(Some(&slow), at(10));
     assert_eq!(changes.len(), 1, "DiskPressure is not touched");
     assert_eq!(changes[0].reason, PressureReason::SlowDisk);
     assert_eq!(states(&evaluator), [since(10), Pressure::Normal]);
@@ -72,48 +73,46 @@ fn a_slow_disk_is_exceeded_until_it_is_reported_healthy_and_a_failing_one_is_ano
     );
     assert_eq!(evaluator.next_fall(), None);
 
-    let stalled = DiskStates::Known {
-        slow: &[],
-        stalled: &sda,
-        failing: &sda,
-        read_only: &[NodeFilesystem::Nodefs],
-        failed_filesystems: &[],
+    let stalled = Disks {
+        stalled: sda(),
+        failing: sda(),
+        read_only: vec![NodeFilesystem::Nodefs],
+        ..Disks::default()
     };
-    evaluator.observe_disks(stalled, at(1000));
+    evaluator.observe_disks(Some(&stalled), at(1000));
     assert_eq!(states(&evaluator), [since(1000); 2]);
     assert_eq!(evaluator.next_fall(), Some(at(1300)), "of DiskIOPressure");
     evaluator.evaluate(&[], at(1300));
     assert_eq!(states(&evaluator), [Pressure::Normal, since(1000)]);
 
-    evaluator.observe_disks(healthy, at(1400));
+    evaluator.observe_disks(Some(&healthy), at(1400));
     evaluator.evaluate(&[], at(1700));
     assert_eq!(states(&evaluator), [Pressure::Normal; 2]);
-    let changes = evaluator.observe_disks(DiskStates::Unavailable, at(1800));
+    let changes = evaluator.observe_disks(None, at(1800));
     assert_eq!(changes[0].reason, PressureReason::SourceLost);
     assert_eq!(states(&evaluator), [Pressure::Unknown; 2]);
 }
 
 #[test]
 fn a_stall_ranks_above_errors_and_those_above_file_systems() {
-    let sda = ["sda".to_owned()];
-    let none: [String; 0] = [];
-    let (some, none) = (&sda[..], &none[..]);
+    let (some, none) = (sda(), Vec::new());
     let rows = [
-        (some, some, some, PressureReason::StalledDisk),
-        (none, some, some, PressureReason::DiskErrors),
-        (none, none, some, PressureReason::FilesystemShutdown),
-        (none, none, none, PressureReason::ReadOnlyFilesystem),
+        ([&some, &some, &some], PressureReason::StalledDisk),
+        ([&none, &some, &some], PressureReason::DiskErrors),
+        ([&none, &none, &some], PressureReason::FilesystemShutdown),
+        ([&none, &none, &none], PressureReason::ReadOnlyFilesystem),
     ];
-    for (stalled, failing, failed_filesystems, expected) in rows {
+    for (names, expected) in rows {
         let mut evaluator = evaluator(vec![]);
-        let states = DiskStates::Known {
-            slow: &sda,
+        let [stalled, failing, failed_filesystems] = names.map(Vec::clone);
+        let disks = Disks {
             stalled,
             failing,
-            read_only: &[NodeFilesystem::Root],
+            read_only: vec![NodeFilesystem::Root],
             failed_filesystems,
+            ..slow_disk()
         };
-        evaluator.observe_disks(states, at(1));
+        evaluator.observe_disks(Some(&disks), at(1));
         assert_eq!(evaluator.cause(Resource::DiskFailing), Some(expected));
         assert_eq!(
             evaluator.cause(Resource::DiskIo),
@@ -124,8 +123,7 @@ fn a_stall_ranks_above_errors_and_those_above_file_systems() {
 
 #[test]
 fn slow_disks_raise_disk_pressure_only_if_configured() {
-    let sda = ["sda".to_owned()];
-    let slow = only_slow(&sda);
+    let slow = slow_disk();
     for (slow_disks, expected) in [
         (SlowDisks::NodepulseConditionOnly, Pressure::Normal),
         (SlowDisks::RaiseDiskPressure, since(10)),
@@ -135,7 +133,7 @@ fn slow_disks_raise_disk_pressure_only_if_configured() {
             ..policy(vec![hard("nodefs.available", "100")])
         });
         evaluator.evaluate(&[read(Signal::NodefsAvailable, 500)], at(0));
-        evaluator.observe_disks(slow, at(10));
+        evaluator.observe_disks(Some(&slow), at(10));
         assert_eq!(evaluator.pressure(Resource::Disk), expected);
         evaluator.evaluate(&[read(Signal::NodefsAvailable, 500)], at(1000));
         assert_eq!(
