@@ -125,10 +125,11 @@ impl ApiServer {
 fn requested_by(pem: &str) -> Option<Identity> {
     let request = rcgen::CertificateSigningRequestParams::from_pem(pem).ok()?;
     let name = request.params.distinguished_name;
-    let common = name.get(&rcgen::DnType::CommonName)?;
-    let rcgen::DnValue::Utf8String(common) = common else {
-        return None;
+    let text = |kind| match name.get(&kind)? {
+        rcgen::DnValue::Utf8String(text) => Some(text.as_str()),
+        _ => None,
     };
-    let node = common.strip_prefix("system:node:")?;
-    Some(Identity::node(node))
+    let is_node = text(rcgen::DnType::OrganizationName) == Some("system:nodes");
+    let node = text(rcgen::DnType::CommonName)?.strip_prefix("system:node:")?;
+    is_node.then(|| Identity::node(node))
 }

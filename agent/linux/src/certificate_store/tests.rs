@@ -33,7 +33,7 @@ fn a_pending_key_survives_a_restart_and_its_request_has_the_same_name() {
     let request = key.signing_request("worker-1").unwrap();
     let request = CertReq::from_pem(&request).unwrap();
     let subject = request.info.subject.to_string();
-    assert_eq!(subject, "CN=system:node:worker-1,ORGANIZATION=system:nodes");
+    assert_eq!(subject, "CN=system:node:worker-1,O=system:nodes");
     let public_key = request.info.public_key.subject_public_key;
     assert_eq!(public_key.raw_bytes(), key.point());
     assert!(!format!("{key:?}").contains("der"), "{key:?}");

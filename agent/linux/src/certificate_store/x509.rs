@@ -7,7 +7,7 @@ use x509_cert::Certificate;
 use x509_cert::attr::{AttributeTypeAndValue, Attributes};
 use x509_cert::der::asn1::{Any, BitString, Utf8StringRef};
 use x509_cert::der::oid::ObjectIdentifier;
-use x509_cert::der::oid::db::rfc4519::{COMMON_NAME, ORGANIZATION};
+use x509_cert::der::oid::db::rfc4519::{COMMON_NAME, ORGANIZATION_NAME};
 use x509_cert::der::oid::db::rfc5912::{ECDSA_WITH_SHA_256, ID_EC_PUBLIC_KEY, SECP_256_R_1};
 use x509_cert::der::pem::LineEnding;
 use x509_cert::der::{self, Decode as _, Encode as _, EncodePem as _};
@@ -35,7 +35,7 @@ pub(super) fn fields(certificate: &[u8]) -> der::Result<CertificateFields> {
         not_after: validity.not_after.to_system_time(),
         // The API server uses the last one too (Go, crypto/x509/pkix, FillFromRDNSequence).
         common_name: values(COMMON_NAME)?.pop().unwrap_or_default(),
-        organizations: values(ORGANIZATION)?,
+        organizations: values(ORGANIZATION_NAME)?,
     })
 }
 
@@ -43,7 +43,7 @@ pub(super) fn fields(certificate: &[u8]) -> der::Result<CertificateFields> {
 /// an uncompressed point.
 pub(super) fn request_info(node: &str, point: &[u8]) -> der::Result<CertReqInfo> {
     let mut name = RdnSequence::default();
-    for (oid, text) in [(ORGANIZATION, GROUP), (COMMON_NAME, &user(node))] {
+    for (oid, text) in [(ORGANIZATION_NAME, GROUP), (COMMON_NAME, &user(node))] {
         let value = Any::encode_from(&Utf8StringRef::new(text)?)?;
         let mut part = RelativeDistinguishedName::default();
         part.insert(AttributeTypeAndValue { oid, value })?;
