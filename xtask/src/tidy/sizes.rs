@@ -15,9 +15,9 @@ const REASON: &str = "// tidy: long: ";
 const TOP: usize = 40;
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
-const LIMITS: &[(&str, usize)] = &[("agent", 66_600), ("xtask/", 8_500)];
+const LIMITS: &[(&str, usize)] = &[("agent", 63_900), ("xtask/", 8_500)];
 /// Lines of all tests.
-const TESTS_MAX: usize = 89_700;
+const TESTS_MAX: usize = 82_900;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {
