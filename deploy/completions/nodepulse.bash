@@ -206,7 +206,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -220,7 +220,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -483,7 +483,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -497,7 +497,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -798,7 +798,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -812,7 +812,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -1067,7 +1067,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -1081,7 +1081,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -1394,7 +1394,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --register-node)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
@@ -1408,7 +1408,7 @@ _nodepulse() {
                     return 0
                     ;;
                 --enable-controller-attach-detach)
-                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
+                    COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi

@@ -52,11 +52,9 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-sof
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l provider-id -d '`spec.providerID` of a new Node' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r -f
@@ -108,11 +106,9 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l provider-id -d '`spec.providerID` of a new Node' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r -f
@@ -176,11 +172,9 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l provider-id -d '`spec.providerID` of a new Node' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r -f
@@ -228,11 +222,9 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l provider-id -d '`spec.providerID` of a new Node' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r -f
@@ -285,11 +277,9 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-soft-grace-period -d 'Grace periods of soft thresholds; they do not delay conditions' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-minimum-reclaim -d 'Amount by which a signal must exceed its threshold again' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l eviction-pressure-transition-period -d 'How long a condition stays True after its threshold is no longer exceeded [default: 5m]' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l register-node -d 'Create the Node if it does not exist [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l provider-id -d '`spec.providerID` of a new Node' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f -a "true\t''
-false\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l enable-controller-attach-detach -d 'Let the controller manager attach and detach volumes [default: true]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l node-status-update-frequency -d 'Interval at which the node status is computed [default: 10s]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l max-pods -d 'Maximum number of pods (capacity `pods`) [default: 110]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l pods-per-core -d 'Maximum number of pods per core; 0 means no limit [default: 0]' -r -f

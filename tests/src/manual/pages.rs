@@ -2,7 +2,7 @@
 
 use std::io;
 
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, ValueParser};
 use clap::{Arg, Command};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
@@ -101,9 +101,28 @@ pub fn completions(root: &Command) -> io::Result<Vec<(String, String)>> {
     ];
     let script = |(shell, name)| {
         let mut script = Vec::new();
-        generate(shell, &mut root.clone(), "nodepulse", &mut script);
+        let mut command = with_args(root.clone(), &|arg| completed(arg, shell));
+        generate(shell, &mut command, "nodepulse", &mut script);
         let script = String::from_utf8(script).map_err(io::Error::other)?;
         Ok((format!("deploy/completions/{name}"), script))
     };
     scripts.into_iter().map(script).collect()
+}
+
+/// Changes each argument of a command and of those below it.
+fn with_args(command: Command, change: &impl Fn(Arg) -> Arg) -> Command {
+    let command = command.mut_args(change);
+    command.mut_subcommands(|below| with_args(below, change))
+}
+
+/// Changes what a script of clap_complete would do wrong.
+fn completed(arg: Arg, shell: Shell) -> Arg {
+    let name = arg.get_value_names().and_then(|names| names.first());
+    match name.map(ToString::to_string) {
+        // zsh takes what follows a colon for a command.
+        Some(name) if shell == Shell::Zsh => arg.value_name(name.replace(':', "\\:")),
+        // The value would be completed after a space.
+        Some(_) if arg.is_require_equals_set() => arg.value_parser(ValueParser::string()),
+        _ => arg,
+    }
 }

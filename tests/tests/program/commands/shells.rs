@@ -46,7 +46,7 @@ fn bash(words: &[&str], directory: &Path) -> Vec<String> {
 fn bash_completes_commands_flags_values_and_files() {
     let dir = tempdir().unwrap();
     std::fs::write(dir.path().join("kubeconfig"), "").unwrap();
-    let rows: [(&[&str], &[&str]); 7] = [
+    let rows: [(&[&str], &[&str]); 8] = [
         (&["expl"], &["explain"]),
         (
             &["explain", "DiskS"],
@@ -59,6 +59,8 @@ fn bash_completes_commands_flags_values_and_files() {
         ),
         (&["status", "-o", ""], &["yaml", "json"]),
         (&["run", "--kubeconfig", "kube"], &["kubeconfig"]),
+        // Its value follows `=`.
+        (&["run", "--register-node", ""], &[]),
         (&["run", "--nothing-like-this"], &[]),
     ];
     for (words, expected) in rows {
@@ -72,7 +74,12 @@ fn bash_completes_commands_flags_values_and_files() {
 fn zsh_parses_its_script() {
     let dir = tempdir().unwrap();
     let file = dir.path().join("_nodepulse");
-    std::fs::write(&file, nodepulse::testing::Shell::Zsh.script()).unwrap();
+    let script = nodepulse::testing::Shell::Zsh.script();
+    assert!(
+        script.contains(r"VALUE\:EFFECT"),
+        "zsh runs what follows a colon"
+    );
+    std::fs::write(&file, script).unwrap();
     let Some(parsed) = output("zsh", &["-n", &file.display().to_string()]) else {
         return;
     };
