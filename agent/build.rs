@@ -9,8 +9,9 @@ fn main() {
     println!("cargo::rustc-env=NODEPULSE_COMMIT={}", commit());
 }
 
-/// The commit that `version` prints: of the variable `NODEPULSE_COMMIT`, otherwise of this repository.
-/// Empty if there is none, and for development, where each commit would compile everything again.
+/// The commit that `version` prints: of the variable `NODEPULSE_COMMIT`, otherwise of this
+/// repository. Empty if there is none, and for development, where each commit would compile
+/// everything again.
 fn commit() -> String {
     const VARIABLE: &str = "NODEPULSE_COMMIT";
 

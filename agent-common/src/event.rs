@@ -87,8 +87,9 @@ pub const SOURCE_NONE: u8 = 0;
 pub const SOURCE_INFERRED: u8 = 1;
 /// [`OomKill::scope_source`]: from the kernel's `oom_control`.
 pub const SOURCE_EXACT: u8 = 2;
-/// [`OomKill::constraint`] if it is not known. Otherwise it is an `enum oom_constraint`: 0 none,
-/// 1 cpuset, 2 memory policy, 3 memory cgroup. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/oom.h#L18-L23>
+/// [`OomKill::constraint`] if it is not known. Otherwise it is an `enum oom_constraint`: 0 none, 1
+/// cpuset, 2 memory policy, 3 memory cgroup.
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/oom.h#L18-L23>
 pub const CONSTRAINT_UNKNOWN: u8 = 255;
 /// [`OomKill::via`]: the tracepoint passed the task.
 pub const VIA_TASK: u8 = 0;
@@ -132,7 +133,8 @@ pub struct OomKill {
     /// Address space of the victim, in pages.
     pub total_vm_pages: u64,
     /// Resident anonymous memory, in pages. From 6.2 on the shared part of a per-CPU counter, which
-    /// can lag by some pages per CPU: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types.h#L966>
+    /// can lag by some pages per CPU:
+    /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types.h#L966>
     pub anon_pages: u64,
     /// Resident file pages.
     pub file_pages: u64,
@@ -167,14 +169,14 @@ pub struct OomKill {
     pub via: u8,
     /// Always zero.
     pub pad: [u8; 2],
-    /// Process id of the victim in its innermost pid namespace, unless that is the initial one; 0 if it is,
-    /// and if it is not known.
+    /// Process id of the victim in its innermost pid namespace, unless that is the initial one; 0
+    /// if it is, and if it is not known.
     pub ns_tgid: u32,
-    /// Id of an ancestor of `cg_limiting` that had exactly as little room left, so that either can have
-    /// been hit; 0 for none, and if the source is exact.
+    /// Id of an ancestor of `cg_limiting` that had exactly as little room left, so that either can
+    /// have been hit; 0 for none, and if the source is exact.
     pub cg_tied: u64,
-    /// Id of the memory cgroup of the process that the victim depends on: its parent if `ns_tgid` is 1,
-    /// else the first process of its pid namespace; 0 if `ns_tgid` is.
+    /// Id of the memory cgroup of the process that the victim depends on: its parent if `ns_tgid`
+    /// is 1, else the first process of its pid namespace; 0 if `ns_tgid` is.
     pub cg_reference: u64,
     /// Id of the highest memory cgroup below the limit that the kernel kills as a whole
     /// (`memory.oom.group`) and that contains the victim; 0 for none, and if it is not known.
@@ -239,8 +241,8 @@ pub struct SlowWindow {
     pub slow: u32,
     /// Always zero.
     pub pad: u32,
-    /// Length of the window, in nanoseconds: at most [`crate::settings::WINDOW_EXTENSION`] times that
-    /// of [`crate::settings::DiskEntry::window_ns`].
+    /// Length of the window, in nanoseconds: at most [`crate::settings::WINDOW_EXTENSION`] times
+    /// that of [`crate::settings::DiskEntry::window_ns`].
     pub window_ns: u64,
     /// Time from the end of the window to this record, in nanoseconds: a window is evaluated by the
     /// first request that completes after it.

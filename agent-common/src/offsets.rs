@@ -8,8 +8,8 @@ use crate::layout;
 /// Offsets in bytes, resolved from the running kernel's BTF and written into a read-only global
 /// before the programs are loaded, so that they are constants for the verifier.
 ///
-/// [`KernelOffsets::MISSING`] means that this kernel has no such field. User space does not attach a
-/// probe that needs it.
+/// [`KernelOffsets::MISSING`] means that this kernel has no such field. User space does not attach
+/// a probe that needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable))]
 #[repr(C)]
@@ -33,7 +33,8 @@ pub struct KernelOffsets {
     /// `signal_struct.oom_score_adj`.
     pub signal_oom_score_adj: u32,
     /// `signal_struct.oom_mm`: set when a thread of the process is marked, and then as long as the
-    /// struct exists. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/sched/signal.h#L235>
+    /// struct exists.
+    /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/sched/signal.h#L235>
     pub signal_oom_mm: u32,
     /// `cred.uid`.
     pub cred_uid: u32,
@@ -43,8 +44,10 @@ pub struct KernelOffsets {
     pub user_ns_extents: u32,
     /// `user_namespace.uid_map.nr_extents`: before or behind the extents, depending on the kernel.
     pub user_ns_extent_count: u32,
-    /// `mm_struct.rss_stat[0].count` from 6.2 on (<https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types.h#L966>), else
-    /// `mm_struct.rss_stat.count[0]` (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/mm_types_task.h#L60-L62>).
+    /// `mm_struct.rss_stat[0].count` from 6.2 on
+    /// (<https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types.h#L966>), else
+    /// `mm_struct.rss_stat.count[0]`
+    /// (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/mm_types_task.h#L60-L62>).
     pub mm_rss: u32,
     /// Bytes from one resident-set counter to the next.
     pub mm_rss_stride: u32,
@@ -62,8 +65,9 @@ pub struct KernelOffsets {
     pub kernfs_id: u32,
     /// `kernfs_node.name`.
     pub kernfs_name: u32,
-    /// `kernfs_node.__parent` (<https://github.com/gregkh/linux/blob/v7.1.8/include/linux/kernfs.h#L211>), or `.parent` before 6.15
-    /// (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/kernfs.h#L135>).
+    /// `kernfs_node.__parent`
+    /// (<https://github.com/gregkh/linux/blob/v7.1.8/include/linux/kernfs.h#L211>), or `.parent`
+    /// before 6.15 (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/kernfs.h#L135>).
     pub kernfs_parent: u32,
     /// `cgroup_subsys_state.cgroup`.
     pub css_cgroup: u32,
@@ -121,8 +125,9 @@ pub struct KernelOffsets {
     /// No offset: 1 if argument 0 of `mark_victim` is the task, 0 if it is a pid.
     /// <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/oom.h#L76-L77>, <https://github.com/gregkh/linux/blob/v5.10.223/include/trace/events/oom.h#L74-L75>
     pub mark_victim_has_task: u32,
-    /// No offset: the bit `REQ_RAHEAD` of `request.cmd_flags`. The numbers of these bits are those of
-    /// `enum req_flag_bits`: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L359-L372>
+    /// No offset: the bit `REQ_RAHEAD` of `request.cmd_flags`. The numbers of these bits are those
+    /// of `enum req_flag_bits`:
+    /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L359-L372>
     pub req_readahead: u32,
     /// No offset: the bits `REQ_META`, `REQ_PRIO` and `REQ_FUA`.
     pub req_urgent: u32,

@@ -35,9 +35,9 @@ pub struct PidSettings {
 }
 layout!(PidSettings, 16);
 
-/// State of the fork probe. User space writes it too, to end a state on the falling edge, at which no
-/// fork happens. An update that races with the probe can repeat a record or lose a trend step; user
-/// space compares the state and reads the count again, so neither does harm.
+/// State of the fork probe. User space writes it too, to end a state on the falling edge, at which
+/// no fork happens. An update that races with the probe can repeat a record or lose a trend step;
+/// user space compares the state and reads the count again, so neither does harm.
 #[derive(Debug, Clone, Copy, Default)]
 #[cfg_attr(feature = "user", derive(FromBytes, IntoBytes, Immutable, KnownLayout))]
 #[repr(C)]
@@ -52,8 +52,8 @@ pub struct PidState {
 }
 layout!(PidState, 16, state @ 8);
 
-/// Buckets of a latency histogram. Bucket 0 is under [`FIRST_BUCKET_NS`], bucket n from 2^(n-1) to 2^n
-/// times that; the last one is open, from 1.07 s.
+/// Buckets of a latency histogram. Bucket 0 is under [`FIRST_BUCKET_NS`], bucket n from 2^(n-1) to
+/// 2^n times that; the last one is open, from 1.07 s.
 pub const HISTOGRAM_BUCKETS: usize = 16;
 /// Upper bound of the first bucket, in nanoseconds.
 pub const FIRST_BUCKET_NS: u64 = 1 << FIRST_BUCKET_BITS;
@@ -88,8 +88,8 @@ pub struct DiskEntry {
     pub window_judged: u64,
     /// Slow requests of this window.
     pub slow: u64,
-    /// Longest latency of a judged request of this window. Two CPUs can overwrite each other here, so
-    /// it is a lower bound.
+    /// Longest latency of a judged request of this window. Two CPUs can overwrite each other here,
+    /// so it is a lower bound.
     pub max_ns: u64,
     /// Reads and writes that failed with an error of the medium or the transport, ever.
     pub errors: u64,
@@ -134,16 +134,16 @@ impl DiskEntry {
 
 /// Low bits of [`DiskEntry::tick`]: those of `jiffies`.
 pub const TICK_MASK: u64 = 0xffff;
-/// A request is young if it began and ended in the tick in which another one was timed before it: it
-/// took less than a tick, which is 1 to 10 ms, unless ticks did not advance. This is longer than any
-/// tick, in nanoseconds; a timed request that took longer is not young.
+/// A request is young if it began and ended in the tick in which another one was timed before it:
+/// it took less than a tick, which is 1 to 10 ms, unless ticks did not advance. This is longer than
+/// any tick, in nanoseconds; a timed request that took longer is not young.
 pub const YOUNG_NS: u64 = 1 << 24;
-/// One of this many young requests is timed if `slow_ns` is at least [`YOUNG_NS`]: reading the clock
-/// costs more than everything else, and none of them is slow.
+/// One of this many young requests is timed if `slow_ns` is at least [`YOUNG_NS`]: reading the
+/// clock costs more than everything else, and none of them is slow.
 pub const YOUNG_TIMED: u64 = 4;
 
-/// A synchronous write, or a read ahead, of more bytes than this is not judged: it takes long because it
-/// is large.
+/// A synchronous write, or a read ahead, of more bytes than this is not judged: it takes long
+/// because it is large.
 pub const JUDGED_BYTES: u32 = 64 << 10;
 /// A window with slow requests goes on until it has this many judged requests.
 pub const WINDOW_REQUESTS: u64 = 5;

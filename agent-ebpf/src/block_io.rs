@@ -1,19 +1,22 @@
 //! `block_rq_complete`: latency per disk, and its state changes.
 //!
 //! This runs at every request of every disk, so it reads what it needs by plain loads: the verifier
-//! knows the type of the request and of its queue, and neither can be null or freed while the request
-//! completes, because `blk_rq_init` and `blk_mq_rq_ctx_init` set `request.q`:
+//! knows the type of the request and of its queue, and neither can be null or freed while the
+//! request completes, because `blk_rq_init` and `blk_mq_rq_ctx_init` set `request.q`:
 //! <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-mq.c#L406>, <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-mq.c#L442>. Everything behind further pointers is read by the
 //! helper that can fail, ten times a second for each queue.
 //!
 //! The latency is the time since the kernel allocated the request, so it includes the time in the
-//! queue, as `await` does: <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-mq.c#L418-L424>. Reading the clock is the most expensive part.
-//! Requests that began and ended in one tick of the kernel cannot be slow, so most of them are counted
-//! and not timed. Of a disk that completes less than one request per tick all are timed.
+//! queue, as `await` does:
+//! <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-mq.c#L418-L424>. Reading the clock is
+//! the most expensive part. Requests that began and ended in one tick of the kernel cannot be slow,
+//! so most of them are counted and not timed. Of a disk that completes less than one request per
+//! tick all are timed.
 //!
-//! A deep queue of large writes must take long; that is throughput and no slowness. So only requests
-//! that a task waits for are judged. A window is closed by the first completion that is timed after its
-//! end. If most of its judged requests were slow, a record is written, and otherwise nothing.
+//! A deep queue of large writes must take long; that is throughput and no slowness. So only
+//! requests that a task waits for are judged. A window is closed by the first completion that is
+//! timed after its end. If most of its judged requests were slow, a record is written, and
+//! otherwise nothing.
 
 use core::hint::black_box;
 
@@ -35,7 +38,8 @@ use crate::offsets::{Address, Typed, offset};
 
 mod error;
 
-/// `REQ_OP_MASK`: the low 8 bits of `cmd_flags`. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L308-L309>
+/// `REQ_OP_MASK`: the low 8 bits of `cmd_flags`.
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L308-L309>
 const OP_MASK: u32 = 0xff;
 /// `REQ_OP_WRITE`; reads are 0. Higher numbers are flush, discard, zones or passthrough:
 /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L327-L331>
@@ -44,15 +48,17 @@ const OP_WRITE: u32 = 1;
 /// See [`REQUEST_CLASSES`](agent_common::settings::REQUEST_CLASSES).
 const CLASS_MASK: usize = CLASS_JUDGED | CLASS_WRITE;
 
-/// How long a lookup of a queue's disk stays valid: 2^5 ticks, 32 to 320 ms. The kernel reuses ids of
-/// queues: <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L263>, <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L405>
+/// How long a lookup of a queue's disk stays valid: 2^5 ticks, 32 to 320 ms. The kernel reuses ids
+/// of queues: <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L263>,
+/// <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L405>
 const KNOWN_FOR: u32 = 5;
 /// Low bits of an entry of `QUEUES`: the slot of the disk.
 const SLOT_BITS: u32 = 16;
 /// That slot if the disk is not watched, or there is none.
 const UNWATCHED: u64 = (1 << SLOT_BITS) - 1;
 
-/// `block_rq_complete(request, error, nr_bytes)`. <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/block.h#L167>
+/// `block_rq_complete(request, error, nr_bytes)`.
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/block.h#L167>
 #[btf_tracepoint(function = "block_rq_complete")]
 pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
     // SAFETY: argument 0 of this tracepoint is a request.
@@ -92,11 +98,13 @@ pub fn disk_complete(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-/// [`CLASS_WRITE`], and [`CLASS_JUDGED`] if a task is likely to wait for this request: a read, unless
-/// it reads ahead; a write of metadata, of a journal or through the cache; a small synchronous write.
+/// [`CLASS_WRITE`], and [`CLASS_JUDGED`] if a task is likely to wait for this request: a read,
+/// unless it reads ahead; a write of metadata, of a journal or through the cache; a small
+/// synchronous write.
 ///
 /// The kernel marks every read through the page cache as read ahead, also that of a single page for
-/// which a task waits: <https://github.com/gregkh/linux/blob/v6.12.107/fs/mpage.c#L176-L177>. So a small one is judged.
+/// which a task waits: <https://github.com/gregkh/linux/blob/v6.12.107/fs/mpage.c#L176-L177>. So a
+/// small one is judged.
 #[inline(always)]
 fn class_of(flags: u32, length: u32) -> usize {
     // SAFETY: all of them are in `table`.
@@ -145,8 +153,8 @@ fn set_tick(entry: &mut DiskEntry, now: u64, jiffies: u64) {
     unsafe { (&raw mut entry.tick).write_volatile(now & !TICK_MASK | jiffies & TICK_MASK) };
 }
 
-/// Whether this one of [`YOUNG_TIMED`] is timed: chosen by a time in nanoseconds, which is as good as
-/// random once its bits are mixed (Fibonacci hashing). The last digits of a clock alone are not.
+/// Whether this one of [`YOUNG_TIMED`] is timed: chosen by a time in nanoseconds, which is as good
+/// as random once its bits are mixed (Fibonacci hashing). The last digits of a clock alone are not.
 #[inline(always)]
 const fn is_drawn(start: u64) -> bool {
     start.wrapping_mul(0x9e37_79b9_7f4a_7c15) < u64::MAX / YOUNG_TIMED
@@ -192,9 +200,10 @@ fn look_up(rq: Typed) -> u64 {
     slot.map_or(UNWATCHED, |slot| unsafe { *slot } as u64 & UNWATCHED)
 }
 
-/// The disk of a request: `rq_disk` up to 5.16 (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/blkdev.h#L198>), `q->disk` in later
-/// kernels (<https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blkdev.h#L486>). `None` for a request such as one of a controller's admin
-/// queue.
+/// The disk of a request: `rq_disk` up to 5.16
+/// (<https://github.com/gregkh/linux/blob/v5.10.223/include/linux/blkdev.h#L198>), `q->disk` in
+/// later kernels (<https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blkdev.h#L486>).
+/// `None` for a request such as one of a controller's admin queue.
 #[inline(always)]
 fn device(rq: Address) -> Option<u32> {
     // SAFETY: all offsets come from `table`.
@@ -273,15 +282,15 @@ fn timed(entry: &mut DiskEntry, class: usize, latency: u64, counts_for: u64) {
 /// Two CPUs may end the same window. The second finds no judged request in it, or comes to the same
 /// result; a record may be sent twice then.
 ///
-/// `start` is that of the request that completes now. If nothing completed for the length of a window
-/// before it, the disk was idle, and the window ended with the last completion.
+/// `start` is that of the request that completes now. If nothing completed for the length of a
+/// window before it, the disk was idle, and the window ended with the last completion.
 #[inline(always)]
 fn end_window(entry: &mut DiskEntry, start: u64, now: u64) {
     let completed = judged(entry);
     let (judged, slow) = (completed.saturating_sub(entry.window_judged), entry.slow);
     let elapsed = now.saturating_sub(entry.window_start);
-    // Wrapping, because the target has no 128-bit product to saturate with; user space writes at most
-    // an hour.
+    // Wrapping, because the target has no 128-bit product to saturate with; user space writes at
+    // most an hour.
     let longest = entry.window_ns.wrapping_mul(WINDOW_EXTENSION);
     if judged < WINDOW_REQUESTS && slow > 0 && elapsed < longest {
         return;
@@ -350,9 +359,9 @@ const fn halved(rest: u64, half: u32) -> (u64, usize) {
     }
 }
 
-/// `index & mask`. The compiler drops the mask of an index that is always in range, but the verifier of
-/// Linux 5.10 does not know that range of an index that the compiler saves on the stack in between, and
-/// refuses the program.
+/// `index & mask`. The compiler drops the mask of an index that is always in range, but the
+/// verifier of Linux 5.10 does not know that range of an index that the compiler saves on the stack
+/// in between, and refuses the program.
 #[inline(always)]
 fn masked(index: usize, mask: usize) -> usize {
     black_box(index) & mask

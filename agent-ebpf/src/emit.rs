@@ -9,7 +9,8 @@ use aya_ebpf::maps::RingBuf;
 
 use crate::maps::{BULK, CRIT, DROPPED, SEQUENCE};
 
-/// Writes a kill, and always wakes user space: <https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/ringbuf.c#L509-L512>
+/// Writes a kill, and always wakes user space:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/ringbuf.c#L509-L512>
 #[inline(always)]
 pub fn crit<T: 'static>(kind: EventKind, fill: impl FnOnce(&mut T)) {
     if !write(&CRIT, 0, kind, u64::from(BPF_RB_FORCE_WAKEUP), fill) {
@@ -47,8 +48,9 @@ fn write<T: 'static>(
     };
     let record = entry.as_mut_ptr();
     // SAFETY: the ring has reserved `size_of::<T>()` bytes, aligned to 8
-    // (<https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/ringbuf.c#L415>). Zero is a valid value of every field of a record, so that
-    // `fill` gets an initialised one. Every record starts with the header.
+    // (<https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/ringbuf.c#L415>). Zero is a valid
+    // value of every field of a record, so that `fill` gets an initialised one. Every record starts
+    // with the header.
     unsafe {
         ptr::write_bytes(record, 0, 1);
         record

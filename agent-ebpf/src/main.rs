@@ -1,8 +1,9 @@
 //! The programs that run in the kernel: read, fill, submit. No policy, no formatting.
 //!
-//! They decide one thing: whether user space must wake, by numbers that user space wrote.
-//! Every mandatory hook is a raw tracepoint. It needs no tracefs, no kprobes and no BTF id at load
-//! time, and CAP_BPF with CAP_PERFMON is enough: <https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/syscall.c#L2715-L2718>
+//! They decide one thing: whether user space must wake, by numbers that user space wrote. Every
+//! mandatory hook is a raw tracepoint. It needs no tracefs, no kprobes and no BTF id at load time,
+//! and CAP_BPF with CAP_PERFMON is enough:
+//! <https://github.com/gregkh/linux/blob/v6.12.107/kernel/bpf/syscall.c#L2715-L2718>
 
 #![no_std]
 #![no_main]

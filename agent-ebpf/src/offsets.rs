@@ -66,8 +66,8 @@ impl Address {
     #[inline(always)]
     pub fn read<T: Copy>(self) -> Option<T> {
         let mut value = MaybeUninit::<T>::uninit();
-        // SAFETY: the destination is a local variable of the given size; the helper checks the source,
-        // and fails if it cannot be read. On success every byte of `value` is written.
+        // SAFETY: the destination is a local variable of the given size; the helper checks the
+        // source, and fails if it cannot be read. On success every byte of `value` is written.
         // <https://github.com/gregkh/linux/blob/v6.12.107/kernel/trace/bpf_trace.c#L236-L240>
         unsafe {
             let size = size_of::<T>() as u32;

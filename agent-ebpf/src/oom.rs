@@ -1,6 +1,6 @@
 //! OOM kills: which process was killed, in which cgroup, at which limit. There are three ways to
-//! detect a kill, of which user space attaches the best that this kernel has, and a pair of programs
-//! that adds the scope from the kernel's `oom_control`.
+//! detect a kill, of which user space attaches the best that this kernel has, and a pair of
+//! programs that adds the scope from the kernel's `oom_control`.
 //!
 //! All but `oom_exit` run in the context of the task that hit the limit: `current` is the trigger,
 //! not the victim. The kernel marks the victim below `out_of_memory`:
@@ -38,8 +38,9 @@ pub fn oom_victim(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// `mark_oom_victim(task)`. The kernel calls it again for a victim that takes long to exit; only the
-/// first call is a new kill. <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L768-L773>
+/// `mark_oom_victim(task)`. The kernel calls it again for a victim that takes long to exit; only
+/// the first call is a new kill.
+/// <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L768-L773>
 #[fentry(function = "mark_oom_victim")]
 pub fn oom_fentry(ctx: FEntryContext) -> i32 {
     let task = Address::new(ctx.arg::<u64>(0));
@@ -50,7 +51,8 @@ pub fn oom_fentry(ctx: FEntryContext) -> i32 {
 }
 
 /// `mark_victim` of kernels that pass only the thread's id: stores what is known now until that
-/// thread exits. <https://github.com/gregkh/linux/blob/v5.10.223/include/trace/events/oom.h#L74-L75>
+/// thread exits.
+/// <https://github.com/gregkh/linux/blob/v5.10.223/include/trace/events/oom.h#L74-L75>
 ///
 /// The marked thread need not be the leader, which may have exited before:
 /// <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L135-L149>. No helper finds a task by its id, so the limit is searched for above
@@ -76,18 +78,19 @@ pub fn oom_pid(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// `sched_process_exit(task)`: runs at each exit of a thread on the node, in that thread. For all but
-/// victims it ends after one lookup.
+/// `sched_process_exit(task)`: runs at each exit of a thread on the node, in that thread. For all
+/// but victims it ends after one lookup.
 ///
 /// Up to 6.15 the tracepoint follows `exit_mm`, which takes the task lock, under which the kernel
 /// marks a victim, so that a victim never exits before its id is stored:
 /// <https://github.com/gregkh/linux/blob/v5.10.223/kernel/exit.c#L847-L851>, <https://github.com/gregkh/linux/blob/v5.10.223/mm/oom_kill.c#L884-L916>. Later kernels call it earlier,
-/// but they pass the task to `mark_victim`: <https://github.com/gregkh/linux/blob/v7.1.8/kernel/exit.c#L952-L969>
+/// but they pass the task to `mark_victim`:
+/// <https://github.com/gregkh/linux/blob/v7.1.8/kernel/exit.c#L952-L969>
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 pub fn oom_exit(ctx: RawTracePointContext) -> i32 {
     let pid = bpf_get_current_pid_tgid() as u32;
-    // SAFETY: only this thread removes the entry of its id. Another CPU can reuse the slot for a new
-    // victim if more than 1024 are exiting: then the copy is that of the other victim.
+    // SAFETY: only this thread removes the entry of its id. Another CPU can reuse the slot for a
+    // new victim if more than 1024 are exiting: then the copy is that of the other victim.
     let Some(choice) = (unsafe { VICTIMS.get(pid) }).copied() else {
         return 0;
     };
@@ -101,7 +104,8 @@ pub fn oom_exit(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// `out_of_memory(oom_control)`: stores the address of the argument. <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L1113>
+/// `out_of_memory(oom_control)`: stores the address of the argument.
+/// <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L1113>
 #[fentry(function = "out_of_memory")]
 pub fn scope_enter(ctx: FEntryContext) -> i32 {
     // Full only if 1024 tasks are in there at once: their scope is inferred.

@@ -13,7 +13,8 @@ use crate::offsets::{Address, offset};
 /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/pid_namespace.h#L48>
 const COUNT_MASK: u32 = 0x7fff_ffff;
 
-/// `sched_process_fork(parent, child)`. <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/sched.h#L372-L374>
+/// `sched_process_fork(parent, child)`.
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/sched.h#L372-L374>
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 pub fn pid_fork(ctx: RawTracePointContext) -> i32 {
     let (Some(settings), Some(state)) = (PID_SETTINGS.get_ptr(0), PID_STATE.get_ptr_mut(0)) else {

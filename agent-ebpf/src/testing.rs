@@ -1,5 +1,5 @@
-//! For the tests of this repository, and in no shipped object: a flood of records, and programs that
-//! do nothing, with which the cost of the others is compared.
+//! For the tests of this repository, and in no shipped object: a flood of records, and programs
+//! that do nothing, with which the cost of the others is compared.
 
 use agent_common::EventKind;
 use agent_common::event::PidTrend;

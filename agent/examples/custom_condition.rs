@@ -1,7 +1,7 @@
 //! An agent with an additional condition: `SwapOn`, for users who must find nodes with swap.
 //!
-//! A setter in this file and a line in [`setters`] are all it takes. Try it on a machine without a kubelet:
-//! `cargo run --example custom_condition -- <kubeconfig> <node name>`.
+//! A setter in this file and a line in [`setters`] are all it takes. Try it on a machine without a
+//! kubelet: `cargo run --example custom_condition -- <kubeconfig> <node name>`.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A Kubernetes node agent to embed: [`Agent`] reports a node with the conditions of this crate and of
-//! yours. See the example `custom_condition`.
+//! A Kubernetes node agent to embed: [`Agent`] reports a node with the conditions of this crate and
+//! of yours. See the example `custom_condition`.
 //!
 //! The data path, from left to right:
 //!

@@ -1,5 +1,5 @@
-//! EDGE: what is sent to the API server, and when: a status writer, a lease keeper and a recorder of
-//! Events, each a separate task, so that none waits for another.
+//! EDGE: what is sent to the API server, and when: a status writer, a lease keeper and a recorder
+//! of Events, each a separate task, so that none waits for another.
 
 #![forbid(unsafe_code)]
 
@@ -262,8 +262,8 @@ impl Reporting {
         self.syncs.caused_by(resource, stamp);
     }
 
-    /// Conditions changed. Those that became True are urgent; the rest is sent with the next regular
-    /// sync, one update period from now at the latest.
+    /// Conditions changed. Those that became True are urgent; the rest is sent with the next
+    /// regular sync, one update period from now at the latest.
     pub fn changed(&mut self, update: &Update, now: BootNanos) {
         if update.conditions {
             let regular = self.next(now, self.update_frequency, self.lease.due());
@@ -286,7 +286,8 @@ impl Reporting {
         self.syncs.is_under_way()
     }
 
-    /// Details for the Event about the next change of a condition to True; `None`: they are being read.
+    /// Details for the Event about the next change of a condition to True; `None`: they are being
+    /// read.
     pub fn event_details(&self, of: Ground, details: Option<String>) {
         self.details.set(of, details);
     }

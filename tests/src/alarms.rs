@@ -61,8 +61,9 @@ const ONLY_HERE: [&str; 4] = [
     "saturated-nodefs-on-loop",
     "saturated-volume",
 ];
-/// Of the full form, those that a virtual machine also runs. Without `disk-stall`: with an emulated processor,
-/// tasks need so much of their time for the requests that they wait for the disk less than 40 % of it.
+/// Of the full form, those that a virtual machine also runs. Without `disk-stall`: with an emulated
+/// processor, tasks need so much of their time for the requests that they wait for the disk less
+/// than 40 % of it.
 const ALSO_IN_MACHINES: [&str; 4] = [
     "page-cache-node",
     "reclaim-burst",

@@ -1,15 +1,16 @@
 //! An API server for tests: the semantics that a node's agent meets, and faults on command.
 //!
-//! It can be reached in two ways. [`ApiServer::start`] listens on loopback with TLS, for real processes and
-//! for `kubectl`. [`ApiServer::dial`] returns one end of a connection in memory, so that a whole
-//! agent can run under tokio's paused clock; on that path the server takes its time from tokio
-//! alone, and does no real input or output.
+//! It can be reached in two ways. [`ApiServer::start`] listens on loopback with TLS, for real
+//! processes and for `kubectl`. [`ApiServer::dial`] returns one end of a connection in memory, so
+//! that a whole agent can run under tokio's paused clock; on that path the server takes its time
+//! from tokio alone, and does no real input or output.
 //!
 //! It implements what a node's agent needs: nodes, pods, events, leases and namespaces, with
 //! optimistic locks, strategic merge, watches, the node authorizer and the validation that other
-//! agents have failed. The kinds of objects that the chart installs are stored, and decoded into their
-//! types with `fieldValidation=Strict`. Missing on purpose: JSON patch and server-side apply (415), garbage collection,
-//! `managedFields`, admission beyond nodes, and every default that no client of these tests reads.
+//! agents have failed. The kinds of objects that the chart installs are stored, and decoded into
+//! their types with `fieldValidation=Strict`. Missing on purpose: JSON patch and server-side apply
+//! (415), garbage collection, `managedFields`, admission beyond nodes, and every default that no
+//! client of these tests reads.
 
 use std::fmt;
 use std::io;

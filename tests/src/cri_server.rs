@@ -1,4 +1,5 @@
-//! A scripted container runtime: answers CRI calls over any stream, and has the faults of a broken one.
+//! A scripted container runtime: answers CRI calls over any stream, and has the faults of a broken
+//! one.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,7 +31,8 @@ use tokio::task::{AbortHandle, JoinHandle};
 /// Bytes on their way over a connection in memory.
 const PIPE: usize = 64 << 10;
 
-/// The frame `GOAWAY` of HTTP/2 for no stream, with the error `INTERNAL_ERROR`, after empty settings.
+/// The frame `GOAWAY` of HTTP/2 for no stream, with the error `INTERNAL_ERROR`, after empty
+/// settings.
 const GO_AWAY: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, // SETTINGS
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, // GOAWAY

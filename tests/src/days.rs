@@ -1,4 +1,5 @@
-//! One scenario, on a good day and on bad ones: the API server must have the same objects in the end.
+//! One scenario, on a good day and on bad ones: the API server must have the same objects in the
+//! end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -330,8 +331,8 @@ fn what_about(event: &Value) -> String {
         .join(" ")
 }
 
-/// Plays the scenario once on each day, every time from the start, and compares how it ends. It gets
-/// the stage as soon as the agent runs, and the time that a report may take on that day; for
+/// Plays the scenario once on each day, every time from the start, and compares how it ends. It
+/// gets the stage as soon as the agent runs, and the time that a report may take on that day; for
 /// everything else it must wait with deadlines that a bad day can keep.
 pub async fn end_alike<Played>(
     open: impl Fn() -> Stage,

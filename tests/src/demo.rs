@@ -247,8 +247,9 @@ impl DemoPids {
     }
 }
 
-/// The agent's configuration: thresholds close to the present values, the demo's tree of pods, and a
-/// third of the usual latency. No share of the pods cgroup's limit counts as pressure, so that the kill alone does.
+/// The agent's configuration: thresholds close to the present values, the demo's tree of pods, and
+/// a third of the usual latency. No share of the pods cgroup's limit counts as pressure, so that
+/// the kill alone does.
 fn configuration(cgroup: &str, pids: &DemoPids, disk: Option<&DemoDisk>) -> String {
     let disk = disk.map_or_else(String::new, |disk| {
         let (name, slow) = (&disk.name, disk.slow.as_micros().max(1));

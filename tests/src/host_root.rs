@@ -33,8 +33,8 @@ pub struct MadeUpHost {
 }
 
 impl Drop for MadeUpHost {
-    /// An agent that ends with its runtime may still write its state on a thread, so that a directory is
-    /// not empty any more when it is removed.
+    /// An agent that ends with its runtime may still write its state on a thread, so that a
+    /// directory is not empty any more when it is removed.
     fn drop(&mut self) {
         const TRIES: usize = 1000;
         for _ in 0..TRIES {
@@ -188,8 +188,8 @@ impl MadeUpHost {
             .write_in_place(&self.memory_file(cgroup, "memory.failcnt"), &failcnt)
     }
 
-    /// Nothing was killed in the cgroup of this container, which is there from now on with those above
-    /// it.
+    /// Nothing was killed in the cgroup of this container, which is there from now on with those
+    /// above it.
     pub fn container(&self, cgroup: &str) -> &Self {
         let above = cgroup.match_indices('/').skip(1);
         for (end, _) in above {

@@ -1,5 +1,5 @@
-//! Days on which everything outside the agent misbehaves at random: how they are generated, and what
-//! must be true of the agent's requests and of its process in the end.
+//! Days on which everything outside the agent misbehaves at random: how they are generated, and
+//! what must be true of the agent's requests and of its process in the end.
 
 use std::time::Duration;
 

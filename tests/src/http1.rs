@@ -20,7 +20,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut text = Vec::new();
-    // A client that is rejected early is disconnected while it still writes; the response is what counts.
+    // A client that is rejected early is disconnected while it still writes; the response is what
+    // counts.
     let _: std::io::Result<()> = stream.write_all(request.as_bytes()).await;
     let _: std::io::Result<usize> = stream.read_to_end(&mut text).await;
     let text = String::from_utf8_lossy(&text).into_owned();

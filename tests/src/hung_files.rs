@@ -1,4 +1,5 @@
-//! A directory whose file system never responds, like that of a dead NFS server: FUSE without a server. As root.
+//! A directory whose file system never responds, like that of a dead NFS server: FUSE without a
+//! server. As root.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;

@@ -1,5 +1,5 @@
-//! Real kills for every combination of consequence, limit and `QoS` class, each checked in full by the
-//! Event that arrives at the API server.
+//! Real kills for every combination of consequence, limit and `QoS` class, each checked in full by
+//! the Event that arrives at the API server.
 
 use std::fmt;
 use std::path::Path;
@@ -109,7 +109,8 @@ pub fn combinations() -> Vec<Combination> {
     all
 }
 
-/// Kills a process for each of these combinations that is possible here. Panics if an Event is wrong.
+/// Kills a process for each of these combinations that is possible here. Panics if an Event is
+/// wrong.
 pub async fn of(site: Site<'_>, combinations: &[Combination]) -> Vec<Row> {
     let mut stage = Stage::set(site).await;
     let mut rows = Vec::new();
@@ -123,7 +124,8 @@ pub async fn of(site: Site<'_>, combinations: &[Combination]) -> Vec<Row> {
     rows
 }
 
-/// Kills a process of a service because the node is out of memory. Returns the message of its Event.
+/// Kills a process of a service because the node is out of memory. Returns the message of its
+/// Event.
 pub async fn of_service(site: Site<'_>) -> String {
     Stage::set(site).await.kill_in_service().await
 }

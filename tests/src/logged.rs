@@ -1,5 +1,5 @@
-//! Kills without a program that reports them: the real daemon, a real kernel, and the Events at the API
-//! server. Each function creates a pods cgroup, to distinguish other kills.
+//! Kills without a program that reports them: the real daemon, a real kernel, and the Events at the
+//! API server. Each function creates a pods cgroup, to distinguish other kills.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -125,8 +125,8 @@ pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
 
 /// Kills a process in `cgroup` with a complete report in the log, and returns its pid.
 ///
-/// The kernel reports only ten kills in 5 s completely, and other tests may have caused those ten. The
-/// kills that are not reported completely name no cgroup.
+/// The kernel reports only ten kills in 5 s completely, and other tests may have caused those ten.
+/// The kills that are not reported completely name no cgroup.
 async fn kill_with_report(provoke: &Provoke, cgroup: &Path) -> io::Result<u32> {
     let mut attempts = tokio::time::interval(Duration::from_millis(500));
     for _ in 0..20 {

@@ -1,6 +1,6 @@
 //! Files that are generated from the command line, the table of configuration keys and the metrics:
-//! manual pages, completion scripts, the references of the keys and of the metrics, the JSON Schema of
-//! the keys, and the values of the chart.
+//! manual pages, completion scripts, the references of the keys and of the metrics, the JSON Schema
+//! of the keys, and the values of the chart.
 
 use std::io;
 use std::path::Path;

@@ -260,8 +260,8 @@ impl Node {
         self
     }
 
-    /// Without credentials unless there are any in `directory`: they are requested as [`BOOTSTRAP`],
-    /// which must be permitted. Connections are those of the node anyway.
+    /// Without credentials unless there are any in `directory`: they are requested as
+    /// [`BOOTSTRAP`], which must be permitted. Connections are those of the node anyway.
     #[must_use]
     pub fn requests_certificate(mut self, directory: &Path) -> Self {
         self.certificates = Some(directory.to_owned());

@@ -1,5 +1,5 @@
-//! Real kills in simulated pods on this kernel, and an agent that reports them: each on the right Pod,
-//! and how long that takes.
+//! Real kills in simulated pods on this kernel, and an agent that reports them: each on the right
+//! Pod, and how long that takes.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -82,8 +82,8 @@ fn cgroup(pod: usize, container: usize) -> String {
 }
 
 impl Cluster {
-    /// With so many pods of two containers: `web`, in which kills are provoked, and `proxy`. Must be
-    /// called in a runtime.
+    /// With so many pods of two containers: `web`, in which kills are provoked, and `proxy`. Must
+    /// be called in a runtime.
     pub async fn with(name: &str, pods: usize, provoke: Provoke) -> Self {
         let api = ApiServer::start().await;
         let name = format!("nodepulse-{name}-{}", std::process::id());
@@ -123,8 +123,9 @@ impl Cluster {
         self.agent_of(program, "auto").await
     }
 
-    /// The kubelet has made the links for the logs of the containers, and has not reported their ids to
-    /// the API server yet. Returns a root with the links, and with `/proc` and `/sys` of this machine.
+    /// The kubelet has made the links for the logs of the containers, and has not reported their
+    /// ids to the API server yet. Returns a root with the links, and with `/proc` and `/sys` of
+    /// this machine.
     #[must_use]
     pub fn with_links_only(&self) -> PathBuf {
         let root = self.dir.path().join("root");
@@ -171,7 +172,8 @@ impl Cluster {
         agent
     }
 
-    /// The same with kernel facts of this tier. One agent after the other has the same state directory.
+    /// The same with kernel facts of this tier. One agent after the other has the same state
+    /// directory.
     pub async fn agent_of(&self, program: &Path, tier: &str) -> Process {
         let state = self.dir.path().join("state").display().to_string();
         let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
@@ -239,7 +241,8 @@ impl Cluster {
             .run_recorder(Some(Box::new(tape.clone()) as Box<dyn RunRecorder>))
     }
 
-    /// Kills this many processes, each in the next pod, without a pause. Returns the kills and the time.
+    /// Kills this many processes, each in the next pod, without a pause. Returns the kills and the
+    /// time.
     pub async fn kill(&self, kills: usize) -> (Vec<Killed>, Duration) {
         let count = self.pods.len();
         let jobs: Vec<(usize, PathBuf)> = (0..kills)
@@ -292,8 +295,8 @@ impl Cluster {
         (killed, bare)
     }
 
-    /// Kills one process in a pod. `around` are `users`, `namespace` and `parent`, the outermost first:
-    /// see [`Provoke::run`]; a parent is in the same container.
+    /// Kills one process in a pod. `around` are `users`, `namespace` and `parent`, the outermost
+    /// first: see [`Provoke::run`]; a parent is in the same container.
     pub async fn kill_below(&self, pod: usize, around: &[&str]) {
         let dir = self.tree.dir(cgroup(pod, 0)).into_os_string();
         let mut words: Vec<OsString> = Vec::new();
@@ -312,7 +315,8 @@ impl Cluster {
         eaten.await.expect("no panic").expect("a process");
     }
 
-    /// So many processes in the container of a pod, whose limit leaves room for one more to be killed.
+    /// So many processes in the container of a pod, whose limit leaves room for one more to be
+    /// killed.
     pub fn crowded(&self, pod: usize, processes: u32) -> Crowd {
         let container = cgroup(pod, 0);
         self.tree.unlimit(&container).expect("no limit");
@@ -323,8 +327,8 @@ impl Cluster {
         crowd
     }
 
-    /// One kill in each of the first pods, with more than the interval of reads between them. Returns how
-    /// long after the answer to each Event the patch with its details was answered.
+    /// One kill in each of the first pods, with more than the interval of reads between them.
+    /// Returns how long after the answer to each Event the patch with its details was answered.
     pub async fn kill_for_details(&self, kills: usize) -> Vec<Duration> {
         const INTERVAL: Duration = Duration::from_millis(2100);
         let before = details_after(&self.api).len();
@@ -378,8 +382,8 @@ impl Cluster {
         self.api.wait_for(SOON * 6, &what, all).await;
     }
 
-    /// Waits until what Events report, at least so many kills, is written down too: a SIGKILL between the
-    /// two makes the next start report it again.
+    /// Waits until what Events report, at least so many kills, is written down too: a SIGKILL
+    /// between the two makes the next start report it again.
     pub async fn saved(&self, at_least: u64) {
         let path = self.dir.path().join("state/state");
         let saved = |_: &ApiServer| {

@@ -24,8 +24,8 @@ const ENVIRONMENT: [&str; 2] = ["PATH", "HOME"];
 /// What its log has before the address of its pages.
 const SERVING: &str = "serving address=";
 
-/// The arguments of a daemon that keeps the Node `worker-1`, wants no container runtime to be ready,
-/// and finds its address by the default route; then `further`.
+/// The arguments of a daemon that keeps the Node `worker-1`, wants no container runtime to be
+/// ready, and finds its address by the default route; then `further`.
 pub fn node_mode(further: &[&str]) -> Vec<String> {
     node_mode_of("worker-1", "0.0.0.0", further)
 }

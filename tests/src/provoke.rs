@@ -54,9 +54,9 @@ impl Provoke {
         killed(command.arg(name))
     }
 
-    /// Runs the program with these words to its end. `namespace` in front of a command makes a new pid
-    /// namespace for it, `parent CGROUP` a parent inside that cgroup, which outlives it, and `users`, which
-    /// must be the first, a user namespace in which root is user 1000.
+    /// Runs the program with these words to its end. `namespace` in front of a command makes a new
+    /// pid namespace for it, `parent CGROUP` a parent inside that cgroup, which outlives it, and
+    /// `users`, which must be the first, a user namespace in which root is user 1000.
     pub fn run(&self, words: &[&OsStr]) -> io::Result<()> {
         killed(self.command().args(words)).map(drop)
     }
@@ -104,8 +104,8 @@ impl Provoke {
         started(self.command().arg("wait").arg(cgroup))
     }
 
-    /// So many processes inside `cgroup` that do nothing, until the result is dropped. They are forks of
-    /// a shell, which need less memory and time than programs.
+    /// So many processes inside `cgroup` that do nothing, until the result is dropped. They are
+    /// forks of a shell, which need less memory and time than programs.
     pub fn sleepers_in(cgroup: &Path, count: u32) -> io::Result<Crowd> {
         const FORKS: &str = "exec 3<&0; echo $$ > \"$1\"; n=0
             while [ $n -lt $2 ]; do { read -r _ <&3; } & n=$((n+1)); done
@@ -135,8 +135,8 @@ impl Provoke {
         started(command.arg(cgroup).arg(bytes.to_string()))
     }
 
-    /// Starts the program with these words: see [`Provoke::run`]. `main CGROUP` is a parent inside that
-    /// cgroup that lives until the result is dropped, and `score NUMBER` sets `oom_score_adj`.
+    /// Starts the program with these words: see [`Provoke::run`]. `main CGROUP` is a parent inside
+    /// that cgroup that lives until the result is dropped, and `score NUMBER` sets `oom_score_adj`.
     pub fn start(&self, words: &[&str]) -> io::Result<Running> {
         let mut command = self.command();
         command.args(words).stdin(Stdio::piped());

@@ -355,8 +355,8 @@ impl Check {
     }
 }
 
-/// Runs the checks of a plan and prints their results. Never fails itself: the reader of the console
-/// counts.
+/// Runs the checks of a plan and prints their results. Never fails itself: the reader of the
+/// console counts.
 pub fn run(plan: &str) -> io::Result<()> {
     let plan = Check::plan(plan)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

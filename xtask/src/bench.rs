@@ -1,5 +1,5 @@
-//! The cost of the agent. When idle: the shipped binary in either mode, against the test API server,
-//! sampled from `/proc`.
+//! The cost of the agent. When idle: the shipped binary in either mode, against the test API
+//! server, sampled from `/proc`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -14,14 +14,17 @@ pub struct Args {
     /// Print JSON, and nothing else, on standard output
     #[arg(long)]
     json: bool,
-    /// Use the release build of the agent, for measurements; the additional build takes some minutes
+    /// Use the release build of the agent, for measurements; the additional build takes some
+    /// minutes
     #[arg(long)]
     release: bool,
-    /// Kubeconfig of a cluster to use instead of the embedded API server. Its user must be allowed to
-    /// create and delete Nodes, as an administrator is. The Node `nodepulse-demo` is removed afterwards.
+    /// Kubeconfig of a cluster to use instead of the embedded API server. Its user must be allowed
+    /// to create and delete Nodes, as an administrator is. The Node `nodepulse-demo` is removed
+    /// afterwards.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Write a picture of the output to this file, such as docs/demo.svg, and the recorded steps next to it
+    /// Write a picture of the output to this file, such as docs/demo.svg, and the recorded steps
+    /// next to it
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }

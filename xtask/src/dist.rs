@@ -1,5 +1,5 @@
-//! Builds what a release consists of, in `dist/` in the target directory. The same commit and the same
-//! toolchain give the same bytes. docs/releasing.md describes the files.
+//! Builds what a release consists of, in `dist/` in the target directory. The same commit and the
+//! same toolchain give the same bytes. docs/releasing.md describes the files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,8 @@ struct Program {
     name: &'static str,
     /// The crate that it is a binary of.
     package: &'static str,
-    /// Whether it runs on nodes: it is in the image and in the packages, and embeds the eBPF object.
+    /// Whether it runs on nodes: it is in the image and in the packages, and embeds the eBPF
+    /// object.
     on_nodes: bool,
 }
 
@@ -312,7 +313,8 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// One image for all architectures. Besides the program it has the licences, which must accompany it.
+/// One image for all architectures. Besides the program it has the licences, which must accompany
+/// it.
 fn images(repo: &Repo, name: &str, binaries: &[Binary], licences: &str) -> Result<layout::Blobs> {
     let mut layers = Vec::new();
     for binary in binaries.iter().filter(|binary| binary.program.on_nodes) {

@@ -1,5 +1,5 @@
-//! The container image: the static binary and nothing else, as an OCI layout, made without a daemon.
-//! The same binary of the same commit gives the same bytes.
+//! The container image: the static binary and nothing else, as an OCI layout, made without a
+//! daemon. The same binary of the same commit gives the same bytes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! The images of kernels.toml: downloaded once from Debian, checked against the signed index, stored.
+//! The images of kernels.toml: downloaded once from Debian, checked against the signed index,
+//! stored.
 
 use std::path::{Path, PathBuf};
 

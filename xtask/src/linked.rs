@@ -32,7 +32,8 @@ fn tree(repo: &Repo, package: &str, target: &str) -> Result<String> {
     output(tree.args(["--format", "{p}|{l}"]))
 }
 
-/// From lines such as `bytes v1.12.0|MIT` of `cargo tree`; the workspace's crates, which have a path, are left out.
+/// From lines such as `bytes v1.12.0|MIT` of `cargo tree`; the workspace's crates, which have a
+/// path, are left out.
 fn crates(tree: &str, checksums: &BTreeMap<(String, String), String>) -> Vec<Linked> {
     let mut found = Vec::new();
     for line in tree.lines() {

@@ -129,8 +129,8 @@ impl Repo {
         cargo
     }
 
-    /// `cargo <verb>` of everything but agent-ebpf, which builds only for the BPF target. One set of
-    /// packages everywhere, so that features resolve alike and nothing is built twice.
+    /// `cargo <verb>` of everything but agent-ebpf, which builds only for the BPF target. One set
+    /// of packages everywhere, so that features resolve alike and nothing is built twice.
     pub fn workspace(&self, verb: &str) -> Command {
         let mut cargo = self.cargo();
         cargo.args([verb, "--workspace", "--exclude", "agent-ebpf"]);

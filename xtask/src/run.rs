@@ -54,8 +54,8 @@ pub fn release(repo: &Repo, target: &str, package: &str, name: &str) -> Result<P
     Ok(repo.target_dir.join(target).join("release").join(name))
 }
 
-/// Flags of the compiler that keep the paths of this machine out of the binary, after those of the environment.
-/// Not in `.cargo/config.toml`, which cannot name them.
+/// Flags of the compiler that keep the paths of this machine out of the binary, after those of the
+/// environment. Not in `.cargo/config.toml`, which cannot name them.
 fn remapped_paths(repo: &Repo) -> Result<String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let encoded = variable("CARGO_ENCODED_RUSTFLAGS");

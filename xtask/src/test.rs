@@ -1,8 +1,9 @@
 //! Everything that must pass before a change is merged: stages, one after the other, each with a
-//! time budget. A stage that fails stops only those that need it, so that one run shows all failures.
+//! time budget. A stage that fails stops only those that need it, so that one run shows all
+//! failures.
 //!
-//! A stage over its budget is a note, because a busy or slow machine is not a fault of the change. Only
-//! the whole run has a limit.
+//! A stage over its budget is a note, because a busy or slow machine is not a fault of the change.
+//! Only the whole run has a limit.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -30,7 +31,8 @@ pub struct Args {
     /// Only these stages, and those that they need
     #[arg(value_parser = stages::names())]
     stages: Vec<String>,
-    /// All stages, with every kernel in `vm`, and a quarter of an hour each for `alarms` and `hostile`
+    /// All stages, with every kernel in `vm`, and a quarter of an hour each for `alarms` and
+    /// `hostile`
     #[arg(long)]
     all: bool,
 }

@@ -1,5 +1,5 @@
-//! Boots kernels of the matrix in virtual machines and runs the kernel's tests in them. Each machine
-//! gets a kernel, and an initramfs with the tests' PID 1.
+//! Boots kernels of the matrix in virtual machines and runs the kernel's tests in them. Each
+//! machine gets a kernel, and an initramfs with the tests' PID 1.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,8 @@ pub struct Args {
     /// Architecture of the kernels; for arm64, also write its part of docs/kernels.md
     #[arg(long, value_enum, default_value_t = Arch::Amd64, conflicts_with = "all")]
     arch: Arch,
-    /// Only the deb on a Debian with systemd and logind; the journal is packages/journal.txt in the target directory
+    /// Only the deb on a Debian with systemd and logind; the journal is packages/journal.txt in the
+    /// target directory
     #[arg(long, conflicts_with_all = ["all", "arch", "alarms"])]
     packages: bool,
     /// Only the suite of false alarms

@@ -3,7 +3,8 @@
 //! The tracepoint passes a negative error number up to Linux 5.15, and a `blk_status_t` since 5.16:
 //! <https://github.com/gregkh/linux/blob/v5.10.223/include/trace/events/block.h#L117>, <https://github.com/gregkh/linux/blob/v6.12.107/include/trace/events/block.h#L167>. The kernel passes both
 //! zero-extended, so they differ by the sign. Each status has one error number, and these have not
-//! changed in between: <https://github.com/gregkh/linux/blob/v5.10.223/block/blk-core.c#L169-L195>, <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L135-L167>.
+//! changed in between: <https://github.com/gregkh/linux/blob/v5.10.223/block/blk-core.c#L169-L195>,
+//! <https://github.com/gregkh/linux/blob/v6.12.107/block/blk-core.c#L135-L167>.
 //!
 //! | status | error number | of the disk |
 //! |---|---|---|
@@ -20,7 +21,8 @@
 //! | `AGAIN`, `DURATION_LIMIT` | `EAGAIN`, `ETIME` | no: the request was to fail rather than to wait |
 //! | `RESOURCE` and others | `ENOMEM`, `EBUSY` and others | no: the kernel tries again |
 
-/// `BLK_STS_TIMEOUT`. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L98-L108>
+/// `BLK_STS_TIMEOUT`.
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/blk_types.h#L98-L108>
 const STATUS_TIMEOUT: u32 = 2;
 const STATUS_TRANSPORT: u32 = 4;
 const STATUS_TARGET: u32 = 5;

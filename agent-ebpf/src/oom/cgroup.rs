@@ -65,7 +65,8 @@ pub fn id(css: Address) -> Option<u64> {
     css.at(cgroup).follow()?.at(kn).follow()?.at(id).read()
 }
 
-/// The last three names of the path, for a cgroup that is removed before user space resolves its id.
+/// The last three names of the path, for a cgroup that is removed before user space resolves its
+/// id.
 #[inline(always)]
 fn names(record: &mut OomKill, css: Address) -> Option<()> {
     // SAFETY: all offsets come from `table`.

@@ -1,4 +1,5 @@
-//! The part of a kill's record that is known only while the kernel chooses a victim, as a map keeps it.
+//! The part of a kill's record that is known only while the kernel chooses a victim, as a map keeps
+//! it.
 
 use agent_common::event::{COMM_LEN, OomKill};
 

@@ -1,4 +1,5 @@
-//! Reads what is known only while the kernel chooses a victim: the trigger, and the limit that was hit.
+//! Reads what is known only while the kernel chooses a victim: the trigger, and the limit that was
+//! hit.
 
 use core::ffi::c_void;
 
@@ -16,9 +17,10 @@ use super::{MAX_DEPTH, cgroup};
 use crate::maps::SCOPES;
 use crate::offsets::{Address, offset};
 
-/// How close to its limit a cgroup must be to be the one that was hit. The kernel charges in batches
-/// of 64 pages per CPU and removes a charge that did not fit, so that the usage at the moment of the
-/// kill can be some pages below the limit: <https://github.com/gregkh/linux/blob/v6.12.107/mm/memcontrol.c#L2172-L2202>,
+/// How close to its limit a cgroup must be to be the one that was hit. The kernel charges in
+/// batches of 64 pages per CPU and removes a charge that did not fit, so that the usage at the
+/// moment of the kill can be some pages below the limit:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/mm/memcontrol.c#L2172-L2202>,
 /// <https://github.com/gregkh/linux/blob/v6.12.107/mm/page_counter.c#L141-L151>
 const LIMIT_SLACK_PAGES: u64 = 512;
 
@@ -90,14 +92,15 @@ impl Choice {
         Some(())
     }
 
-    /// From the ancestor with the least room left. A charge walks up from the cgroup of the task and
-    /// fails at the first level that has no room for it (<https://github.com/gregkh/linux/blob/v6.12.107/mm/page_counter.c#L125-L152>), so that of
-    /// the levels close to their limits the fullest was hit, and the lowest of several that are equally
-    /// full. The latter is not certain: another CPU may be about to remove a charge that failed further
-    /// up.
+    /// From the ancestor with the least room left. A charge walks up from the cgroup of the task
+    /// and fails at the first level that has no room for it
+    /// (<https://github.com/gregkh/linux/blob/v6.12.107/mm/page_counter.c#L125-L152>), so that of
+    /// the levels close to their limits the fullest was hit, and the lowest of several that are
+    /// equally full. The latter is not certain: another CPU may be about to remove a charge that
+    /// failed further up.
     ///
-    /// If none is close to its limit, the kill is global, or has a reason that the counters do not show
-    /// (cpuset, memory policy, sysrq, swap of version 1): user space confirms it.
+    /// If none is close to its limit, the kill is global, or has a reason that the counters do not
+    /// show (cpuset, memory policy, sysrq, swap of version 1): user space confirms it.
     #[inline(always)]
     fn inferred(&mut self, task: Address) -> Option<()> {
         // SAFETY: all offsets come from `table`.

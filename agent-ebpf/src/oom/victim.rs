@@ -6,7 +6,8 @@ use agent_common::event::{OomKill, UID_UNKNOWN};
 use super::cgroup;
 use crate::offsets::{Address, offset};
 
-/// `MM_FILEPAGES`, `MM_ANONPAGES`, `MM_SHMEMPAGES`: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types_task.h#L26-L29>
+/// `MM_FILEPAGES`, `MM_ANONPAGES`, `MM_SHMEMPAGES`:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm_types_task.h#L26-L29>
 const FILE_PAGES: u32 = 0;
 const ANON_PAGES: u32 = 1;
 const SHMEM_PAGES: u32 = 3;
@@ -32,11 +33,13 @@ pub fn identity(record: &mut OomKill, task: Address) -> Option<()> {
 /// Extents that fit in a map of ids. Of more, it has pointers to them:
 /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/user_namespace.h#L14-L32>
 const MAX_EXTENTS: u32 = 5;
-/// Size of a `struct uid_gid_extent`: the first id, the first id of the host, and how many there are.
+/// Size of a `struct uid_gid_extent`: the first id, the first id of the host, and how many there
+/// are.
 const EXTENT_SIZE: u32 = 12;
 
-/// The id that user `uid` of the host has in the user namespace of `cred`. The kernel stores ids of the
-/// host also for a nested namespace, and unused extents are empty: `map_write` and `map_id_up` in
+/// The id that user `uid` of the host has in the user namespace of `cred`. The kernel stores ids of
+/// the host also for a nested namespace, and unused extents are empty: `map_write` and `map_id_up`
+/// in
 /// <https://github.com/gregkh/linux/blob/v6.12.107/kernel/user_namespace.c>
 #[inline(always)]
 fn in_user_namespace(cred: Address, uid: u32) -> Option<u32> {
@@ -83,7 +86,8 @@ pub fn memory(record: &mut OomKill, task: Address) -> Option<()> {
 }
 
 /// One resident-set counter. They are signed, and one that lags can be below zero, which the kernel
-/// too reads as zero: <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm.h#L2645-L2648>
+/// too reads as zero:
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/mm.h#L2645-L2648>
 #[inline(always)]
 fn resident(mm: Address, index: u32) -> Option<u64> {
     // SAFETY: both offsets come from `table`.
@@ -97,10 +101,12 @@ fn resident(mm: Address, index: u32) -> Option<u64> {
 /// Size of a `struct upid`, of which a pid has one for each level of namespaces:
 /// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/pid.h#L50-L71>
 const UPID_SIZE: u32 = 16;
-/// Levels of pid namespaces. <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/pid_namespace.h#L15-L16>
+/// Levels of pid namespaces.
+/// <https://github.com/gregkh/linux/blob/v6.12.107/include/linux/pid_namespace.h#L15-L16>
 const MAX_LEVEL: u32 = 32;
 
-/// The process in its innermost pid namespace, and the process that it depends on. All of it or nothing.
+/// The process in its innermost pid namespace, and the process that it depends on. All of it or
+/// nothing.
 #[inline(always)]
 pub fn position(record: &mut OomKill, task: Address) -> Option<()> {
     // SAFETY: all offsets come from `table`.
@@ -136,7 +142,8 @@ pub fn position(record: &mut OomKill, task: Address) -> Option<()> {
     Some(())
 }
 
-/// Whether a thread of this process was marked before. <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L771-L773>
+/// Whether a thread of this process was marked before.
+/// <https://github.com/gregkh/linux/blob/v6.12.107/mm/oom_kill.c#L771-L773>
 #[inline(always)]
 pub fn is_marked(task: Address) -> Option<bool> {
     // SAFETY: both offsets come from `table`.

@@ -134,10 +134,11 @@ pub struct RecordedKill {
     pub order: Option<i32>,
     /// How the kill was observed.
     pub via: Via,
-    /// The victim in its innermost pid namespace. `None`: that is the initial one, or it is unknown.
+    /// The victim in its innermost pid namespace. `None`: that is the initial one, or it is
+    /// unknown.
     pub namespace: Option<NamespacePid>,
-    /// The highest cgroup below the limit that the kernel kills as a whole (`memory.oom.group`) and that
-    /// contains the victim. `None`: there is none, or it is unknown.
+    /// The highest cgroup below the limit that the kernel kills as a whole (`memory.oom.group`) and
+    /// that contains the victim. `None`: there is none, or it is unknown.
     pub group: Option<CgroupId>,
     /// Resident anonymous memory, in pages.
     pub anon_pages: u64,

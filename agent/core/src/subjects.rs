@@ -1,9 +1,9 @@
 //! PURE: what the agent observes, one subject each.
 //!
 //! A subject is a value. Everything that happens to it is one of its inputs, and everything that
-//! follows is an [`Effect`]. It performs no I/O, reads no clock and writes no log. The loop in `app`
-//! performs the effects and returns the answers as further inputs, so a run is a list of inputs that
-//! can be recorded and replayed.
+//! follows is an [`Effect`]. It performs no I/O, reads no clock and writes no log. The loop in
+//! `app` performs the effects and returns the answers as further inputs, so a run is a list of
+//! inputs that can be recorded and replayed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -149,8 +149,8 @@ pub enum Effect {
     Input(Box<Input>),
     /// Record a Kubernetes Event.
     Event(Draft),
-    /// Add this to the Event about the next change of a condition to True. The condition never waits for
-    /// it.
+    /// Add this to the Event about the next change of a condition to True. The condition never
+    /// waits for it.
     EventDetails {
         /// What the condition depends on.
         of: Ground,

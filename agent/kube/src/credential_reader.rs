@@ -65,8 +65,8 @@ impl CredentialReader {
         Self::with_plugin(source, RunningPlugin::default())
     }
 
-    /// Like [`CredentialReader::new`], but no program may be run: only a new start of the agent could
-    /// use its credentials.
+    /// Like [`CredentialReader::new`], but no program may be run: only a new start of the agent
+    /// could use its credentials.
     pub(super) fn without_programs(source: CredentialSource<'_>) -> Self {
         Self::with_plugin(source, RunningPlugin::forbidden())
     }

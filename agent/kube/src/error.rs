@@ -160,8 +160,8 @@ pub enum Disposition {
 }
 
 impl ApiError {
-    /// Returns whether the server knows the user; `None` if there is no answer, or one that does not
-    /// depend on the user and may be that of a proxy.
+    /// Returns whether the server knows the user; `None` if there is no answer, or one that does
+    /// not depend on the user and may be that of a proxy.
     pub fn is_authenticated(&self) -> Option<bool> {
         let Self::Refused {
             refusal, message, ..

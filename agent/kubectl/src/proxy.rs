@@ -47,8 +47,8 @@ pub fn of(proxy_url: Option<&str>, server: &Uri) -> Result<Option<Intercept>, Fa
 
 const PROXY_URL: &str = "proxy-url of the kubeconfig";
 
-/// Returns the name of the setting that requires a proxy, and the proxy's URL. The kubeconfig applies
-/// to every server, variables to those that `NO_PROXY` does not contain.
+/// Returns the name of the setting that requires a proxy, and the proxy's URL. The kubeconfig
+/// applies to every server, variables to those that `NO_PROXY` does not contain.
 fn setting(proxy_url: Option<&str>, server: &Uri) -> Option<(&'static str, String)> {
     if let Some(url) = proxy_url.filter(|url| !url.is_empty()) {
         return Some((PROXY_URL, url.to_owned()));

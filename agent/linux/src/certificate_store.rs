@@ -4,10 +4,11 @@
 //! kubelet-client-2026-01-31-12-00-00.pem   certificate and key, mode 0600
 //! kubelet-client-current.pem               link to the newest
 //! kubelet-client.key.tmp                   key of a request whose certificate is not used yet
-//! kubelet-client.pem.tmp                   certificate and key that were issued and are not used yet
+//! kubelet-client.pem.tmp                   issued certificate and key that are not used yet
 //! ```
 //!
-//! Keys are never logged, and are never in a file that others can read. Calls here can wait for a disk.
+//! Keys are never logged, and are never in a file that others can read. Calls here can wait for a
+//! disk.
 
 #![forbid(unsafe_code)]
 
@@ -66,8 +67,9 @@ pub struct CertificateStore {
 }
 
 impl CertificateStore {
-    /// Creates `directory`, with access only for nodepulse's user, if it is missing. Others must not be
-    /// able to write in one that exists; they may be able to list it, as that of a kubelet (mode 0755).
+    /// Creates `directory`, with access only for nodepulse's user, if it is missing. Others must
+    /// not be able to write in one that exists; they may be able to list it, as that of a kubelet
+    /// (mode 0755).
     pub fn open(directory: &Path, node: &str) -> Result<Self, DirectoryError> {
         let mut builder = DirBuilder::new();
         builder.mode(0o700).recursive(true).create(directory)?;
@@ -140,8 +142,8 @@ impl CertificateStore {
         file::remove(&self.directory.join(PENDING_KEY))
     }
 
-    /// Stores certificates in PEM, the first of which is the node's, with the key that it is for. The
-    /// current pair stays as it is.
+    /// Stores certificates in PEM, the first of which is the node's, with the key that it is for.
+    /// The current pair stays as it is.
     pub fn write_issued(
         &self,
         certificates: &[u8],
@@ -226,8 +228,8 @@ impl CertificateStore {
         fs::rename(&new, self.directory.join(name))
     }
 
-    /// Removes all pairs but the newest, so that a short life fills no disk. `newest` is kept, whatever
-    /// the clock shows.
+    /// Removes all pairs but the newest, so that a short life fills no disk. `newest` is kept,
+    /// whatever the clock shows.
     fn remove_old(&self, newest: &str) -> io::Result<()> {
         let mut pairs = Vec::new();
         for entry in fs::read_dir(&self.directory)? {

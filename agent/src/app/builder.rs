@@ -128,8 +128,8 @@ impl Agent {
     setters! {
         /// Sets the source of kernel events. Default: none, only files.
         kernel(source: KernelSource) = source;
-        /// Sets the kernel's log, from which OOM kills are read if no program reports them. Default:
-        /// they are counted by the cgroups' counters.
+        /// Sets the kernel's log, from which OOM kills are read if no program reports them.
+        /// Default: they are counted by the cgroups' counters.
         kernel_log(log: impl Into<Option<File>>) = log.into();
         /// Sets the client of the API server. Default: none; the status is evaluated and logged.
         client(client: impl Into<Option<Client>>) = client.into();
@@ -153,7 +153,8 @@ impl Agent {
         notify(manager: Notify) = manager;
         /// Default: [`RunMode::UntilStopped`].
         run_mode(mode: RunMode) = mode;
-        /// Sets the source of logind's messages. Default: shutdowns of the machine are not announced.
+        /// Sets the source of logind's messages. Default: shutdowns of the machine are not
+        /// announced.
         logind(messages: impl Into<Option<mpsc::Receiver<PowerMessage>>>) = messages.into();
         /// Sets a recorder of all inputs and effects of the subjects. Default: none.
         run_recorder(recorder: impl Into<Option<Box<dyn RunRecorder>>>) = recorder.into();

@@ -51,9 +51,9 @@ struct Worker {
     lane: Lane,
     store: Arc<CertificateStore>,
     client: Client,
-    /// Created from the file when it is needed, and dropped when it is not, or is rejected: the file
-    /// may have changed. The one of the start stays if a program issued its credentials, because no
-    /// other program can be run.
+    /// Created from the file when it is needed, and dropped when it is not, or is rejected: the
+    /// file may have changed. The one of the start stays if a program issued its credentials,
+    /// because no other program can be run.
     bootstrap: Option<Client>,
     kubeconfigs: Option<Kubeconfigs>,
     /// Whether the loop knows that the server rejects the certificate.

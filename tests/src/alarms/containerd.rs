@@ -1,4 +1,5 @@
-//! A containerd with its own files, and an image for it. Without the program, its workload is skipped.
+//! A containerd with its own files, and an image for it. Without the program, its workload is
+//! skipped.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -13,7 +13,8 @@ use crate::vm::disk;
 
 /// The disk's serial number.
 const DISK: &str = "node";
-/// `diskIO.stalledAfter`, and what the specification adds, and a half second for the request to the host.
+/// `diskIO.stalledAfter`, and what the specification adds, and a half second for the request to the
+/// host.
 const STALLED_AFTER: Duration = Duration::from_secs(10 + 1);
 const AFTER_ERRORS: Duration = Duration::from_secs(1);
 /// As many errors as set the condition.

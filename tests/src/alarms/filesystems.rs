@@ -1,5 +1,5 @@
-//! Workloads on an ext4 that returns errors below a device that no program watches: only its own count
-//! of errors shows them, and its mount stays writable by name.
+//! Workloads on an ext4 that returns errors below a device that no program watches: only its own
+//! count of errors shows them, and its mount stays writable by name.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -60,7 +60,8 @@ pub(super) fn workloads() -> Vec<Workload> {
     ]
 }
 
-/// The device below nodefs has no room for what is written, and returns errors: the journal is aborted.
+/// The device below nodefs has no room for what is written, and returns errors: the journal is
+/// aborted.
 fn aborted_journal(site: &Site) -> io::Result<Prepared> {
     let directory = site.directory();
     let backing = directory.join("backing");

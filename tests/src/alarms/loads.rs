@@ -125,8 +125,8 @@ fn saturate(path: &Path, writers: u64, time: Duration) -> io::Result<()> {
     })
 }
 
-/// Random pages through the page cache, by so many threads. If the cache may be a little smaller than the
-/// file, pages that are in use are evicted, and read again.
+/// Random pages through the page cache, by so many threads. If the cache may be a little smaller
+/// than the file, pages that are in use are evicted, and read again.
 fn thrash(file: &File, threads: u64, time: Duration) -> io::Result<()> {
     const PAGE: u64 = 4 << 10;
     let pages = file.metadata()?.len() / PAGE;

@@ -175,8 +175,8 @@ impl Runner {
         (agent, address)
     }
 
-    /// Waits for the Event of the condition, which names the culprit, or takes that of the pod. Returns its
-    /// message.
+    /// Waits for the Event of the condition, which names the culprit, or takes that of the pod.
+    /// Returns its message.
     async fn event(
         &self,
         api: &ApiServer,

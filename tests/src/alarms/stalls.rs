@@ -1,8 +1,8 @@
-//! Tasks that wait for memory: because the node is short of it, and because their container is at its own
-//! limit.
+//! Tasks that wait for memory: because the node is short of it, and because their container is at
+//! its own limit.
 //!
-//! Threads read random pages of a file that is a little larger than the memory that they may use: each
-//! evicts pages that another uses, so that they wait for pages that were just in memory.
+//! Threads read random pages of a file that is a little larger than the memory that they may use:
+//! each evicts pages that another uses, so that they wait for pages that were just in memory.
 
 use std::fs;
 use std::io;
@@ -25,8 +25,8 @@ const LIMIT: u64 = 96 * MIB;
 /// Of its file.
 const FILE_MIB: u64 = 128;
 const THREADS: &str = "16";
-/// The average over a minute reaches 15 % after 10 to 30 s. From the trigger on it takes 11 s until it is
-/// known that the node is short, and the same again if the average is too low then.
+/// The average over a minute reaches 15 % after 10 to 30 s. From the trigger on it takes 11 s until
+/// it is known that the node is short, and the same again if the average is too low then.
 const STALLED: Duration = Duration::from_secs(60);
 /// The default of `psi.memory`, in percent.
 const THRESHOLD: f32 = 15.0;
@@ -129,8 +129,8 @@ fn at_high() -> Workload {
 /// Long enough for the average over a minute to exceed the threshold by far.
 const AS_LONG_AS_A_TENANT: Duration = Duration::from_mins(5);
 
-/// A pod takes most of the memory, and the tasks of another wait for the rest until the condition is
-/// True; then it ends.
+/// A pod takes most of the memory, and the tasks of another wait for the rest until the condition
+/// is True; then it ends.
 fn short_of_memory() -> Workload {
     let expected = Expected::Alarm {
         condition: "MemoryStallPressure",
@@ -140,8 +140,8 @@ fn short_of_memory() -> Workload {
     };
     workload("memory-stall", Form::Full, expected, |site| {
         calm()?;
-        // Much more, and most pages would be evicted for too long for the kernel to count reading them
-        // as a wait for memory.
+        // Much more, and most pages would be evicted for too long for the kernel to count reading
+        // them as a wait for memory.
         DirectFile::filled(Path::new(&site.path("data")), LEFT / 2 * 3 / MIB)?;
         let load = Prepared::new(|control| {
             let averages = Averages::start();
@@ -169,7 +169,8 @@ fn set_up(site: &Site) -> io::Result<()> {
     Ok(())
 }
 
-/// After earlier stalls, the average over a minute has to fall first: from 100 % within four minutes.
+/// After earlier stalls, the average over a minute has to fall first: from 100 % within four
+/// minutes.
 fn calm() -> io::Result<()> {
     const CALM: f32 = 2.0;
     const ATTEMPTS: u32 = 300;

@@ -1,4 +1,5 @@
-//! Workloads of a node that fails or is short of something: the right condition becomes True in time.
+//! Workloads of a node that fails or is short of something: the right condition becomes True in
+//! time.
 
 use std::fs;
 use std::io;
@@ -137,8 +138,8 @@ fn disk_stall() -> Workload {
     let expected = Expected::Alarm {
         condition: "DiskStallPressure",
         reason: "Stalled",
-        // From 0, the average over a minute reaches 40 % after 66 s if tasks wait for 60 % of the time; it is
-        // read every 10 s.
+        // From 0, the average over a minute reaches 40 % after 66 s if tasks wait for 60 % of the
+        // time; it is read every 10 s.
         within: Duration::from_secs(80),
         culprit: None,
     };

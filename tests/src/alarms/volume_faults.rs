@@ -1,4 +1,5 @@
-//! Workloads on block volumes of a pod, in a virtual machine: its host makes their disks slow, or fail.
+//! Workloads on block volumes of a pod, in a virtual machine: its host makes their disks slow, or
+//! fail.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,8 +1,9 @@
-//! Workloads on the disk of a volume, on a node that does not itself depend on that disk: its pod has an
-//! Event, and no condition of the Node becomes True.
+//! Workloads on the disk of a volume, on a node that does not itself depend on that disk: its pod
+//! has an Event, and no condition of the Node becomes True.
 //!
-//! The node boots from memory: its root directory has the kernel's files of this machine, and another
-//! mount table. Everything else is real: disk, loop device, file system, requests and their latency.
+//! The node boots from memory: its root directory has the kernel's files of this machine, and
+//! another mount table. Everything else is real: disk, loop device, file system, requests and their
+//! latency.
 
 use std::fs;
 use std::io;
@@ -44,7 +45,8 @@ pub(super) fn workloads(pace: Pace) -> Vec<Workload> {
     ]
 }
 
-/// One pod writes as much as the disk below `mounted` can take, and the commits of another wait for it.
+/// One pod writes as much as the disk below `mounted` can take, and the commits of another wait for
+/// it.
 fn saturated(site: &Site, mounted: &str) -> io::Result<Prepared> {
     let node = MemoryRoot::new(&site.directory().join("root"), site.directory())?;
     let at = node.directory(mounted)?;

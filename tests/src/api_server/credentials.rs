@@ -37,7 +37,8 @@ impl ApiServer {
         tls::write_kubeconfig(path, &self.url(), &authority.ca_pem, &credentials)
     }
 
-    /// Writes a kubeconfig to `path`, with a bearer token. [`ApiServer::allow_token`] makes it good.
+    /// Writes a kubeconfig to `path`, with a bearer token. [`ApiServer::allow_token`] makes it
+    /// good.
     pub fn token_kubeconfig(&self, path: &Path, token: &str) -> PathBuf {
         let ca_pem = &self.listening().authority.ca_pem;
         tls::write_kubeconfig(path, &self.url(), ca_pem, &TlsCredentials::Token(token))
@@ -53,8 +54,8 @@ impl ApiServer {
         self.inner.state().tokens.remove(token);
     }
 
-    /// Certificates issued so far are answered with 401 from now on, on new connections; those there
-    /// are break.
+    /// Certificates issued so far are answered with 401 from now on, on new connections; those
+    /// there are break.
     pub fn expire_certificates(&self) {
         self.inner.state().certificates.clear();
         self.reset_connections();

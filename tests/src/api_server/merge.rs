@@ -64,8 +64,8 @@ pub(super) fn typed(value: &mut Value) {
     }
 }
 
-/// A typed object as the server encodes it. `names` of an image is the only field of a Node without `omitempty`
-/// that a client may leave out; an image without a size has no `sizeBytes`.
+/// A typed object as the server encodes it. `names` of an image is the only field of a Node without
+/// `omitempty` that a client may leave out; an image without a size has no `sizeBytes`.
 pub(super) fn encoded(kind: &str, value: &mut Value) {
     if kind != "Node" {
         return;

@@ -12,7 +12,8 @@ pub(super) struct Resource {
     pub(super) kind: &'static str,
     pub(super) scope: Scope,
     pub(super) status: StatusSubresource,
-    /// Dotted fields, besides `metadata.name` and `metadata.namespace`, that a `fieldSelector` may name.
+    /// Dotted fields, besides `metadata.name` and `metadata.namespace`, that a `fieldSelector` may
+    /// name.
     pub(super) fields: &'static [&'static str],
 }
 

@@ -1,4 +1,5 @@
-//! Requests for certificates, and what the approver and the signer of a controller manager make of them.
+//! Requests for certificates, and what the approver and the signer of a controller manager make of
+//! them.
 
 use std::time::Duration;
 

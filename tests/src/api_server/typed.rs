@@ -38,8 +38,8 @@ pub(super) fn strict(resource: &Resource, object: &Value) -> Result<(), Failure>
     }
 }
 
-/// The object as its type has it, without unknown fields; `None` for kinds of others, such as those of
-/// the Prometheus operator.
+/// The object as its type has it, without unknown fields; `None` for kinds of others, such as those
+/// of the Prometheus operator.
 fn round_trip(kind: &str, object: &Value) -> Option<serde_json::Result<Value>> {
     Some(match kind {
         "CertificateSigningRequest" => of::<CertificateSigningRequest>(object),

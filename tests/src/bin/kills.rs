@@ -1,4 +1,5 @@
-//! How long real kills take to the API server, as JSON: what `cargo xtask bench kills` runs, as root.
+//! How long real kills take to the API server, as JSON: what `cargo xtask bench kills` runs, as
+//! root.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +25,8 @@ struct Args {
     /// Kills after which the time until their details were added is measured, one in two seconds.
     #[arg(long, default_value_t = 30)]
     details: usize,
-    /// Instead of the times, measure the agent's memory before and after this many kills without a pause.
+    /// Instead of the times, measure the agent's memory before and after this many kills without a
+    /// pause.
     #[arg(long)]
     storm: Option<usize>,
     /// Seconds from the end of the storm to the last measurement.
@@ -32,8 +34,8 @@ struct Args {
     rest: u64,
 }
 
-/// Before the storm: the agent locks and releases memory ten seconds after its start, and its helper
-/// threads end after a minute.
+/// Before the storm: the agent locks and releases memory ten seconds after its start, and its
+/// helper threads end after a minute.
 const SETTLE: Duration = Duration::from_secs(75);
 
 fn main() -> ExitCode {

@@ -105,7 +105,8 @@ fn number<T: std::str::FromStr>(text: &[u8]) -> io::Result<T> {
         .map_err(|_| io::Error::other(format!("{text:?} is no number")))
 }
 
-/// Runs this program with `words` as the first process of a new pid namespace, and waits for its end.
+/// Runs this program with `words` as the first process of a new pid namespace, and waits for its
+/// end.
 fn namespace(words: &[&[u8]]) -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWPID)?;
     child(words)

@@ -249,8 +249,8 @@ fn pages(least: i64, available: &RootMemory) -> io::Result<(Used, BootNanos)> {
     Ok((Used::Memory(pages), before))
 }
 
-/// The memory that the node has available by the kubelet's formula, in bytes: cached pages that are in use
-/// are not available, but `MemAvailable` counts them.
+/// The memory that the node has available by the kubelet's formula, in bytes: cached pages that are
+/// in use are not available, but `MemAvailable` counts them.
 pub(crate) fn available_memory() -> io::Result<u64> {
     read(&memory()?)?.try_into().map_err(io::Error::other)
 }

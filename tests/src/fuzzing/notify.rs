@@ -16,8 +16,8 @@ const LONGEST: usize = 1000;
 ///
 /// # Panics
 ///
-/// If the interval is out of its range, if a socket is accepted that is neither an absolute path nor
-/// an abstract name, or if an error is not one short line that names the variable.
+/// If the interval is out of its range, if a socket is accepted that is neither an absolute path
+/// nor an abstract name, or if an error is not one short line that names the variable.
 pub fn notify_variables(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else {
         return;

@@ -80,8 +80,8 @@ pub async fn files(victims: &[Victim], pid: u32, draws: Draws, end: Instant) {
     }
 }
 
-/// Opens connections that ask for nothing, or never finish asking, as fast as the machine allows, and
-/// keeps `count` of them.
+/// Opens connections that ask for nothing, or never finish asking, as fast as the machine allows,
+/// and keeps `count` of them.
 pub async fn half_open(address: String, count: usize, end: Instant) {
     let mut open = std::collections::VecDeque::new();
     while Instant::now() < end {
@@ -100,8 +100,8 @@ pub async fn half_open(address: String, count: usize, end: Instant) {
     }
 }
 
-/// Asks for `/livez` once a second, as a kubelet does: each probe has one second. Returns those that
-/// failed, and when, as `now` gives moments.
+/// Asks for `/livez` once a second, as a kubelet does: each probe has one second. Returns those
+/// that failed, and when, as `now` gives moments.
 pub async fn probes(
     address: String,
     now: impl Fn() -> Duration,

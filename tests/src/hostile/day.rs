@@ -1,5 +1,5 @@
-//! A day on which everything around one agent misbehaves at random, in simulated time: the API server,
-//! other clients, pods, disks, files and the configuration.
+//! A day on which everything around one agent misbehaves at random, in simulated time: the API
+//! server, other clients, pods, disks, files and the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -191,8 +191,8 @@ impl Facts<'_> {
         assert!(named.contains(&found.len()), "{}", reader.whole);
     }
 
-    /// The five pods that use most over their request; if the node was out of memory, first the service
-    /// that uses most of it.
+    /// The five pods that use most over their request; if the node was out of memory, first the
+    /// service that uses most of it.
     fn of_pods(&self, reader: &mut Reader<'_>) {
         let at_node = self.combination.limit == LimitOf::Node;
         if at_node {
@@ -295,8 +295,8 @@ impl Facts<'_> {
         }
     }
 
-    /// The pid of the process that requested memory when there was none: if the node has no more, any
-    /// process may be the first.
+    /// The pid of the process that requested memory when there was none: if the node has no more,
+    /// any process may be the first.
     fn requester(&self, reader: &mut Reader<'_>) -> u32 {
         reader.text("More memory was requested by process ");
         let pid = reader.number();

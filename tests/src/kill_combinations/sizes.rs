@@ -9,8 +9,8 @@ pub const MIB: u64 = 1 << 20;
 pub const CONTAINER: u64 = 24 * MIB;
 /// The limit of a pod.
 pub const POD: u64 = 48 * MIB;
-/// What is left of the limit of all pods, or of the node: more than any neighbour uses, since the kernel
-/// kills the largest process of those with the same `oom_score_adj`.
+/// What is left of the limit of all pods, or of the node: more than any neighbour uses, since the
+/// kernel kills the largest process of those with the same `oom_score_adj`.
 pub const LEFT: u64 = 96 * MIB;
 /// More than any limit, and less than this machine has.
 pub const MORE: u64 = 512 * MIB;
@@ -19,7 +19,8 @@ pub const HELPER: u64 = 2 * MIB;
 /// The allocation of the process of the other container of the pod.
 pub const PROXY: u64 = 10 * MIB;
 
-/// Further processes of a container that is killed as a group: with the others, more than a message names.
+/// Further processes of a container that is killed as a group: with the others, more than a message
+/// names.
 pub const GROUP: usize = 14;
 
 /// A pod that uses memory while another is killed.
@@ -27,15 +28,15 @@ pub const GROUP: usize = 14;
 pub struct Neighbour {
     pub name: &'static str,
     pub qos: Qos,
-    /// `oom_score_adj` of its processes, by which the kubelet makes its request known to the kernel. Not
-    /// used for a Guaranteed pod.
+    /// `oom_score_adj` of its processes, by which the kubelet makes its request known to the
+    /// kernel. Not used for a Guaranteed pod.
     pub score: i64,
     pub request: u64,
     pub allocates: u64,
 }
 
-/// Neighbours: the five that use most over their request, in this order, and then those that a message
-/// must not name.
+/// Neighbours: the five that use most over their request, in this order, and then those that a
+/// message must not name.
 pub fn neighbours() -> Vec<Neighbour> {
     let memory = memory();
     // A thousandth of the node, or several: about as much as a neighbour uses.

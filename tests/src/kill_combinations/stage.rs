@@ -24,7 +24,8 @@ const ALL_PODS: &str = "kubepods";
 pub const HOG: &str = "hog.service";
 /// Where a kubelet makes a link for each container, by which the agent knows its name.
 const LINKS: &str = "/var/log/containers";
-/// Of processes that are to be killed first. A process may raise its score, whatever its pod's class.
+/// Of processes that are to be killed first. A process may raise its score, whatever its pod's
+/// class.
 const FIRST: i64 = 1000;
 /// The least of a process that can be killed.
 const LAST: i64 = -999;
@@ -76,8 +77,8 @@ impl<'a> Stage<'a> {
             // A huge page could be most of what a process is to allocate.
             let huge_pages = "/sys/kernel/mm/transparent_hugepage/enabled";
             fs::write(huge_pages, "never").expect("no huge pages");
-            // As on a node; an emulated agent may be slower than the wait for the names of the API server.
-            // The stage before has left its links.
+            // As on a node; an emulated agent may be slower than the wait for the names of the API
+            // server. The stage before has left its links.
             let _absent = fs::remove_dir_all(LINKS);
             fs::create_dir_all(LINKS).expect("a directory for the links");
         }
@@ -129,8 +130,8 @@ impl<'a> Stage<'a> {
         message
     }
 
-    /// Kills a process of the service because the node is out of memory, and checks its Event on the Node
-    /// of an agent alongside a kubelet. Returns the message.
+    /// Kills a process of the service because the node is out of memory, and checks its Event on
+    /// the Node of an agent alongside a kubelet. Returns the message.
     pub async fn kill_in_service(&mut self) -> String {
         let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } });
         self.api.put_object(node);
@@ -201,7 +202,8 @@ impl<'a> Stage<'a> {
         event
     }
 
-    /// Makes the cgroups of a pod, and the pod. Returns its directory and the ids of its containers.
+    /// Makes the cgroups of a pod, and the pod. Returns its directory and the ids of its
+    /// containers.
     fn new_pod(&mut self, qos: Qos, name: &str) -> (String, [String; 2]) {
         let n = self.pods;
         self.pods += 1;

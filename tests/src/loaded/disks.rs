@@ -35,8 +35,8 @@ pub struct Disk<'a> {
     pub device: DeviceNumber,
 }
 
-/// Requests over the limit make a window of the disk under `file` slow, and those under it do not. The
-/// histogram is as good as a sample of a quarter.
+/// Requests over the limit make a window of the disk under `file` slow, and those under it do not.
+/// The histogram is as good as a sample of a quarter.
 pub async fn limit(
     loaded: &mut Loaded,
     file: &DirectFile,

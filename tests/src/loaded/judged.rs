@@ -28,7 +28,8 @@ struct Operation {
     run: fn(Disk<'_>) -> io::Result<()>,
     /// The class of the requests that it sends.
     class: usize,
-    /// Whether the kernel splits its requests: the last part of each can be small, and of another class.
+    /// Whether the kernel splits its requests: the last part of each can be small, and of another
+    /// class.
     is_large: bool,
 }
 

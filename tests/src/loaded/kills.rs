@@ -173,7 +173,8 @@ async fn triggered_by_another(loaded: &mut Loaded, provoke: &Provoke) -> io::Res
 /// depends on.
 type Position<'a> = (&'a str, &'a [&'a OsStr], Option<bool>, Option<CgroupId>);
 
-/// The position of the victim in its pid namespace, for each way in which a container can be set up.
+/// The position of the victim in its pid namespace, for each way in which a container can be set
+/// up.
 async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut tree = tree("positions")?;
     for container in ["container", "pause"] {

@@ -8,8 +8,8 @@ use nodepulse_core::record::{Record, Side};
 use super::Loaded;
 use crate::provoke::{Provoke, tasks};
 
-/// Forks above the threshold are reported once, at the threshold; and again after user space reset the state.
-/// Half of the `crowd` is room for what else may end meanwhile.
+/// Forks above the threshold are reported once, at the threshold; and again after user space reset
+/// the state. Half of the `crowd` is room for what else may end meanwhile.
 pub async fn crossing(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
     let first = tasks()? + crowd / 2;
     let settings = PidSettings {
@@ -42,8 +42,8 @@ pub async fn crossing(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io:
     Ok(format!("over at {first}, then at {high}"))
 }
 
-/// Forks above the threshold and exits below it, repeatedly: every crossing is reported, over and under
-/// alternating, and each one over at exactly the threshold. On a machine without other forks.
+/// Forks above the threshold and exits below it, repeatedly: every crossing is reported, over and
+/// under alternating, and each one over at exactly the threshold. On a machine without other forks.
 pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
     const ROUNDS: u32 = 20;
     let high = tasks()? + crowd / 2;

@@ -62,8 +62,8 @@ pub async fn io(file: DirectFile) -> io::Result<String> {
     Ok(format!("fired within {rounds} rounds of writing"))
 }
 
-/// The trigger on memory fires while a cgroup reads a file that is a little larger than the cgroup may
-/// be: what was pushed out is wanted again soon. `dir` is on a disk.
+/// The trigger on memory fires while a cgroup reads a file that is a little larger than the cgroup
+/// may be: what was pushed out is wanted again soon. `dir` is on a disk.
 pub async fn memory(provoke: &Provoke, dir: &Path) -> io::Result<String> {
     const LIMIT: u64 = 8 << 20;
     let tree = CgroupTree::new("nodepulse-test-thrash")?;
@@ -81,8 +81,8 @@ pub async fn memory(provoke: &Provoke, dir: &Path) -> io::Result<String> {
 /// The shortest `diskIO.stalledAfter`.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
 
-/// A disk that is made to hang by `hang(true)` is stalled according to two samples of its counters, the
-/// first when the trigger fires, and healthy again after `hang(false)`.
+/// A disk that is made to hang by `hang(true)` is stalled according to two samples of its counters,
+/// the first when the trigger fires, and healthy again after `hang(false)`.
 pub async fn hung(
     disk: (&str, DeviceNumber),
     file: DirectFile,

@@ -76,8 +76,8 @@ impl CgroupTree {
         Ok(())
     }
 
-    /// On cgroup v2, the cgroups of the tree get further controllers, as far as this kernel has them.
-    /// On v1 each controller has a separate hierarchy.
+    /// On cgroup v2, the cgroups of the tree get further controllers, as far as this kernel has
+    /// them. On v1 each controller has a separate hierarchy.
     pub fn share<const N: usize>(&self, controllers: [&str; N]) -> io::Result<()> {
         if self.version == Version::V1 {
             return Ok(());

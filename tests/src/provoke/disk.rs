@@ -294,7 +294,8 @@ impl Mounted {
         })
     }
 
-    /// Releases what is zero below the loop device, such as a new journal: to write there needs room.
+    /// Releases what is zero below the loop device, such as a new journal: to write there needs
+    /// room.
     pub fn dig_holes(&self) -> io::Result<()> {
         self.under.iter().try_for_each(|under| {
             let args = ["--dig-holes".as_ref(), under.backing.path().as_os_str()];

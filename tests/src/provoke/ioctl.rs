@@ -63,13 +63,13 @@ pub fn nvme_log_page(disk: &File, page: u32) -> io::Result<i32> {
         words_10_to_15: [page | words << 16, 0, 0, 0, 0, 0],
         ..NvmeCommand::default()
     };
-    // SAFETY: the request reads and writes one `nvme_passthru_cmd`, and writes `data_length` bytes at
-    // `data`.
+    // SAFETY: the request reads and writes one `nvme_passthru_cmd`, and writes `data_length` bytes
+    // at `data`.
     unsafe { request::<ADMIN, _>(disk, &mut command) }
 }
 
-/// Reads the first blocks from number `block` on, of 4 KiB together, by a command in the queue of the
-/// disk's reads and writes. Returns the status of the command: 0 is success.
+/// Reads the first blocks from number `block` on, of 4 KiB together, by a command in the queue of
+/// the disk's reads and writes. Returns the status of the command: 0 is success.
 pub fn nvme_read(disk: &File, block: u64) -> io::Result<i32> {
     const READ: u8 = 2;
     const BYTES: u32 = 4096;
@@ -84,13 +84,13 @@ pub fn nvme_read(disk: &File, block: u64) -> io::Result<i32> {
         words_10_to_15: [block as u32, (block >> 32) as u32, blocks - 1, 0, 0, 0],
         ..NvmeCommand::default()
     };
-    // SAFETY: the request reads and writes one `nvme_passthru_cmd`, and writes `data_length` bytes at
-    // `data`.
+    // SAFETY: the request reads and writes one `nvme_passthru_cmd`, and writes `data_length` bytes
+    // at `data`.
     unsafe { request::<IO, _>(disk, &mut command) }
 }
 
-/// Sends an NVMe disk a command that does not exist, in the queue of its reads and writes. Returns the
-/// status of the command: 0 is success.
+/// Sends an NVMe disk a command that does not exist, in the queue of its reads and writes. Returns
+/// the status of the command: 0 is success.
 pub fn nvme_unknown_command(disk: &File) -> io::Result<i32> {
     const VENDOR_SPECIFIC: u8 = 0xfe;
     const IO: Opcode = opcode::read_write::<NvmeCommand>(b'N', 0x43);

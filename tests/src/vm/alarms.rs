@@ -18,8 +18,9 @@ const NODE_DISK: &str = "/node";
 /// Everything is slow under emulation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs the workloads that a virtual machine can run, and those with a disk that fails; of these, those whose
-/// names contain one of `names`, which are separated by commas. Prints the results as the checks do.
+/// Runs the workloads that a virtual machine can run, and those with a disk that fails; of these,
+/// those whose names contain one of `names`, which are separated by commas. Prints the results as
+/// the checks do.
 pub fn run(names: &str) -> io::Result<()> {
     loopback::up()?;
     fs::create_dir_all(NODE_DISK)?;

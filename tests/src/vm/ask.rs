@@ -1,9 +1,9 @@
 //! What a check in a virtual machine can ask of the program that started it.
 //!
-//! The machine's disks carry these serial numbers: `fast`; `slow`, 20 requests a second; `ext4`, with
-//! that file system; `hang`, to be asked; `error`, whose block at [`BAD_BLOCK`] cannot be read; `later`,
-//! which does not exist before it is requested; `swap`, 512 MiB; and `node`, which is larger and also has ext4, and whose
-//! block at [`BAD_BLOCK_OF_NODE`] cannot be read.
+//! The machine's disks carry these serial numbers: `fast`; `slow`, 20 requests a second; `ext4`,
+//! with that file system; `hang`, to be asked; `error`, whose block at [`BAD_BLOCK`] cannot be
+//! read; `later`, which does not exist before it is requested; `swap`, 512 MiB; and `node`, which
+//! is larger and also has ext4, and whose block at [`BAD_BLOCK_OF_NODE`] cannot be read.
 //!
 //! | verb | effect on the disk with that serial number |
 //! |---|---|

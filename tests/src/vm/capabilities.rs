@@ -1,8 +1,8 @@
 //! The programs with few privileges: loaded by a user with two capabilities,
 //! then read by the same user with none.
 //!
-//! That user is a separate process, this program started again. It prints on standard output what it
-//! found, one line each; its standard input lists kills that it should have received.
+//! That user is a separate process, this program started again. It prints on standard output what
+//! it found, one line each; its standard input lists kills that it should have received.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Lines, Write as _};
@@ -31,7 +31,8 @@ const HANDLES: &str = "handles";
 const UNPRIVILEGED_ID: u32 = 65534;
 const MIB: u64 = 1 << 20;
 
-/// The user's findings are the detail: which maps can be read without capabilities differs by kernel.
+/// The user's findings are the detail: which maps can be read without capabilities differs by
+/// kernel.
 pub(super) fn few(provoke: &Provoke, handles: bool) -> io::Result<String> {
     // Before 5.11 maps count as locked memory, and raising the limit needs another capability.
     setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY)?;
@@ -70,9 +71,9 @@ pub(super) fn few(provoke: &Provoke, handles: bool) -> io::Result<String> {
     ))
 }
 
-/// From 5.19 on, a process with a map's descriptor may use it. Before, each use needs the capability
-/// again, if `kernel.unprivileged_bpf_disabled` has Debian's default; only the rings, which are mapped, go
-/// on.
+/// From 5.19 on, a process with a map's descriptor may use it. Before, each use needs the
+/// capability again, if `kernel.unprivileged_bpf_disabled` has Debian's default; only the rings,
+/// which are mapped, go on.
 ///
 /// <https://github.com/torvalds/linux/commit/c8644cd0efe719608ddcb341bcf087d4bc0bf6b8>
 fn maps_remain_usable() -> io::Result<bool> {
@@ -140,7 +141,8 @@ fn keep_only(handles: bool) -> io::Result<()> {
         kept.insert(Capability::CAP_DAC_READ_SEARCH);
     }
     for set in [CapSet::Effective, CapSet::Permitted] {
-        // Changing the user has emptied the effective set, and it must stay below the permitted one.
+        // Changing the user has emptied the effective set, and it must stay below the permitted
+        // one.
         caps::set(None, set, &kept).map_err(io::Error::other)?;
     }
     Ok(())

@@ -72,9 +72,9 @@ pub(super) async fn pids_of_service(provoke: &Provoke) -> io::Result<String> {
 /// After a reboot, conditions that cannot be true of the new boot are False in the first status.
 ///
 /// Real are the kills and the forks by which they became True, the state file that the agent wrote,
-/// its end by SIGKILL, and its next start. Not real is the reboot: the machine runs on, and so do the clock
-/// and the kernel's counters. What a boot changes for the agent is changed by hand: the boot in the state
-/// file and its times, and when the conditions on the Node were last reported.
+/// its end by SIGKILL, and its next start. Not real is the reboot: the machine runs on, and so do
+/// the clock and the kernel's counters. What a boot changes for the agent is changed by hand: the
+/// boot in the state file and its times, and when the conditions on the Node were last reported.
 pub(super) async fn reboot(provoke: &Provoke) -> io::Result<String> {
     let stage = Stage::set().await?;
     fs::write("/proc/sys/vm/overcommit_memory", "1")?;

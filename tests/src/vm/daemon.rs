@@ -36,8 +36,8 @@ struct Node {
     _dir: tempfile::TempDir,
 }
 
-/// A kill requested with sysrq is reported and does not affect the node; forks above the threshold are
-/// pressure, and so is a kill because memory is exhausted.
+/// A kill requested with sysrq is reported and does not affect the node; forks above the threshold
+/// are pressure, and so is a kill because memory is exhausted.
 pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
     let container = node.tree.dir(CONTAINER);
@@ -80,8 +80,8 @@ pub(super) async fn cpuset(provoke: &Provoke) -> io::Result<String> {
     Ok(message)
 }
 
-/// Without programs in the kernel the condition comes from files. The memory stays allocated:
-/// a dip that a kill ends may be between two samples. What the kernel keeps for itself is available by
+/// Without programs in the kernel the condition comes from files. The memory stays allocated: a dip
+/// that a kill ends may be between two samples. What the kernel keeps for itself is available by
 /// the kubelet's arithmetic and not by `MemAvailable`, hence the distance to the threshold.
 pub(super) async fn files(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("files", 200).await?;
@@ -97,7 +97,8 @@ pub(super) async fn files(provoke: &Provoke) -> io::Result<String> {
     Ok(memory["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// On cgroup v1 and without pressure files a kill is reported with the container, the pod and the limit.
+/// On cgroup v1 and without pressure files a kill is reported with the container, the pod and the
+/// limit.
 pub(super) async fn bare(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
     node.tree.limit(POD, 32 * MIB)?;

@@ -1,5 +1,5 @@
-//! An idle agent in companion mode on cgroup v2, with the settings of the chart, and 110 pods: its memory, and
-//! how often it wakes up.
+//! An idle agent in companion mode on cgroup v2, with the settings of the chart, and 110 pods: its
+//! memory, and how often it wakes up.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,8 @@ const SETTLE: Duration = Duration::from_secs(75);
 const MEASURED: Duration = Duration::from_mins(2);
 /// As in `cargo xtask bench`.
 const LARGEST_KIB: u64 = 8 << 10;
-/// A program of at most this size is a release, for which that is the gate: see `--agent` of `cargo xtask vm`.
+/// A program of at most this size is a release, for which that is the gate: see `--agent` of `cargo
+/// xtask vm`.
 const RELEASE_BYTES: u64 = 9 << 20;
 
 /// Checks the memory of a release. Wake-ups are printed only, because an emulated machine is slow.

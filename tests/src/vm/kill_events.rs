@@ -14,8 +14,8 @@ const PROGRAM: &str = "/nodepulse";
 /// Everything is slow under emulation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The combinations whose names contain one of `parts`, which are separated by commas, one check each. Prints
-/// the results as the other checks do.
+/// The combinations whose names contain one of `parts`, which are separated by commas, one check
+/// each. Prints the results as the other checks do.
 pub fn run(parts: &str) -> io::Result<()> {
     let provoke = Provoke::next_to_this_program()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

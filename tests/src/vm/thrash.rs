@@ -1,5 +1,5 @@
-//! A node that thrashes and runs out of memory: how long after a locked process has seen the kill the API
-//! server has its Event, with the agent's memory locked and not.
+//! A node that thrashes and runs out of memory: how long after a locked process has seen the kill
+//! the API server has its Event, with the agent's memory locked and not.
 
 use std::fs;
 use std::io;

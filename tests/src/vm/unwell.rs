@@ -28,8 +28,8 @@ use crate::provoke::ioctl::nvme_read;
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// While it hangs, no request completes, so no record is written. One request that took long is no slow
-/// window, if those before it were quick.
+/// While it hangs, no request completes, so no record is written. One request that took long is no
+/// slow window, if those before it were quick.
 pub(super) async fn hung(
     loaded: &mut Loaded,
     hang: Disk<'_>,

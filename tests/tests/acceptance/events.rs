@@ -37,8 +37,8 @@ pub fn writes(api: &ApiServer, from: Duration) -> Vec<Recorded> {
     api.requests_where(|request| from <= request.at && request.path.starts_with(EVENTS))
 }
 
-/// Events of the node are in `default` and name the Node by name, core/v1 and UID, and their source:
-/// nodepulse. A kubelet names itself, and omits the UID.
+/// Events of the node are in `default` and name the Node by name, core/v1 and UID, and their
+/// source: nodepulse. A kubelet names itself, and omits the UID.
 #[tokio::test(start_paused = true)]
 async fn a088_an_event_names_its_object_and_its_source() {
     let stage = settled().await;
@@ -70,8 +70,8 @@ async fn a088_an_event_names_its_object_and_its_source() {
     }
 }
 
-/// The start on a new Node is recorded as Events: the start, and its first conditions, each once and
-/// after the Node was created. A kubelet records them at every try. The next start adds one.
+/// The start on a new Node is recorded as Events: the start, and its first conditions, each once
+/// and after the Node was created. A kubelet records them at every try. The next start adds one.
 #[tokio::test(start_paused = true)]
 async fn a088_a_start_is_recorded_as_events() {
     let api = nodepulse_tests::node::in_memory();

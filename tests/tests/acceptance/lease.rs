@@ -115,8 +115,8 @@ async fn a081_a_renewal_is_one_write_and_no_read() {
     assert_eq!(lines(&stage.api, from), vec!["PUT 200"; 30]);
 }
 
-/// A conflict leads to one read and one successful write, in the same cycle; the values of the other
-/// writer remain.
+/// A conflict leads to one read and one successful write, in the same cycle; the values of the
+/// other writer remain.
 #[tokio::test(start_paused = true)]
 async fn a082_a_conflict_is_read_and_written_again() {
     let stage = settled(|node| node).await;
@@ -130,7 +130,8 @@ async fn a082_a_conflict_is_read_and_written_again() {
     assert_eq!(lease["metadata"]["annotations"]["example.com/of"], "others");
 }
 
-/// Five failed renewals are followed by one read and at most five more, and then by the next period.
+/// Five failed renewals are followed by one read and at most five more, and then by the next
+/// period.
 #[tokio::test(start_paused = true)]
 async fn a083_ten_writes_and_one_read_are_the_most_of_a_cycle() {
     let five = || vec!["PUT 500"; 5];

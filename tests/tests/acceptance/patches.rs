@@ -247,7 +247,8 @@ async fn a037_deleted_stable_labels_are_restored() {
     }
 }
 
-/// Conditions that the control plane has set to Unknown are corrected within one tick, with an Event.
+/// Conditions that the control plane has set to Unknown are corrected within one tick, with an
+/// Event.
 #[tokio::test(start_paused = true)]
 async fn a038_unknown_conditions_are_corrected() {
     let stage = calm().await;

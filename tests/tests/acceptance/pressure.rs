@@ -14,7 +14,8 @@ use serde_json::Value;
 
 /// What a request takes in memory.
 pub const AT_ONCE: Duration = Duration::from_millis(5);
-/// The longest time to the next regular computation, with which changes are sent that are not urgent.
+/// The longest time to the next regular computation, with which changes are sent that are not
+/// urgent.
 const REGULAR: Duration = Duration::from_millis(10_405);
 /// The longest time between two samples.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
@@ -85,8 +86,8 @@ pub fn float(bytes: u64) -> f64 {
     f64::from(kib) * 1024.0
 }
 
-/// A soft threshold sets the condition at once: its grace period delays eviction, and nodepulse does
-/// not evict.
+/// A soft threshold sets the condition at once: its grace period delays eviction, and nodepulse
+/// does not evict.
 #[tokio::test(start_paused = true)]
 async fn a065_a_soft_threshold_sets_the_condition_before_its_grace_period_ends() {
     let stage = settled(|node| {
@@ -164,7 +165,8 @@ async fn a066_a_condition_remains_true_across_a_restart() {
     assert_eq!(edges["NodeHasInsufficientPID"], 1);
 }
 
-/// Exceeding the threshold again within the period prolongs it, without another transition or Event.
+/// Exceeding the threshold again within the period prolongs it, without another transition or
+/// Event.
 #[tokio::test(start_paused = true)]
 async fn a067_exceeding_a_threshold_again_prolongs_the_condition_without_a_transition() {
     let stage = settled(|node| node).await;

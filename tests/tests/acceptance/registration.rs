@@ -81,7 +81,8 @@ async fn a001_one_node_is_created_by_its_name() {
     assert_eq!(body["status"]["nodeInfo"]["kubeletVersion"], version);
 }
 
-/// The new Node has the labels of host name, system and architecture in Go's names, stable and beta.
+/// The new Node has the labels of host name, system and architecture in Go's names, stable and
+/// beta.
 #[tokio::test(start_paused = true)]
 async fn a002_a_new_node_carries_the_default_labels() {
     let expected = json!({

@@ -47,7 +47,8 @@ async fn a046_cpus_are_those_online() {
     }
 }
 
-/// There is room for 110 pods, for `maxPods`, or for `podsPerCore` on each processor if that is less.
+/// There is room for 110 pods, for `maxPods`, or for `podsPerCore` on each processor if that is
+/// less.
 #[tokio::test(start_paused = true)]
 async fn a047_pods_by_node_and_by_processor() {
     let rows = [

@@ -81,8 +81,8 @@ pub fn local_addresses() -> [Option<IpAddr>; 2] {
     })
 }
 
-/// A new Node has its conditions in the kubelet's order, Ready the last. nodepulse has two more before
-/// it.
+/// A new Node has its conditions in the kubelet's order, Ready the last. nodepulse has two more
+/// before it.
 #[tokio::test(start_paused = true)]
 async fn a042_ready_is_the_last_condition() {
     let stage = stage(|_| (), |_| ()).await;
@@ -240,8 +240,8 @@ async fn a055_the_name_of_the_system() {
     assert_eq!(status["nodeInfo"]["osImage"], "Unknown");
 }
 
-/// The port of the kubelet endpoint is as configured, under a key with a capital. nodepulse omits it
-/// unless it is set, because nothing listens there.
+/// The port of the kubelet endpoint is as configured, under a key with a capital. nodepulse omits
+/// it unless it is set, because nothing listens there.
 #[tokio::test(start_paused = true)]
 async fn a056_the_port_is_as_configured() {
     for (port, expected) in [

@@ -103,9 +103,9 @@ async fn a064_space_reserved_for_root_is_not_available() {
     );
 }
 
-/// A pods cgroup without a limit, or that does not exist, sets no condition, and ends one that it set.
-/// A source that exists and cannot be read is different, unlike in a kubelet, for which its threshold
-/// is not exceeded: after two sampling periods the condition is Unknown with the reason
+/// A pods cgroup without a limit, or that does not exist, sets no condition, and ends one that it
+/// set. A source that exists and cannot be read is different, unlike in a kubelet, for which its
+/// threshold is not exceeded: after two sampling periods the condition is Unknown with the reason
 /// `SourceUnavailable`, never a guessed False or a stale True.
 #[tokio::test(start_paused = true)]
 async fn a072_an_unreadable_source_is_unknown_and_a_nonexistent_one_is_no_source() {

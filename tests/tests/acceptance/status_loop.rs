@@ -43,7 +43,8 @@ pub async fn calm() -> Stage {
     stage
 }
 
-/// A label that other clients changed has to be restored, and every patch fails. Returns since when.
+/// A label that other clients changed has to be restored, and every patch fails. Returns since
+/// when.
 fn unsendable_change(stage: &Stage) -> Duration {
     let fault = Fault::on("PATCH", STATUS, Effect::Status(500)).always();
     stage.api.faults().push(fault);
@@ -107,8 +108,8 @@ async fn a019_the_first_sync_always_sends() {
     assert_eq!(conditions(&bodies[0]).len(), CONDITION_TYPES.len());
 }
 
-/// An unchanged machine is not reported for two minutes, in which any change would have been detected
-/// at each tick.
+/// An unchanged machine is not reported for two minutes, in which any change would have been
+/// detected at each tick.
 #[tokio::test(start_paused = true)]
 async fn a020_an_unchanged_status_is_not_sent() {
     let stage = calm().await;
@@ -264,8 +265,8 @@ async fn a025_five_tries_a_tick_and_a_read_before_each_but_the_first() {
     }
 }
 
-/// A kubelet closes connections after two failures in a tick; nodepulse closes one without a response,
-/// at the first request; a response, whatever it contains, never closes it.
+/// A kubelet closes connections after two failures in a tick; nodepulse closes one without a
+/// response, at the first request; a response, whatever it contains, never closes it.
 #[tokio::test(start_paused = true)]
 async fn a026_a_silent_connection_is_dropped_and_one_that_answers_is_not() {
     let stage = calm().await;
@@ -324,8 +325,9 @@ async fn a039_a_request_without_a_response_times_out() {
     assert_eq!(gaps(&view.renewals()).last(), Some(&PERIOD));
 }
 
-/// A node that starts is reported to be ready within 300 ms of the end of the last reason against it.
-/// Only the size of its storage can be late: here a volume's directory does not respond at first.
+/// A node that starts is reported to be ready within 300 ms of the end of the last reason against
+/// it. Only the size of its storage can be late: here a volume's directory does not respond at
+/// first.
 #[tokio::test(start_paused = true)]
 async fn a040_ready_is_reported_at_once_during_the_start() {
     const VOLUME: &str = "var/lib/kubelet/plugins/kubernetes.io/csi/d.example.com/1a";

@@ -1,5 +1,5 @@
-//! The client certificate that node mode requests: on a real server, the controller manager approves
-//! and signs it.
+//! The client certificate that node mode requests: on a real server, the controller manager
+//! approves and signs it.
 
 use serde_json::Value;
 

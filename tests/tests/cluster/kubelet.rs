@@ -1,7 +1,8 @@
 //! The chart with its pods, on a node with a kubelet: hooks, `helm test`, the agent, the plugin, an
 //! OOM kill, and an uninstallation.
 //!
-//! `NODEPULSE_E2E_VALUES` names a file of the chart's values with which the cluster can run the image.
+//! `NODEPULSE_E2E_VALUES` names a file of the chart's values with which the cluster can run the
+//! image.
 
 use std::path::Path;
 
@@ -169,7 +170,8 @@ impl Lived<'_> {
             nodepulse_conditions(node) == 0
         })
         .await;
-        // The pods of `helm test` and of the Job that removed the taint have ended, and stay for their logs.
+        // The pods of `helm test` and of the Job that removed the taint have ended, and stay for
+        // their logs.
         let ended = |object: &Value| text(&object["status"], "phase") == "Succeeded";
         for kind in ["configmaps", "secrets", "serviceaccounts", "pods"] {
             let all = format!("{}/{kind}", self.releases.of_namespace());

@@ -217,7 +217,8 @@ async fn once(stage: &Stage) {
     );
 }
 
-/// A feature of kubelets from 1.36 on, without which a pod that restarts all containers has no place.
+/// A feature of kubelets from 1.36 on, without which a pod that restarts all containers has no
+/// place.
 const FEATURE: &str = "RestartAllContainersOnContainerExits";
 
 fn declares(feature: &str) -> Value {

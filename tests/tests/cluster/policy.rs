@@ -104,7 +104,8 @@ async fn refused(stage: &Stage) {
 
     // With the right to patch Nodes the policy is what is left.
     stage.may_taint(&file).await;
-    // With the version: a patch that undoes a taint of another client in between would be denied for that.
+    // With the version: a patch that undoes a taint of another client in between would be denied
+    // for that.
     let taint = async |node: &str, key: &str| {
         let taint = json!({"key": key, "effect": "NoSchedule"});
         let tainted = |node: &Value| with_taint(node, &taint);

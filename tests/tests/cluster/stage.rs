@@ -162,7 +162,8 @@ impl Stage {
         (found == 0).then_some(())
     }
 
-    /// Creates a pod of one container for the scheduler, which finds only the Node of this scenario for it.
+    /// Creates a pod of one container for the scheduler, which finds only the Node of this scenario
+    /// for it.
     pub async fn unscheduled_pod(&self, name: &str, container: &Value) -> Answer {
         self.install_shipped().await;
         let mut container = container.clone();

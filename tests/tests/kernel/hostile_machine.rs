@@ -1,5 +1,5 @@
-//! One agent, as it is shipped, on this machine while everything around it misbehaves at random: the
-//! API server, files, a credential plugin, connections, kills.
+//! One agent, as it is shipped, on this machine while everything around it misbehaves at random:
+//! the API server, files, a credential plugin, connections, kills.
 //!
 //! Runs as root, by `cargo xtask test hostile`.
 //! `NODEPULSE_HOSTILE_PROGRAM` names the agent, `NODEPULSE_HOSTILE_SECONDS` is the duration, and

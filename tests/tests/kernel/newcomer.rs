@@ -1,5 +1,5 @@
-//! What a newcomer sees: the first command of the README, `cargo xtask demo`, with the programs that are
-//! built already. A test of `xtask` checks that it is the first.
+//! What a newcomer sees: the first command of the README, `cargo xtask demo`, with the programs
+//! that are built already. A test of `xtask` checks that it is the first.
 
 use std::time::Duration;
 

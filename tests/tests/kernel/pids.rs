@@ -37,7 +37,8 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     let _agent = Process::start(node_mode(&[
         "--kernel-tier",
         "files",
-        // Detection reads the memory hierarchy; on version 1 this test makes its pod in that of pids.
+        // Detection reads the memory hierarchy; on version 1 this test makes its pod in that of
+        // pids.
         "--cgroup-driver",
         "cgroupfs",
         "--cgroup-root",
@@ -47,8 +48,8 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     ]));
     view.becomes("Ready", "True", SOON).await;
 
-    // A tenant's cgroup, named to fool a terminal: 255 bytes, an escape, no UTF-8. The kernel refuses
-    // a line break.
+    // A tenant's cgroup, named to fool a terminal: 255 bytes, an escape, no UTF-8. The kernel
+    // refuses a line break.
     let mut hostile = b"x\x1b[2J\xff".to_vec();
     hostile.resize(255, b'y');
     let mut tree = CgroupTree::of("pids", &name).unwrap();

@@ -1,4 +1,5 @@
-//! Real kills in simulated pods on this kernel: each is reported with the right Pod, container and limit.
+//! Real kills in simulated pods on this kernel: each is reported with the right Pod, container and
+//! limit.
 //!
 //! Runs as root.
 
@@ -19,8 +20,8 @@ fn victim(pid: u32) -> String {
     format!(" Process {pid} (provoke) of UID 0 had ")
 }
 
-/// Each of `killed` was counted by the kernel, and every counted kill was reported once, after the agent
-/// has read of all of them and has stopped.
+/// Each of `killed` was counted by the kernel, and every counted kill was reported once, after the
+/// agent has read of all of them and has stopped.
 async fn assert_all_reported(cluster: &Cluster, agent: Process, killed: &[Killed]) {
     for (pid, _) in killed {
         agent.wait_for_line(&format!("victim={pid} "), SOON).await;
@@ -166,8 +167,8 @@ async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_name
     stop(agent).await;
 }
 
-/// The agent is paused, killed, and stopped, each while processes are killed: with the source of kills
-/// in `tier`.
+/// The agent is paused, killed, and stopped, each while processes are killed: with the source of
+/// kills in `tier`.
 async fn storm_stop_restart(tier: &str, kills: usize) {
     let cluster = Cluster::with(&format!("still-{tier}"), 6, provoke()).await;
     let agent = cluster.agent_of(&program(), tier).await;

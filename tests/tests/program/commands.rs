@@ -1,4 +1,5 @@
-//! The commands other than `run`, as an operator types them: the real program against a real socket.
+//! The commands other than `run`, as an operator types them: the real program against a real
+//! socket.
 
 /// `nodepulse check`.
 mod check;

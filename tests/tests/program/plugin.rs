@@ -1,5 +1,5 @@
-//! `kubectl nodepulse`: the real program against an API server with the Nodes and Events that the real
-//! agent has written.
+//! `kubectl nodepulse`: the real program against an API server with the Nodes and Events that the
+//! real agent has written.
 
 /// All nodes.
 mod fleet;
@@ -63,8 +63,8 @@ impl Cluster {
         }
     }
 
-    /// With `worker-1`, which has too many tasks, and a pod of which a process was OOM-killed: as the agent
-    /// has reported them 10 seconds ago.
+    /// With `worker-1`, which has too many tasks, and a pod of which a process was OOM-killed: as
+    /// the agent has reported them 10 seconds ago.
     async fn reported() -> Self {
         let cluster = Self::new().await;
         for object in reported_objects() {

@@ -15,8 +15,8 @@ use super::text;
 /// What keeps an agent from the API server at its start. Another program ends it.
 struct Passing {
     name: &'static str,
-    /// The user in the kubeconfig, which refers to files of the directory as `DIR`; without one, the
-    /// kubeconfig does not exist yet.
+    /// The user in the kubeconfig, which refers to files of the directory as `DIR`; without one,
+    /// the kubeconfig does not exist yet.
     user: Option<&'static str>,
     /// A file that is written from the start on, with what it contains.
     from_the_start: Option<(&'static str, &'static str)>,

@@ -1,5 +1,5 @@
-//! The alerts of the chart, evaluated by promtool: each fires on a series with its problem, and none on what
-//! healthy agents export.
+//! The alerts of the chart, evaluated by promtool: each fires on a series with its problem, and
+//! none on what healthy agents export.
 
 use nodepulse_tests::skip;
 use serde_json::Value;

@@ -93,8 +93,9 @@ async fn after_ten_minutes_of_outage_the_server_gets_an_event_within_two_seconds
     let waiting = node.scrape().await;
     let waiting = waiting.value("nodepulse_api_queue_depth", &[]);
     assert!(waiting <= Some(1000.0), "{waiting:?}");
-    // Lease and watch every seven seconds, from the fifth minute on a status that is due: five tries
-    // every ten seconds, and an Event every one to two seconds while no other request is sent.
+    // Lease and watch every seven seconds, from the fifth minute on a status that is due: five
+    // tries every ten seconds, and an Event every one to two seconds while no other request is
+    // sent.
     let tried = node.dials().iter().filter(|at| left < **at).count();
     assert!(tried < 600 * 13 / 10, "{tried} connections tried");
 

@@ -38,7 +38,8 @@ use nodepulse_tests::view::{EVENTS, LEASES, View};
 use serde_json::{Value, json};
 
 const AT_ONCE: Duration = Duration::from_millis(5);
-/// The longest time to the next regular computation, with which changes are sent that are not urgent.
+/// The longest time to the next regular computation, with which changes are sent that are not
+/// urgent.
 const REGULAR: Duration = Duration::from_millis(10_405);
 const TRANSITION: Duration = Duration::from_mins(5);
 const NODE: &str = "/api/v1/nodes/worker-1";
@@ -324,8 +325,8 @@ impl Sim {
     }
 }
 
-/// For as long as the agent observes it, the node reclaims memory, and a pod waits for it. The files
-/// change between the readings, which are a whole number of seconds after the cause.
+/// For as long as the agent observes it, the node reclaims memory, and a pod waits for it. The
+/// files change between the readings, which are a whole number of seconds after the cause.
 async fn short_of_memory(host: Arc<MadeUpHost>) {
     let half = Duration::from_millis(500);
     for second in 0..=SHORTAGE.as_secs() {
@@ -343,8 +344,8 @@ async fn short_of_memory(host: Arc<MadeUpHost>) {
 const SHORTAGE: Duration = Duration::from_secs(11);
 /// How long a sample of files may be delayed.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
-/// The longest that it takes until a source that cannot be read is lost: two sampling periods after the
-/// first sample that failed.
+/// The longest that it takes until a source that cannot be read is lost: two sampling periods after
+/// the first sample that failed.
 const LOST: Duration = Duration::from_secs(40);
 
 fn taint_keys(view: View<'_>) -> Vec<String> {

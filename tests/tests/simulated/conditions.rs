@@ -23,7 +23,8 @@ use nodepulse_tests::node::{Node, in_memory};
 
 /// What a request takes in memory.
 const AT_ONCE: Duration = Duration::from_millis(5);
-/// The longest time to the next regular computation, with which changes are sent that are not urgent.
+/// The longest time to the next regular computation, with which changes are sent that are not
+/// urgent.
 const REGULAR: Duration = Duration::from_millis(10_405);
 const TRANSITION: Duration = Duration::from_mins(5);
 /// A capacity of 10,000 pids; the threshold is 500.

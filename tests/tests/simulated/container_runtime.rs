@@ -16,8 +16,8 @@ use nodepulse_tests::days::Stage;
 use nodepulse_tests::node::Node;
 use serde_json::Value;
 
-/// The longest time from an answer of the runtime to a patch that is not urgent: until the next check,
-/// then until the next regular computation.
+/// The longest time from an answer of the runtime to a patch that is not urgent: until the next
+/// check, then until the next regular computation.
 const REGULAR: Duration = Duration::from_secs(21);
 /// How long an answer of the runtime counts, then until the next regular computation.
 const DOWN: Duration = Duration::from_secs(41);

@@ -134,8 +134,8 @@ async fn the_agent_stops_in_order_if_its_alarm_fails() {
 async fn the_agent_stops_in_order_if_a_task_panics() {
     let stage = Stage::new();
     let node = stage.settled(stage.node()).await;
-    // An Event was tried at 2.25 s at the latest, and is tried again a second later. Before that, the
-    // watches open a connection: the second time, 2.4 s after the first end.
+    // An Event was tried at 2.25 s at the latest, and is tried again a second later. Before that,
+    // the watches open a connection: the second time, 2.4 s after the first end.
     node.lose();
     stage.kill(&node).await;
     pass(Duration::from_millis(2300)).await;

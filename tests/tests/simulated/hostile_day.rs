@@ -1,5 +1,6 @@
-//! One agent on a day on which everything around it misbehaves at random, for ten hours of simulated
-//! time. `hostile_machine` does the same for minutes of real time, with real files and kills.
+//! One agent on a day on which everything around it misbehaves at random, for ten hours of
+//! simulated time. `hostile_machine` does the same for minutes of real time, with real files and
+//! kills.
 //!
 //! What must be true in the end: every kill that the kernel counted was reported, the Lease was
 //! never late while the server answered, requests stayed under a ceiling, and nothing grew.

@@ -1,12 +1,12 @@
-//! How many requests the agent sends to an API server that misbehaves: no response makes it send requests
-//! without a pause. OVERHEAD.md states the ceilings.
+//! How many requests the agent sends to an API server that misbehaves: no response makes it send
+//! requests without a pause. OVERHEAD.md states the ceilings.
 //!
 //! Every fault is applied to all requests at once and to each watch, which nothing else limits. To
-//! one other kind of request at a time, only those are applied after which the agent continues in different
-//! ways: 401, 404, 409, 429, 500, an empty and a costly body, a reset, a huge `Retry-After`. The rest,
-//! and megabytes of answer to all requests at once, would take a minute more and end in the same
-//! branches. Left out entirely are late answers, which make requests fewer, and
-//! `Effect::FreezeAll`, after which the server sees none.
+//! one other kind of request at a time, only those are applied after which the agent continues in
+//! different ways: 401, 404, 409, 429, 500, an empty and a costly body, a reset, a huge
+//! `Retry-After`. The rest, and megabytes of answer to all requests at once, would take a minute
+//! more and end in the same branches. Left out entirely are late answers, which make requests
+//! fewer, and `Effect::FreezeAll`, after which the server sees none.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -202,8 +202,8 @@ impl Case {
             && self.kind.is_none_or(|wanted| wanted == kind(request))
     }
 
-    /// Ten minutes of it, in which pods are killed and conditions change. Returns how many requests of
-    /// each kind there were.
+    /// Ten minutes of it, in which pods are killed and conditions change. Returns how many requests
+    /// of each kind there were.
     async fn play(&self) -> BTreeMap<&'static str, usize> {
         let api = cluster(self.mode);
         let container = format!("kubepods/burstable/pod{UID}/{ID}");

@@ -1,4 +1,5 @@
-//! The cost of the eBPF programs in the kernel: runs `cost` of the tests package, and checks its gates.
+//! The cost of the eBPF programs in the kernel: runs `cost` of the tests package, and checks its
+//! gates.
 
 use std::process::ExitCode;
 

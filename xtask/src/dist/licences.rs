@@ -170,7 +170,8 @@ pub fn text(title: &str, parts: &[Part]) -> String {
     list + &texts
 }
 
-/// Names and versions of the crates whose paths are in the program, as messages of panics have them.
+/// Names and versions of the crates whose paths are in the program, as messages of panics have
+/// them.
 pub fn mentioned(program: &[u8]) -> BTreeSet<String> {
     const REGISTRY: &[u8] = b"/registry/src/";
     let mut found = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! The contents of a program, as a CycloneDX bill of materials: every crate that is linked, with its
-//! checksum in Cargo.lock.
+//! The contents of a program, as a CycloneDX bill of materials: every crate that is linked, with
+//! its checksum in Cargo.lock.
 
 use serde_json::{Value, json};
 

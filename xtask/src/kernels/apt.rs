@@ -1,5 +1,5 @@
-//! apt with separate sources, lists and cache: for other releases than this machine's, without changing
-//! this machine. Its downloads are checked against the index, and the index against
+//! apt with separate sources, lists and cache: for other releases than this machine's, without
+//! changing this machine. Its downloads are checked against the index, and the index against
 //! Debian's keys.
 
 use std::path::{Path, PathBuf};

@@ -49,8 +49,8 @@ pub struct StageOutcome {
     pub skips: Vec<Skip>,
 }
 
-/// The budgets are for two slow cores with nothing built yet; all of them together are well under the limit. They
-/// are for comparison: a run fails only if all of it takes too long.
+/// The budgets are for two slow cores with nothing built yet; all of them together are well under
+/// the limit. They are for comparison: a run fails only if all of it takes too long.
 pub const STAGES: &[Stage] = &[
     stage("setup", 450, &[], |repo| {
         setup::TEST.announce(repo)?;

@@ -14,14 +14,15 @@ pub enum Kind {
     Comment,
 }
 
-/// The pieces of a source in the order of their lines. Empty if it is not Rust, or does not parse, which the
-/// compiler reports.
+/// The pieces of a source in the order of their lines. Empty if it is not Rust, or does not parse,
+/// which the compiler reports.
 pub fn pieces(source: &Source) -> Vec<Piece> {
     let mut pieces = Vec::new();
     if source.is_rust() {
         let tokens: TokenStream = source.text.parse().unwrap_or_default();
         collect(tokens.into_iter(), &mut pieces);
-        // A token stream has no comments but those of the documentation, which are attributes there.
+        // A token stream has no comments but those of the documentation, which are attributes
+        // there.
         let comments = (1..).zip(source.text.lines()).filter_map(|(line, text)| {
             let text = text.trim_start().strip_prefix("//")?;
             Some((line, Kind::Comment, text.to_owned()))

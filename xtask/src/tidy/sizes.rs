@@ -13,6 +13,10 @@ const TEST_FILE_MAX: usize = 500;
 const REASON: &str = "// tidy: long: ";
 /// The number of lines that count as the top of a file.
 const TOP: usize = 40;
+/// Columns of a comment. `max_width` of rustfmt is for code.
+const WIDTH: usize = 100;
+/// Links, and rows of tables and drawings, have no place for a break.
+const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[("agent", 63_900), ("xtask/", 8_500)];
@@ -52,6 +56,7 @@ fn lines(source: &Source) -> (usize, usize) {
 
 pub fn broken(sources: &[Source]) -> Vec<String> {
     let mut broken: Vec<String> = rust(sources).filter_map(too_long).collect();
+    broken.extend(rust(sources).flat_map(wide_comments));
     let mut limit = |path: &str, what: &str, lines: usize, most: usize| {
         let line = || format!("{path}:1: {lines} lines of {what}, above {most}");
         broken.extend((lines > most).then(line));
@@ -80,6 +85,20 @@ fn too_long(source: &Source) -> Option<String> {
     (lines > most).then(|| format!("{path}:1: {lines} lines, above {most}: {remedy}"))
 }
 
+fn wide_comments(source: &Source) -> impl Iterator<Item = String> {
+    let is_wide = |line: &str| {
+        line.trim_start().starts_with("//")
+            && line.chars().count() > WIDTH
+            && !UNBREAKABLE.iter().any(|part| line.contains(part))
+    };
+    let wide = source
+        .text
+        .lines()
+        .zip(1..)
+        .filter(move |(line, _)| is_wide(line));
+    wide.map(|(_, number)| format!("{}:{number}: a comment is wider than {WIDTH}", source.path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,6 +125,14 @@ mod tests {
             let found = broken(&[source(path, &text)]);
             assert_eq!(found.len(), expected, "{path}: {found:?}");
         }
+    }
+
+    #[test]
+    fn a_comment_has_a_width_unless_it_is_a_link() {
+        let long = "a ".repeat(WIDTH / 2);
+        let text = format!("// {long}\n// {}\n// <https://{long}>\n", &long[..90]);
+        let found = broken(&[source("agent/src/a.rs", &text)]);
+        assert_eq!(found, ["agent/src/a.rs:1: a comment is wider than 100"]);
     }
 
     #[test]

@@ -17,8 +17,8 @@ pub struct Boot {
     pub machine: &'static [&'static str],
     /// When it is ended.
     pub limit: Duration,
-    /// Of the plans `alarms` and `kills`: only the workloads or kills whose names contain one of these,
-    /// separated by commas; in `nodepulse.workloads=`.
+    /// Of the plans `alarms` and `kills`: only the workloads or kills whose names contain one of
+    /// these, separated by commas; in `nodepulse.workloads=`.
     pub workloads: String,
 }
 
@@ -61,7 +61,8 @@ pub static KILLS: Boot = Boot {
     workloads: String::new(),
 };
 
-/// An idle agent, on a machine with the memory of a node: the less there is, the more often it is read.
+/// An idle agent, on a machine with the memory of a node: the less there is, the more often it is
+/// read.
 pub static IDLE: Boot = Boot {
     plan: "kills",
     kernel_line: "psi=1",

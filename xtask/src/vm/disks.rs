@@ -1,5 +1,5 @@
-//! The machine's disks, and what is done to them while it runs. Inside, they are identified by their
-//! serial numbers.
+//! The machine's disks, and what is done to them while it runs. Inside, they are identified by
+//! their serial numbers.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,8 @@ const SWAP_BYTES: u64 = 512 << 20;
 /// At the end of a disk, after its file system: no file has a block there.
 const UNUSED_BYTES: u64 = 4 << 20;
 
-/// The root bus of arm64's machine type cannot hotplug, unlike that of amd64's: a disk that is plugged in
-/// later takes this port.
+/// The root bus of arm64's machine type cannot hotplug, unlike that of amd64's: a disk that is
+/// plugged in later takes this port.
 const HOTPLUG_PORT: &str = "port-later";
 
 /// One disk.

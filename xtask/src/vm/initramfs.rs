@@ -9,8 +9,8 @@ use tar::EntryType;
 
 use crate::archive::{File, directories, paths};
 
-/// Packs programs and their libraries, of which `init` becomes PID 1, and the console that the kernel
-/// opens before it runs.
+/// Packs programs and their libraries, of which `init` becomes PID 1, and the console that the
+/// kernel opens before it runs.
 pub fn pack<N: AsRef<str>>(programs: &[(N, Vec<u8>)]) -> Vec<u8> {
     const DIRECTORY: u32 = 0o040_755;
     const PROGRAM: u32 = 0o100_755;
@@ -30,8 +30,8 @@ pub fn pack<N: AsRef<str>>(programs: &[(N, Vec<u8>)]) -> Vec<u8> {
     archive.bytes
 }
 
-/// Packs a root directory, given as an archive of tar, and further files. A program that is linked to
-/// another becomes a copy of it.
+/// Packs a root directory, given as an archive of tar, and further files. A program that is linked
+/// to another becomes a copy of it.
 pub fn pack_root(root: impl io::Read, files: &[File]) -> Result<Vec<u8>> {
     const REGULAR: u32 = 0o100_000;
     const DIRECTORY: u32 = 0o040_000;

@@ -1,5 +1,5 @@
-//! Installs, starts, upgrades, removes and purges the deb on a Debian with systemd, in a virtual machine; then
-//! runs it in node mode, with containerd, until logind shuts the machine down.
+//! Installs, starts, upgrades, removes and purges the deb on a Debian with systemd, in a virtual
+//! machine; then runs it in node mode, with containerd, until logind shuts the machine down.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,7 +51,8 @@ ExecStopPost=/bin/systemctl --no-block poweroff
 TimeoutStartSec=infinity
 ";
 
-/// Time for the checks between the announcement of the shutdown and the shutdown. The default is 5 s.
+/// Time for the checks between the announcement of the shutdown and the shutdown. The default is 5
+/// s.
 const LOGIND: &str = "[Login]\nInhibitDelayMaxSec=60\n";
 
 /// A network for pods, without which the runtime is not ready.
@@ -64,8 +65,8 @@ version = 2
 snapshotter = 'native'
 ";
 
-/// The initramfs: Debian, the packages of this binary, [`PROGRAMS`], the module of the device mapper, and a service
-/// that checks the packages.
+/// The initramfs: Debian, the packages of this binary, [`PROGRAMS`], the module of the device
+/// mapper, and a service that checks the packages.
 pub fn archive(
     repo: &Repo,
     agent: &Path,

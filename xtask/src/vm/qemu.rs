@@ -22,8 +22,8 @@ pub const PROGRAM_ARM64: &str = "qemu-system-aarch64";
 /// at once.
 const KERNEL_LINE: &str = "quiet loglevel=3 panic=-1 mitigations=off";
 
-/// The kernel signs each return address; QEMU emulates the architecture's algorithm for it much more slowly than
-/// this one.
+/// The kernel signs each return address; QEMU emulates the architecture's algorithm for it much
+/// more slowly than this one.
 const ARM64_CPU: &str = "max,pauth-impdef=on";
 
 /// What a machine is made of.
@@ -35,7 +35,8 @@ pub struct Machine<'a> {
     pub dir: &'a Path,
 }
 
-/// Boots it and reads its console until it is off or the time is over; the text is the reason of the end.
+/// Boots it and reads its console until it is off or the time is over; the text is the reason of
+/// the end.
 pub fn boot(boot: &Boot, machine: &Machine<'_>) -> Result<(Console, String)> {
     let socket = machine.dir.join("qmp");
     let mut qemu = command_line(boot, machine);
@@ -125,9 +126,10 @@ fn lines_of(child: &mut Child) -> Result<Receiver<String>> {
     Ok(lines)
 }
 
-/// The machine has one CPU. If it could not get a second one, QEMU before 8.1 would translate the guest's
-/// memory barriers to nothing (`tcg_gen_mb` in `tcg/tcg-op.c`), although the devices run in another thread:
-/// under load a doorbell of a disk is lost, and the disk completes nothing until the next one.
+/// The machine has one CPU. If it could not get a second one, QEMU before 8.1 would translate the
+/// guest's memory barriers to nothing (`tcg_gen_mb` in `tcg/tcg-op.c`), although the devices run in
+/// another thread: under load a doorbell of a disk is lost, and the disk completes nothing until
+/// the next one.
 const CPUS: &str = "1,maxcpus=2";
 
 fn command_line(boot: &Boot, machine: &Machine<'_>) -> Command {

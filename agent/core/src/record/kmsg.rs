@@ -31,8 +31,8 @@ pub struct LoggedKill {
     pub uid: Option<u32>,
     /// Path of its memory cgroup from the top of the hierarchy.
     pub cgroup: Option<Vec<u8>>,
-    /// Path of the cgroup that the kernel kills as a whole (`memory.oom.group`). `None` also if that line
-    /// came later than the kill was taken.
+    /// Path of the cgroup that the kernel kills as a whole (`memory.oom.group`). `None` also if
+    /// that line came later than the kill was taken.
     pub group: Option<Vec<u8>>,
     /// What ran out; the path of the cgroup if the log names it. Never [`OomScope::Unknown`].
     pub scope: OomScope<Option<Vec<u8>>>,

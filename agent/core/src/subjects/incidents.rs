@@ -1,10 +1,10 @@
 //! Incidents on their way to Kubernetes Events: in which pod they were, and what its container is
 //! called.
 //!
-//! What is known is reported at once: from the watch on pods, and from the link that the kubelet made
-//! for the container's log. A pod that neither has is waited for, and so is the name of a container;
-//! neither for long. The API server is asked once for each pod, to learn its lists of containers, and
-//! again if the node does not have a name.
+//! What is known is reported at once: from the watch on pods, and from the link that the kubelet
+//! made for the container's log. A pod that neither has is waited for, and so is the name of a
+//! container; neither for long. The API server is asked once for each pod, to learn its lists of
+//! containers, and again if the node does not have a name.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -36,7 +36,8 @@ use links::{LinkWait, Links};
 /// mirror of a static pod is created after it.
 const UNKNOWN_POD: Duration = Duration::from_secs(2);
 /// Time limit for the name of a container. A healthy API server answers in one or two milliseconds,
-/// and a kubelet makes the link of a new container in about ten; slow ones must not delay the Event.
+/// and a kubelet makes the link of a new container in about ten; slow ones must not delay the
+/// Event.
 const UNKNOWN_NAME: Duration = Duration::from_millis(250);
 /// Minimum interval between two reads of one pod, whose containers can change within seconds.
 const READ_AGAIN: Duration = Duration::from_secs(1);
@@ -330,7 +331,8 @@ impl Incidents {
     }
 
     /// Whether the API server is to answer with the name of a container. It is asked at once if the
-    /// pod's lists of containers are not known, and otherwise only if the node does not have the name.
+    /// pod's lists of containers are not known, and otherwise only if the node does not have the
+    /// name.
     fn read_may_come(
         &mut self,
         pod: &Pod,

@@ -1,12 +1,12 @@
 //! The kernel's counters of OOM kills, compared with what was reported: see `ledger.rs`.
 //!
 //! The difference is reported by number, since the victims are unknown and are not made up: kills
-//! while the agent was down, kills that a full ring, a rate limit or an outage took, and all kills if
-//! neither a program nor the kernel's log reports any.
+//! while the agent was down, kills that a full ring, a rate limit or an outage took, and all kills
+//! if neither a program nor the kernel's log reports any.
 //!
-//! The counters are read at samples of memory, which are taken anyway. The only reason to wake is that
-//! something was acknowledged. A few kills are saved at most 2 s later, and many at once: after a
-//! SIGKILL, the next start reports what is not saved a second time.
+//! The counters are read at samples of memory, which are taken anyway. The only reason to wake is
+//! that something was acknowledged. A few kills are saved at most 2 s later, and many at once:
+//! after a SIGKILL, the next start reports what is not saved a second time.
 
 use std::time::Duration;
 
@@ -42,19 +42,20 @@ use no_pod::NoPodKills;
 pub use no_pod::undisturbed;
 use states::{Baseline, CounterReading, LastReading, Missed, Patience, Saving};
 
-/// Shortest time between two readings of the counters, each of which walks all pods, and between two
-/// writes of the state. Records that were in a ring at the first reading have arrived by then.
+/// Shortest time between two readings of the counters, each of which walks all pods, and between
+/// two writes of the state. Records that were in a ring at the first reading have arrived by then.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Acknowledged kills that are saved at once. An Event with a count has more than that at one stroke.
+/// Acknowledged kills that are saved at once. An Event with a count has more than that at one
+/// stroke.
 const AT_ONCE: u64 = 8;
 
-/// Shortest time between two readings if counters are the only source: about that between samples of
-/// memory on a calm node.
+/// Shortest time between two readings if counters are the only source: about that between samples
+/// of memory on a calm node.
 const REGULAR: Duration = Duration::from_secs(9);
 
-/// Longest time between two readings if counters are the only source: that of the pods does not show
-/// kills outside of them.
+/// Longest time between two readings if counters are the only source: that of the pods does not
+/// show kills outside of them.
 const RARELY: Duration = Duration::from_mins(1);
 
 /// The kernel's counters of kills, and the account of what was reported.

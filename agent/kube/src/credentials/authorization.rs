@@ -1,4 +1,5 @@
-//! The `Authorization` header of every request. A token in a file is replaced while requests are sent.
+//! The `Authorization` header of every request. A token in a file is replaced while requests are
+//! sent.
 
 #![forbid(unsafe_code)]
 
@@ -34,8 +35,8 @@ struct Current {
 }
 
 impl Authorization {
-    /// `token` precedes what `user` contains. `None` if neither has a token or a password. Fails if it is not
-    /// valid in a header.
+    /// `token` precedes what `user` contains. `None` if neither has a token or a password. Fails if
+    /// it is not valid in a header.
     pub(super) fn new(
         token: Option<TokenFile>,
         user: &AuthInfo,

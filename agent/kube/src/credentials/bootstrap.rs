@@ -23,8 +23,9 @@ pub enum KubeconfigState {
     Other,
 }
 
-/// Reads the kubeconfig at `path`. `pair` is the path of the requested certificate with its key. `Err`
-/// is a message of one line about a file that may contain credentials, but whose user is unknown.
+/// Reads the kubeconfig at `path`. `pair` is the path of the requested certificate with its key.
+/// `Err` is a message of one line about a file that may contain credentials, but whose user is
+/// unknown.
 pub fn state(path: &Path, pair: &Path) -> Result<KubeconfigState, NotWritten> {
     let refused = |why: &str| {
         format!(

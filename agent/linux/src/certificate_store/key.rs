@@ -71,8 +71,8 @@ impl PendingKey {
         x509::request(info, signature.as_ref()).map_err(io::Error::other)
     }
 
-    /// The name of that request: the same for the same key and node, so that an answer that was lost,
-    /// or a restart, leads to the same object.
+    /// The name of that request: the same for the same key and node, so that an answer that was
+    /// lost, or a restart, leads to the same object.
     pub fn request_name(&self, node: &str) -> String {
         let hashed = digest(&SHA256, &[self.point(), node.as_bytes()].concat());
         let digits = hashed.as_ref().iter().map(|byte| format!("{byte:02x}"));

@@ -39,8 +39,8 @@ pub(super) fn fields(certificate: &[u8]) -> der::Result<CertificateFields> {
     })
 }
 
-/// The part of a request (PKCS #10) that is signed, for the ECDSA key on P-256 with this public key,
-/// an uncompressed point.
+/// The part of a request (PKCS #10) that is signed, for the ECDSA key on P-256 with this public
+/// key, an uncompressed point.
 pub(super) fn request_info(node: &str, point: &[u8]) -> der::Result<CertReqInfo> {
     let mut name = RdnSequence::default();
     for (oid, text) in [(ORGANIZATION_NAME, GROUP), (COMMON_NAME, &user(node))] {

@@ -7,7 +7,8 @@ use nodepulse_core::reading::StallKind;
 
 use super::{HostError, HostFile, HostRoot, parse_u64};
 
-/// The line `some` of a pressure file: the share of wall time in which at least one task was stalled.
+/// The line `some` of a pressure file: the share of wall time in which at least one task was
+/// stalled.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Psi {
     /// Percent over the last 10 s.

@@ -27,8 +27,8 @@ const ATTEMPTS: usize = 12;
 /// For one line of the log.
 const LOGGED: Duration = Duration::from_secs(1);
 
-/// Limits of a pod and of the container in it, in KiB, and whether another container of the pod runs
-/// too.
+/// Limits of a pod and of the container in it, in KiB, and whether another container of the pod
+/// runs too.
 const SHAPES: [(&str, u64, u64, bool); 4] = [
     (
         "the same limit, nothing else in the pod",

@@ -26,8 +26,8 @@ async fn a_node_is_shown_with_messages_events_and_agent() {
     assert!(!text.contains("Explanation"), "{text}");
 }
 
-/// A `kubectl` that runs the command of `kubectl exec` on this machine, for the daemon with this state
-/// directory.
+/// A `kubectl` that runs the command of `kubectl exec` on this machine, for the daemon with this
+/// state directory.
 fn local_kubectl(dir: &Path, state: &Path) -> String {
     let agent = program();
     let script = format!(

@@ -102,7 +102,8 @@ async fn a_watch_continues_after_the_server_was_away_and_prints_only_what_is_sho
     assert!(line.contains("deleted or not selected"), "{line}");
 }
 
-/// The next line that is not about the end of a watch: those of Nodes and of pods end at about the same time.
+/// The next line that is not about the end of a watch: those of Nodes and of pods end at about the
+/// same time.
 async fn next_but_ended(lines: &mut Lines<BufReader<impl AsyncRead + Unpin>>) -> String {
     loop {
         let line = next(lines).await;

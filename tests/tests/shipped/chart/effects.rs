@@ -118,8 +118,8 @@ fn hook_jobs(objects: &[Value]) -> Vec<HookJob> {
     jobs
 }
 
-/// After a rollback too, which renders nothing again. After an upgrade the hook needs the role of the
-/// installed release, which only a server has.
+/// After a rollback too, which renders nothing again. After an upgrade the hook needs the role of
+/// the installed release, which only a server has.
 #[test]
 fn jobs_run_as_hooks_with_their_account() {
     let Some(helm) = Helm::find() else { return };

@@ -47,7 +47,8 @@ impl Write {
         context
     }
 
-    /// The message of the validation that denies it. As with `failurePolicy: Fail`, an error denies it.
+    /// The message of the validation that denies it. As with `failurePolicy: Fail`, an error denies
+    /// it.
     fn denied_by(&self, policy: &str) -> Option<String> {
         let policy = one("ValidatingAdmissionPolicy", policy);
         let spec = &policy["spec"];

@@ -1,4 +1,5 @@
-//! Certificates that are denied or that cannot be used: the node keeps its Lease, and requests another.
+//! Certificates that are denied or that cannot be used: the node keeps its Lease, and requests
+//! another.
 
 use nodepulse_tests::api_server::{Effect, Fault, Identity, Recorded};
 use nodepulse_tests::node::pass;

@@ -102,8 +102,8 @@ async fn exceed_shortly(sim: &Stage) {
     sim.node.kernel().pid_crossing(Side::Under, 200).await;
 }
 
-/// The first time a condition is patched at once. The second time it would have to wait until ten seconds
-/// after the first, and ends before.
+/// The first time a condition is patched at once. The second time it would have to wait until ten
+/// seconds after the first, and ends before.
 #[tokio::test(start_paused = true)]
 async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation() {
     let sim = with_short_transitions().await;
@@ -128,8 +128,8 @@ async fn a_true_that_ends_before_its_turn_is_recorded_with_the_next_computation(
     assert_eq!(counts["NodeHasSufficientPID"], 3, "{counts:?}");
 }
 
-/// The patch with the end of the first True is applied, but its answer is lost. Then the condition becomes
-/// True and ends again, without a patch.
+/// The patch with the end of the first True is applied, but its answer is lost. Then the condition
+/// becomes True and ends again, without a patch.
 #[tokio::test(start_paused = true)]
 async fn the_end_in_a_patch_with_a_lost_response_is_recorded_before_a_true_without_a_patch() {
     const STATUS: &str = "/api/v1/nodes/worker-1/status";

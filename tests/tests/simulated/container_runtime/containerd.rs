@@ -39,8 +39,8 @@ async fn images(api: &ApiServer, count: usize) -> Vec<Value> {
     .await
 }
 
-/// Images and sizes are those of `ctr`, the largest first, with 500 of them; and containerd is killed
-/// and started again under an agent that has dropped its privileges.
+/// Images and sizes are those of `ctr`, the largest first, with 500 of them; and containerd is
+/// killed and started again under an agent that has dropped its privileges.
 #[tokio::test]
 async fn a_real_containerd_is_reported_and_found_again_after_it_was_killed() {
     let dir = tempdir().unwrap();

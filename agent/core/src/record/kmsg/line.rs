@@ -162,8 +162,8 @@ fn summary(text: &[u8]) -> Option<Summary> {
 }
 
 /// Parses `BODY,task=NAME,pid=N,uid=N` from the right. A process name with `,task=` in it is
-/// ambiguous with the end of a cgroup name. The shorter path is used: it is correct, or cut within its last
-/// name.
+/// ambiguous with the end of a cgroup name. The shorter path is used: it is correct, or cut within
+/// its last name.
 fn victim(text: &[u8]) -> Option<(&[u8], Victim)> {
     let (text, uid) = rsplit(text, b",uid=")?;
     let (text, pid) = rsplit(text, b",pid=")?;

@@ -9,7 +9,8 @@ use crate::client_certificate::Certificate;
 use crate::clock::{BootNanos, Now};
 
 const LEAST: Duration = Duration::from_mins(1);
-/// The shortest delay as a part of the time to the expiry when it was issued, if that is longer: a tenth.
+/// The shortest delay as a part of the time to the expiry when it was issued, if that is longer: a
+/// tenth.
 const LEAST_PART: u32 = 10;
 
 /// A certificate that was past its rotation point when it was issued.

@@ -1,5 +1,5 @@
-//! Containers that the kernel kills as a whole (`memory.oom.group`): one Event each, although the records
-//! of the processes may arrive one after the other.
+//! Containers that the kernel kills as a whole (`memory.oom.group`): one Event each, although the
+//! records of the processes may arrive one after the other.
 //!
 //! ```text
 //! first record ──► the Event, at once
@@ -20,7 +20,8 @@ use crate::pods::Pod;
 
 /// How long the first process that no Event reports yet waits for others.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Groups to which processes can be added. The kernel kills one after the other in each memory cgroup.
+/// Groups to which processes can be added. The kernel kills one after the other in each memory
+/// cgroup.
 const MAX_GROUPS: usize = 8;
 
 /// The last groups, the oldest first.
@@ -68,8 +69,8 @@ impl Groups {
         groups.find(|group| first.since(group.last) < GROUP && group.incident.is_group_of(later))
     }
 
-    /// The kernel has begun to kill a container as a whole. Returns what the group before it did not
-    /// report yet, if there is no room for both.
+    /// The kernel has begun to kill a container as a whole. Returns what the group before it did
+    /// not report yet, if there is no room for both.
     fn begin(&mut self, incident: &Incident) -> Vec<Draft> {
         let Some(last) = incident.group().and_then(last_kill) else {
             return Vec::new();
@@ -139,7 +140,8 @@ impl Group {
         added.at = added.at.max(later.at);
     }
 
-    /// Later versions of the Events, with everything that is known. The first Event reports the kills.
+    /// Later versions of the Events, with everything that is known. The first Event reports the
+    /// kills.
     fn report(&mut self) -> Vec<Draft> {
         let processes = self.incident.new_kills();
         let added = self.added.take();
@@ -207,8 +209,8 @@ impl Incidents {
         None
     }
 
-    /// An Event is recorded, which is `draft`; later versions of it may follow if it is about a group.
-    /// Returns its id then.
+    /// An Event is recorded, which is `draft`; later versions of it may follow if it is about a
+    /// group. Returns its id then.
     pub(super) fn record_of_group(
         &mut self,
         draft: &Draft,
@@ -235,8 +237,8 @@ impl Incidents {
         Some(id)
     }
 
-    /// The Event about the pod of a group is recorded: later kills in it are counted at once, and later
-    /// versions name the same containers.
+    /// The Event about the pod of a group is recorded: later kills in it are counted at once, and
+    /// later versions name the same containers.
     pub(super) fn set_pod_of_group(&mut self, incident: &Incident, pod: &Pod) {
         let is_about = |group: &&mut Group| group.incident.is_group_of(incident);
         if let Some(group) = self.groups.0.iter_mut().rev().find(is_about) {

@@ -11,8 +11,8 @@ use crate::pods::PodId;
 /// Causes that are remembered; more than groups are ever killed at the same time.
 const REMEMBERED: usize = 8;
 
-/// The causes of the last kills, each with the time of its last one. The records of a large group that is
-/// killed together may arrive in several batches.
+/// The causes of the last kills, each with the time of its last one. The records of a large group
+/// that is killed together may arrive in several batches.
 #[derive(Debug, Default)]
 pub(super) struct RecentCauses {
     /// The oldest first.
@@ -20,8 +20,8 @@ pub(super) struct RecentCauses {
 }
 
 impl RecentCauses {
-    /// The incidents in pods that are not the rest of one that was counted. A kill of which the pod is
-    /// not certain counts for none: a tenant may have chosen the names.
+    /// The incidents in pods that are not the rest of one that was counted. A kill of which the pod
+    /// is not certain counts for none: a tenant may have chosen the names.
     pub(super) fn new_in_pods(&mut self, incidents: &[Incident]) -> Vec<Input> {
         let one = |incident| {
             let (pod, kills) = in_pod(incident)?;

@@ -4,19 +4,21 @@
 //! counted by the kernel = acknowledged + pending + missing
 //! ```
 //!
-//! *Acknowledged*: the API server has it in an Event, or has refused that Event for good. *Pending*: it
-//! waits in this process, for its pod, the API server or a rate limit. *Missing*: it was not reported
-//! to us, or its Event was dropped; it is reported by number. Only what is acknowledged is kept from
-//! one start to the next, so whatever happens to this process no kill goes unreported.
+//! *Acknowledged*: the API server has it in an Event, or has refused that Event for good.
+//! *Pending*: it waits in this process, for its pod, the API server or a rate limit. *Missing*: it
+//! was not reported to us, or its Event was dropped; it is reported by number. Only what is
+//! acknowledged is kept from one start to the next, so whatever happens to this process no kill
+//! goes unreported.
 //!
-//! Version 2 counts the kills of a pod in the cgroup of all pods too, and goes on counting them there
-//! when the pod is gone. Version 1 counts each cgroup alone: what it counted in a cgroup that is gone
-//! is gone with it, so there a sum can fall, and kills that were missing in it are only the node's.
+//! Version 2 counts the kills of a pod in the cgroup of all pods too, and goes on counting them
+//! there when the pod is gone. Version 1 counts each cgroup alone: what it counted in a cgroup that
+//! is gone is gone with it, so there a sum can fall, and kills that were missing in it are only the
+//! node's.
 //!
-//! Kills outside of the pods are one more owner: what the node has counted without what the cgroup of
-//! all pods has. Version 1 has no such difference, but there the node is an owner of all kills: what it
-//! has counted, and what is neither known nor missing in a pod, was in a cgroup that is gone or outside
-//! of the pods.
+//! Kills outside of the pods are one more owner: what the node has counted without what the cgroup
+//! of all pods has. Version 1 has no such difference, but there the node is an owner of all kills:
+//! what it has counted, and what is neither known nor missing in a pod, was in a cgroup that is
+//! gone or outside of the pods.
 //!
 //! No I/O, and no clock.
 
@@ -28,8 +30,8 @@ use crate::kube_event::{GROUP, KillOwner, ReportedKills};
 use crate::pods::{CgroupKind, classify};
 use crate::units::CgroupId;
 
-/// Kills whose Event was dropped are not reported again for this time: what refused it, a full queue
-/// or a server that fails, needs time more than it needs another Event.
+/// Kills whose Event was dropped are not reported again for this time: what refused it, a full
+/// queue or a server that fails, needs time more than it needs another Event.
 pub const PAUSE: Duration = Duration::from_mins(5);
 
 /// What the kernel has counted for one owner.
@@ -51,8 +53,8 @@ pub fn owner_of(path: &str, pods: &str) -> Option<KillOwner> {
     }
 }
 
-/// Stands for the counter of kills outside of the pods, or of the node, which has no cgroup. No cgroup has
-/// this id.
+/// Stands for the counter of kills outside of the pods, or of the node, which has no cgroup. No
+/// cgroup has this id.
 pub const NO_CGROUP: CgroupId = CgroupId(0);
 
 /// Kills by owner.
@@ -81,7 +83,8 @@ pub struct Comparison {
 struct KillEntry {
     /// The cgroup, once it was found.
     id: Option<CgroupId>,
-    /// Of what the kernel counts. Below zero while a record is pending that the kernel did not count.
+    /// Of what the kernel counts. Below zero while a record is pending that the kernel did not
+    /// count.
     acknowledged: i128,
     pending: u64,
     /// Kills that came to be known after the counters were last asked for.
@@ -110,8 +113,8 @@ impl KillLedger {
         self.nested
     }
 
-    /// A record of a kill came, and an Event for it is recorded next. `counted`: the kernel counted it
-    /// before the counters were last asked for.
+    /// A record of a kill came, and an Event for it is recorded next. `counted`: the kernel counted
+    /// it before the counters were last asked for.
     pub fn seen(&mut self, owner: &KillOwner, counted: bool) {
         self.each(owner, |entry| {
             entry.pending = entry.pending.saturating_add(1);
@@ -119,8 +122,8 @@ impl KillLedger {
         });
     }
 
-    /// A cgroup was killed as a whole at `at`. The kernel counts its first victim twice if that has not
-    /// released its memory yet when the others are killed (`oom_kill_process()`).
+    /// A cgroup was killed as a whole at `at`. The kernel counts its first victim twice if that has
+    /// not released its memory yet when the others are killed (`oom_kill_process()`).
     pub fn seen_group(&mut self, owner: &KillOwner, at: BootNanos) {
         self.each(owner, |entry| {
             entry.groups = entry.groups.saturating_add(1);
@@ -210,12 +213,12 @@ impl KillLedger {
             let Some(entry) = self.entries.get_mut(owner) else {
                 continue;
             };
-            // The kernel counts before it reports. What it did not count by now it never will: one more
-            // thread of a victim, or a cgroup of version 1 that is gone.
+            // The kernel counts before it reports. What it did not count by now it never will: one
+            // more thread of a victim, or a cgroup of version 1 that is gone.
             let reported = entry.known() - i128::from(entry.since);
             let surplus = reported - i128::from(counter.kills);
-            // Not outside of the pods: that difference is an old one if kills fell between the readings of
-            // its two counters.
+            // Not outside of the pods: that difference is an old one if kills fell between the
+            // readings of its two counters.
             if *owner != KillOwner::NoPod {
                 entry.acknowledged -= surplus.max(0);
             }
@@ -268,8 +271,8 @@ impl KillLedger {
         missing
     }
 
-    /// Missing kills are reported now, and so they are pending. Gives how many of them were reported
-    /// before.
+    /// Missing kills are reported now, and so they are pending. Gives how many of them were
+    /// reported before.
     pub fn report(&mut self, owner: &KillOwner, kills: u64) -> u64 {
         let mut again = 0;
         if let Some(entry) = self.entries.get_mut(owner) {
@@ -303,13 +306,14 @@ impl KillLedger {
         self.entries.values().any(is_open)
     }
 
-    /// Those of pods that are gone are forgotten once nothing of them is pending. The counter of the node is
-    /// not read at times.
+    /// Those of pods that are gone are forgotten once nothing of them is pending. The counter of
+    /// the node is not read at times.
     fn found(&mut self, counters: &Counters) {
         for (owner, counter) in counters {
             let entry = self.entries.entry(owner.clone()).or_default();
             if entry.id.is_some_and(|id| id != counter.id) {
-                // Created again, and counts from zero. What is pending was counted by the previous one.
+                // Created again, and counts from zero. What is pending was counted by the previous
+                // one.
                 entry.acknowledged = -i128::from(entry.pending);
                 entry.since = 0;
             }
@@ -354,8 +358,8 @@ impl KillEntry {
         self.acknowledged = i128::from(counted) - pending;
     }
 
-    /// What the kernel has counted twice is not missing. What it did not count by now it never will.
-    /// Returns how much that is.
+    /// What the kernel has counted twice is not missing. What it did not count by now it never
+    /// will. Returns how much that is.
     fn take_groups(&mut self, counted: u64, asked_at: BootNanos) -> u64 {
         let missing = i128::from(counted) - self.known();
         let missing = u64::try_from(missing.max(0)).unwrap_or(u64::MAX);

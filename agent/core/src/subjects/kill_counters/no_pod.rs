@@ -6,9 +6,9 @@ use crate::units::CgroupId;
 /// How often the counters are read until no kill falls between them.
 const TRIES: usize = 3;
 
-/// Reads the counters, and reads them again if the kernel counted a kill meanwhile: `total` counts it.
-/// The second result of `read` counts only if there was none; `None` if there was one at each try, or if
-/// that is not known.
+/// Reads the counters, and reads them again if the kernel counted a kill meanwhile: `total` counts
+/// it. The second result of `read` counts only if there was none; `None` if there was one at each
+/// try, or if that is not known.
 pub fn undisturbed<T>(
     mut total: impl FnMut() -> Option<u64>,
     mut read: impl FnMut() -> (T, Option<u64>),
@@ -31,8 +31,9 @@ pub fn undisturbed<T>(
 
 /// The last difference.
 ///
-/// The kernel counts a kill on the node before it counts it in a pod, so the difference can be too large
-/// for a moment, never too small. The second reading, before which nothing is reported, corrects it.
+/// The kernel counts a kill on the node before it counts it in a pod, so the difference can be too
+/// large for a moment, never too small. The second reading, before which nothing is reported,
+/// corrects it.
 #[derive(Debug, Default)]
 pub(super) struct NoPodKills {
     kills: Option<u64>,
@@ -48,7 +49,8 @@ impl NoPodKills {
         self.kills.is_some()
     }
 
-    /// Takes both counters, and returns how many kills there were outside of the pods. `None`: unknown.
+    /// Takes both counters, and returns how many kills there were outside of the pods. `None`:
+    /// unknown.
     pub(super) fn take(&mut self, node: Option<u64>, pods: Option<&Counter>) -> Option<u64> {
         let id = pods.map(|pods| pods.id);
         self.begins = self.pods.is_some() && self.pods != id;
@@ -92,7 +94,7 @@ mod tests {
     #[test]
     fn the_difference_is_the_last_one_and_begins_again_with_the_cgroup_of_all_pods() {
         let mut no_pod = NoPodKills::default();
-        //  of the node, id and kills of the cgroup of all pods, then the difference and if it begins
+        // of the node, id and kills of the cgroup of all pods, then the difference and if it begins
         #[rustfmt::skip]
         let rows = [
             (None, None, None, false, "not read"),

@@ -138,8 +138,8 @@ impl Missed {
         if self.until < at {
             return false;
         }
-        // On version 2 the counter of all pods includes the kills of a removed pod, and on version 1 that
-        // of the node includes all.
+        // On version 2 the counter of all pods includes the kills of a removed pod, and on version
+        // 1 that of the node includes all.
         let all = match owner {
             KillOwner::Pods | KillOwner::Pod(_) => &KillOwner::Pods,
             KillOwner::NoPod | KillOwner::Node => owner,

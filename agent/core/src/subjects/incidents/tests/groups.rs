@@ -1,4 +1,5 @@
-//! Containers that are killed as a whole: one Event for all processes, whenever their records arrive.
+//! Containers that are killed as a whole: one Event for all processes, whenever their records
+//! arrive.
 
 use super::details::{amendments, found, limited, node_out_of_memory, queries, started};
 use super::*;

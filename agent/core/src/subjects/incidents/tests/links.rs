@@ -7,7 +7,8 @@ const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b
 const OTHER: &str = "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c";
 const HASH: &str = "a9f3c1d20b8e4f5a96d7c8b1e2f30415";
 
-/// The answer of a directory with links of these names: `<pod>_<namespace>_<container>`, and the id.
+/// The answer of a directory with links of these names: `<pod>_<namespace>_<container>`, and the
+/// id.
 fn links(names: &[(&str, &str)]) -> Input {
     let ids = names.iter().map(|(_, id)| (*id).into()).collect();
     let mut search = LinkSearch::new(&ids);

@@ -132,8 +132,8 @@ fn record_of_group(seconds: u64) -> In {
 fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice() {
     const NEW: &[&str] = &["report 1", "incident in aa at 5"];
     const ONE: &[&str] = &["log 1 by number", "report 1 by number, Now"];
-    // What the kernel counts of two processes at the first reading and later, what follows from the next
-    // sample after the first, and what is reported.
+    // What the kernel counts of two processes at the first reading and later, what follows from the
+    // next sample after the first, and what is reported.
     type Effects = &'static [&'static str];
     let rows: [(u64, u64, Effects, Effects); 4] = [
         (2, 2, &["KillCounters"], &[]),
