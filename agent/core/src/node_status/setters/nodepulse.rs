@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_problems_has_nine_false_conditions_in_the_declared_order() {
+    fn without_problems_every_condition_is_false_in_the_declared_order() {
         let all = conditions_of(&with(&[], &[]), Vec::new());
         let types: Vec<_> = all.iter().map(|c| c.type_.as_str()).collect();
         assert_eq!(
