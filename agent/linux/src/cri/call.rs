@@ -1,4 +1,5 @@
 //! One unary gRPC call: a message after its length in the body, and the status in the trailers.
+//! tonic would read a whole message before it is decoded; a list of images is read one by one.
 
 use std::time::Duration;
 
