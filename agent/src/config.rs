@@ -15,7 +15,7 @@ use std::time::Duration;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::node_status::{Allocation, AttachDetach, Runtime, Taint};
 use nodepulse_core::pressure::Policy;
-use nodepulse_core::pressure::kills::FrequentOom;
+use nodepulse_core::pressure::frequent_kills::FrequentOom;
 use nodepulse_core::pressure::stall::StallThresholds;
 use nodepulse_core::settings::{DiskIo, Mode, OomNodeEvents};
 use nodepulse_core::units::duration;

@@ -20,7 +20,7 @@ use crate::units::quantity::Quantity;
 
 pub mod capacity;
 mod facts;
-pub mod images;
+pub mod largest_images;
 pub mod ledger;
 pub mod nodepulse_condition;
 pub mod release;

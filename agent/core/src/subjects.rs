@@ -15,7 +15,7 @@ use crate::kube_event::{Amendment, Draft, Finding};
 use crate::node_status::FactChange;
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
-use crate::pressure::kills::{FrequentOom, IncidentCounts};
+use crate::pressure::frequent_kills::{FrequentOom, IncidentCounts};
 use crate::pressure::pids::PidLevels;
 use crate::pressure::sample::Sample;
 use crate::pressure::{Policy, Pressure};

@@ -2,7 +2,8 @@
 //!
 //! The C library's resolver blocks a thread for each lookup as long as configured: `options
 //! timeout:30` is a minute. Here a lookup is a socket, which is closed at its deadline.
-//! hickory-resolver 0.26 would add 41 crates, 790 KiB to the binary and 650 KiB to the resident set.
+//! hickory-resolver 0.26 would add 41 crates, 790 KiB to the binary and 650 KiB to the resident
+//! set.
 
 #![forbid(unsafe_code)]
 

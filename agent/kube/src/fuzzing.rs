@@ -13,7 +13,7 @@ use super::convert::stored_node;
 use super::object_watch::WatchEvent;
 use super::patch::status_patch;
 use super::{
-    ApiError, Call, Disposition, companion, credentials, holder, pod_containers, pod_watch,
+    ApiError, Call, Disposition, companion, credentials, lease_holder, pod_containers, pod_watch,
 };
 
 pub fn exec_credential(printed: &[u8]) -> Result<(), String> {
@@ -32,7 +32,7 @@ pub fn object(bytes: &[u8]) -> Option<StoredNode> {
     let reduced = companion::reduced(&object);
     drop(companion::status_patch(&reduced, &status));
     drop(status_patch(&reduced, &object));
-    drop(holder::holder(&object, SystemTime::UNIX_EPOCH));
+    drop(lease_holder::holder(&object, SystemTime::UNIX_EPOCH));
     drop(pod_containers::containers(&object));
     drop(pod_watch::pod(&object));
     Some(stored_node(&object))

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use nodepulse_core::node_status::images::LargestImages;
+use nodepulse_core::node_status::largest_images::LargestImages;
 use nodepulse_core::reading::container_runtime::{NodeImage, RuntimeStatus, RuntimeVersion};
 
 mod answers;

@@ -5,7 +5,7 @@ use std::io;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::certificate::CertificateLost;
 use nodepulse_kube::convert::time;
-use nodepulse_kube::holder::LeaseHolder;
+use nodepulse_kube::lease_holder::LeaseHolder;
 use nodepulse_linux::host::{HostRoot, listeners};
 use tokio::task::JoinError;
 use tracing::{debug, error};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 use nodepulse_core::node_status::{AttachDetach, Runtime, Taint};
-use nodepulse_core::pressure::kills::FrequentOom;
+use nodepulse_core::pressure::frequent_kills::FrequentOom;
 use nodepulse_core::pressure::stall::StallThresholds;
 use nodepulse_core::pressure::threshold::{Threshold, with_allocatable};
 use nodepulse_core::pressure::{Policy, SlowDisks};

@@ -8,7 +8,7 @@ use nodepulse_core::node_status::report;
 use nodepulse_core::node_status::transition::{Edge, edges, schedulable_edge};
 use nodepulse_core::node_status::{Registration, StoredNode};
 use nodepulse_core::reading::Resource;
-use nodepulse_kube::holder::{self, LeaseHolder};
+use nodepulse_kube::lease_holder::{self, LeaseHolder};
 use nodepulse_kube::node_watch::{self, NodeEvent};
 use nodepulse_kube::register::{DeviceCheckpoint, Registered, Registrar};
 use nodepulse_kube::status::Sent;
@@ -144,7 +144,7 @@ impl NodeWriter {
             return Ok(None);
         }
         let now = self.writer.link.clock.now().wall;
-        match holder::find(&self.writer.link.client, &self.registration.name, now).await {
+        match lease_holder::find(&self.writer.link.client, &self.registration.name, now).await {
             Ok(Some(holder)) => return Ok(Some(holder)),
             Ok(None) => {}
             // Without the permission to read the Lease its holder is unknown.

@@ -15,7 +15,7 @@ use crate::pressure::Pressure;
 use crate::pressure::change::{PressureChange, PressureReason};
 use crate::pressure::disks::DiskDetails;
 use crate::pressure::evaluate::Evaluator;
-use crate::pressure::kills::IncidentCounts;
+use crate::pressure::frequent_kills::IncidentCounts;
 use crate::pressure::oom::Grounds;
 use crate::pressure::sample::Sample;
 use crate::pressure::shortage::{ShortageReading, ShortageVerdict};
@@ -428,8 +428,8 @@ mod tests {
 
     use super::*;
     use crate::pods::Owner;
+    use crate::pressure::frequent_kills::FrequentOom;
     use crate::pressure::io_wait::StallShare;
-    use crate::pressure::kills::FrequentOom;
     use crate::pressure::shortage::{Reclaim, ShortageEvidence, StalledUnit, UnitStalls, Withheld};
     use crate::pressure::stall::StallSample;
     use crate::pressure::{Policy, SlowDisks};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::nodepulse_condition::NodepulseCondition;
 use super::release::Release;
 use super::{Allocation, ContainerRuntime, Disks, Runtime, Shutdown};
-use crate::pressure::kills::FrequentOom;
+use crate::pressure::frequent_kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{AbsentSource, Machine, Network, Resource, Signal, Stall};

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{BlockingQuery, Decision, Effect, Input, SignalInput, pass_on};
 use crate::clock::{ALIGN, BootNanos, Now};
-use crate::node_status::images::same_images;
+use crate::node_status::largest_images::same_images;
 use crate::node_status::{ContainerRuntime, FactChange, RuntimeCheck};
 use crate::reading::container_runtime::{NodeImage, RuntimeStatus, RuntimeVersion};
 

@@ -6,7 +6,7 @@ use super::{Decision, Effect};
 use crate::clock::{BootNanos, Now};
 use crate::node_status::FactChange;
 use crate::pods::PodId;
-use crate::pressure::kills::{FrequentOom, IncidentCounts, IncidentWindow};
+use crate::pressure::frequent_kills::{FrequentOom, IncidentCounts, IncidentWindow};
 use crate::pressure::{Exceeded, Pressure};
 
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use nodepulse_core::escape::escape;
-use nodepulse_core::node_status::images::{LargestImages, ListedImage};
+use nodepulse_core::node_status::largest_images::{LargestImages, ListedImage};
 use nodepulse_core::reading::container_runtime::{
     NodeImage, RuntimeCondition, RuntimeHandler, RuntimeStatus, RuntimeVersion,
 };

@@ -12,7 +12,7 @@ use super::{
 use crate::node_status::nodepulse_condition::NodepulseCondition;
 use crate::node_status::stamp::{ComputedCondition, SameStatus};
 use crate::node_status::{NodeStatus, Status};
-use crate::pressure::kills::FrequentOom;
+use crate::pressure::frequent_kills::FrequentOom;
 use crate::pressure::oom::Grounds;
 use crate::pressure::{Cause, Pressure};
 use crate::reading::{Resource, Signal, StallKind, StallOf};

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::clock::{BootNanos, Now};
 use crate::pressure::Pressure;
-use crate::pressure::kills::FrequentOom;
+use crate::pressure::frequent_kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::threshold::ThresholdValue;
 use crate::reading::{HugePages, InterfaceAddress, Machine, Network, Resource};

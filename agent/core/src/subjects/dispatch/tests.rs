@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::node_status::FactChange;
 use crate::pods::PodId;
-use crate::pressure::kills::FrequentOom;
+use crate::pressure::frequent_kills::FrequentOom;
 use crate::pressure::stall::StallThresholds;
 use crate::pressure::{Exceeded, Policy, Pressure, SlowDisks};
 use crate::settings::{DiskIo, OomNodeEvents, SlowLimit};
