@@ -1,4 +1,4 @@
-//! The contents of a program, as a CycloneDX bill of materials: every crate that is linked, with its
+//! Lists the contents of a program as a CycloneDX bill of materials: every linked crate with its
 //! checksum in Cargo.lock.
 
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use crate::files::sha256;
 use crate::linked::Linked;
 
-/// A program, and what it was built from.
+/// A program, and the inputs of its build.
 pub struct Built<'a> {
     pub name: &'a str,
     pub version: &'a str,
     pub target: &'a str,
-    /// Of the toolchain.
+    /// Version of the toolchain.
     pub rust: &'a str,
     pub bytes: &'a [u8],
     pub crates: &'a [Linked],

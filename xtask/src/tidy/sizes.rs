@@ -1,25 +1,24 @@
-//! How long files and crates may be. A function has at most 100 lines by a lint of clippy.
+//! Limits the lines of files and crates. A lint of clippy limits a function to 100 lines.
 
 use std::collections::BTreeMap;
 
 use super::Source;
 
-/// Lines of a file before its unit tests.
+/// Maximum number of lines of a file before its unit tests, without a reason.
 const FILE_NEEDS_REASON: usize = 500;
 const FILE_MAX: usize = 700;
-/// Lines in a file of tests.
+/// Maximum number of lines of a file of tests.
 const TEST_FILE_MAX: usize = 500;
-/// A long table or one long `match` need not be split: this near the top excuses it.
+/// Prefix of the reason that excuses a long table or a long `match` near the top of a file.
 const REASON: &str = "// tidy: long: ";
-/// The number of lines that count as the top of a file.
+/// Number of lines that count as the top of a file.
 const TOP: usize = 40;
 
-/// Lines of product code below a path, without unit tests, and at most how many there may be.
+/// Maximum numbers of lines of product code below a path, without unit tests.
 const LIMITS: &[(&str, usize)] = &[("agent", 66_600), ("xtask/", 8_500)];
-/// Lines of all tests.
+/// Maximum number of lines of all tests.
 const TESTS_MAX: usize = 89_700;
 
-/// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {
     let mut by_crate: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     for source in rust(sources) {
@@ -39,7 +38,7 @@ fn rust(sources: &[Source]) -> impl Iterator<Item = &Source> {
     sources.iter().filter(|source| source.is_rust())
 }
 
-/// Product code and tests. Of the crate of tests, all are tests.
+/// Counts product code and tests. The crate of tests counts as tests.
 fn lines(source: &Source) -> (usize, usize) {
     let is_product = source.is_product() && !source.path.starts_with("tests/");
     let product = if is_product {
