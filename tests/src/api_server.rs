@@ -91,7 +91,7 @@ impl ApiServer {
         Self::listen(any).await.expect("a free port on loopback")
     }
 
-    /// Listens with TLS on this address. The certificate is good for loopback addresses.
+    /// Listens with TLS on this address. The certificate is valid for loopback addresses.
     pub async fn listen(address: SocketAddr) -> io::Result<Self> {
         let inner = Inner::new(ServerClock::Machine);
         let listener = TcpListener::bind(address).await?;
@@ -111,12 +111,12 @@ impl ApiServer {
         })
     }
 
-    /// Limits how many requests at once are answered on one of the connections that follow.
+    /// Limits the concurrent requests on each later connection.
     pub fn limit_streams(&self, max: u32) {
         self.inner.state().max_streams = Some(max);
     }
 
-    /// Listens nowhere: [`ApiServer::dial`] is the only way in, and time is tokio's.
+    /// Starts without a listener: only [`ApiServer::dial`] connects, and time is tokio's.
     ///
     /// Must be called on a tokio runtime. Wall time begins at 2026-01-01T00:00:00Z.
     pub fn in_memory() -> Self {
@@ -130,7 +130,7 @@ impl ApiServer {
         }
     }
 
-    /// `https://127.0.0.1:<port>`; `http://in-memory` without a listener.
+    /// Returns `https://127.0.0.1:<port>`, or `http://in-memory` without a listener.
     pub fn url(&self) -> String {
         match &self.listening {
             Some(listening) => format!("https://{}", listening.address),
@@ -138,14 +138,14 @@ impl ApiServer {
         }
     }
 
-    /// A connection in memory, as an administrator. HTTP/2 with prior knowledge, or HTTP/1.1.
+    /// Opens a connection in memory as an administrator. HTTP/2 with prior knowledge, or HTTP/1.1.
     pub fn dial(&self) -> DuplexStream {
         self.dial_as(Identity::admin())
     }
 
-    /// A connection in memory, as this identity.
+    /// Opens a connection in memory with this identity.
     pub fn dial_as(&self, identity: Identity) -> DuplexStream {
-        // As much as a loopback socket takes before the writer has to wait.
+        // The size of a loopback socket's buffer.
         const BUFFER: usize = 64 * 1024;
         let (server, client) = tokio::io::duplex(BUFFER);
         let control = self.inner.open();
@@ -159,7 +159,7 @@ impl ApiServer {
         client
     }
 
-    /// Stops to listen: who connects is refused. Connections there are go on.
+    /// Stops listening, so that clients are refused. Existing connections continue.
     pub async fn refuse(&self) {
         let Some(listening) = &self.listening else {
             return;
@@ -167,7 +167,7 @@ impl ApiServer {
         let accepting = lock(&listening.accepting).take();
         if let Some(accepting) = accepting {
             accepting.abort();
-            // Cancelled, as requested; the listener is closed when the task has ended.
+            // The listener is closed when the aborted task has ended.
             let _: Result<(), _> = accepting.await;
         }
     }
@@ -197,23 +197,23 @@ impl ApiServer {
         *lock(&listening.accepting) = Some(accepting);
     }
 
-    /// The connections there are stop for ever; new ones work.
+    /// Stops existing connections for ever; new ones work.
     pub fn freeze_connections(&self) {
         self.inner.freeze_connections();
     }
 
-    /// All connections stop, and new ones too.
+    /// Stops all existing and new connections.
     pub fn freeze_all(&self) {
         self.inner.freeze_all();
     }
 
-    /// Frozen connections continue.
+    /// Continues frozen connections.
     pub fn thaw(&self) {
         self.inner.state().freezing = Freezing::No;
         self.inner.set_connections(Mode::Open);
     }
 
-    /// Resets the connections there are.
+    /// Resets existing connections.
     pub fn reset_connections(&self) {
         self.inner.set_connections(Mode::Reset);
     }
@@ -225,24 +225,23 @@ impl ApiServer {
         }
     }
 
-    /// The fault plan.
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
     }
 
-    /// Forgets all changes: every watch gets 410, as after a restart of the API server.
+    /// Discards all changes: every watch gets 410, as after a restart of the API server.
     pub fn expire_watches(&self) {
         self.inner.state().store.compact();
         self.inner.touch();
     }
 
-    /// Sends a bookmark on every watch that requested them, before its time.
+    /// Sends a bookmark at once on every watch that requested them.
     pub fn send_bookmarks(&self) {
         self.inner.state().bookmarks += 1;
         self.inner.touch();
     }
 
-    /// The object at a path such as `/api/v1/nodes/worker-1`.
+    /// Returns the object at a path such as `/api/v1/nodes/worker-1`.
     pub fn object(&self, path: &str) -> Option<Value> {
         let Target {
             resource,
@@ -257,20 +256,21 @@ impl ApiServer {
             .map(|object| Value::clone(object))
     }
 
-    /// The path at which an object is created; `None` if the server does not serve its kind.
+    /// Returns the path at which an object is created; `None` if the server does not serve its
+    /// kind.
     pub fn collection(object: &Value) -> Option<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let resource = Resource::of_kind(&text(&object["apiVersion"]), &text(&object["kind"]))?;
         Some(resource.collection(&text(&object["metadata"]["namespace"])))
     }
 
-    /// Stores an object as it is, past all checks; what it lacks of metadata is added. Replaces the
-    /// object of that name, status included.
+    /// Stores an object without checks, and adds missing metadata. Replaces the object of that
+    /// name, status included.
     pub fn put_object(&self, object: Value) -> Value {
         self.inner.put(object)
     }
 
-    /// Removes the object at a path at once, past all checks.
+    /// Removes the object at a path immediately, without checks.
     pub fn delete_object(&self, path: &str) -> Option<Value> {
         let Target {
             resource,
@@ -287,7 +287,7 @@ impl ApiServer {
         removed.map(|object| Value::clone(&object))
     }
 
-    /// The objects below a path such as `/api/v1/namespaces/default/events`, by name.
+    /// Returns the objects below a path such as `/api/v1/namespaces/default/events`, by name.
     pub fn list(&self, path: &str) -> Vec<Value> {
         let Target {
             resource,
@@ -307,29 +307,27 @@ impl ApiServer {
             .collect()
     }
 
-    /// Every request so far, in the order in which they were read.
+    /// Returns every request so far, in the order in which they were read.
     pub fn requests(&self) -> Vec<Recorded> {
         self.inner.state().requests.clone()
     }
 
-    /// The requests so far for which `wanted` is true.
     pub fn requests_where(&self, wanted: impl Fn(&Recorded) -> bool) -> Vec<Recorded> {
         let state = self.inner.state();
         let all = state.requests.iter();
         all.filter(|request| wanted(request)).cloned().collect()
     }
 
-    /// This moment, on the clock of [`Recorded::at`].
+    /// Returns the present time on the clock of [`Recorded::at`].
     pub fn now(&self) -> Duration {
         self.inner.clock.boot()
     }
 
-    /// Wall time since 1970.
+    /// Returns the wall time since 1970.
     pub fn wall(&self) -> Duration {
         self.inner.clock.wall()
     }
 
-    /// How many connections there were and are.
     #[must_use]
     pub fn connections(&self) -> Connections {
         let state = self.inner.state();
@@ -344,8 +342,8 @@ impl ApiServer {
         self.inner.state().log = Some(Box::new(log));
     }
 
-    /// Waits until `predicate` returns a value. It is called at once, and then after each
-    /// request, answer, write, and change of connections.
+    /// Waits until `predicate` returns a value. It is called at once, and then after each request,
+    /// answer, write, and change of connections.
     pub async fn wait_for<T>(
         &self,
         deadline: Duration,

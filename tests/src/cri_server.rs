@@ -1,4 +1,4 @@
-//! A scripted container runtime: answers CRI calls over any stream, and has the faults of a broken one.
+//! Simulates a container runtime: answers CRI calls over any stream, and injects faults.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -27,25 +27,25 @@ use tokio::io::{AsyncWriteExt as _, DuplexStream};
 use tokio::net::UnixListener;
 use tokio::task::{AbortHandle, JoinHandle};
 
-/// Bytes on their way over a connection in memory.
+/// Buffer of a connection in memory.
 const PIPE: usize = 64 << 10;
 
-/// The frame `GOAWAY` of HTTP/2 for no stream, with the error `INTERNAL_ERROR`, after empty settings.
+/// The frame `GOAWAY` of HTTP/2 for no stream, with the error `INTERNAL_ERROR`, after empty
+/// settings.
 const GO_AWAY: [u8; 26] = [
     0, 0, 0, 4, 0, 0, 0, 0, 0, // SETTINGS
     0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, // GOAWAY
 ];
 
-/// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CriFault {
     /// Calls are never answered.
     Hang,
     /// This call is never answered.
     HangOn(&'static str),
-    /// The stream carries something else than HTTP/2.
+    /// The stream does not contain HTTP/2.
     Garbage,
-    /// Every HTTP status is this one.
+    /// Every answer has this HTTP status.
     Http(u16),
     /// Every call fails with this gRPC status, in the trailers.
     Status(u32),
@@ -53,7 +53,7 @@ pub enum CriFault {
     StatusOn(&'static str, u32),
     /// The trailers are missing.
     NoTrailers,
-    /// The status in the trailers is no number.
+    /// The status in the trailers is not a number.
     BadStatus,
     /// Messages announce this length.
     Length(u32),
@@ -65,15 +65,15 @@ pub enum CriFault {
     Compressed,
     /// There is no message.
     NoMessage,
-    /// A message of the largest size, and more after it, without an end.
+    /// A message of the maximum size is followed by more data, without an end.
     Endless,
-    /// Messages arrive byte by byte, one in a second.
+    /// Messages arrive one byte per second.
     Drip,
     /// The connection ends with an error (`GOAWAY`) instead of an answer.
     GoAway,
 }
 
-/// A container runtime. Clones are the same one.
+/// Clones are the same container runtime.
 #[derive(Debug, Clone, Default)]
 pub struct CriServer(Arc<Mutex<State>>);
 
@@ -88,7 +88,7 @@ struct State {
     opened: usize,
 }
 
-/// An image with one tag.
+/// Returns an image with one tag.
 pub fn image(id: &str, tag: &str, size: u64) -> Image {
     Image {
         id: id.to_owned(),
@@ -98,7 +98,6 @@ pub fn image(id: &str, tag: &str, size: u64) -> Image {
     }
 }
 
-/// A condition of the runtime.
 pub fn condition(type_: &str, status: bool) -> RuntimeCondition {
     let text = |text: &str| {
         if status {
@@ -115,7 +114,7 @@ pub fn condition(type_: &str, status: bool) -> RuntimeCondition {
     }
 }
 
-/// A status with these conditions, two handlers and one feature.
+/// Returns a status with these conditions, two handlers and one feature.
 pub fn status(runtime: bool, network: bool) -> StatusResponse {
     let handler = |name: &str| RuntimeHandler {
         name: name.to_owned(),
@@ -139,7 +138,7 @@ pub fn status(runtime: bool, network: bool) -> StatusResponse {
 }
 
 impl CriServer {
-    /// Ready, with one image, and without a directory for images.
+    /// Creates a ready runtime with one image, and without a directory for images.
     pub fn ready() -> Self {
         let server = Self::default();
         server.answer(
@@ -160,22 +159,21 @@ impl CriServer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call has this answer from now on.
+    /// Sets the answer of a call.
     pub fn answer(&self, call: &'static str, answer: &impl Message) {
         self.answer_bytes(call, answer.encode_to_vec());
     }
 
-    /// The same, as bytes.
+    /// Sets the answer of a call as bytes.
     pub fn answer_bytes(&self, call: &'static str, answer: impl Into<Bytes>) {
         self.state().answers.insert(call, answer.into());
     }
 
-    /// It has these images from now on.
     pub fn images(&self, images: Vec<Image>) {
         self.answer("ListImages", &ListImagesResponse { images });
     }
 
-    /// The images are on the file system of this directory.
+    /// Places the images on the file system of this directory.
     pub fn imagefs(&self, directory: &str) {
         let fs_id = Some(FilesystemIdentifier {
             mountpoint: directory.to_owned(),
@@ -184,17 +182,16 @@ impl CriServer {
         self.answer("ImageFsInfo", &ImageFsInfoResponse { image_filesystems });
     }
 
-    /// From now on, until the next call of this function. `None`: nothing goes wrong.
+    /// Injects a fault until the next call of this function; `None` injects no fault.
     pub fn fault(&self, fault: impl Into<Option<CriFault>>) {
         self.state().fault = fault.into();
     }
 
-    /// Accepts connections.
     pub fn listen(&self) {
         self.state().listening = true;
     }
 
-    /// Its socket is removed, and all connections end.
+    /// Removes the socket, and ends all connections.
     pub fn vanish(&self) {
         let mut state = self.state();
         state.listening = false;
@@ -203,17 +200,17 @@ impl CriServer {
         }
     }
 
-    /// The calls since the last call of this function.
+    /// Returns the calls since the last call of this function.
     pub fn take_calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state().calls)
     }
 
-    /// How many connections were opened so far.
+    /// Returns the number of connections that were opened so far.
     pub fn connections(&self) -> usize {
         self.state().opened
     }
 
-    /// Opens connections to this server, at whatever path, in memory.
+    /// Returns a connector that opens connections to this server in memory, whatever the path.
     pub fn connector(&self) -> Connector {
         let server = self.clone();
         Connector::new(move |path| std::future::ready(server.dial(&path)))
@@ -256,7 +253,7 @@ impl CriServer {
     async fn connection(self, mut io: impl Io + 'static) {
         let fault = self.state().fault;
         if fault == Some(CriFault::Garbage) {
-            // The client may be gone.
+            // The client may have disconnected.
             drop(io.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await);
             return;
         }
@@ -306,7 +303,7 @@ fn body(frames: impl Stream<Item = Frame<Bytes>> + Send + 'static) -> Body {
     StreamBody::new(frames.map(Ok).boxed())
 }
 
-/// Two bytes are an empty image, or an empty part of another message.
+/// Repeats two bytes, which are an empty image, or an empty part of another message.
 fn endless() -> impl Stream<Item = Frame<Bytes>> {
     let prefix = [&[0][..], &(16_u32 << 20).to_be_bytes()].concat();
     let parts = stream::repeat(Bytes::from([0x0a, 0].repeat(500)));
@@ -314,7 +311,7 @@ fn endless() -> impl Stream<Item = Frame<Bytes>> {
     parts.map(Frame::data)
 }
 
-/// The bytes of a message, one in a second.
+/// Sends the bytes of a message, one per second.
 fn dripping(message: Bytes) -> impl Stream<Item = Frame<Bytes>> {
     stream::iter(message).then(|byte| async move {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -362,7 +359,7 @@ fn respond(fault: Option<CriFault>, answer: Option<Bytes>) -> Response<Body> {
         message.put_slice(&[0; 5]);
     }
     let refused = matches!(fault, Some(CriFault::Status(_) | CriFault::NoMessage));
-    // In pieces, because a runtime's frames do not end with images either.
+    // A runtime's frames do not end with images either.
     let pieces = message.chunks(1000).map(Bytes::copy_from_slice);
     frames.extend(pieces.filter(|_| !refused).map(Frame::data));
     let mut trailers = HeaderMap::new();

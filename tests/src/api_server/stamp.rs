@@ -1,11 +1,11 @@
-//! Times as the API writes them, and the two clocks that they come from.
+//! Formats times like the API, and reads the two clocks that they come from.
 
 use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-/// 2026-01-01T00:00:00Z, at which every simulated server is started.
+/// 2026-01-01T00:00:00Z, the start time of every simulated server.
 const SIMULATED_START: Duration = Duration::from_secs(1_767_225_600);
 
 /// The source of a server's time.
@@ -14,14 +14,11 @@ pub(super) enum ServerClock {
     /// The machine's clocks.
     Machine,
     /// The runtime's clock, which tests pause and move.
-    Runtime {
-        /// When the server was started.
-        start: Instant,
-    },
+    Runtime { start: Instant },
 }
 
 impl ServerClock {
-    /// Time since boot, or since the server was started if time is simulated.
+    /// Returns the time since boot, or since the server was started if time is simulated.
     pub(super) fn boot(self) -> Duration {
         match self {
             Self::Machine => read(ClockId::CLOCK_BOOTTIME),
@@ -29,7 +26,7 @@ impl ServerClock {
         }
     }
 
-    /// Time since 1970.
+    /// Returns the time since 1970.
     pub(super) fn wall(self) -> Duration {
         match self {
             Self::Machine => read(ClockId::CLOCK_REALTIME),
@@ -43,7 +40,7 @@ fn read(clock: ClockId) -> Duration {
     Duration::from(spec)
 }
 
-/// `wall` as the API writes a `metav1.Time`: whole seconds, UTC.
+/// Formats `wall` as a `metav1.Time`: whole seconds, UTC.
 pub(super) fn time(wall: Duration) -> String {
     let (days, second) = (wall.as_secs() / 86_400, wall.as_secs() % 86_400);
     let (year, month, day) = civil(days);
@@ -51,7 +48,7 @@ pub(super) fn time(wall: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Seconds since 1970 of a time as [`time`] writes it, with or without a fraction.
+/// Parses the format of [`time`], with or without a fraction, as seconds since 1970.
 pub(super) fn parse(text: &str) -> Option<u64> {
     let (date, clock) = text.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(|part| part.parse::<u64>().ok());
@@ -62,7 +59,7 @@ pub(super) fn parse(text: &str) -> Option<u64> {
     Some(days(year, month, day)? * 86_400 + hour * 3600 + minute * 60 + second)
 }
 
-// Howard Hinnant's algorithms: the year starts in March, so that the leap day is its last.
+// Uses Howard Hinnant's algorithms: the year starts in March, so that the leap day is its last.
 //
 // https://howardhinnant.github.io/date_algorithms.html
 fn civil(days: u64) -> (u64, u64, u64) {

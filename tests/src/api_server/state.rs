@@ -1,4 +1,4 @@
-//! What all connections share, and the ways to change it.
+//! Contains the state that all connections share, and changes it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +14,11 @@ use super::resource::Resource;
 use super::stamp::{self, ServerClock};
 use super::store::Store;
 
-/// The state that all connections share. A lock, not a task with messages: the tests read
-/// it without waiting, and the lock is never kept across an await.
+/// The state that all connections share. A lock, not a task with messages: the tests read it
+/// without waiting, and the lock is never kept across an await.
 pub(super) struct Inner {
     pub(super) state: Mutex<ServerState>,
-    /// Marked at every change of the state.
+    /// Notified at every change of the state.
     pub(super) changed: signal::Sender<()>,
     pub(super) clock: ServerClock,
     pub(super) faults: Faults,
@@ -32,15 +32,15 @@ pub(super) struct ServerState {
     pub(super) requests: Vec<Recorded>,
     pub(super) open: BTreeMap<u64, Arc<Control>>,
     pub(super) opened: u64,
-    /// How new connections begin: frozen or not.
+    /// Determines whether new connections are frozen.
     pub(super) freezing: Freezing,
-    /// Requests at once on a new connection, if there is a limit.
+    /// Maximum number of concurrent requests on a new connection.
     pub(super) max_streams: Option<u32>,
     pub(super) tokens: HashMap<String, Identity>,
-    /// By the certificate itself: only this server has issued any.
+    /// Identities by certificate, all of which this server has issued.
     pub(super) certificates: HashMap<Vec<u8>, Identity>,
     pub(super) grants: Vec<Grant>,
-    /// How often bookmarks were asked for.
+    /// Number of calls that requested bookmarks.
     pub(super) bookmarks: u64,
     pub(super) log: Option<Log>,
 }

@@ -1,4 +1,4 @@
-//! Watches: what changed since a resource version, as lines of JSON.
+//! Implements watches, which send changes since a resource version as lines of JSON.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,18 @@ use super::store::{Change, Compacted, Store};
 /// Interval of bookmarks on the real server, for clients that requested them.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 
-/// The least of what the real server chooses if the client does not.
+/// The minimum of what the real server chooses if the client does not.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Lines that wait for a slow client.
+/// Maximum number of lines that wait for a slow client.
 const PENDING_LINES: usize = 64;
 
-/// One watch.
 pub(super) struct WatchStream {
     resource: &'static Resource,
     selector: Selector,
     form: Form,
     bookmarks: Bookmarks,
-    /// The changes up to here were sent.
+    /// Changes up to this revision were sent.
     revision: u64,
     forced_bookmarks: u64,
     next_bookmark: Instant,
@@ -43,7 +42,7 @@ enum Bookmarks {
     Unwanted,
 }
 
-/// The watch is over: the client closed it, or it got 410.
+/// The end of a watch: the client closed it, or it got 410.
 struct Over;
 
 impl WatchStream {
@@ -114,7 +113,7 @@ impl WatchStream {
                     }
                 }
                 () = sleep_until(self.end) => {
-                    // The client is leaving anyway; whether it reads this makes no difference.
+                    // The watch ends anyway, so a client that has left is not an error.
                     let _: Result<(), Over> = self.send_bookmark(json!({}), &lines).await;
                     return;
                 }
@@ -168,13 +167,13 @@ impl WatchStream {
         }
         if forced != self.forced_bookmarks {
             self.forced_bookmarks = forced;
-            // What the selector hides is seen too: that is what bookmarks are for.
+            // A bookmark includes changes that the selector excludes.
             self.send_bookmark(json!({}), lines).await?;
         }
         Ok(())
     }
 
-    /// What happened after the last event, as this watch's selector sees it.
+    /// Returns the changes after the last event that the selector includes.
     fn events(&mut self, store: &Store) -> Result<Vec<(&'static str, Value)>, Compacted> {
         let events = store
             .since(self.revision)?
@@ -236,11 +235,11 @@ impl WatchStream {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
-    /// Changes after a resource version.
+    /// Sends changes after a resource version.
     Resume,
-    /// All there is, and then changes.
+    /// Sends all objects, and then changes.
     Everything,
-    /// The same, with a bookmark between.
+    /// Sends all objects, a bookmark, and then changes.
     InitialEvents,
 }
 
