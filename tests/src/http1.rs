@@ -1,15 +1,13 @@
-//! A minimal HTTP/1.1 client: one request as bytes, and the bytes of the response.
+//! Implements a minimal HTTP/1.1 client: one request as bytes, and the bytes of the response.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// What came back.
 #[derive(Debug)]
 pub struct Answer {
-    /// The status; `None` if the connection ended without one.
+    /// `None` if the connection ended without a status.
     pub code: Option<u16>,
-    /// Everything before the body, as it came.
+    /// The bytes before the body, as received.
     pub head: String,
-    /// The rest.
     pub body: String,
 }
 
@@ -19,7 +17,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut text = Vec::new();
-    // A client that is rejected early is disconnected while it still writes; the response is what counts.
+    // A client that is rejected early is disconnected while it still writes; the response decides.
     let _: std::io::Result<()> = stream.write_all(request.as_bytes()).await;
     let _: std::io::Result<usize> = stream.read_to_end(&mut text).await;
     let text = String::from_utf8_lossy(&text).into_owned();
@@ -32,7 +30,7 @@ where
     }
 }
 
-/// A whole request without a body.
+/// Returns a whole request without a body.
 pub fn request(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: node\r\n\r\n")
 }

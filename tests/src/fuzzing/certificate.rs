@@ -1,4 +1,4 @@
-//! Certificates and requests for them, which the API server sends or a file contains.
+//! Checks certificates and requests for them, which the API server sends or a file contains.
 
 use nodepulse_core::client_certificate::{signing_request, x509};
 
