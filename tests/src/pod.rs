@@ -1,20 +1,15 @@
-//! Simulated Pods: what a kubelet would have written about pods that run.
+//! Simulates Pods that a kubelet runs.
 
 use serde_json::{Value, json};
 
 use crate::api_server::ApiServer;
 
-/// The `uid` of a pod.
 pub const UID: &str = "6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
-/// The id of its container.
 pub const ID: &str = "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
-/// Its cgroup.
 pub const POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
-/// The container's cgroup.
 pub const CONTAINER: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/\
      3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c";
 
-/// One pod with its containers.
 #[derive(Debug, Clone)]
 pub struct Pod {
     namespace: String,
@@ -26,7 +21,7 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// A pod of this namespace, name and uid on node `worker-1`, without a container.
+    /// Creates a pod of this namespace, name and uid on node `worker-1`, without a container.
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -38,28 +33,28 @@ impl Pod {
         }
     }
 
-    /// On another node.
+    /// Moves it to another node.
     #[must_use]
     pub fn on(mut self, node: &str) -> Self {
         node.clone_into(&mut self.node);
         self
     }
 
-    /// With a container, and its id.
+    /// Adds a container with its id.
     #[must_use]
     pub fn container(mut self, name: &str, id: &str) -> Self {
         self.containers.push((name.to_owned(), Some(id.to_owned())));
         self
     }
 
-    /// With a container that the kubelet has not reported as running yet.
+    /// Adds a container that the kubelet has not reported as running yet.
     #[must_use]
     pub fn new_container(mut self, name: &str) -> Self {
         self.containers.push((name.to_owned(), None));
         self
     }
 
-    /// As the mirror of a static pod, whose manifest has this hash.
+    /// Makes it the mirror of a static pod, whose manifest has this hash.
     #[must_use]
     pub fn mirror(mut self, hash: &str) -> Self {
         self.annotations = json!({
@@ -104,17 +99,14 @@ impl Pod {
         }));
     }
 
-    /// Takes it away.
     pub fn delete(&self, api: &ApiServer) {
         api.delete_object(&self.path());
     }
 
-    /// Its path.
     pub fn path(&self) -> String {
         format!("/api/v1/namespaces/{}/pods/{}", self.namespace, self.name)
     }
 
-    /// Events about it.
     pub fn events(&self, api: &ApiServer) -> Vec<Value> {
         let path = format!("/api/v1/namespaces/{}/events", self.namespace);
         let mut events = api.list(&path);

@@ -1,6 +1,6 @@
-//! The real program, as an operator starts it.
+//! Runs the real program like an operator.
 //!
-//! Runs without privileges: give `--kernel-tier files` if probes are not the subject.
+//! Runs without privileges: give `--kernel-tier files` if probes are not tested.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use tokio::time::timeout;
 
 use crate::SOON;
 
-/// What of the environment a program gets: nothing that names a node or a cluster.
+/// Environment variables that a program gets: none that names a node or a cluster.
 const ENVIRONMENT: [&str; 2] = ["PATH", "HOME"];
 
-/// The arguments of a daemon that keeps the Node `worker-1`, wants no container runtime to be ready,
-/// and finds its address by the default route; then `further`.
+/// Returns the arguments of a daemon that maintains the Node `worker-1`, requires no container
+/// runtime, and finds its address by the default route; then `further`.
 pub fn node_mode(further: &[&str]) -> Vec<String> {
     node_mode_of("worker-1", "0.0.0.0", further)
 }
 
-/// The same for a Node of this name with this address.
+/// Returns the arguments for a Node of this name with this address.
 pub fn node_mode_of(name: &str, ip: &str, further: &[&str]) -> Vec<String> {
     let always = [
         ["run", "--allow-ready-without-runtime"],
@@ -39,7 +39,7 @@ pub fn node_mode_of(name: &str, ip: &str, further: &[&str]) -> Vec<String> {
     all.map(|&arg| arg.to_owned()).collect()
 }
 
-/// A process; killed with this value.
+/// Kills the process on drop.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -54,33 +54,29 @@ pub struct Process {
 pub struct Output {
     /// Exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// What it printed.
     pub stdout: String,
-    /// Its standard error.
     pub stderr: String,
 }
 
-/// How a process ended.
 #[derive(Debug)]
 pub struct Ended {
     /// Exit code; `None` after a signal that it did not handle.
     pub code: Option<i32>,
-    /// What it wrote to stderr, line by line.
+    /// Lines of its standard error.
     pub stderr: Vec<String>,
 }
 
-/// What a command wrote until its end.
+/// The result of a command with input.
 #[derive(Debug)]
 pub struct Finished {
     /// Exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// What it wrote to stdout.
     pub stdout: String,
-    /// What it wrote to stderr, line by line.
+    /// Lines of its standard error.
     pub stderr: Vec<String>,
 }
 
-/// Runs `nodepulse` to its end, with `input` on stdin, and nothing of this environment.
+/// Runs `nodepulse` to its end, with `input` on stdin, and without this environment.
 pub async fn finished<Arg: AsRef<OsStr>>(
     args: impl IntoIterator<Item = Arg>,
     input: &str,
@@ -108,7 +104,7 @@ pub async fn finished<Arg: AsRef<OsStr>>(
     }
 }
 
-/// Stderr so far. Shared between the reader and a test that waits for a line.
+/// Stderr so far, which the reader shares with a test that waits for a line.
 #[derive(Debug, Clone)]
 struct Lines {
     read: Arc<Mutex<Vec<String>>>,
@@ -116,13 +112,13 @@ struct Lines {
 }
 
 impl Process {
-    /// Starts `nodepulse` with these arguments. A kubelet of this machine does not matter to it.
+    /// Starts `nodepulse` with these arguments, without a check for a kubelet of this machine.
     #[must_use]
     pub fn start<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
         Self::start_program(&program(), args)
     }
 
-    /// The same with a program that lies elsewhere.
+    /// Starts another program.
     #[must_use]
     pub fn start_program<Arg: AsRef<OsStr>>(
         program: &Path,
@@ -133,7 +129,7 @@ impl Process {
         Self::spawn(command, true)
     }
 
-    /// The same, but it checks for a kubelet.
+    /// Starts it with a check for a kubelet.
     #[must_use]
     pub fn start_alongside_kubelet<Arg: AsRef<OsStr>>(args: impl IntoIterator<Item = Arg>) -> Self {
         let mut command = Command::new(program());
@@ -141,7 +137,7 @@ impl Process {
         Self::spawn(command, false)
     }
 
-    /// The same with only these capabilities, as `setpriv` names them, for any user.
+    /// Starts it with only these capabilities, in the names of `setpriv`, for any user.
     #[must_use]
     pub fn start_with_only(capabilities: &[&str], args: &[&str]) -> Self {
         let set: String = capabilities
@@ -157,7 +153,7 @@ impl Process {
         Self::spawn(command, true)
     }
 
-    /// The same with these variables in its environment.
+    /// Starts it with these environment variables.
     #[must_use]
     pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> Self {
         let mut command = Command::new(program());
@@ -212,44 +208,41 @@ impl Process {
         }
     }
 
-    /// Its process id; 0 once it was waited for.
+    /// Returns its process id; 0 after it was waited for.
     pub fn id(&self) -> u32 {
         self.child.id().unwrap_or(0)
     }
 
-    /// Its state directory.
     pub fn state(&self) -> &Path {
         self.state.path()
     }
 
-    /// Asks it to read its configuration again.
+    /// Sends SIGHUP, at which it reloads its configuration.
     pub fn hang_up(&self) {
         self.signal(Signal::SIGHUP);
     }
 
-    /// Lines of stderr so far that contain `words`.
+    /// Returns lines of stderr so far that contain `words`.
     pub fn lines_with(&self, words: &str) -> Vec<String> {
         let mut lines = self.lines.so_far();
         lines.retain(|line| line.contains(words));
         lines
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.signal(Signal::SIGTERM);
     }
 
-    /// Ends it without asking.
+    /// Sends SIGKILL.
     pub fn kill(&self) {
         self.signal(Signal::SIGKILL);
     }
 
-    /// Stops it until [`Process::resume`].
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// It runs again.
     pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
@@ -265,7 +258,7 @@ impl Process {
         self.wait_for_line_again(words, 1, deadline).await
     }
 
-    /// Waits for so many such lines; returns the last.
+    /// Waits for a number of such lines; returns the last.
     pub async fn wait_for_line_again(
         &self,
         words: &str,
@@ -295,7 +288,6 @@ impl Process {
         })
     }
 
-    /// Waits until it has ended.
     pub async fn ends(mut self, deadline: Duration) -> Ended {
         let ended = async {
             let status = self.child.wait().await.expect("wait for the child");
@@ -317,7 +309,7 @@ impl Process {
     }
 }
 
-/// Nothing of this machine matters to it but what the test names.
+/// Removes everything of this machine that the test does not name.
 fn prepare(command: &mut Command, take_over: bool, state: &Path) {
     command
         .env_clear()
@@ -351,7 +343,7 @@ async fn read(from: impl AsyncRead + Unpin, lines: Lines) {
     }
 }
 
-/// `nodepulse`, in the parent directory of this test's program.
+/// Finds `nodepulse` in the parent directory of this test's program.
 pub fn program() -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     // A test is in target/<profile>/deps; PID 1 of a virtual machine is in the same directory.

@@ -1,5 +1,4 @@
-//! Simulates the kernel: fills records like the probes, and sends what the agent's decoder
-//! makes of their bytes.
+//! Simulates the kernel: fills records like the probes, and sends them through the agent's decoder.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -20,29 +19,28 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::host_root::MadeUpHost;
 
-/// One process that the kernel OOM-kills.
+/// A process that the kernel OOM-kills.
 #[derive(Debug, Clone, Copy)]
 pub struct Kill<'a> {
     /// Name and process id of the victim.
     pub victim: (&'a str, u32),
-    /// Its cgroup, below the top: `kubepods/pod1/ctr`. Need not be there any more.
+    /// Its cgroup, below the top: `kubepods/pod1/ctr`. It may have been removed.
     pub cgroup: &'a str,
-    /// What ran out.
     pub limit: Limit<'a>,
-    /// How the probe learnt that.
+    /// Source of the limit.
     pub source: ScopeSource,
 }
 
-/// What ran out of memory.
+/// The exhausted memory.
 #[derive(Debug, Clone, Copy)]
 pub enum Limit<'a> {
-    /// The machine.
+    /// The memory of the machine.
     Machine,
-    /// This cgroup, at its limit.
+    /// The limit of this cgroup.
     Of(&'a str),
 }
 
-/// Writes records, stamped with this moment.
+/// Writes records with the present time.
 #[derive(Debug)]
 pub struct Kernel {
     send: mpsc::Sender<Received>,
@@ -61,7 +59,7 @@ impl Kernel {
         }
     }
 
-    /// The count of pids crossed the level that the agent set.
+    /// Reports that the count of pids crossed the level that the agent set.
     pub async fn pid_crossing(&self, side: Side, value: u32) {
         self.send(&PidCrossing {
             header: self.header::<PidCrossing>(EventKind::PidCrossing),
@@ -73,7 +71,8 @@ impl Kernel {
         .await;
     }
 
-    /// A disk was slow for the last second, which is long enough with the settings of a test.
+    /// Reports that a disk was slow for the last second, which is long enough with the settings of
+    /// a test.
     pub async fn slow_window(&self, (major, minor): (u32, u32)) {
         self.send(&SlowWindow {
             header: self.header::<SlowWindow>(EventKind::SlowWindow),
@@ -88,12 +87,12 @@ impl Kernel {
         .await;
     }
 
-    /// A process is killed that asked for memory itself.
+    /// Kills a process that requested memory itself.
     pub async fn oom_kill(&self, kill: Kill<'_>) {
         self.oom_kill_by(kill, kill.victim).await;
     }
 
-    /// A process is killed because another, by its name and process id, asked for memory.
+    /// Kills a process because another, given by its name and process id, requested memory.
     pub async fn oom_kill_by(&self, kill: Kill<'_>, (trigger, by): (&str, u32)) {
         self.oom_kill_with(kill, |record| {
             record.trigger_tgid = by;
@@ -102,7 +101,7 @@ impl Kernel {
         .await;
     }
 
-    /// A process is killed; the test changes its record before it is sent.
+    /// Kills a process; the test changes the record before it is sent.
     pub async fn oom_kill_with(&self, kill: Kill<'_>, change: impl FnOnce(&mut OomKill)) {
         let mut record = self.record(kill);
         change(&mut record);
@@ -161,7 +160,7 @@ impl Kernel {
         }
     }
 
-    /// A read of a disk failed.
+    /// Reports that reads of a disk failed.
     pub async fn disk_errors(&self, (major, minor): (u32, u32)) {
         self.send(&DiskError {
             header: self.header::<DiskError>(EventKind::DiskError),
@@ -173,7 +172,7 @@ impl Kernel {
         .await;
     }
 
-    /// A record from another source than a ring.
+    /// Sends a record from another source than a ring.
     pub async fn send_record(&self, record: Record) {
         let read = self.clock.now().boot;
         let record = Ok(record);
@@ -193,7 +192,7 @@ impl Kernel {
         }
     }
 
-    /// An id is the inode of the cgroup's directory; a missing cgroup has an unused id.
+    /// Returns the inode of the cgroup's directory; a missing cgroup gets an unused id.
     fn cgroup_id(&self, cgroup: &str) -> u64 {
         let dir = self.host.path().join("sys/fs/cgroup").join(cgroup);
         fs::metadata(dir).map_or(u64::MAX, |found| found.ino())
