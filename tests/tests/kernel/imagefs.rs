@@ -1,7 +1,8 @@
-//! The file system of the container images, with real file systems below the root of a simulated
-//! node.
+//! Tests the file system of the container images, with real file systems below the root of a
+//! simulated node.
 //!
-//! Always compiled; run with the feature `kernel`, as root: they mount. Serially: loop devices.
+//! Always compiled; run with the feature `kernel`, as root, since they mount. Serially, because of
+//! loop devices.
 #![cfg_attr(
     not(feature = "kernel"),
     expect(dead_code, reason = "runs with the feature `kernel`")
@@ -39,7 +40,8 @@ struct Companion {
 }
 
 impl Companion {
-    /// With these directories, and the default thresholds but for nodefs, which is this machine's.
+    /// Starts it with these directories, and the default thresholds except for nodefs, which is
+    /// this machine's.
     async fn start(directories: &[&str]) -> Self {
         Self::with(directories, |_, node| node).await
     }
@@ -94,7 +96,7 @@ fn fill(dir: &Path, percent_left: u64) {
     fs::write(dir.join("filler"), vec![1; bytes]).unwrap();
 }
 
-/// The directory is a link that means something else outside the node's root.
+/// The link refers to another directory outside the node's root.
 #[cfg_attr(feature = "kernel", tokio::test(start_paused = true))]
 async fn disk_space_is_low_if_images_fill_their_file_system() {
     let host = Arc::new(MadeUpHost::calm());
@@ -132,7 +134,7 @@ async fn disk_space_is_low_if_images_fill_their_file_system() {
     node.node.stop().await.unwrap();
 }
 
-/// The same with what is there.
+/// Fills the present file system in the same way.
 fn fill_again(dir: &Path, percent_left: u64) {
     fs::remove_file(dir.join("filler")).unwrap();
     fill(dir, percent_left);
@@ -153,7 +155,7 @@ async fn inodes_of_the_images_are_counted() {
     node.node.stop().await.unwrap();
 }
 
-/// Else the same space would have two thresholds.
+/// Otherwise the same space would have two thresholds.
 #[cfg_attr(feature = "kernel", tokio::test(start_paused = true))]
 async fn images_on_nodefs_are_counted_once() {
     let host = Arc::new(MadeUpHost::calm());
@@ -212,7 +214,7 @@ async fn a_file_system_that_is_mounted_later_counts_until_it_is_unmounted() {
     node.node.stop().await.unwrap();
 }
 
-/// Time passes also while a thread is at work.
+/// Advances the time also while a thread works.
 async fn pass_anyway(time: Duration) {
     const STEP: Duration = Duration::from_millis(50);
     for _ in 0..time.as_millis() / STEP.as_millis() {
@@ -252,7 +254,7 @@ async fn the_runtime_names_the_file_system_of_the_images() {
         fs::create_dir_all(&images).unwrap();
         fs::create_dir_all(&usual).unwrap();
         let _mounted = Mounted::tmpfs(&images, "size=16m").unwrap();
-        // The usual directory is no one's.
+        // No part of the agent uses the usual directory.
         let _usual = Mounted::tmpfs(&usual, "size=16m").unwrap();
         fill(&usual, 1);
         let runtime = CriServer::ready();

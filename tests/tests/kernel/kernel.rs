@@ -24,14 +24,14 @@ use nodepulse_tests::provoke::disk::{
 };
 use nodepulse_tests::skip;
 
-/// Other tasks come and go on this machine.
+/// Number of forks, since other tasks start and end on this machine.
 const CROWD: u32 = 300;
-/// Kills of a storm: more than fit in their ring.
+/// Number of kills in a storm: more than fit in their ring.
 const KILLS: usize = 200;
-/// For a check that the last fallback keeps up.
+/// Number of kills for a check that the last fallback is fast enough.
 const FEW: usize = 40;
 
-/// Passes all programs, attached, and checks for losses afterwards.
+/// Attaches all programs, passes them to the test, and checks for losses afterwards.
 fn with_probes<F: Future<Output = io::Result<Loaded>>>(test: impl FnOnce(Loaded) -> F) {
     with(
         &Wanted::ALL,
@@ -40,7 +40,7 @@ fn with_probes<F: Future<Output = io::Result<Loaded>>>(test: impl FnOnce(Loaded)
     );
 }
 
-/// Kills alone, by the exit of what was marked by its pid.
+/// Reports only kills, at the exit of the thread that was marked by its pid.
 fn with_exit_rung<F: Future<Output = io::Result<Loaded>>>(test: impl FnOnce(Loaded) -> F) {
     let by_exit = |support: &Support| assert_eq!(support.kills(), Some(KillHook::Exit));
     with(&kills::only(KillHook::Exit), by_exit, test);
@@ -296,7 +296,7 @@ fn failed_reads_are_reported_and_limited_in_number() {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
     with_probes(|mut loaded| async move {
         let disk = Loop::new(dir, 2 << 20)?;
-        // What is cut off from its file cannot be read any more.
+        // The part beyond the end of the file can no longer be read.
         disk.cut_to(1 << 20)?;
         let (major, minor) = disk_of_node(&disk.node)?;
         let watched = disks::Disk {

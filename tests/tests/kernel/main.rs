@@ -1,4 +1,4 @@
-//! This machine's kernel: eBPF programs, cgroups, file systems and kills.
+//! Tests on this machine's kernel: eBPF programs, cgroups, file systems and kills.
 //!
 //! Tests that need privileges to run are always compiled; run them with the feature `kernel`, as
 //! root, one at a time: `cargo xtask test kernel`.

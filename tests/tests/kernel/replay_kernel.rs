@@ -1,4 +1,4 @@
-//! A storm of OOM kills on this kernel, recorded and replayed.
+//! Records a storm of OOM kills on this kernel, and replays it.
 //!
 //! Always compiled; run with the feature `kernel`, as root.
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const KILLS: usize = 80;
 
-/// Inputs, and how often they must occur at least.
+/// Inputs, and the minimum number of each.
 const INPUTS: [(&str, usize); 9] = [
     ("Incident.Containers", 6),
     ("Incident.Happened", 1),
@@ -24,7 +24,7 @@ const INPUTS: [(&str, usize); 9] = [
     ("KillCounter.Settled", 1),
 ];
 
-/// The same of effects.
+/// Effects, and the minimum number of each.
 const EFFECTS: [(&str, usize); 6] = [
     ("Input.OomIncident", 1),
     ("Event", 6),
@@ -34,7 +34,7 @@ const EFFECTS: [(&str, usize); 6] = [
     ("Save", 1),
 ];
 
-/// The victims in the records of kills.
+/// Returns the victims in the records of kills.
 fn victims(recorded: &[String]) -> BTreeSet<u32> {
     let steps = recorded[1..].iter();
     let victim = |line: &String| {

@@ -1,4 +1,5 @@
-//! The objects are valid for an API server, and request no more privileges than necessary.
+//! Checks that the objects are valid for an API server, and request no more privileges than
+//! necessary.
 
 use std::io;
 use std::path::Path;
@@ -53,7 +54,7 @@ fn each_object_has_only_fields_of_its_type() {
     }
 }
 
-/// The pods of everything that runs some.
+/// Returns the pod templates of all workloads.
 fn pods() -> Vec<Value> {
     let runs =
         |object: &Value| Some(object["spec"]["template"]["spec"].clone()).filter(|s| !s.is_null());
@@ -77,7 +78,7 @@ fn no_container_has_more_privileges_than_it_needs() {
             assert!(context["privileged"].is_null());
             assert!(container["resources"]["limits"]["memory"].is_string());
         }
-        // Of the node nothing may be written but what the agent keeps there.
+        // Of the node, only the agent's files may be written.
         let host = |volume: &&Value| !volume["hostPath"].is_null();
         for volume in pod["volumes"]
             .as_array()
@@ -116,7 +117,7 @@ fn only_the_needed_directories_of_the_node_are_mounted() {
     assert_eq!(paths, expected);
 }
 
-/// The permissions that conditions, taints and Events need.
+/// Checks the permissions that conditions, taints and Events need.
 #[test]
 fn no_role_grants_more_than_it_must() {
     for role in all()
