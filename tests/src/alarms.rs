@@ -1,4 +1,4 @@
-//! The suite of false alarms: real I/O, memory and forks, and a real agent in companion mode.
+//! Runs the suite of false alarms: real I/O, memory and forks, and a real agent in companion mode.
 //!
 //! A workload of a healthy node must leave every condition False; one of a node that fails must set
 //! its condition in time and name the culprit. `cargo xtask test alarms` runs the suite on this
@@ -30,21 +30,18 @@ mod volumes;
 
 pub use site::Site;
 
-/// One workload.
 pub struct Workload {
-    /// Its name in the record of a run.
     pub name: String,
-    /// In which runs it is.
+    /// The shortest form of a run that includes it.
     pub form: Form,
-    /// What must come of it.
     pub expected: Expected,
-    /// Prepares it. What it needs is part of the load, and is removed when that is dropped, also
-    /// after a failure. An error of kind `Unsupported` skips it.
+    /// Prepares the workload. Its resources belong to the load, and are removed when that is
+    /// dropped, also after a failure. An error of kind `Unsupported` skips the workload.
     pub set_up: SetUp,
 }
 
 impl Workload {
-    /// Whether a virtual machine has the programs for it.
+    /// Returns whether a virtual machine has the programs for it.
     pub fn runs_in_machines(&self) -> bool {
         let name = self.name.as_str();
         match self.form {
@@ -54,16 +51,16 @@ impl Workload {
     }
 }
 
-/// Those that need programs, or a disk as fast as a real one.
+/// Workloads that need programs, or a disk as fast as a real one.
 const ONLY_HERE: [&str; 4] = [
     "read-only-nodefs",
     "saturated-disk",
     "saturated-nodefs-on-loop",
     "saturated-volume",
 ];
-/// Of the full form, those that a virtual machine also runs. Without `disk-stall`: with an emulated
-/// processor, tasks need so much of their time for the requests that they wait for the disk less
-/// than 40 % of it.
+/// Workloads of the full form that a virtual machine also runs. Without `disk-stall`: with an
+/// emulated processor, tasks need so much of their time for the requests that they wait for the
+/// disk less than 40 % of it.
 const ALSO_IN_MACHINES: [&str; 4] = [
     "page-cache-node",
     "reclaim-burst",
@@ -71,7 +68,6 @@ const ALSO_IN_MACHINES: [&str; 4] = [
     "memory-high-hang",
 ];
 
-/// Prepares a workload.
 pub type SetUp = Box<dyn Fn(&Site) -> io::Result<Prepared> + Send + Sync>;
 
 /// The form of a run, and the shortest one with a workload.
@@ -79,35 +75,35 @@ pub type SetUp = Box<dyn Fn(&Site) -> io::Result<Prepared> + Send + Sync>;
 pub enum Form {
     /// Part of every test run.
     Short,
-    /// With `--all` only.
+    /// Only with `--all`.
     Full,
 }
 
-/// How long the loads of a run are.
+/// Durations of the loads of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Which workloads it has.
+    /// Selects the workloads.
     pub form: Form,
-    /// Of a load without an end: longer than a disk must be slow.
+    /// Duration of a load without an end: longer than a disk must be slow.
     pub load: Duration,
     /// `diskIO.slowFor`.
     pub slow_for: Duration,
 }
 
 impl Pace {
-    /// With a short `slowFor`, so that short loads can fail.
+    /// Uses a short `slowFor`, so that short loads can fail.
     pub const SHORT: Self = Self {
         form: Form::Short,
         load: Duration::from_secs(5),
         slow_for: Duration::from_secs(3),
     };
-    /// With the default, and twice that time for the loads.
+    /// Uses the default `slowFor`, and twice that time for the loads.
     pub const FULL: Self = Self {
         form: Form::Full,
         load: Duration::from_secs(40),
         slow_for: Duration::from_secs(15),
     };
-    /// In a virtual machine, which runs a part of each form: see [`Workload::runs_in_machines`].
+    /// For virtual machines, which run a part of each form: see [`Workload::runs_in_machines`].
     pub const MACHINE: Self = Self {
         form: Form::Full,
         load: Duration::from_secs(20),
@@ -118,8 +114,9 @@ impl Pace {
         self.load.as_secs().to_string()
     }
 
-    /// A disk that is slow from now on has to be reported within this time. With a short `slowFor`,
-    /// the average of io PSI over 10 s may be too low at first; it is read again after 5 s.
+    /// Returns the time within which a disk that becomes slow must be reported. With a short
+    /// `slowFor`, the average of io PSI over 10 s may be too low at first; it is read again after 5
+    /// s.
     fn slow_within(self) -> Duration {
         let specified = self.slow_for + Duration::from_secs(3);
         match self.form {
@@ -131,36 +128,31 @@ impl Pace {
     }
 }
 
-/// What must come of a workload.
+/// The expected result of a workload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
     /// Every condition stays False.
     NoAlarm,
     /// A condition becomes True.
     Alarm {
-        /// Its type.
         condition: &'static str,
-        /// Its reason.
         reason: &'static str,
-        /// After the fault at the latest.
+        /// Maximum time after the fault.
         within: Duration,
-        /// What its Event must contain.
+        /// Text that its Event must contain.
         culprit: Option<&'static str>,
     },
     /// Every condition stays False, and a pod has an Event about the disk of its volume.
     PodEvent {
-        /// Its reason.
         reason: &'static str,
-        /// The pod.
         pod: &'static str,
-        /// After the fault at the latest.
+        /// Maximum time after the fault.
         within: Duration,
     },
 }
 
 type Load = Box<dyn FnOnce(&Control) -> io::Result<String> + Send>;
 
-/// A workload that can run.
 pub struct Prepared {
     load: Load,
     condition: Option<&'static str>,
@@ -172,7 +164,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// With what runs; it returns what is of interest for the record.
+    /// Creates a workload from a load, which returns the details for the record.
     pub fn new(load: impl FnOnce(&Control) -> io::Result<String> + Send + 'static) -> Self {
         Self {
             load: Box::new(load),
@@ -185,42 +177,42 @@ impl Prepared {
         }
     }
 
-    /// With a condition that is off by default.
+    /// Turns on a condition that is off by default.
     #[must_use]
     pub fn condition(mut self, type_: &'static str) -> Self {
         self.condition = Some(type_);
         self
     }
 
-    /// With more lines of the agent's configuration.
+    /// Adds lines to the agent's configuration.
     #[must_use]
     pub fn settings(mut self, lines: &str) -> Self {
         self.settings = lines.to_owned();
         self
     }
 
-    /// With this hard threshold on a signal.
+    /// Sets a hard threshold on a signal.
     #[must_use]
     pub fn threshold(mut self, signal: &'static str, value: &str) -> Self {
         self.thresholds.push((signal, value.to_owned()));
         self
     }
 
-    /// With this `slow` for every disk: a fast disk can take everything within the default.
+    /// Sets `slow` for every disk: a fast disk can complete all requests within the default.
     #[must_use]
     pub fn slow(mut self, limit: &'static str) -> Self {
         self.slow = Some(limit);
         self
     }
 
-    /// With nodefs elsewhere than in the directory of the site.
+    /// Moves nodefs out of the site's directory.
     #[must_use]
     pub fn nodefs(mut self, directory: impl Into<PathBuf>) -> Self {
         self.nodefs = Some(directory.into());
         self
     }
 
-    /// With a condition that becomes False again, this long after the load at the latest.
+    /// Expects the condition to become False again, at most this long after the load.
     #[must_use]
     pub fn ends_within(mut self, time: Duration) -> Self {
         self.ends_within = Some(time);
@@ -228,7 +220,7 @@ impl Prepared {
     }
 }
 
-/// The runner, as a load that runs sees it.
+/// Connects a running load to the runner.
 pub struct Control {
     site: Arc<Site>,
     began: Sender<BootNanos>,
@@ -236,24 +228,22 @@ pub struct Control {
 }
 
 impl Control {
-    /// Where the load runs.
     pub fn site(&self) -> &Site {
         &self.site
     }
 
-    /// The fault is there from now on.
+    /// Reports that the fault begins.
     pub fn begins(&self) {
-        // The runner waits no longer after its own failure.
+        // The runner stops waiting after its failure.
         let _gone = self.began.send(Clock::kernel().now().boot);
     }
 
-    /// Waits until the runner has seen the condition, or waits for it no longer.
+    /// Waits until the runner has observed the condition, or has stopped waiting for it.
     pub fn until_noticed(&self) {
         let _gone = self.noticed.recv();
     }
 }
 
-/// The workloads of a run.
 pub fn workloads(pace: Pace) -> Vec<Workload> {
     let mut all = healthy::workloads();
     all.extend(unwell::workloads(pace));
@@ -264,7 +254,6 @@ pub fn workloads(pace: Pace) -> Vec<Workload> {
     all
 }
 
-/// An entry of the list.
 fn workload(
     name: impl Into<String>,
     form: Form,
@@ -279,7 +268,7 @@ fn workload(
     }
 }
 
-/// An error with which [`Workload::set_up`] skips the workload.
+/// Returns an error with which [`Workload::set_up`] skips the workload.
 fn cannot_run(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, why.into())
 }

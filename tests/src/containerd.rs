@@ -1,4 +1,4 @@
-//! A real containerd with its CRI plugin and its own files, and images for it.
+//! Runs a real containerd with its CRI plugin and separate files, and creates images for it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,9 +12,8 @@ use tokio::time::{Instant, interval};
 
 use crate::process::Process;
 
-/// How long it takes to start on a busy machine.
+/// Maximum time to start on a busy machine.
 const START: Duration = Duration::from_mins(1);
-/// Namespace of the CRI.
 const NAMESPACE: &str = "k8s.io";
 
 /// Killed on drop.
@@ -24,17 +23,17 @@ pub struct Containerd {
     daemon: Option<Child>,
 }
 
-/// An image as `ctr` lists it.
+/// An entry in the output of `ctr`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
-    /// Its name.
     pub name: String,
     /// Its size in KiB, rounded to a tenth.
     pub kib: f64,
 }
 
 impl Containerd {
-    /// With all of its files below `directory`, not started. `None` if it is not installed.
+    /// Prepares containerd with all of its files below `directory`, without starting it. `None` if
+    /// it is not installed.
     pub fn new(directory: &Path) -> Option<Self> {
         let found = Command::new("containerd").arg("--version").output();
         found
@@ -49,12 +48,10 @@ impl Containerd {
         self.directory.join(name)
     }
 
-    /// Its socket.
     pub fn socket(&self) -> PathBuf {
         self.at("containerd.sock")
     }
 
-    /// The directory of its images.
     pub fn images(&self) -> PathBuf {
         self.at("root")
     }
@@ -78,7 +75,7 @@ impl Containerd {
         );
         fs::write(self.at("config.toml"), config)?;
         fs::create_dir_all(self.at("cni"))?;
-        // Its plugin never runs, because no container does.
+        // The plugin never runs, because no container does.
         let network =
             json!({ "cniVersion": "0.4.0", "name": "none", "plugins": [{ "type": "loopback" }] });
         fs::write(self.at("cni/10-none.conflist"), network.to_string())?;
@@ -181,7 +178,7 @@ impl Containerd {
     /// If `ctr` fails.
     pub fn listed(&self) -> io::Result<Vec<Listed>> {
         let list = self.control(["images", "ls"])?;
-        // REF TYPE DIGEST SIZE PLATFORMS LABELS, with the size as number and unit.
+        // Columns: REF TYPE DIGEST SIZE PLATFORMS LABELS, with the size as number and unit.
         let rows = list.lines().skip(1).filter_map(|line| {
             let mut columns = line.split_whitespace();
             let name = columns.next()?.to_owned();
@@ -229,7 +226,7 @@ fn ran(command: &mut Command) -> io::Result<String> {
     }
 }
 
-/// An agent in node mode that uses this runtime.
+/// Starts an agent in node mode that uses this runtime.
 pub fn agent(kubeconfig: &Path, runtime: &Containerd, further: &[&str]) -> Process {
     let kubeconfig = kubeconfig.display().to_string();
     let endpoint = format!("unix://{}", runtime.socket().display());

@@ -27,47 +27,46 @@ use spread::Spread;
 /// Duration of each measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Effort {
-    /// By turns so often with the one and with the other.
+    /// Number of measurements with the programs, each followed by one without.
     pub pairs: u32,
-    /// Threads that are started and joined in one turn.
+    /// Threads that are started and joined in one measurement.
     pub forks: u32,
-    /// Blocks that are read in one turn.
+    /// Blocks that are read in one measurement.
     pub reads: u32,
 }
 
-/// What was found.
 #[derive(Debug, serde::Serialize)]
 pub struct Costs {
-    /// Pairs behind each figure.
+    /// Number of pairs behind each figure.
     pub pairs: u32,
-    /// Of the fork probe, in nanoseconds.
+    /// In nanoseconds.
     pub fork: Net,
-    /// Of the completion probe, in nanoseconds.
+    /// In nanoseconds.
     pub completion: Net,
-    /// Starting and joining a thread.
+    /// Durations of starting and joining a thread.
     pub forks: Paired,
-    /// Reading a block of 4 KiB past the page cache.
+    /// Durations of reading a block of 4 KiB with direct I/O.
     pub reads: Paired,
 }
 
-/// One program against the empty one.
+/// Compares one program with the empty one.
 #[derive(Debug, serde::Serialize)]
 pub struct Net {
-    /// Nanoseconds each time the empty program ran.
+    /// Nanoseconds for each run of the empty program.
     pub empty: Spread,
-    /// The same of the probe, less those of the empty program in the same pair.
+    /// Nanoseconds for each run of the probe, less those of the empty program in the same pair.
     pub net: Spread,
 }
 
-/// One loop with the programs attached and without them.
+/// Compares a loop with the programs attached and without them.
 #[derive(Debug, serde::Serialize)]
 pub struct Paired {
-    /// Microseconds an operation, without.
+    /// Microseconds for each operation without the programs.
     pub without: Spread,
-    /// Time with the programs, by the time without them, in the same pair.
+    /// Time with the programs, divided by the time without them in the same pair.
     pub ratio: Spread,
-    /// Time without them, by the time without them in the pair before: how much two equal runs
-    /// differ.
+    /// Time without the programs, divided by that of the pair before: the difference between two
+    /// equal runs.
     pub noise: Spread,
 }
 
@@ -101,7 +100,7 @@ pub fn measure(dir: &Path, effort: Effort) -> io::Result<Costs> {
 /// The programs on a current kernel, except the pair that runs when the kernel selects a victim.
 const USUAL: [Probe; 3] = [Probe::OomVictim, Probe::PidFork, Probe::DiskComplete];
 
-/// As on a node that is well: levels that are far, and a disk that is watched.
+/// Configures a healthy node: levels that are far away, and a disk that is watched.
 fn prepare(testing: &mut Testing, disk: &(String, u32, u32)) -> io::Result<()> {
     const SECOND_NS: u64 = 1_000_000_000;
     testing.set_pid_settings(PidSettings {
@@ -123,7 +122,7 @@ fn net(
     work: &dyn Fn() -> io::Result<()>,
 ) -> io::Result<Net> {
     let at = tracepoint(probe)?;
-    // Ends with this value, also on errors: the kernel counts while the descriptor is open.
+    // Stops counting on drop, also on errors: the kernel counts while the descriptor is open.
     let _counting = enable_stats(Stats::RunTime).map_err(io::Error::other)?;
     let mut each = |program| {
         let link = testing.attach(program, at)?;
@@ -204,7 +203,7 @@ fn paired(
     })
 }
 
-/// Starting a thread is the cheapest fork there is, so that a probe weighs most.
+/// Starts threads, the cheapest kind of fork, of which a probe takes the largest share.
 fn fork(count: u32) -> io::Result<()> {
     for n in 0..count {
         let thread = thread::Builder::new().spawn(move || black_box(n))?;
@@ -213,7 +212,7 @@ fn fork(count: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Blocks of the file that is read.
+/// Number of blocks of the file that is read.
 const BLOCKS: u32 = 256;
 
 fn read(file: &DirectFile, count: u32) -> io::Result<()> {

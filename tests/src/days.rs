@@ -1,5 +1,5 @@
-//! One scenario, on a good day and on bad ones: the API server must have the same objects in the
-//! end.
+//! Runs one scenario with and without faults of the API server, which must have the same objects in
+//! the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,43 +18,39 @@ use crate::host_root::MadeUpHost;
 use crate::node::{Node, Running, in_memory, pass};
 use crate::view::{NODES, View};
 
-/// The node that every story is about.
 pub const NAME: &str = "worker-1";
 
-/// Long enough for everything that is retried to have come through.
+/// Time after which everything that is retried has succeeded.
 const SETTLED: Duration = Duration::from_mins(2);
 
-/// For what is reported at once, on a day without delays: well before the next tick.
+/// Time limit of an immediate report without delays: well before the next tick.
 const PROMPT: Duration = Duration::from_secs(5);
-/// The same if one request is never answered, which is found out after ten seconds, or has to wait
-/// for the next tick.
+/// Time limit if one request is never answered, which is detected after ten seconds, or waits for
+/// the next tick.
 const DELAYED: Duration = Duration::from_secs(30);
-/// The same if any number of them can be.
+/// Time limit if any number of requests can fail.
 const PATIENCE: Duration = Duration::from_mins(3);
 
-/// How the API server is that day.
+/// Faults of the API server in a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Day<'a> {
-    /// It answers at once.
     Good,
     /// The delay of every answer.
     Late(Duration),
     /// The percentage of requests that fail, each in one of many ways selected by the seed.
     Faulty {
-        /// In percent.
         percent: u64,
-        /// Another seed is another day.
+        /// Determines which requests fail.
         seed: u64,
     },
-    /// It fails from one request on.
+    /// Requests fail from one of the good day's on.
     From {
-        /// At which of the good day's requests.
+        /// A request of the good day.
         request: &'a Recorded,
-        /// The how-manieth with this method and path, from 0.
+        /// Number of earlier requests with this method and path.
         nth: u32,
-        /// How.
         effect: &'a Effect,
-        /// How often.
+        /// Number of failures.
         times: u32,
     },
 }
@@ -62,14 +58,14 @@ pub enum Day<'a> {
 /// The number of faulty days on which a scenario must succeed.
 const FAULTY_DAYS: u64 = 10;
 
-/// Renewals of a lease are all alike: on a separate day, this many fail.
+/// Number of renewals that fail on a separate day, since all are alike.
 const RENEWALS: u32 = 3;
 
-/// So often a status is tried before it waits for the next tick.
+/// Number of attempts at a status before it waits for the next tick.
 const A_SYNC: u32 = 5;
 
-/// Those that a story must come through whose good day had these requests: each of them fails on
-/// one, and each status again so often that it has to be sent at another tick.
+/// Returns the days for a scenario whose good day had these requests: on each, one of them fails,
+/// and each status also so often that it has to be sent at another tick.
 fn bad_days(requests: &[Recorded]) -> Vec<Day<'_>> {
     let faulty = (1..=FAULTY_DAYS).map(|seed| Day::Faulty { percent: 5, seed });
     let late = Day::Late(Duration::from_millis(300));
@@ -78,7 +74,7 @@ fn bad_days(requests: &[Recorded]) -> Vec<Day<'_>> {
     let mut effects = MISHAPS.iter().cycle();
     for request in requests {
         let nth = seen.entry((&request.method, &request.path)).or_default();
-        // A watch that ends is opened again: another day's story.
+        // A watch that ends is opened again, which other days test.
         let watched = request.query.contains("watch=");
         if !watched
             && (request.method != "PUT" || *nth < RENEWALS)
@@ -104,7 +100,7 @@ fn bad_days(requests: &[Recorded]) -> Vec<Day<'_>> {
     days
 }
 
-/// What a request can meet on a faulty day.
+/// The possible effects on a request of a faulty day.
 pub static MISHAPS: [Effect; 17] = [
     Effect::Status(500),
     Effect::ResetAfterwards,
@@ -140,7 +136,7 @@ impl fmt::Display for Day<'_> {
 }
 
 impl Day<'_> {
-    /// From now on, until the server's plan is cleared.
+    /// Applies the faults until the server's plan is cleared.
     pub fn begin(self, api: &ApiServer) {
         match self {
             Self::Good => {}
@@ -170,7 +166,7 @@ impl Day<'_> {
         }
     }
 
-    /// How long a report that is sent at once may take on this day.
+    /// Returns how long an immediate report may take on this day.
     const fn patience(self) -> Duration {
         match self {
             Self::Good | Self::Late(_) => PROMPT,
@@ -187,28 +183,26 @@ impl Day<'_> {
     }
 }
 
-/// `SplitMix64`: the same numbers on every run.
+/// `SplitMix64`: the same numbers in every run.
 #[derive(Debug)]
 pub struct Draws(AtomicU64);
 
 impl Draws {
-    /// The sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed))
     }
 
-    /// One of `count` numbers from 0.
+    /// Returns a number less than `count`.
     pub fn below(&self, count: u64) -> u64 {
         self.next() % count
     }
 
-    /// One of `count` indices.
+    /// Returns an index less than `count`.
     pub fn index(&self, count: usize) -> usize {
         let count = u64::try_from(count).expect("a count that fits");
         usize::try_from(self.below(count)).expect("below the count")
     }
 
-    /// The next number.
     pub fn next(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
@@ -218,30 +212,27 @@ impl Draws {
     }
 }
 
-/// An agent on its host, and the API server that it talks to.
+/// An agent on its host, and its API server.
 pub struct Stage {
-    /// The API server.
     pub api: Arc<ApiServer>,
-    /// The node's files.
     pub host: Arc<MadeUpHost>,
-    /// The agent.
     pub node: Running,
 }
 
 impl Stage {
-    /// A calm host with room for 10,000 pids, an empty cluster, and the agent just started.
+    /// Starts an agent on a calm host with room for 10,000 pids, and an empty cluster.
     pub fn open(configure: impl FnOnce(Node) -> Node) -> Self {
         Self::at(&in_memory(), configure)
     }
 
-    /// The same, if this server has whatever it has.
+    /// Starts an agent with this server, whatever it contains.
     pub fn at(api: &Arc<ApiServer>, configure: impl FnOnce(Node) -> Node) -> Self {
         let host = Arc::new(MadeUpHost::calm());
         host.pid_max(10_000);
         Self::on(api, host, configure)
     }
 
-    /// The same, on this host.
+    /// Starts an agent with this server on this host.
     pub fn on(
         api: &Arc<ApiServer>,
         host: Arc<MadeUpHost>,
@@ -255,12 +246,12 @@ impl Stage {
         }
     }
 
-    /// The node as the server has it.
+    /// Returns the server's view of the node.
     pub fn view(&self) -> View<'_> {
         View::of(&self.api, NAME)
     }
 
-    /// What the server has, without what no two runs share.
+    /// Returns the server's objects, without what differs between runs.
     pub fn end(&self) -> End {
         let view = self.view();
         let (mut node, mut lease) = (
@@ -287,21 +278,20 @@ const RENEWED: Duration = Duration::from_secs(11);
 
 const EVENTS_EVERYWHERE: &str = "/api/v1/events";
 
-/// The objects of a node at the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// The Node, without times and what the server gives out.
+    /// The Node without times and values that the server assigns.
     pub node: Value,
-    /// Its Lease, the same.
+    /// The Lease without times and values that the server assigns.
     pub lease: Value,
-    /// Whether that is still renewed.
+    /// True if the Lease is still renewed.
     pub renewed: bool,
-    /// Of each Event object, type and reason; the count differs if a response was lost.
+    /// Object, type and reason of each Event; the count differs if a response was lost.
     pub events: BTreeSet<String>,
 }
 
 impl End {
-    /// What of it is otherwise there.
+    /// Describes the differences.
     fn against(&self, other: &Self) -> String {
         let missing: Vec<_> = self.events.difference(&other.events).collect();
         let more: Vec<_> = other.events.difference(&self.events).collect();
@@ -331,9 +321,9 @@ fn what_about(event: &Value) -> String {
         .join(" ")
 }
 
-/// Plays the scenario once on each day, every time from the start, and compares how it ends. It
-/// gets the stage as soon as the agent runs, and the time that a report may take on that day; for
-/// everything else it must wait with deadlines that a bad day can keep.
+/// Runs the scenario from the start on each day, and compares the results. It gets the stage as
+/// soon as the agent runs, and the time that a report may take on that day; for everything else it
+/// must wait with deadlines that a bad day can keep.
 pub async fn end_alike<Played>(
     open: impl Fn() -> Stage,
     story: impl Fn(Arc<Stage>, Duration) -> Played,
@@ -350,7 +340,8 @@ pub async fn end_alike<Played>(
         };
         let mut expected = expected.clone();
         if is_adopted(&asked) && !is_adopted(&requests) {
-            // It cannot know that it has made the Node itself, of which there are Events.
+            // An agent that finds the Node does not know that it has created it, for which there
+            // are Events.
             expected.events.retain(|event| ended.events.contains(event));
         }
         let otherwise = (ended != expected).then(|| format!("{day}: {}", expected.against(&ended)));
@@ -365,7 +356,7 @@ pub async fn end_alike<Played>(
     assert!(failures.iter().sum::<usize>() > 0, "nothing went wrong");
 }
 
-/// How it ends, and what was asked.
+/// Returns the objects at the end, and the requests.
 async fn played<Played>(
     open: &impl Fn() -> Stage,
     story: &impl Fn(Arc<Stage>, Duration) -> Played,
@@ -386,13 +377,13 @@ where
     (end, requests)
 }
 
-/// Whether the Node was there already when it was made.
+/// Returns whether the agent found the Node when it tried to create it.
 fn is_adopted(requests: &[Recorded]) -> bool {
     let mut creates = requests.iter().filter(|request| request.path == NODES);
     creates.any(|request| request.method == "POST" && request.status == Some(409))
 }
 
-/// Whether it met a fault that shows.
+/// Returns whether the request was affected by a visible fault.
 fn failed(request: &Recorded) -> bool {
     request.status.is_none_or(|code| code == 429 || code >= 500)
 }

@@ -64,7 +64,7 @@ pub struct DemoStage<'a> {
     _dir: tempfile::TempDir,
 }
 
-/// The disk under the working directory, and what it takes as usual.
+/// The disk of the working directory, and its usual latency.
 struct DemoDisk {
     name: String,
     /// Files that the loads of the demo write and read.
@@ -78,7 +78,7 @@ impl DemoDisk {
     }
 }
 
-/// How many pids there are, and how many it takes to cross the threshold.
+/// The present number of pids, and the number that crosses the threshold.
 struct DemoPids {
     available: u64,
     crowd: u32,
@@ -93,7 +93,7 @@ impl DemoMachine {
         }
     }
 
-    /// What is missing for all kernel events, as text; `None` if nothing is.
+    /// Returns what is missing for all kernel events, as text.
     pub fn missing(&self) -> Option<String> {
         let mut missing = Vec::new();
         if !self.root {
@@ -106,8 +106,7 @@ impl DemoMachine {
     }
 }
 
-/// Runs the whole demo. `on_step` is called with each step when it is done.
-/// A step that fails is in the report.
+/// Runs the whole demo, and calls `on_step` after each step. The report contains failed steps.
 pub async fn run(options: Options, mut on_step: impl FnMut(&DemoStep)) -> Result<DemoReport> {
     let machine = DemoMachine::detect();
     let api = Cluster::open(options.kubeconfig.as_deref()).await?;
@@ -192,7 +191,7 @@ impl<'a> DemoStage<'a> {
     }
 }
 
-/// The tree of a node's pods: a limit on one pod, none on the other.
+/// Creates the tree of a node's pods: a limit on one pod, none on the other.
 fn pods_tree(name: &str) -> io::Result<CgroupTree> {
     let mut tree = CgroupTree::new(name)?;
     tree.add(steps::LIMITED_CONTAINER)?;
@@ -201,8 +200,8 @@ fn pods_tree(name: &str) -> io::Result<CgroupTree> {
     Ok(tree)
 }
 
-/// Finds out what this disk takes for large direct writes that wait for each other, and calls a
-/// third of that slow: other programs' small requests stay under it.
+/// Measures the latency of large direct writes that wait for each other, and counts a third of it
+/// as slow: small requests of other programs take less.
 fn usual_disk() -> Result<DemoDisk> {
     let here = std::env::current_dir()?;
     let (name, _, _) =
@@ -228,7 +227,7 @@ fn usual_disk() -> Result<DemoDisk> {
 }
 
 impl DemoPids {
-    /// A threshold that a few hundred processes more than now will cross.
+    /// Chooses a threshold that a few hundred additional processes cross.
     fn near() -> Result<Self> {
         let number = |path: &str| -> Result<u64> {
             Ok(std::fs::read_to_string(path)
@@ -247,9 +246,9 @@ impl DemoPids {
     }
 }
 
-/// The agent's configuration: thresholds close to the present values, the demo's tree of pods, and
-/// a third of the usual latency. No share of the pods cgroup's limit counts as pressure, so that
-/// the kill alone does.
+/// Returns the agent's configuration: thresholds close to the present values, the demo's tree of
+/// pods, and a third of the usual latency. No share of the pods cgroup's limit counts as pressure,
+/// so that only the kill does.
 fn configuration(cgroup: &str, pids: &DemoPids, disk: Option<&DemoDisk>) -> String {
     let disk = disk.map_or_else(String::new, |disk| {
         let (name, slow) = (&disk.name, disk.slow.as_micros().max(1));
@@ -273,7 +272,6 @@ fn configuration(cgroup: &str, pids: &DemoPids, disk: Option<&DemoDisk>) -> Stri
     )
 }
 
-/// The condition of one type.
 fn condition(node: &Value, type_: &str) -> Option<Value> {
     let conditions = node.pointer("/status/conditions")?.as_array()?;
     conditions

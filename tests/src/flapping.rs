@@ -1,5 +1,5 @@
-//! Conditions that begin and end again and again, and when the API server has each of them: here in
-//! simulated time, in [`real`] on this machine.
+//! Measures when the API server has conditions that flap: here in simulated time, in [`real`] on
+//! this machine.
 
 use std::time::Duration;
 
@@ -16,25 +16,25 @@ use crate::view::View;
 pub mod real;
 pub mod resource;
 
-/// The name of the Node.
 const NODE: &str = "worker-1";
-/// How often each threshold is crossed.
+/// Number of crossings of each threshold.
 pub const CROSSINGS: u32 = 20;
-/// Between two crossings of one threshold.
+/// Time between two crossings of one threshold.
 const PERIOD: Duration = Duration::from_secs(20);
-/// How long each threshold is exceeded.
+/// Time for which each threshold is exceeded.
 const LASTS: Duration = Duration::from_secs(3);
-/// More than any sample or regular computation takes.
+/// Time that exceeds any sample or regular computation.
 const REST: Duration = Duration::from_secs(30);
 
-/// What exceeds its threshold. Each is reported by the kernel, so that alone it has no latency.
+/// The resource that exceeds its threshold. Each is reported by the kernel, so that alone it has no
+/// latency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Exceeds {
-    /// Tasks.
+    /// Number of tasks.
     Pids,
     /// Memory, of 16 GiB.
     Memory,
-    /// The latency of the disk 8:0.
+    /// Latency of the disk 8:0.
     Disk,
 }
 
@@ -62,7 +62,7 @@ impl Exceeds {
 }
 
 impl Exceeds {
-    /// Who waits for a slow disk is read for a second before it decides.
+    /// Returns how long the users of a slow disk are read before the decision.
     const fn read_for(self) -> Duration {
         match self {
             Self::Pids | Self::Memory => Duration::ZERO,
@@ -74,16 +74,14 @@ impl Exceeds {
 /// A resource whose threshold is crossed every 20 s.
 #[derive(Debug, Clone, Copy)]
 pub struct Flapping {
-    /// Which one.
     pub exceeds: Exceeds,
-    /// The type of its condition.
     pub type_: &'static str,
-    /// When it is first crossed.
+    /// Time of the first crossing.
     pub phase: Duration,
 }
 
-/// Crosses all thresholds [`CROSSINGS`] times. For each condition, how late the API server had each
-/// True; `None` if it did not have it while it lasted.
+/// Crosses all thresholds [`CROSSINGS`] times. Returns for each condition how late the API server
+/// had each True; `None` if it did not have it before its end.
 pub async fn cross(
     all: &[Flapping],
     api: &ApiServer,
@@ -121,7 +119,7 @@ pub async fn cross(
     all.iter().map(late).collect()
 }
 
-/// When patches set this condition to True.
+/// Returns when patches set this condition to True.
 fn trues(view: View<'_>, type_: &str) -> Vec<Duration> {
     let sets = |body: &Value| {
         let conditions = body["status"]["conditions"].as_array();

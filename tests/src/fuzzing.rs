@@ -1,7 +1,8 @@
-//! What must be true for any input: one function a parser, which panics otherwise.
+//! Checks properties of the parsers for any input: one function for each parser, which panics if
+//! one is violated.
 //!
-//! `cargo xtask fuzz` drives them with libFuzzer, `tests/simulated/corpus.rs` with the inputs that
-//! are kept. A new target is a function, a line in [`TARGETS`], a file of the same name in
+//! `cargo xtask fuzz` drives them with libFuzzer, `tests/tests/simulated/corpus.rs` with the stored
+//! inputs. A new target is a function, a line in [`TARGETS`], a file of the same name in
 //! `tests/fuzz/src/bin/` and a directory of inputs in `tests/fuzz/corpus/`.
 
 mod api;
@@ -22,10 +23,9 @@ pub use settings::{config_text, flag, quantity, threshold};
 pub use state::state_file;
 pub use text::{escape, safe};
 
-/// Takes any bytes, and panics if a property is violated.
+/// Parses any bytes, and panics if a property is violated.
 pub type Target = fn(&[u8]);
 
-/// Every target by its name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("api_object", api_object),
     ("api_refusal", api_refusal),

@@ -1,4 +1,4 @@
-//! Helm, as `cargo xtask setup` installs it.
+//! Runs Helm, which `cargo xtask setup` installs.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,9 @@ use serde_json::Value;
 
 use crate::skip;
 
-/// Also in `xtask/src/setup/helm.rs`.
+/// Also defined in `xtask/src/setup/helm.rs`.
 const PROGRAM: &str = "nodepulse/tools/helm-4.1.4/helm";
 
-/// Helm and the chart of this repository.
 #[derive(Debug)]
 pub struct Helm {
     program: PathBuf,
@@ -19,7 +18,7 @@ pub struct Helm {
 }
 
 impl Helm {
-    /// `None`, and the test counts as skipped, if Helm is not installed.
+    /// Returns `None`, and counts the test as skipped, if Helm is not installed.
     pub fn find() -> Option<Self> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let home = set("HOME").map(|home| PathBuf::from(home).join(".cache"));
@@ -33,12 +32,12 @@ impl Helm {
         Some(Self { program, chart })
     }
 
-    /// `helm template`: what it printed, or why it refused.
+    /// Runs `helm template`; returns its output, or why it refused.
     pub fn template(&self, release: &str, values: &Value) -> Result<String, String> {
         self.run(&["template", release, "--namespace", "agents"], values)
     }
 
-    /// `helm install` or `helm upgrade` of a release, on a real cluster.
+    /// Runs `helm install` or `helm upgrade` of a release, on a real cluster.
     pub fn apply(
         &self,
         kubeconfig: &Path,
@@ -50,14 +49,14 @@ impl Helm {
         self.run(&arguments, values)
     }
 
-    /// Any other command on a real cluster.
+    /// Runs any other command on a real cluster.
     pub fn on_cluster(&self, kubeconfig: &Path, arguments: &[&str]) -> Result<String, String> {
         let mut helm = Command::new(&self.program);
         helm.args(arguments).arg("--kubeconfig").arg(kubeconfig);
         self.printed(helm.env_remove("KUBECONFIG").output())
     }
 
-    /// `helm lint --strict`.
+    /// Runs `helm lint --strict`.
     pub fn lint(&self, values: &Value) -> Result<String, String> {
         self.run(&["lint", "--strict"], values)
     }
@@ -76,7 +75,7 @@ impl Helm {
     }
 
     fn output(&self, arguments: &[&str], values: &Value) -> io::Result<Output> {
-        // JSON is YAML.
+        // JSON is valid YAML.
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), values.to_string())?;
         let mut helm = Command::new(&self.program);

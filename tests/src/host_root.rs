@@ -1,8 +1,8 @@
-//! A simulated node: a `/proc`, `/sys` and cgroup tree in a temporary directory.
+//! Simulates a node: a `/proc`, `/sys` and cgroup tree in a temporary directory.
 //!
-//! Starts from files that a real machine printed (`fixtures/proc/`), and lets a test change the
-//! numbers, also while an agent reads them. What no machine at hand could print (memory files of
-//! cgroup version 2, ids) is made up here.
+//! Starts from files of a real machine (`fixtures/proc/`), and lets a test change the numbers, also
+//! while an agent reads them. What no available machine could print (memory files of cgroup version
+//! 2, ids) is made up here.
 
 use std::fs;
 use std::io::{ErrorKind, Write as _};
@@ -14,18 +14,18 @@ use tempfile::TempDir;
 /// How the cgroup hierarchies of the node are mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cgroups {
-    /// One hierarchy a controller, nothing unified.
+    /// One hierarchy for each controller, and no unified one.
     V1,
-    /// As captured: controllers on version 1, and a unified hierarchy without any.
+    /// The captured layout: controllers on version 1, and a unified hierarchy without any.
     Hybrid,
-    /// The unified hierarchy alone.
+    /// Only the unified hierarchy.
     V2,
 }
 
-/// The name of the pods cgroup, as the kubelet's cgroupfs driver gives it.
+/// The name of the pods cgroup with the kubelet's cgroupfs driver.
 pub const PODS: &str = "kubepods";
 
-/// The files of the node, which are removed when this value is dropped.
+/// The files of the node, which are removed on drop.
 #[derive(Debug)]
 pub struct MadeUpHost {
     dir: TempDir,
@@ -34,7 +34,7 @@ pub struct MadeUpHost {
 
 impl Drop for MadeUpHost {
     /// An agent that ends with its runtime may still write its state on a thread, so that a
-    /// directory is not empty any more when it is removed.
+    /// directory may not be empty when it is removed.
     fn drop(&mut self) {
         const TRIES: usize = 1000;
         for _ in 0..TRIES {
@@ -47,12 +47,12 @@ impl Drop for MadeUpHost {
 }
 
 impl MadeUpHost {
-    /// A calm node of 16 GiB, of which the working set is 4 GiB, with cgroup version 2.
+    /// Creates a calm node of 16 GiB, of which the working set is 4 GiB, with cgroup version 2.
     pub fn calm() -> Self {
         Self::with(Cgroups::V2)
     }
 
-    /// The same with another layout of cgroups.
+    /// Creates a calm node with another layout of cgroups.
     pub fn with(cgroups: Cgroups) -> Self {
         let dir = tempfile::Builder::new()
             .prefix("made-up-host-")
@@ -60,7 +60,8 @@ impl MadeUpHost {
             .expect("a temporary directory");
         let host = Self { dir, cgroups };
         copy_tree(&fixture(), host.path());
-        // The captured cgroup files are of a hybrid node; `write_cgroups` lays out what is wanted.
+        // The captured cgroup files are of a hybrid node; `write_cgroups` creates those of
+        // `cgroups`.
         fs::remove_dir_all(host.path().join("sys/fs/cgroup")).expect("fixture with cgroup files");
         fs::remove_file(host.path().join("README.md")).expect("fixture with a README");
         host.write_cgroups();
@@ -80,22 +81,20 @@ impl MadeUpHost {
         host
     }
 
-    /// The path of the root.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// What the agent takes for `/`.
+    /// Returns the directory that the agent uses as `/`.
     pub fn root(&self) -> HostRoot {
         HostRoot::new(self.path())
     }
 
-    /// `MemTotal`.
     pub fn mem_total(&self, quantity: &str) -> &Self {
         self.meminfo("MemTotal", bytes(quantity) / 1024)
     }
 
-    /// One line of `/proc/meminfo`, such as `SwapTotal`, in KiB; the others stay as they are.
+    /// Sets one line of `/proc/meminfo`, such as `SwapTotal`, in KiB.
     pub fn meminfo(&self, field: &str, kib: u64) -> &Self {
         const FILE: &str = "proc/meminfo";
         let text = fs::read_to_string(self.path().join(FILE)).expect("captured meminfo");
@@ -113,12 +112,12 @@ impl MadeUpHost {
         self.write(FILE, lines)
     }
 
-    /// What the node uses, less the file cache that the kernel would drop first.
+    /// Sets the used memory, without the file cache that the kernel would drop first.
     pub fn mem_working_set(&self, quantity: &str) -> &Self {
         const INACTIVE: u64 = 512 << 20;
         let used = bytes(quantity);
         if self.cgroups == Cgroups::V2 {
-            // A quarter of what is used is file cache in use.
+            // A quarter of the used memory is active file cache.
             let (anon, file) = (used - used / 4, used / 4 + INACTIVE);
             let text =
                 format!("anon {anon}\nfile {file}\nkernel 1048576\ninactive_file {INACTIVE}\n");
@@ -127,7 +126,7 @@ impl MadeUpHost {
         self.usage_v1("", used, INACTIVE)
     }
 
-    /// `memory.max` of the pods cgroup: a quantity, or `max`.
+    /// Sets `memory.max` of the pods cgroup: a quantity, or `max`.
     pub fn pods_limit(&self, quantity: &str) -> &Self {
         let (name, none) = match self.cgroups {
             Cgroups::V2 => ("memory.max", "max"),
@@ -140,7 +139,7 @@ impl MadeUpHost {
         self.write(&self.memory_file(PODS, name), text + "\n")
     }
 
-    /// What the pods use, less their inactive file cache.
+    /// Sets the memory of the pods, without their inactive file cache.
     pub fn pods_working_set(&self, quantity: &str) -> &Self {
         const INACTIVE: u64 = 64 << 20;
         let used = bytes(quantity);
@@ -153,7 +152,7 @@ impl MadeUpHost {
             .write(&self.memory_file(PODS, "memory.current"), current)
     }
 
-    /// `pids.current` and `pids.max` of the pods cgroup; `None` is `max`.
+    /// Sets `pids.current` and `pids.max` of the pods cgroup; `None` is `max`.
     pub fn pods_pids(&self, current: u64, max: Option<u64>) -> &Self {
         let max = max.map_or_else(|| "max".to_owned(), |max| max.to_string());
         let dir = match self.cgroups {
@@ -167,13 +166,14 @@ impl MadeUpHost {
         .write(&format!("{dir}/{PODS}/pids.max"), max + "\n")
     }
 
-    /// How often the pods cgroup hit its limit, and the number of tasks killed because of it.
+    /// Sets how often the pods cgroup reached its limit, and the number of tasks killed because of
+    /// it.
     pub fn pods_oom(&self, limit_hits: u64, kills: u64) -> &Self {
         self.oom(PODS, limit_hits, kills)
     }
 
-    /// The same of any cgroup, such as `kubepods/pod1/ctr`. The files are written in place, so
-    /// that inotify watches are notified.
+    /// Sets the counters of any cgroup, such as `kubepods/pod1/ctr`. The files are written in
+    /// place, so that inotify watches are notified.
     pub fn oom(&self, cgroup: &str, limit_hits: u64, kills: u64) -> &Self {
         if self.cgroups == Cgroups::V2 {
             let text =
@@ -188,8 +188,7 @@ impl MadeUpHost {
             .write_in_place(&self.memory_file(cgroup, "memory.failcnt"), &failcnt)
     }
 
-    /// Nothing was killed in the cgroup of this container, which is there from now on with those
-    /// above it.
+    /// Creates the cgroup of this container and those above it, without kills.
     pub fn container(&self, cgroup: &str) -> &Self {
         let above = cgroup.match_indices('/').skip(1);
         for (end, _) in above {
@@ -198,22 +197,20 @@ impl MadeUpHost {
         self.oom(cgroup, 0, 0)
     }
 
-    /// Threads that exist, as `/proc/loadavg` counts them.
+    /// Sets the number of threads in `/proc/loadavg`.
     pub fn tasks(&self, n: u64) -> &Self {
         self.write("proc/loadavg", format!("0.10 0.20 0.30 1/{n} 4242\n"))
     }
 
-    /// `kernel.pid_max`.
     pub fn pid_max(&self, n: u64) -> &Self {
         self.write("proc/sys/kernel/pid_max", format!("{n}\n"))
     }
 
-    /// `kernel.threads-max`.
     pub fn threads_max(&self, n: u64) -> &Self {
         self.write("proc/sys/kernel/threads-max", format!("{n}\n"))
     }
 
-    /// A disk without I/O, which counts statistics. `dev` is its number, such as `8:0`.
+    /// Adds a disk without I/O and with statistics. `dev` is its number, such as `8:0`.
     pub fn disk(&self, name: &str, dev: &str) -> &Self {
         let at = |rel: &str| format!("sys/block/{name}/{rel}");
         self.write(&at("mq/0/cpu_list"), "0\n")
@@ -223,7 +220,7 @@ impl MadeUpHost {
             .disk_counters(name, [0; 5])
     }
 
-    /// Reads, their milliseconds, writes, their milliseconds, and what is in flight.
+    /// Sets reads, their milliseconds, writes, their milliseconds, and requests in flight.
     pub fn disk_counters(&self, name: &str, counters: [u64; 5]) -> &Self {
         let [reads, read_ms, writes, write_ms, in_flight] = counters;
         let text =
@@ -231,7 +228,7 @@ impl MadeUpHost {
         self.write(&format!("sys/block/{name}/stat"), text)
     }
 
-    /// `some` of `/proc/pressure/<cpu|memory|io>`, in percent over 10 and 60 s.
+    /// Sets `some` of `/proc/pressure/<cpu|memory|io>`, in percent over 10 and 60 s.
     pub fn pressure(&self, what: &str, avg10: f32, avg60: f32) -> &Self {
         let text = format!(
             "some avg10={avg10:.2} avg60={avg60:.2} avg300=0.00 total=1\n\
@@ -240,7 +237,7 @@ impl MadeUpHost {
         self.write(&format!("proc/pressure/{what}"), text)
     }
 
-    /// A file system is mounted there, by the mount table; nothing is really mounted.
+    /// Adds a file system to the mount table; nothing is mounted.
     pub fn mount(&self, point: &str) -> &Self {
         const FILE: &str = "proc/self/mountinfo";
         let table = fs::read_to_string(self.path().join(FILE)).expect("a mount table");
@@ -248,7 +245,7 @@ impl MadeUpHost {
         self.write(FILE, table + &line)
     }
 
-    /// Replaces one file at once: a reader sees the old text or the new one, and nothing between.
+    /// Replaces one file atomically: a reader reads either the old text or the new one.
     pub fn write(&self, rel: &str, text: impl AsRef<[u8]>) -> &Self {
         let path = self.prepared(rel);
         let mut new = tempfile::NamedTempFile::new_in(self.path()).expect("a new file");
@@ -258,7 +255,7 @@ impl MadeUpHost {
         self
     }
 
-    /// Takes a file or a directory away; it need not be there.
+    /// Removes a file or a directory, which need not exist.
     pub fn remove(&self, rel: &str) -> &Self {
         let path = self.path().join(rel);
         let removed = if path.is_dir() {
@@ -337,7 +334,7 @@ impl MadeUpHost {
     }
 }
 
-/// `4Gi`, `512Mi`, `16Ki` or a number of bytes.
+/// Parses `4Gi`, `512Mi`, `16Ki` or a number of bytes.
 fn bytes(quantity: &str) -> u64 {
     let digits = quantity.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor: u64 = match quantity.get(digits.len()..) {

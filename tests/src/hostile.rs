@@ -1,5 +1,5 @@
-//! Days on which everything outside the agent misbehaves at random: how they are generated, and
-//! what must be true of the agent's requests and of its process in the end.
+//! Generates days on which everything outside the agent fails at random, and checks the agent's
+//! requests and its process in the end.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ pub mod attackers;
 pub mod day;
 pub mod footprint;
 
-/// The longest time between two renewals while the server answers: ten seconds, jitter, and
-/// what a busy machine adds.
+/// Maximum time between two renewals while the server answers: ten seconds, jitter, and the delays
+/// of a busy machine.
 const RENEWAL: Duration = Duration::from_millis(11_500);
-/// The longest time to the first renewal of the Lease after a hostile spell: a request that was
-/// never answered ends after ten seconds, and may have been the last attempt of its period.
+/// Maximum time to the first renewal of the Lease after a hostile spell: a request that was never
+/// answered ends after ten seconds, and may have been the last attempt of its period.
 const RECOVERY: Duration = Duration::from_secs(10).saturating_add(RENEWAL);
 
-/// When the API server misbehaved. Between two spells it answers everything at once.
+/// The times at which the API server misbehaved. Between two spells it answers at once.
 #[derive(Debug, Default)]
 pub struct Spells(Vec<(Duration, Duration)>);
 
 impl Spells {
-    /// Lets the server misbehave for `time`: of a hundred requests `percent` meet a mishap.
+    /// Makes `percent` of a hundred requests fail for `time`.
     pub async fn rage(&mut self, api: &ApiServer, draws: &Draws, percent: u64, time: Duration) {
         let raging = async {
             for effect in &MISHAPS {
@@ -37,38 +37,37 @@ impl Spells {
         self.during(api, raging).await;
     }
 
-    /// Lets every connection be silent for `time`.
+    /// Freezes every connection for `time`.
     pub async fn silence(&mut self, api: &ApiServer, time: Duration) {
         let silent = async {
             api.freeze_all();
             tokio::time::sleep(time).await;
             api.thaw();
-            // What was frozen is answered late or not at all.
+            // Frozen requests are answered late or not at all.
             api.reset_connections();
         };
         self.during(api, silent).await;
     }
 
-    /// Counts the time that `spell` takes as one at which the Lease may be late.
+    /// Adds the duration of `spell` as a time at which the Lease may be late.
     pub async fn during(&mut self, api: &ApiServer, spell: impl Future<Output = ()>) {
         let began = api.now();
         spell.await;
         self.0.push((began, api.now()));
     }
 
-    /// Adds others.
     pub fn extend(&mut self, others: Spells) {
         self.0.extend(others.0);
         self.0.sort();
     }
 
-    /// Whether `moment` is in a spell, or within `margin` of one.
+    /// Returns whether `moment` is in a spell, or within `margin` of one.
     pub fn covers(&self, moment: Duration, margin: Duration) -> bool {
         let mut all = self.0.iter();
         all.any(|(began, ended)| *began <= moment + margin && moment <= *ended + margin)
     }
 
-    /// The times between the spells, from the first of them until `end`.
+    /// Returns the times between the spells, from the first of them until `end`.
     fn calm(&self, end: Duration) -> Vec<(Duration, Duration)> {
         let mut calm = Vec::new();
         let mut until: Option<Duration> = None;
@@ -83,7 +82,7 @@ impl Spells {
         calm
     }
 
-    /// Renewals of the Lease that came late although the server answered, in words.
+    /// Describes renewals of the Lease that were late although the server answered.
     pub fn late(&self, renewals: &[Recorded], end: Duration) -> Vec<String> {
         let good = renewals.iter().filter(|put| put.status == Some(200));
         let good: Vec<Duration> = good.map(|put| put.at).collect();
@@ -102,7 +101,7 @@ impl Spells {
     }
 }
 
-/// The most requests within any `window`.
+/// Returns the maximum number of requests within any `window`.
 pub fn busiest(requests: &[Recorded], window: Duration) -> usize {
     let at: Vec<Duration> = requests.iter().map(|request| request.at).collect();
     let mut first = 0;

@@ -1,5 +1,5 @@
-//! A directory whose file system never responds, like that of a dead NFS server: FUSE without a
-//! server. As root.
+//! Mounts a directory whose file system never responds, like that of a dead NFS server: FUSE
+//! without a server. As root.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;
@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
-/// A process that reads the directory waits until this value is dropped; its former contents are
-/// visible again then.
+/// Blocks readers of the directory until it is dropped; its former contents are visible again then.
 #[derive(Debug)]
 pub struct HungDirectory {
     path: PathBuf,
@@ -17,7 +16,7 @@ pub struct HungDirectory {
 }
 
 impl HungDirectory {
-    /// Hides what is in `path`, which must exist.
+    /// Mounts over `path`, which must exist.
     pub fn over(path: &Path) -> Self {
         let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
         let server = device.expect("/dev/fuse, as root, with the module fuse");
@@ -31,13 +30,13 @@ impl HungDirectory {
         }
     }
 
-    /// Lets every call return, which is what dropping it does.
+    /// Ends every call, which dropping does.
     pub fn answers(self) {}
 }
 
 impl Drop for HungDirectory {
     fn drop(&mut self) {
-        // First: the mount cannot go while calls hang in it.
+        // First, because the mount cannot be removed while calls hang in it.
         drop(self.server.take());
         if let Err(err) = umount2(&self.path, MntFlags::MNT_DETACH) {
             eprintln!("{} stays mounted: {err}", self.path.display());

@@ -1,5 +1,5 @@
-//! Real kills for every combination of consequence, limit and `QoS` class, each checked in full by
-//! the Event that arrives at the API server.
+//! Causes real kills for every combination of consequence, limit and `QoS` class, and checks the
+//! whole Event of each at the API server.
 
 use std::fmt;
 use std::path::Path;
@@ -13,25 +13,21 @@ mod stage;
 
 use stage::Stage;
 
-/// What a kill means for its container.
+/// The consequence of a kill for its container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its main process died.
     MainProcess,
-    /// Another of its processes died.
     ChildProcess,
     /// All of its processes were killed as a group.
     WholeContainer,
 }
 
-/// Whose limit is reached.
+/// The owner of the limit that is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitOf {
-    /// The container's.
     Container,
-    /// The pod's.
     Pod,
-    /// That of all pods together.
+    /// The limit of all pods together.
     AllPods,
     /// The node is out of memory.
     Node,
@@ -42,42 +38,35 @@ pub enum LimitOf {
 pub enum Qos {
     /// Requests and limits are equal.
     Guaranteed,
-    /// It requests less than it may use.
+    /// Requests are lower than limits.
     Burstable,
-    /// It requests nothing.
+    /// There are no requests.
     BestEffort,
 }
 
-/// One row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Combination {
-    /// Whose limit is reached.
     pub limit: LimitOf,
-    /// What it means for the container.
     pub outcome: Outcome,
-    /// The class of its pod.
     pub qos: Qos,
 }
 
-/// Where the kills happen.
+/// The machine on which the kills happen.
 #[derive(Debug, Clone, Copy)]
 pub struct Site<'a> {
-    /// The agent's program.
     pub program: &'a Path,
     /// The program that provokes.
     pub provoke: &'a Provoke,
-    /// Whether it may be left without memory.
+    /// True if the machine may run out of memory.
     pub is_virtual: bool,
-    /// How long to wait for something that happens at once.
+    /// Time limit of something that happens at once.
     pub patience: Duration,
 }
 
-/// What became of a combination: the message of its Event, or why there can be none.
 #[derive(Debug)]
 pub struct Row {
-    /// Which.
     pub combination: Combination,
-    /// The message, or the reason.
+    /// The message of the Event, or the reason why there can be none.
     pub found: Result<String, &'static str>,
 }
 
@@ -94,7 +83,6 @@ const LIMITS: [LimitOf; 4] = [
 ];
 const CLASSES: [Qos; 3] = [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort];
 
-/// All rows of the table.
 pub fn combinations() -> Vec<Combination> {
     let mut all = Vec::new();
     for limit in LIMITS {
@@ -131,7 +119,7 @@ pub async fn of_service(site: Site<'_>) -> String {
 }
 
 impl Combination {
-    /// Why it cannot be provoked here.
+    /// Returns why the combination cannot be provoked here.
     fn impossible(self, site: Site<'_>, is_version_2: bool) -> Option<&'static str> {
         if self.outcome == Outcome::WholeContainer && !is_version_2 {
             return Some("cgroup v1 has no memory.oom.group");
@@ -140,14 +128,13 @@ impl Combination {
             .then_some("this machine must not run out of memory; a virtual machine does")
     }
 
-    /// A name for its pod.
     pub fn name(self) -> String {
         format!("{}-{}-{}", self.qos, self.outcome, self.limit)
     }
 }
 
 impl Qos {
-    /// The directory of its pods below the cgroup of all pods.
+    /// Returns the directory of its pods below the cgroup of all pods.
     const fn dir(self) -> &'static str {
         match self {
             Self::Guaranteed => "kubepods",

@@ -56,7 +56,7 @@ use std::time::Duration;
 
 pub use skipped::skip;
 
-/// How long to wait for something that happens at once on a working build.
+/// Time limit of something that happens at once on a working build.
 pub const SOON: Duration = Duration::from_secs(10);
 
 /// Waits until `probe` returns a value, by calling it every few milliseconds, for events without a

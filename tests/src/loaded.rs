@@ -1,5 +1,5 @@
-//! The programs in a real kernel, and their records. The checks are below, one
-//! file a probe, so that this machine's kernel and those in virtual machines have the same checks.
+//! Loads the programs into a real kernel, and reads their records. Each file below has the checks
+//! of one probe, which run on this machine's kernel and on those in virtual machines.
 
 use std::time::Duration;
 
@@ -19,17 +19,16 @@ pub mod pids;
 pub mod psi;
 pub mod testing;
 
-/// The attached programs, and their records.
 pub struct Loaded {
-    /// Dropping it detaches the programs.
+    /// Detaches the programs on drop.
     pub kernel: Kernel,
     events: mpsc::Receiver<Received>,
-    /// When it is dropped, the rings are no longer read.
+    /// Stops reading the rings on drop.
     _leaving: watch::Sender<bool>,
 }
 
 impl Loaded {
-    /// Reads both rings from now on. Must be called in a runtime.
+    /// Starts to read both rings. Must be called in a runtime.
     pub fn start(loaded: loader::LoadedKernel) -> Self {
         let (send, events) = mpsc::channel(1024);
         let (leaving, stop) = watch::channel(false);
@@ -43,7 +42,8 @@ impl Loaded {
         }
     }
 
-    /// The first event for which `pick` returns a value, within [`SOON`]. Panics without one.
+    /// Returns the first event for which `pick` returns a value, within [`SOON`]. Panics without
+    /// one.
     pub async fn next<T>(&mut self, what: &str, mut pick: impl FnMut(&Record) -> Option<T>) -> T {
         let mut seen = Vec::new();
         let search = async {
@@ -62,7 +62,7 @@ impl Loaded {
         }
     }
 
-    /// Every event that has come, or comes within `wait`.
+    /// Returns every event so far, and those within `wait`.
     pub async fn all_within(&mut self, wait: Duration) -> Vec<Record> {
         let mut seen = Vec::new();
         let collect = async {
@@ -70,12 +70,12 @@ impl Loaded {
                 seen.push(received.record.expect("the record can be decoded"));
             }
         };
-        // Ends by the time running out: the rings are read as long as the programs are there.
+        // The timeout ends it: the rings are read as long as the programs exist.
         let _ = tokio::time::timeout(wait, collect).await;
         seen
     }
 
-    /// The kill of `pid`.
+    /// Waits for the kill of `pid`.
     pub async fn kill_of(&mut self, pid: u32) -> RecordedKill {
         self.next("OOM kill", |event| match event {
             Record::OomKill(kill) if kill.victim == Pid(pid) => Some((**kill).clone()),
@@ -84,7 +84,6 @@ impl Loaded {
         .await
     }
 
-    /// Panics if a record was lost.
     pub fn assert_nothing_lost(&self) {
         for (reason, count) in self.kernel.losses().expect("the counters can be read") {
             assert_eq!((reason, count), (reason, 0));
@@ -92,7 +91,7 @@ impl Loaded {
     }
 }
 
-/// Id and name of all programs in the kernel.
+/// Returns id and name of all programs in the kernel.
 pub fn programs() -> Vec<(u32, String)> {
     let programs = aya::programs::loaded_programs();
     programs

@@ -1,5 +1,5 @@
-//! Kills without a program that reports them: the real daemon, a real kernel, and the Events at the
-//! API server. Each function creates a pods cgroup, to distinguish other kills.
+//! Checks kills that no program reports: the real daemon, a real kernel, and the Events at the API
+//! server. Each function creates a pods cgroup, to distinguish other kills.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -19,7 +19,6 @@ use crate::view::View;
 const MIB: u64 = 1 << 20;
 const POD: &str = "kubepods/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
 
-/// A daemon on this machine, and its pods cgroup.
 struct Started {
     agent: Process,
     tree: CgroupTree,
@@ -27,7 +26,7 @@ struct Started {
 }
 
 impl Started {
-    /// With a pod of one container, in which `before` processes were killed before the start.
+    /// Creates a pod of one container, in which `before` processes were killed before the start.
     fn new(
         (tier, before): (&str, usize),
         (api, dir): (&ApiServer, &Path),
@@ -60,7 +59,8 @@ impl Started {
     }
 }
 
-/// The log names the victim, its cgroup and the limit, and nothing from before the start.
+/// Checks that the log names the victim, its cgroup and the limit, and nothing from before the
+/// start.
 pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir()?;
@@ -98,7 +98,8 @@ pub async fn by_the_log(provoke: &Provoke) -> io::Result<String> {
     Ok(message)
 }
 
-/// The counters give the number, and the pod; kills from before the start are not reported.
+/// Checks that the counters give the number and the pod; kills from before the start are not
+/// reported.
 pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
     let api = ApiServer::start().await;
     let dir = tempfile::tempdir()?;
@@ -109,7 +110,7 @@ pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
         container,
     } = started;
     agent.wait_for_line("tier=\"files\"", SOON).await;
-    // Only from the first count on is anything new.
+    // Kills before the first count are not new.
     let state = dir.path().join("state/state");
     crate::eventually("state file", || std::fs::read_to_string(&state).map(drop)).await;
     provoke.eat_in(&tree.dir(&container), 256 * MIB)?;
@@ -126,7 +127,7 @@ pub async fn by_counters(provoke: &Provoke) -> io::Result<String> {
 /// Kills a process in `cgroup` with a complete report in the log, and returns its pid.
 ///
 /// The kernel reports only ten kills in 5 s completely, and other tests may have caused those ten.
-/// The kills that are not reported completely name no cgroup.
+/// Other reports name no cgroup.
 async fn kill_with_report(provoke: &Provoke, cgroup: &Path) -> io::Result<u32> {
     let mut attempts = tokio::time::interval(Duration::from_millis(500));
     for _ in 0..20 {

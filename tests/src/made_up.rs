@@ -1,12 +1,12 @@
-//! A Node and Pods of the usual size, and a Lease, as an API server stores them.
+//! Creates a Node and Pods of the usual size, and a Lease, as an API server stores them.
 
 use nodepulse_linux::cri::messages::Image;
 use serde_json::{Value, json};
 
-/// Images on a Node: as many as a kubelet reports.
+/// Number of images on a Node: the maximum that a kubelet reports.
 const IMAGES: u32 = 50;
 
-/// A Node as its kubelet has registered it.
+/// Returns a Node that a kubelet has registered.
 pub fn node(name: &str) -> Value {
     let images = (0..IMAGES).map(|n| {
         let digest = format!("registry.example/team/image-{n}@sha256:{n:064x}");
@@ -50,7 +50,7 @@ pub fn node(name: &str) -> Value {
     })
 }
 
-/// Pod number `number` of a Node: it runs, with two containers.
+/// Returns running pod `number` of a Node, with two containers.
 pub fn pod(node: &str, number: u32) -> Value {
     let application = format!("app-{}", number % 20);
     let name = format!(
@@ -96,7 +96,7 @@ pub fn pod(node: &str, number: u32) -> Value {
     })
 }
 
-/// The Lease of `worker-1` that `manager` renewed at `time`, as a server stores it.
+/// Returns the Lease of `worker-1` that `manager` renewed at `time`, as a server stores it.
 pub fn lease(manager: &str, time: &str) -> Value {
     json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -119,7 +119,7 @@ pub fn lease(manager: &str, time: &str) -> Value {
     })
 }
 
-/// An image as a container runtime lists it, with a digest and a tag.
+/// Returns an image with a digest and a tag, as a container runtime lists it.
 pub fn image(number: u64) -> Image {
     let name = format!(
         "registry.example.com/team-{}/service-{number:03}",

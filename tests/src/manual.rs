@@ -1,6 +1,6 @@
-//! Files that are generated from the command line, the table of configuration keys and the metrics:
-//! manual pages, completion scripts, the references of the keys and of the metrics, the JSON Schema
-//! of the keys, and the values of the chart.
+//! Generates files from the command line, the table of configuration keys and the metrics: manual
+//! pages, the references of the keys and of the metrics, the JSON Schema of the keys, and the
+//! values of the chart.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ mod pages;
 mod reference;
 mod schema;
 
-/// Every file, by its path in the repository at `root`. Some are generated only in part.
+/// Returns every file by its path in the repository at `root`. Some are generated only in part.
 pub fn files(root: &Path) -> io::Result<Vec<(String, String)>> {
     let mut command = nodepulse::testing::command();
     command.build();
@@ -31,7 +31,7 @@ pub fn files(root: &Path) -> io::Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// `text` with `content` between the first `begin` and the `end` after it.
+/// Replaces the text between the first `begin` and the `end` after it by `content`.
 fn replaced(text: &str, begin: &str, content: &str, end: &str) -> io::Result<String> {
     let none = || io::Error::other(format!("no {begin:?} … {end:?}"));
     let (before, rest) = text.split_once(begin).ok_or_else(none)?;

@@ -1,8 +1,7 @@
-//! A whole agent under tokio's paused clock: simulated files, an API server in memory, and kernel
-//! records that the test writes.
+//! Runs a whole agent under tokio's paused clock: simulated files, an API server in memory, and
+//! kernel records that the test writes.
 //!
-//! The agent is the real one from the decoder to the request body. Without probes, TLS,
-//! and the process around it.
+//! The agent is the real one from the decoder to the request body, without probes, TLS and process.
 // tidy: long: one builder, whose settings all tests share
 
 use std::fs::File;
@@ -51,16 +50,16 @@ pub use network::BOOTSTRAP;
 
 use network::{Network, awaiting};
 
-/// How long the machine had been up when the API server was started.
+/// Uptime of the machine when the API server was started.
 const UPTIME: Duration = Duration::from_hours(1);
 
-/// Thresholds that depend on the file system below the temporary directory are off: it is the
-/// test machine's.
+/// Turns off thresholds that depend on the test machine's file system below the temporary
+/// directory.
 const NO_DISK_SPACE: &str = "nodefs.available<0%,nodefs.inodesFree<0%";
 
 /// The user of an agent in companion mode.
 pub const COMPANION: &str = "system:serviceaccount:nodepulse:nodepulse";
-/// What the chart permits companion mode without taints: verbs and resources.
+/// Permissions of the chart for companion mode without taints: verbs and resources.
 pub const COMPANION_PERMISSIONS: [(&str, &str); 7] = [
     ("get", "nodes"),
     ("patch", "nodes/status"),
@@ -71,7 +70,7 @@ pub const COMPANION_PERMISSIONS: [(&str, &str); 7] = [
     ("get", "pods"),
 ];
 
-/// What to start.
+/// Configures an agent before its start.
 #[derive(Debug)]
 pub struct Node {
     host: Arc<MadeUpHost>,
@@ -94,8 +93,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A calm node in node mode, Ready, without jitter, and with the default thresholds but for
-    /// disk space.
+    /// Creates a calm node in node mode, Ready, without jitter, and with the default thresholds
+    /// except for disk space.
     pub fn named(name: &str) -> Self {
         let text = |text: &str| Some(text.to_owned());
         Self {
@@ -103,7 +102,7 @@ impl Node {
             overrides: Overrides {
                 mode: text("node"),
                 node_name: text(name),
-                // By the default route, and without asking DNS, which is real and slow.
+                // Uses the default route instead of DNS, which would be real and slow.
                 node_ip: text("0.0.0.0"),
                 eviction_hard: text(NO_DISK_SPACE),
                 allow_ready_without_runtime: text("true"),
@@ -130,15 +129,15 @@ impl Node {
         }
     }
 
-    /// With this configuration file; other methods override it.
+    /// Sets the configuration file; other methods override it.
     #[must_use]
     pub fn file(mut self, text: &str) -> Self {
         self.file = Some(text.to_owned());
         self
     }
 
-    /// Alongside a kubelet, whose Node of this name the test creates, as [`COMPANION`]. What
-    /// that may do has to be granted.
+    /// Runs alongside a kubelet, whose Node of this name the test creates, as [`COMPANION`], whose
+    /// permissions must be granted.
     pub fn companion(name: &str) -> Self {
         let mut node = Self::named(name).config(|overrides| {
             overrides.mode = Some("companion".to_owned());
@@ -147,75 +146,75 @@ impl Node {
         node
     }
 
-    /// For one sync.
+    /// Ends after one sync.
     #[must_use]
     pub fn once(mut self) -> Self {
         self.run_mode = RunMode::Once;
         self
     }
 
-    /// Under this service manager.
+    /// Sets the service manager.
     #[must_use]
     pub fn notify(mut self, manager: Notify) -> Self {
         self.notify = manager;
         self
     }
 
-    /// On a machine whose timers fail this long after the start.
+    /// Makes the machine's timers fail this long after the start.
     #[must_use]
     pub fn alarms_fail_after(mut self, time: Duration) -> Self {
         self.alarms_fail_after = Some(time);
         self
     }
 
-    /// Without a source of kernel events: records that are sent to it are lost.
+    /// Removes the source of kernel events: records that are sent to it are lost.
     #[must_use]
     pub fn on_files(self) -> Self {
         self.support(Support::none(&Missing::TurnedOff))
     }
 
-    /// On a kernel that supports these probes, of which no record comes.
+    /// Supports these probes, but sends no record of them.
     #[must_use]
     pub fn support(mut self, support: Support) -> Self {
         self.support = Some(support);
         self
     }
 
-    /// Without an API server.
+    /// Removes the API server.
     #[must_use]
     pub fn alone(mut self) -> Self {
         self.alone = true;
         self
     }
 
-    /// With this as the kernel's log: records as `/dev/kmsg` gives them.
+    /// Sets the kernel's log: records in the format of `/dev/kmsg`.
     #[must_use]
     pub fn log(mut self, log: impl Into<OwnedFd>) -> Self {
         self.log = Some(File::from(log.into()));
         self
     }
 
-    /// On files, with this as the kernel's log.
+    /// Reads files, with this as the kernel's log.
     #[must_use]
     pub fn on_log(self, log: impl Into<OwnedFd>) -> Self {
         self.log(log).on_files()
     }
 
-    /// With this resolver, for the addresses of its name.
+    /// Sets the resolver for the addresses of its name.
     #[must_use]
     pub fn names(mut self, names: Names) -> Self {
         self.names = names;
         self.config(|overrides| overrides.node_ip = None)
     }
 
-    /// On this host; the test may keep a clone.
+    /// Sets the host; the test may keep a clone.
     #[must_use]
     pub fn host(mut self, host: impl Into<Arc<MadeUpHost>>) -> Self {
         self.host = host.into();
         self
     }
 
-    /// With this container runtime, which Ready requires.
+    /// Sets the container runtime, which Ready requires.
     #[must_use]
     pub fn runtime(mut self, runtime: &CriServer) -> Self {
         self.runtime = Some(runtime.connector());
@@ -225,58 +224,58 @@ impl Node {
         })
     }
 
-    /// With settings as on the command line.
+    /// Changes settings like the command line.
     #[must_use]
     pub fn config(mut self, change: impl FnOnce(&mut Overrides)) -> Self {
         change(&mut self.overrides);
         self
     }
 
-    /// With these hard thresholds in addition to the defaults: `memory.available<1Gi,…`.
+    /// Adds hard thresholds to the defaults: `memory.available<1Gi,…`.
     #[must_use]
     pub fn hard(self, thresholds: &str) -> Self {
         let all = format!("{NO_DISK_SPACE},{thresholds}");
         self.config(|overrides| overrides.eviction_hard = Some(all))
     }
 
-    /// With randomness from this seed.
+    /// Sets the seed of random numbers.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.jitter = Jitter::seeded(seed);
         self
     }
 
-    /// With these setters instead of the agent's.
+    /// Replaces the agent's setters.
     #[must_use]
     pub fn setters(mut self, setters: Setters) -> Self {
         self.setters = Some(setters);
         self
     }
 
-    /// Every connection is refused until [`Running::reach`].
+    /// Refuses every connection until [`Running::reach`].
     #[must_use]
     pub fn out_of_reach(mut self) -> Self {
         self.reachable = false;
         self
     }
 
-    /// Without credentials unless there are any in `directory`: they are requested as
-    /// [`BOOTSTRAP`], which must be permitted. Connections are those of the node anyway.
+    /// Reads the credentials in `directory`. If there are none, it requests them as [`BOOTSTRAP`],
+    /// which must be permitted. Connections are those of the node in any case.
     #[must_use]
     pub fn requests_certificate(mut self, directory: &Path) -> Self {
         self.certificates = Some(directory.to_owned());
         self
     }
 
-    /// With everything that passes through its subjects on this tape.
+    /// Records all calls of the subjects on this tape.
     #[must_use]
     pub fn recorded_on(mut self, tape: &Tape) -> Self {
         self.recorder = Some(Box::new(tape.clone()));
         self
     }
 
-    /// Starts it, at the server's time, as the identity of its node. Must be called on a runtime
-    /// whose clock is paused.
+    /// Starts the agent at the server's time, with the identity of its node. Must be called on a
+    /// runtime whose clock is paused.
     #[must_use]
     pub fn start(self, api: &Arc<ApiServer>) -> Running {
         let Self {
@@ -341,7 +340,7 @@ impl Node {
         let (stop, stopped) = oneshot::channel();
         let shutdown = async move {
             if stopped.await.is_err() {
-                // The test is over, and with it the runtime.
+                // The test has ended, and with it the runtime.
                 std::future::pending().await
             }
         };
@@ -379,7 +378,7 @@ fn load(overrides: &Overrides, file: Option<&str>) -> Result<Config, String> {
     Config::load(overrides, &|_| None, &read, "not-named").map_err(|err| err.to_string())
 }
 
-/// The configuration, for the test to change and the agent to read.
+/// The configuration, which the test changes and the agent reads.
 type Settings = Arc<Mutex<Overrides>>;
 
 fn reloads(overrides: Overrides, file: Option<String>) -> (Settings, mpsc::Sender<()>, Reloads) {
@@ -398,19 +397,18 @@ fn reloads(overrides: Overrides, file: Option<String>) -> (Settings, mpsc::Sende
     (settings, reload, reloads)
 }
 
-/// Records on their way to the agent.
+/// Maximum number of records in transit to the agent.
 const RECORDS: usize = 64;
-/// Connections that the agent has not taken yet.
+/// Maximum number of connections that the agent has not accepted yet.
 const VISITS: usize = 64;
-/// Bytes on their way over one of them.
+/// Buffer of one of these connections, in bytes.
 const PIPE: usize = 4096;
 
-/// An agent that runs.
 pub struct Running {
     settings: Settings,
     reload: mpsc::Sender<()>,
     logind: mpsc::Sender<PowerMessage>,
-    /// `None` once its ring has ended.
+    /// `None` after its ring has ended.
     kernel: Option<Kernel>,
     counted: watch::Sender<ProbeCounters>,
     visits: mpsc::Sender<DuplexStream>,
@@ -421,78 +419,76 @@ pub struct Running {
 }
 
 impl Running {
-    /// Speaks for the kernel.
+    /// Returns the simulated kernel.
     pub fn kernel(&self) -> &Kernel {
         self.kernel.as_ref().expect("the ring has not ended")
     }
 
-    /// The ring of kernel records ends: no record can come any more.
+    /// Ends the ring of kernel records.
     pub fn end_ring(&mut self) {
         self.kernel = None;
     }
 
-    /// The task that opens the next connection panics.
+    /// Makes the task that opens the next connection panic.
     pub fn panic_at_next_connection(&self) {
         self.network.panic.store(true, Ordering::Relaxed);
     }
 
-    /// The kernel has counted so much so far.
+    /// Sets the kernel's counters.
     pub fn counted(&self, figures: ProbeCounters) {
         self.counted.send_replace(figures);
     }
 
-    /// A connection to the agent's metrics and health endpoints.
+    /// Opens a connection to the agent's metrics and health endpoints.
     pub async fn visit(&self) -> DuplexStream {
         let (here, there) = tokio::io::duplex(PIPE);
         self.visits.send(there).await.expect("the agent serves");
         here
     }
 
-    /// What it answers at a path.
     pub async fn get(&self, path: &str) -> Answer {
         http1::exchange(self.visit().await, &http1::request("GET", path)).await
     }
 
-    /// Its metrics.
+    /// Returns its metrics.
     pub async fn scrape(&self) -> Exposition {
         let text = self.get("/metrics").await.body;
         Exposition::parse(&text).unwrap_or_else(|why| panic!("{why}\n{text}"))
     }
 
-    /// The configuration is another one, and is read again.
+    /// Changes the configuration and reloads it.
     pub async fn reload(&self, change: impl FnOnce(&mut Overrides)) {
         change(&mut self.settings.lock().unwrap_or_else(PoisonError::into_inner));
         self.reload.send(()).await.expect("the agent runs");
     }
 
-    /// The files of its certificate may have changed.
+    /// Notifies it that the files of its certificate may have changed.
     pub async fn certificate_changed(&self) {
         self.files_changed.send(()).await.expect("the agent runs");
     }
 
-    /// Sends a message of logind.
     pub async fn send_from_logind(&self, word: PowerMessage) {
         self.logind.send(word).await.expect("the agent runs");
     }
 
-    /// From now on connections are accepted.
+    /// Accepts connections from now on.
     pub fn reach(&self) {
         self.network.reachable.store(true, Ordering::Relaxed);
     }
 
-    /// From now on connections are refused, and open ones break.
+    /// Refuses connections from now on, and resets open ones.
     pub fn lose(&self) {
         self.network.reachable.store(false, Ordering::Relaxed);
         self.network.api.reset_connections();
     }
 
-    /// The times at which connections were opened, on the clock of [`ApiServer::now`].
+    /// Returns the times at which connections were opened, on the clock of [`ApiServer::now`].
     pub fn dials(&self) -> Vec<Duration> {
         let dials = &self.network.dials;
         dials.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether the run has stopped by itself.
+    /// Returns whether the run has stopped by itself.
     pub fn is_ended(&self) -> bool {
         self.run.is_finished()
     }
@@ -505,15 +501,14 @@ impl Running {
             .expect("it does not panic")
     }
 
-    /// Ends it as SIGKILL does: nothing more is sent, and nothing written down.
+    /// Ends the run like SIGKILL: it sends and writes nothing more.
     pub fn kill(self) {
         self.lose();
         self.run.abort();
     }
 
-    /// Stops the run, and returns its result.
     pub async fn stop(self) -> Result<(), AppError> {
-        // If it has stopped by itself, there is no receiver; the run then has the reason.
+        // A run that has stopped by itself has dropped the receiver, and returns the reason.
         let _: Result<(), ()> = self.stop.send(());
         timeout(SOON, self.run)
             .await
@@ -522,7 +517,7 @@ impl Running {
     }
 }
 
-/// A server in memory, and this moment as its beginning.
+/// Creates a server in memory, whose time begins now.
 pub fn in_memory() -> Arc<ApiServer> {
     Arc::new(ApiServer::in_memory())
 }

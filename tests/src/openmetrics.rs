@@ -1,5 +1,5 @@
-//! A strict reader of the OpenMetrics text format, 1.0.0: whatever the specification forbids is an
-//! error here, even if every scraper accepts it.
+//! Parses the OpenMetrics text format, 1.0.0, strictly: everything that the specification forbids
+//! is an error here, even if every scraper accepts it.
 //!
 //! <https://github.com/prometheus/OpenMetrics/blob/v1.0.0/specification/OpenMetrics.md>
 
@@ -9,16 +9,15 @@ mod sample;
 
 pub use sample::MetricSample;
 
-/// One exposition.
 #[derive(Debug, Default)]
 pub struct Exposition {
     families: Vec<MetricFamily>,
 }
 
-/// One family: the lines from one `# TYPE` line to the next.
+/// The lines from one `# TYPE` line to the next.
 #[derive(Debug)]
 pub struct MetricFamily {
-    /// Its name, without the suffixes of samples.
+    /// Name without the suffixes of samples.
     pub name: String,
     /// `counter`, `gauge`, `histogram` or `info`.
     pub kind: String,
@@ -29,7 +28,6 @@ pub struct MetricFamily {
 }
 
 impl Exposition {
-    /// Reads the whole of a text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let body = text
             .strip_suffix("# EOF\n")
@@ -53,17 +51,16 @@ impl Exposition {
         Ok(read)
     }
 
-    /// All families, in the order of the text.
+    /// Returns all families, in the order of the text.
     pub fn families(&self) -> &[MetricFamily] {
         &self.families
     }
 
-    /// A family by its name.
     pub fn family(&self, name: &str) -> Option<&MetricFamily> {
         self.families.iter().find(|family| family.name == name)
     }
 
-    /// The value of a sample, by its whole name and some of its labels; `None` if there is none.
+    /// Returns the value of a sample, by its whole name and some of its labels.
     pub fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let all = self.families.iter().flat_map(|family| &family.samples);
         let fits = |sample: &&MetricSample| sample.name == name && sample.has(labels);
@@ -124,7 +121,7 @@ impl MetricFamily {
         }
     }
 
-    /// Whether anything ever happened to it: an info is there, anything else is not zero.
+    /// Returns whether it has been updated: an info exists, any other value is not zero.
     pub fn moved(&self) -> bool {
         self.samples.iter().any(|sample| sample.value != 0.0)
     }
@@ -182,8 +179,8 @@ impl MetricFamily {
         Ok(())
     }
 
-    /// Per histogram: bounds rise, counts never fall, the last bucket is open, and a sum comes with
-    /// a count, which is that of the last bucket.
+    /// Checks histograms: bounds increase, counts never decrease, the last bucket is open, and a
+    /// sum has a count, which is that of the last bucket.
     fn check_buckets(&self) -> Result<(), String> {
         let mut points: BTreeMap<_, Vec<&MetricSample>> = BTreeMap::new();
         for sample in &self.samples {
@@ -238,7 +235,7 @@ mod tests {
 
     #[test]
     fn forbidden_operations_are_denied() {
-        //  what of the good text, replaced by what
+        // text of the valid exposition, its replacement
         let rows = [
             ("# EOF\n", ""),
             ("# EOF\n", "# EOF\n\n"),

@@ -1,5 +1,5 @@
-//! Real kills in simulated pods on this kernel, and an agent that reports them: each on the right
-//! Pod, and how long that takes.
+//! Causes real kills in simulated pods on this kernel, and measures when an agent reports each on
+//! the right Pod.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -37,32 +37,29 @@ mod events;
 pub use events::{IN_USE, details_after, is_detailed, kills_in};
 
 const MIB: u64 = 1 << 20;
-/// Enough for the program itself, and soon full.
+/// Limit with room for the program itself, which is soon full.
 const LIMIT: u64 = 8 * MIB;
-/// More than any limit.
+/// Size that exceeds any limit.
 const MORE: u64 = 64 * MIB;
-/// Who provokes kills at the same time.
+/// Number of threads that provoke kills at the same time.
 const WORKERS: usize = 4;
 
-/// Which limit is set.
+/// The level at which a limit is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// That of the container.
     Container,
-    /// That of the pod.
     Pod,
 }
 
-/// A kill that was provoked: pid of the victim and number of the pod.
+/// Pid of the victim and number of the pod.
 pub type Killed = (u32, usize);
 
 /// Pods on this kernel and at an API server, for an agent that observes both.
 #[derive(Debug)]
 pub struct Cluster {
-    /// The API server.
     pub api: ApiServer,
-    /// The first process of each container: it lives on while others are killed. It goes before its
-    /// cgroup does.
+    /// The first process of each container, which survives the kills. Dropped before its cgroup is
+    /// removed.
     _mains: Vec<Crowd>,
     tree: CgroupTree,
     /// The pods, and the level of their limits.
@@ -75,15 +72,15 @@ fn uid(pod: usize) -> String {
     format!("{pod:08x}-1f4b-4a62-9b0e-0f7c0f5d8a11")
 }
 
-/// The cgroup of a container, below the pods' root.
+/// Returns the cgroup of a container, below the pods' root.
 fn cgroup(pod: usize, container: usize) -> String {
     let id = format!("{pod:032x}{container:032x}");
     format!("kubepods/burstable/pod{}/{id}", uid(pod))
 }
 
 impl Cluster {
-    /// With so many pods of two containers: `web`, in which kills are provoked, and `proxy`. Must
-    /// be called in a runtime.
+    /// Creates pods of two containers: `web`, in which kills are provoked, and `proxy`. Must be
+    /// called in a runtime.
     pub async fn with(name: &str, pods: usize, provoke: Provoke) -> Self {
         let api = ApiServer::start().await;
         let name = format!("nodepulse-{name}-{}", std::process::id());
@@ -123,9 +120,8 @@ impl Cluster {
         self.agent_of(program, "auto").await
     }
 
-    /// The kubelet has made the links for the logs of the containers, and has not reported their
-    /// ids to the API server yet. Returns a root with the links, and with `/proc` and `/sys` of
-    /// this machine.
+    /// Creates the links of the kubelet for the logs of the containers, whose ids are not at the
+    /// API server yet. Returns a root with the links, and with `/proc` and `/sys` of this machine.
     #[must_use]
     pub fn with_links_only(&self) -> PathBuf {
         let root = self.dir.path().join("root");
@@ -172,7 +168,7 @@ impl Cluster {
         agent
     }
 
-    /// The same with kernel facts of this tier. One agent after the other has the same state
+    /// Starts the agent with kernel facts of this tier. Successive agents have the same state
     /// directory.
     pub async fn agent_of(&self, program: &Path, tier: &str) -> Process {
         let state = self.dir.path().join("state").display().to_string();
@@ -188,7 +184,7 @@ impl Cluster {
                 tier,
             ],
         );
-        // The Node may be there from the agent before.
+        // An earlier agent may have created the Node.
         agent.wait_for_line("OOM kill source selected", SOON).await;
         View::of(&self.api, "worker-1").settled(SOON).await;
         agent
@@ -201,13 +197,13 @@ impl Cluster {
         Process::start_program(program, arguments)
     }
 
-    /// An agent in this process, with all programs, which is recorded. Waits until the Node has a
-    /// status.
+    /// Starts an agent in this process, with all programs, and records it. Waits until the Node has
+    /// a status.
     pub async fn recorded_agent(&self, tape: &Tape) -> RecordedAgent {
         let agent = self.in_process(tape).await;
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
-            // Dropped or sent: the test is over.
+            // Returns when the sender is used or dropped, at the end of the test.
             let _: Result<(), _> = stopped.await;
         };
         let run = tokio::spawn(agent.run(shutdown));
@@ -241,8 +237,7 @@ impl Cluster {
             .run_recorder(Some(Box::new(tape.clone()) as Box<dyn RunRecorder>))
     }
 
-    /// Kills this many processes, each in the next pod, without a pause. Returns the kills and the
-    /// time.
+    /// Kills processes, each in the next pod, without a pause. Returns the kills and the time.
     pub async fn kill(&self, kills: usize) -> (Vec<Killed>, Duration) {
         let count = self.pods.len();
         let jobs: Vec<(usize, PathBuf)> = (0..kills)
@@ -270,8 +265,8 @@ impl Cluster {
         (done.await.expect("no panic"), began.elapsed())
     }
 
-    /// This many kills, each in the next pod after the one before it is reported; and how long a
-    /// bare Event create took after each.
+    /// Kills processes, each in the next pod after the kill before it is reported. Returns the
+    /// kills, and how long a bare Event create took after each.
     pub async fn kill_one_by_one(&self, kills: usize) -> (Vec<Killed>, Vec<Duration>) {
         let client = self.client().await;
         let (mut killed, mut bare) = (Vec::new(), Vec::new());
@@ -281,7 +276,7 @@ impl Cluster {
             let eaten = tokio::task::spawn_blocking(move || provoke.eat_in(&dir, MORE));
             let (pid, _) = eaten.await.expect("no panic").expect("a process");
             killed.push((pid, at));
-            // The victim, also in the words of earlier versions, with which this one is compared.
+            // The words of earlier versions are included, with which this one is compared.
             let naming = format!("rocess {pid} (");
             let reported = |api: &ApiServer| {
                 let (pod, _) = self.pods.get(at)?;
@@ -315,7 +310,7 @@ impl Cluster {
         eaten.await.expect("no panic").expect("a process");
     }
 
-    /// So many processes in the container of a pod, whose limit leaves room for one more to be
+    /// Starts processes in the container of a pod, whose limit leaves room for one more to be
     /// killed.
     pub fn crowded(&self, pod: usize, processes: u32) -> Crowd {
         let container = cgroup(pod, 0);
@@ -327,7 +322,7 @@ impl Cluster {
         crowd
     }
 
-    /// One kill in each of the first pods, with more than the interval of reads between them.
+    /// Kills once in each of the first pods, with more than the interval of reads between them.
     /// Returns how long after the answer to each Event the patch with its details was answered.
     pub async fn kill_for_details(&self, kills: usize) -> Vec<Duration> {
         const INTERVAL: Duration = Duration::from_millis(2100);
@@ -341,14 +336,14 @@ impl Cluster {
         details_after(&self.api).split_off(before)
     }
 
-    /// The messages of Events with details.
+    /// Returns the messages of Events with details.
     pub fn detailed(&self) -> Vec<String> {
         let all = self.pods.iter().flat_map(|(pod, _)| pod.events(&self.api));
         let messages = all.map(|event| event["message"].to_string());
         messages.filter(|message| is_detailed(message)).collect()
     }
 
-    /// Kills in Events, by pod.
+    /// Returns the number of kills in Events, by pod.
     pub fn reported(&self) -> BTreeMap<usize, u64> {
         let pods = self.pods.iter().enumerate();
         pods.map(|(n, (pod, _))| {
@@ -358,8 +353,9 @@ impl Cluster {
         .collect()
     }
 
-    /// Kills that the kernel counted, by pod. They can be more than were provoked: who is killed
-    /// gives its memory back a moment later, and until then the next in its cgroup is short too.
+    /// Returns the number of kills that the kernel counted, by pod. It can exceed that of provoked
+    /// kills: a victim releases its memory a moment later, and until then the next in its cgroup is
+    /// short too.
     pub fn counted(&self) -> BTreeMap<usize, u64> {
         let kills = |pod, container| {
             let kills = self.tree.kills(cgroup(pod, container));
@@ -378,28 +374,28 @@ impl Cluster {
             seen = (self.reported(), self.counted());
             (seen.0 == seen.1).then_some(())
         };
-        // The counters are read at most 10 s after a loss, and again before it is believed.
+        // The counters are read at most 10 s after a loss, and again before it is reported.
         self.api.wait_for(SOON * 6, &what, all).await;
     }
 
-    /// Waits until what Events report, at least so many kills, is written down too: a SIGKILL
-    /// between the two makes the next start report it again.
+    /// Waits until the state file contains the kills that Events report, and at least this many: a
+    /// SIGKILL between the two makes the next start report them again.
     pub async fn saved(&self, at_least: u64) {
         let path = self.dir.path().join("state/state");
         let saved = |_: &ApiServer| {
             let state = State::from_text(&std::fs::read_to_string(&path).ok()?)?;
-            // Without those of the node, which have no cgroup.
+            // Excludes those of the node, which have no cgroup.
             let kills = state.kills.iter().filter(|(cgroup, _)| cgroup.0 != 0);
             let saved: u64 = kills.map(|(_, kills)| kills).sum();
             let reported: u64 = self.reported().values().sum();
-            // On version 2 the cgroup of all pods counts each once more.
+            // On version 2, the cgroup of all pods counts each once more.
             (at_least <= reported && (saved == reported || saved == 2 * reported)).then_some(())
         };
         let what = "a state file with what is reported";
         self.api.wait_for(SOON * 6, what, saved).await;
     }
 
-    /// A client like the agent's.
+    /// Returns a client like the agent's.
     async fn client(&self) -> Client {
         let kubeconfig = self.api.node_kubeconfig(self.dir.path(), "worker-1");
         let client = Client::from_credentials(CredentialSource::Kubeconfig(&kubeconfig), SOON);
@@ -415,7 +411,7 @@ pub struct RecordedAgent {
 }
 
 impl RecordedAgent {
-    /// Asks it to stop, and waits for it.
+    /// Stops it, and waits for it.
     pub async fn stop(self) {
         drop(self.stop);
         let ended = timeout(SOON, self.run).await.expect("it stops when asked");
@@ -427,7 +423,7 @@ fn pop<T>(jobs: &Mutex<Vec<T>>) -> Option<T> {
     jobs.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }
 
-/// What a create of an Event alone takes.
+/// Measures the create of an Event alone.
 async fn bare_create(client: &Client, n: usize) -> Duration {
     let name = format!("bare.{n}");
     let place = Endpoint::new_event("shop", &name);
@@ -442,7 +438,7 @@ async fn bare_create(client: &Client, n: usize) -> Duration {
     began.elapsed()
 }
 
-/// Asks the agent to stop; it reports what a limit had delayed. Returns its log.
+/// Stops the agent, which reports kills that a limit had delayed. Returns its log.
 pub async fn stop(agent: Process) -> Vec<String> {
     agent.terminate();
     let ended = agent.ends(SOON).await;
@@ -450,25 +446,24 @@ pub async fn stop(agent: Process) -> Vec<String> {
     ended.stderr
 }
 
-/// How long one kill took on its way.
+/// The latencies of one kill.
 #[derive(Debug, Clone, Copy)]
 pub struct Way {
-    /// From the kernel until it was read.
+    /// Time from the kernel to the read.
     pub read: Duration,
-    /// From there until the request went out.
+    /// Time from the read to the request.
     pub sent: Duration,
-    /// From there until the answer came.
+    /// Time from the request to the answer.
     pub acked: Duration,
 }
 
 impl Way {
-    /// All of it.
     pub fn whole(&self) -> Duration {
         self.read + self.sent + self.acked
     }
 }
 
-/// The times of each kill, in the order of the reports, from the agent's log.
+/// Returns the latencies of each kill from the agent's log, in the order of the reports.
 pub fn ways(log: &[String]) -> Vec<Way> {
     let at = |line: &str, key: &str| -> Option<u64> {
         let (_, rest) = line.split_once(key)?;

@@ -1,7 +1,7 @@
 //! Provokes real kernel events that the agent must report: kills, forks, slow disks.
 //!
-//! Everything made here is undone on drop. The work itself is done by children running the
-//! `provoke` binary, so that the calling process is not the one that is killed.
+//! All changes are undone on drop. Children running the `provoke` binary do the work, so that the
+//! calling process is not the one that is killed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,27 +14,26 @@ pub mod disk;
 pub mod ioctl;
 pub mod swap;
 
-/// The children's program. Cargo builds it next to every other binary of this package.
+/// The children's program. Cargo builds it into the directory of this package's other binaries.
 #[derive(Debug, Clone)]
 pub struct Provoke {
     program: PathBuf,
 }
 
-/// Processes that exist until this is dropped.
+/// Ends the processes on drop.
 #[derive(Debug)]
 pub struct Crowd {
     leader: Child,
 }
 
 impl Provoke {
-    /// With the program at `program`.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
         }
     }
 
-    /// The program next to the running one.
+    /// Finds the program in the directory of the running one.
     pub fn next_to_this_program() -> io::Result<Self> {
         Ok(Self::new(
             std::env::current_exe()?.with_file_name("provoke"),
@@ -47,7 +46,7 @@ impl Provoke {
         killed(self.command().arg("eat").arg(cgroup).arg(bytes.to_string()))
     }
 
-    /// The same by a process that sets `name`, of which the kernel keeps 15 bytes.
+    /// Fills memory as a process that sets `name`, of which the kernel keeps 15 bytes.
     pub fn eat_as(&self, name: &OsStr, cgroup: &Path, bytes: u64) -> io::Result<(u32, ExitStatus)> {
         let mut command = self.command();
         command.arg("eat").arg(cgroup).arg(bytes.to_string());
@@ -73,7 +72,7 @@ impl Provoke {
         started(self.command().arg("crowd").arg(count.to_string()))
     }
 
-    /// The same inside `cgroup`.
+    /// Forks `count` processes inside `cgroup`.
     pub fn crowd_in(&self, cgroup: &Path, count: u32) -> io::Result<Crowd> {
         let mut command = self.command();
         started(command.arg("crowd").arg(cgroup).arg(count.to_string()))
@@ -90,7 +89,7 @@ impl Provoke {
         if status.success() { Ok(()) } else { failed() }
     }
 
-    /// Tries `count` forks inside `cgroup`, each a process that runs until all were tried. Gives
+    /// Tries `count` forks inside `cgroup`, each a process that runs until all were tried. Returns
     /// how many the kernel refused.
     pub fn fork_in(&self, cgroup: &Path, count: u32) -> io::Result<u64> {
         let mut command = self.command();
@@ -99,12 +98,12 @@ impl Provoke {
         printed.trim().parse().map_err(io::Error::other)
     }
 
-    /// A process inside `cgroup` that does nothing, until the result is dropped.
+    /// Starts a process inside `cgroup` that does nothing, until the result is dropped.
     pub fn wait_in(&self, cgroup: &Path) -> io::Result<Crowd> {
         started(self.command().arg("wait").arg(cgroup))
     }
 
-    /// So many processes inside `cgroup` that do nothing, until the result is dropped. They are
+    /// Starts processes inside `cgroup` that do nothing, until the result is dropped. They are
     /// forks of a shell, which need less memory and time than programs.
     pub fn sleepers_in(cgroup: &Path, count: u32) -> io::Result<Crowd> {
         const FORKS: &str = "exec 3<&0; echo $$ > \"$1\"; n=0
@@ -118,7 +117,8 @@ impl Provoke {
         started(&mut shell)
     }
 
-    /// A process inside `cgroup` with `bytes` of allocated memory, until the result is dropped.
+    /// Starts a process inside `cgroup` with `bytes` of allocated memory, until the result is
+    /// dropped.
     pub fn allocate_in(&self, cgroup: &Path, bytes: u64) -> io::Result<Crowd> {
         started(
             self.command()
@@ -128,7 +128,7 @@ impl Provoke {
         )
     }
 
-    /// The same with this `oom_score_adj`.
+    /// Starts a process with this `oom_score_adj` and `bytes` of allocated memory.
     pub fn allocate_with_score(&self, cgroup: &Path, score: i64, bytes: u64) -> io::Result<Crowd> {
         let mut command = self.command();
         command.args(["score", &score.to_string(), "allocate"]);
@@ -144,7 +144,7 @@ impl Provoke {
         Ok(Running { child })
     }
 
-    /// A process inside `cgroup` that reads `file` again and again, until the result is dropped.
+    /// Starts a process inside `cgroup` that reads `file` repeatedly, until the result is dropped.
     pub fn thrash_in(&self, cgroup: &Path, file: &Path) -> io::Result<Crowd> {
         started(self.command().arg("thrash").arg(cgroup).arg(file))
     }
@@ -164,14 +164,14 @@ impl Provoke {
     }
 }
 
-/// A load that runs; killed on drop.
+/// Kills the load on drop.
 #[derive(Debug)]
 pub struct Load {
     child: Child,
 }
 
 impl Load {
-    /// Waits until it has ended. Returns what it printed.
+    /// Waits until it has ended. Returns its output.
     pub fn ends(mut self) -> io::Result<String> {
         let read = |pipe: Option<&mut dyn io::Read>| {
             let mut text = String::new();
@@ -188,7 +188,7 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // It may have ended already; waiting shows.
+        // It may have ended already; `wait` below returns its status.
         drop(self.child.kill());
         drop(self.child.wait());
     }
@@ -207,13 +207,13 @@ impl Drop for Running {
     }
 }
 
-/// Runs it to its end. Returns its pid and exit status.
+/// Runs the command to its end. Returns its pid and exit status.
 fn killed(command: &mut Command) -> io::Result<(u32, ExitStatus)> {
     let mut child = command.stdout(Stdio::null()).spawn()?;
     Ok((child.id(), child.wait()?))
 }
 
-/// Starts it, and waits until it reports that it is ready.
+/// Starts the command, and waits until it reports that it is ready.
 fn started(command: &mut Command) -> io::Result<Crowd> {
     let mut leader = command
         .stdin(Stdio::piped())
@@ -233,7 +233,7 @@ fn started(command: &mut Command) -> io::Result<Crowd> {
 }
 
 impl Crowd {
-    /// Pid of the process that was started.
+    /// Returns the pid of the process that was started.
     pub fn id(&self) -> u32 {
         self.leader.id()
     }
@@ -249,7 +249,7 @@ impl Drop for Crowd {
     }
 }
 
-/// Tasks that exist now, as the kernel counts them: field 4 of `/proc/loadavg`, after the slash.
+/// Returns the present number of tasks: field 4 of `/proc/loadavg`, after the slash.
 pub fn tasks() -> io::Result<u32> {
     let text = fs::read_to_string("/proc/loadavg")?;
     let total = text

@@ -1,13 +1,14 @@
-//! Tests that cannot run on this machine. They count as skipped, with a reason, and not as passed.
+//! Records tests that cannot run on this machine. They count as skipped, with a reason, and not as
+//! passed.
 //!
-//! Also compiled into the tests of `xtask`, which collects what is recorded here.
+//! Also compiled into the tests of `xtask`, which collects these records.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
 use std::io::Write as _;
 
-/// Names the file to which every skipped test appends a line: target, test, reason and details,
-/// separated by tabs.
+/// Variable with the path of the file to which every skipped test appends a line: target, test,
+/// reason and details, separated by tabs.
 pub const FILE: &str = "NODEPULSE_SKIPPED_TESTS";
 
 /// Records that the running test cannot run, or only in part; the test then returns. A run with

@@ -1,5 +1,4 @@
-//! A recording of what passes through the subjects of an agent, and the kinds of inputs and effects
-//! in it.
+//! Records the calls of an agent's subjects, and counts the kinds of inputs and effects.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +22,6 @@ impl Tape {
         self.lock().push(line);
     }
 
-    /// The lines so far.
     pub fn lines(&self) -> Vec<String> {
         self.lock().clone()
     }
@@ -39,12 +37,12 @@ impl RunRecorder for Tape {
     }
 }
 
-/// Passes the inputs of a recording to new subjects, which must do the same.
+/// Passes the inputs of a recording to new subjects, whose effects must be the same.
 pub fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
     replay(lines.iter().map(String::as_str))
 }
 
-/// A recording of kills that lacks one record, or that has another effect, is not replayed.
+/// Checks that a recording of kills is not replayed if it lacks one record, or has another effect.
 pub fn assert_changes_are_found(lines: &[String]) {
     const EFFECT: &str = r#"{"Input":{"OomIncident":{"pod":{"Uid":""#;
     let first = |text: &str| lines.iter().position(|line| line.contains(text));
@@ -67,17 +65,17 @@ fn assert_differs(lines: &[String], expected: usize) {
     }
 }
 
-/// How often each kind of input and effect occurs.
+/// The number of inputs and effects of each kind.
 #[derive(Debug, Default)]
 pub struct Kinds {
-    /// By the names of the variants: `Disk.Listed`.
+    /// Numbers by the names of the variants: `Disk.Listed`.
     pub inputs: BTreeMap<String, usize>,
-    /// The same.
+    /// Numbers by the names of the variants.
     pub effects: BTreeMap<String, usize>,
 }
 
 impl Kinds {
-    /// Of a recording.
+    /// Counts those of a recording.
     pub fn of(lines: &[String]) -> Self {
         let mut kinds = Self::default();
         for line in lines.iter().skip(1) {
@@ -90,7 +88,7 @@ impl Kinds {
         kinds
     }
 
-    /// The kinds in `expected` that occur less often than required.
+    /// Returns the kinds in `expected` that occur less often than required.
     pub fn missing(found: &BTreeMap<String, usize>, expected: &[(&str, usize)]) -> Vec<String> {
         let few = expected.iter().filter_map(|(kind, least)| {
             let found = found.get(*kind).copied().unwrap_or_default();
@@ -100,7 +98,7 @@ impl Kinds {
     }
 }
 
-/// The names of the variants from the outside inwards. Fields begin with a small letter.
+/// Joins the names of the variants from the outermost inwards. Fields begin with a small letter.
 fn kind(value: &Value) -> String {
     let is_variant = |name: &str| name.starts_with(|first: char| first.is_ascii_uppercase());
     match value {

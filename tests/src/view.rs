@@ -1,4 +1,4 @@
-//! One Node of the API server, and the requests of its agent.
+//! Reads one Node of the API server, and the requests of its agent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,14 +7,10 @@ use serde_json::Value;
 
 use crate::api_server::{ApiServer, Recorded};
 
-/// Leases of nodes.
 pub const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
-/// Events of nodes.
 pub const EVENTS: &str = "/api/v1/namespaces/default/events";
-/// Where Nodes are created.
 pub const NODES: &str = "/api/v1/nodes";
 
-/// Reads one node.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
     api: &'a ApiServer,
@@ -22,32 +18,27 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Of the Node of this name.
     pub fn of(api: &'a ApiServer, name: &'a str) -> Self {
         Self { api, name }
     }
 
-    /// The path of its Lease.
     pub fn lease_path(&self) -> String {
         format!("{LEASES}/{}", self.name)
     }
 
-    /// Its path.
     pub fn path(&self) -> String {
         format!("{NODES}/{}", self.name)
     }
 
-    /// The Node, if it is there.
     pub fn node(&self) -> Option<Value> {
         self.api.object(&self.path())
     }
 
-    /// Its Lease, if it is there.
     pub fn lease(&self) -> Option<Value> {
         self.api.object(&self.lease_path())
     }
 
-    /// Types of its conditions, in order.
+    /// Returns the types of its conditions, in order.
     pub fn condition_types(&self) -> Vec<String> {
         let node = self.node().unwrap_or_default();
         let conditions = node["status"]["conditions"].as_array();
@@ -57,7 +48,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// One condition; `Null` if there is none.
+    /// Returns one condition; `Null` if there is none.
     pub fn condition(&self, type_: &str) -> Value {
         let node = self.node().unwrap_or_default();
         let conditions = node["status"]["conditions"].as_array();
@@ -67,7 +58,7 @@ impl<'a> View<'a> {
             .unwrap_or_default()
     }
 
-    /// The status of one condition: `True`, `False`, `Unknown`, or nothing.
+    /// Returns the status of one condition: `True`, `False`, `Unknown`, or an empty string.
     pub fn status(&self, type_: &str) -> String {
         self.condition(type_)["status"]
             .as_str()
@@ -75,8 +66,8 @@ impl<'a> View<'a> {
             .to_owned()
     }
 
-    /// Waits until a condition has a status; returns the condition, and when the request that made
-    /// it so came in.
+    /// Waits until a condition has a status; returns the condition, and when the request that set
+    /// it arrived.
     pub async fn becomes(
         &self,
         type_: &str,
@@ -96,7 +87,7 @@ impl<'a> View<'a> {
             .await
     }
 
-    /// Waits for an Event with this reason; returns it.
+    /// Waits for an Event with this reason, and returns it.
     pub async fn event(&self, reason: &str, deadline: Duration) -> Value {
         let what = format!("an event {reason}");
         self.api
@@ -107,8 +98,8 @@ impl<'a> View<'a> {
             .await
     }
 
-    /// Reasons of its Events, sorted, as often as each was observed; without what the start of an
-    /// agent and a new Node's first conditions cause.
+    /// Returns reasons of its Events, sorted, as often as each was observed; without those that the
+    /// start of an agent and a new Node's first conditions cause.
     pub fn event_reasons(&self) -> Vec<String> {
         let mut counts = self.event_counts();
         counts.remove("Starting");
@@ -128,7 +119,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// How often each reason was observed.
+    /// Returns how often each reason was observed.
     pub fn event_counts(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for event in self.api.list(EVENTS) {
@@ -139,7 +130,6 @@ impl<'a> View<'a> {
         counts
     }
 
-    /// Messages of its Events with this reason.
     pub fn messages(&self, reason: &str) -> Vec<String> {
         let events = self.api.list(EVENTS).into_iter();
         events
@@ -148,7 +138,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Count and message of its Events about OOM kills that were only counted, in order.
+    /// Returns count and message of its Events about OOM kills that were only counted, in order.
     pub fn counted_kills(&self) -> Vec<(u64, String)> {
         let events = self.api.list(EVENTS).into_iter();
         let message = |event: &Value| event["message"].as_str().unwrap_or_default().to_owned();
@@ -160,7 +150,7 @@ impl<'a> View<'a> {
         counted
     }
 
-    /// Waits until the Node and its Lease are there.
+    /// Waits until the Node and its Lease exist.
     pub async fn settled(&self, deadline: Duration) {
         let there = |_: &ApiServer| self.node().and(self.lease()).map(drop);
         self.api
@@ -168,28 +158,28 @@ impl<'a> View<'a> {
             .await;
     }
 
-    /// Requests with this method to exactly this path.
+    /// Returns requests with this method to exactly this path.
     pub fn requests(&self, method: &str, path: &str) -> Vec<Recorded> {
         self.api
             .requests_where(|request| request.method == method && request.path == path)
     }
 
-    /// Status patches, accepted or not.
+    /// Returns status patches, accepted or not.
     pub fn patches(&self) -> Vec<Recorded> {
         self.requests("PATCH", &format!("{}/status", self.path()))
     }
 
-    /// Tries to create it.
+    /// Returns attempts to create it.
     pub fn creates(&self) -> Vec<Recorded> {
         self.requests("POST", NODES)
     }
 
-    /// Renewals of its Lease.
+    /// Returns renewals of its Lease.
     pub fn renewals(&self) -> Vec<Recorded> {
         self.requests("PUT", &self.lease_path())
     }
 
-    /// What wrote to the Node and was accepted.
+    /// Returns accepted writes to the Node.
     fn writes(&self) -> Vec<Recorded> {
         let mut writes = self.creates();
         writes.extend(self.patches());
@@ -204,12 +194,10 @@ fn answered_well(request: &Recorded) -> bool {
         .is_some_and(|code| (200..300).contains(&code))
 }
 
-/// Moments of requests.
 pub fn moments(requests: &[Recorded]) -> Vec<Duration> {
     requests.iter().map(|request| request.at).collect()
 }
 
-/// The times between the requests.
 pub fn gaps(requests: &[Recorded]) -> Vec<Duration> {
     let moments = moments(requests);
     moments

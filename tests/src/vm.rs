@@ -1,4 +1,4 @@
-//! The checks in a virtual machine, and their results: one line each on the console.
+//! Runs the checks in a virtual machine, and prints their results: one line each on the console.
 //!
 //! ```text
 //! vm-kernel: <release> <milliseconds since boot>
@@ -8,8 +8,8 @@
 //! vm-done
 //! ```
 //!
-//! `cargo xtask vm` reads them. A name of the plan without a line is a failure: the
-//! kernel panicked or PID 1 ended.
+//! `cargo xtask vm` reads them. A name of the plan without a line is a failure: the kernel panicked
+//! or PID 1 ended.
 
 // tidy: long: each check has a line in four lists.
 
@@ -96,16 +96,16 @@ struct Lab {
 
 enum Found {
     Good(String),
-    /// This kernel does not have it, with the reason.
+    /// The reason why this kernel does not support it.
     Skipped(String),
 }
 
-/// Nothing else forks here, and every fork is slow under emulation.
+/// A small number, because nothing else forks here, and every fork is slow under emulation.
 const CROWD: u32 = 100;
-/// More of the same would only be slower.
+/// A small number, because emulation is slow.
 const KILLS: usize = 40;
 
-/// On cgroup v1, for which the kernel may have been built without its memory controller.
+/// A kernel may have been built without the memory controller of cgroup v1.
 const NO_MEMORY_CGROUPS: &str = "this kernel has no memory controller on cgroup v1";
 
 fn no_memory_cgroups() -> bool {
@@ -114,7 +114,7 @@ fn no_memory_cgroups() -> bool {
     !files.into_iter().any(there)
 }
 
-/// Place and message of the last panic: a task that panics gives only its payload.
+/// Location and message of the last panic: a task that panics gives only its payload.
 static PANICKED: Mutex<Option<String>> = Mutex::new(None);
 
 impl Check {
@@ -173,7 +173,7 @@ impl Check {
         Self::DaemonBare,
     ];
 
-    /// By the name that the command line of the kernel gives it.
+    /// Returns the plan that the command line of the kernel names.
     fn plan(name: &str) -> io::Result<&'static [Self]> {
         match name {
             "full" => Ok(&Self::ALL),
@@ -228,7 +228,8 @@ impl Check {
         }
     }
 
-    /// The probe that it requires. Kills are reported by one of several, and on every kernel.
+    /// Returns the probe that it requires. Kills are reported by one of several, and on every
+    /// kernel.
     const fn probe(self) -> Option<Probe> {
         match self {
             Self::PidCrossing | Self::PidTrend | Self::ForkStorm => Some(Probe::PidFork),
@@ -297,7 +298,7 @@ impl Check {
         self.with_programs(loaded, provoke).await.map(Found::Good)
     }
 
-    /// With the programs loaded, and the one that it checks attached.
+    /// Runs the check with the programs loaded, and the one that it checks attached.
     async fn with_programs(self, loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
         match self {
             Self::OomNested => kills::nested(loaded, provoke).await,
@@ -355,8 +356,8 @@ impl Check {
     }
 }
 
-/// Runs the checks of a plan and prints their results. Never fails itself: the reader of the
-/// console counts.
+/// Runs the checks of a plan and prints their results. A failed check is no error: the reader of
+/// the console counts.
 pub fn run(plan: &str) -> io::Result<()> {
     let plan = Check::plan(plan)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -375,13 +376,13 @@ pub fn run(plan: &str) -> io::Result<()> {
             print_result(check.name(), check.run(Arc::clone(&lab))).await;
         }
     });
-    // A child that was not killed is left behind.
+    // A child that was not killed remains.
     runtime.shutdown_background();
     println!("vm-done");
     Ok(())
 }
 
-/// Keeps the place of a panic for the result of its check.
+/// Records the location of a panic for the result of its check.
 fn note_panics() {
     std::panic::set_hook(Box::new(|info| {
         *PANICKED.lock().unwrap_or_else(PoisonError::into_inner) = Some(info.to_string());
@@ -400,7 +401,7 @@ async fn print_result(name: &str, check: impl Future<Output = io::Result<Found>>
     println!("{}", line(name, verdict, took, &detail));
 }
 
-/// One line for any detail, because the console is read line by line.
+/// Formats any detail as one line, because the console is read line by line.
 fn line(name: &str, verdict: &str, took_ms: u128, detail: &str) -> String {
     let words: Vec<&str> = detail.split_whitespace().collect();
     format!("vm-test: {name} {verdict} {took_ms} {}", words.join(" "))
@@ -418,8 +419,8 @@ fn now() -> BootNanos {
     Clock::kernel().now().boot
 }
 
-/// Loads and attaches everything. The rung for kills is that which the kernel's own description of
-/// the tracepoint calls for.
+/// Loads and attaches everything, and checks that the rung for kills is the one for the kernel's
+/// description of the tracepoint.
 fn load(lab: &mut Option<Loaded>) -> io::Result<Found> {
     let loaded = ladder::load(&Wanted::ALL)?;
     let support = loaded.kernel.support().clone();
@@ -442,7 +443,8 @@ fn load(lab: &mut Option<Loaded>) -> io::Result<Found> {
     Ok(Found::Good(states.join(", ")))
 }
 
-/// A second check of BTF: with the task came its owner, as a field of the classic tracepoint.
+/// Checks BTF by another source: with the task its owner was added, as a field of the classic
+/// tracepoint.
 fn mark_victim_has_task() -> io::Result<bool> {
     let format = std::fs::read_to_string("/sys/kernel/tracing/events/oom/mark_victim/format")?;
     Ok(format.contains("uid"))
@@ -474,7 +476,8 @@ async fn detach(loaded: Option<Loaded>, before: &[(u32, String)]) -> io::Result<
     )))
 }
 
-/// The node of the disk with this serial number: the kernel numbers them as they answer.
+/// Finds the node of the disk with this serial number: the kernel numbers disks in the order of
+/// their answers.
 pub(crate) fn disk(serial: &str) -> io::Result<PathBuf> {
     for entry in std::fs::read_dir("/sys/block")? {
         let path = entry?.path();

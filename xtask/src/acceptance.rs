@@ -1,6 +1,6 @@
-//! The acceptance lines: runs their tests, and prints number, line, result and test.
+//! Runs the tests of the acceptance lines, and prints number, line, result and test.
 //!
-//! Numbers and texts are read from the tests' source (`tests/tests/acceptance/`): a function called
+//! Numbers and texts come from the tests' source (`tests/tests/acceptance/`): a function named
 //! `aNNN_what_is_true`, and the doc comment above it.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,6 @@ use crate::repo::{self, Repo, shown};
 use crate::skips::{self, Record, Skip};
 use crate::{build_ebpf, files};
 
-/// The number of lines.
 const LINES: u16 = 100;
 
 #[derive(clap::Args)]
@@ -62,16 +61,14 @@ const SKIPPED: &str = "skipped";
 const MISSING: &str = "MISSING";
 const NOT_RUN: &str = "not run";
 
-/// A test of a line.
 #[derive(Debug, PartialEq, Eq)]
 struct Test {
     number: u16,
     words: String,
-    /// As the test harness prints it: `module::function`.
+    /// The path that the test harness prints: `module::function`.
     name: String,
 }
 
-/// The printed part of one line.
 #[derive(Debug, PartialEq, Eq)]
 struct CriterionRow {
     number: u16,
@@ -92,7 +89,7 @@ impl std::fmt::Display for CriterionRow {
     }
 }
 
-/// Those in every source file of the directory, by number.
+/// Finds the tests of all source files of the directory, sorted by number.
 fn tests(dir: &Path) -> Result<Vec<Test>> {
     let mut tests = Vec::new();
     for path in files::entries(dir)? {
@@ -104,7 +101,7 @@ fn tests(dir: &Path) -> Result<Vec<Test>> {
     Ok(tests)
 }
 
-/// Functions that are called after a number, each with the doc comment above it.
+/// Finds the functions whose names begin with a number, each with the doc comment above it.
 fn in_source(module: &str, text: &str) -> Vec<Test> {
     let mut tests = Vec::new();
     let mut words: Vec<&str> = Vec::new();
@@ -125,24 +122,22 @@ fn in_source(module: &str, text: &str) -> Vec<Test> {
     tests
 }
 
-/// Number and name of a test that begins on this line.
 fn function(line: &str) -> Option<(u16, &str)> {
     let rest = line.strip_prefix("async ").unwrap_or(line);
     let (name, _) = rest.strip_prefix("fn ")?.split_once('(')?;
     Some((number(name)?, name))
 }
 
-/// Of `a042_what_is_true`.
+/// Parses the number 42 from `a042_what_is_true`.
 fn number(name: &str) -> Option<u16> {
     let (digits, _) = name.strip_prefix('a')?.split_once('_')?;
     digits.parse().ok().filter(|_| digits.len() == 3)
 }
 
 struct CriteriaRun {
-    /// What became of each test, by name.
+    /// The result of each test, by name.
     results: BTreeMap<String, String>,
     skips: Vec<Skip>,
-    /// Whether all went well.
     succeeded: bool,
 }
 
@@ -164,7 +159,7 @@ fn run(repo: &Repo, numbers: &[u16]) -> Result<CriteriaRun> {
     })
 }
 
-/// For libtest a skipped test has passed.
+/// Corrects the results of skipped tests, which libtest reports as passed.
 fn mark_skipped(results: &mut BTreeMap<String, String>, skips: &[Skip]) {
     for (name, result) in results {
         let of = |skip: &Skip| skip.what.split(' ').next_back() == Some(name);
@@ -174,7 +169,7 @@ fn mark_skipped(results: &mut BTreeMap<String, String>, skips: &[Skip]) {
     }
 }
 
-/// Its standard output, and whether it succeeded. Its standard error is inherited.
+/// Returns the standard output, and whether the command succeeded. Standard error is inherited.
 fn finish(command: &mut Command) -> Result<(String, bool)> {
     let output = command
         .stderr(Stdio::inherit())
@@ -190,19 +185,19 @@ fn finish(command: &mut Command) -> Result<(String, bool)> {
     Ok((text, output.status.success()))
 }
 
-/// Of `test module::name ... ok`.
+/// Parses `test module::name ... ok`.
 fn result(line: &str) -> Option<(String, String)> {
     let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
     Some((name.to_owned(), result.trim().to_owned()))
 }
 
-/// The row of a number, also of one without a test.
+/// Returns the row of a number, also if it has no test.
 fn row(number: u16, tests: &[Test], results: &BTreeMap<String, String>) -> CriterionRow {
     let matching: Vec<&Test> = tests.iter().filter(|test| test.number == number).collect();
     if let Some(first) = matching.first() {
         let of = |test: &&Test| results.get(&test.name).map_or(NOT_RUN, String::as_str);
         let results: Vec<&str> = matching.iter().map(of).collect();
-        // One that failed, before one that was skipped.
+        // A failed test takes precedence over a skipped one.
         let failed = results
             .iter()
             .find(|result| ![OK, SKIPPED].contains(*result));

@@ -1,5 +1,5 @@
-//! Archives that depend only on their contents: owned by root, with a given time, without names of
-//! users or of this machine.
+//! Creates archives that depend only on their contents: owned by root, with a given time, without
+//! names of users or of this machine.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result};
 use flate2::{Compression, GzBuilder};
 use tar::{EntryType, Header};
 
-/// A file of root.
+/// A file owned by root.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Relative.
+    /// Relative to the root of the archive.
     pub path: String,
     pub mode: u32,
     pub bytes: Vec<u8>,
@@ -28,7 +28,7 @@ impl File {
     }
 }
 
-/// The files in their order, each path with `prefix` in front of it.
+/// Packs the files in their order, each path with `prefix` in front of it.
 pub fn tar(files: &[File], prefix: &str, time: u64) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for file in files {
@@ -38,7 +38,7 @@ pub fn tar(files: &[File], prefix: &str, time: u64) -> Result<Vec<u8>> {
     Ok(archive.into_inner()?)
 }
 
-/// The same with `./` in front, and with their directories, as dpkg requires.
+/// Packs the files with `./` in front of their paths, and with their directories, as dpkg requires.
 pub fn tar_with_directories(files: &[File], time: u64) -> Result<Vec<u8>> {
     let mut archive = tar::Builder::new(Vec::new());
     for directory in directories(paths(files)) {
@@ -61,7 +61,7 @@ pub fn paths(files: &[File]) -> impl Iterator<Item = &str> {
     files.iter().map(|file| file.path.as_str())
 }
 
-/// All that the paths go through, parents first; the first is empty.
+/// Returns the parent directories of all paths, parents first; the first is empty.
 pub fn directories<'a>(paths: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
     let parents = paths.flat_map(|path| Path::new(path).ancestors().skip(1));
     parents
@@ -94,7 +94,7 @@ fn append(
 }
 
 pub fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
-    // Neither a time nor a system in the header.
+    // The header contains neither a time nor a system.
     let mut gzip = GzBuilder::new()
         .operating_system(255)
         .write(Vec::new(), Compression::best());

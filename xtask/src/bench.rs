@@ -1,5 +1,5 @@
-//! The cost of the agent. When idle: the shipped binary in either mode, against the test API
-//! server, sampled from `/proc`.
+//! Measures the cost of the agent. When idle: the shipped binary in either mode, against the test
+//! API server, sampled from `/proc`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ use sample::Sample;
 /// The programs are loaded and the Node is registered before the first sample.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Name of the Node, and of the identity that it registers with.
+/// Name of the Node, and of the identity that registers it.
 const NODE: &str = "bench";
 
 #[derive(clap::Args)]
@@ -130,7 +130,7 @@ fn require_root() -> Result<()> {
     Ok(())
 }
 
-/// The given agent, or that of this repository. Fails without root.
+/// Returns the given agent, or builds that of this repository. Fails without root.
 fn agent(repo: &Repo, given: Option<&Path>) -> Result<PathBuf> {
     require_root()?;
     given.map_or_else(|| run::agent(repo), |agent| Ok(agent.to_owned()))
@@ -148,25 +148,25 @@ fn figure(measured: &Value, at: &str) -> f64 {
     figure.unwrap_or(f64::NAN)
 }
 
-/// A missing figure exceeds its gate.
+/// Compares a figure with its gate. A missing figure exceeds every gate.
 fn exceeds(figure: f64, gate: Option<f64>) -> bool {
     gate.is_some_and(|gate| figure.is_nan() || gate.is_nan() || figure > gate)
 }
 
-/// A cell of a table.
 fn gate(gate: Option<f64>, digits: usize) -> String {
     gate.map_or("-".to_owned(), |gate| format!("{gate:.digits$}"))
 }
 
-/// A table in Markdown. Columns but the first are numbers.
+/// Formats a table in Markdown. All columns but the first are numbers.
 fn markdown(head: &str, rows: impl IntoIterator<Item = String>) -> String {
     let numbers = head.matches('|').count() - 2;
     let head = format!("{head}\n| --- |{}\n", " ---: |".repeat(numbers));
     rows.into_iter().fold(head, |text, row| text + &row + "\n")
 }
 
-/// A short run of each mode, which fails only by figures that do not depend on other load: memory,
-/// requests, connections, and wake-ups far above their gate. Returns the figures over their gates.
+/// Runs each mode for a short time, and checks only figures that do not depend on other load:
+/// memory, requests, connections, and wake-ups far above their gate. Returns the figures over their
+/// gates.
 pub fn gates(repo: &Repo) -> Result<Vec<String>> {
     let bench = Bench::build(repo)?;
     let mut over = Vec::new();
@@ -178,7 +178,6 @@ pub fn gates(repo: &Repo) -> Result<Vec<String>> {
     Ok(over)
 }
 
-/// The measured agent and its API server.
 struct Bench {
     agent: PathBuf,
     testapi: PathBuf,
@@ -223,7 +222,7 @@ impl Bench {
     }
 }
 
-/// The agent, which is killed if the benchmark fails.
+/// Kills the agent on drop, if the benchmark fails.
 struct RunningAgent {
     child: Child,
     log: PathBuf,
@@ -241,7 +240,7 @@ impl RunningAgent {
                 format!("unix://{}", socket.display()),
             );
         }
-        // What an earlier run counted would be reported, if the machine had kills since.
+        // The agent would report kills that the machine has had since an earlier run.
         let state = log.with_extension("state");
         files::remove_dir(&state)?;
         let child = command
@@ -258,7 +257,7 @@ impl RunningAgent {
         Ok(Self { child, log })
     }
 
-    /// Waits. An agent that ends meanwhile is an error.
+    /// Waits. Fails if the agent ends meanwhile.
     fn idle(&mut self, during: Duration) -> Result<()> {
         sleep(during);
         if let Some(status) = self.child.try_wait()? {
@@ -291,7 +290,7 @@ impl Drop for RunningAgent {
     }
 }
 
-/// The first line of the output of a program that describes the machine.
+/// Returns the first line that a program prints; the programs describe the machine.
 fn first_line(program: &str, args: &[&str]) -> Option<String> {
     let output = command(program).args(args).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -10,14 +10,14 @@ use crate::{files, setup};
 
 pub const TARGET: &str = "bpfel-unknown-none";
 
-/// Below the target directory, and apart from all other builds: build scripts of common crates ask
-/// for `RUSTC_BOOTSTRAP`, and a shared directory would be built again each time it changes.
+/// Directory below the target directory, separate from other builds: build scripts of common crates
+/// read `RUSTC_BOOTSTRAP`, so that a shared directory would be built again each time it changes.
 const DIRECTORY: &str = "ebpf";
 
-/// Likewise for an object with [`TESTING`], so that the agent's build script cannot find it.
+/// Directory of an object with [`TESTING`], so that the agent's build script cannot find it.
 const TESTING_DIRECTORY: &str = "ebpf-testing";
 
-/// The feature of agent-ebpf that adds what tests and benchmarks load.
+/// The feature of agent-ebpf that adds the programs for tests and benchmarks.
 pub const TESTING: &str = "testing";
 
 #[derive(clap::Args)]
@@ -46,7 +46,6 @@ pub fn object(repo: &Repo, features: &str) -> Result<PathBuf> {
     Ok(object)
 }
 
-/// The directory of an object with these features, below the target directory.
 fn directory(features: &str) -> &'static str {
     let mut each = features.split([',', ' ']);
     if each.any(|feature| feature == TESTING) {
@@ -56,7 +55,7 @@ fn directory(features: &str) -> &'static str {
     }
 }
 
-/// `cargo <verb>` of agent-ebpf. No other command gets `RUSTC_BOOTSTRAP`.
+/// Returns `cargo <verb>` for agent-ebpf. No other command sets `RUSTC_BOOTSTRAP`.
 pub fn cargo(repo: &Repo, verb: &str, features: &str) -> Result<Command> {
     let mut cargo = repo.cargo();
     cargo
@@ -70,13 +69,13 @@ pub fn cargo(repo: &Repo, verb: &str, features: &str) -> Result<Command> {
             "CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER",
             setup::bpf_linker(repo)?,
         )
-        // Flags meant for this machine's processor do not fit the kernel's.
+        // Flags for this machine's processor are not valid for the BPF target.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     Ok(cargo)
 }
 
-/// Path, size and digest.
+/// Returns path, size and digest.
 fn described(object: &Path) -> Result<String> {
     let bytes = files::read(object)?;
     let (path, size, digest) = (object.display(), bytes.len(), files::sha256(&bytes));

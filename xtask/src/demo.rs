@@ -57,8 +57,8 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Err(err).with_context(|| format!("cannot start {}", program.display()))
 }
 
-/// The agent, the demo and its helper, which the demo finds next to itself: for one target, in one
-/// profile and with one set of features, that of the tests, so that each crate is compiled once.
+/// Builds the agent, the demo and its helper, which the demo expects in its directory. One target,
+/// one profile and the tests' set of features, so that each crate is compiled once.
 fn build(repo: &Repo) -> Result<()> {
     eprintln!("build: nodepulse, demo and provoke, for development");
     let mut build = repo.cargo();
@@ -75,7 +75,7 @@ mod tests {
 
     use crate::{Cli, Task, repo};
 
-    /// The commands in the fenced blocks of a document, without their comments.
+    /// Extracts the commands in the fenced blocks of a document, without their comments.
     fn commands(document: &str) -> Vec<&str> {
         let blocks = document.split("```sh\n").skip(1);
         let blocks = blocks.filter_map(|rest| rest.split("```").next());
@@ -84,7 +84,7 @@ mod tests {
         commands.filter(|command| !command.is_empty()).collect()
     }
 
-    /// `None`: another program.
+    /// Parses a command; `None` if it is another program.
     fn task(command: &str) -> Option<Result<Task, clap::Error>> {
         let words = command.strip_prefix("cargo xtask ")?.split_whitespace();
         let parsed = Cli::try_parse_from(["cargo xtask"].into_iter().chain(words));

@@ -1,5 +1,5 @@
-//! Builds what a release consists of, in `dist/` in the target directory. The same commit and the
-//! same toolchain give the same bytes. docs/releasing.md describes the files.
+//! Builds the files of a release, in `dist/` in the target directory. The same commit and the same
+//! toolchain give the same bytes. docs/releasing.md describes the files.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,17 +25,16 @@ mod rpm;
 
 pub use check::{CheckResult, packages as check};
 
-/// A program of the release.
 struct Program {
     name: &'static str,
-    /// The crate that it is a binary of.
+    /// The crate with the binary.
     package: &'static str,
-    /// Whether it runs on nodes: it is in the image and in the packages, and embeds the eBPF
+    /// True if it runs on nodes: it is in the image and in the packages, and embeds the eBPF
     /// object.
     on_nodes: bool,
 }
 
-/// Each is also an archive. There is one program for nodes.
+/// Each program is also released as an archive. Exactly one is for nodes.
 const PROGRAMS: &[Program] = &[
     Program {
         name: "nodepulse",
@@ -59,7 +58,7 @@ conditions, within milliseconds, from kernel events instead of polling.
 It runs next to a kubelet, or on a node without one. It needs Linux 5.10 or
 newer; without BTF it reads files instead of kernel events.";
 
-/// Below the target directory.
+/// Directory below the target directory.
 const DIRECTORY: &str = "dist";
 
 const CHART: &str = "deploy/helm/nodepulse";
@@ -83,17 +82,16 @@ pub struct Args {
     check: bool,
 }
 
-/// What all files of a release have in common.
+/// The data that all files of a release share.
 pub struct Release {
     version: String,
     commit: Commit,
-    /// Of everything that is linked.
+    /// Licences of everything that is linked.
     licences: String,
     /// The configuration file of the packages.
     config: String,
 }
 
-/// A program for one architecture.
 struct Binary {
     program: &'static Program,
     arch: Arch,
@@ -133,7 +131,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Builds every program, and checks that each contains what it should.
+/// Builds every program, and checks that those for nodes contain the eBPF object.
 fn build(repo: &Repo, archs: &[Arch]) -> Result<Vec<Binary>> {
     setup::all(repo)?;
     let object = build_ebpf::object(repo, "")?;
@@ -173,13 +171,13 @@ impl Binary {
         })
     }
 
-    /// The agent for amd64, of this file.
+    /// Reads the agent for amd64 from this file.
     fn agent(repo: &Repo, file: &Path) -> Result<Self> {
         let program = PROGRAMS.first().context("no program")?;
         Self::read(repo, program, Arch::Amd64, file)
     }
 
-    /// The release binary for amd64, if it was built, and otherwise that for development.
+    /// Reads the release binary for amd64 if it exists, and otherwise the development binary.
     fn newest(repo: &Repo) -> Result<Self> {
         let release = repo.target_dir.join(MUSL_TARGET).join("release/nodepulse");
         let debug = repo.target_dir.join("debug/nodepulse");
@@ -188,7 +186,6 @@ impl Binary {
         Self::agent(repo, &file)
     }
 
-    /// Named as in the packages.
     fn file(&self) -> File {
         File::new(self.program.name, 0o755, &*self.bytes)
     }
@@ -214,17 +211,17 @@ impl Release {
     }
 }
 
-/// For a virtual machine: packages of one static binary, and an image.
+/// The packages and the image of one static binary, for a virtual machine.
 pub struct ForMachine {
     /// The deb.
     pub old: Vec<u8>,
-    /// That of a next version with another configuration file.
+    /// A deb of a later version with another configuration file.
     pub new: Vec<u8>,
-    /// The image of the agent, as an archive.
+    /// An archive of the agent's image.
     pub image: Vec<u8>,
 }
 
-/// Packs this binary, for amd64.
+/// Packs a binary for amd64.
 pub fn for_machine(repo: &Repo, binary: &Path) -> Result<ForMachine> {
     let binary = Binary::agent(repo, binary)?;
     let mut release = Release::new(repo, std::slice::from_ref(&binary))?;
@@ -238,7 +235,7 @@ pub fn for_machine(repo: &Repo, binary: &Path) -> Result<ForMachine> {
     Ok(ForMachine { old, new, image })
 }
 
-/// Everything but the image, by file name.
+/// Returns all files of the release but the image, by file name.
 fn files_of(
     repo: &Repo,
     release: &Release,
@@ -289,7 +286,7 @@ fn packages(repo: &Repo, release: &Release, binary: &Binary) -> Result<[(String,
     ])
 }
 
-/// The Helm chart as `helm package` lays it out.
+/// Packs the Helm chart with the layout of `helm package`.
 fn chart(repo: &Repo, commit: &Commit) -> Result<Vec<u8>> {
     let root = repo.root.join(CHART);
     let mut paths = Vec::new();
@@ -313,8 +310,8 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// One image for all architectures. Besides the program it has the licences, which must accompany
-/// it.
+/// Builds one image for all architectures. It also contains the licences, which must accompany the
+/// program.
 fn images(repo: &Repo, name: &str, binaries: &[Binary], licences: &str) -> Result<layout::Blobs> {
     let mut layers = Vec::new();
     for binary in binaries.iter().filter(|binary| binary.program.on_nodes) {

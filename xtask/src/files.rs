@@ -1,4 +1,4 @@
-//! Files and directories, with their paths in the errors.
+//! Accesses files and directories, with their paths in the errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub fn text(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// Creates the directory of the file too.
+/// Writes a file, and creates its directory if necessary.
 pub fn write(file: &Path, bytes: impl AsRef<[u8]>) -> Result<()> {
     file.parent().map_or(Ok(()), create_dir)?;
     fs::write(file, bytes).with_context(|| format!("cannot write {}", file.display()))
@@ -24,12 +24,12 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).with_context(|| format!("cannot move {}", from.display()))
 }
 
-/// Creates its parents too, and accepts one that exists.
+/// Creates a directory and its parents; accepts one that exists.
 pub fn create_dir(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))
 }
 
-/// Removes all that it contains; accepts one that does not exist.
+/// Removes a directory with its contents; accepts one that does not exist.
 pub fn remove_dir(dir: &Path) -> Result<()> {
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("cannot remove {}", dir.display()))?;
@@ -37,14 +37,14 @@ pub fn remove_dir(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// In hex.
+/// Returns the digest in hex.
 pub fn sha256(bytes: &[u8]) -> String {
     let digest = digest(&SHA256, bytes);
     let digits = digest.as_ref().iter().map(|byte| format!("{byte:02x}"));
     digits.collect()
 }
 
-/// The paths in a directory, sorted.
+/// Returns the paths in a directory, sorted.
 pub fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     let mut paths: Vec<PathBuf> = entries.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
@@ -52,7 +52,6 @@ pub fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Replaces the text between two comments of a document.
 pub fn write_between(file: &Path, [begin, end]: [&str; 2], new: &str) -> Result<()> {
     let replaced = between(&text(file)?, [begin, end], new);
     let name = file.display();

@@ -1,7 +1,7 @@
-//! Runs the parsers with input from libFuzzer: `tests/fuzz`, one program a target.
+//! Runs the parsers with input from libFuzzer: `tests/fuzz`, one program for each target.
 //!
-//! The stored inputs are in `tests/fuzz/corpus/<target>`; new ones, and inputs
-//! that crash, are below the target directory.
+//! The stored inputs are in `tests/fuzz/corpus/<target>`; new ones, and inputs that crash, are
+//! below the target directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -11,19 +11,19 @@ use anyhow::{Context as _, Result, bail};
 use crate::repo::{Repo, command, run};
 use crate::{build_ebpf, files, setup};
 
-/// What cargo-fuzz passes, without a sanitizer: the parsers forbid unsafe code, and overflows and
-/// debug assertions panic by the profile. Coverage takes no unstable flag.
+/// The flags of cargo-fuzz without a sanitizer: the parsers forbid unsafe code, and the profile
+/// turns overflows and debug assertions into panics. Coverage needs no unstable flag.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
      -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Named, so that the flags reach no build script.
+/// An explicit target, so that the flags do not apply to build scripts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// The largest input: a page, which is more than any record, name or line that is parsed.
+/// Maximum size of an input: a page, which exceeds every record, name and line that is parsed.
 const MAX_LEN: u32 = 4096;
-/// An input that takes longer than this many seconds counts as a crash.
+/// Seconds after which an input counts as a crash.
 const TIMEOUT: u32 = 10;
 
 #[derive(clap::Args)]
@@ -57,7 +57,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(crashed)))
 }
 
-/// One for each program in the package.
+/// Lists the targets, one for each program in the package.
 fn known(package: &Path) -> Result<Vec<String>> {
     let programs = files::entries(&package.join("src/bin"))?;
     let stem = |path: &PathBuf| Some(path.file_stem()?.to_string_lossy().into_owned());
@@ -73,9 +73,9 @@ fn chosen(asked: &[String], known: &[String]) -> Result<Vec<String>> {
     Ok(known.iter().filter(wanted).cloned().collect())
 }
 
-/// Builds all of them, and returns their directory.
+/// Builds all targets, and returns their directory.
 fn build(repo: &Repo, package: &Path) -> Result<PathBuf> {
-    // The versions that are shipped, and libFuzzer on top of them.
+    // The locked versions are those that are shipped; libFuzzer is added to them.
     std::fs::copy(repo.root.join("Cargo.lock"), package.join("Cargo.lock"))
         .context("cannot copy Cargo.lock")?;
     eprintln!("build: tests/fuzz (several minutes the first time)");
@@ -92,14 +92,13 @@ fn build(repo: &Repo, package: &Path) -> Result<PathBuf> {
     Ok(directory.join(TARGET).join("release"))
 }
 
-/// The summary that libFuzzer printed.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FuzzReport {
     good: bool,
     tried: u64,
     edges: u64,
     features: u64,
-    /// The path of the input of a run that failed.
+    /// The path of the input that failed.
     input: Option<String>,
 }
 
@@ -138,7 +137,7 @@ fn one(
     Ok(report)
 }
 
-/// From libFuzzer's lines: `#12 DONE   cov: 34 ft: 56 …`, `stat::number_of_executed_units: 12`.
+/// Parses libFuzzer's lines: `#12 DONE   cov: 34 ft: 56 …`, `stat::number_of_executed_units: 12`.
 fn read(printed: &str) -> FuzzReport {
     let mut report = FuzzReport::default();
     for line in printed.lines() {

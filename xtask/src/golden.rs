@@ -1,4 +1,4 @@
-//! Records the results of the real strategic merge for the golden cases.
+//! Records the results of kubectl's strategic merge for the golden cases.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::files;
 use crate::repo::{command, output, root, shown};
 
-/// The directory of the cases, one a file.
+/// The directory of the cases, one per file.
 const CASES: &str = "tests/fixtures/golden/strategic-merge";
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         let old = serde_json::from_slice(&files::read(&path)?);
         let old: Value = old.with_context(|| path.display().to_string())?;
         let new = recorded(&args.kubectl, &old)?;
-        // One that stays as it is keeps its order of keys too.
+        // A case that does not change also keeps its order of keys.
         if new != old {
             changed += 1;
             println!("changed: {}", path.display());
@@ -42,7 +42,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The case with the `result` or the `error` of this kubectl.
+/// Returns the case with the `result` or the `error` of this kubectl.
 fn recorded(kubectl: &Path, case: &Value) -> Result<Value> {
     let original = std::env::temp_dir().join(format!("golden-{}.json", std::process::id()));
     files::write(&original, case["original"].to_string())?;

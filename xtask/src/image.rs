@@ -1,5 +1,5 @@
-//! The container image: the static binary and nothing else, as an OCI layout, made without a
-//! daemon. The same binary of the same commit gives the same bytes.
+//! Builds the container image as an OCI layout, without a daemon: it contains only the static
+//! binary. The same binary of the same commit gives the same bytes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ pub mod layout;
 use bom::Built;
 use layout::{About, Blobs, Image};
 
-/// What the chart and the manifests ask for.
+/// The name in the chart and the manifests.
 pub const NAME: &str = "localhost/nodepulse";
 
 #[derive(clap::Args)]
@@ -78,7 +78,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 }
 
 pub fn about(repo: &Repo, name: &str) -> About {
-    // Of the commit, not of this moment: the same source is the same image.
+    // The time is the commit's, so that the same source gives the same image.
     let commit = repo.commit();
     About {
         name: name.to_owned(),
@@ -88,7 +88,7 @@ pub fn about(repo: &Repo, name: &str) -> About {
     }
 }
 
-/// Replaces what an earlier run left.
+/// Writes the layout, and removes that of an earlier run.
 pub fn write(directory: &Path, blobs: &Blobs) -> Result<()> {
     files::remove_dir(directory)?;
     for (path, bytes) in &blobs.files {

@@ -1,5 +1,5 @@
-//! The images of kernels.toml: downloaded once from Debian, checked against the signed index,
-//! stored.
+//! Downloads the kernels of kernels.toml from Debian once, checks them against the signed index,
+//! and stores them.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ mod mirrors;
 use apt::{Apt, Package};
 use mirrors::Mirrors;
 
-/// One entry of the matrix.
+/// An entry of the matrix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Kernel {
     pub name: String,
@@ -30,15 +30,15 @@ pub struct Kernel {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     pub vmlinuz: PathBuf,
-    /// The device mapper, if the package has it: Debian's kernels load it as a module.
+    /// The module of the device mapper, if the package has it: it is not in the kernel's image.
     pub dm_mod: Option<PathBuf>,
-    /// Of the package that it came in.
+    /// Version of its package.
     pub version: String,
-    /// What a reader should know, such as that the mirror did not answer.
+    /// A remark for the report, for instance that the mirror did not respond.
     pub note: Option<String>,
 }
 
-/// Those of xtask/kernels.toml for this architecture, oldest first.
+/// Returns the kernels of xtask/kernels.toml for this architecture, oldest first.
 pub fn matrix(repo: &Repo, arch: Arch) -> Result<Vec<Kernel>> {
     const FILE: &str = "xtask/kernels.toml";
     let mut matrix = parse(&repo.read(FILE)?).context(FILE)?;
@@ -74,7 +74,7 @@ fn parse(text: &str) -> Result<Vec<Kernel>> {
 }
 
 impl Kernel {
-    /// The image, from the mirror or, if that does not respond, from an earlier run.
+    /// Downloads the image, or returns that of an earlier run if the mirror does not respond.
     pub fn fetch(&self) -> Result<Image> {
         let dir = setup::cache()?.join("kernels").join(&self.name);
         let wanted = self.resolve(&dir);
@@ -89,7 +89,7 @@ impl Kernel {
         }
     }
 
-    /// Which package the mirror has now; the archive, once the suites have left the mirror.
+    /// Finds the mirror's current package; in the archive, once the suites have left the mirror.
     fn resolve(&self, dir: &Path) -> Result<(Apt, Package)> {
         let mirror = self.resolve_at(dir, &mirrors::configured());
         mirror.or_else(|err| {
@@ -104,7 +104,7 @@ impl Kernel {
         let image = meta.depends_on("linux-image-");
         let image = image.with_context(|| format!("{} names no image", self.package))?;
         let mut package = apt.show(&image)?;
-        // In newer releases the image's package is empty but for what it depends on.
+        // In newer releases, the image's package only has a dependency.
         if let Some(binary) = package.depends_on("linux-binary-") {
             package = apt.show(&binary)?;
         }
@@ -141,12 +141,12 @@ impl Kernel {
     }
 }
 
-/// Stored next to an image: its origin and digest.
+/// File next to an image with its origin and digest.
 const ORIGIN: &str = "vmlinuz.json";
 
 const DM_MOD: &str = "dm-mod.ko";
 
-/// The image of an earlier run, if it has not changed since.
+/// Returns the image of an earlier run, if its digest is unchanged.
 fn kept(dir: &Path) -> Option<Image> {
     let vmlinuz = dir.join("vmlinuz");
     let origin = std::fs::read_to_string(dir.join(ORIGIN)).ok()?;
@@ -162,7 +162,7 @@ fn kept(dir: &Path) -> Option<Image> {
     })
 }
 
-/// Under /boot, or with the modules since the image's package was split.
+/// Finds the image in /boot, or with the modules since the image's package was split.
 fn vmlinuz_in(unpacked: &Path) -> Result<PathBuf> {
     let versions = entries(&unpacked.join("usr/lib/modules"));
     let with_modules = versions.iter().map(|version| version.join("vmlinuz"));
@@ -178,7 +178,7 @@ fn vmlinuz_in(unpacked: &Path) -> Result<PathBuf> {
 fn dm_mod_in(unpacked: &Path) -> Option<PathBuf> {
     let roots = ["usr/lib/modules", "lib/modules"];
     let versions = roots.iter().flat_map(|root| entries(&unpacked.join(root)));
-    // Newer releases compress modules, and nothing needs one of theirs.
+    // Newer releases compress modules; none of theirs is needed.
     let mut files = versions.map(|version| version.join("kernel/drivers/md").join(DM_MOD));
     files.find(|file| file.is_file())
 }

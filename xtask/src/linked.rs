@@ -1,4 +1,4 @@
-//! The crates that are linked into a program, with the features that a target resolves to.
+//! Lists the crates that are linked into a program, with the features that a target resolves to.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ pub struct Linked {
     pub version: String,
     /// SPDX expression.
     pub licence: String,
-    /// SHA-256 of the archive, in Cargo.lock.
+    /// SHA-256 of the archive, from Cargo.lock.
     pub checksum: String,
 }
 
-/// What is linked into the program of `package`, and into the eBPF object in it. Sorted.
+/// Lists the crates in the program of `package` and in the eBPF object that it embeds, sorted.
 pub fn linked(repo: &Repo, package: &str, target: &str) -> Result<Vec<Linked>> {
     let mut trees = tree(repo, package, target)?;
     trees += &tree(repo, "agent-ebpf", build_ebpf::TARGET)?;
@@ -32,12 +32,12 @@ fn tree(repo: &Repo, package: &str, target: &str) -> Result<String> {
     output(tree.args(["--format", "{p}|{l}"]))
 }
 
-/// From lines such as `bytes v1.12.0|MIT` of `cargo tree`; the workspace's crates, which have a
-/// path, are left out.
+/// Parses lines of `cargo tree` such as `bytes v1.12.0|MIT`, without the workspace's crates, which
+/// have a path.
 fn crates(tree: &str, checksums: &BTreeMap<(String, String), String>) -> Vec<Linked> {
     let mut found = Vec::new();
     for line in tree.lines() {
-        // A second mention ends in ` (*)`.
+        // Repeated entries end in ` (*)`.
         let line = line.trim_end_matches(" (*)");
         let (package, licence) = line.split_once('|').unwrap_or((line, ""));
         let mut words = package.split(' ');
@@ -52,7 +52,7 @@ fn crates(tree: &str, checksums: &BTreeMap<(String, String), String>) -> Vec<Lin
         found.push(Linked {
             name: name.to_owned(),
             version: version.to_owned(),
-            // The old way to write "or".
+            // `/` is the deprecated form of "or".
             licence: licence.replace('/', " OR ").replace("  OR  ", " OR "),
             checksum: checksum.clone(),
         });
@@ -62,7 +62,7 @@ fn crates(tree: &str, checksums: &BTreeMap<(String, String), String>) -> Vec<Lin
     found
 }
 
-/// By name and version. What comes from a registry has one.
+/// Returns checksums by name and version. Only crates of a registry have one.
 fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
     let first = |package: &str, key| toml_strings(package, key).into_iter().next();
     let packages = lock.split("[[package]]").skip(1);

@@ -29,12 +29,12 @@ const WRITTEN: &[(&str, &[&str])] = &[
     ("cleanup-account.yaml", &["cleanup", "untaint"]),
     ("cleanup.yaml", &["cleanup"]),
     ("untaint.yaml", &["untaint"]),
-    // Only Helm runs them.
+    // Hooks, which only Helm runs.
     ("validation.yaml", &[]),
     ("tests/check.yaml", &[]),
 ];
 
-/// The values whose objects are written. A kustomization replaces the name of the image.
+/// The values that are rendered. A kustomization replaces the name of the image.
 const VALUES: &[&str] = &[
     "image.repository=localhost/nodepulse",
     "networkPolicy.enabled=true",
@@ -43,7 +43,7 @@ const VALUES: &[&str] = &[
     "dashboard.enabled=true",
 ];
 
-/// True only of objects that Helm manages.
+/// Lines that are only true of objects that Helm manages.
 const OF_HELM: &[&str] = &["helm.sh/", "app.kubernetes.io/managed-by:"];
 
 const HEAD: &str = "# Generated from deploy/helm by `cargo xtask manifests`: change it there.\n";
@@ -75,7 +75,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(stale)))
 }
 
-/// Every file below [`KUSTOMIZE`] that comes from the chart, and its text.
+/// Returns every file below [`KUSTOMIZE`] that is generated from the chart, and its text.
 fn files(root: &Path) -> Result<BTreeMap<String, String>> {
     let mut files = BTreeMap::new();
     for (template, documents) in rendered(&render(root)?)? {
@@ -97,7 +97,7 @@ fn render(root: &Path) -> Result<String> {
     output(helm.arg(VALUES.join(",")))
 }
 
-/// The documents of each template. Helm sorts them by kind, and prints the template of each.
+/// Returns the documents of each template. Helm sorts them by kind, and prints their template.
 fn rendered(text: &str) -> Result<BTreeMap<&str, Vec<String>>> {
     const SOURCE: &str = "# Source: nodepulse/templates/";
     let mut templates: BTreeMap<_, Vec<_>> = BTreeMap::new();
@@ -114,7 +114,7 @@ fn rendered(text: &str) -> Result<BTreeMap<&str, Vec<String>>> {
     Ok(templates)
 }
 
-/// Without what is [`OF_HELM`], blanks at the ends of lines, and empty lines around it.
+/// Removes the lines of [`OF_HELM`], blanks at ends of lines, and empty lines around the text.
 fn without_helm(document: &str) -> String {
     let of_helm = |line: &&str| OF_HELM.iter().any(|key| line.trim_start().starts_with(key));
     let lines = document.trim().lines().map(str::trim_end);

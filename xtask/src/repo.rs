@@ -1,4 +1,4 @@
-//! Paths, and how children are started: one clean environment for every `cargo`.
+//! Finds paths, and starts every child, such as `cargo`, with the same clean environment.
 //!
 //! Progress goes to standard error, so that standard output contains results only.
 
@@ -12,13 +12,13 @@ use clap::ValueEnum;
 
 use crate::files;
 
-/// What the shipped agent is built for: one static file.
+/// The target of the shipped agent, which is one static file.
 pub const MUSL_TARGET: &str = "x86_64-unknown-linux-musl";
 
-/// The same for arm64, which takes a cross compiler.
+/// The same for arm64, which requires a cross compiler.
 pub const ARM64_TARGET: &str = "aarch64-unknown-linux-musl";
 
-/// As images and Debian name it.
+/// An architecture by its name in images and in Debian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Arch {
     Amd64,
@@ -41,8 +41,8 @@ impl Arch {
     }
 }
 
-/// Set by the `cargo` that started us, or by people for other projects. Each would change what a
-/// nested `cargo` builds, or where it puts it.
+/// Variables that the outer `cargo` or users set, and that would change what a nested `cargo`
+/// builds, or where.
 const REMOVED: &[&str] = &[
     "CARGO",
     "CARGO_BUILD_TARGET",
@@ -62,7 +62,7 @@ const REMOVED: &[&str] = &[
 pub struct Repo {
     /// The directory of the workspace's Cargo.toml.
     pub root: PathBuf,
-    /// Absolute, `CARGO_TARGET_DIR` and configuration already applied.
+    /// Absolute, after `CARGO_TARGET_DIR` and the configuration.
     pub target_dir: PathBuf,
     pub toolchain: Toolchain,
 }
@@ -73,11 +73,11 @@ pub struct Commit {
     pub hash: String,
     /// RFC 3339.
     pub time: String,
-    /// Seconds since 1970: what `SOURCE_DATE_EPOCH` is for.
+    /// Seconds since 1970, for `SOURCE_DATE_EPOCH`.
     pub epoch: u64,
 }
 
-/// rust-toolchain.toml.
+/// The contents of rust-toolchain.toml.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Toolchain {
     pub channel: String,
@@ -115,12 +115,11 @@ impl Repo {
         }
     }
 
-    /// The text of a file of the checkout.
     pub fn read(&self, path: &str) -> Result<String> {
         files::text(&self.root.join(path))
     }
 
-    /// `cargo` of the pinned toolchain, at the root, with this target directory.
+    /// Returns `cargo` of the pinned toolchain, at the root, with this target directory.
     pub fn cargo(&self) -> Command {
         let mut cargo = command("cargo");
         cargo
@@ -129,8 +128,9 @@ impl Repo {
         cargo
     }
 
-    /// `cargo <verb>` of everything but agent-ebpf, which builds only for the BPF target. One set
-    /// of packages everywhere, so that features resolve alike and nothing is built twice.
+    /// Returns `cargo <verb>` for all packages but agent-ebpf, which only builds for the BPF
+    /// target. The same set of packages everywhere resolves the same features, so that nothing is
+    /// built twice.
     pub fn workspace(&self, verb: &str) -> Command {
         let mut cargo = self.cargo();
         cargo.args([verb, "--workspace", "--exclude", "agent-ebpf"]);
@@ -149,7 +149,7 @@ impl Toolchain {
     }
 }
 
-/// The strings of `key = "…"` or `key = ["…", …]`.
+/// Parses the strings of `key = "…"` or `key = ["…", …]`.
 pub fn toml_strings(text: &str, key: &str) -> Vec<String> {
     let value = text
         .match_indices(key)
@@ -168,7 +168,7 @@ pub fn toml_strings(text: &str, key: &str) -> Vec<String> {
         .collect()
 }
 
-/// The checkout that this xtask belongs to: from `cargo run`, otherwise from the path of the build,
+/// Returns the checkout of this xtask: from `cargo run`, otherwise from the path of the build,
 /// which is wrong if a target directory was copied.
 pub fn root() -> PathBuf {
     let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
@@ -179,7 +179,7 @@ pub fn root() -> PathBuf {
 }
 
 fn target_dir(root: &Path) -> Result<PathBuf> {
-    // In the caller's directory: a relative CARGO_TARGET_DIR starts there.
+    // Runs in the caller's directory, to which a relative CARGO_TARGET_DIR refers.
     let mut metadata = command("cargo");
     metadata
         .args(["metadata", "--no-deps", "--format-version", "1"])
@@ -193,7 +193,7 @@ fn target_dir(root: &Path) -> Result<PathBuf> {
         .context("`cargo metadata` names no target_directory")
 }
 
-/// A child that does not inherit what the outer `cargo run` set for us.
+/// Returns a command without the variables that the outer `cargo run` has set.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null());
@@ -208,7 +208,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// Runs it to its end, with its standard output on standard error.
+/// Runs a command to its end, with its standard output on standard error.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .stdout(io::stderr())
@@ -220,7 +220,7 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What it printed on standard output.
+/// Runs a command, and returns its standard output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stderr(Stdio::inherit())
@@ -232,7 +232,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The command line as one would type it.
+/// Formats the command line for a shell.
 pub fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words
@@ -241,7 +241,7 @@ pub fn shown(command: &Command) -> String {
         .join(" ")
 }
 
-/// The first `program` on PATH, or in Debian's directories that are only on root's PATH.
+/// Finds the first `program` on PATH, or in Debian's directories that are only on root's PATH.
 pub fn on_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path)

@@ -26,7 +26,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
             args.args.join(" ")
         );
     }
-    // `exec`, so that signals and the exit code are the agent's.
+    // `exec` passes signals and the exit code through.
     let err = Command::new(&agent).args(&args.args).exec();
     Err(err).with_context(|| format!("cannot start {}", agent.display()))
 }
@@ -36,7 +36,7 @@ pub fn agent(repo: &Repo) -> Result<PathBuf> {
     agent_for(repo, MUSL_TARGET)
 }
 
-/// The same for another target.
+/// Builds the agent for another target.
 pub fn agent_for(repo: &Repo, target: &str) -> Result<PathBuf> {
     setup::RELEASE.announce(repo)?;
     setup::all(repo)?;
@@ -44,7 +44,7 @@ pub fn agent_for(repo: &Repo, target: &str) -> Result<PathBuf> {
     release(repo, target, "nodepulse", "nodepulse")
 }
 
-/// Builds the program `name` of `package` as it is shipped. The eBPF object must be built.
+/// Builds the shipped program `name` of `package`. The eBPF object must already be built.
 pub fn release(repo: &Repo, target: &str, package: &str, name: &str) -> Result<PathBuf> {
     eprintln!("build: {name} for {target}, release");
     let mut build = cargo_for(repo, "build", target)?;
@@ -54,8 +54,8 @@ pub fn release(repo: &Repo, target: &str, package: &str, name: &str) -> Result<P
     Ok(repo.target_dir.join(target).join("release").join(name))
 }
 
-/// Flags of the compiler that keep the paths of this machine out of the binary, after those of the
-/// environment. Not in `.cargo/config.toml`, which cannot name them.
+/// Returns compiler flags, after those of the environment, that remove this machine's paths from
+/// the binary. `.cargo/config.toml` cannot name these paths.
 fn remapped_paths(repo: &Repo) -> Result<String> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let encoded = variable("CARGO_ENCODED_RUSTFLAGS");
@@ -68,7 +68,7 @@ fn remapped_paths(repo: &Repo) -> Result<String> {
     };
     let root = repo.root.display().to_string();
     let target = repo.target_dir.display().to_string();
-    // The last one that matches counts.
+    // The last matching prefix applies.
     let prefixes = [
         (of_home("RUSTUP_HOME", ".rustup"), "rustup"),
         (of_home("CARGO_HOME", ".cargo"), "cargo"),
@@ -80,7 +80,7 @@ fn remapped_paths(repo: &Repo) -> Result<String> {
     Ok(flags.collect::<Vec<_>>().join("\x1f"))
 }
 
-/// `cargo <verb>` for a target; for arm64 with the cross compiler.
+/// Returns `cargo <verb>` for a target, with the cross compiler for arm64.
 pub fn cargo_for(repo: &Repo, verb: &str, target: &str) -> Result<Command> {
     let mut cargo = repo.cargo();
     cargo.args([verb, "--target", target]);
@@ -95,7 +95,7 @@ pub fn cargo_for(repo: &Repo, verb: &str, target: &str) -> Result<Command> {
     Ok(cargo)
 }
 
-/// Builds a program of the tests package, for development, and returns its path.
+/// Builds a program of the tests package for development, and returns its path.
 pub fn test_program(repo: &Repo, name: &str) -> Result<PathBuf> {
     eprintln!("build: {name} of nodepulse-tests");
     let mut build = repo.cargo();

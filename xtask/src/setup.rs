@@ -1,4 +1,4 @@
-//! Installs what the other commands need. Can be run again: what is installed is not changed.
+//! Installs what the other commands need. Repeating it changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -16,11 +16,11 @@ mod promtool;
 
 pub use cost::{DEMO, RELEASE, TEST};
 
-/// The last line that borrows the LLVM inside rustc: newer ones need a separate LLVM. Linker
-/// and compiler must agree on the LLVM major version, so one is never raised without the other.
+/// The last minor version that uses the LLVM inside rustc: newer ones need a separate LLVM. Linker
+/// and compiler need the same LLVM major version, so both are raised together.
 const BPF_LINKER: &str = "0.10.4";
 
-/// A program that must be on PATH, and the Debian package that brings it.
+/// A program that must be on PATH, and its Debian package.
 type Program = (&'static str, &'static str);
 
 /// Links build scripts, and compiles ring.
@@ -32,23 +32,23 @@ const MUSL_COMPILER: Program = ("musl-gcc", "musl-tools");
 /// Compiles ring for arm64, and links.
 pub const ARM64_COMPILER: &str = "aarch64-linux-gnu-gcc";
 
-/// The component that the eBPF object is built with.
+/// The component that building the eBPF object requires.
 const SOURCE: &str = "rust-src";
 
-/// What only `cargo xtask vm` needs.
+/// Programs that only `cargo xtask vm` needs.
 const VM_PROGRAMS: &[Program] = &[
     (qemu::PROGRAM, "qemu-system-x86"),
     (disks::MAKE_EXT4, "e2fsprogs"),
     ("setpriv", "util-linux"),
 ];
 
-/// What reads packages in `cargo xtask test`.
+/// Programs with which `cargo xtask test` reads packages.
 const PACKAGE_PROGRAMS: &[Program] = &[("rpm", "rpm")];
 
-/// What only `cargo xtask test alarms --all` needs.
+/// Programs that only `cargo xtask test alarms --all` needs.
 const ALARMS_PROGRAMS: &[Program] = &[("containerd", "containerd"), ("ctr", "containerd")];
 
-/// What the tests of completions and manual pages run.
+/// Programs that the tests of completions and manual pages run.
 const SHELL_PROGRAMS: &[Program] = &[
     ("zsh", "zsh"),
     ("fish", "fish"),
@@ -86,12 +86,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!complete)))
 }
 
-/// Installs everything that the other commands need.
 pub fn all(repo: &Repo) -> Result<()> {
     install(repo, steps(repo)?)
 }
 
-/// What `cargo xtask test` needs.
 pub fn for_tests(repo: &Repo) -> Result<()> {
     all(repo)?;
     for (step, tests) in test_steps()? {
@@ -102,7 +100,7 @@ pub fn for_tests(repo: &Repo) -> Result<()> {
     Ok(())
 }
 
-/// What a build for development needs: not the musl target, its compiler, rustfmt and clippy.
+/// Installs what a development build needs: not the musl target, its compiler, rustfmt and clippy.
 pub fn development(repo: &Repo) -> Result<()> {
     let pinned = &repo.toolchain.channel;
     let components = [SOURCE.to_owned()];
@@ -110,33 +108,29 @@ pub fn development(repo: &Repo) -> Result<()> {
     install(repo, [packages(&[COMPILER]), source, linker(repo)?])
 }
 
-/// What only builds for arm64 need.
 pub fn arm64(repo: &Repo) -> Result<()> {
     let targets = [ARM64_TARGET.to_owned()];
     let target = missing(&repo.toolchain.channel, "target", &targets)?;
-    // Without recommended packages the compiler comes without the C library's headers.
+    // Without recommended packages, the compiler's package lacks the headers of the C library.
     let headers = ("aarch64-linux-gnu-gcc", "libc6-dev-arm64-cross");
     let compiler = packages(&[(ARM64_COMPILER, "gcc-aarch64-linux-gnu"), headers]);
     install(repo, [compiler, target])
 }
 
-/// What only virtual machines need.
 pub fn vm(repo: &Repo) -> Result<()> {
     install(repo, [packages(VM_PROGRAMS)])
 }
 
-/// What only the virtual machine with the packages needs.
 pub fn vm_packages(repo: &Repo) -> Result<()> {
     install(repo, [packages(&[("mmdebstrap", "mmdebstrap")])])
 }
 
-/// What only virtual machines for arm64 need.
 pub fn vm_arm64(repo: &Repo) -> Result<()> {
     let qemu = packages(&[(qemu::PROGRAM_ARM64, "qemu-system-arm")]);
     install(repo, [qemu])
 }
 
-/// What only the full suite of false alarms needs. Without containerd, its workload is skipped.
+/// Installs containerd, without which a workload of the full suite of false alarms is skipped.
 pub fn alarms(repo: &Repo) -> Result<()> {
     install(repo, [packages(ALARMS_PROGRAMS)])
 }
@@ -155,7 +149,7 @@ fn install(repo: &Repo, steps: impl IntoIterator<Item = Step>) -> Result<()> {
     Ok(())
 }
 
-/// The linker of this repository's toolchain, whether or not it is there yet.
+/// Returns the path of the linker for this toolchain, which may not exist yet.
 pub fn bpf_linker(repo: &Repo) -> Result<PathBuf> {
     Ok(bpf_linker_root(repo)?.join("bin/bpf-linker"))
 }
@@ -168,7 +162,7 @@ struct Step {
 
 type Install = Box<dyn FnOnce(&Repo) -> Result<()>>;
 
-/// What only tests need, and which of them are skipped without it.
+/// Returns what only tests need, and which of them are skipped without it.
 fn test_steps() -> Result<[(Step, &'static str); 4]> {
     Ok([
         (promtool::step()?, "alerts"),
@@ -178,7 +172,7 @@ fn test_steps() -> Result<[(Step, &'static str); 4]> {
     ])
 }
 
-/// In the order in which they depend on each other.
+/// Returns the steps in the order of their dependencies.
 fn steps(repo: &Repo) -> Result<Vec<Step>> {
     let pinned = &repo.toolchain;
     let channel = &pinned.channel;
@@ -207,7 +201,7 @@ fn missing_packages(programs: &[Program]) -> Vec<&'static str> {
     missing.map(|(_, package)| *package).collect()
 }
 
-/// One step, so that without permission to install, all missing packages are reported at once.
+/// Returns one step, which reports all missing packages at once if it may not install them.
 fn packages(programs: &[Program]) -> Step {
     let missing = missing_packages(programs);
     let programs: Vec<_> = programs.iter().map(|(program, _)| *program).collect();
@@ -218,7 +212,7 @@ fn packages(programs: &[Program]) -> Step {
     }
 }
 
-/// Of what `rustup <kind> list` lists.
+/// Finds what `rustup <kind> list` does not report as installed.
 fn missing(channel: &str, kind: &'static str, wanted: &[String]) -> Result<Step> {
     let have = installed(channel, kind)?;
     let missing: Vec<String> = wanted
@@ -237,7 +231,7 @@ fn missing(channel: &str, kind: &'static str, wanted: &[String]) -> Result<Step>
     })
 }
 
-/// rustup lists `clippy-x86_64-unknown-linux-gnu` for the component `clippy`.
+/// Compares names: rustup lists `clippy-x86_64-unknown-linux-gnu` for the component `clippy`.
 fn names(listed: &str, wanted: &str) -> bool {
     let rest = listed.strip_prefix(wanted);
     let hosts = ["-x86_64", "-aarch64"];
@@ -284,7 +278,7 @@ fn apt_get_command() -> Command {
     apt_get
 }
 
-/// Lists may be old or absent, but one mirror that fails need not matter.
+/// Updates lists that are old or absent; the failure of one mirror is not an error.
 fn update_lists() {
     if let Err(err) = run(apt_get_command().arg("update")) {
         eprintln!("setup: {err:#}; continuing with the existing package lists");
@@ -296,7 +290,7 @@ fn bpf_linker_root(repo: &Repo) -> Result<PathBuf> {
     Ok(cache()?.join(format!("tools/bpf-linker-{BPF_LINKER}-rust-{channel}")))
 }
 
-/// Outside the checkout, so that a second one need not build the linker again.
+/// Returns a directory outside the checkout, so that all checkouts share the linker.
 pub fn cache() -> Result<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let base = set("XDG_CACHE_HOME")
@@ -317,8 +311,8 @@ fn install_bpf_linker(repo: &Repo) -> Result<()> {
     let root = bpf_linker_root(repo)?;
     files::create_dir(&root)?;
     let mut install = command("cargo");
-    // In its directory and with a separate target directory: nothing of this workspace
-    // applies to it. `--force`, because a copy that does not run may exist.
+    // A separate directory and target directory, so that no setting of this workspace applies.
+    // `--force`, because a broken copy may exist.
     install.args(["install", "bpf-linker", "--version", BPF_LINKER]);
     install
         .args(["--locked", "--force", "--root"])

@@ -1,18 +1,19 @@
-//! Tests, checks and stages that could not run. Each has a reason, and counts as skipped.
+//! Reads which tests, checks and stages were skipped, each with a reason.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, Result};
 
-/// Names the file to which a skipped test appends a line (`tests/src/skipped.rs`).
+/// Variable with the path of the file to which a skipped test appends a line
+/// (`tests/src/skipped.rs`).
 const FILE: &str = "NODEPULSE_SKIPPED_TESTS";
 
 pub const NO_CLUSTER: &str = "no real API server";
 pub const NO_IMAGE: &str = "the kernel cannot be downloaded";
 
-/// What a machine or a tested kernel cannot do, and what no change of this repository can mend.
-/// With CI=true every other reason is a failure. By the first words of the reason.
+/// First words of accepted reasons: properties of a machine or a kernel that no change of this
+/// repository can mend. With CI=true every other reason is a failure.
 const ACCEPTED: &[(&str, &str)] = &[
     (
         NO_CLUSTER,
@@ -94,7 +95,7 @@ impl Skip {
         }
     }
 
-    /// Why this is no failure in CI; `None` if it is one.
+    /// Returns why this is not a failure in CI; `None` if it is one.
     pub fn accepted(&self) -> Option<&'static str> {
         let found = ACCEPTED.iter().find(|(of, _)| self.reason.starts_with(of));
         found.map(|(_, why)| *why)
@@ -112,7 +113,7 @@ pub fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1")
 }
 
-/// Why a run with these skips fails in CI; `None` if all their reasons are accepted.
+/// Returns why a run with these skips fails in CI; `None` if all reasons are accepted.
 pub fn failure(skips: &[Skip]) -> Option<String> {
     let refused = skips.iter().filter(|skip| skip.accepted().is_none());
     let refused: Vec<String> = refused.map(ToString::to_string).collect();
@@ -134,12 +135,12 @@ impl Record {
         Self(std::env::temp_dir().join(name))
     }
 
-    /// For the environment of the tests.
+    /// Returns the environment variable for the tests.
     pub fn variable(&self) -> (&'static str, &Path) {
         (FILE, &self.0)
     }
 
-    /// What tests have recorded, each test once.
+    /// Returns what tests have recorded, each test once.
     pub fn read(&self) -> Result<Vec<Skip>> {
         let text = match std::fs::read_to_string(&self.0) {
             Err(err) if err.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -156,7 +157,7 @@ impl Drop for Record {
     }
 }
 
-/// Of lines `target TAB test TAB reason TAB details`.
+/// Parses lines `target TAB test TAB reason TAB details`.
 fn skips_in(text: &str) -> Vec<Skip> {
     let mut skips: Vec<Skip> = Vec::new();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! Checks what a compiler does not see: keys, names, vocabulary, links, sizes.
+//! Checks rules that the compiler does not: keys, names, vocabulary, links, sizes.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,7 +32,6 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
-    /// A Rust source that is not only tests.
     fn is_product(&self) -> bool {
         let path = &self.path;
         let is_unit_tests =
@@ -40,7 +39,6 @@ impl Source {
         self.is_rust() && !is_unit_tests && !path.starts_with("tests/tests/")
     }
 
-    /// The number of lines before the unit tests.
     fn product_lines(&self) -> usize {
         let ends = ["mod tests {", "mod tests;"];
         let is_tests = |line: &&str| ends.iter().any(|end| line.ends_with(end));
@@ -71,7 +69,7 @@ pub fn report(deep: bool) -> Result<usize> {
     Ok(broken.len())
 }
 
-/// Findings, each beginning with `path:line: what`.
+/// Returns the findings, each in the form `path:line: text`.
 fn broken(sources: &[Source]) -> Vec<String> {
     let rules = [
         sizes::broken,
@@ -84,7 +82,7 @@ fn broken(sources: &[Source]) -> Vec<String> {
     broken
 }
 
-/// What git tracks, or would.
+/// Returns the files that git tracks, and new ones that are not ignored.
 fn sources(root: &Path) -> Result<Vec<Source>> {
     let mut git = repo::command("git");
     git.args(["ls-files", "-z", "--cached", "--others"]);

@@ -1,5 +1,5 @@
-//! Boots kernels of the matrix in virtual machines and runs the kernel's tests in them. Each
-//! machine gets a kernel, and an initramfs with the tests' PID 1.
+//! Boots kernels of the matrix in virtual machines and runs the kernel tests in them. Each machine
+//! gets a kernel, and an initramfs with the tests' PID 1.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use console::Check;
 use qemu::Machine;
 pub use report::{counts, failures, skips, table};
 
-/// Of the workspace's Cargo.toml.
+/// A profile of the workspace's Cargo.toml.
 const PROFILE: &str = "vm";
 
 #[derive(clap::Args)]
@@ -64,45 +64,43 @@ pub struct Args {
     agent: Option<PathBuf>,
 }
 
-/// Which kernels of the matrix.
 pub enum Choice<'a> {
     All,
-    /// The oldest that can be had.
+    /// The oldest kernel that can be downloaded.
     Oldest,
-    /// The oldest that can be had, and the newest.
+    /// The oldest kernel that can be downloaded, and the newest.
     Ends,
     Named(&'a [String]),
 }
 
-/// What became of one kernel.
 pub struct KernelReport {
     pub kernel: String,
     pub outcome: KernelOutcome,
 }
 
 pub enum KernelOutcome {
-    /// It cannot be had.
+    /// The kernel cannot be downloaded.
     Skipped(String),
-    /// One entry a boot.
+    /// One entry for each boot.
     Booted(Vec<BootReport>),
 }
 
 pub struct BootReport {
-    /// Which boot it was.
+    /// Plan of the boot.
     plan: &'static str,
-    /// `uname -r`, or of the package if the machine ended before.
+    /// Output of `uname -r`, or the package's version if the machine ended before.
     release: String,
-    /// From the kernel's start to PID 1.
+    /// Time from the kernel's start to PID 1.
     boot: Duration,
     took: Duration,
     checks: Vec<Check>,
     note: Option<String>,
-    /// What the machine printed of its journal.
+    /// The part of its journal that the machine printed.
     journal: String,
 }
 
 impl KernelReport {
-    /// Of its first boot, if it printed one.
+    /// Returns the journal of the first boot, if that printed one.
     fn journal(&self) -> Option<&str> {
         let KernelOutcome::Booted(boots) = &self.outcome else {
             return None;
@@ -178,7 +176,7 @@ pub fn reports(repo: &Repo, choice: &Choice<'_>, boots: &[Boot]) -> Result<Vec<K
     of_archive(repo, Arch::Amd64, choice, &boots, &archive)
 }
 
-/// The packages, in one boot.
+/// Boots the machine that tests the packages.
 fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
     setup::vm_packages(repo)?;
     build_ebpf::object(repo, "")?;
@@ -188,7 +186,7 @@ fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
     let agent = built(repo, target, &["nodepulse"])?.join("nodepulse");
     let mut matrix = kernels::matrix(repo, Arch::Amd64)?.into_iter();
     let kernel = matrix.find(|kernel| kernel.name == packages::KERNEL);
-    // A kernel that cannot be had is in the reports.
+    // A kernel that cannot be downloaded is in the reports.
     let dm_mod = kernel.and_then(|kernel| kernel.fetch().ok()?.dm_mod);
     let archive = packages::archive(repo, &agent, programs, dm_mod.as_deref())?;
     let boots = [&PACKAGES];
@@ -207,7 +205,7 @@ fn of_packages(repo: &Repo) -> Result<Vec<KernelReport>> {
     Ok(reports)
 }
 
-/// Builds what runs inside, fetches and boots. A kernel that cannot be had is in the reports.
+/// Builds the programs, downloads and boots. A kernel that cannot be downloaded is in the reports.
 fn booted(
     repo: &Repo,
     arch: Arch,
@@ -285,7 +283,7 @@ fn fetched<'a>(matrix: &'a [Kernel], choice: &Choice<'_>) -> Result<Fetched<'a>>
     }
 }
 
-/// From the oldest on until one can be had.
+/// Tries the kernels from the oldest on, until one can be downloaded.
 fn oldest<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Kernel, Result<T>)> {
     let mut tried = Vec::new();
     for kernel in matrix {
@@ -299,7 +297,7 @@ fn oldest<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&K
     tried
 }
 
-/// The oldest that can be had, and the last.
+/// Returns the oldest kernel that can be downloaded, and the last of the matrix.
 fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Kernel, Result<T>)> {
     let Some((newest, older)) = matrix.split_last() else {
         return Vec::new();
@@ -309,7 +307,7 @@ fn ends<T>(matrix: &[Kernel], fetch: impl Fn(&Kernel) -> Result<T>) -> Vec<(&Ker
     ends
 }
 
-/// PID 1, the program that provokes and the agent, which is built unless it is given.
+/// Packs PID 1, `provoke` and the agent, which is built unless it is given.
 fn archive(repo: &Repo, target: &str, agent: Option<&Path>) -> Result<Vec<u8>> {
     let agent = match agent {
         Some(agent) => agent.to_owned(),
@@ -347,7 +345,7 @@ fn debug_programs(repo: &Repo) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(packed)
 }
 
-/// Builds programs, static, and reads them.
+/// Builds static programs, and reads them.
 fn programs(
     repo: &Repo,
     target: &str,
@@ -358,7 +356,7 @@ fn programs(
     names.iter().map(read).collect()
 }
 
-/// Builds programs, static. Returns their directory.
+/// Builds static programs, and returns their directory.
 fn built(repo: &Repo, target: &str, names: &[&str]) -> Result<PathBuf> {
     eprintln!(
         "build: {} for {target}, profile {PROFILE}",

@@ -1,5 +1,5 @@
-//! A containerd with its own files, and an image for it. Without the program, its workload is
-//! skipped.
+//! Runs containerd with separate files, and creates an image for it. Without the program, its
+//! workload is skipped.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::cannot_run;
 use super::healthy::ran;
 
-/// Attempts to reach it, and the time between two of them.
+/// Number of attempts to connect, and the time between two of them.
 const ATTEMPTS: u32 = 200;
 const INTERVAL: Duration = Duration::from_millis(50);
 const IMAGE: &str = "localhost/alarms:1";
@@ -26,7 +26,7 @@ pub(super) struct Containerd {
 }
 
 impl Containerd {
-    /// With all of its files below `directory`.
+    /// Starts containerd with all of its files below `directory`.
     pub(super) fn start(directory: &Path) -> io::Result<Self> {
         let at = |name: &str| directory.join(name);
         let config = at("containerd.toml");
@@ -88,13 +88,13 @@ impl Containerd {
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        // It may have ended already; waiting shows.
+        // It may have ended already; `wait` below returns its status.
         drop(self.daemon.kill());
         drop(self.daemon.wait());
     }
 }
 
-/// An image, in the format of `docker save`, of one layer with the files of `tree`.
+/// Creates an image in the format of `docker save`, with one layer that contains `tree`.
 pub(super) fn image(directory: &Path, tree: &Path) -> io::Result<PathBuf> {
     let parts = directory.join("image");
     fs::create_dir(&parts)?;

@@ -1,4 +1,4 @@
-//! Workloads on a disk that fails, in a virtual machine: its host is asked for the fault.
+//! Defines workloads on a disk that fails, in a virtual machine: its host causes the fault.
 
 use std::fs::File;
 use std::io;
@@ -11,22 +11,22 @@ use crate::provoke::disk::DirectFile;
 use crate::vm::ask::{BAD_BLOCK_OF_NODE, ask};
 use crate::vm::disk;
 
-/// The disk's serial number.
+/// Serial number of the disk.
 const DISK: &str = "node";
-/// `diskIO.stalledAfter`, and what the specification adds, and a half second for the request to the
-/// host.
+/// `diskIO.stalledAfter`, the additional time of the specification, and half a second for the
+/// request to the host.
 const STALLED_AFTER: Duration = Duration::from_secs(10 + 1);
 const AFTER_ERRORS: Duration = Duration::from_secs(1);
-/// As many errors as set the condition.
+/// Number of errors that sets the condition.
 const ERRORS: usize = 3;
 
-/// With nodefs on the disk, which is mounted at `at`.
+/// Returns the workloads with nodefs on the disk, which is mounted at `at`.
 pub(crate) fn workloads(at: &Path) -> Vec<Workload> {
     let errors = at.to_owned();
     let mut all = volume_faults::workloads();
     all.extend([
         slow("throttled-disk", "slow", "4"),
-        // Of ten requests a second, two in flight take 200 ms each.
+        // At ten requests per second, two in flight take 200 ms each.
         slow("delayed-disk", "delay", "1"),
         hung(),
         workload(
@@ -43,7 +43,7 @@ pub(crate) fn workloads(at: &Path) -> Vec<Workload> {
     all
 }
 
-/// A fault of the disk; ended on drop.
+/// Ends the fault of the disk on drop.
 struct Fault;
 
 impl Fault {
@@ -59,7 +59,8 @@ impl Drop for Fault {
     }
 }
 
-/// A pod writes by so many threads, and the database of another waits for the disk.
+/// Returns a workload with a pod that writes in `writers` threads, while the database of another
+/// waits for the disk.
 fn slow(name: &str, verb: &'static str, writers: &'static str) -> Workload {
     let expected = Expected::Alarm {
         condition: "DiskIOPressure",
@@ -79,7 +80,7 @@ fn slow(name: &str, verb: &'static str, writers: &'static str) -> Workload {
             control.begins();
             let fault = Fault::begin(verb);
             control.until_noticed();
-            // What waits for the disk can end only then.
+            // Only now can the tasks that wait for the disk end.
             drop(fault);
             drop((writer, database));
             Ok(String::new())
@@ -96,7 +97,7 @@ fn failing(reason: &'static str, within: Duration) -> Expected {
     }
 }
 
-/// Requests of a database are in flight, and none completes.
+/// Stops a disk while requests of a database are in flight.
 fn hung() -> Workload {
     let expected = failing("StalledDisk", STALLED_AFTER);
     workload("hung-disk", Form::Short, expected, |site| {
@@ -115,7 +116,7 @@ fn hung() -> Workload {
     })
 }
 
-/// Reads of a bad block.
+/// Reads a bad block.
 fn fail(control: &Control) -> io::Result<String> {
     let disk = File::open(disk(DISK)?)?;
     for _ in 0..ERRORS {
@@ -128,7 +129,7 @@ fn fail(control: &Control) -> io::Result<String> {
     Ok(format!("{ERRORS} reads failed"))
 }
 
-/// A disk that a pod has used is removed on purpose.
+/// Removes a disk that a pod has used.
 fn unplugged() -> Workload {
     workload("unplugged-disk", Form::Short, Expected::NoAlarm, |_| {
         Ok(Prepared::new(|_| {
@@ -142,7 +143,7 @@ fn unplugged() -> Workload {
     })
 }
 
-/// The host does what it is asked for in its own time.
+/// Retries until the host has performed a request.
 fn eventually<T>(mut there: impl FnMut() -> Option<T>) -> io::Result<T> {
     const INTERVAL: Duration = Duration::from_millis(20);
     for _ in 0..1000 {

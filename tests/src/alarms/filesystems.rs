@@ -1,5 +1,5 @@
-//! Workloads on an ext4 that returns errors below a device that no program watches: only its own
-//! count of errors shows them, and its mount stays writable by name.
+//! Defines workloads on an ext4 that returns errors below a device that no program watches: only
+//! its count of errors shows them, and its mount remains writable by name.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -11,13 +11,13 @@ use crate::provoke::disk::Mounted;
 
 const MIB: u64 = 1 << 20;
 const BYTES: u64 = 64 * MIB;
-/// Less than the file system can be filled with.
+/// Size of the device, less than the file system can contain.
 const BACKING: &str = "size=24m";
-/// Storage is sampled every ten seconds.
+/// Period of storage samples.
 const SAMPLED: Duration = Duration::from_secs(10);
 const WITHIN: Duration = Duration::from_secs(12);
 
-/// Their names, for runs without loop devices.
+/// Names of the workloads, for runs without loop devices.
 pub(super) const NAMES: [&str; 3] = [
     "aborted-nodefs",
     "nodefs-with-an-error",
@@ -60,8 +60,7 @@ pub(super) fn workloads() -> Vec<Workload> {
     ]
 }
 
-/// The device below nodefs has no room for what is written, and returns errors: the journal is
-/// aborted.
+/// Fills the device below nodefs, so that a write returns an error and the journal is aborted.
 fn aborted_journal(site: &Site) -> io::Result<Prepared> {
     let directory = site.directory();
     let backing = directory.join("backing");
@@ -73,7 +72,7 @@ fn aborted_journal(site: &Site) -> io::Result<Prepared> {
     mounted.dig_holes()?;
     let nodefs = at.clone();
     let load = Prepared::new(move |control| {
-        // The rest of the room.
+        // Fills the remaining space.
         let full = fill(&backing.join("rest")).expect_err("tmpfs is full");
         control.begins();
         let error = create_files(&at).expect_err("the device has no room");
@@ -91,7 +90,7 @@ fn fill(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates files until ext4 notices that its journal is aborted, which a commit does.
+/// Creates files until ext4 detects at a commit that its journal is aborted.
 fn create_files(at: &Path) -> io::Result<()> {
     const FILES: u32 = 100;
     let directory = fs::File::open(at)?;
@@ -118,7 +117,7 @@ impl Ext4 {
         })
     }
 
-    /// Lets the kernel count an error that has not happened.
+    /// Makes the kernel count an error that has not happened.
     fn count_an_error(&self) -> io::Result<()> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let at = self.at.display().to_string();

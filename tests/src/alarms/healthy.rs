@@ -1,4 +1,4 @@
-//! Workloads of a healthy node: no condition becomes True.
+//! Defines workloads of a healthy node: no condition becomes True.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +12,7 @@ use crate::provoke::disk::DirectFile;
 use crate::provoke::ioctl;
 
 const MIB: u64 = 1 << 20;
-/// Each with and without fsync.
+/// Sizes of bulk writes, each with and without fsync.
 const BULK_MIB: [(u64, Form); 5] = [
     (32, Form::Short),
     (256, Form::Short),
@@ -22,12 +22,12 @@ const BULK_MIB: [(u64, Form); 5] = [
 ];
 const QUEUE_DEPTHS: [u64; 3] = [1, 8, 64];
 const FILES: &str = "20000";
-/// More than a build of C on a large machine.
+/// Rate that exceeds a build of C on a large machine.
 const FORKS_PER_SECOND: &str = "5000";
-/// Of the container that crashes: some processes, and soon full.
+/// Memory limit of the container that crashes: enough for some processes, and soon full.
 const CONTAINER_LIMIT: u64 = 24 * MIB;
 const PROCESSES: usize = 8;
-/// Restarts of it.
+/// Number of restarts.
 const CRASHES: usize = 6;
 
 pub(super) fn workloads() -> Vec<Workload> {
@@ -51,7 +51,7 @@ pub(super) fn workloads() -> Vec<Workload> {
     all
 }
 
-/// One task writes a large file; without fsync, the kernel writes it out later.
+/// Writes a large file in one task; without fsync, the kernel writes it out later.
 fn bulk(mib: u64, sync: bool, form: Form) -> Workload {
     let how = if sync { "fsync" } else { "writeback" };
     let name = format!("write-{mib}-mib-{how}");
@@ -60,7 +60,7 @@ fn bulk(mib: u64, sync: bool, form: Form) -> Workload {
             let (site, mib) = (control.site(), mib.to_string());
             let path = site.path("bulk");
             site.load("writer", &["write", &path, &mib, how])?.ends()?;
-            // Without fsync, this does what the kernel's threads do later.
+            // Without fsync, this replaces the later writes of the kernel's threads.
             File::open(&path)?.sync_all()?;
             fs::remove_file(&path)?;
             Ok(String::new())
@@ -68,7 +68,7 @@ fn bulk(mib: u64, sync: bool, form: Form) -> Workload {
     })
 }
 
-/// Random reads and writes by so many threads.
+/// Reads and writes random blocks in `depth` threads.
 fn mixed(depth: u64) -> Workload {
     let name = format!("mixed-random-depth-{depth}");
     workload(name, Form::Short, Expected::NoAlarm, move |site| {
@@ -82,7 +82,7 @@ fn mixed(depth: u64) -> Workload {
     })
 }
 
-/// Small commits, one after the other.
+/// Performs small commits, one after the other.
 fn database() -> Workload {
     workload("fsync-loop", Form::Short, Expected::NoAlarm, |site| {
         DirectFile::filled(Path::new(&site.path("table")), 64)?;
@@ -94,7 +94,7 @@ fn database() -> Workload {
     })
 }
 
-/// Many small files, by the program if this machine has it.
+/// Unpacks many small files, with `tar` if this machine has it.
 fn unpack() -> Workload {
     workload(
         "tar-x-20000-files",
@@ -124,14 +124,14 @@ fn unpack() -> Workload {
     )
 }
 
-/// Every free block of the file system, up to a bound.
+/// Discards every free block of the file system, up to a bound.
 fn trim() -> Workload {
     workload("fstrim", Form::Short, Expected::NoAlarm, |site| {
         let directory = File::open(site.directory())?;
         if let Err(err) = ioctl::trim(&directory, MIB) {
             return Err(cannot_run(format!("the disk does not discard: {err}")));
         }
-        // Blocks that were not free before.
+        // Frees blocks that were in use before.
         DirectFile::filled(Path::new(&site.path("freed")), 256)?;
         Ok(Prepared::new(move |control| {
             fs::remove_file(control.site().path("freed"))?;
@@ -142,7 +142,7 @@ fn trim() -> Workload {
     })
 }
 
-/// The disk is asked again and again to write out its cache, without data to write.
+/// Makes the disk write out its cache repeatedly, without data to write.
 fn flush() -> Workload {
     workload("flush-loop", Form::Short, Expected::NoAlarm, |site| {
         DirectFile::filled(Path::new(&site.path("clean")), 1)?;
@@ -154,7 +154,7 @@ fn flush() -> Workload {
     })
 }
 
-/// A layer of many files, by a separate containerd.
+/// Imports a layer of many files with a separate containerd.
 fn import() -> Workload {
     workload("containerd-import", Form::Full, Expected::NoAlarm, |site| {
         let containerd = Containerd::start(site.directory())?;
@@ -167,7 +167,7 @@ fn import() -> Workload {
     })
 }
 
-/// Processes and threads that live for a moment.
+/// Starts short-lived processes and threads.
 fn build() -> Workload {
     workload("build-5000-forks", Form::Short, Expected::NoAlarm, |_| {
         Ok(Prepared::new(|control| {
@@ -178,7 +178,7 @@ fn build() -> Workload {
     })
 }
 
-/// A file without data is read, four times the limit of the container that reads it.
+/// Reads a file of holes, four times the limit of the container that reads it.
 fn page_cache_of_container() -> Workload {
     workload(
         "page-cache-container",
@@ -192,7 +192,7 @@ fn page_cache_of_container() -> Workload {
     )
 }
 
-/// The same by all of the memory, twice: clean pages that are in use.
+/// Reads a file as large as all memory twice: clean pages that are in use.
 fn page_cache() -> Workload {
     workload("page-cache-node", Form::Full, Expected::NoAlarm, |site| {
         cached(site, meminfo("MemTotal:")?, 2)
@@ -210,7 +210,7 @@ fn cached(site: &Site, bytes: u64, times: u32) -> io::Result<Prepared> {
     }))
 }
 
-/// All processes of a container are killed by its own limit, again and again.
+/// Kills all processes of a container at its limit, repeatedly.
 fn crash_loop() -> Workload {
     workload("crash-loop", Form::Short, Expected::NoAlarm, |site| {
         site.limit("other", CONTAINER_LIMIT)?;
@@ -239,7 +239,7 @@ fn crash_loop() -> Workload {
     })
 }
 
-/// Runs a program to its end; returns what it printed.
+/// Runs a program to its end, and returns its output.
 pub(super) fn ran(command: &mut Command) -> io::Result<String> {
     let done = command.output()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();

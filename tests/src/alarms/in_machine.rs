@@ -1,4 +1,4 @@
-//! Workloads that need the disks of a virtual machine, or all of its memory.
+//! Defines workloads that need the disks of a virtual machine, or all of its memory.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use crate::provoke::swap::Swap;
 use crate::vm::disk;
 
 const MIB: u64 = 1 << 20;
-/// Of the container: first without a limit, then with one.
+/// Memory of the container, which is limited only later.
 const ALLOCATED: u64 = 192 * MIB;
 const LIMIT: u64 = 64 * MIB;
 
@@ -21,8 +21,8 @@ pub(crate) fn workloads() -> Vec<Workload> {
     all
 }
 
-/// The disk below nodefs is asked for its health, and for pages and with commands that it does not
-/// have, as SMART tools do.
+/// Reads the health of the disk below nodefs, and requests unsupported pages and commands, as SMART
+/// tools do.
 fn passthrough() -> Workload {
     const HEALTH: u32 = 2;
     const UNKNOWN: u32 = 0xdf;
@@ -48,7 +48,7 @@ fn passthrough() -> Workload {
     })
 }
 
-/// A container that does not use its memory is limited to less: the rest is swapped out.
+/// Limits a container that does not use its memory to less, so that the rest is swapped out.
 fn swapped_out() -> Workload {
     let (form, expected) = (Form::Short, Expected::NoAlarm);
     workload("swap-out-cold-memory", form, expected, |_| {

@@ -1,4 +1,4 @@
-//! The loads, which children run: `provoke load CGROUP NAME ARGUMENTS…`.
+//! Implements the loads, which children run: `provoke load CGROUP NAME ARGUMENTS…`.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -16,13 +16,12 @@ use nodepulse_io::clock::Clock;
 use crate::provoke::disk::DirectFile;
 
 const MIB: usize = 1 << 20;
-/// A page of a database.
+/// Size of a page of a database.
 const PAGE: usize = 8 << 10;
-/// Of each file that is unpacked.
+/// Size of each unpacked file.
 const SMALL_FILE: usize = 4 << 10;
 const FILES_IN_DIRECTORY: u32 = 500;
 
-/// Runs one load to its end.
 pub fn run(name: &str, arguments: &[&str]) -> io::Result<()> {
     match (name, arguments) {
         ("write", [path, mib, how]) => write(Path::new(path), number(mib)?, *how == "fsync"),
@@ -50,7 +49,7 @@ pub fn run(name: &str, arguments: &[&str]) -> io::Result<()> {
     }
 }
 
-/// As `dd bs=1M` does, with `conv=fsync` if `sync`.
+/// Writes like `dd bs=1M`, with `conv=fsync` if `sync`.
 fn write(path: &Path, mib: usize, sync: bool) -> io::Result<()> {
     let mut file = File::create(path)?;
     let block = vec![0x5a; MIB];
@@ -60,14 +59,14 @@ fn write(path: &Path, mib: usize, sync: bool) -> io::Result<()> {
     if sync { file.sync_all() } else { Ok(()) }
 }
 
-/// Through the page cache.
+/// Reads through the page cache.
 fn read(path: &Path) -> io::Result<()> {
     let (mut file, mut buffer) = (File::open(path)?, vec![0; MIB]);
     while file.read(&mut buffer)? > 0 {}
     Ok(())
 }
 
-/// A file without changes is written out by so many threads. Prints how often.
+/// Calls fsync on an unchanged file in several threads, and prints the number of calls.
 fn flush(path: &Path, threads: u64, time: Duration) -> io::Result<()> {
     let (file, flushes) = (File::open(path)?, AtomicU64::new(0));
     together(threads, |_| {
@@ -80,7 +79,7 @@ fn flush(path: &Path, threads: u64, time: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Random blocks of 4 KiB past the page cache, seven reads to three writes, by `depth` threads.
+/// Reads and writes random blocks of 4 KiB with direct I/O, seven reads to three writes.
 fn mixed(path: &Path, depth: u64, time: Duration) -> io::Result<()> {
     let file = &DirectFile::open(path)?;
     let blocks = file.blocks()?;
@@ -97,8 +96,8 @@ fn mixed(path: &Path, depth: u64, time: Duration) -> io::Result<()> {
     })
 }
 
-/// Commits: a page is appended to a log and written out, and every eighth one reads a page of the
-/// table past the page cache.
+/// Commits: appends a page to a log and syncs it, and at every eighth commit reads a page of the
+/// table with direct I/O.
 fn database(table: &Path, time: Duration) -> io::Result<()> {
     let log = File::create(table.with_extension("log"))?;
     let table = DirectFile::open(table)?;
@@ -115,7 +114,7 @@ fn database(table: &Path, time: Duration) -> io::Result<()> {
     })
 }
 
-/// Large writes past the page cache by so many threads: all that the disk can take.
+/// Writes large blocks with direct I/O, as many as the disk can complete.
 fn saturate(path: &Path, writers: u64, time: Duration) -> io::Result<()> {
     let file = &DirectFile::open(path)?;
     let large = file.blocks()? / (MIB as u64 / 4096);
@@ -125,12 +124,12 @@ fn saturate(path: &Path, writers: u64, time: Duration) -> io::Result<()> {
     })
 }
 
-/// Random pages through the page cache, by so many threads. If the cache may be a little smaller
-/// than the file, pages that are in use are evicted, and read again.
+/// Reads random pages through the page cache. If the cache may be a little smaller than the file,
+/// pages that are in use are evicted, and read again.
 fn thrash(file: &File, threads: u64, time: Duration) -> io::Result<()> {
     const PAGE: u64 = 4 << 10;
     let pages = file.metadata()?.len() / PAGE;
-    // Pages that are cached already are charged to another cgroup.
+    // Pages that are already cached are charged to another cgroup.
     for advice in [
         PosixFadviseAdvice::POSIX_FADV_DONTNEED,
         PosixFadviseAdvice::POSIX_FADV_RANDOM,
@@ -145,7 +144,7 @@ fn thrash(file: &File, threads: u64, time: Duration) -> io::Result<()> {
     })
 }
 
-/// Becomes a user without privileges.
+/// Switches to an unprivileged user.
 fn drop_privileges() -> io::Result<()> {
     const UNPRIVILEGED: u32 = 65_534;
     setgroups(&[])?;
@@ -154,11 +153,11 @@ fn drop_privileges() -> io::Result<()> {
     Ok(())
 }
 
-/// Fills memory step by step, and keeps it until it is killed.
+/// Fills memory step by step, and keeps it until the process is killed.
 fn allocate(mib: usize) -> io::Result<()> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     for step in 0..mib {
-        // Not all the same, so that no page is shared with another.
+        // Different contents, so that no pages are merged.
         all.push(vec![u8::try_from(step % 251).unwrap_or(1) | 1; MIB]);
     }
     loop {
@@ -166,7 +165,7 @@ fn allocate(mib: usize) -> io::Result<()> {
     }
 }
 
-/// Creates so many files with their modes, as `tar x` does.
+/// Creates files with their modes, like `tar x`.
 fn unpack(dir: &Path, files: u32) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let contents = [0x5a; SMALL_FILE];
@@ -183,8 +182,7 @@ fn unpack(dir: &Path, files: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts processes and threads, as many in a second as `rate`, or as the machine can. Prints the
-/// rate.
+/// Starts processes and threads at `rate` per second, or as fast as possible. Prints the rate.
 fn build(rate: u64, time: Duration) -> io::Result<()> {
     let me = std::env::current_exe()?;
     let clock = Clock::kernel();
@@ -243,7 +241,7 @@ fn until(time: Duration, mut work: impl FnMut() -> io::Result<()>) -> io::Result
     Ok(())
 }
 
-/// Marsaglia's xorshift: any sequence will do, the same in each run.
+/// Marsaglia's xorshift, which gives the same sequence in each run.
 struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! What can be seen of a run: conditions in the requests, PSI of the node, metrics of the agent.
+//! Observes a run: conditions in the requests, PSI of the node, metrics of the agent.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,17 +19,14 @@ use crate::view::View;
 /// A condition that was True in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Alarm {
-    /// Its type.
     pub condition: String,
-    /// Its reason.
     pub reason: String,
-    /// Its message.
     pub message: String,
-    /// When the first request with it came in, since boot.
+    /// Time since boot of the first request with it.
     pub at: Duration,
 }
 
-/// All conditions that were ever True, in the order of the requests.
+/// Returns all conditions that were ever True, in the order of the requests.
 pub fn alarms(api: &ApiServer) -> Vec<Alarm> {
     let path = site::status_path();
     let mut alarms: Vec<Alarm> = Vec::new();
@@ -53,12 +50,11 @@ pub fn alarms(api: &ApiServer) -> Vec<Alarm> {
     alarms
 }
 
-/// Whether the Node has the condition as False.
 pub fn is_false(api: &ApiServer, condition: &str) -> bool {
     View::of(api, site::NODE).status(condition) == "False"
 }
 
-/// When the first Event of this pod with this reason came in, since boot, and its message.
+/// Returns when the first Event of this pod with this reason arrived, since boot, and its message.
 pub fn pod_event(api: &ApiServer, pod: &str, reason: &str) -> Option<(Duration, String)> {
     let created = api.requests_where(|request| request.method == "POST");
     created.into_iter().find_map(|request| {
@@ -70,7 +66,7 @@ pub fn pod_event(api: &ApiServer, pod: &str, reason: &str) -> Option<(Duration, 
     })
 }
 
-/// The disks that the metrics report as unhealthy, with their states.
+/// Returns the disks that the metrics report as unhealthy, with their states.
 pub async fn unhealthy(address: &str) -> Vec<String> {
     const NAME: &str = "nodepulse_disk_unhealthy";
     let Ok(answer) = get(address, "/metrics").await else {
@@ -81,7 +77,7 @@ pub async fn unhealthy(address: &str) -> Vec<String> {
     unhealthy.map(str::to_owned).collect()
 }
 
-/// The first message of an Event of the Node with this reason.
+/// Returns the first message of an Event of the Node with this reason.
 pub fn event_message(api: &ApiServer, reason: &str) -> Option<String> {
     let events = api.list(crate::view::EVENTS).into_iter();
     let mut of_reason = events.filter(|event| event["reason"] == reason);
@@ -89,7 +85,7 @@ pub fn event_message(api: &ApiServer, reason: &str) -> Option<String> {
     of_reason.next().and_then(message)
 }
 
-/// Records of windows in which a disk was slow, that the agent has received.
+/// Returns the number of windows with a slow disk that the agent has received.
 pub async fn slow_windows(address: &str) -> Option<f64> {
     let answer = get(address, "/metrics").await.ok()?;
     let metrics = Exposition::parse(&answer.body).ok()?;
@@ -104,14 +100,13 @@ pub async fn slow_windows(address: &str) -> Option<f64> {
     )
 }
 
-/// Samples the node's io PSI; the most that it was over about a second.
+/// Samples the node's io PSI for its maximum over about a second.
 pub struct IoPressure {
     ended: Arc<AtomicBool>,
     sampler: JoinHandle<Option<f64>>,
 }
 
 impl IoPressure {
-    /// Begins.
     pub fn start() -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let sampler = {
@@ -121,7 +116,7 @@ impl IoPressure {
         Self { ended, sampler }
     }
 
-    /// The most so far, in percent of the time; `None` without PSI.
+    /// Returns the maximum in percent of the time; `None` without PSI.
     pub fn end(self) -> Option<f64> {
         self.ended.store(true, Ordering::Relaxed);
         self.sampler.thread().unpark();
@@ -136,7 +131,7 @@ fn most(ended: &AtomicBool) -> Option<f64> {
         thread::park_timeout(Duration::from_secs(1));
         let now = total()?;
         let (waited, passed) = (now.0.saturating_sub(last.0), now.1.since(last.1));
-        // The kernel brings the total up to date every two seconds.
+        // The kernel updates the total every two seconds.
         if passed >= Duration::from_millis(500) {
             let share = waited.as_secs_f64() / passed.as_secs_f64();
             most = most.max((share * 100.0).min(100.0));
@@ -146,7 +141,7 @@ fn most(ended: &AtomicBool) -> Option<f64> {
     Some(most)
 }
 
-/// How long some task has waited for I/O since boot, and now.
+/// Returns the time that some task has waited for I/O since boot, and the present time.
 fn total() -> Option<(Duration, BootNanos)> {
     let text = fs::read_to_string("/proc/pressure/io").ok()?;
     let some = text.lines().find(|line| line.starts_with("some "))?;

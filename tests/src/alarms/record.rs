@@ -1,46 +1,39 @@
-//! The record of a run: a table with one line a workload.
+//! Records a run as a table with one line for each workload.
 
 use std::time::Duration;
 
 use super::observed::Alarm;
 use super::{Expected, Workload};
 
-/// What came of one workload.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its name.
     pub name: String,
-    /// What had to come of it.
     pub expected: Expected,
-    /// How long it ran.
     pub took: Duration,
-    /// The most that tasks waited for I/O over a second, in percent; `None` without PSI.
+    /// Maximum of io PSI over a second, in percent; `None` without PSI.
     pub io_pressure: Option<f64>,
-    /// Records of slow windows; `None` if the agent did not answer.
+    /// Number of slow windows; `None` if the agent did not answer.
     pub slow_windows: Option<f64>,
     /// Conditions that were True.
     pub alarms: Vec<Alarm>,
-    /// What the load found.
+    /// Output of the load.
     pub detail: String,
-    /// From the fault to the condition.
+    /// Time from the fault to the condition.
     pub latency: Option<Duration>,
-    /// Whether it is as expected.
     pub verdict: Verdict,
 }
 
-/// Whether what came of a workload is what was expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
     Ok,
-    /// It is not, for this reason.
+    /// The reason.
     Failed(String),
-    /// It could not run, for this reason.
+    /// The reason.
     Skipped(String),
 }
 
 impl Outcome {
-    /// Of a workload that did not run to its end.
+    /// Creates the outcome of a workload that did not run to its end.
     pub fn without_run(workload: &Workload, verdict: Verdict) -> Self {
         Self {
             name: workload.name.clone(),
@@ -55,7 +48,7 @@ impl Outcome {
         }
     }
 
-    /// Compares the conditions that were True with what was expected.
+    /// Compares the conditions that were True with those that were expected.
     pub fn judge(expected: Expected, alarms: &[Alarm], latency: Option<Duration>) -> Verdict {
         let (wanted, within) = match expected {
             Expected::NoAlarm | Expected::PodEvent { .. } => (None, Duration::ZERO),
@@ -121,7 +114,7 @@ impl Outcome {
         }
     }
 
-    /// What was seen of it, in one line.
+    /// Formats the observations in one line.
     pub fn summary(&self) -> String {
         let windows = self.slow_windows.unwrap_or_default();
         let share = self.io_pressure.unwrap_or_default();
@@ -132,7 +125,7 @@ impl Outcome {
         )
     }
 
-    /// As libtest prints the result of a test, which `cargo xtask test` reads.
+    /// Formats the result like libtest, for `cargo xtask test`.
     pub fn line(&self) -> String {
         let result = match &self.verdict {
             Verdict::Ok => "ok".to_owned(),
@@ -147,7 +140,7 @@ fn words(alarm: &Alarm) -> String {
     format!("{}: {}", alarm.reason, alarm.message)
 }
 
-/// All of them as a table of Markdown, and below it why some failed or were skipped.
+/// Formats a table in Markdown, and below it the reasons of failed and skipped workloads.
 pub fn table(outcomes: &[Outcome]) -> String {
     let mut rows = vec![
         [

@@ -21,25 +21,23 @@ use crate::process::Process;
 use crate::provoke::Provoke;
 use crate::provoke::disk::disk_of;
 
-/// How long conditions are watched after a load has ended: records and samples may be on their way.
+/// Time for which conditions are observed after a load, for records and samples that are still in
+/// transit.
 const SETTLE: Duration = Duration::from_secs(2);
-/// How long a condition that is late is waited for, so that the record shows how late.
+/// Time to wait for a late condition, so that the record contains the delay.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Runs workloads.
 pub struct Runner {
-    /// Starts the children.
     pub provoke: Provoke,
     /// A directory on a disk of the node.
     pub parent: PathBuf,
-    /// How long the loads are.
     pub pace: Pace,
-    /// Within which the agent starts and ends.
+    /// Time limit for the agent to start and to end.
     pub soon: Duration,
 }
 
 impl Runner {
-    /// On this machine.
+    /// Creates a runner for this machine.
     pub fn here(pace: Pace) -> io::Result<Self> {
         let parent = std::env::temp_dir();
         if disk_of(&parent).is_none() {
@@ -55,7 +53,7 @@ impl Runner {
         })
     }
 
-    /// Runs one workload. What it changed is put back, whatever comes of it.
+    /// Runs one workload, and undoes its changes also after a failure.
     pub async fn run(&self, workload: &Workload) -> Outcome {
         let site = Site::new(&self.parent, self.provoke.clone(), self.pace);
         let prepared = site.and_then(|site| Ok(((workload.set_up)(&site)?, site)));
@@ -69,7 +67,7 @@ impl Runner {
                 return Outcome::without_run(workload, Verdict::Failed(why));
             }
         };
-        // A helper panics if what it waits for does not come.
+        // Helpers panic at their timeout.
         let run = AssertUnwindSafe(self.observe(workload, prepared, Arc::new(site)));
         run.catch_unwind().await.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
@@ -137,7 +135,7 @@ impl Runner {
         }
     }
 
-    /// An agent whose first status is at the API server, and the address of its metrics.
+    /// Starts an agent, waits for its first status, and returns the address of its metrics.
     async fn agent(
         &self,
         api: &ApiServer,
@@ -154,7 +152,7 @@ impl Runner {
             ["--node-name", site::NODE],
             ["--kubeconfig", &kubeconfig],
             ["--config", &config],
-            // The environment of a test turns it off, which a flag overrides.
+            // The test environment turns the server off, and a flag overrides that.
             ["--serve-address", "127.0.0.1:0"],
         ];
         let agent = Process::start([&["run"], arguments.as_flattened()].concat());
@@ -164,7 +162,7 @@ impl Runner {
             .filter_map(|word| word.strip_prefix("address="))
             .next();
         let address = address.expect("the log names the address").to_owned();
-        // On files, it would not see most of what has to set no condition.
+        // Without the programs, it would not observe most of what must not set a condition.
         agent.wait_for_line("programs=\"btf\"", self.soon).await;
         let path = site::status_path();
         let first = |api: &ApiServer| {
@@ -213,12 +211,12 @@ impl Runner {
     }
 }
 
-/// A load in a thread: the API server lives in this one.
+/// A load in a separate thread, since the API server runs in this one.
 struct RunningLoad {
     start: BootNanos,
     load: JoinHandle<io::Result<String>>,
     began: mpsc::Receiver<BootNanos>,
-    /// Dropped once the condition was seen.
+    /// Dropped when the condition was observed.
     notice: mpsc::Sender<()>,
 }
 
@@ -246,7 +244,7 @@ impl RunningLoad {
         }
     }
 
-    /// Waits for its end, and for the condition.
+    /// Waits for the end of the load, and for the condition.
     async fn observed(self, api: &ApiServer, expected: Expected) -> EndedLoad {
         let Self {
             start,
@@ -260,7 +258,7 @@ impl RunningLoad {
             Expected::NoAlarm => {
                 let load = (joined(load.await), passed());
                 let any = |api: &ApiServer| observed::alarms(api).pop();
-                // `None`, if all is well.
+                // `None` if no condition is True.
                 let _alarm: Option<Alarm> = wait(api, SETTLE, any).await;
                 load
             }
@@ -290,7 +288,7 @@ impl RunningLoad {
     }
 }
 
-/// Waits until the requests have shown something, or for this long.
+/// Waits until a request matches, or for this long.
 async fn wait<T>(
     api: &ApiServer,
     time: Duration,
@@ -300,7 +298,7 @@ async fn wait<T>(
     timeout(time, shown).await.ok()
 }
 
-/// Waits until the condition is False again. Returns how long that took.
+/// Waits until the condition is False again, and returns how long that took.
 async fn end(api: &ApiServer, expected: Expected, within: Duration) -> Option<Duration> {
     let Expected::Alarm { condition, .. } = expected else {
         return None;
@@ -311,7 +309,7 @@ async fn end(api: &ApiServer, expected: Expected, within: Duration) -> Option<Du
     Some(api.now().saturating_sub(start))
 }
 
-/// When the condition that is expected was True, or the Event of the pod came in.
+/// Returns when the expected condition was True, or the Event of the pod arrived.
 fn happened(api: &ApiServer, expected: Expected) -> Option<Duration> {
     match expected {
         Expected::NoAlarm => None,
@@ -327,7 +325,7 @@ fn happened(api: &ApiServer, expected: Expected) -> Option<Duration> {
     }
 }
 
-/// From the fault to the condition or the Event.
+/// Returns the time from the fault to the condition or the Event.
 fn latency(api: &ApiServer, expected: Expected, began: Option<BootNanos>) -> Option<Duration> {
     let at = happened(api, expected)?;
     Some(at.saturating_sub(Duration::from_nanos(began?.0)))

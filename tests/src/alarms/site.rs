@@ -1,4 +1,4 @@
-//! What every workload gets: a directory on a disk of the node, pods, and the API server.
+//! Provides every workload with a directory on a disk of the node, pods, and the API server.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,20 +15,19 @@ use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::{Load, Provoke};
 use crate::view::NODES;
 
-/// Name of the Node.
 pub const NODE: &str = "worker-1";
 
-/// The pods; each has one container.
+/// Names and UIDs of the pods; each has one container.
 pub const PODS: [(&str, &str); 3] = [
     ("writer", "0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a11"),
     ("database", "0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a12"),
     ("other", "0c9f1b7e-1f4b-4a62-9b0e-0f7c0f5d8a13"),
 ];
 
-/// The pod with a volume, if there is one.
+/// Name of the pod with a volume, which only some workloads have.
 pub const POD_WITH_VOLUME: &str = "database";
 
-/// The directory of the pod with a volume, below the kubelet's.
+/// Returns the directory of the pod with a volume, relative to the kubelet's.
 pub fn pod_directory() -> String {
     let mut pods = PODS.into_iter();
     let (_, uid) = pods
@@ -37,18 +36,16 @@ pub fn pod_directory() -> String {
     format!("pods/{uid}")
 }
 
-/// Where a workload runs. Everything is removed on drop.
+/// The place in which a workload runs. Everything is removed on drop.
 pub struct Site {
     directory: tempfile::TempDir,
     tree: CgroupTree,
-    /// Starts the children.
     pub provoke: Provoke,
-    /// How long the loads are.
     pub pace: Pace,
 }
 
 impl Site {
-    /// With a directory below `parent`, which is on a disk.
+    /// Creates a directory below `parent`, which is on a disk.
     pub fn new(parent: &Path, provoke: Provoke, pace: Pace) -> io::Result<Self> {
         let directory = tempfile::tempdir_in(parent)?;
         let name = format!("nodepulse-alarms-{}", std::process::id());
@@ -65,55 +62,53 @@ impl Site {
         })
     }
 
-    /// Its directory.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A path in the directory, as text for a child.
+    /// Returns a path in the directory, as an argument for a child.
     pub fn path(&self, name: &str) -> String {
         self.directory().join(name).display().to_string()
     }
 
-    /// The cgroup of the container of a pod.
+    /// Returns the cgroup of a pod's container.
     pub fn container(&self, pod: &str) -> PathBuf {
         let pods = PODS.into_iter();
         let mut found = pods.filter(|(name, _)| *name == pod);
         self.tree.dir(container(found.next().unwrap_or(PODS[0])))
     }
 
-    /// Limits the memory of the container of a pod.
     pub fn limit(&self, pod: &str, bytes: u64) -> io::Result<()> {
         self.tree.limit(self.container(pod), bytes)
     }
 
-    /// Sets `memory.high` of the container of a pod, which cgroup v1 does not have.
+    /// Sets `memory.high` of a pod's container, which cgroup v1 does not support.
     pub fn slow_down_above(&self, pod: &str, bytes: u64) -> io::Result<()> {
         self.tree.slow_down_above(self.container(pod), bytes)
     }
 
-    /// Starts a load in the container of a pod.
     pub fn load(&self, pod: &str, load: &[&str]) -> io::Result<Load> {
         self.provoke.load(&self.container(pod), load)
     }
 
-    /// The parent of the pods cgroup, as the agent names it.
+    /// Returns the parent of the pods cgroup, in the form of the agent's configuration.
     pub fn cgroup_root(&self) -> String {
         self.tree.path("")
     }
 }
 
-/// Below the top of the tree.
+/// Returns a container's cgroup, relative to the root.
 fn container((_, uid): (&str, &str)) -> String {
     format!("kubepods/besteffort/pod{uid}/{}", id(uid))
 }
 
-/// Of a container, as a runtime gives them.
+/// Returns a container ID of a runtime's length.
 fn id(uid: &str) -> String {
     uid.replace('-', "").repeat(2)
 }
 
-/// An API server with the Node and its pods, and the kubeconfig of a companion in `directory`.
+/// Starts an API server with the Node and its pods, and writes the companion's kubeconfig to
+/// `directory`.
 pub(crate) async fn cluster(directory: &Path) -> (ApiServer, PathBuf) {
     let api = ApiServer::start().await;
     for (verb, resource) in [
@@ -144,7 +139,7 @@ pub(crate) async fn cluster(directory: &Path) -> (ApiServer, PathBuf) {
     (api, kubeconfig)
 }
 
-/// The agent's configuration.
+/// Writes the agent's configuration.
 pub(super) fn configuration(site: &Site, prepared: &Prepared) -> io::Result<PathBuf> {
     let path = site.directory().join("config.yaml");
     let nodefs = prepared.nodefs.as_deref().unwrap_or(site.directory());
@@ -154,7 +149,7 @@ pub(super) fn configuration(site: &Site, prepared: &Prepared) -> io::Result<Path
         .slow
         .map(|limit| format!(", solidState: {{slow: {limit}}}, rotational: {{slow: {limit}}}"));
     let slow = slow.unwrap_or_default();
-    // How full the disk of this machine is, is not the subject: a build may have left little.
+    // The free space of this machine's disk is not tested: a build may have left little.
     let mut thresholds = "nodefs.available: 1Mi, imagefs.available: 1Mi".to_owned();
     for (signal, value) in &prepared.thresholds {
         write!(thresholds, ", {signal}: \"{value}\"").map_err(io::Error::other)?;
@@ -179,7 +174,6 @@ pub(super) fn configuration(site: &Site, prepared: &Prepared) -> io::Result<Path
     Ok(path)
 }
 
-/// Path of the Node's status.
 pub(crate) fn status_path() -> String {
     format!("{NODES}/{NODE}/status")
 }

@@ -1,5 +1,5 @@
-//! Tasks that wait for memory: because the node is short of it, and because their container is at
-//! its own limit.
+//! Defines workloads whose tasks wait for memory: because the node is short of it, and because
+//! their container is at its limit.
 //!
 //! Threads read random pages of a file that is a little larger than the memory that they may use:
 //! each evicts pages that another uses, so that they wait for pages that were just in memory.
@@ -20,37 +20,37 @@ use crate::provoke::Load;
 use crate::provoke::disk::DirectFile;
 
 const MIB: u64 = 1 << 20;
-/// Of the container that thrashes.
+/// Limit of the container that thrashes.
 const LIMIT: u64 = 96 * MIB;
-/// Of its file.
+/// Size of its file.
 const FILE_MIB: u64 = 128;
 const THREADS: &str = "16";
-/// The average over a minute reaches 15 % after 10 to 30 s. From the trigger on it takes 11 s until
-/// it is known that the node is short, and the same again if the average is too low then.
+/// The average over a minute reaches 15 % after 10 to 30 s. The agent detects a short node 11 s
+/// after the trigger, and repeats this if the average is still too low.
 const STALLED: Duration = Duration::from_secs(60);
 /// The default of `psi.memory`, in percent.
 const THRESHOLD: f32 = 15.0;
-/// A tenant: limit, file and processes.
+/// Limit, file in MiB and processes of a tenant.
 const TENANT: (u64, u64, usize) = (64 * MIB, 96, 5);
-/// Memory that a node that is short has left for the pages of its file.
+/// Memory that a short node leaves for the pages of its file.
 const LEFT: u64 = 96 * MIB;
-/// The average falls below 15 % within a minute and a half.
+/// Maximum time until the average is below 15 %: a minute and a half, and the last sample.
 const ENDED: Duration = Duration::from_secs(150);
-/// The average over a minute stays below 15 %.
+/// Duration that keeps the average over a minute below 15 %.
 const BURST: Duration = Duration::from_secs(8);
-/// Of the container that grows to just below its limit.
+/// Limit of the container that grows to just below it.
 const GROWTH_LIMIT: u64 = 512 * MIB;
 
 pub(super) fn workloads() -> Vec<Workload> {
     vec![burst(), growth(), tenant(), at_high()]
 }
 
-/// Those that need a separate machine.
+/// Returns the workloads that need a separate machine.
 pub(super) fn in_machine() -> Vec<Workload> {
     vec![short_of_memory()]
 }
 
-/// Tasks wait for memory for a few seconds.
+/// Makes tasks wait for memory for a few seconds.
 fn burst() -> Workload {
     let (form, expected) = (Form::Full, Expected::NoAlarm);
     workload("reclaim-burst", form, expected, |site| {
@@ -60,14 +60,14 @@ fn burst() -> Workload {
             let thrash = thrash(control.site())?;
             pass(BURST);
             drop(thrash);
-            // The averages are brought up to date every two seconds.
+            // The kernel updates the averages every two seconds.
             pass(Duration::from_secs(4));
             averages.end()
         }))
     })
 }
 
-/// A container without swap allocates almost as much as it may, and keeps it.
+/// Allocates almost the limit of a container without swap, and keeps it.
 fn growth() -> Workload {
     let (form, expected) = (Form::Full, Expected::NoAlarm);
     workload("memory-near-limit", form, expected, |site| {
@@ -85,7 +85,7 @@ fn growth() -> Workload {
     })
 }
 
-/// Processes of an unprivileged user read a file that is larger than the limit of their container.
+/// Reads a file that is larger than the container's limit, as an unprivileged user.
 fn tenant() -> Workload {
     let (form, expected) = (Form::Full, Expected::NoAlarm);
     workload("memory-tenant-at-limit", form, expected, |site| {
@@ -107,8 +107,7 @@ fn tenant() -> Workload {
     })
 }
 
-/// The kernel slows a container down that allocates more than `memory.high`, until it almost stands
-/// still.
+/// Exceeds `memory.high`, at which the kernel slows the container down until it almost stops.
 fn at_high() -> Workload {
     let (form, expected) = (Form::Full, Expected::NoAlarm);
     workload("memory-high-hang", form, expected, |site| {
@@ -129,8 +128,8 @@ fn at_high() -> Workload {
 /// Long enough for the average over a minute to exceed the threshold by far.
 const AS_LONG_AS_A_TENANT: Duration = Duration::from_mins(5);
 
-/// A pod takes most of the memory, and the tasks of another wait for the rest until the condition
-/// is True; then it ends.
+/// Fills most of the memory by one pod, so that the tasks of another wait for the rest, until the
+/// condition is True.
 fn short_of_memory() -> Workload {
     let expected = Expected::Alarm {
         condition: "MemoryStallPressure",
@@ -140,7 +139,7 @@ fn short_of_memory() -> Workload {
     };
     workload("memory-stall", Form::Full, expected, |site| {
         calm()?;
-        // Much more, and most pages would be evicted for too long for the kernel to count reading
+        // With much more, most pages would be evicted for too long for the kernel to count reading
         // them as a wait for memory.
         DirectFile::filled(Path::new(&site.path("data")), LEFT / 2 * 3 / MIB)?;
         let load = Prepared::new(|control| {
@@ -154,7 +153,7 @@ fn short_of_memory() -> Workload {
             drop((thrash, taken));
             averages.end()
         });
-        // `MemoryLow` is another matter.
+        // Prevents `MemoryLow`, which is not tested here.
         let load = load.threshold("memory.available", "1Mi");
         Ok(load
             .settings("evictionPressureTransitionPeriod: 10s\n")
@@ -169,7 +168,7 @@ fn set_up(site: &Site) -> io::Result<()> {
     Ok(())
 }
 
-/// After earlier stalls, the average over a minute has to fall first: from 100 % within four
+/// Waits after earlier stalls until the average over a minute is low: from 100 % within four
 /// minutes.
 fn calm() -> io::Result<()> {
     const CALM: f32 = 2.0;
@@ -188,7 +187,7 @@ fn calm() -> io::Result<()> {
     )))
 }
 
-/// Until it is dropped.
+/// Starts a load that thrashes until it is dropped.
 fn thrash(site: &Site) -> io::Result<Load> {
     site.load("writer", &["thrash", &site.path("data"), THREADS, "300"])
 }
@@ -201,7 +200,7 @@ fn pass(time: Duration) {
     }
 }
 
-/// Samples the node's memory PSI; the most of each average.
+/// Samples the node's memory PSI for the maximum of each average.
 struct Averages {
     ended: Arc<AtomicBool>,
     sampler: JoinHandle<io::Result<[f32; 2]>>,
@@ -224,12 +223,13 @@ impl Averages {
         Self { ended, sampler }
     }
 
-    /// In words.
+    /// Formats the maximums.
     fn end(self) -> io::Result<String> {
         self.most().map(words)
     }
 
-    /// The same. Fails if one of them stayed below the threshold: then no condition proves nothing.
+    /// Formats the maximums. Fails if one of them stayed below the threshold: then the absence of a
+    /// condition proves nothing.
     fn end_stalled(self) -> io::Result<String> {
         let most = self.most()?;
         let text = words(most);
@@ -252,7 +252,7 @@ fn words([ten, sixty]: [f32; 2]) -> String {
     format!("memory PSI avg10 {ten:.0} %, avg60 {sixty:.0} %;")
 }
 
-/// `some` of the node: over 10 s and over a minute, in percent.
+/// Returns `some` of the node over 10 s and over a minute, in percent.
 fn averages() -> io::Result<[f32; 2]> {
     let text = fs::read_to_string("/proc/pressure/memory")?;
     let average = |name| {

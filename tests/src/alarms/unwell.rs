@@ -1,5 +1,5 @@
-//! Workloads of a node that fails or is short of something: the right condition becomes True in
-//! time.
+//! Defines workloads of a node that fails or is short of a resource: the right condition becomes
+//! True in time.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,10 @@ use crate::provoke::disk::{DirectFile, Mounted};
 use crate::provoke::tasks;
 
 const MIB: u64 = 1 << 20;
-/// Above the tasks or the memory that other programs of this machine may need meanwhile.
+/// Margin for the tasks and the memory that other programs of this machine may need meanwhile.
 const SPARE_TASKS: u32 = 100;
 const SPARE_MEMORY: u64 = 512 * MIB;
-/// For processes to start and memory to fill, after which a condition takes milliseconds.
+/// Time for processes to start and memory to fill, after which a condition takes milliseconds.
 const LEAKED: Duration = Duration::from_secs(5);
 
 pub(super) fn workloads(pace: Pace) -> Vec<Workload> {
@@ -31,7 +31,7 @@ pub(super) fn workloads(pace: Pace) -> Vec<Workload> {
     ]
 }
 
-/// A pod starts processes that do not end.
+/// Starts processes that do not end.
 fn pids_leak() -> Workload {
     let expected = Expected::Alarm {
         condition: "PIDsLow",
@@ -43,7 +43,7 @@ fn pids_leak() -> Workload {
         let threshold = most_tasks()?.saturating_sub(tasks()? + SPARE_TASKS);
         let threshold = threshold.to_string();
         let load = Prepared::new(|control| {
-            // Where a processor is emulated, 200 forks can take five seconds.
+            // With an emulated processor, 200 forks can take five seconds.
             let below = control.site().provoke.crowd(SPARE_TASKS * 3 / 4)?;
             control.begins();
             let above = control.site().provoke.crowd(SPARE_TASKS)?;
@@ -55,7 +55,7 @@ fn pids_leak() -> Workload {
     })
 }
 
-/// A pod allocates memory and keeps it.
+/// Allocates memory and keeps it.
 fn memory_leak() -> Workload {
     let expected = Expected::Alarm {
         condition: "MemoryLow",
@@ -81,7 +81,7 @@ fn memory_leak() -> Workload {
     })
 }
 
-/// Containers of three pods reach their limits again and again.
+/// Exceeds the limits of containers of three pods repeatedly.
 fn kills_in_three_pods() -> Workload {
     let expected = Expected::Alarm {
         condition: "FrequentOOMKills",
@@ -107,7 +107,7 @@ fn kills_in_three_pods() -> Workload {
     })
 }
 
-/// The file system of the kubelet's directory is mounted read-only.
+/// Mounts the file system of the kubelet's directory read-only.
 fn read_only() -> Workload {
     let expected = Expected::Alarm {
         condition: "DiskFailing",
@@ -133,7 +133,7 @@ fn read_only() -> Workload {
     })
 }
 
-/// A healthy disk whose users wait for it most of the time: it is not slow, but a stall.
+/// Makes tasks wait for a healthy disk most of the time: it is not slow, but a stall.
 fn disk_stall() -> Workload {
     let expected = Expected::Alarm {
         condition: "DiskStallPressure",
@@ -157,7 +157,7 @@ fn disk_stall() -> Workload {
     })
 }
 
-/// One pod writes as much as the disk can take, and the commits of another wait for it.
+/// Writes as much as the disk can complete in one pod, while the commits of another wait for it.
 fn saturated(pace: Pace) -> Workload {
     let expected = Expected::Alarm {
         condition: "DiskIOPressure",
@@ -183,7 +183,7 @@ fn saturated(pace: Pace) -> Workload {
     })
 }
 
-/// How many tasks the kernel allows.
+/// Returns the number of tasks that the kernel allows.
 pub(crate) fn most_tasks() -> io::Result<u32> {
     let number = |path| {
         let text = fs::read_to_string(path)?;
@@ -192,7 +192,7 @@ pub(crate) fn most_tasks() -> io::Result<u32> {
     Ok(number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?))
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// Reads a line of `/proc/meminfo`, in bytes.
 pub(crate) fn meminfo(name: &str) -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix(name));

@@ -1,5 +1,5 @@
-//! Workloads on block volumes of a pod, in a virtual machine: its host makes their disks slow, or
-//! fail.
+//! Defines workloads on block volumes of a pod, in a virtual machine: its host makes their disks
+//! slow, or fail.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,12 +12,12 @@ use super::{Expected, Form, Pace, Prepared, Site, Workload, workload};
 use crate::vm::ask::BAD_BLOCK;
 use crate::vm::disk;
 
-/// The disk of which a block cannot be read, and the one that is always throttled.
+/// The disk with an unreadable block, and the one that is always throttled.
 const FAILING: &str = "error";
 const THROTTLED: &str = "slow";
-/// As many errors as make a disk failing.
+/// Number of errors that makes a disk failing.
 const ERRORS: usize = 3;
-/// After the third error, with the search for the pod and its Event under emulation.
+/// Time after the third error to find the pod and send its Event, under emulation.
 const AFTER_ERRORS: Duration = Duration::from_secs(3);
 
 pub(super) fn workloads() -> Vec<Workload> {
@@ -67,7 +67,7 @@ fn throttled() -> Workload {
     })
 }
 
-/// As the kubelet does for a volume with `volumeMode: Block`.
+/// Adds a volume with `volumeMode: Block`, like the kubelet.
 fn add_volume(site: &Site, node: &Path) -> io::Result<()> {
     let volumes = format!(
         "{}/volumeDevices/kubernetes.io~local-volume",

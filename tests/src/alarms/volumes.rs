@@ -16,7 +16,7 @@ use crate::provoke::disk::{DirectFile, Mounted};
 
 /// The kubelet's directory of the node.
 const KUBELET: &str = "/kubelet";
-/// Of the file system on the loop device, and of the files in it.
+/// Size of the file system on the loop device; its files are smaller.
 const BYTES: u64 = 1 << 30;
 const DATA_MIB: u64 = 512;
 const TABLE_MIB: u64 = 64;
@@ -45,8 +45,8 @@ pub(super) fn workloads(pace: Pace) -> Vec<Workload> {
     ]
 }
 
-/// One pod writes as much as the disk below `mounted` can take, and the commits of another wait for
-/// it.
+/// Writes as much as the disk below `mounted` can complete in one pod, while the commits of another
+/// wait for it.
 fn saturated(site: &Site, mounted: &str) -> io::Result<Prepared> {
     let node = MemoryRoot::new(&site.directory().join("root"), site.directory())?;
     let at = node.directory(mounted)?;
@@ -77,7 +77,7 @@ struct MemoryRoot {
 }
 
 impl MemoryRoot {
-    /// In `root`, with the disk below `data` mounted where it is on this machine.
+    /// Creates the root in `root`. The disk below `data` is mounted where it is on this machine.
     fn new(root: &Path, data: &Path) -> io::Result<Self> {
         let (proc, init) = (root.join("proc"), root.join("proc/1"));
         fs::create_dir_all(&init)?;
@@ -98,12 +98,12 @@ impl MemoryRoot {
         Ok(this)
     }
 
-    /// The mount table of its first process.
+    /// Returns the path of the mount table of its first process.
     fn mounts(&self) -> PathBuf {
         self.root.join("proc/1/mountinfo")
     }
 
-    /// Makes a directory of the node, and returns where it is on this machine.
+    /// Creates a directory of the node, and returns its path on this machine.
     fn directory(&self, on_node: &str) -> io::Result<PathBuf> {
         let at = self.root.join(on_node.trim_start_matches('/'));
         fs::create_dir_all(&at)?;

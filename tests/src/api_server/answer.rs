@@ -1,4 +1,4 @@
-//! Responses, and their bodies: complete, streamed, and malformed ones.
+//! Creates responses, and their bodies: complete, streamed, and malformed ones.
 
 use std::io;
 use std::pin::Pin;
@@ -16,19 +16,18 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::connection::{Control, Mode};
 use super::failure::Failure;
 
-/// The body of an answer.
 #[derive(Debug)]
 pub(super) enum ServerAnswer {
     Whole(Option<Bytes>),
     /// Ends when the sender is dropped.
     Stream(mpsc::Receiver<Bytes>),
     Broken(Broken),
-    /// The same over and over again.
+    /// Repeats these bytes for ever.
     Endless(Bytes),
     Drip(Drip),
 }
 
-/// The bytes of an answer, one a second.
+/// Sends the bytes of an answer, one per second.
 #[derive(Debug)]
 pub(super) struct Drip {
     pub(super) bytes: Bytes,
@@ -61,7 +60,7 @@ pub(super) struct Broken {
     pub(super) start: Option<Bytes>,
     pub(super) length: u64,
     pub(super) reset: Option<Arc<Control>>,
-    /// Turns left to the connection to flush what was sent.
+    /// Number of polls that are left for the connection to flush the data.
     pub(super) turns: u8,
 }
 
@@ -137,7 +136,7 @@ pub(super) fn whole(code: u16, bytes: Bytes) -> Response<ServerAnswer> {
     typed(code, ServerAnswer::Whole(Some(bytes)), "application/json")
 }
 
-/// A body that never ends, of these bytes over and over again.
+/// Returns a response whose body repeats these bytes for ever.
 pub(super) fn endless(code: u16, bytes: &'static [u8]) -> Response<ServerAnswer> {
     typed(
         code,
@@ -146,7 +145,7 @@ pub(super) fn endless(code: u16, bytes: &'static [u8]) -> Response<ServerAnswer>
     )
 }
 
-/// A watch of one event, which is no change.
+/// Returns a watch with one bookmark, which is not a change.
 pub(super) fn bookmark() -> Response<ServerAnswer> {
     let bookmark = json!({
         "type": "BOOKMARK",
@@ -155,14 +154,14 @@ pub(super) fn bookmark() -> Response<ServerAnswer> {
     whole(200, Bytes::from(format!("{bookmark}\n")))
 }
 
-/// A watch that the server cannot serve as requested.
+/// Returns the error event of a watch that the server cannot serve as requested.
 pub(super) fn error_event() -> Response<ServerAnswer> {
     let status = Failure::internal("a required storage feature is disabled").status();
     let error = json!({"type": "ERROR", "object": status});
     whole(200, Bytes::from(format!("{error}\n")))
 }
 
-/// Maps of one member each: 140 KB that take 15 MB once they are parsed.
+/// Returns maps of one member each: 140 KB that take 15 MB once they are parsed.
 pub(super) fn many_members() -> Response<ServerAnswer> {
     const MEMBERS: usize = 20_000;
     let maps = r#"{"":0},"#.repeat(MEMBERS);
@@ -170,7 +169,7 @@ pub(super) fn many_members() -> Response<ServerAnswer> {
     whole(200, Bytes::from(event))
 }
 
-/// A header for each KiB of one megabyte.
+/// Returns one megabyte of headers, 1 KiB each.
 pub(super) fn large_headers() -> Response<ServerAnswer> {
     let mut response = whole(200, Bytes::from_static(b"{}"));
     for n in 0..1024 {
@@ -181,14 +180,14 @@ pub(super) fn large_headers() -> Response<ServerAnswer> {
     response
 }
 
-/// With this `Date`.
+/// Sets the header `Date`.
 pub(super) fn dated(mut response: Response<ServerAnswer>, date: &str) -> Response<ServerAnswer> {
     let date = date.parse().expect("a header");
     response.headers_mut().insert(header::DATE, date);
     response
 }
 
-/// 429, with a wait that no duration can be multiplied by anything.
+/// Returns 429 with a `Retry-After` by which no duration can be multiplied.
 pub(super) fn huge_retry_after() -> Response<ServerAnswer> {
     let mut status = Failure::scripted(429, None).status();
     status["details"]["retryAfterSeconds"] = Value::from(u64::MAX);

@@ -1,4 +1,4 @@
-//! Users and their permissions: administrators, nodes, and granted ones.
+//! Defines users and their permissions: administrators, nodes, and granted ones.
 
 use serde_json::Value;
 
@@ -10,30 +10,29 @@ use super::store::Store;
 /// A user and their groups, as the API server sees them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity {
-    /// `system:node:worker-1`, `admin`, `system:serviceaccount:…`.
+    /// For instance `system:node:worker-1`, `admin`, `system:serviceaccount:…`.
     pub user: String,
-    /// `system:nodes`, `system:masters`, ….
+    /// For instance `system:nodes`, `system:masters`.
     pub groups: Vec<String>,
 }
 
 impl Identity {
-    /// May do everything.
+    /// Returns an identity with all permissions.
     pub fn admin() -> Self {
         Self::new("admin", &["system:masters", "system:authenticated"])
     }
 
-    /// The identity of a node's agent.
     pub fn node(name: &str) -> Self {
         let user = format!("system:node:{name}");
         Self::new(&user, &["system:nodes", "system:authenticated"])
     }
 
-    /// Any other user. May do nothing until something is granted.
+    /// Returns any other user, who has no permission until one is granted.
     pub fn user(name: &str) -> Self {
         Self::new(name, &["system:authenticated"])
     }
 
-    /// A certificate that is not valid (any more).
+    /// Returns the identity of a certificate that is invalid or has expired.
     pub(super) fn unknown() -> Self {
         Self::new("", &[])
     }
@@ -53,7 +52,7 @@ impl Identity {
         self.groups.iter().any(|member| member == group)
     }
 
-    /// The node whose agent this is.
+    /// Returns the name of the node that the identity belongs to.
     pub(super) fn node_name(&self) -> Option<&str> {
         let name = self.user.strip_prefix("system:node:")?;
         self.is_in("system:nodes").then_some(name)
@@ -63,20 +62,19 @@ impl Identity {
 /// A permission of a user, as in a cluster role. `*` means all.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// The user's name.
     pub user: String,
-    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
+    /// One of `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`.
     pub verb: String,
-    /// `nodes`, `nodes/status`, `leases`, ….
+    /// For instance `nodes`, `nodes/status`, `leases`.
     pub resource: String,
 }
 
-/// One question to the authorizer.
+/// A request to the authorizer.
 #[derive(Debug)]
 pub(super) struct Access<'a> {
     pub(super) verb: &'a str,
     pub(super) target: &'a Target,
-    /// Of a list or watch.
+    /// Selector of a list or watch.
     pub(super) selector: &'a Selector,
 }
 
@@ -89,7 +87,7 @@ impl Access<'_> {
         }
     }
 
-    /// Whether `identity` may; 403 with the API server's words if not.
+    /// Returns 403 with the API server's message if `identity` lacks the permission.
     pub(super) fn check(
         &self,
         identity: &Identity,
@@ -120,7 +118,6 @@ impl Access<'_> {
         Err(Failure::forbidden(resource, name, &why))
     }
 
-    /// Whether `identity` may.
     pub(super) fn allowed(&self, identity: &Identity, grants: &[Grant], store: &Store) -> bool {
         let granted = |grant: &Grant| {
             grant.user == identity.user
@@ -133,7 +130,7 @@ impl Access<'_> {
             || identity.node_name().is_some_and(as_node)
     }
 
-    // The node authorizer of 1.32 and newer, which checks selectors.
+    // Implements the node authorizer of 1.32 and newer, which checks selectors.
     //
     // https://kubernetes.io/docs/reference/access-authn-authz/node/
     fn allowed_to_node(&self, node: &str, store: &Store) -> bool {
@@ -149,7 +146,7 @@ impl Access<'_> {
                 self.selector.only("metadata.name") == Some(node)
             }
             ("nodes", Part::Object) => match self.verb {
-                // The name is in the body; the admission checks it.
+                // The name is in the body, which the admission checks.
                 "create" => true,
                 "get" | "update" | "patch" => name == node,
                 _ => false,
@@ -180,7 +177,7 @@ impl Access<'_> {
     }
 }
 
-/// What the NodeRestriction admission has against a write by a node: `old` and `new` are the
+/// Returns why the NodeRestriction admission rejects a write by a node: `old` and `new` are the
 /// object before and after, `old` absent at creation.
 pub(super) fn restrict_node(
     node: &str,

@@ -1,4 +1,4 @@
-//! Connections that can be frozen, reset and closed with GOAWAY while they are used.
+//! Implements connections that can be frozen, reset and closed with GOAWAY while they are used.
 
 use std::io;
 use std::pin::Pin;
@@ -9,19 +9,18 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// What a connection does with bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     Open,
     /// No bytes are read or written, without a notification.
     Frozen,
-    /// Ends without any goodbye, over TCP with a FIN.
+    /// Closes the stream without a notification, over TCP with a FIN.
     Cut,
-    /// Ends with an RST over TCP.
+    /// Resets the stream, over TCP with an RST.
     Reset,
 }
 
-/// The handle by which the server reaches into a connection.
+/// Controls a connection from the server.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) id: u64,
@@ -42,7 +41,7 @@ impl Control {
 
     pub(super) fn set(&self, mode: Mode) {
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was ended cannot come back.
+        // An ended connection cannot continue.
         if matches!(gate.0, Mode::Open | Mode::Frozen) {
             gate.0 = mode;
         }
@@ -52,7 +51,7 @@ impl Control {
         gate.1.drain(..).for_each(Waker::wake);
     }
 
-    /// Waits until the connection is to be dropped.
+    /// Waits until the connection must be dropped.
     pub(super) async fn ended(&self) {
         self.ended.notified().await;
     }
@@ -61,7 +60,7 @@ impl Control {
         self.gate.lock().unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// The mode; wakes this task when it changes.
+    /// Returns the mode, and wakes this task when it changes.
     fn watch(&self, cx: &Context<'_>) -> Mode {
         let mut gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         if !gate.1.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -71,14 +70,13 @@ impl Control {
     }
 }
 
-/// The destination of the bytes.
 #[derive(Debug)]
 pub(super) enum Wire {
     Tcp(TcpStream),
     Memory(DuplexStream),
 }
 
-/// A wire behind its [`Control`]. Below TLS, so that a cut is one without `close_notify`.
+/// A stream that follows its [`Control`]. It is below TLS, so that a cut omits `close_notify`.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) wire: Wire,

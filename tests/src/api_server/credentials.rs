@@ -1,4 +1,4 @@
-//! The credentials of clients, and the permissions of users.
+//! Issues the credentials of clients, and grants permissions to users.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use super::tls::{self, TlsCredentials};
 use super::{ApiServer, Grant, Identity};
 
 impl ApiServer {
-    /// The certificate that clients have to trust, in PEM.
+    /// Returns the certificate that clients must trust, in PEM.
     pub fn ca_pem(&self) -> String {
         self.listening().authority.ca_pem.clone()
     }
@@ -37,36 +37,33 @@ impl ApiServer {
         tls::write_kubeconfig(path, &self.url(), &authority.ca_pem, &credentials)
     }
 
-    /// Writes a kubeconfig to `path`, with a bearer token. [`ApiServer::allow_token`] makes it
-    /// good.
+    /// Writes a kubeconfig to `path`, with a bearer token that [`ApiServer::allow_token`] accepts.
     pub fn token_kubeconfig(&self, path: &Path, token: &str) -> PathBuf {
         let ca_pem = &self.listening().authority.ca_pem;
         tls::write_kubeconfig(path, &self.url(), ca_pem, &TlsCredentials::Token(token))
     }
 
-    /// From now on this bearer token identifies this user.
+    /// Identifies this user by this bearer token.
     pub fn allow_token(&self, token: &str, identity: Identity) {
         self.inner.state().tokens.insert(token.to_owned(), identity);
     }
 
-    /// From now on this bearer token is answered with 401.
+    /// Answers this bearer token with 401.
     pub fn revoke_token(&self, token: &str) {
         self.inner.state().tokens.remove(token);
     }
 
-    /// Certificates issued so far are answered with 401 from now on, on new connections; those
-    /// there are break.
+    /// Answers the certificates issued so far with 401 on new connections, and ends existing ones.
     pub fn expire_certificates(&self) {
         self.inner.state().certificates.clear();
         self.reset_connections();
     }
 
-    /// Grants a permission to a user who is neither an administrator nor a node.
     pub fn grant(&self, grant: Grant) {
         self.inner.state().grants.push(grant);
     }
 
-    /// Grants such a user several permissions, each a verb and a resource.
+    /// Grants a user several permissions, each a verb and a resource.
     pub fn grant_all(&self, user: &str, permissions: &[(&str, &str)]) {
         for (verb, resource) in permissions {
             self.grant(Grant {

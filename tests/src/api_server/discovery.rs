@@ -1,4 +1,4 @@
-//! Discovery: versions, groups, resources.
+//! Implements discovery: versions, groups, resources.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::resource::{RESOURCES, Resource, Scope, StatusSubresource};
 
-/// The answer to a path outside of the resources; `None` if there is none.
+/// Returns the document at a path outside of the resources; `None` if there is none.
 pub(super) fn answer(path: &str) -> Option<Value> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
@@ -29,7 +29,7 @@ pub(super) fn answer(path: &str) -> Option<Value> {
     }
 }
 
-/// The groups of the resources, and that of reviews.
+/// Returns the groups of the resources, and that of reviews.
 fn groups() -> BTreeSet<&'static str> {
     let groups = RESOURCES.iter().map(|resource| resource.group);
     let named = groups.filter(|group| !group.is_empty());

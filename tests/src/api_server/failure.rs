@@ -1,10 +1,9 @@
-//! Errors in the shape of a `metav1.Status`.
+//! Represents errors as a `metav1.Status`.
 
 use serde_json::{Value, json};
 
 use super::resource::Resource;
 
-/// An error answer.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     pub(super) code: u16,
@@ -80,7 +79,7 @@ impl Failure {
         failure
     }
 
-    /// 422 with one cause for each `(field, message)`.
+    /// Returns 422 with one cause for each `(field, message)`.
     pub(super) fn invalid(kind: &str, name: &str, causes: &[(String, String)]) -> Self {
         let details: Vec<String> = causes
             .iter()
@@ -108,7 +107,7 @@ impl Failure {
         Self::new(400, "BadRequest", message)
     }
 
-    /// An internal error without a reason.
+    /// Returns an internal error without a reason.
     pub(super) fn internal(message: impl Into<String>) -> Self {
         Self::new(500, "", message)
     }
@@ -138,7 +137,7 @@ impl Failure {
         Self::new(410, "Expired", message)
     }
 
-    /// The answer to a resource version from the future.
+    /// Returns the answer to a resource version that does not exist yet.
     pub(super) fn too_large(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
         let mut failure = Self::new(504, "Timeout", format!("Timeout: {message}"));
@@ -157,7 +156,7 @@ impl Failure {
         Self::new(503, "ServiceUnavailable", message)
     }
 
-    /// The answer that a fault plan asks for, worded as the API server words it.
+    /// Returns the answer of a fault, with the API server's message.
     pub(super) fn scripted(code: u16, retry_after: Option<u32>) -> Self {
         let (reason, message) = match code {
             400 => ("BadRequest", "the request is bad"),
@@ -199,7 +198,7 @@ impl Failure {
         failure
     }
 
-    /// The body.
+    /// Returns the body.
     pub(super) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status",

@@ -1,4 +1,4 @@
-//! Scripted misbehaviour.
+//! Injects faults by a plan.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -6,62 +6,62 @@ use std::time::Duration;
 
 use super::record::Recorded;
 
-/// The kind of fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// The answer is late. Further faults apply to the same request.
+    /// Delays the answer. Further faults apply to the same request.
     Latency(Duration),
-    /// An error answer with a proper `Status` body.
+    /// Answers with an error and a valid `Status` body.
     Status(u16),
-    /// 429 with `Retry-After`, in seconds.
+    /// Answers with 429 and `Retry-After`, in seconds.
     TooManyRequests(u32),
-    /// 429 that asks for a wait beyond all durations, in the header and in the body.
+    /// Answers with 429 and a delay beyond all durations, in the header and in the body.
     HugeRetryAfter,
-    /// 500 with a body that never ends.
+    /// Answers with 500 and an endless body.
     EndlessError,
-    /// 200 with a line that never ends.
+    /// Answers with 200 and an endless line.
     EndlessLine,
-    /// 200 with a body that would take hundreds of times its size in memory.
+    /// Answers with 200 and a body that would take hundreds of times its size in memory.
     ManyMembers,
-    /// 200 with headers of a megabyte.
+    /// Answers with 200 and headers of a megabyte.
     LargeHeaders,
-    /// 200 without a body: a watch that is over at once.
+    /// Answers with 200 and no body: a watch that ends at once.
     Empty,
-    /// 200 with one bookmark: a watch that brings something, and is over at once.
+    /// Answers with 200 and one bookmark: a watch that has an event, and ends at once.
     Bookmark,
-    /// 200 with an error event of code 500: a watch that the server cannot serve as requested.
+    /// Answers with 200 and an error event of code 500: a watch that the server cannot serve as
+    /// requested.
     ErrorEvent,
-    /// The request is carried out, and its answer comes one byte a second.
+    /// Performs the request, and sends its answer one byte per second.
     Drip,
-    /// No answer; the connection stays.
+    /// Sends no answer, and leaves the connection open.
     Hang,
-    /// The request is carried out, and then there is no answer.
+    /// Performs the request, and sends no answer.
     HangAfterwards,
-    /// The connection is reset instead of an answer.
+    /// Resets the connection instead of an answer.
     Reset,
-    /// The request is carried out, and then the connection is reset instead of an answer.
+    /// Performs the request, and resets the connection instead of an answer.
     ResetAfterwards,
-    /// The connection is reset after the headers of the answer.
+    /// Resets the connection after the headers of the answer.
     ResetAfterHeaders,
-    /// Half of the body of the answer, with the length of the whole.
+    /// Sends half of the answer's body, with the length of the whole.
     Truncated,
-    /// 200 with a body that is not JSON.
+    /// Answers with 200 and a body that is not JSON.
     Garbage,
-    /// This connection stops for ever, as if a firewall had dropped its state.
+    /// Stops this connection for ever, as if a firewall had dropped its state.
     FreezeConnection,
-    /// All connections there are stop; new ones work.
+    /// Stops all existing connections; new ones work.
     FreezeConnections,
-    /// All connections there are and will be stop, until [`super::ApiServer::thaw`].
+    /// Stops all existing and new connections, until [`super::ApiServer::thaw`].
     FreezeAll,
-    /// The answer comes, and the connection takes no more requests.
+    /// Answers, and accepts no further requests on the connection.
     GoAway,
-    /// The answer has this `Date`.
+    /// Answers with this `Date`.
     Date(String),
 }
 
 type Predicate = Box<dyn Fn(&Recorded) -> bool + Send + Sync>;
 
-/// An [`Effect`], and the requests that it happens to.
+/// An [`Effect`], and the requests that it applies to.
 pub struct Fault {
     matches: Predicate,
     skip: u32,
@@ -70,7 +70,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Happens once, to the first request with this method (`*` for any) below this path.
+    /// Applies once, to the first request with this method (`*` for any) below this path.
     pub fn on(method: &str, path_prefix: &str, effect: Effect) -> Self {
         let (method, prefix) = (method.to_owned(), path_prefix.to_owned());
         Self::when(
@@ -81,7 +81,7 @@ impl Fault {
         )
     }
 
-    /// Happens once, to the first request that the predicate is true for.
+    /// Applies once, to the first request for which the predicate is true.
     pub fn when(
         matches: impl Fn(&Recorded) -> bool + Send + Sync + 'static,
         effect: Effect,
@@ -94,7 +94,7 @@ impl Fault {
         }
     }
 
-    /// Lets the first `skip` matching requests pass.
+    /// Skips the first `skip` matching requests.
     #[must_use]
     pub fn skip(mut self, skip: u32) -> Self {
         self.skip = skip;
@@ -108,7 +108,7 @@ impl Fault {
         self
     }
 
-    /// Happens until the plan is cleared.
+    /// Applies until the plan is cleared.
     #[must_use]
     pub fn always(self) -> Self {
         self.times(u32::MAX)
@@ -125,12 +125,11 @@ impl fmt::Debug for Fault {
     }
 }
 
-/// The faults to come, in the order in which they are tried.
+/// The faults that are left, in the order in which they are tried.
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<Vec<Fault>>);
 
 impl Faults {
-    /// Adds a fault behind the others.
     pub fn push(&self, fault: Fault) {
         self.plan().push(fault);
     }
@@ -140,12 +139,12 @@ impl Faults {
         self.plan().clear();
     }
 
-    /// How many faults have still to happen.
+    /// Returns the number of faults that are left.
     pub fn pending(&self) -> usize {
         self.plan().iter().filter(|fault| fault.times > 0).count()
     }
 
-    /// What happens to this request: latencies, and then at most one other effect.
+    /// Returns the effects on this request: latencies, and then at most one other.
     pub(super) fn take(&self, request: &Recorded) -> Vec<Effect> {
         let mut effects = Vec::new();
         for fault in self.plan().iter_mut() {

@@ -1,4 +1,4 @@
-//! Turns a request into a response.
+//! Converts a request to a response.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -67,7 +67,7 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// One request, read to its end.
+/// A request with its body.
 struct Call {
     identity: Identity,
     seen: Recorded,
@@ -81,7 +81,7 @@ async fn handle(
 ) -> Result<Response<ServerAnswer>, Infallible> {
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else {
-        // The client broke off within its own request.
+        // The client stopped within its request.
         return pending().await;
     };
     let body = body.to_bytes();
@@ -125,7 +125,7 @@ async fn handle(
     Ok(response)
 }
 
-/// Answers as well as the faults allow. Does not return if there is no answer.
+/// Answers, unless a fault prevents it. Does not return if there is no answer.
 async fn suffer(
     inner: &Inner,
     control: &Arc<Control>,
@@ -191,7 +191,7 @@ async fn dripping(response: Response<ServerAnswer>) -> Response<ServerAnswer> {
     Response::from_parts(head, ServerAnswer::Drip(Drip::new(first_bytes(body).await)))
 }
 
-/// All of a body; of a watch its first line, which may be long in coming.
+/// Returns all of a body, or the first line of a watch, which may be late.
 async fn first_bytes(body: ServerAnswer) -> Bytes {
     match body {
         ServerAnswer::Whole(bytes) => bytes.unwrap_or_default(),
@@ -323,7 +323,7 @@ fn on_target(
     }
 }
 
-/// Carries out a write; returns the status code and what to show.
+/// Performs a write; returns the status code and the object.
 fn written(
     inner: &Inner,
     call: &Call,
@@ -378,7 +378,7 @@ fn patch_kind(seen: &Recorded) -> Result<PatchKind, Failure> {
     }
 }
 
-/// A pod, and anything that still exists, is returned as it was; otherwise a `Status`.
+/// Returns a pod, and any object that still exists, unchanged; otherwise a `Status`.
 fn deletion(target: &Target, deleted: Deleted) -> Value {
     match deleted {
         Deleted::Later(object) => Value::clone(&object),
@@ -397,7 +397,7 @@ fn deletion(target: &Target, deleted: Deleted) -> Value {
     }
 }
 
-/// A SelfSubjectAccessReview, answered by the authorizer that the requests themselves meet.
+/// Answers a SelfSubjectAccessReview with the authorizer that requests are checked by.
 fn review(inner: &Inner, call: &Call) -> Result<Response<ServerAnswer>, Failure> {
     let mut review = json_body(&call.seen)?;
     let asked = review["spec"]["resourceAttributes"].clone();

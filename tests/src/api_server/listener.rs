@@ -1,4 +1,4 @@
-//! The TCP and TLS listener, and the end of every connection.
+//! Accepts connections over TCP and TLS, and ends them.
 
 use std::sync::Arc;
 
@@ -10,7 +10,6 @@ use super::connection::{Control, Gate, Wire};
 use super::http;
 use super::state::Inner;
 
-/// Accepts connections until it is aborted.
 pub(super) async fn accept(listener: TcpListener, inner: Arc<Inner>, acceptor: TlsAcceptor) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -33,7 +32,7 @@ async fn serve_tls(
     control: Arc<Control>,
     acceptor: TlsAcceptor,
 ) {
-    // Without it small answers wait for the client's delayed acknowledgement.
+    // By default, small answers wait for the client's delayed acknowledgement.
     if stream.set_nodelay(true).is_err() {
         return;
     }

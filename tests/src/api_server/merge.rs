@@ -22,7 +22,6 @@ const ORDER: &str = "$setElementOrder/";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const RETAIN: &str = "$retainKeys";
 
-/// Applies an RFC 7386 patch.
 pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
@@ -43,7 +42,6 @@ pub(super) fn merge_patch(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Applies a strategic merge patch to an object of `kind`.
 pub(super) fn strategic(kind: &str, original: &Value, patch: &Value) -> Result<Value, String> {
     let (Value::Object(original), Value::Object(patch)) = (original, patch) else {
         return Err("a strategic merge patch and what it is applied to must be maps".to_owned());
@@ -52,7 +50,7 @@ pub(super) fn strategic(kind: &str, original: &Value, patch: &Value) -> Result<V
     Ok(Value::Object(merged))
 }
 
-/// An object after the server decoded it into its types: without directives and nulls.
+/// Removes directives and nulls, as the server does when it decodes an object into its types.
 pub(super) fn typed(value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -64,7 +62,7 @@ pub(super) fn typed(value: &mut Value) {
     }
 }
 
-/// A typed object as the server encodes it. `names` of an image is the only field of a Node without
+/// Encodes a typed object like the server. `names` of an image is the only field of a Node without
 /// `omitempty` that a client may leave out; an image without a size has no `sizeBytes`.
 pub(super) fn encoded(kind: &str, value: &mut Value) {
     if kind != "Node" {
@@ -78,7 +76,7 @@ pub(super) fn encoded(kind: &str, value: &mut Value) {
     }
 }
 
-/// A place in an object: its kind, and the field names down to it.
+/// A location in an object: its kind, and the path of field names.
 struct At<'a> {
     kind: &'a str,
     path: String,
@@ -153,7 +151,7 @@ fn merge_field(into: &mut Object, key: String, patch: Value, at: &At<'_>) -> Res
     Ok(())
 }
 
-/// Handles each `$setElementOrder/<list>` together with the list, and takes both out of the patch.
+/// Applies each `$setElementOrder/<list>` together with the list, and removes both from the patch.
 fn merge_orders(into: &mut Object, patch: &mut Object, at: &At<'_>) -> Result<(), String> {
     let orders: Vec<String> = patch
         .keys()
@@ -220,7 +218,7 @@ fn discard_nulls(value: &mut Value) {
     }
 }
 
-/// Drops the maps that carry a directive: there is nothing that they could apply to.
+/// Removes the maps that contain a directive, which have no object to apply to.
 fn drop_directives(value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -256,7 +254,7 @@ fn not_a_list(value: &Value) -> String {
     format!("expected a []interface {{}}, but received a {type_}")
 }
 
-/// `value` as Go's `%v` prints it, which is how the real messages show it.
+/// Formats `value` like Go's `%v`, which the real messages use.
 fn go(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

@@ -1,4 +1,4 @@
-//! `GET /api/v1/namespaces/…/pods/NAME:PORT/proxy/…`: what a pod serves at its `status.podIP`.
+//! Proxies `GET /api/v1/namespaces/…/pods/NAME:PORT/proxy/…` to the pod at its `status.podIP`.
 
 use bytes::Bytes;
 use http::Response;
@@ -13,7 +13,7 @@ use super::resource::{Part, Target};
 use super::state::Inner;
 use crate::http1::{exchange, request};
 
-/// The answer to a request for a proxy; `None`: it is another request.
+/// Answers a request for a proxy; `None` for any other request.
 pub(super) async fn answer(
     inner: &Inner,
     identity: &Identity,

@@ -1,4 +1,4 @@
-//! The query string, and the selectors in it.
+//! Parses the query string, and the selectors in it.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::resource::{Resource, Target};
 
-/// The parameters of a request, decoded. The last of several with one name counts.
+/// The decoded parameters of a request. The last of several with one name counts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct QueryParameters(BTreeMap<String, String>);
 
@@ -22,7 +22,7 @@ impl QueryParameters {
         )
     }
 
-    /// The value; an empty one is none, as in the real server.
+    /// Returns the value; `None` if it is empty, as in the real server.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0
             .get(name)
@@ -34,7 +34,7 @@ impl QueryParameters {
         matches!(self.get(name), Some("true" | "1"))
     }
 
-    /// A whole number; 400 if it is none.
+    /// Parses a whole number; 400 if it is invalid.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Failure> {
         let parse = |text: &str| {
             text.parse()
@@ -62,7 +62,6 @@ fn decode(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The requested objects of a collection.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Selector {
     namespace: String,
@@ -91,7 +90,7 @@ impl Wanted {
 }
 
 impl Selector {
-    /// From the path and `fieldSelector` and `labelSelector`.
+    /// Parses the path, `fieldSelector` and `labelSelector`.
     pub(super) fn of(target: &Target, query: &QueryParameters) -> Result<Self, Failure> {
         let fields = query.get("fieldSelector").unwrap_or_default();
         let fields = terms(fields)
@@ -115,7 +114,7 @@ impl Selector {
         })
     }
 
-    /// The `fieldSelector` of a SelfSubjectAccessReview, as far as it is an equality.
+    /// Parses the equality in the `fieldSelector` of a SelfSubjectAccessReview.
     pub(super) fn asked(requirements: &Value) -> Self {
         let requirements = requirements.as_array();
         let equality = |one: &Value| {
@@ -148,7 +147,7 @@ impl Selector {
                 .all(|(name, wanted)| wanted.matches(labels[name].as_str()))
     }
 
-    /// The one value that the selector allows for a field, if it does.
+    /// Returns the one value that the selector allows for a field.
     pub(super) fn only(&self, field: &str) -> Option<&str> {
         self.fields.iter().find_map(|(path, wanted)| match wanted {
             Wanted::In(values) if path == field => values.first().map(String::as_str),
@@ -173,7 +172,7 @@ fn field<'a>(object: &'a Value, path: &str) -> Option<&'a str> {
         .and_then(Value::as_str)
 }
 
-/// The comma-separated terms; commas between brackets separate values instead.
+/// Splits at commas; between brackets, these separate values instead.
 fn terms(text: &str) -> Vec<&str> {
     let mut depth = 0;
     text.split(|c: char| {

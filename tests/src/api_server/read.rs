@@ -1,4 +1,4 @@
-//! GET and LIST, and the representations of what they find.
+//! Implements GET and LIST, and the representations of objects.
 
 use serde_json::{Value, json};
 
@@ -8,19 +8,17 @@ use super::resource::{Resource, Target};
 use super::store::Store;
 use super::table;
 
-/// What the `Accept` header asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// Whole objects.
     Full,
-    /// `metadata` alone.
+    /// Only `metadata`.
     Metadata,
-    /// Rows for a person.
+    /// Rows that kubectl prints.
     Table,
 }
 
 impl Form {
-    /// The first of the accepted types that the server knows.
+    /// Returns the first accepted type that the server supports.
     pub(super) fn of(accept: &str) -> Self {
         for media in accept.split(',').map(str::trim) {
             if media.contains("as=Table") {
@@ -34,7 +32,7 @@ impl Form {
         Self::Full
     }
 
-    /// One object in this form. `wall` is seconds since 1970, for ages.
+    /// Represents one object in this form. `wall` is seconds since 1970, for ages.
     pub(super) fn object(self, resource: &Resource, object: &Value, wall: u64) -> Value {
         match self {
             Self::Full => object.clone(),
@@ -62,7 +60,7 @@ impl Form {
     }
 }
 
-/// Items of a list of a built-in kind have no kind.
+/// Removes kind and version, which items in a list of a built-in kind do not have.
 fn without_type(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(object) = object.as_object_mut() {
@@ -80,7 +78,6 @@ pub(super) fn metadata_only(object: &Value) -> Value {
     })
 }
 
-/// A read by one user.
 #[derive(Debug)]
 pub(super) struct ReadRequest<'a> {
     pub(super) target: &'a Target,
@@ -140,7 +137,7 @@ impl ReadRequest<'_> {
         Ok(self.form.list(resource, page, metadata, self.wall))
     }
 
-    /// The revision to list at, and the last key of the page before.
+    /// Returns the revision to list at, and the last key of the page before.
     fn start(&self, store: &Store) -> Result<(u64, Option<(String, String)>), Failure> {
         if let Some(token) = self.query.get("continue") {
             let invalid = || Failure::bad_request("continue key is not valid");
@@ -171,7 +168,7 @@ impl ReadRequest<'_> {
     }
 }
 
-// Opaque, so that no client reads it.
+// Encodes a token as hex, so that no client interprets it.
 fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

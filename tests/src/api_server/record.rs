@@ -1,4 +1,4 @@
-//! What the server received, for tests to check.
+//! Records the requests that the server received.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,27 +9,24 @@ use serde_json::Value;
 /// One request, and how it was answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recorded {
-    /// `GET`, `PATCH`, ….
     pub method: String,
-    /// Without the query.
+    /// Path without the query.
     pub path: String,
     /// The body as sent, still encoded; empty if there was none.
     pub query: String,
-    /// Names in lower case. The last of several with one name counts.
+    /// Header names are in lower case. The last of several with one name counts.
     pub headers: BTreeMap<String, String>,
-    /// `None` if there was no body, or none that is JSON.
+    /// `None` if there was no body, or it is not JSON.
     pub body: Option<Value>,
-    /// Counts from 1 in the order in which connections were accepted.
+    /// Number of the connection from 1, in the order of acceptance.
     pub connection: u64,
     /// `HTTP/1.1` or `HTTP/2.0`.
     pub protocol: String,
-    /// The user's name.
     pub identity: String,
     /// `CLOCK_BOOTTIME` when the body was read; time since the start on a simulated server.
     pub at: Duration,
-    /// When the answer's headers were handed over. `None` while, or because, there is none.
+    /// Time at which the answer's headers were sent. `None` without an answer.
     pub answered_at: Option<Duration>,
-    /// The answer's status code.
     pub status: Option<u16>,
 }
 
@@ -56,11 +53,9 @@ impl fmt::Display for Recorded {
     }
 }
 
-/// How many connections there were and are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Connections {
-    /// Accepted since the start, those whose TLS handshake failed included.
+    /// Accepted since the start, including those whose TLS handshake failed.
     pub opened: u64,
-    /// Still there.
     pub open: u64,
 }

@@ -1,4 +1,4 @@
-//! The resources that the server knows, and their paths.
+//! Defines the resources that the server supports, and their paths.
 
 use super::failure::Failure;
 
@@ -12,8 +12,8 @@ pub(super) struct Resource {
     pub(super) kind: &'static str,
     pub(super) scope: Scope,
     pub(super) status: StatusSubresource,
-    /// Dotted fields, besides `metadata.name` and `metadata.namespace`, that a `fieldSelector` may
-    /// name.
+    /// Dotted fields that a `fieldSelector` may name, in addition to `metadata.name` and
+    /// `metadata.namespace`.
     pub(super) fields: &'static [&'static str],
 }
 
@@ -162,7 +162,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const MONITORING: &str = "monitoring.coreos.com";
 
-/// Objects that are stored, and of which nothing follows.
+/// Describes objects that are stored and have no further effect.
 const fn stored(
     group: &'static str,
     plural: &'static str,
@@ -201,7 +201,6 @@ const fn of_cluster(
 }
 
 impl Resource {
-    /// `apiVersion` of the objects.
     pub(super) fn api_version(&self) -> String {
         if self.group.is_empty() {
             "v1".to_owned()
@@ -210,7 +209,7 @@ impl Resource {
         }
     }
 
-    /// `nodes` or `leases.coordination.k8s.io`, as in messages.
+    /// Returns `nodes` or `leases.coordination.k8s.io`, as in messages.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() {
             self.plural.to_owned()
@@ -219,7 +218,7 @@ impl Resource {
         }
     }
 
-    /// The path of the collection, in `namespace` if its objects have one.
+    /// Returns the path of the collection, in `namespace` if its objects have one.
     pub(super) fn collection(&self, namespace: &str) -> String {
         let group = match self.group {
             "" => "/api/v1".to_owned(),
@@ -231,14 +230,14 @@ impl Resource {
         }
     }
 
-    /// The resource of a group with this plural.
+    /// Finds the resource of a group with this plural.
     pub(super) fn named(group: &str, plural: &str) -> Option<&'static Self> {
         RESOURCES
             .iter()
             .find(|resource| resource.group == group && resource.plural == plural)
     }
 
-    /// The resource whose objects carry this `apiVersion` and `kind`.
+    /// Finds the resource whose objects have this `apiVersion` and `kind`.
     pub(super) fn of_kind(api_version: &str, kind: &str) -> Option<&'static Self> {
         RESOURCES
             .iter()
@@ -246,7 +245,7 @@ impl Resource {
     }
 }
 
-/// What a path names.
+/// The object or collection that a path names.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) resource: &'static Resource,
@@ -257,7 +256,7 @@ pub(super) struct Target {
     pub(super) part: Part,
 }
 
-/// The whole object, its `/status`, or what a pod serves.
+/// The whole object, its `/status`, or the proxy of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
     Object,

@@ -1,5 +1,4 @@
-//! Requests for certificates, and what the approver and the signer of a controller manager make of
-//! them.
+//! Approves and signs requests for certificates like a controller manager.
 
 use std::time::Duration;
 
@@ -15,20 +14,20 @@ const PATH: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 /// The certificate for a request.
 #[derive(Debug, Clone)]
 pub struct Issue {
-    /// The start of its validity, as in [`ApiServer::wall`].
+    /// Start of its validity, on the clock of [`ApiServer::wall`].
     pub from: Duration,
-    /// How long it is valid.
+    /// Duration of its validity.
     pub life: Duration,
-    /// Another user than the one in the request.
+    /// A user other than the one in the request.
     pub identity: Option<Identity>,
-    /// For another key than that of the request.
+    /// True if it is for another key than that of the request.
     pub other_key: bool,
-    /// The server answers it with 401 until [`ApiServer::accept_as`].
+    /// True if the server answers it with 401 until [`ApiServer::accept_as`].
     pub rejected: bool,
 }
 
 impl Issue {
-    /// For as long as this, from now on.
+    /// Creates a certificate that is valid from now on.
     pub fn now(api: &ApiServer, life: Duration) -> Self {
         Self {
             // Certificates have no fractions of a second.
@@ -42,7 +41,7 @@ impl Issue {
 }
 
 impl ApiServer {
-    /// The requests for certificates, the oldest first.
+    /// Returns the requests for certificates, the oldest first.
     pub fn signing_requests(&self) -> Vec<Value> {
         let mut requests = self.list(PATH);
         let version = |request: &Value| {
@@ -53,14 +52,13 @@ impl ApiServer {
         requests
     }
 
-    /// The requests that are neither approved nor denied.
+    /// Returns the requests that are neither approved nor denied.
     pub fn pending_requests(&self) -> Vec<Value> {
         let mut requests = self.signing_requests();
         requests.retain(|request| request["status"]["conditions"].is_null());
         requests
     }
 
-    /// Denies a request.
     pub fn deny(&self, request: &Value, message: &str) {
         self.decide(request, "Denied", message, None);
     }
@@ -91,7 +89,7 @@ impl ApiServer {
         self.decide(request, "Approved", "by a test", Some(certificate));
     }
 
-    /// From now on the certificates that were rejected so far identify this user.
+    /// Identifies this user by the certificates that were rejected so far.
     pub fn accept_as(&self, identity: &Identity) {
         for known in self.inner.state().certificates.values_mut() {
             if *known == Identity::unknown() {
@@ -104,7 +102,7 @@ impl ApiServer {
         let condition =
             json!({"type": type_, "status": "True", "reason": "Test", "message": message});
         let mut request = request.clone();
-        // Absent in a list.
+        // Items of a list lack it.
         request["apiVersion"] = json!("certificates.k8s.io/v1");
         request["kind"] = json!("CertificateSigningRequest");
         request["status"] = json!({"conditions": [condition]});
@@ -122,7 +120,7 @@ impl ApiServer {
     }
 }
 
-/// The node in the subject of a request.
+/// Returns the node in the subject of a request.
 fn requested_by(pem: &str) -> Option<Identity> {
     let request = rcgen::CertificateSigningRequestParams::from_pem(pem).ok()?;
     let name = request.params.distinguished_name;

@@ -1,4 +1,4 @@
-//! The objects, one resource version for all of them, and the last changes for watches.
+//! Stores the objects, one resource version for all of them, and the last changes for watches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::resource::Resource;
 /// Number of changes that a watch can be behind before it receives 410.
 const KEPT_CHANGES: usize = 1000;
 
-/// Where an object is: namespace (empty for cluster-scoped ones) and name.
+/// Namespace (empty for cluster-scoped objects) and name of an object.
 pub(super) type Key = (String, String);
 
 /// One write.
@@ -19,13 +19,13 @@ pub(super) struct Change {
     pub(super) revision: u64,
     pub(super) resource: &'static Resource,
     pub(super) key: Key,
-    /// `None`: the object was created.
+    /// `None` if the object was created.
     pub(super) old: Option<Arc<Value>>,
-    /// `None`: the object was deleted.
+    /// `None` if the object was deleted.
     pub(super) new: Option<Arc<Value>>,
 }
 
-/// The changes that were asked for are no longer kept. The oldest that one can start from.
+/// The requested changes were discarded. Contains the oldest revision that a watch can start from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Compacted(pub(super) u64);
 
@@ -35,14 +35,14 @@ pub(super) struct Store {
     objects: BTreeMap<(&'static str, Key), Arc<Value>>,
     changes: VecDeque<Change>,
     revision: u64,
-    /// Changes up to this revision are forgotten.
+    /// Changes up to this revision were discarded.
     compacted: u64,
     uids: u64,
     suffixes: u64,
 }
 
 impl Store {
-    /// The resource version of the last write.
+    /// Returns the resource version of the last write.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
@@ -51,18 +51,18 @@ impl Store {
         self.objects.get(&(resource.plural, key.clone()))
     }
 
-    /// A uid that no other object of this server has.
+    /// Returns a unique uid.
     pub(super) fn next_uid(&mut self) -> String {
         self.uids += 1;
         format!("00000000-0000-4000-8000-{:012x}", self.uids)
     }
 
-    /// Five letters for a `generateName`.
+    /// Returns five letters for a `generateName`.
     pub(super) fn next_suffix(&mut self) -> String {
-        // The API server's alphabet: no vowels, so no words.
+        // The API server's alphabet contains no vowels, so that no words result.
         const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
         self.suffixes += 1;
-        // An odd multiplier spreads the numbers over the letters and never gives one twice.
+        // An odd multiplier spreads the numbers over the letters and is injective.
         let mut rest = (self.suffixes * 7_368_787) % 27_u64.pow(5);
         let letter = |_| {
             let index = usize::try_from(rest % 27).unwrap_or_default();
@@ -88,7 +88,6 @@ impl Store {
         object
     }
 
-    /// Removes an object. `None` if there is none.
     pub(super) fn remove(&mut self, resource: &'static Resource, key: &Key) -> Option<Arc<Value>> {
         let old = self.objects.remove(&(resource.plural, key.clone()))?;
         self.revision += 1;
@@ -96,7 +95,7 @@ impl Store {
         Some(old)
     }
 
-    /// The objects of a resource as they were at `revision`, by namespace and name.
+    /// Returns the objects of a resource at `revision`, by namespace and name.
     pub(super) fn snapshot(
         &self,
         resource: &'static Resource,
@@ -120,7 +119,7 @@ impl Store {
         Ok(objects)
     }
 
-    /// The changes after `revision`, oldest first.
+    /// Returns the changes after `revision`, oldest first.
     pub(super) fn since(
         &self,
         revision: u64,
@@ -134,7 +133,7 @@ impl Store {
         Ok(self.changes.range(seen..))
     }
 
-    /// Forgets all changes, as a restarted API server has: every watch has to list again.
+    /// Discards all changes, like a restart of the API server: every watch has to list again.
     pub(super) fn compact(&mut self) {
         self.revision += 1;
         self.compacted = self.revision;

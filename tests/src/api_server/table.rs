@@ -1,4 +1,4 @@
-//! Tables: the rows that `kubectl get` prints.
+//! Formats the rows that `kubectl get` prints.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::read::metadata_only;
 use super::resource::Resource;
 use super::stamp;
 
-/// A `meta.k8s.io/v1` Table of objects of one resource.
+/// Returns a `meta.k8s.io/v1` Table of objects of one resource.
 pub(super) fn of(resource: &Resource, objects: &[&Value], metadata: Value, wall: u64) -> Value {
     let columns: Vec<Value> = columns(resource).iter().map(|name| column(name)).collect();
     let rows: Vec<Value> = objects

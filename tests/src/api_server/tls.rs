@@ -1,4 +1,4 @@
-//! The test CA, the server's certificate, and the files that clients are given.
+//! Creates the test CA, the server's certificate, and the files of clients.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto};
 use super::auth::Identity;
 use super::signer::Issue;
 
-/// A CA, and the acceptor that shows its certificate and trusts its clients.
+/// A CA, and the acceptor that presents its certificate and trusts its clients.
 pub(super) struct Authority {
     ca: Issuer<'static, KeyPair>,
     pub(super) ca_pem: String,
@@ -69,7 +69,7 @@ impl Authority {
 }
 
 impl Authority {
-    /// Signs a request in PEM, after a check of its signature. Returns the certificate and its PEM.
+    /// Verifies a request in PEM, and signs it. Returns the certificate and its PEM.
     pub(super) fn sign(&self, request: &str, issue: &Issue) -> (CertificateDer<'static>, String) {
         let mut csr = CertificateSigningRequestParams::from_pem(request).expect("a signed request");
         let epoch = date_time_ymd(1970, 1, 1);
@@ -90,7 +90,7 @@ impl Authority {
     }
 }
 
-/// The group that everyone gets is not in the certificate.
+/// Omits the group that every user has.
 fn distinguished_name(identity: &Identity) -> DistinguishedName {
     let groups = identity.groups.iter();
     let groups = groups.filter(|group| *group != "system:authenticated");
@@ -132,13 +132,13 @@ fn server_config(ca: &Issuer<'static, KeyPair>, ca_der: &CertificateDer<'static>
     config
 }
 
-/// How a client of a kubeconfig proves who it is.
+/// Credentials of a client in a kubeconfig.
 pub(super) enum TlsCredentials<'a> {
     Certificate(&'a IssuedCertificate),
     Token(&'a str),
 }
 
-/// Writes a kubeconfig with everything inside it.
+/// Writes a kubeconfig with embedded data.
 pub(super) fn write_kubeconfig(
     path: &Path,
     url: &str,

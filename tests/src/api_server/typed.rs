@@ -1,4 +1,4 @@
-//! Strict decoding into the types of the API, as with `fieldValidation=Strict`.
+//! Decodes objects strictly into the types of the API, like `fieldValidation=Strict`.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::failure::Failure;
 use super::resource::Resource;
 
-/// 400 if a value has another type than its field, or a field is unknown.
+/// Returns 400 if a value has another type than its field, or a field is unknown.
 pub(super) fn strict(resource: &Resource, object: &Value) -> Result<(), Failure> {
     let kind = resource.kind;
     let Some(decoded) = round_trip(kind, object) else {
@@ -38,8 +38,8 @@ pub(super) fn strict(resource: &Resource, object: &Value) -> Result<(), Failure>
     }
 }
 
-/// The object as its type has it, without unknown fields; `None` for kinds of others, such as those
-/// of the Prometheus operator.
+/// Returns the object without unknown fields; `None` for kinds whose types are not built in, such
+/// as those of the Prometheus operator.
 fn round_trip(kind: &str, object: &Value) -> Option<serde_json::Result<Value>> {
     Some(match kind {
         "CertificateSigningRequest" => of::<CertificateSigningRequest>(object),
@@ -68,7 +68,7 @@ fn of<T: DeserializeOwned + Serialize>(object: &Value) -> serde_json::Result<Val
     serde_json::to_value(serde_json::from_value::<T>(object.clone())?)
 }
 
-/// The path of a field that `decoded` lacks.
+/// Returns the path of a field that `decoded` lacks.
 fn unknown(object: &Value, decoded: &Value, at: &str) -> Option<String> {
     match object {
         Value::Object(fields) => fields.iter().find_map(|(name, value)| {

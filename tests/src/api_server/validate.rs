@@ -1,4 +1,4 @@
-//! Validation that other agents have failed: quantities, events, leases.
+//! Validates what other agents have failed at: quantities, events, leases.
 
 use serde_json::Value;
 
@@ -11,16 +11,16 @@ type Causes = Vec<(String, String)>;
 const NOT_A_QUANTITY: &str = "quantities must match the regular expression \
                               '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// How the body came, which decides what an unreadable value is answered with.
+/// The kind of body, which determines the answer to an invalid value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
-    /// POST and PUT: the body cannot be decoded, 400.
+    /// POST or PUT: the body cannot be decoded, 400.
     Object,
     /// PATCH: the patch is invalid, 422 without a name.
     Patch,
 }
 
-/// Errors of decoding into the types of the kind.
+/// Checks that the object can be decoded into the types of its kind.
 pub(super) fn decodable(resource: &Resource, object: &Value, from: From) -> Result<(), Failure> {
     let Some(why) = undecodable(resource, object) else {
         return Ok(());
@@ -56,7 +56,7 @@ fn undecodable(resource: &Resource, object: &Value) -> Option<String> {
     }
 }
 
-/// Violations of the rules of the kind: 422 with all causes.
+/// Checks the rules of the kind; a violation is 422 with all causes.
 pub(super) fn valid(resource: &Resource, object: &Value) -> Result<(), Failure> {
     let causes = match resource.kind {
         "Node" => node(object),
@@ -97,7 +97,7 @@ fn node(object: &Value) -> Causes {
     causes
 }
 
-// Lengths are checked only in events of the new style, which have an eventTime.
+// Checks lengths only in events of the new style, which have an eventTime.
 //
 // https://github.com/kubernetes/kubernetes/blob/v1.33.0/pkg/apis/core/validation/events.go
 fn event(object: &Value) -> Causes {
@@ -152,7 +152,7 @@ fn lease(object: &Value) -> Causes {
     }
 }
 
-/// A `metav1.MicroTime` has six decimals, or cannot be read.
+/// Checks for the six decimals of a `metav1.MicroTime`; anything else cannot be decoded.
 fn is_micro_time(text: &str) -> bool {
     let fraction = text.strip_suffix('Z').and_then(|text| text.split_once('.'));
     fraction.is_some_and(|(_, digits)| digits.len() == 6) && stamp::parse(text).is_some()
@@ -164,7 +164,7 @@ enum Sign {
     Negative,
 }
 
-/// The sign of a quantity; `None` if it is none.
+/// Returns the sign of a quantity; `None` if it is invalid.
 fn sign(value: &Value) -> Option<Sign> {
     const SUFFIXES: [&str; 16] = [
         "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",

@@ -1,4 +1,4 @@
-//! The verbs that write: defaults, admission, subresource separation, optimistic locks.
+//! Implements the verbs that write: defaults, admission, subresource separation, optimistic locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,6 @@ use super::stamp;
 use super::store::{Key, Store};
 use super::validate::{self, From};
 
-/// One write by one user at one moment.
 #[derive(Debug)]
 pub(super) struct Write<'a> {
     pub(super) target: &'a Target,
@@ -22,19 +21,17 @@ pub(super) struct Write<'a> {
     pub(super) wall: Duration,
 }
 
-/// The content type of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PatchKind {
     Merge,
     Strategic,
 }
 
-/// How a deletion ended.
+/// The result of a deletion.
 #[derive(Debug)]
 pub(super) enum Deleted {
-    /// The object was deleted.
     Now(Arc<Value>),
-    /// It waits for its grace period or its finalizers.
+    /// The object waits for its grace period or its finalizers.
     Later(Arc<Value>),
 }
 
@@ -60,7 +57,7 @@ impl Write<'_> {
             object["status"]["phase"] = json!("Pending");
         }
         if resource.kind == "CertificateSigningRequest" {
-            // Only the server knows who it is.
+            // The server sets the user, and ignores a client's value.
             object["spec"]["username"] = json!(self.identity.user);
             object["spec"]["groups"] = json!(self.identity.groups);
             object["status"] = json!({});
@@ -72,8 +69,8 @@ impl Write<'_> {
         Ok(store.put(resource, key, object))
     }
 
-    /// PUT. Leases and events are created by it as well, as in the real server. Returns the status
-    /// code with the object.
+    /// Implements PUT, which can also create leases and events, as in the real server. Returns the
+    /// status code with the object.
     pub(super) fn update(
         &self,
         store: &mut Store,
@@ -160,7 +157,7 @@ impl Write<'_> {
         Ok(Deleted::Later(old))
     }
 
-    /// The body as the kind's types would represent it.
+    /// Represents the body in the kind's types.
     fn decoded(&self, mut body: Value, from: From) -> Result<Value, Failure> {
         let resource = self.target.resource;
         merge::typed(&mut body);
@@ -184,7 +181,7 @@ impl Write<'_> {
         Ok(body)
     }
 
-    /// Gives the object its name and namespace.
+    /// Sets the object's name and namespace.
     fn place(&self, store: &mut Store, object: &mut Value) -> Result<(), Failure> {
         let Target {
             resource,
@@ -249,7 +246,7 @@ impl Write<'_> {
         if !matches!(resource.kind, "Lease" | "Event") {
             return Err(Failure::not_found(resource, name));
         }
-        // A writer whose object was deleted, and perhaps created again, in the meantime.
+        // The object may have been deleted, and perhaps created again, in the meantime.
         if let Some(uid) = object["metadata"]["uid"].as_str() {
             let why = format!(
                 "StorageError: invalid object, Code: 4, AdditionalErrorMsg: Precondition failed: \
@@ -293,7 +290,7 @@ impl Write<'_> {
         ] {
             keep(&mut object["metadata"], &old["metadata"], field);
         }
-        // Admission sees what was sent, also of what this path does not write.
+        // Admission also checks fields that this path does not write.
         self.admit(Some(old), &object)?;
         separate(*part, old, &mut object, resource.kind);
         validate::valid(resource, &object)?;
@@ -316,8 +313,8 @@ impl Write<'_> {
     }
 }
 
-/// On `/status` the old spec stays, on the object the old status. Labels and annotations are
-/// written by both.
+/// Keeps the old spec on `/status`, and the old status on the object. Both paths write labels and
+/// annotations.
 fn separate(part: Part, old: &Value, object: &mut Value, kind: &str) {
     match (part, kind) {
         (Part::Status, _) => keep(object, old, "spec"),
@@ -335,7 +332,7 @@ fn keep(object: &mut Value, old: &Value, field: &str) {
     }
 }
 
-// The admission that keeps pods away until the node controller has seen the node ready.
+// Implements the admission that keeps pods away until the node controller has seen the node ready.
 //
 // https://github.com/kubernetes/kubernetes/blob/v1.33.0/plugin/pkg/admission/nodetaint/admission.go
 fn add_not_ready_taint(object: &mut Value) {
@@ -359,7 +356,7 @@ fn has_finalizers(object: &Value) -> bool {
     finalizers.is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// A running pod that is bound to a node has a grace period; anything else is deleted at once.
+/// Returns the grace period of a running pod that is bound to a node; others are deleted at once.
 fn grace_seconds(object: &Value, options: &Value) -> u64 {
     let phase = object["status"]["phase"].as_str().unwrap_or_default();
     let bound = object["kind"] == "Pod" && object["spec"]["nodeName"].is_string();

@@ -1,5 +1,5 @@
-//! The suite of false alarms: what `cargo xtask test alarms` runs, as root. Prints the results as
-//! libtest does, and the record of the run.
+//! Runs the suite of false alarms for `cargo xtask test alarms`, as root. Prints the results like
+//! libtest, and the record of the run.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

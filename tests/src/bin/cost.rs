@@ -1,4 +1,5 @@
-//! What the probes cost on this machine, as JSON: what `cargo xtask bench kernel` runs, as root.
+//! Measures the cost of the probes on this machine, as JSON, for `cargo xtask bench kernel`, as
+//! root.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,5 +1,5 @@
-//! How long conditions that flap take to the API server, as JSON: what `cargo xtask bench flapping`
-//! runs, as root.
+//! Measures how long conditions that flap take to the API server, as JSON, for `cargo xtask bench
+//! flapping`, as root.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -10,7 +10,7 @@ use nix::sys::reboot::{RebootMode, reboot};
 use nodepulse_tests::vm;
 use nodepulse_tests::vm::capabilities::{UNPRIVILEGED, run_unprivileged};
 
-/// The mounts: type of file system, target and options.
+/// Type of file system, target and options.
 type Mount = (&'static str, &'static str, Option<&'static str>);
 
 const MOUNTS: &[Mount] = &[
@@ -21,10 +21,10 @@ const MOUNTS: &[Mount] = &[
     ("tmpfs", "/tmp", None),
 ];
 
-/// One hierarchy, as on a node of today.
+/// One hierarchy, as on current nodes.
 const UNIFIED: &[Mount] = &[("cgroup2", "/sys/fs/cgroup", None)];
 
-/// One for each controller, as systemd has them on an old node.
+/// One hierarchy for each controller, as systemd mounts them on an old node.
 const HYBRID: &[Mount] = &[
     ("tmpfs", "/sys/fs/cgroup", None),
     ("cgroup2", "/sys/fs/cgroup/unified", None),
@@ -32,12 +32,12 @@ const HYBRID: &[Mount] = &[
     ("cgroup", "/sys/fs/cgroup/memory", Some("memory")),
 ];
 
-/// Before 5.11 a limit bounds the cgroups below only with this; systemd sets it.
+/// Before 5.11 a limit bounds the cgroups below only with this file; systemd sets it.
 const HIERARCHY: &str = "/sys/fs/cgroup/memory/memory.use_hierarchy";
 
-/// On the command line of the kernel; followed by the plan's name.
+/// Prefix of the plan's name on the command line of the kernel.
 const PLAN: &str = "nodepulse.plan=";
-/// Followed by names of workloads, separated by commas; all, if there are none.
+/// Prefix of comma-separated names of workloads; without names, all run.
 const WORKLOADS: &str = "nodepulse.workloads=";
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         eprintln!("init: I am PID 1 of a virtual machine: run `cargo xtask vm`");
         return ExitCode::from(2);
     }
-    // Whatever happens, the machine must end: without PID 1 the kernel would panic instead.
+    // The machine must end in any case: without PID 1 the kernel would panic.
     if let Err(err) = checks() {
         println!("vm-error: {err}");
     }
@@ -69,7 +69,7 @@ fn checks() -> io::Result<()> {
     let plan = value(PLAN);
     let plan = plan.ok_or_else(|| io::Error::other(format!("no {PLAN} in {line}")))?;
     if plan == "bare" {
-        // A kernel without the old memory controller rejects the last; the checks report it.
+        // A kernel without the old memory controller rejects the last write; the checks report it.
         let old = mounted(HYBRID).and_then(|()| fs::write(HIERARCHY, "1"));
         if let Err(err) = old {
             println!("{err}");
@@ -96,7 +96,7 @@ fn mounted(mounts: &[Mount]) -> io::Result<()> {
     Ok(())
 }
 
-/// Since the kernel started.
+/// Returns the time since the kernel started.
 fn uptime() -> io::Result<Duration> {
     let text = fs::read_to_string("/proc/uptime")?;
     let seconds = text

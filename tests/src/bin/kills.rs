@@ -1,4 +1,4 @@
-//! How long real kills take to the API server, as JSON: what `cargo xtask bench kills` runs, as
+//! Measures how long real kills take to the API server, as JSON, for `cargo xtask bench kills`, as
 //! root.
 
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ struct Args {
     rest: u64,
 }
 
-/// Before the storm: the agent locks and releases memory ten seconds after its start, and its
+/// Time before the storm: the agent locks and releases memory ten seconds after its start, and its
 /// helper threads end after a minute.
 const SETTLE: Duration = Duration::from_secs(75);
 
@@ -80,7 +80,7 @@ async fn measure(args: &Args) -> Value {
     })
 }
 
-/// Memory of the agent in KiB: idle, at the end of the storm, and after the rest.
+/// Measures the agent's memory in KiB: idle, at the end of the storm, and after the rest.
 async fn storm(args: &Args, kills: usize) -> Value {
     let provoke = Provoke::next_to_this_program().expect("the path of this program");
     let cluster = Cluster::with("storm", args.pods, provoke).await;
@@ -109,7 +109,7 @@ async fn storm(args: &Args, kills: usize) -> Value {
     })
 }
 
-/// Until its request was sent.
+/// Returns the times until the requests were sent.
 fn firsts(ways: &[Way]) -> Vec<Duration> {
     ways.iter().map(|way| way.read + way.sent).collect()
 }
@@ -118,7 +118,7 @@ fn wholes(ways: &[Way]) -> Vec<Duration> {
     ways.iter().map(Way::whole).collect()
 }
 
-/// Half of them, and 99 of a hundred, are no longer than these milliseconds.
+/// Returns median and 99th percentile, in milliseconds.
 fn figures(mut all: Vec<Duration>) -> Value {
     all.sort_unstable();
     let last = all.len().saturating_sub(1);

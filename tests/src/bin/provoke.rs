@@ -1,4 +1,4 @@
-//! The children of `nodepulse_tests::provoke`: they allocate memory, fork, or wait.
+//! Runs the children of `nodepulse_tests::provoke`, which allocate memory, fork, or wait.
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, Read, Seek, Write};
@@ -16,12 +16,12 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, setrlimit};
 use nodepulse_tests::alarms::loads;
 
-/// Touched at a time: small steps, so that the limit is hit and not jumped over.
+/// Bytes touched at a time: small steps, so that the limit is reached exactly.
 const STEP: usize = 64 * 1024;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().skip(1).collect();
-    // Cgroups and processes may be called anything.
+    // Names of cgroups and processes may be any bytes.
     let args: Vec<&[u8]> = args.iter().map(|arg| arg.as_bytes()).collect();
     if let Err(err) = run(&args) {
         eprintln!("provoke {args:?}: {err}");
@@ -73,14 +73,13 @@ fn run_load(name: &[u8], arguments: &[&[u8]]) -> io::Result<()> {
     loads::run(text(name)?, &arguments?)
 }
 
-/// Moves into `cgroup` and fills `bytes` of memory.
 fn eat(cgroup: &[u8], bytes: &[u8]) -> io::Result<()> {
     let eaten = eaten(cgroup, bytes)?;
     println!("still alive after {} steps", eaten.len());
     Ok(())
 }
 
-/// The same, then writes one byte, and waits.
+/// Moves into `cgroup` and fills `bytes` of memory, then writes one byte, and waits.
 fn allocate(cgroup: &[u8], bytes: &[u8]) -> io::Result<()> {
     let _eaten = eaten(cgroup, bytes)?;
     io::stdout().write_all(b".")?;
@@ -93,7 +92,7 @@ fn eaten(cgroup: &[u8], bytes: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     join(cgroup)?;
     let mut eaten: Vec<Vec<u8>> = Vec::new();
     for step in 0..bytes / STEP {
-        // Not all the same, so that no page is shared with another.
+        // Different contents, so that no pages are merged.
         eaten.push(vec![u8::try_from(step % 251).unwrap_or(1) | 1; STEP]);
     }
     Ok(eaten)
@@ -112,7 +111,7 @@ fn namespace(words: &[&[u8]]) -> io::Result<()> {
     child(words)
 }
 
-/// Enters a new user namespace. A process outside of it has to map its users.
+/// Enters a new user namespace, whose users a process outside of it must map.
 fn users() -> io::Result<()> {
     let mut mapper = Command::new(env::current_exe()?);
     let mapper = mapper.args(["map", &std::process::id().to_string()]);
@@ -124,13 +123,14 @@ fn users() -> io::Result<()> {
     status.success().then_some(()).ok_or_else(failed)
 }
 
-/// Makes root the user 1000 of the user namespace of `pid`; the users before it are others.
+/// Maps root to the user 1000 of the user namespace of `pid`, and other users to those before it.
 fn map(pid: &[u8]) -> io::Result<()> {
     let pid: u32 = number(pid)?;
     fs::write(format!("/proc/{pid}/uid_map"), "0 231072 1000\n1000 0 1\n")
 }
 
-/// Becomes a program that cannot lift the limit on locked memory, which is that of a container.
+/// Executes a program without the capability to raise the limit on locked memory, which is that of
+/// a container.
 fn unlocked(program: &[u8], arguments: &[&[u8]]) -> io::Result<()> {
     const LIMIT: u64 = 8 << 20;
     setrlimit(Resource::RLIMIT_MEMLOCK, LIMIT, LIMIT)?;
@@ -158,7 +158,7 @@ fn join(cgroup: &[u8]) -> io::Result<()> {
     fs::write(procs, std::process::id().to_string())
 }
 
-/// Starts itself again and again, as each that is started does.
+/// Starts itself repeatedly, as each child does.
 fn bomb() -> io::Result<()> {
     let me = env::current_exe()?;
     let mut children = Vec::new();
@@ -216,7 +216,7 @@ fn crowd(count: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Begins `count` threads that are there together, and ends them; `rounds` times.
+/// Starts `count` threads that exist at the same time, and ends them; `rounds` times.
 fn storm(count: &[u8], rounds: &[u8]) -> io::Result<()> {
     let count: usize = number(count)?;
     let rounds: usize = number(rounds)?;
@@ -229,7 +229,7 @@ fn storm(count: &[u8], rounds: &[u8]) -> io::Result<()> {
             }
             all.wait();
         });
-        // A thread can be joined before the kernel has taken back its id.
+        // A thread can be joined before the kernel has released its id.
         while fs::read_dir("/proc/self/task")?.count() > 1 {
             thread::yield_now();
         }
@@ -260,7 +260,7 @@ fn fork(cgroup: &[u8], count: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Exists until the input ends, as it also does when the process at its other end is killed.
+/// Runs until the input ends, as it also does when the process at its other end is killed.
 fn stand() -> io::Result<()> {
     io::stdin().read_to_end(&mut Vec::new()).map(drop)
 }

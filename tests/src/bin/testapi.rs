@@ -1,4 +1,4 @@
-//! The test API server as a program, for `kubectl` and for experiments.
+//! Runs the test API server as a program, for `kubectl` and for experiments.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

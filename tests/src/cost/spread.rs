@@ -1,22 +1,21 @@
-//! A median and its confidence interval.
+//! Computes a median and its confidence interval.
 
 /// The distribution of many measurements.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Spread {
-    /// The one in the middle.
     pub median: f64,
-    /// From here to `high` the true median lies, 19 times out of 20.
+    /// Lower bound of the 95 % confidence interval of the median.
     pub low: f64,
-    /// See `low`.
+    /// Upper bound of the 95 % confidence interval of the median.
     pub high: f64,
 }
 
 impl Spread {
-    /// Of independent measurements, in any order. NaN if there are none.
+    /// Computes the distribution of independent measurements, in any order. NaN if there are none.
     ///
-    /// The interval goes from one rank to another and asks nothing of the distribution: how many
-    /// measurements lie below the true median is a row of tosses of a coin, so the ranks stand
-    /// 0.98 √n away from the middle.
+    /// The interval is between two ranks and assumes nothing of the distribution: the number of
+    /// measurements below the true median is binomial, so the ranks are 0.98 √n away from the
+    /// middle.
     pub fn of(mut measured: Vec<f64>) -> Self {
         measured.sort_by(f64::total_cmp);
         let count = measured.len();

@@ -1,4 +1,4 @@
-//! The agent as a process, and what it logs.
+//! Runs the agent as a process, and reads its log.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 /// After SIGTERM the agent waits two seconds for queued Events.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// A running agent; stopped with SIGTERM on drop.
+/// Stops the agent with SIGTERM on drop.
 pub struct Agent {
     child: Child,
     /// The reader thread fills it and the steps read it: lines outlive the step that waits.
@@ -26,7 +26,6 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts the agent with a configuration file.
     pub fn start(binary: &Path, config: &Path, kubeconfig: &Path) -> Result<Self> {
         let mut child = Command::new(binary)
             .args(["run", "--config"])
@@ -65,7 +64,7 @@ impl Agent {
         })
     }
 
-    /// The first log line for which `pick` returns a value, old ones included.
+    /// Returns the first log line for which `pick` returns a value, including earlier ones.
     pub async fn line<T>(&self, limit: Duration, pick: impl Fn(&Value) -> Option<T>) -> Option<T> {
         let mut grown = self.grown.clone();
         let search = async {
@@ -79,7 +78,7 @@ impl Agent {
         tokio::time::timeout(limit, search).await.ok().flatten()
     }
 
-    /// Programs, and what they were attached to; others with the reason why not.
+    /// Returns programs with what they are attached to, or with the reason why they are not.
     pub fn probes(&self) -> Vec<(String, String)> {
         let probe = |line: &Value| {
             let fields = line.get("fields")?;
@@ -90,7 +89,7 @@ impl Agent {
         self.lines().iter().filter_map(probe).collect()
     }
 
-    /// Everything that it logged, for error messages.
+    /// Returns the whole log, for error messages.
     pub fn log(&self) -> String {
         self.lines()
             .iter()

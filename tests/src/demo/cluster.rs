@@ -1,4 +1,4 @@
-//! The API server of the demo's Node: the embedded one, or one given by its kubeconfig.
+//! Connects to the API server of the demo's Node: the embedded one, or one given by its kubeconfig.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,15 +11,13 @@ use serde_json::Value;
 use super::NODE;
 use crate::api_server::ApiServer;
 
-/// Interval between reads of a given server. The figures come from the agent's log, so this
-/// does not show in them.
+/// Interval between reads of a given server. The agent's log has the times, so that the interval
+/// does not change them.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// An API server.
 pub enum Cluster {
-    /// The embedded server, which ends with this value.
+    /// The embedded server, which stops on drop.
     Embedded(Box<ApiServer>),
-    /// A server given by its kubeconfig.
     Given(Given),
 }
 
@@ -31,7 +29,7 @@ pub struct Given {
 }
 
 impl Cluster {
-    /// The one in `kubeconfig`, otherwise the embedded one.
+    /// Opens the server in `kubeconfig`, otherwise the embedded one.
     pub async fn open(kubeconfig: Option<&Path>) -> Result<Self> {
         let Some(path) = kubeconfig else {
             return Ok(Self::Embedded(Box::new(ApiServer::start().await)));
@@ -55,7 +53,7 @@ impl Cluster {
         Ok(Self::Given(given))
     }
 
-    /// Credentials for the agent; those of the embedded server are written to `dir`.
+    /// Returns credentials for the agent; those of the embedded server are written to `dir`.
     pub fn kubeconfig(&self, dir: &Path) -> PathBuf {
         match self {
             Self::Embedded(api) => api.node_kubeconfig(dir, NODE),
@@ -63,7 +61,6 @@ impl Cluster {
         }
     }
 
-    /// Its address.
     pub fn url(&self) -> String {
         match self {
             Self::Embedded(api) => api.url(),
@@ -71,7 +68,7 @@ impl Cluster {
         }
     }
 
-    /// The stored Node; `None` if there is none, or the server does not respond.
+    /// Returns the stored Node; `None` if there is none, or the server does not respond.
     pub async fn node(&self) -> Option<Value> {
         match self {
             Self::Embedded(api) => api.object(&node()),
@@ -79,7 +76,7 @@ impl Cluster {
         }
     }
 
-    /// What `pick` makes of the Node, once it makes something of it.
+    /// Waits until `pick` returns a value for the Node, and returns that.
     pub async fn node_where<T>(
         &self,
         limit: Duration,

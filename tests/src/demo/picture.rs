@@ -1,5 +1,5 @@
-//! A picture of the demo: the terminal with the steps that it printed, as SVG, and the recorded
-//! steps from which it can be drawn again.
+//! Draws the demo: the terminal with the steps that it printed, as SVG, and the recorded steps from
+//! which it can be drawn again.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::report::{DemoReport, DemoStep};
 
-/// What one types to see it.
+/// The command line in the picture.
 const COMMAND: &str = "$ cargo xtask demo";
 
 /// Columns of the terminal.
@@ -19,13 +19,13 @@ const COLUMNS: usize = 104;
 const COLUMN: usize = 8;
 const LINE: usize = 19;
 
-/// Before the rest of a long line.
+/// Indentation of the rest of a long line.
 const INDENT: &str = "    ";
 
-/// Around the text.
+/// Pixels around the text.
 const MARGIN: usize = 16;
 
-/// The boot clock at the first recorded event.
+/// Boot clock in ns at the first recorded event.
 const FIRST: u64 = 100_000_000_000;
 
 /// The terminal has its own background, so it is readable on a light and on a dark page.
@@ -43,12 +43,12 @@ pub fn write(report: &DemoReport, file: &Path) -> Result<()> {
     put(file, drawn(&steps).context("a step was not reported")?)
 }
 
-/// The picture of recorded steps; `None` if one was not reported.
+/// Draws recorded steps; `None` if one was not reported.
 pub fn drawn(steps: &Value) -> Option<String> {
     printed(steps).map(|text| svg(&text))
 }
 
-/// What the demo prints for recorded steps.
+/// Formats recorded steps like the demo prints them.
 fn printed(steps: &Value) -> Option<String> {
     let steps = steps.as_array()?.iter().map(DemoStep::from_json);
     let steps: Option<Vec<DemoStep>> = steps.collect();
@@ -56,8 +56,8 @@ fn printed(steps: &Value) -> Option<String> {
     Some(format!("{COMMAND}\n{}", texts.join("\n")))
 }
 
-/// The steps without what is of this machine and this hour: the boot clock, the name of the demo's
-/// cgroup, and the times of the conditions.
+/// Removes what depends on the machine and the time from the steps: the boot clock, the name of the
+/// demo's cgroup, and the times of the conditions.
 fn recorded(steps: &Value) -> Value {
     let number = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
     let path = |path: &Value| {
@@ -113,7 +113,7 @@ fn svg(text: &str) -> String {
     svg + "</svg>\n"
 }
 
-/// A line in as many as it needs, with its class.
+/// Wraps a line, and returns each part with its class.
 fn wrapped(line: &str) -> Vec<(&'static str, String)> {
     let class = match line.trim_start() {
         text if text.starts_with('$') => "command",
@@ -132,7 +132,7 @@ fn wrapped(line: &str) -> Vec<(&'static str, String)> {
                 last.push(' ');
                 break;
             }
-            // A path that fits on no line is broken, as by a terminal.
+            // A path that is longer than a line is broken, as by a terminal.
             if length(&word) >= COLUMNS - INDENT.len() {
                 last.extend(word.chars().take(room));
                 word = word.chars().skip(room).collect();
@@ -152,7 +152,6 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
     }
 
-    /// The texts of an SVG.
     fn texts(svg: &str) -> Vec<String> {
         let texts = svg.lines().filter_map(|line| {
             let (_, text) = line.strip_prefix("<text ")?.split_once('>')?;
@@ -215,7 +214,7 @@ mod tests {
         ]);
         let mut found = recorded(&steps);
         for step in found.as_array_mut().unwrap() {
-            // Indexing for a change inserts null.
+            // Mutable indexing inserts null.
             let detail = step["detail"].as_object_mut().unwrap();
             detail.retain(|_, value| !value.is_null() && *value != json!({"kernel_ns": null}));
         }

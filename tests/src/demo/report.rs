@@ -1,4 +1,4 @@
-//! The results of the demo, as text and as data.
+//! Formats the results of the demo, as text and as data.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::DemoMachine;
 
-/// Everything.
 pub struct DemoReport {
     kernel: String,
     missing: Option<String>,
@@ -17,54 +16,44 @@ pub struct DemoReport {
     conditions: Vec<Value>,
 }
 
-/// One provoked condition or Event.
 pub struct DemoStep {
     name: String,
     outcome: anyhow::Result<StepOutcome>,
 }
 
-/// What the API server received.
 pub enum StepOutcome {
-    /// A process was killed.
     Kill {
-        /// The victim.
         pid: u32,
-        /// Its cgroup.
         cgroup: String,
-        /// The cgroup at its limit.
         limiting: String,
-        /// The Event's message.
         event: String,
-        /// `MemoryPressure` afterwards.
+        /// `MemoryPressure` after the kill.
         condition: Value,
-        /// The Event's times.
         times: StepTimes,
-        /// The condition's times, if it changed.
+        /// `None` if the condition did not change.
         condition_times: Option<StepTimes>,
     },
-    /// A condition changed.
     Condition {
-        /// What was done.
+        /// The provoked change.
         what: String,
-        /// The condition.
         condition: Value,
-        /// Its times; `None` if it was read from files.
+        /// `None` if it was read from files.
         times: Option<StepTimes>,
     },
-    /// It could not be provoked or observed on this machine.
+    /// The reason why this machine cannot provoke or observe it.
     Skipped(String),
 }
 
 /// Times on the boot clock.
 #[derive(Debug, Clone, Copy)]
 pub struct StepTimes {
-    /// The kernel stamped the record.
+    /// Time of the record in the kernel.
     pub kernel: Duration,
-    /// The agent read the record from the ring.
+    /// Time at which the agent read the record from the ring.
     pub read: Duration,
-    /// The agent started the request.
+    /// Time at which the agent started the request.
     pub sent: Duration,
-    /// The API server's answer was read.
+    /// Time at which the agent read the API server's answer.
     pub acked: Duration,
 }
 
@@ -108,7 +97,7 @@ impl DemoStep {
         Self { name, outcome }
     }
 
-    /// From what [`DemoReport::json`] contains of it; `None` if it was not reported.
+    /// Parses a step of [`DemoReport::json`]; `None` if it was not reported.
     pub(super) fn from_json(step: &Value) -> Option<Self> {
         let detail = &step["detail"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -218,7 +207,7 @@ fn timeline(f: &mut fmt::Formatter<'_>, what: &str, times: &StepTimes) -> fmt::R
     writeln!(f, "\n  → {what}")
 }
 
-/// `type=status (reason)`.
+/// Formats `type=status (reason)`.
 fn line(condition: &Value) -> String {
     let text = |key: &str| condition.get(key).and_then(Value::as_str).unwrap_or("?");
     format!("{}={} ({})", text("type"), text("status"), text("reason"))
@@ -244,7 +233,8 @@ impl DemoReport {
         }
     }
 
-    /// Whether every step was either reported, or skipped on a machine that lacks something.
+    /// Returns whether every step was either reported, or skipped on a machine that lacks
+    /// something.
     pub fn succeeded(&self) -> bool {
         self.steps.iter().all(|step| match &step.outcome {
             Ok(StepOutcome::Skipped(_)) => self.missing.is_some(),
@@ -253,7 +243,6 @@ impl DemoReport {
         })
     }
 
-    /// The same as data.
     pub fn json(&self) -> Value {
         let probes: Vec<Value> = self
             .probes
@@ -271,7 +260,7 @@ impl DemoReport {
         })
     }
 
-    /// The Node's conditions as a table, and what ran in the kernel.
+    /// Formats the Node's conditions as a table, and the programs in the kernel.
     pub fn summary(&self) -> String {
         let mut out = format!(
             "Node {} on kernel {}, at {}\n",

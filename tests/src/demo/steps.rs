@@ -1,4 +1,5 @@
-//! One function a step: provoke, wait for the API server, check what it received.
+//! Implements one function for each step: provokes, waits for the API server, checks what it
+//! received.
 
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use crate::pod::Pod;
 
 /// A pod with a memory limit, and a container in it without one.
 pub const LIMITED_POD: &str = "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11";
-/// The container.
 pub const LIMITED_CONTAINER: &str = concat!(
     "kubepods/burstable/pod6d8a4d2e-1f4b-4a62-9b0e-0f7c0f5d8a11/",
     "3b5c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c8d0f1e2a4b6c"
@@ -23,20 +23,19 @@ pub const FREE_CONTAINER: &str = concat!(
     "kubepods/besteffort/pod9c0f5d8a-11aa-4c3d-8e6f-2d8a4d2e1f4b/",
     "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c"
 );
-/// Limit of the pod that has one.
 pub const POD_LIMIT: u64 = 32 << 20;
 /// Limit of the pods cgroup, set for the second step.
 const PODS_LIMIT: u64 = 48 << 20;
-/// Minimum interval between two patches that are sent at once, and a little more.
+/// Slightly more than the minimum interval between two patches that are sent at once.
 const EDGE_SPACING: Duration = Duration::from_millis(1200);
-/// The file of the pod that writes as much as it can, and that of the pod that waits.
+/// The file of the pod that writes as much as the disk can complete.
 pub const DATA: &str = "data";
-/// See [`DATA`].
+/// The file of the pod that waits.
 pub const TABLE: &str = "table";
-/// More than either.
+/// Size in bytes that exceeds both files.
 const MORE: u64 = 256 << 20;
 
-/// A kill at a pod's own limit: an Event, and no pressure on the node.
+/// Provokes a kill at a pod's limit: an Event, and no pressure on the node.
 pub async fn container_kill(stage: &mut DemoStage<'_>) -> DemoStep {
     let name = "OOM kill at a pod's limit";
     let kill = DemoKill {
@@ -49,7 +48,7 @@ pub async fn container_kill(stage: &mut DemoStage<'_>) -> DemoStep {
     DemoStep::from(name, kill_in(stage, kill).await)
 }
 
-/// A kill at the limit of all pods: the node itself is short.
+/// Provokes a kill at the limit of all pods: the node itself is short of memory.
 pub async fn pods_kill(stage: &mut DemoStage<'_>) -> DemoStep {
     let name = "OOM kill at the limit of all pods";
     let limited = match &stage.cgroups {
@@ -74,7 +73,7 @@ pub async fn pods_kill(stage: &mut DemoStage<'_>) -> DemoStep {
     DemoStep::from(name, outcome)
 }
 
-/// The pods as the API server has them.
+/// Returns the pods of the API server.
 pub fn pods() -> [Pod; 2] {
     let pod = |name, container: &str| {
         let mut names = container.rsplit('/');
@@ -170,7 +169,7 @@ async fn kill_in(stage: &mut DemoStage<'_>, kill: DemoKill) -> Result<StepOutcom
     })
 }
 
-/// Forks across the threshold on pids.
+/// Forks until the threshold on pids is crossed.
 pub async fn pids(stage: &mut DemoStage<'_>) -> DemoStep {
     DemoStep::from("forks above the PID threshold", forks(stage).await)
 }
@@ -200,7 +199,7 @@ async fn forks(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
     })
 }
 
-/// One pod writes as much as the disk can take, and the commits of another wait for it.
+/// Writes as much as the disk can complete in one pod, while the commits of another wait for it.
 pub async fn disk(stage: &mut DemoStage<'_>) -> DemoStep {
     DemoStep::from(
         "a saturated disk for which another pod waits",
@@ -227,7 +226,7 @@ async fn slow_io(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
     let before = before.and_then(|node| condition(&node, "DiskIOPressure"));
     let already = before.is_some_and(|before| before["status"] == "True");
     if already {
-        // Other I/O exceeded the limit before: the time of that is shown.
+        // Other I/O exceeded the limit before; its time is reported.
         began = Duration::ZERO;
     }
     let load = |container, load: &[&str]| {
@@ -270,7 +269,7 @@ async fn slow_io(stage: &mut DemoStage<'_>) -> Result<StepOutcome> {
 
 impl DemoStage<'_> {
     /// Waits until the next condition that becomes True is sent at once, and returns the time: the
-    /// agent sends at most one such patch in a second.
+    /// agent sends at most one such patch per second.
     async fn begin(&self) -> Result<Duration> {
         tokio::time::sleep(EDGE_SPACING).await;
         Ok(clock_gettime(ClockId::CLOCK_BOOTTIME)?.into())
@@ -283,7 +282,7 @@ impl DemoStage<'_> {
             .any(|(name, state)| name == program && state.starts_with("attached"))
     }
 
-    /// The Event that names process `pid`.
+    /// Waits for the Event that names process `pid`.
     async fn event(&self, pid: u32) -> Result<Value> {
         let naming = format!("rocess {pid} ");
         let named = |event: &Value| {
@@ -299,7 +298,7 @@ impl DemoStage<'_> {
         }
     }
 
-    /// The Node's condition once it has `status`.
+    /// Waits until the Node's condition has `status`.
     async fn settled(&self, type_: &str, status: &str) -> Result<Value> {
         let settled = |node: &Value| {
             let found = condition(node, type_)?;
@@ -315,8 +314,8 @@ impl DemoStage<'_> {
         }
     }
 
-    /// When the kernel saw it, we read it, the request went out and the answer came, as logged:
-    /// the first line of its kind about something that happened after `began`.
+    /// Returns the logged times of the kernel, the read, the request and the answer, from the first
+    /// line of its kind about an event after `began`.
     async fn times(
         &self,
         began: Duration,

@@ -1,4 +1,5 @@
-//! The conditions of the real agent while thresholds of this machine are crossed again and again.
+//! Measures the conditions of the real agent while thresholds of this machine are crossed
+//! repeatedly.
 //!
 //! Four agents watch the same crossings: one of each resource alone, and one of all of them.
 
@@ -21,40 +22,36 @@ use crate::alarms::site::{NODE, cluster, status_path};
 use crate::api_server::ApiServer;
 use crate::process::Process;
 
-/// Between two crossings of one threshold.
+/// Time between two crossings of one threshold.
 const PERIOD: Duration = Duration::from_secs(20);
-/// Each is later by up to this.
+/// Maximum random delay of a crossing.
 const SHIFT: Duration = Duration::from_secs(2);
-/// How long each threshold is exceeded.
+/// Time for which each threshold is exceeded.
 const LASTS: Duration = Duration::from_secs(3);
-/// Between two patches of one agent that are not regular.
+/// Minimum time between two patches of one agent that are not regular.
 const SPACING: Duration = Duration::from_secs(1);
-/// More than any sample or regular computation takes.
+/// Time that exceeds any sample or regular computation.
 const REST: Duration = Duration::from_secs(20);
 
-/// What is measured.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// The agent's binary.
     pub agent: PathBuf,
     /// A directory on a disk.
     pub dir: PathBuf,
-    /// Of each threshold.
+    /// Number of crossings of each threshold.
     pub crossings: u32,
-    /// Decides the moments.
+    /// Determines the times of the crossings.
     pub seed: u64,
 }
 
-/// A resource whose threshold was crossed.
 struct Crossed {
     kind: Kind,
-    /// Just before each, and when it was over.
+    /// The times just before each crossing, and of its end.
     crossings: Vec<(BootNanos, BootNanos)>,
-    /// As long as agents read it.
+    /// Exists for as long as agents read it.
     _resource: Resource,
 }
 
-/// Measures.
 pub async fn measure(run: &Run) -> io::Result<Value> {
     let made = |kind: Kind| Resource::new(kind, &run.dir).map(|resource| (kind, resource));
     let resources: Vec<_> = Kind::ALL.into_iter().map(made).collect::<io::Result<_>>()?;
@@ -65,7 +62,7 @@ pub async fn measure(run: &Run) -> io::Result<Value> {
     let groups = alone.chain([thresholds.as_slice()]);
     let agents: Vec<_> = groups.map(|group| Watched::start(run, group)).collect();
     let agents = join_all(agents).await;
-    // Longer than the first samples take.
+    // The first samples take less time.
     sleep(REST).await;
     let crossed = cross(resources, run).await?;
     sleep(REST).await;
@@ -89,7 +86,6 @@ pub async fn measure(run: &Run) -> io::Result<Value> {
     Ok(json!({ "seed": run.seed, "conditions": rows }))
 }
 
-/// An agent, and its API server.
 struct Watched {
     agent: Process,
     api: ApiServer,
@@ -97,7 +93,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// With these thresholds. The Node has its first status.
+    /// Starts an agent with these thresholds, and waits for the first status of the Node.
     async fn start(run: &Run, thresholds: &[(Kind, String)]) -> Self {
         let dir = tempfile::tempdir_in(&run.dir).expect("a temporary directory");
         let (api, kubeconfig) = cluster(dir.path()).await;
@@ -133,7 +129,7 @@ impl Watched {
     }
 }
 
-/// The thresholds, and all others out of reach.
+/// Returns a configuration with the thresholds, and all others out of reach.
 fn configuration(dir: &Path, thresholds: &[(Kind, String)]) -> String {
     let of = |kind: Kind| {
         let given = thresholds.iter().find(|(other, _)| *other == kind);
@@ -154,7 +150,7 @@ fn configuration(dir: &Path, thresholds: &[(Kind, String)]) -> String {
     )
 }
 
-/// Crosses the thresholds, each in a thread, [`PERIOD`] after [`PERIOD`].
+/// Crosses each threshold in a separate thread, once every [`PERIOD`].
 async fn cross(resources: Vec<(Kind, Resource)>, run: &Run) -> io::Result<Vec<Crossed>> {
     let begin = now();
     let mut random = Jitter::seeded(run.seed);
@@ -191,15 +187,15 @@ fn wait_until(at: BootNanos) {
     }
 }
 
-/// A crossing of which the API server was informed while it lasted.
+/// A crossing that the API server was informed of before its end.
 struct Seen {
-    /// How long after it.
+    /// Delay of the report.
     after: Duration,
-    /// Another condition became True in the second before, so that it could not go at once.
+    /// True if another condition became True in the second before, which delays the report.
     spaced: bool,
 }
 
-/// Of the crossings that the API server was informed of while they lasted.
+/// Returns the crossings that the API server was informed of before their end.
 fn latencies(watched: &Watched, crossed: &Crossed) -> Vec<Seen> {
     let kind = crossed.kind;
     let statuses = statuses(&watched.api);
@@ -226,7 +222,7 @@ fn latencies(watched: &Watched, crossed: &Crossed) -> Vec<Seen> {
     crossed.crossings.iter().filter_map(seen).collect()
 }
 
-/// Prints which patches there were around a crossing.
+/// Prints the patches around a crossing.
 fn report_unseen(kind: Kind, crossed: Duration, statuses: &[(Value, Duration)]) {
     eprintln!("{} at {crossed:.3?} was not seen:", kind.condition());
     let around = crossed.saturating_sub(PERIOD)..crossed + PERIOD;
@@ -240,7 +236,7 @@ fn report_unseen(kind: Kind, crossed: Duration, statuses: &[(Value, Duration)]) 
     }
 }
 
-/// The accepted patches of the status: the conditions, and when each was answered.
+/// Returns the conditions of the accepted status patches, and when each was answered.
 fn statuses(api: &ApiServer) -> Vec<(Value, Duration)> {
     let path = status_path();
     let accepted = api.requests_where(|r| r.path == path && r.status == Some(200));
@@ -251,7 +247,7 @@ fn statuses(api: &ApiServer) -> Vec<(Value, Duration)> {
     accepted.into_iter().filter_map(of).collect()
 }
 
-/// When the condition was True, and was not in the status before.
+/// Returns when the condition became True.
 fn first_trues(statuses: &[(Value, Duration)], type_: &str) -> Vec<Duration> {
     let is_true = |conditions: &Value| {
         let mut conditions = conditions.as_array().into_iter().flatten();
@@ -262,7 +258,7 @@ fn first_trues(statuses: &[(Value, Duration)], type_: &str) -> Vec<Duration> {
     first.map(|(_, (_, at))| *at).collect()
 }
 
-/// How many, and in milliseconds the one in the middle and the largest.
+/// Returns the number, and the median and the maximum in milliseconds.
 fn figures(all: impl Iterator<Item = Duration>) -> Value {
     let mut all: Vec<f64> = all.map(|one| one.as_secs_f64() * 1e3).collect();
     all.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Resources of this machine, used up until they cross a threshold close to their present value.
+//! Consumes resources of this machine until they cross a threshold close to their present value.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,45 +20,43 @@ use crate::provoke::tasks;
 
 const MIB: i64 = 1 << 20;
 
-/// Other programs may start so many tasks without crossing the threshold.
+/// Number of tasks that other programs may start without crossing the threshold.
 const SPARE_TASKS: u32 = 300;
-/// Started beyond the threshold, so that others that end do not cross it back.
+/// Number of tasks beyond the threshold, so that others that end do not cross it back.
 const MORE_TASKS: u32 = 150;
-/// Started between two readings.
+/// Number of tasks that are started between two samples.
 const STEP_TASKS: u32 = 10;
 
-/// Other programs may use so much memory without crossing the threshold.
+/// Bytes that other programs may use without crossing the threshold.
 const SPARE_MEMORY: i64 = 6144 * MIB;
-/// Used beyond the threshold.
+/// Bytes that are used beyond the threshold.
 const MORE_MEMORY: i64 = 256 * MIB;
-/// Used between two readings.
+/// Bytes that are written between two samples.
 const STEP_MEMORY: usize = 4 << 20;
-/// Allocated at a time: large enough that the allocator returns it to the kernel at once.
+/// Bytes of one allocation: large enough that the allocator returns it to the kernel at once.
 const BLOCK: usize = 64 << 20;
-/// What other programs free meanwhile is used, too, up to this.
+/// Maximum number of blocks, since memory that other programs free meanwhile is used, too.
 const MOST_BLOCKS: usize = 256;
 
-/// Of the file system.
+/// Size of the file system.
 const SPACE: u64 = 256 << 20;
-/// Available space below this is low.
+/// Threshold of available space.
 const LOW_SPACE: i64 = 100 * MIB;
 
-/// What can be used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Tasks, by threads that wait.
+    /// Number of tasks; consumed by threads that wait.
     Tasks,
-    /// Memory, by pages that are written.
+    /// Memory; consumed by pages that are written.
     Memory,
-    /// Space in the file system of the kubelet's directory, by a file that is allocated.
+    /// Space in the file system of the kubelet's directory; consumed by a file that is allocated.
     Space,
 }
 
 impl Kind {
-    /// All.
     pub const ALL: [Self; 3] = [Self::Tasks, Self::Memory, Self::Space];
 
-    /// The condition about it.
+    /// Returns the type of its condition.
     pub const fn condition(self) -> &'static str {
         match self {
             Self::Tasks => "PIDsLow",
@@ -67,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// The signal, as `evictionHard` names it.
+    /// Returns the signal's name in `evictionHard`.
     pub const fn signal(self) -> &'static str {
         match self {
             Self::Tasks => "pid.available",
@@ -79,36 +77,28 @@ impl Kind {
 
 /// A resource, and its threshold.
 pub enum Resource {
-    /// See [`Kind::Tasks`]. More than `most` tasks exceed the threshold.
     Tasks {
-        /// The threshold.
+        /// Threshold: more tasks exceed it.
         most: u32,
-        /// What the kernel allows.
+        /// Number of tasks that the kernel allows.
         capacity: u32,
     },
-    /// See [`Kind::Memory`].
     Memory {
-        /// The threshold.
+        /// Threshold in bytes.
         least: i64,
-        /// Reads it.
         available: RootMemory,
     },
-    /// See [`Kind::Space`].
     Space {
-        /// The mounted file system.
         _file_system: Mounted,
-        /// Its directory.
         at: PathBuf,
     },
 }
 
-/// What is used up, until this is dropped.
+/// Releases what is consumed on drop.
 pub enum Used {
-    /// Threads, which end with these.
+    /// Threads, which end when these are dropped.
     Tasks(Vec<Sender<()>>),
-    /// Pages.
     Memory(Pages),
-    /// A file.
     Space(PathBuf),
 }
 
@@ -116,12 +106,11 @@ pub enum Used {
 #[derive(Default)]
 pub struct Pages {
     blocks: Vec<Vec<u8>>,
-    /// Bytes of the last block.
+    /// Number of written bytes of the last block.
     written: usize,
 }
 
 impl Pages {
-    /// Writes the next pages.
     fn write(&mut self) -> io::Result<()> {
         if self.blocks.len() > MOST_BLOCKS {
             return Err(io::Error::other("the memory does not become low"));
@@ -151,7 +140,7 @@ impl Drop for Used {
 }
 
 impl Resource {
-    /// With a threshold close to what is used now. `dir` gets the file system.
+    /// Chooses a threshold close to the present use. The file system is mounted below `dir`.
     pub fn new(kind: Kind, dir: &Path) -> io::Result<Self> {
         Ok(match kind {
             Kind::Tasks => Self::Tasks {
@@ -177,7 +166,7 @@ impl Resource {
         })
     }
 
-    /// Its threshold, as the configuration has it.
+    /// Formats its threshold for the configuration.
     pub fn threshold(&self) -> String {
         match self {
             Self::Tasks { most, capacity } => (capacity - most).to_string(),
@@ -186,8 +175,8 @@ impl Resource {
         }
     }
 
-    /// Uses it up to beyond the threshold. Returns what is used, and a moment just before it was
-    /// crossed.
+    /// Consumes the resource beyond the threshold. Returns what is consumed, and the time just
+    /// before the crossing.
     pub fn cross(&self) -> io::Result<(Used, BootNanos)> {
         match self {
             Self::Tasks { most, .. } => threads(*most),
@@ -206,7 +195,7 @@ impl Resource {
     }
 }
 
-/// The directory on which the file system is mounted.
+/// Returns the directory on which the file system is mounted.
 pub fn nodefs(dir: &Path) -> PathBuf {
     dir.join("nodefs")
 }
@@ -222,11 +211,11 @@ fn threads(most: u32) -> io::Result<(Used, BootNanos)> {
     Ok((Used::Tasks(ends), before))
 }
 
-/// Threads that wait until the other end of their channel is dropped.
+/// Starts threads that wait until the other end of their channel is dropped.
 fn start(ends: &mut Vec<Sender<()>>, count: u32) -> io::Result<()> {
     for _ in 0..count {
         let (end, ended): (_, Receiver<()>) = channel();
-        // An error is the end of the channel.
+        // An error means that the channel has ended.
         let wait = move || {
             let _ended = ended.recv();
         };
@@ -249,8 +238,8 @@ fn pages(least: i64, available: &RootMemory) -> io::Result<(Used, BootNanos)> {
     Ok((Used::Memory(pages), before))
 }
 
-/// The memory that the node has available by the kubelet's formula, in bytes: cached pages that are
-/// in use are not available, but `MemAvailable` counts them.
+/// Returns the memory that the node has available by the kubelet's formula, in bytes:
+/// `MemAvailable` counts cached pages that are in use, and the formula does not.
 pub(crate) fn available_memory() -> io::Result<u64> {
     read(&memory()?)?.try_into().map_err(io::Error::other)
 }

@@ -1,4 +1,4 @@
-//! What the API server sends, and what a program prints that issues credentials.
+//! Checks what the API server sends, and what a program prints that issues credentials.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use nodepulse_kube::fuzzing;
 
 use super::text::safe;
 
-/// The longest wait that a server can ask for.
+/// Maximum delay that a server can request.
 const LONGEST_WAIT: Duration = Duration::from_hours(1);
-/// The longest line that is logged of an answer.
+/// Maximum length of a log line about an answer.
 const LONGEST_LINE: usize = 4 * 512 + 100;
 
 /// What the program that a kubeconfig names has printed.

@@ -1,4 +1,4 @@
-//! What the system bus sends: single messages, and whole connections.
+//! Checks what the system bus sends: single messages, and whole connections.
 
 use std::io::{self, IoSlice, Read as _};
 use std::mem::MaybeUninit;
@@ -12,16 +12,16 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
 
-/// The largest message that is read.
+/// Maximum size of a message that is read.
 const LARGEST: usize = 64 << 10;
-/// The fixed part of a message's header.
+/// Size of the fixed part of a message's header.
 const FIXED: usize = 16;
-/// Bytes before those that are sent: how far the connection is, how many descriptors come with each
-/// piece, and how large the pieces are.
+/// Number of bytes before those that are sent: the stage of the connection, the number of
+/// descriptors with each piece, and the size of the pieces.
 const HEAD: usize = 3;
-/// Most descriptors that come with a piece.
+/// Maximum number of descriptors with a piece.
 const DESCRIPTORS: usize = 8;
-/// Words that wait; more are a change of the agent that the target must follow.
+/// Number of waiting words; if the agent changes it, the target must follow.
 const WORDS: usize = 4;
 
 /// A message, alone.
@@ -74,14 +74,14 @@ pub fn dbus_session(input: &[u8]) {
     assert!(reported.is_empty() || announced);
 }
 
-/// A shutdown that begins, with a lock or without; or one that is cancelled.
+/// The start of a shutdown, with a lock or without, or its cancellation.
 #[derive(Debug, PartialEq, Eq)]
 enum Reported {
     Shutdown { lock: bool },
     Cancelled,
 }
 
-/// What the agent reported, and whether it closed every descriptor.
+/// Returns what the agent reported, and whether it closed every descriptor.
 async fn connection(head: [u8; HEAD], sent: &[u8]) -> (Vec<Reported>, bool) {
     let (agent, mut bus) = UnixStream::pair().expect("pair of sockets");
     let (mut agent_side, theirs) = Std::pair().expect("pair of sockets");
@@ -95,7 +95,7 @@ async fn connection(head: [u8; HEAD], sent: &[u8]) -> (Vec<Reported>, bool) {
     let bus = async {
         feed(&mut bus, head, sent, &theirs).await;
         drop(theirs);
-        // The agent reads the end, and still may write.
+        // The agent reads the end, and can still write.
         rustix::net::shutdown(&bus, rustix::net::Shutdown::Write).expect("shutdown");
         bus
     };
@@ -117,7 +117,7 @@ async fn connection(head: [u8; HEAD], sent: &[u8]) -> (Vec<Reported>, bool) {
     (reported, closed)
 }
 
-/// Sends what a bus does until the connection is `stage` of four answers far, and then the input.
+/// Sends the bus's messages up to `stage` of four answers, and then the input.
 async fn feed(bus: &mut UnixStream, [stage, descriptors, size]: [u8; HEAD], sent: &[u8], of: &Std) {
     let manager = ":1.3";
     let answers: [(Vec<u8>, usize); 6] = [
@@ -130,7 +130,7 @@ async fn feed(bus: &mut UnixStream, [stage, descriptors, size]: [u8; HEAD], sent
     ];
     let stage = [0, 2, 5, 6][usize::from(stage) % 4];
     for (bytes, descriptors) in &answers[..stage] {
-        // The answer comes after the call.
+        // The answer follows the call.
         let _call = bus.read(&mut [0; 1024]).await;
         if write(bus, bytes, *descriptors, of).await.is_err() {
             return;
@@ -144,7 +144,7 @@ async fn feed(bus: &mut UnixStream, [stage, descriptors, size]: [u8; HEAD], sent
     }
 }
 
-/// Writes all, and `count` copies of a descriptor with the first byte.
+/// Writes all bytes, and `count` copies of a descriptor with the first.
 async fn write(bus: &UnixStream, mut bytes: &[u8], count: usize, of: &Std) -> io::Result<()> {
     let mut copies = vec![of.as_fd(); count];
     while !bytes.is_empty() {
@@ -163,7 +163,7 @@ async fn write(bus: &UnixStream, mut bytes: &[u8], count: usize, of: &Std) -> io
     Ok(())
 }
 
-/// An answer to call `serial`, as a bus sends it.
+/// Returns the bus's answer to call `serial`.
 fn answer(sender: &str, serial: u32, descriptors: u32) -> Vec<u8> {
     const RETURN: u8 = 2;
     let mut fields = Vec::new();
@@ -204,7 +204,7 @@ mod tests {
             // Another lock is refused.
             ("shutdown", vec![with_lock(), Reported::Cancelled]),
             ("pieces", vec![with_lock(), Reported::Cancelled]),
-            // In one piece: its descriptor is that of the last message.
+            // In one piece, the descriptor belongs to the last message.
             ("whole", vec![without_lock()]),
             ("stranger", vec![]),
             ("skipped", vec![with_lock()]),

@@ -1,4 +1,4 @@
-//! Files of `/proc`, `/sys` and the cgroup file systems, and the paths of cgroups.
+//! Checks files of `/proc`, `/sys` and the cgroup file systems, and the paths of cgroups.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -57,7 +57,7 @@ struct MadeUp {
 
 impl MadeUp {
     fn new() -> Self {
-        // In memory if possible: the file is written for each input.
+        // In memory if possible, since the file is written for each input.
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() {
             TempDir::new_in(memory)
@@ -143,7 +143,7 @@ fn cgroup_files(hierarchy: &Hierarchy) {
     check_error(cgroup::pids::refused(&hierarchy.dir("a"), &mut buf));
 }
 
-/// An error names the file and what was wanted, but repeats nothing of what stood there.
+/// Checks that an error names the file and what was expected, and repeats nothing of its contents.
 fn check_error<T>(result: Result<T, nodepulse_linux::host::HostError>) -> Option<T> {
     result
         .map_err(|err| super::text::safe(&err.to_string()))
@@ -197,7 +197,7 @@ pub fn cgroup_path(input: &[u8]) {
     );
 }
 
-/// The UID is one, and stands in one of the first two names below the pods cgroup.
+/// Checks that the UID is valid, and in one of the first two names below the pods cgroup.
 fn is_pod(uid: &str, below: Option<&str>) {
     let plain = uid.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
     assert!(plain && (1..=36).contains(&uid.len()), "{uid:?}");

@@ -1,4 +1,4 @@
-//! Data from the kernel: records from a ring, and BTF.
+//! Checks data from the kernel: records from a ring, and BTF.
 
 use agent_common::event::{COMM_LEN, NAME_LEN};
 use agent_common::{ABI_VERSION, Header};
@@ -31,7 +31,7 @@ pub fn ring_record(input: &[u8]) {
         }
     }
     if !matches!(decoded, Err(DecodeError::Short { .. })) {
-        // What a newer object adds behind the fields that we know changes nothing.
+        // Fields that a newer object adds at the end change nothing.
         assert_eq!(decode(&[input, &[0xa5; 8]].concat()), decoded);
     }
 }
@@ -78,7 +78,7 @@ pub fn kernel_log(input: &[u8]) {
     }
 }
 
-/// Who wrote a record: `<priority and facility>,…`.
+/// Parses the facility that wrote a record: `<priority and facility>,…`.
 fn facility(record: &[u8]) -> Option<u64> {
     let number = record.split(|b| *b == b',').next()?;
     let number: u64 = str::from_utf8(number).ok()?.parse().ok()?;
@@ -120,7 +120,7 @@ pub fn kernel_types(input: &[u8]) {
             btf.offset(path).is_none_or(|at| at <= u32::MAX / 8),
             "{path}"
         );
-        // An array may stand at a place that is no whole byte; that it is one must not matter.
+        // An array may begin within a byte, which must not matter.
         let _: bool = btf.is_array(path);
     }
     let argument = btf.tracepoint_argument("paint", 0);

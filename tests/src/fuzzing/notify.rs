@@ -1,4 +1,4 @@
-//! What the service manager sets in the environment.
+//! Checks the variables that the service manager sets.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use nodepulse::testing::{notify_address, watchdog};
 
 use super::text::safe;
 
-/// The watchdog is notified no more often than this, and no more seldom than this.
+/// Allowed intervals between notifications of the watchdog.
 const INTERVALS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(500)..=Duration::from_hours(1);
-/// Longest line that an error may be.
+/// Maximum length of an error.
 const LONGEST: usize = 1000;
 
 /// `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`, a line each.

@@ -1,4 +1,4 @@
-//! What an operator writes: quantities, thresholds, durations, files of settings.
+//! Checks what an operator writes: quantities, thresholds, durations, files of settings.
 
 use std::io;
 use std::path::Path;
@@ -10,7 +10,7 @@ use nodepulse_core::units::quantity::Quantity;
 
 use super::text::safe;
 
-/// Longest line that an error may be.
+/// Maximum length of an error.
 const LONGEST: usize = 4000;
 
 /// A quantity.

@@ -1,4 +1,4 @@
-//! The file that is kept from one start to the next.
+//! Checks the state file, which is stored between two starts.
 
 use nodepulse_linux::state::State;
 

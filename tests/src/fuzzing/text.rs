@@ -1,4 +1,4 @@
-//! External text, as shown to a person or a terminal.
+//! Checks external text that is shown on a terminal.
 
 use nodepulse_core::escape::{ESCAPED_CHARS, escape as escaped, escape_to};
 

@@ -1,4 +1,4 @@
-//! What attacks an agent on a real machine, each until it is dropped or its time is over.
+//! Attacks an agent on a real machine, each attack until it is dropped or its time is over.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,20 +16,19 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::days::Draws;
 use crate::http1;
 
-/// Far more than any file that the agent reads.
+/// Size in bytes that exceeds any file that the agent reads.
 const HUGE: u64 = 1 << 30;
 
-/// A file that the agent reads again and again, and what it should contain.
+/// A file that the agent reads repeatedly, and its valid content.
 #[derive(Debug)]
 pub struct Victim {
     /// The path at which the agent connects.
     pub path: PathBuf,
-    /// Its good content.
     pub content: String,
 }
 
 impl Victim {
-    /// The good content, put in place at once.
+    /// Replaces the file by its valid content atomically.
     pub fn restore(&self) {
         let new = self.path.with_extension("new");
         fs::write(&new, &self.content).expect("a new file");
@@ -44,7 +43,7 @@ impl Victim {
         fs::rename(by, &self.path).expect("another file in its place");
     }
 
-    /// Something that is no such file.
+    /// Replaces the file by something invalid.
     pub fn spoil(&self, draws: &Draws) {
         let new = self.path.with_extension("new");
         match draws.below(7) {
@@ -66,7 +65,7 @@ impl Victim {
     }
 }
 
-/// Spoils the files in turn and restores them, and asks the process to read them again each time.
+/// Spoils and restores the files in turn, and makes the process reload them each time.
 pub async fn files(victims: &[Victim], pid: u32, draws: Draws, end: Instant) {
     while Instant::now() < end {
         for victim in victims {
@@ -80,7 +79,7 @@ pub async fn files(victims: &[Victim], pid: u32, draws: Draws, end: Instant) {
     }
 }
 
-/// Opens connections that ask for nothing, or never finish asking, as fast as the machine allows,
+/// Opens connections without a request, or with an incomplete one, as fast as the machine allows,
 /// and keeps `count` of them.
 pub async fn half_open(address: String, count: usize, end: Instant) {
     let mut open = std::collections::VecDeque::new();
@@ -100,8 +99,8 @@ pub async fn half_open(address: String, count: usize, end: Instant) {
     }
 }
 
-/// Asks for `/livez` once a second, as a kubelet does: each probe has one second. Returns those
-/// that failed, and when, as `now` gives moments.
+/// Requests `/livez` once a second, like a kubelet, with a time limit of one second. Returns the
+/// probes that failed, with the times of `now`.
 pub async fn probes(
     address: String,
     now: impl Fn() -> Duration,
@@ -123,7 +122,7 @@ pub async fn probes(
     failed
 }
 
-/// A credential plugin that does what the file `mode` next to it contains.
+/// Writes a credential plugin whose behaviour is the content of the file `mode` next to it.
 pub fn plugin(dir: &Path, token: &str) -> PathBuf {
     let script = format!(
         r#"#!/bin/sh
@@ -149,12 +148,11 @@ fn mode(dir: &Path) -> PathBuf {
     dir.join("mode")
 }
 
-/// What the plugin does from now on.
 pub fn set_mode(dir: &Path, what: &str) {
     fs::write(mode(dir), what).expect("the mode of the plugin");
 }
 
-/// Lets the plugin misbehave by turns.
+/// Changes the plugin's behaviour by turns.
 pub async fn credentials(dir: &Path, draws: Draws, end: Instant) {
     const MODES: [&str; 5] = ["hang", "escape", "flood", "garbage", "fail"];
     while Instant::now() < end {
@@ -166,7 +164,7 @@ pub async fn credentials(dir: &Path, draws: Draws, end: Instant) {
     }
 }
 
-/// Stops the process for `time`, with all that reaches it meanwhile.
+/// Stops the process for `time`, while requests and events continue.
 pub async fn stopped(pid: u32, time: Duration) {
     signal(pid, Signal::SIGSTOP);
     sleep(time).await;
@@ -175,6 +173,6 @@ pub async fn stopped(pid: u32, time: Duration) {
 
 fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(i32::try_from(pid).expect("a process id"));
-    // It may have ended; then the test finds out.
+    // It may have ended, which the test detects.
     let _: nix::Result<()> = kill(pid, signal);
 }

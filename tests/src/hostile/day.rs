@@ -1,5 +1,5 @@
-//! A day on which everything around one agent misbehaves at random, in simulated time: the API
-//! server, other clients, pods, disks, files and the configuration.
+//! Simulates a day on which everything around one agent fails at random: the API server, other
+//! clients, pods, disks, files and the configuration.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,18 +23,14 @@ const SDA: (u32, u32) = (8, 0);
 
 /// The node, its pods, and what has happened to them.
 pub struct HostileDay {
-    /// The agent and its surroundings.
     pub stage: Stage,
-    /// The pods in which processes are killed.
     pub pods: Pods,
-    /// When the API server misbehaved.
     pub spells: Spells,
     draws: Draws,
 }
 
 impl HostileDay {
-    /// A node with twelve pods and two disks, and the agent just started. Another seed is another
-    /// day.
+    /// Starts an agent on a node with twelve pods and two disks. The seed determines the day.
     pub fn new(seed: u64, configure: impl FnOnce(Node) -> Node) -> Self {
         let host = Arc::new(MadeUpHost::calm());
         host.pid_max(10_000);
@@ -48,7 +44,7 @@ impl HostileDay {
         }
     }
 
-    /// One misfortune after another, until the end of the day. Then everything works again.
+    /// Injects one fault after another, until the end of the day. Then everything works again.
     pub async fn play(&mut self, until: Duration) {
         while self.stage.api.now() < until {
             pass(Duration::from_secs(5 + self.draws.below(60))).await;
@@ -58,17 +54,16 @@ impl HostileDay {
     }
 }
 
-/// Pods with one container each, and how often the kernel has killed in them.
+/// Pods with one container each, and the kernel's kills in them.
 #[derive(Debug)]
 pub struct Pods {
     pods: Vec<(Pod, String)>,
-    /// Kills, by pod.
+    /// Number of kills, by pod.
     pub killed: BTreeMap<usize, u64>,
-    /// Kills in a pod that the API server does not have.
+    /// Number of kills in a pod that the API server does not have.
     strange: u64,
 }
 
-/// How the kernel reports a kill.
 #[derive(Debug, Clone, Copy)]
 enum Report {
     /// By a record.
@@ -77,7 +72,7 @@ enum Report {
     Counters,
 }
 
-/// A cgroup of a pod that the API server does not have.
+/// The cgroup of a pod that the API server does not have.
 const STRANGER: &str = "kubepods/besteffort/podffffffff-1f4b-4a62-9b0e-0f7c0f5d8a11/c";
 
 impl Pods {
@@ -99,7 +94,7 @@ impl Pods {
         }
     }
 
-    /// The kernel kills in the pod, and counts it in every cgroup above.
+    /// Kills in the pod, and counts the kill in every cgroup above.
     async fn kill(&mut self, stage: &Stage, n: usize, pid: u32, report: Report) {
         let (_, cgroup) = &self.pods[n];
         let killed = self.killed.entry(n).or_default();
@@ -122,7 +117,7 @@ impl Pods {
         }
     }
 
-    /// The kernel kills because the node is out of memory.
+    /// Kills because the node is out of memory.
     async fn kill_globally(&mut self, stage: &Stage) {
         self.strange += 1;
         let (pod, _) = STRANGER.rsplit_once('/').expect("below that of its pod");
@@ -138,13 +133,13 @@ impl Pods {
         stage.node.kernel().oom_kill(kill).await;
     }
 
-    /// The cgroup of all pods includes the kills below it.
+    /// Updates the cgroup of all pods, which includes the kills below it.
     fn count(&self, stage: &Stage) {
         let all: u64 = self.killed.values().sum();
         stage.host.pods_oom(0, all + self.strange);
     }
 
-    /// Kills that Events report, by pod.
+    /// Returns the number of kills that Events report, by pod.
     pub fn reported(&self, stage: &Stage) -> BTreeMap<usize, u64> {
         let pods = self.pods.iter().enumerate();
         let counts = pods.map(|(n, (pod, _))| {
@@ -156,7 +151,7 @@ impl Pods {
     }
 }
 
-/// Another client writes to the Node, or deletes it and creates it again.
+/// Writes to the Node as another client, or deletes it and creates it again.
 async fn interfere(stage: &Stage, spells: &mut Spells, draws: &Draws) {
     let Some(mut node) = stage.view().node() else {
         return;
@@ -167,7 +162,7 @@ async fn interfere(stage: &Stage, spells: &mut Spells, draws: &Draws) {
         2 => node["status"]["addresses"] = json!([]),
         3 => node["spec"]["unschedulable"] = json!(draws.below(2) == 0),
         _ => {
-            // A Lease without a Node to own it is not created, as a kubelet does not.
+            // A Lease without a Node as its owner is not created, as by a kubelet.
             let deleted = async {
                 stage.api.delete_object(&stage.view().path());
                 stage.api.delete_object(&stage.view().lease_path());
@@ -181,7 +176,7 @@ async fn interfere(stage: &Stage, spells: &mut Spells, draws: &Draws) {
     stage.api.put_object(node);
 }
 
-/// A file of the node that cannot be read, or not as what it should be, for a while.
+/// Makes a file of the node unreadable or invalid for a while.
 async fn garbage(stage: &Stage, draws: &Draws) {
     const FILES: [&str; 4] = [
         "proc/meminfo",
@@ -200,7 +195,7 @@ async fn garbage(stage: &Stage, draws: &Draws) {
     stage.host.write(file, before);
 }
 
-/// A disk is slow for a while, or returns an error.
+/// Makes a disk slow for a while, or return an error.
 async fn slow_disk(stage: &Stage, draws: &Draws) {
     let kernel = stage.node.kernel();
     if draws.below(3) == 0 {
@@ -212,7 +207,7 @@ async fn slow_disk(stage: &Stage, draws: &Draws) {
     }
 }
 
-/// Requests to a disk do not complete for a while, and tasks wait for them.
+/// Stops the requests to a disk for a while, so that tasks wait for them.
 async fn hung_disk(stage: &Stage, draws: &Draws) {
     let busy = draws.below(1 << 40);
     stage.host.disk_counters("sdb", [busy, 7, 0, 0, 2]);
@@ -226,7 +221,7 @@ async fn hung_disk(stage: &Stage, draws: &Draws) {
     stage.host.pressure("io", 0.0, 0.33);
 }
 
-/// A disk is attached and removed, or announcements about disks are lost.
+/// Attaches and removes a disk, or loses announcements about disks.
 async fn other_disks(stage: &Stage, draws: &Draws) {
     let kernel = stage.node.kernel();
     if draws.below(3) == 0 {
@@ -248,7 +243,7 @@ async fn other_disks(stage: &Stage, draws: &Draws) {
     kernel.send_record(change(DiskAction::Removed)).await;
 }
 
-/// The limit of a pod refuses forks.
+/// Rejects forks at the limit of a pod.
 async fn refused_forks(stage: &Stage, pods: &Pods, draws: &Draws) {
     let (_, cgroup) = &pods.pods[draws.index(pods.pods.len())];
     let (pod, _) = cgroup.rsplit_once('/').expect("below that of its pod");
@@ -274,9 +269,9 @@ async fn cgroups_changed(stage: &Stage) {
     stage.node.kernel().send_record(changed).await;
 }
 
-/// The node has no memory left, and a process is killed for it.
+/// Uses all of the node's memory, so that a process is killed.
 async fn short_of_memory(stage: &Stage, pods: &mut Pods, draws: &Draws) {
-    // Slowly: after a steep fall memory is sampled four times a second for ever.
+    // Slowly: after a steep decrease, memory is sampled four times a second for long.
     for used in (4096..=15_700).step_by(100) {
         stage.host.mem_working_set(&format!("{used}Mi"));
         pass(Duration::from_millis(200)).await;
@@ -286,7 +281,7 @@ async fn short_of_memory(stage: &Stage, pods: &mut Pods, draws: &Draws) {
     stage.host.mem_working_set("4Gi");
 }
 
-/// A pod runs for a short time.
+/// Runs a pod for a short time.
 async fn short_lived_pod(stage: &Stage, draws: &Draws) {
     let uid = format!("{:08x}-1f4b-4a62-9b0e-0f7c0f5d8a12", draws.below(1 << 32));
     let pod = Pod::new("shop", "job", &uid);
@@ -296,13 +291,13 @@ async fn short_lived_pod(stage: &Stage, draws: &Draws) {
     cgroups_changed(stage).await;
 }
 
-/// The configuration has this threshold in addition to those for the disk of the test machine.
+/// Reloads a configuration with this threshold and those for the test machine's disk.
 async fn reload(stage: &Stage, threshold: &str) {
     let all = format!("nodefs.available<0%,nodefs.inodesFree<0%{threshold}");
     stage.node.reload(|now| now.eviction_hard = Some(all)).await;
 }
 
-/// The next fault, until it ends.
+/// Injects the next fault, until it ends.
 async fn act(stage: &Stage, pods: &mut Pods, spells: &mut Spells, draws: &Draws) {
     match draws.below(16) {
         0 => {

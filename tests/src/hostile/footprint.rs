@@ -1,25 +1,22 @@
-//! The resources that a process uses.
+//! Measures the resources that a process uses.
 
 use std::fs;
 use std::io;
 
-/// At one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Footprint {
     /// Resident memory, in KiB.
     pub rss_kib: u64,
-    /// Of that anonymous.
+    /// Anonymous part of the resident memory, in KiB.
     pub anonymous_kib: u64,
-    /// Threads.
     pub threads: u64,
-    /// Open file descriptors.
     pub descriptors: usize,
-    /// Child processes, and their children, that still exist.
+    /// Number of child processes, and their children, that still exist.
     pub descendants: usize,
 }
 
 impl Footprint {
-    /// Of the process with this id.
+    /// Measures the process with this id.
     pub fn of(pid: u32) -> io::Result<Self> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let field = |name: &str| {

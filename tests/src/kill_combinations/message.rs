@@ -1,4 +1,4 @@
-//! Reads the message of a kill's Event from the first word to the last.
+//! Parses the whole message of a kill's Event.
 
 use std::ops::RangeInclusive;
 
@@ -8,38 +8,38 @@ use crate::pod_kills::IN_USE;
 
 use super::{Combination, LimitOf, Outcome, Qos};
 
-/// What a message must contain.
+/// The expected contents of a message.
 #[derive(Debug)]
 pub struct Facts<'a> {
     pub combination: Combination,
-    /// The limit of all pods.
+    /// The limit of all pods, in bytes.
     pub all_pods: u64,
     /// The process of the other container.
     pub proxy: u32,
-    /// The process of the container that was there before.
+    /// The process that was in the container before.
     pub helper: u32,
-    /// It and the other processes of its container that allocate nothing more.
+    /// The helper and the other processes of its container that allocate nothing more.
     pub group: Vec<u32>,
-    /// Kills that the kernel has counted in the container.
+    /// Number of kills that the kernel has counted in the container.
     pub kills: u64,
     pub neighbours: &'a [Neighbour],
 }
 
-/// What is left of a message.
+/// The unread rest of a message.
 struct Reader<'a> {
     whole: &'a str,
     rest: &'a str,
 }
 
-/// Pages that are counted in several places, or late.
+/// Bytes that are counted in several places, or late.
 const SLACK: u64 = 6 * MIB;
-/// Victims that a message names at most.
+/// Maximum number of victims that a message names.
 const NAMED: usize = 5;
-/// The program of a process itself.
+/// Bytes of the program of a process itself.
 const PROGRAM: u64 = 12 * MIB;
 
 impl Facts<'_> {
-    /// Panics unless `message` is right, as a whole.
+    /// Panics unless the whole `message` is right.
     pub fn check(&self, message: &str) {
         assert!(message.len() <= 1024, "{} bytes", message.len());
         let mut reader = Reader {
@@ -132,7 +132,7 @@ impl Facts<'_> {
         });
     }
 
-    /// The memory by kind, and the processes that are left.
+    /// Reads the memory by kind, and the processes that are left.
     fn of_cgroup(&self, reader: &mut Reader<'_>) {
         let all_died = self.combination.limit == LimitOf::Container
             && self.combination.outcome == Outcome::WholeContainer;
@@ -145,7 +145,7 @@ impl Facts<'_> {
         };
         let is_container = self.combination.limit == LimitOf::Container;
         let is_group = self.combination.outcome == Outcome::WholeContainer;
-        // What those that live on have allocated.
+        // The allocations of the survivors.
         let least = match (is_container, is_group) {
             (true, true) => 0,
             (true, false) => super::sizes::HELPER,
@@ -183,7 +183,7 @@ impl Facts<'_> {
         }
         let most = match self.combination.outcome {
             Outcome::MainProcess | Outcome::WholeContainer => expected.len(),
-            // The main process.
+            // Includes the main process.
             Outcome::ChildProcess => expected.len() + 1,
         };
         // The main process may have less than 1 % of the limit.
@@ -191,8 +191,8 @@ impl Facts<'_> {
         assert!(named.contains(&found.len()), "{}", reader.whole);
     }
 
-    /// The five pods that use most over their request; if the node was out of memory, first the
-    /// service that uses most of it.
+    /// Reads the five pods that exceed their requests most; if the node was out of memory, first
+    /// the service that uses most of it.
     fn of_pods(&self, reader: &mut Reader<'_>) {
         let at_node = self.combination.limit == LimitOf::Node;
         if at_node {
@@ -231,9 +231,9 @@ impl Facts<'_> {
         reader.text(". ");
     }
 
-    /// The processes of the group, which all died by one decision of the kernel.
+    /// Reads the processes of the group, which all died by one decision of the kernel.
     fn killed_together(&self, reader: &mut Reader<'_>) {
-        // Those that live until they are killed, and the one that requests more.
+        // The group, and the process that requests more.
         let all = self.group.len() + 1;
         // The kernel may count the process that it chose first a second time, with the group.
         let counted = usize::try_from(self.kills).unwrap_or(usize::MAX);
@@ -249,11 +249,11 @@ impl Facts<'_> {
         }
         let more = all - NAMED;
         reader.text(&format!(", and {more} more; together they had "));
-        // At least what the one that requests more has allocated until then.
+        // At least the allocation, up to then, of the process that requests more.
         reader.size(super::sizes::HELPER..=u64::MAX);
         reader.text(" of anonymous memory. ");
         let trigger = self.requester(reader);
-        // The one that requests more is started last.
+        // The process that requests more is started last.
         let mut last = named.iter().filter(|pid| !self.group.contains(pid));
         let at_node_limit = self.combination.limit == LimitOf::Node;
         let first = *last.next().unwrap_or(&trigger);
@@ -295,8 +295,8 @@ impl Facts<'_> {
         }
     }
 
-    /// The pid of the process that requested memory when there was none: if the node has no more,
-    /// any process may be the first.
+    /// Reads the pid of the process whose request failed: if the node has no memory left, any
+    /// process may be the first.
     fn requester(&self, reader: &mut Reader<'_>) -> u32 {
         reader.text("More memory was requested by process ");
         let pid = reader.number();
@@ -314,7 +314,7 @@ impl Facts<'_> {
     }
 }
 
-/// A size is printed with one digit after the point.
+/// Returns the error of a size, which is printed with one decimal.
 const fn rounding(size: u64) -> u64 {
     if size < 1 << 30 {
         MIB / 10
@@ -349,10 +349,10 @@ impl Reader<'_> {
         number
     }
 
-    /// A size like `12.5Mi`.
+    /// Reads a size like `12.5Mi`.
     fn size(&mut self, expected: RangeInclusive<u64>) -> u64 {
         let end = self.rest.find([' ', ',', '.', ')', '(']);
-        // The point of a number, and not that of a sentence.
+        // Distinguishes the point of a number from that of a sentence.
         let is_point = |at: usize| {
             let after = self.rest.get(at + 1..).and_then(|rest| rest.chars().next());
             self.rest[at..].starts_with('.') && after.is_some_and(|c| c.is_ascii_digit())
@@ -376,7 +376,7 @@ impl Reader<'_> {
         bytes
     }
 
-    /// The pids of the largest processes, which are in order and at most `most` bytes large.
+    /// Reads the pids of the largest processes, which are in order and at most `most` bytes large.
     fn processes(&mut self, most: u64) -> Vec<u32> {
         let mut found = Vec::new();
         if !self.rest.starts_with("The largest other processes: ") {

@@ -1,26 +1,24 @@
-//! The memory of the pods, and what their processes have to allocate for it.
+//! Defines the memory of the pods, and what their processes allocate for it.
 
 use std::fs;
 
 use super::Qos;
 
 pub const MIB: u64 = 1 << 20;
-/// The limit of a container.
 pub const CONTAINER: u64 = 24 * MIB;
-/// The limit of a pod.
 pub const POD: u64 = 48 * MIB;
-/// What is left of the limit of all pods, or of the node: more than any neighbour uses, since the
-/// kernel kills the largest process of those with the same `oom_score_adj`.
+/// Rest of the limit of all pods, or of the node: more than any neighbour uses, since the kernel
+/// kills the largest process of those with the same `oom_score_adj`.
 pub const LEFT: u64 = 96 * MIB;
 /// More than any limit, and less than this machine has.
 pub const MORE: u64 = 512 * MIB;
-/// The allocation of the process of the container that is not killed.
+/// Allocation of the process of the container that is not killed.
 pub const HELPER: u64 = 2 * MIB;
-/// The allocation of the process of the other container of the pod.
+/// Allocation of the process of the other container of the pod.
 pub const PROXY: u64 = 10 * MIB;
 
-/// Further processes of a container that is killed as a group: with the others, more than a message
-/// names.
+/// Number of further processes of a container that is killed as a group: with the others, more than
+/// a message names.
 pub const GROUP: usize = 14;
 
 /// A pod that uses memory while another is killed.
@@ -28,18 +26,18 @@ pub const GROUP: usize = 14;
 pub struct Neighbour {
     pub name: &'static str,
     pub qos: Qos,
-    /// `oom_score_adj` of its processes, by which the kubelet makes its request known to the
-    /// kernel. Not used for a Guaranteed pod.
+    /// `oom_score_adj` of its processes, from which the agent derives its request. Not used for a
+    /// Guaranteed pod.
     pub score: i64,
     pub request: u64,
     pub allocates: u64,
 }
 
-/// Neighbours: the five that use most over their request, in this order, and then those that a
-/// message must not name.
+/// Returns the five neighbours that exceed their requests most, in this order, and then those that
+/// a message must not name.
 pub fn neighbours() -> Vec<Neighbour> {
     let memory = memory();
-    // A thousandth of the node, or several: about as much as a neighbour uses.
+    // A multiple of a thousandth of the node: about as much as a neighbour uses.
     let thousandths = (20 * MIB * 1000).div_ceil(memory).max(2);
     let of_node = |thousandths: u64| memory * thousandths / 1000;
     let best_effort = |name, mib| Neighbour {
@@ -75,12 +73,11 @@ pub fn neighbours() -> Vec<Neighbour> {
     ]
 }
 
-/// Memory of the node, as the agent reads it.
+/// Returns the node's memory by the agent's source.
 fn memory() -> u64 {
     meminfo("MemTotal:")
 }
 
-/// Memory that is available.
 pub fn available() -> u64 {
     meminfo("MemAvailable:")
 }

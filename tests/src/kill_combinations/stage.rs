@@ -1,4 +1,4 @@
-//! Pods on this kernel and at an API server, an agent, and one kill at a time.
+//! Prepares pods on this kernel and at an API server, and an agent; kills one process at a time.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,14 +20,14 @@ use crate::view::View;
 
 const NODE: &str = "worker-1";
 const ALL_PODS: &str = "kubepods";
-/// The cgroup that takes the memory of the node.
+/// The cgroup that uses up the memory of the node.
 pub const HOG: &str = "hog.service";
-/// Where a kubelet makes a link for each container, by which the agent knows its name.
+/// The directory of the kubelet's links, by which the agent knows the names of containers.
 const LINKS: &str = "/var/log/containers";
-/// Of processes that are to be killed first. A process may raise its score, whatever its pod's
-/// class.
+/// `oom_score_adj` of processes that are to be killed first. A process may raise its score,
+/// whatever its pod's class.
 const FIRST: i64 = 1000;
-/// The least of a process that can be killed.
+/// The minimum of a process that can be killed.
 const LAST: i64 = -999;
 const GUARANTEED: i64 = -997;
 
@@ -37,12 +37,12 @@ pub struct Stage<'a> {
     dir: tempfile::TempDir,
     agent: Option<Process>,
     neighbours: Vec<Neighbour>,
-    /// Their processes. They end before their cgroups are removed.
+    /// Processes of the pods, which end before their cgroups are removed.
     crowds: Vec<Crowd>,
-    /// Takes the memory of the node, except for [`LEFT`].
+    /// Uses the memory of the node, except for [`LEFT`].
     ballast: Option<Crowd>,
     tree: CgroupTree,
-    /// Pods so far.
+    /// Number of pods so far.
     pods: usize,
 }
 
@@ -59,7 +59,7 @@ struct Subject {
 
 impl<'a> Stage<'a> {
     pub async fn set(site: Site<'a>) -> Self {
-        // A slice, in which systemd would make a service.
+        // A slice, in which systemd would create a service.
         let name = format!("nodepulse-combinations-{}.slice", std::process::id());
         let mut stage = Self {
             site,
@@ -78,7 +78,7 @@ impl<'a> Stage<'a> {
             let huge_pages = "/sys/kernel/mm/transparent_hugepage/enabled";
             fs::write(huge_pages, "never").expect("no huge pages");
             // As on a node; an emulated agent may be slower than the wait for the names of the API
-            // server. The stage before has left its links.
+            // server. An earlier stage may have left its links.
             let _absent = fs::remove_dir_all(LINKS);
             fs::create_dir_all(LINKS).expect("a directory for the links");
         }
@@ -102,7 +102,7 @@ impl<'a> Stage<'a> {
     /// Kills a process, and checks its Event. Returns the message.
     pub async fn kill(&mut self, combination: Combination) -> String {
         let subject = self.subject(combination);
-        // A new agent may read details at once.
+        // Only a new agent may read details at once.
         if let Some(agent) = self.agent.take() {
             self.stop(agent).await;
         }
@@ -170,9 +170,9 @@ impl<'a> Stage<'a> {
         message
     }
 
-    /// The only Event of the pod, with its details and with all processes of a group.
+    /// Waits for the only Event of the pod, with its details and with all processes of a group.
     async fn event(&self, combination: Combination, subject: &Subject) -> Value {
-        // With the helper, and the process that requests more.
+        // Includes the helper, and the process that requests more.
         let number = match subject.group.len() {
             0 => String::new(),
             others => format!(" (at least {} processes together)", others + 2),
@@ -202,7 +202,7 @@ impl<'a> Stage<'a> {
         event
     }
 
-    /// Makes the cgroups of a pod, and the pod. Returns its directory and the ids of its
+    /// Creates the cgroups of a pod, and the pod. Returns its directory and the ids of its
     /// containers.
     fn new_pod(&mut self, qos: Qos, name: &str) -> (String, [String; 2]) {
         let n = self.pods;
@@ -264,7 +264,7 @@ impl<'a> Stage<'a> {
         all_pods
     }
 
-    /// Leaves [`LEFT`] of the node's memory.
+    /// Uses the node's memory except for [`LEFT`].
     fn fill_node(&mut self) {
         if self.ballast.is_none() {
             self.tree.add(HOG).expect("a cgroup");
@@ -281,7 +281,7 @@ impl<'a> Stage<'a> {
         crowd.expect("a process with memory")
     }
 
-    /// Starts what will be killed.
+    /// Starts the process that will be killed.
     fn victim(&self, combination: Combination, subject: &Subject) -> Running {
         let web = self.tree.dir(&subject.web);
         let web = web.to_str().expect("a plain path");
@@ -300,7 +300,7 @@ impl<'a> Stage<'a> {
         self.site.provoke.start(&words).expect("a process")
     }
 
-    /// See [`score`]. Without `CAP_SYS_RESOURCE`, no process may have less than this one.
+    /// Limits [`score`]: without `CAP_SYS_RESOURCE`, a process cannot lower it below this one's.
     fn score(&self, qos: Qos) -> i64 {
         let least = if self.site.is_virtual { LAST } else { 0 };
         score(qos).max(least)
@@ -318,7 +318,7 @@ impl<'a> Stage<'a> {
         agent
     }
 
-    /// An agent with these arguments, and with the cgroups and the API server of the stage.
+    /// Starts an agent with these arguments, and with the cgroups and the API server of the stage.
     fn agent_in(&self, args: &[&str]) -> Process {
         let kubeconfig = self.api.node_kubeconfig(self.dir.path(), NODE);
         let state = self.dir.path().join("state");
@@ -340,7 +340,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// `oom_score_adj` of processes in a pod of this class, as the kubelet sets it.
+/// Returns the kubelet's `oom_score_adj` of processes in a pod of this class.
 const fn score(qos: Qos) -> i64 {
     match qos {
         Qos::Guaranteed => GUARANTEED,

@@ -1,4 +1,4 @@
-//! Disks: what counts as slow, and what does not count at all.
+//! Checks which requests to disks are slow, and which do not count at all.
 
 use std::fs;
 use std::io;
@@ -26,17 +26,16 @@ use crate::{SOON, eventually};
 const HOUR_NS: u64 = 3_600_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// A disk of the machine: its node under `/dev`, and its number.
 #[derive(Debug, Clone, Copy)]
 pub struct Disk<'a> {
-    /// Opened for direct I/O, and written to.
+    /// Path below `/dev`, which is opened for direct I/O, and written to.
     pub node: &'a Path,
-    /// As the kernel's records name it.
+    /// Number in the kernel's records.
     pub device: DeviceNumber,
 }
 
-/// Requests over the limit make a window of the disk under `file` slow, and those under it do not.
-/// The histogram is as good as a sample of a quarter.
+/// Checks that requests over the limit make a window of the disk under `file` slow, and those under
+/// it do not. The histogram must be as good as a sample of a quarter.
 pub async fn limit(
     loaded: &mut Loaded,
     file: &DirectFile,
@@ -44,7 +43,7 @@ pub async fn limit(
 ) -> io::Result<String> {
     let watch = |ns| DiskEntry::new(ns, MILLISECOND_NS);
     loaded.kernel.watch_disk(device, watch(HOUR_NS))?;
-    // Who used the disk just before it was watched is remembered for a moment.
+    // The kernel may still count the last use before the disk was watched.
     let begun = eventually("first request", || {
         file.write(1).expect("the disk takes it");
         match completed(&entry(loaded, device)) {
@@ -56,7 +55,7 @@ pub async fn limit(
     (0..4000).try_for_each(|_| file.read(0))?;
     let entry = entry(loaded, device);
     let completed = completed(&entry);
-    // On a busy machine a run of a program is left out now and then: up to 60 of 4,000 were.
+    // On a busy machine some runs of a program are omitted: up to 60 of 4,000 were.
     assert!(completed >= begun + 3600, "{completed} completed");
     let of_reads = entry.completed[CLASS_JUDGED];
     assert!(of_reads >= 3600, "direct reads are judged: {of_reads}");
@@ -70,7 +69,7 @@ pub async fn limit(
         "both were timed"
     );
 
-    // Everything takes a nanosecond.
+    // Every request exceeds a nanosecond.
     loaded.kernel.watch_disk(device, watch(1))?;
     file.write(200)?;
     let (_, window) = loaded.next("slow window", |e| window_of(e, device)).await;
@@ -83,11 +82,11 @@ pub async fn limit(
     ))
 }
 
-/// One disk that finishes 20 requests a second, and one without a limit: windows of the first are
-/// slow, from the first one on, and those of the other never.
+/// Checks that windows of a disk that completes 20 requests per second are slow, from the first one
+/// on, and those of another without a limit never.
 pub async fn throttled(loaded: &mut Loaded, slow: Disk<'_>, fast: Disk<'_>) -> io::Result<String> {
     const WINDOW: Duration = Duration::from_secs(1);
-    // The throttled one takes 50 ms a request; anything else takes that long on no machine.
+    // The throttled disk takes 50 ms for a request, which the other exceeds on no machine.
     let watch = || DiskEntry::new(25 * MILLISECOND_NS, 1000 * MILLISECOND_NS);
     let files = [slow, fast].map(|disk| DirectFile::device(disk.node));
     for disk in [slow, fast] {
@@ -120,16 +119,16 @@ pub async fn throttled(loaded: &mut Loaded, slow: Disk<'_>, fast: Disk<'_>) -> i
     ))
 }
 
-/// Reads that fail are reported, and a few of them only if there are many.
+/// Checks that failed reads are reported, and only a few of them if there are many.
 pub async fn failing(
     loaded: &mut Loaded,
     disk: Disk<'_>,
     read_bad: impl Fn() -> io::Result<()>,
 ) -> io::Result<String> {
     const FAILED: u64 = 10;
-    // Those of errors before.
+    // Discards records of earlier errors.
     loaded.all_within(Duration::from_millis(100)).await;
-    // Nothing takes an hour, and no window ends.
+    // No request takes an hour, and no window ends.
     let watch = DiskEntry::new(HOUR_NS, HOUR_NS);
     loaded.kernel.watch_disk(disk.device, watch)?;
     for _ in 0..FAILED {
@@ -151,7 +150,7 @@ pub async fn failing(
     assert_eq!(errors.len() as u64, ERRORS_PER_WINDOW, "{errors:?}");
     for (write, number) in &errors {
         assert!(!write, "a read failed");
-        // A reader through the page cache has the former, whatever the disk returned.
+        // A reader through the page cache gets EIO, whatever the disk returned.
         let expected = [Errno::EIO as i32, Errno::ENODATA as i32];
         assert!(expected.contains(number), "{number}");
     }
@@ -159,7 +158,7 @@ pub async fn failing(
     Ok(format!("{} failed requests, {errors:?}", entry.errors))
 }
 
-/// What is done to the disk whose name is meant is announced.
+/// Checks that changes to this disk are announced.
 pub async fn announced(
     is: impl Fn(&str) -> bool,
     action: DiskAction,
@@ -185,7 +184,8 @@ pub async fn announced(
     Ok(format!("{} is {}", change.name, change.device))
 }
 
-/// The counters of `disk` move with what is written, and the average wait is what the writer saw.
+/// Checks that the counters of `disk` increase with writes, and that the average wait is what the
+/// writer measured.
 pub fn counters(name: &str, file: &DirectFile) -> io::Result<String> {
     const COUNT: u64 = 40;
     let read = || {
@@ -208,10 +208,11 @@ pub fn counters(name: &str, file: &DirectFile) -> io::Result<String> {
     ))
 }
 
-/// Flushes, and zeroing blocks without data, are no reads or writes, however long they take.
+/// Checks that flushes, and zeroing blocks without data, are no reads or writes, however long they
+/// take.
 pub async fn flush_and_zero(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
     let file = DirectFile::device(disk.node)?;
-    // One write first, or there is nothing to flush; nothing else of it may be in the counts.
+    // Without a write, there is nothing to flush; the rest of it must not be in the counts.
     file.write(1)?;
     loaded
         .kernel
@@ -230,9 +231,9 @@ pub async fn flush_and_zero(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<S
     Ok("20 flushes, 20 zeroed blocks: none counted".to_owned())
 }
 
-/// A file is written to the ext4 file system on `disk`, mounted at `at`, and deleted: the probe
+/// Writes a file to the ext4 file system on `disk`, mounted at `at`, and deletes it: the probe
 /// counts the reads and writes that moved data, the journal's with their flushes included, and
-/// neither empty flushes nor discards. The other count is taken from the tracepoint's own text.
+/// neither empty flushes nor discards. The other count is taken from the tracepoint's text.
 pub async fn discard(loaded: &mut Loaded, disk: Disk<'_>, at: &Path) -> io::Result<String> {
     let watch = DiskEntry::new(HOUR_NS, 1000 * MILLISECOND_NS);
     loaded.kernel.watch_disk(disk.device, watch)?;
@@ -246,7 +247,7 @@ pub async fn discard(loaded: &mut Loaded, disk: Disk<'_>, at: &Path) -> io::Resu
     nix::unistd::sync();
     fs::remove_file(&path)?;
     nix::unistd::sync();
-    // The file system discards in its own time.
+    // The file system discards asynchronously.
     eventually("discard", || match traced(disk.device) {
         Ok(now) if now.discards > 0 => Ok(()),
         other => Err(other),
@@ -263,13 +264,13 @@ pub async fn discard(loaded: &mut Loaded, disk: Disk<'_>, at: &Path) -> io::Resu
 /// The mount of the kernel's tracing.
 const TRACING: &str = "/sys/kernel/tracing";
 
-/// Completions by what they were.
+/// Numbers of completions.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Traced {
-    /// Those with data.
+    /// Requests with data.
     reads_and_writes: u64,
     discards: u64,
-    /// Flushes, and writes of nothing that only carry one.
+    /// Flushes, and writes without data that only carry one.
     others: u64,
 }
 
@@ -279,7 +280,7 @@ fn traced(of: DeviceNumber) -> io::Result<Traced> {
     Ok(count(&text, &device))
 }
 
-/// Of lines such as `… block_rq_complete: 259,2 FWFS () 4096 + 8 [0]`. The letters are those of
+/// Parses lines such as `… block_rq_complete: 259,2 FWFS () 4096 + 8 [0]`. The letters are those of
 /// `blk_fill_rwbs` (`kernel/trace/blktrace.c`).
 fn count(text: &str, device: &str) -> Traced {
     let mut traced = Traced::default();
@@ -315,7 +316,7 @@ pub fn window_of(event: &Record, of: DeviceNumber) -> Option<(BootNanos, SlowWin
     }
 }
 
-/// Reads and writes that were completed.
+/// Returns the number of completed reads and writes.
 pub fn completed(entry: &DiskEntry) -> u64 {
     entry.completed.iter().sum()
 }

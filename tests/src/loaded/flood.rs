@@ -1,4 +1,4 @@
-//! A million irrelevant records, while processes are killed: each kill is reported.
+//! Checks that each kill is reported during a million irrelevant records.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,4 +1,4 @@
-//! Which requests are judged, and when a window is slow.
+//! Checks which requests are judged, and when a window is slow.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -22,13 +22,13 @@ use crate::provoke::ioctl::nvme_read;
 const HOUR_NS: u64 = 3_600_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// What a program does with a disk.
+/// An operation of a program on a disk.
 struct Operation {
     name: &'static str,
     run: fn(Disk<'_>) -> io::Result<()>,
     /// The class of the requests that it sends.
     class: usize,
-    /// Whether the kernel splits its requests: the last part of each can be small, and of another
+    /// True if the kernel splits its requests: the last part of each can be small, and of another
     /// class.
     is_large: bool,
 }
@@ -60,7 +60,7 @@ const OPERATIONS: [Operation; 9] = [
         run: |disk| {
             let file = cold(disk)?;
             advise(&file, PosixFadviseAdvice::POSIX_FADV_WILLNEED)?;
-            // Until they have completed.
+            // Returns when the requests have completed.
             file.read_exact_at(&mut [0; LARGE], 0)
         },
         class: READ,
@@ -110,7 +110,7 @@ const OPERATIONS: [Operation; 9] = [
             let file = open(disk, OFlag::empty())?;
             file.write_all_at(&[6; 4096], 0)?;
             advise(&file, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
-            // Waits for it.
+            // Waits for the write.
             file.sync_data()
         },
         class: WRITE,
@@ -120,7 +120,7 @@ const OPERATIONS: [Operation; 9] = [
 
 const LARGE: usize = 1 << 20;
 
-/// Each operation sends requests of one class only.
+/// Checks that each operation sends requests of one class only.
 pub fn classes(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
     let watch = DiskEntry::new(HOUR_NS, HOUR_NS);
     let (mut found, mut wrong) = (Vec::new(), Vec::new());
@@ -148,7 +148,7 @@ fn open(disk: Disk<'_>, flags: OFlag) -> io::Result<File> {
     options.open(disk.node)
 }
 
-/// The disk through the page cache, with nothing of it there.
+/// Opens the disk through the page cache, and evicts its pages.
 fn cold(disk: Disk<'_>) -> io::Result<File> {
     let file = File::open(disk.node)?;
     advise(&file, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
@@ -159,8 +159,8 @@ fn advise(file: &File, advice: PosixFadviseAdvice) -> io::Result<()> {
     Ok(posix_fadvise(file, 0, LARGE as i64 * 2, advice)?)
 }
 
-/// A disk that completes less than one request in a window is slow as well, and each window has one
-/// record.
+/// Checks that a disk that completes less than one request in a window is slow as well, and that
+/// each window has one record.
 pub async fn few(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
     const WRITES: usize = 20;
     let file = DirectFile::device(disk.node)?;
@@ -174,7 +174,7 @@ pub async fn few(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
         .iter()
         .filter_map(|event| window_of(event, disk.device));
     let windows: Vec<_> = windows.collect();
-    // The last one is still open.
+    // The last window is still open.
     assert_eq!(windows.len(), WRITES - 1, "{windows:?}");
     for (_, window) in &windows {
         assert_eq!((window.judged, window.slow), (1, 1), "{window:?}");
@@ -184,7 +184,8 @@ pub async fn few(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
     Ok(format!("{} windows of one request", windows.len()))
 }
 
-/// A window that is followed by silence is dated by its last request, not by the one after it.
+/// Checks that a window that is followed by silence is dated by its last request, not by the one
+/// after it.
 pub async fn silence(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
     let file = DirectFile::device(disk.node)?;
     let watch = DiskEntry::new(1, 20 * MILLISECOND_NS);
@@ -205,8 +206,8 @@ pub async fn silence(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> 
     Ok(format!("reported after {} ms", ago.as_millis()))
 }
 
-/// Commands that a program sends to a disk as they are, in the queue of its reads and writes, are
-/// neither, though they transfer data.
+/// Checks that commands that a program sends directly to a disk, in the queue of its reads and
+/// writes, are neither, though they transfer data.
 pub async fn passthrough(
     loaded: &mut Loaded,
     file: &DirectFile,
@@ -226,7 +227,7 @@ pub async fn passthrough(
     let before = reads()?;
     let watch = DiskEntry::new(HOUR_NS, HOUR_NS);
     loaded.kernel.watch_disk(device, watch)?;
-    // Who used the disk just before it was watched is remembered for a moment.
+    // The kernel may still count the last use before the disk was watched.
     eventually("first request", || {
         file.write(1).expect("the disk takes it");
         match counted(loaded) {
@@ -250,14 +251,14 @@ pub async fn passthrough(
 /// A command that is passed through to a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passthrough {
-    /// The file `serial` of a virtio disk: the kernel asks the disk each time that it is read.
+    /// Reads the file `serial` of a virtio disk, for which the kernel sends a command each time.
     VirtioSerial,
     /// A read by `NVME_IOCTL_IO_CMD`.
     NvmeRead,
 }
 
 impl Passthrough {
-    /// What a disk takes. `None`: neither.
+    /// Returns the command that the disk supports.
     pub fn of(name: &str) -> Option<Self> {
         if name.starts_with("nvme") {
             return Some(Self::NvmeRead);

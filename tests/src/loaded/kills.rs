@@ -1,5 +1,5 @@
-//! Kills: victim, cgroup and limit. Each function provokes, checks, and panics
-//! if the kernel's record is wrong; it returns a line for the log.
+//! Checks victim, cgroup and limit of kills. Each function provokes, checks, and panics if the
+//! kernel's record is wrong; it returns a line for the log.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -28,7 +28,7 @@ pub use storm::storm;
 
 const MIB: u64 = 1 << 20;
 
-/// Kills alone, by this hook or, if it is not available, a later one.
+/// Selects only kills, by this hook or, if it is not available, a later one.
 pub const fn only(rung: KillHook) -> Wanted {
     Wanted {
         kills: Some(rung),
@@ -36,7 +36,7 @@ pub const fn only(rung: KillHook) -> Wanted {
     }
 }
 
-/// A limit on the pod, a kill in the container below it.
+/// Kills in a container below a pod with a limit.
 pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut tree = tree("nested")?;
     tree.add("pod/container")?;
@@ -90,14 +90,15 @@ pub async fn nested(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     ))
 }
 
-/// A nested kill, reported by this hook.
+/// Causes a nested kill, reported by this hook.
 pub async fn by(loaded: &mut Loaded, provoke: &Provoke, via: Via) -> io::Result<String> {
     let summary = nested(loaded, provoke).await?;
     assert!(summary.starts_with(&format!("{via:?}, ")), "{summary}");
     Ok(summary)
 }
 
-/// If the pair is attached, a kill has the kernel's scope; otherwise it is marked as inferred.
+/// Checks that a kill has the kernel's scope if the pair is attached, and is otherwise marked as
+/// inferred.
 fn assert_source(loaded: &Loaded, kill: &RecordedKill, constraint: OomConstraint) {
     let scope = (kill.source, kill.constraint, kill.order.is_some());
     let expected = if loaded.kernel.support().exact_scope() {
@@ -108,7 +109,7 @@ fn assert_source(loaded: &Loaded, kill: &RecordedKill, constraint: OomConstraint
     assert_eq!(scope, expected);
 }
 
-/// The cgroup is removed before it is read: the names are in the record.
+/// Removes the cgroup before it is read: the names are in the record.
 pub async fn removed_at_once(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut tree = tree("gone")?;
     tree.add("container")?;
@@ -122,7 +123,7 @@ pub async fn removed_at_once(loaded: &mut Loaded, provoke: &Provoke) -> io::Resu
     Ok(format!("named {top}/container"))
 }
 
-/// `memory.oom.group`: one kill takes all processes of the cgroup, and each has its record. Needs
+/// Kills all processes of a cgroup with `memory.oom.group`, each of which has a record. Needs
 /// cgroup v2.
 pub async fn group(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut tree = tree("group")?;
@@ -149,7 +150,7 @@ pub async fn group(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     Ok(format!("{expected} records"))
 }
 
-/// A container reaches the limit of the pod, and a process of another one is killed.
+/// Reaches the limit of the pod in one container, so that a process of another is killed.
 async fn triggered_by_another(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<()> {
     let mut tree = tree("another")?;
     for container in ["pod/web", "pod/proxy"] {
@@ -169,12 +170,12 @@ async fn triggered_by_another(loaded: &mut Loaded, provoke: &Provoke) -> io::Res
     Ok(())
 }
 
-/// A process by what is around it, whether it is the first of its namespace, and the cgroup that it
-/// depends on.
+/// The name, the words around the process, whether it is the first of its namespace, and the cgroup
+/// that it depends on.
 type Position<'a> = (&'a str, &'a [&'a OsStr], Option<bool>, Option<CgroupId>);
 
-/// The position of the victim in its pid namespace, for each way in which a container can be set
-/// up.
+/// Checks the position of the victim in its pid namespace, for each way in which a container can be
+/// set up.
 async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut tree = tree("positions")?;
     for container in ["container", "pause"] {
@@ -238,8 +239,8 @@ async fn positions(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     Ok(format!("{} positions", rows.len()))
 }
 
-/// The node is short of memory; the victim's limit is far and not the cause.
-/// Takes all memory of this machine: for a virtual one only.
+/// Kills because the node is short of memory; the victim's limit is far and not the cause. Uses all
+/// memory of this machine: for a virtual one only.
 pub async fn global(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     fs::write("/proc/sys/vm/overcommit_memory", "1")?;
     let mut tree = tree("global")?;
@@ -256,8 +257,8 @@ pub async fn global(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String
     Ok(format!("at {mib} MiB, source {:?}", kill.source))
 }
 
-/// The memory node that a cpuset allows is short; the machine as a whole is not. Needs a second one
-/// and takes all of its memory: for a virtual machine only.
+/// Kills because the memory node that a cpuset allows is short, and the machine as a whole is not.
+/// Needs a second one and uses all of its memory: for a virtual machine only.
 pub async fn cpuset(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     fs::write("/proc/sys/vm/overcommit_memory", "1")?;
     let mut tree = tree("cpuset")?;

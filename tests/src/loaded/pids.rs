@@ -1,4 +1,4 @@
-//! The number of pids: its crossings, and how it moves.
+//! Checks the reports of the number of pids: crossings, and trends.
 
 use std::io;
 
@@ -8,8 +8,8 @@ use nodepulse_core::record::{Record, Side};
 use super::Loaded;
 use crate::provoke::{Provoke, tasks};
 
-/// Forks above the threshold are reported once, at the threshold; and again after user space reset
-/// the state. Half of the `crowd` is room for what else may end meanwhile.
+/// Checks that forks above the threshold are reported once, at the threshold; and again after user
+/// space reset the state. Half of the `crowd` is room for other tasks that may end meanwhile.
 pub async fn crossing(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
     let first = tasks()? + crowd / 2;
     let settings = PidSettings {
@@ -55,7 +55,7 @@ pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Re
     };
     loaded.kernel.set_pid_settings(settings)?;
     provoke.storm(crowd, ROUNDS)?;
-    // The last end is seen at the next fork.
+    // The program detects the last end at the next fork.
     provoke.storm(1, 1)?;
     let mut reported = Vec::new();
     loaded
@@ -79,7 +79,7 @@ pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Re
     ))
 }
 
-/// The count is reported as it moves, with a third of the `crowd` as room.
+/// Checks that the count is reported as it changes, with a third of the `crowd` as room.
 pub async fn trend(loaded: &mut Loaded, provoke: &Provoke, crowd: u32) -> io::Result<String> {
     let settings = PidSettings {
         high: 0,

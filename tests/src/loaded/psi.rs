@@ -1,4 +1,4 @@
-//! Triggers that really fire, and the counters of a disk that hangs.
+//! Checks real triggers on stalls, and the counters of a disk that hangs.
 
 use std::fs;
 use std::io;
@@ -22,10 +22,10 @@ use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::disk::DirectFile;
 
-/// At which a trigger fires, in percent.
+/// Percentage at which a trigger fires.
 const THRESHOLD: f32 = 15.0;
 
-/// Why there is no trigger here; `None` if there is one.
+/// Returns why there is no trigger here.
 pub fn missing(kind: StallKind) -> Option<String> {
     open(kind).err().map(|why| why.to_string())
 }
@@ -35,7 +35,7 @@ fn open(kind: StallKind) -> Result<psi::Trigger, psi::TriggerError> {
     psi::open(&path, Stall::new(StallOf::Node, kind), THRESHOLD)
 }
 
-/// A trigger that is waited for from now on. Must be called in a runtime.
+/// Sets a trigger and starts to wait for it. Must be called in a runtime.
 fn listen(kind: StallKind) -> io::Result<mpsc::Receiver<Received>> {
     let trigger = open(kind).map_err(io::Error::other)?;
     let (send, events) = mpsc::channel(16);
@@ -53,7 +53,7 @@ async fn fires(events: &mut mpsc::Receiver<Received>, kind: StallKind) {
     assert!(is, "{event:?}");
 }
 
-/// The trigger on I/O fires while a file is written past the page cache.
+/// Checks that the trigger on I/O fires while a file is written with direct I/O.
 pub async fn io(file: DirectFile) -> io::Result<String> {
     let mut events = listen(StallKind::Io)?;
     let busy = Busy::start(move || file.write_together().map(drop));
@@ -62,8 +62,8 @@ pub async fn io(file: DirectFile) -> io::Result<String> {
     Ok(format!("fired within {rounds} rounds of writing"))
 }
 
-/// The trigger on memory fires while a cgroup reads a file that is a little larger than the cgroup
-/// may be: what was pushed out is wanted again soon. `dir` is on a disk.
+/// Checks that the trigger on memory fires while a cgroup reads a file that is a little larger than
+/// its limit, so that evicted pages are read again soon. `dir` is on a disk.
 pub async fn memory(provoke: &Provoke, dir: &Path) -> io::Result<String> {
     const LIMIT: u64 = 8 << 20;
     let tree = CgroupTree::new("nodepulse-test-thrash")?;
@@ -78,10 +78,10 @@ pub async fn memory(provoke: &Provoke, dir: &Path) -> io::Result<String> {
     Ok("fired".to_owned())
 }
 
-/// The shortest `diskIO.stalledAfter`.
+/// The minimum of `diskIO.stalledAfter`.
 const STALLED_AFTER: Duration = Duration::from_secs(2);
 
-/// A disk that is made to hang by `hang(true)` is stalled according to two samples of its counters,
+/// Checks that a disk that `hang(true)` stops is stalled according to two samples of its counters,
 /// the first when the trigger fires, and healthy again after `hang(false)`.
 pub async fn hung(
     disk: (&str, DeviceNumber),
@@ -113,7 +113,7 @@ pub async fn hung(
     ))
 }
 
-/// Ends the hang, also after a panic.
+/// Ends the hang on drop, also after a panic.
 struct Hanging<'a, F: Fn(bool) -> io::Result<()>>(&'a F);
 
 impl<F: Fn(bool) -> io::Result<()>> Drop for Hanging<'_, F> {
@@ -153,7 +153,7 @@ async fn until(board: &mut DiskBoard, disk: (&str, DeviceNumber), health: Health
     samples
 }
 
-/// Work that is done over and over on a separate thread, until this is ended or dropped.
+/// Work that is repeated on a separate thread, until this is ended or dropped.
 struct Busy {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<u32>>>,

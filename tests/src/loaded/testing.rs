@@ -1,4 +1,4 @@
-//! The object with the programs for tests, attached one by one.
+//! Loads the object with the programs for tests, which are attached one by one.
 
 use std::fs;
 use std::io;
@@ -20,17 +20,17 @@ use nodepulse_linux::kernel::probe::Hook;
 use nodepulse_linux::kernel::resolve::resolve;
 use zerocopy::IntoBytes as _;
 
-/// Below the target directory.
+/// Path below the target directory.
 const OBJECT: &str = "ebpf-testing/bpfel-unknown-none/release/agent-ebpf";
 
-/// Answers each `getppid` of this process with a record.
+/// Program that answers each `getppid` of this process with a record.
 pub const FLOOD: &str = "flood";
-/// Does nothing at each fork.
+/// Program that does nothing at each fork.
 pub const EMPTY_FORK: &str = "empty_fork";
-/// Does nothing at each completed request.
+/// Program that does nothing at each completed request.
 pub const EMPTY_COMPLETE: &str = "empty_complete";
 
-/// Programs in the kernel, none attached yet.
+/// Loaded programs, none of which is attached at first.
 #[derive(Debug)]
 pub struct Testing {
     programs: Ebpf,
@@ -38,7 +38,7 @@ pub struct Testing {
     disks: Option<DiskMaps>,
 }
 
-/// One attached program; for [`Testing::detach`].
+/// An attached program, for [`Testing::detach`].
 #[derive(Debug)]
 pub struct Link {
     program: &'static str,
@@ -51,17 +51,17 @@ enum LinkId {
     Typed(BtfTracePointLinkId),
 }
 
-/// What the kernel counted of a program while statistics were on.
+/// The kernel's statistics of a program.
 #[derive(Debug, Clone, Copy)]
 pub struct Runs {
-    /// How often it ran.
+    /// Number of runs.
     pub count: u64,
-    /// For how long in all.
+    /// Sum of their durations.
     pub time: Duration,
 }
 
 impl Testing {
-    /// Loads the object that `cargo xtask build-ebpf --features testing` left.
+    /// Loads the object of `cargo xtask build-ebpf --features testing`.
     pub fn load() -> io::Result<Self> {
         let object = fs::read(object()?)?;
         let offsets = resolve(Path::new(BTF)).map_err(|why| io::Error::other(why.to_string()))?;
@@ -80,7 +80,6 @@ impl Testing {
         })
     }
 
-    /// Attaches a program.
     pub fn attach(&mut self, program: &'static str, tracepoint: &str) -> io::Result<Link> {
         let found = program_mut(&mut self.programs, program)?;
         let fresh = found.fd().is_err();
@@ -103,12 +102,11 @@ impl Testing {
         Ok(Link { program, id })
     }
 
-    /// Attaches a probe of the agent to the tracepoint that it is for.
+    /// Attaches a probe of the agent to its tracepoint.
     pub fn attach_probe(&mut self, probe: Probe) -> io::Result<Link> {
         self.attach(probe.program(), tracepoint(probe)?)
     }
 
-    /// Detaches it again.
     pub fn detach(&mut self, link: Link) -> io::Result<()> {
         let program = program_mut(&mut self.programs, link.program)?;
         match link.id {
@@ -124,7 +122,7 @@ impl Testing {
         .map_err(io::Error::other)
     }
 
-    /// What the kernel has counted of a program that was attached once.
+    /// Returns the statistics of a program that was attached at least once.
     pub fn runs(&mut self, program: &'static str) -> io::Result<Runs> {
         let program = program_mut(&mut self.programs, program)?;
         let info: ProgramInfo = program.info().map_err(io::Error::other)?;
@@ -134,18 +132,17 @@ impl Testing {
         })
     }
 
-    /// Takes a ring. It must be kept until everything is attached: what is loaded later refers to
-    /// it by its descriptor.
+    /// Takes a ring, which must be kept until everything is attached: programs that are loaded
+    /// later refer to it by its descriptor.
     pub fn ring(&mut self, name: &'static str) -> io::Result<RingBuf<MapData>> {
         self.map(name)
     }
 
-    /// Takes the counters of losses. To be kept as a ring is.
+    /// Takes the counters of losses, which must be kept like a ring.
     pub fn losses(&mut self) -> io::Result<Losses> {
         self.map("DROPPED").map(Losses)
     }
 
-    /// Sets the levels of the fork probe.
     pub fn set_pid_settings(&mut self, settings: PidSettings) -> io::Result<()> {
         let map = self.programs.map_mut("PID_SETTINGS");
         let map = map.ok_or(io::ErrorKind::NotFound)?;
@@ -155,7 +152,7 @@ impl Testing {
         map.set(0, bytes, 0).map_err(io::Error::other)
     }
 
-    /// Has the completion probe watch a disk.
+    /// Makes the completion probe watch a disk.
     pub fn watch_disk(&mut self, device: DeviceNumber, entry: DiskEntry) -> io::Result<()> {
         let mut disks = match self.disks.take() {
             Some(disks) => disks,
@@ -178,18 +175,17 @@ fn program_mut<'a>(programs: &'a mut Ebpf, name: &str) -> io::Result<&'a mut Pro
     program.ok_or_else(|| io::Error::other(format!("no program {name}")))
 }
 
-/// Counters of lost records.
 pub struct Losses(PerCpuArray<MapData, u64>);
 
 impl Losses {
-    /// Over all CPUs.
+    /// Returns the sum over all CPUs.
     pub fn by(&self, reason: DropReason) -> io::Result<u64> {
         let each = self.0.get(&reason.slot(), 0).map_err(io::Error::other)?;
         Ok(each.iter().sum())
     }
 }
 
-/// The object, in the target directory that the running program was built into.
+/// Finds the object in the target directory of the running program.
 fn object() -> io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let found = program
@@ -203,7 +199,6 @@ fn object() -> io::Result<PathBuf> {
     })
 }
 
-/// The tracepoint that a probe is for.
 pub fn tracepoint(probe: Probe) -> io::Result<&'static str> {
     match probe.hook() {
         Hook::Tracepoint(name) | Hook::Typed(name) => Ok(name),

@@ -1,11 +1,11 @@
-//! The table of values in the chart's README.
+//! Generates the table of values in the chart's README.
 
 use std::fmt::Write as _;
 use std::io;
 
 use super::replaced;
 
-/// The document, which contains the place for the table.
+/// The document with the place for the table.
 pub const PATH: &str = "deploy/helm/nodepulse/README.md";
 
 /// Its values: a comment that begins with `# -- ` describes the key below it.
@@ -14,7 +14,6 @@ pub const VALUES: &str = "deploy/helm/nodepulse/values.yaml";
 const BEGIN: &str = "<!-- Generated from values.yaml by `cargo xtask manual`. -->\n\n";
 const END: &str = "\n\n<!-- End of the generated part. -->";
 
-/// The document with its table.
 pub fn document(text: &str, values: &str) -> io::Result<String> {
     let mut table = "| value | default | meaning |\n|---|---|---|".to_owned();
     for value in described(values) {
@@ -33,13 +32,13 @@ struct Described {
     meaning: String,
 }
 
-/// In the order of the file.
+/// Returns the described values in the order of the file.
 fn described(values: &str) -> Vec<Described> {
     let mut found: Vec<Described> = Vec::new();
-    // The keys above the line, with their indentation, and the description that has been read.
+    // The keys above the line, with their indentation.
     let mut above: Vec<(usize, &str)> = Vec::new();
     let mut meaning: Option<String> = None;
-    // The indentation of the last described key: what is deeper belongs to its default.
+    // The indentation of the last described key: deeper lines belong to its default.
     let mut inside: Option<usize> = None;
     for line in values.lines() {
         let text = line.trim_start();

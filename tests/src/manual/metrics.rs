@@ -1,4 +1,4 @@
-//! The reference of the metrics in docs/metrics.md.
+//! Generates the reference of the metrics in docs/metrics.md.
 
 use std::io;
 
@@ -6,13 +6,12 @@ use nodepulse::testing::{MetricDescription, Metrics};
 
 use super::replaced;
 
-/// The document, which contains the place for the table.
+/// The document with the place for the table.
 pub const PATH: &str = "docs/metrics.md";
 
 const BEGIN: &str = "<!-- Generated from agent/src/metrics by `cargo xtask manual`. -->\n\n";
 const END: &str = "\n\n<!-- End of the generated part. -->";
 
-/// The document with its table.
 pub fn document(text: &str) -> io::Result<String> {
     replaced(text, BEGIN, &table(&Metrics::descriptions()), END)
 }
@@ -33,7 +32,7 @@ fn row(metric: &MetricDescription) -> String {
     format!("| `{series}` | {kind} | {} | {help}. |", labels.join(", "))
 }
 
-/// The name by which a query asks for it; a histogram has several.
+/// Returns the name of the metric in a query; a histogram has several.
 fn series(metric: &MetricDescription) -> String {
     let suffix = match metric.kind {
         "counter" => "_total",

@@ -1,4 +1,4 @@
-//! The reference of the keys in docs/configuration.md.
+//! Generates the reference of the keys in docs/configuration.md.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use nodepulse::testing::{Flag, Form, Json, KEYS, KeySpec, KubeletKey, Preset, Re
 
 use super::replaced;
 
-/// The document, which contains the places for the tables.
+/// The document with the places for the tables.
 pub const PATH: &str = "docs/configuration.md";
 
 const KEYS_BEGIN: &str =
@@ -14,7 +14,6 @@ const KEYS_BEGIN: &str =
 const SIGNALS_BEGIN: &str = "<!-- Thresholds, generated likewise. -->\n\n";
 const END: &str = "\n\n<!-- End of the generated part. -->";
 
-/// The document with its tables.
 pub fn document(text: &str) -> io::Result<String> {
     let text = replaced(text, KEYS_BEGIN, &keys(), END)?;
     replaced(&text, SIGNALS_BEGIN, &signals(), END)
@@ -50,7 +49,7 @@ fn row(spec: &KeySpec) -> String {
     )
 }
 
-/// The help of a key as sentences.
+/// Formats the help of a key as sentences.
 pub fn meaning(spec: &KeySpec) -> String {
     format!("{}. {}", spec.help, spec.details).trim().to_owned()
 }
@@ -80,7 +79,7 @@ fn form(form: Form) -> String {
     }
 }
 
-/// The name of a type, or its values with `last` before the last one.
+/// Returns the name of a type, or its values with `last` before the last one.
 fn scalar(scalar: Scalar, last: &str) -> String {
     let Json::Values(values) = scalar.json else {
         return scalar.name.to_owned();

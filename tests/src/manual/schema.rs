@@ -1,4 +1,4 @@
-//! The JSON Schema of a configuration file.
+//! Generates the JSON Schema of a configuration file.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::reference::meaning;
 use super::replaced;
 
-/// The schema of a file. It is a part of the chart.
+/// The schema of a file, which is a part of the chart.
 pub const PATH: &str = "deploy/helm/nodepulse/config.schema.json";
 
 /// The schema of the chart's values; `config` in it is the same without the head.
@@ -20,13 +20,13 @@ pub const VALUES: &str = "deploy/helm/nodepulse/values.schema.json";
 /// The keys whose change replaces the chart's pods, one in each line.
 pub const RESTART: &str = "deploy/helm/nodepulse/files/restart-keys.txt";
 
-/// The place in [`VALUES`].
+/// The start and the end of the generated part of [`VALUES`].
 const CONFIG: (&str, &str) = ("\n    \"config\": ", ",\n    \"serve\": {");
 
-/// A number and its unit, as Go writes them.
+/// A number and its unit, in Go's format.
 const DURATION_PART: &str = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)";
 
-/// [`PATH`].
+/// Returns the content of [`PATH`].
 pub fn file() -> String {
     let mut schema = keys();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
@@ -38,7 +38,7 @@ pub fn file() -> String {
     format!("{schema:#}\n")
 }
 
-/// [`VALUES`] with the schema of `config`. The chart is for companion mode only.
+/// Returns [`VALUES`] with the schema of `config`. The chart is for companion mode only.
 pub fn values(text: &str) -> io::Result<String> {
     let mut schema = keys();
     schema["properties"]["mode"] = json!({ "const": "companion" });
@@ -47,14 +47,14 @@ pub fn values(text: &str) -> io::Result<String> {
     replaced(text, CONFIG.0, &schema, CONFIG.1)
 }
 
-/// [`RESTART`]. In the chart, `mode` cannot change.
+/// Returns the content of [`RESTART`]. In the chart, `mode` cannot change.
 pub fn restart() -> String {
     let keys = KEYS.iter();
     let keys = keys.filter(|spec| spec.reload == Reload::Restart && spec.name != "mode");
     keys.map(|spec| format!("{}\n", spec.name)).collect()
 }
 
-/// An object with every key, and those that are accepted without effect.
+/// Returns an object with every key, and those that are accepted without effect.
 fn keys() -> Value {
     let mut root = object(Map::new());
     for spec in KEYS {
@@ -67,7 +67,6 @@ fn keys() -> Value {
     root
 }
 
-/// Inserts a key below its blocks.
 fn insert(root: &mut Value, name: &str, schema: Value) {
     let mut properties = &mut root["properties"];
     let mut rest = name;
@@ -102,7 +101,7 @@ fn key(spec: &KeySpec) -> Value {
     schema
 }
 
-/// What each value of a closed set means.
+/// Describes each value of a closed set.
 fn values_text(scalar: Scalar) -> String {
     let Json::Values(values) = scalar.json else {
         return String::new();
@@ -115,7 +114,7 @@ fn values_text(scalar: Scalar) -> String {
     texts.collect()
 }
 
-/// The same or null, which means that the key is not set.
+/// Also allows null, which means that the key is not set.
 fn optional(mut schema: Value) -> Value {
     if let Some(types) = schema.get_mut("type") {
         let before = types.take();
@@ -159,7 +158,7 @@ fn form(form: Form) -> Value {
     }
 }
 
-/// A map with these names, or with any.
+/// Describes a map with these names, or with any.
 fn map(names: &[&str], value: &Value) -> Value {
     if names.is_empty() {
         return json!({ "type": "object", "additionalProperties": value });
@@ -172,7 +171,7 @@ fn object(properties: Map<String, Value>) -> Value {
     json!({ "type": "object", "additionalProperties": false, "properties": properties })
 }
 
-/// A taint of this condition.
+/// Describes a taint of this condition.
 fn condition_taint(condition: NodepulseCondition) -> Value {
     let mut effects = effects();
     effects.retain(|effect| effect != "NoExecute" || condition.permits_no_execute());
@@ -236,7 +235,7 @@ fn names(values: fn() -> Vec<clap::builder::PossibleValue>) -> Vec<String> {
         .collect()
 }
 
-/// A default in its type.
+/// Converts a default to its type.
 fn typed(scalar: Scalar, text: &str) -> Value {
     match scalar.json {
         Json::Boolean | Json::Integer { .. } => text.parse().unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! The way of a simulated agent to the API server, and its credentials.
+//! Connects a simulated agent to the API server, and provides its credentials.
 
 use std::io;
 use std::path::Path;
@@ -15,19 +15,17 @@ use tokio::sync::mpsc;
 
 use crate::api_server::{ApiServer, Identity};
 
-/// The user of a bootstrap token.
 pub const BOOTSTRAP: &str = "system:bootstrap:abcdef";
 
-/// Of a request with that token.
+/// Time limit of a request with that token.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The way to the API server.
 pub(super) struct Network {
     pub(super) api: Arc<ApiServer>,
     identity: Identity,
     pub(super) reachable: AtomicBool,
     pub(super) dials: Mutex<Vec<Duration>>,
-    /// The next task that opens a connection panics.
+    /// Makes the next task that opens a connection panic.
     pub(super) panic: AtomicBool,
 }
 
@@ -63,7 +61,7 @@ impl Network {
         Client::new(server, connector, deadline).expect("a client without credentials")
     }
 
-    /// The certificate in `directory`, which [`BOOTSTRAP`] requests and tries.
+    /// Prepares the certificate in `directory`, which [`BOOTSTRAP`] requests and tries.
     pub(super) fn certificate(
         &self,
         directory: &Path,
@@ -84,7 +82,7 @@ impl Network {
     }
 }
 
-/// The client of an agent that has this certificate, or waits for the first one.
+/// Returns the client of an agent that has this certificate, or waits for the first one.
 pub(super) fn awaiting(client: Client, certificate: Option<&CertificateSetup>) -> Client {
     if certificate.is_some_and(|one| one.found.is_err()) {
         client.without_credentials()

@@ -1,15 +1,13 @@
-//! One line with a value.
+//! Parses a line with a value.
 
 use std::collections::BTreeMap;
 
-/// Name, labels, value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricSample {
-    /// With its suffix.
+    /// Name with its suffix.
     pub name: String,
-    /// Unescaped.
+    /// Unescaped values by name.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
     pub value: f64,
 }
 
@@ -31,7 +29,6 @@ impl MetricSample {
         })
     }
 
-    /// Whether it has these labels.
     #[must_use]
     pub fn has(&self, wanted: &[(&str, &str)]) -> bool {
         let is = |(key, value): &(&str, &str)| self.labels.get(*key).is_some_and(|v| v == value);
@@ -39,7 +36,7 @@ impl MetricSample {
     }
 }
 
-/// Reads labels up to the closing brace; returns the rest.
+/// Parses labels up to the closing brace; returns the rest.
 fn read_labels<'a>(
     mut rest: &'a str,
     labels: &mut BTreeMap<String, String>,
@@ -64,7 +61,7 @@ fn read_labels<'a>(
     }
 }
 
-/// Reads up to the closing quote; returns the rest.
+/// Parses up to the closing quote; returns the rest.
 fn read_value(text: &str) -> Result<(String, &str), String> {
     let mut value = String::new();
     let mut chars = text.char_indices();
@@ -93,7 +90,7 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// A number as the format writes it.
+/// Parses a number of the format.
 pub(super) fn number(text: &str) -> Result<f64, String> {
     match text {
         "+Inf" => Ok(f64::INFINITY),

@@ -1,4 +1,4 @@
-//! What Events report about kills, and when details are added to them.
+//! Reads from Events which kills they report, and when details are added to them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::api_server::ApiServer;
 
-/// How long after an Event was accepted the patch with its details was, for each that has one.
+/// Returns how long after an Event was accepted the patch with its details was, for each that has
+/// one.
 pub fn details_after(api: &ApiServer) -> Vec<Duration> {
     let writes = api.requests_where(|request| request.path.contains("/events"));
     let name =
@@ -35,13 +36,12 @@ pub fn details_after(api: &ApiServer) -> Vec<Duration> {
     after
 }
 
-/// How the memory that remains is introduced. The second: a victim has not ended yet.
+/// Prefixes of the memory that remains. The second: a victim has not ended yet.
 pub const IN_USE: [&str; 2] = [
     "In use after the kill: ",
     "In use while killed processes still release their memory: ",
 ];
 
-/// Whether a message has details.
 pub fn is_detailed(message: &str) -> bool {
     let starts = IN_USE
         .iter()
@@ -49,7 +49,8 @@ pub fn is_detailed(message: &str) -> bool {
     starts.into_iter().any(|start| message.contains(start))
 }
 
-/// The number of kills that an Event reports: each if combined with others, else one per group.
+/// Returns the number of kills that an Event reports: each if combined with others, else one per
+/// group.
 pub fn kills_in(event: &Value) -> u64 {
     let message = event["message"].as_str().unwrap_or_default();
     let group = message

@@ -1,4 +1,4 @@
-//! Cgroups for tests, removed on drop, on cgroup v1, hybrid and v2.
+//! Creates cgroups for tests, removed on drop, on cgroup v1, hybrid and v2.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ pub struct CgroupTree {
     name: String,
     controller: &'static str,
     version: Version,
-    /// Below the mount, in the order of creation.
+    /// Paths below the mount, in the order of creation.
     made: Vec<PathBuf>,
 }
 
@@ -25,12 +25,12 @@ enum Version {
 }
 
 impl CgroupTree {
-    /// Makes the top directory, `name`, in the memory controller's hierarchy of this machine.
+    /// Creates the top directory, `name`, in the memory controller's hierarchy of this machine.
     pub fn new(name: &str) -> io::Result<Self> {
         Self::of("memory", name)
     }
 
-    /// The same in the hierarchy of another controller.
+    /// Creates the top directory in the hierarchy of another controller.
     pub fn of(controller: &'static str, name: &str) -> io::Result<Self> {
         let v2 = Path::new("/sys/fs/cgroup");
         let v1 = v2.join(controller);
@@ -76,8 +76,8 @@ impl CgroupTree {
         Ok(())
     }
 
-    /// On cgroup v2, the cgroups of the tree get further controllers, as far as this kernel has
-    /// them. On v1 each controller has a separate hierarchy.
+    /// Turns on further controllers for the tree on cgroup v2, if this kernel has them. On v1 each
+    /// controller has a separate hierarchy.
     pub fn share<const N: usize>(&self, controllers: [&str; N]) -> io::Result<()> {
         if self.version == Version::V1 {
             return Ok(());
@@ -122,7 +122,7 @@ impl CgroupTree {
         fs::write(self.dir(below).join(file), none)
     }
 
-    /// Memory of the cgroup `below` that is in use.
+    /// Returns the memory of the cgroup `below`, in bytes.
     pub fn usage(&self, below: impl AsRef<Path>) -> io::Result<u64> {
         let file = match self.version {
             Version::V1 => "memory.usage_in_bytes",
@@ -132,13 +132,13 @@ impl CgroupTree {
         text.trim().parse().map_err(io::Error::other)
     }
 
-    /// Whether this machine has cgroup v2 for it.
+    /// Returns whether its hierarchy is cgroup v2.
     pub fn is_version_2(&self) -> bool {
         self.version == Version::V2
     }
 
-    /// Processes of the cgroup `below` that were OOM-killed, as the kernel counts
-    /// them. What is below it does not count.
+    /// Returns the kernel's count of OOM-killed processes of the cgroup `below`, without
+    /// descendants.
     pub fn kills(&self, below: impl AsRef<Path>) -> io::Result<u64> {
         let file = match self.version {
             Version::V1 => "memory.oom_control",
@@ -151,13 +151,12 @@ impl CgroupTree {
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, text))
     }
 
-    /// A kill in the cgroup `below` takes all of its processes.
-    /// Not supported on cgroup v1.
+    /// Makes a kill in the cgroup `below` kill all of its processes. Not supported on cgroup v1.
     pub fn kill_together(&self, below: &str) -> io::Result<()> {
         fs::write(self.dir(below).join("memory.oom.group"), "1")
     }
 
-    /// The cgroup `below` gets memory of this node only. Its hierarchy is cgroup v2.
+    /// Restricts the cgroup `below` to this memory node. Its hierarchy is cgroup v2.
     pub fn memory_node(&self, below: &str, node: u32) -> io::Result<()> {
         let dir = self.dir(below);
         let above: Vec<_> = dir.ancestors().skip(1).collect();
@@ -168,13 +167,12 @@ impl CgroupTree {
         fs::write(dir.join("cpuset.mems"), node.to_string())
     }
 
-    /// Path of the cgroup `below` as the kernel names it, beginning with `/`.
+    /// Returns the kernel's path of the cgroup `below`, beginning with `/`.
     pub fn path(&self, below: &str) -> String {
         let path = Path::new("/").join(&self.name).join(below);
         path.to_string_lossy().trim_end_matches('/').to_owned()
     }
 
-    /// Its directory.
     pub fn dir(&self, below: impl AsRef<Path>) -> PathBuf {
         self.mount.join(&self.name).join(below)
     }
@@ -188,7 +186,7 @@ impl Drop for CgroupTree {
     }
 }
 
-/// A killed process leaves its cgroup a moment after it was waited for.
+/// Retries, because a killed process leaves its cgroup a moment after it was waited for.
 fn remove(dir: &Path) {
     let removed = (0..1000).any(|_| {
         let left = fs::remove_dir(dir).is_err() && dir.exists();
@@ -202,14 +200,14 @@ fn remove(dir: &Path) {
     }
 }
 
-/// A cgroup with at most this many processes. They end with it.
+/// A cgroup with at most this many processes, which are killed on drop.
 #[derive(Debug)]
 pub struct Pen {
     dir: PathBuf,
 }
 
 impl Pen {
-    /// Makes it, in the hierarchy of the pids controller.
+    /// Creates the cgroup in the hierarchy of the pids controller.
     pub fn new(name: &str, processes: u32) -> io::Result<Self> {
         let v1 = Path::new("/sys/fs/cgroup/pids");
         let v2 = Path::new("/sys/fs/cgroup");
@@ -227,12 +225,11 @@ impl Pen {
         Ok(pen)
     }
 
-    /// Its directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// How often a fork was refused, ever.
+    /// Returns the number of refused forks.
     pub fn refused(&self) -> io::Result<u64> {
         let events = fs::read_to_string(self.dir.join("pids.events"))?;
         let count = events.trim().strip_prefix("max ").map(str::parse);

@@ -1,4 +1,4 @@
-//! Direct I/O on the disk under a directory.
+//! Performs direct I/O on the disk under a directory.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -18,10 +18,10 @@ use nix::time::{ClockId, clock_gettime};
 const BLOCK: usize = 4096;
 /// Size of a request that keeps a disk busy for a while.
 const LARGE: usize = 1 << 20;
-/// How many of them at once.
+/// Number of concurrent large requests.
 const THREADS: u64 = 8;
 
-/// A file or a disk that is written and read past the page cache.
+/// A file or a disk that is written and read with direct I/O.
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
@@ -30,8 +30,7 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Makes a file in `dir`.
-    /// Fails if the file system has no direct I/O, as tmpfs.
+    /// Creates a file in `dir`. Fails if the file system has no direct I/O, such as tmpfs.
     pub fn create(dir: &Path) -> io::Result<Self> {
         let path = dir.join(format!("nodepulse-direct-io-{}", std::process::id()));
         let file = OpenOptions::new()
@@ -47,7 +46,7 @@ impl DirectFile {
         })
     }
 
-    /// The disk behind `node`. Its contents are overwritten.
+    /// Opens the disk behind `node`. Its contents are overwritten.
     pub fn device(node: &Path) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -57,12 +56,12 @@ impl DirectFile {
         Ok(Self { file, made: None })
     }
 
-    /// A file or a disk that exists, and stays.
+    /// Opens an existing file or disk, which is not removed.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::device(path)
     }
 
-    /// Makes a file of `mib` MiB at `path`, with data in all of its blocks. It stays.
+    /// Creates a file of `mib` MiB at `path`, with data in all of its blocks, which is not removed.
     pub fn filled(path: &Path, mib: u64) -> io::Result<Self> {
         File::create(path)?;
         let file = Self::open(path)?;
@@ -71,19 +70,17 @@ impl DirectFile {
         Ok(file)
     }
 
-    /// How many small blocks it has.
+    /// Returns its number of small blocks.
     pub fn blocks(&self) -> io::Result<u64> {
         use std::io::Seek as _;
         let end = (&self.file).seek(io::SeekFrom::End(0))?;
         Ok(end / BLOCK as u64)
     }
 
-    /// Writes small block number `n`.
     pub fn write_block(&self, n: u64) -> io::Result<()> {
         self.write_at(n * BLOCK as u64, BLOCK).map(drop)
     }
 
-    /// Writes large block number `n`.
     pub fn write_large_at(&self, n: u64) -> io::Result<()> {
         self.write_at(n * LARGE as u64, LARGE).map(drop)
     }
@@ -93,7 +90,7 @@ impl DirectFile {
         self.file.sync_data()
     }
 
-    /// Has the disk zero `count` blocks one after the other, without sending it any data.
+    /// Makes the disk zero `count` blocks one after the other, without sending it any data.
     pub fn punch(&self, count: u64) -> io::Result<()> {
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         let length = i64::try_from(BLOCK).map_err(io::Error::other)?;
@@ -109,12 +106,10 @@ impl DirectFile {
         (0..count).try_for_each(|n| self.write_at(n * BLOCK as u64, BLOCK).map(drop))
     }
 
-    /// Writes one large block.
     pub fn write_large(&self) -> io::Result<()> {
         self.write_at(0, LARGE).map(drop)
     }
 
-    /// Reads small block number `n`.
     pub fn read(&self, n: u64) -> io::Result<()> {
         let mut buffer = vec![0_u8; 2 * BLOCK];
         let start = buffer.as_ptr().align_offset(BLOCK);
@@ -125,7 +120,7 @@ impl DirectFile {
     }
 
     /// Writes large blocks from several threads at once, so that each waits for the others, and
-    /// gives how long each took.
+    /// returns how long each took.
     pub fn write_together(&self) -> io::Result<Vec<Duration>> {
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
@@ -168,13 +163,13 @@ impl Drop for DirectFile {
 /// A loop device over a file; both are removed on drop.
 #[derive(Debug)]
 pub struct Loop {
-    /// Its node under `/dev`.
+    /// Path below `/dev`.
     pub node: PathBuf,
     backing: tempfile::NamedTempFile,
 }
 
 impl Loop {
-    /// Over a file of `bytes` bytes in `dir`.
+    /// Creates a loop device over a file of `bytes` bytes in `dir`.
     pub fn new(dir: &Path, bytes: u64) -> io::Result<Self> {
         let backing = tempfile::NamedTempFile::new_in(dir)?;
         backing.as_file().set_len(bytes)?;
@@ -186,7 +181,7 @@ impl Loop {
         })
     }
 
-    /// Cuts the file, but not the device: what is beyond cannot be read any more.
+    /// Truncates the file, but not the device: the rest can no longer be read.
     pub fn cut_to(&self, bytes: u64) -> io::Result<()> {
         self.backing.as_file().set_len(bytes)
     }
@@ -214,7 +209,7 @@ struct Mount {
 }
 
 impl FreezableFileSystem {
-    /// With its files in `dir`.
+    /// Creates the files in `dir`.
     pub fn new(dir: &Path) -> io::Result<Self> {
         let under = Loop::new(dir, 32 << 20)?;
         let node = under.node.as_os_str();
@@ -234,7 +229,7 @@ impl FreezableFileSystem {
         Ok(Self { disk, mount })
     }
 
-    /// Freezes requests from now on, or releases them.
+    /// Freezes or releases requests.
     pub fn hang(&self, on: bool) -> io::Result<()> {
         let how = if on { "--freeze" } else { "--unfreeze" };
         tool(
@@ -251,7 +246,7 @@ impl Drop for Mount {
     }
 }
 
-/// A file system at a directory that exists; unmounted on drop.
+/// A file system at an existing directory; unmounted on drop.
 #[derive(Debug)]
 pub struct Mounted {
     at: PathBuf,
@@ -260,7 +255,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// An ext4 of `bytes` bytes, on a loop device over a file in `dir`.
+    /// Mounts an ext4 of `bytes` bytes, on a loop device over a file in `dir`.
     pub fn ext4(at: &Path, dir: &Path, bytes: u64) -> io::Result<Self> {
         let under = Loop::new(dir, bytes)?;
         let node = under.node.as_os_str();
@@ -274,7 +269,7 @@ impl Mounted {
         })
     }
 
-    /// A tmpfs with these options, such as `size=16m,nr_inodes=200`.
+    /// Mounts a tmpfs with these options, such as `size=16m,nr_inodes=200`.
     pub fn tmpfs(at: &Path, options: &str) -> io::Result<Self> {
         let flags = MsFlags::empty();
         mount(Some("tmpfs"), at, Some("tmpfs"), flags, Some(options))?;
@@ -294,8 +289,8 @@ impl Mounted {
         })
     }
 
-    /// Releases what is zero below the loop device, such as a new journal: to write there needs
-    /// room.
+    /// Releases zeros below the loop device, such as a new journal: writing there needs space
+    /// again.
     pub fn dig_holes(&self) -> io::Result<()> {
         self.under.iter().try_for_each(|under| {
             let args = ["--dig-holes".as_ref(), under.backing.path().as_os_str()];
@@ -311,7 +306,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Runs it and returns its output.
+/// Runs a program and returns its output.
 fn tool(program: &str, args: &[&OsStr]) -> io::Result<String> {
     let done = Command::new(program).args(args).output()?;
     if done.status.success() {
@@ -321,15 +316,15 @@ fn tool(program: &str, args: &[&OsStr]) -> io::Result<String> {
     Err(io::Error::other(format!("{program} {args:?}: {why}")))
 }
 
-/// A drop has no other way to report an error.
+/// Prints an error, which a drop cannot return.
 fn print_error<T, E: Display>(undone: Result<T, E>) {
     if let Err(err) = undone {
         eprintln!("not undone: {err}");
     }
 }
 
-/// The whole disk that contains `path`: its name under `/sys/block`, major and minor number. `None`
-/// if the file system is not on a disk, such as overlay, tmpfs or a mapped device.
+/// Returns the whole disk that contains `path`: its name under `/sys/block`, major and minor
+/// number. `None` if the file system is not on a disk, such as overlay, tmpfs or a mapped device.
 pub fn disk_of(path: &Path) -> Option<(String, u32, u32)> {
     let dev = fs::metadata(path).ok()?.dev();
     let node = fs::canonicalize(format!("/sys/dev/block/{}:{}", major(dev), minor(dev))).ok()?;
@@ -344,7 +339,7 @@ pub fn disk_of(path: &Path) -> Option<(String, u32, u32)> {
     Some((name, major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Major and minor number of the disk behind `node`.
+/// Returns major and minor number of the disk behind `node`.
 pub fn disk_of_node(node: &Path) -> io::Result<(u32, u32)> {
     let rdev = fs::metadata(node)?.rdev();
     let number = |number: u64| u32::try_from(number).map_err(io::Error::other);

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
 
 /// Discards the free blocks of the first `length` bytes of the file system that contains the open
-/// directory, as fstrim(8) does. Returns how many bytes were discarded.
+/// directory, like fstrim(8). Returns the number of discarded bytes.
 pub fn trim(dir: &File, length: u64) -> io::Result<u64> {
     /// `struct fstrim_range` of `linux/fs.h`.
     #[repr(C)]
@@ -48,8 +48,8 @@ struct NvmeCommand {
 /// The size of the log page, in bytes.
 const PAGE: usize = 512;
 
-/// Reads the SMART log page (`page` 2) or another one of the controller of an NVMe disk, as
-/// smartctl(8) and nvme(1) do. Returns the status of the command: 0 is success.
+/// Reads the SMART log page (`page` 2) or another one of the controller of an NVMe disk, like
+/// smartctl(8) and nvme(1). Returns the status of the command: 0 is success.
 pub fn nvme_log_page(disk: &File, page: u32) -> io::Result<i32> {
     const GET_LOG_PAGE: u8 = 2;
     const ADMIN: Opcode = opcode::read_write::<NvmeCommand>(b'N', 0x41);
@@ -68,8 +68,8 @@ pub fn nvme_log_page(disk: &File, page: u32) -> io::Result<i32> {
     unsafe { request::<ADMIN, _>(disk, &mut command) }
 }
 
-/// Reads the first blocks from number `block` on, of 4 KiB together, by a command in the queue of
-/// the disk's reads and writes. Returns the status of the command: 0 is success.
+/// Reads 4 KiB from block number `block` on, by a command in the queue of the disk's reads and
+/// writes. Returns the status of the command: 0 is success.
 pub fn nvme_read(disk: &File, block: u64) -> io::Result<i32> {
     const READ: u8 = 2;
     const BYTES: u32 = 4096;

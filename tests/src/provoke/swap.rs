@@ -1,4 +1,4 @@
-//! A disk as swap space.
+//! Uses a disk as swap space.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -10,14 +10,14 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::libc;
 
-/// Swap space that is in use until this is dropped.
+/// Ends the use of the swap space on drop.
 #[derive(Debug)]
 pub struct Swap {
     node: CString,
 }
 
 impl Swap {
-    /// Formats the disk, as mkswap(8) does, and uses it. What it contained is lost.
+    /// Formats the disk like mkswap(8), and uses it. Its contents are lost.
     pub fn on(node: &Path) -> io::Result<Self> {
         const PAGE: usize = 4096;
         /// `union swap_header` of `linux/swap.h`.

@@ -1,4 +1,4 @@
-//! The suite of false alarms in a virtual machine, whose disk `node` can be made to fail.
+//! Runs the suite of false alarms in a virtual machine, whose disk `node` can be made to fail.
 
 use std::fs;
 use std::io;
@@ -13,14 +13,13 @@ use crate::alarms::runner::Runner;
 use crate::alarms::{Pace, Workload, faulty, in_machine, workloads};
 use crate::provoke::Provoke;
 
-/// Where the disk `node` is mounted.
+/// Directory on which the disk `node` is mounted.
 const NODE_DISK: &str = "/node";
-/// Everything is slow under emulation.
+/// Time limit under emulation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs the workloads that a virtual machine can run, and those with a disk that fails; of these,
-/// those whose names contain one of `names`, which are separated by commas. Prints the results as
-/// the checks do.
+/// Runs the workloads that a virtual machine can run, and those with a disk that fails, whose names
+/// contain one of the comma-separated `names`. Prints the results like the checks.
 pub fn run(names: &str) -> io::Result<()> {
     loopback::up()?;
     fs::create_dir_all(NODE_DISK)?;
@@ -47,7 +46,7 @@ pub fn run(names: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Those for which this machine has the programs.
+/// Returns the workloads for which this machine has the programs.
 fn chosen(names: &str) -> Vec<Workload> {
     let is_named = |workload: &Workload| names.split(',').any(|name| workload.name.contains(name));
     let mut all = workloads(Pace::MACHINE);

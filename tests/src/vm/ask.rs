@@ -20,8 +20,8 @@ pub const BAD_BLOCK: u64 = 4 << 20;
 /// Offset in bytes of the 512 bytes of the disk `node` that cannot be read.
 pub const BAD_BLOCK_OF_NODE: u64 = 4_192_256 << 9;
 
-/// Asks, and does not wait: the effect is the only response. If it fails, the error is printed
-/// by the host.
+/// Sends a request, and does not wait: the effect is the only response. If it fails, the host
+/// prints the error.
 pub fn ask(verb: &str, serial: &str) {
     println!("vm-ask: {verb} {serial}");
 }

@@ -1,8 +1,8 @@
-//! The programs with few privileges: loaded by a user with two capabilities,
-//! then read by the same user with none.
+//! Checks the programs with few privileges: loaded by a user with two capabilities, then read by
+//! the same user with none.
 //!
-//! That user is a separate process, this program started again. It prints on standard output what
-//! it found, one line each; its standard input lists kills that it should have received.
+//! That user is a separate process, this program started again. It prints its findings on standard
+//! output, one line each; its standard input lists kills that it should have received.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Lines, Write as _};
@@ -23,16 +23,15 @@ use crate::loaded::Loaded;
 use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 
-/// First argument of this program when it is to be that user.
+/// First argument that makes this program run as that user.
 pub const UNPRIVILEGED: &str = "unprivileged";
-/// The second, for one who may also open cgroups by their id.
+/// Second argument for a user who may also open cgroups by their id.
 const HANDLES: &str = "handles";
 
 const UNPRIVILEGED_ID: u32 = 65534;
 const MIB: u64 = 1 << 20;
 
-/// The user's findings are the detail: which maps can be read without capabilities differs by
-/// kernel.
+/// Checks the user's findings: which maps can be read without capabilities differs by kernel.
 pub(super) fn few(provoke: &Provoke, handles: bool) -> io::Result<String> {
     // Before 5.11 maps count as locked memory, and raising the limit needs another capability.
     setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY)?;
@@ -52,7 +51,7 @@ pub(super) fn few(provoke: &Provoke, handles: bool) -> io::Result<String> {
     let expected = if handles {
         tree.path("container")
     } else {
-        // Who may not open by id has to walk.
+        // Without permission to open by id, the agent has to walk.
         io::Error::from_raw_os_error(nix::errno::Errno::EPERM as i32).to_string()
     };
     assert_eq!(path, expected);
@@ -71,9 +70,9 @@ pub(super) fn few(provoke: &Provoke, handles: bool) -> io::Result<String> {
     ))
 }
 
-/// From 5.19 on, a process with a map's descriptor may use it. Before, each use needs the
-/// capability again, if `kernel.unprivileged_bpf_disabled` has Debian's default; only the rings,
-/// which are mapped, go on.
+/// Returns whether a process with a map's descriptor may use it, as from 5.19 on. Before, each use
+/// needs the capability again, if `kernel.unprivileged_bpf_disabled` has Debian's default; only the
+/// rings, which are mapped, continue to work.
 ///
 /// <https://github.com/torvalds/linux/commit/c8644cd0efe719608ddcb341bcf087d4bc0bf6b8>
 fn maps_remain_usable() -> io::Result<bool> {
@@ -102,7 +101,7 @@ impl User {
         })
     }
 
-    /// The next line, which must begin with this word.
+    /// Reads the next line, which must begin with this word.
     fn read(&mut self, word: &str) -> io::Result<String> {
         let line = self
             .from
@@ -117,7 +116,6 @@ impl User {
     }
 }
 
-/// Runs as that user.
 pub fn run_unprivileged(more: Option<&str>) -> io::Result<()> {
     std::panic::set_hook(Box::new(|info| println!("panic: {info}")));
     keep_only(more == Some(HANDLES))?;
@@ -169,7 +167,7 @@ async fn sees() -> io::Result<()> {
     Ok(())
 }
 
-/// The kill of the process that the next line of input names.
+/// Waits for the kill of the process that the next line of input names.
 async fn next(loaded: &mut Loaded) -> io::Result<RecordedKill> {
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;

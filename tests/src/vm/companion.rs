@@ -1,4 +1,5 @@
-//! Conditions of companion mode on cgroup v2 whose causes are outside of pods or in another boot.
+//! Checks conditions of companion mode on cgroup v2 whose causes are outside of pods or in another
+//! boot.
 
 use std::fs;
 use std::io;
@@ -18,33 +19,33 @@ use crate::provoke::{Crowd, Provoke, tasks};
 use crate::view::View;
 use crate::{eventually, made_up};
 
-/// The names of the checks.
 pub(super) const PIDS: &str = "service-pids";
 pub(super) const REBOOT: &str = "reboot";
 
 const MIB: u64 = 1 << 20;
 const NODE: &str = "vm";
-/// The program in the initramfs.
+/// Path of the program in the initramfs.
 const PROGRAM: &str = "/nodepulse";
-/// Everything is slow under emulation.
+/// Time limit under emulation.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// More than there is.
+/// Bytes that exceed the memory of the machine.
 const ALL_MEMORY: u64 = 1 << 36;
-/// With the pods in it, so that it is all there is to be removed.
+/// The slice also contains the pods, so that only it has to be removed.
 const SLICE: &str = "system.slice";
 const HOG: &str = "hog.service";
-/// Half of it exceeds the threshold on pids.
+/// Number of processes, half of which exceeds the threshold on pids.
 const CROWD: u32 = 120;
-/// Of a container.
+/// Memory limit of a container.
 const LIMIT: u64 = 8 * MIB;
-/// What becomes True before the reboot, and the reason after it.
+/// Conditions that become True before the reboot, and their reasons after it.
 const OF_FORMER_BOOT: [(&str, &str); 3] = [
     ("PIDsLow", "PIDsAvailable"),
     ("FrequentOOMKills", "FewOOMKills"),
     ("MemoryLow", "MemoryAvailable"),
 ];
 
-/// A service has most tasks of the node: the Event of the condition names it. Returns the message.
+/// Checks that the Event of the condition names a service with most tasks of the node. Returns the
+/// message.
 pub(super) async fn pids_of_service(provoke: &Provoke) -> io::Result<String> {
     let stage = Stage::set().await?;
     let agent = stage.start()?;
@@ -69,12 +70,13 @@ pub(super) async fn pids_of_service(provoke: &Provoke) -> io::Result<String> {
     Ok(message)
 }
 
-/// After a reboot, conditions that cannot be true of the new boot are False in the first status.
+/// Checks that after a reboot, conditions that cannot be true of the new boot are False in the
+/// first status.
 ///
-/// Real are the kills and the forks by which they became True, the state file that the agent wrote,
-/// its end by SIGKILL, and its next start. Not real is the reboot: the machine runs on, and so do
-/// the clock and the kernel's counters. What a boot changes for the agent is changed by hand: the
-/// boot in the state file and its times, and when the conditions on the Node were last reported.
+/// The kills and the forks by which they became True, the state file that the agent wrote, its end
+/// by SIGKILL, and its next start are real. The reboot is not: the machine, its clock and the
+/// kernel's counters continue. The test changes what a boot changes for the agent: the boot in the
+/// state file and its times, and when the conditions on the Node were last reported.
 pub(super) async fn reboot(provoke: &Provoke) -> io::Result<String> {
     let stage = Stage::set().await?;
     fs::write("/proc/sys/vm/overcommit_memory", "1")?;
@@ -138,7 +140,7 @@ pub(super) async fn reboot(provoke: &Provoke) -> io::Result<String> {
     Ok(format!("{types}: False in the first status"))
 }
 
-/// The cgroups of a container of each of three pods.
+/// Returns the cgroups of a container of each of three pods.
 fn containers() -> [String; 3] {
     [1, 2, 3]
         .map(|n| format!("kubepods/besteffort/pod{n:08x}-11aa-4c3d-8e6f-2d8a4d2e1f4b/{n:064x}"))
@@ -149,7 +151,7 @@ struct Stage {
     api: ApiServer,
     tree: CgroupTree,
     dir: tempfile::TempDir,
-    /// Fewer pids than these are too few.
+    /// Threshold of available pids.
     least_pids: u32,
 }
 
@@ -209,13 +211,13 @@ impl Stage {
         self.dir.path().join("state")
     }
 
-    /// Too many processes of the service.
+    /// Starts processes of the service beyond the threshold.
     async fn crowd(&self, provoke: &Provoke) -> io::Result<Crowd> {
         let (provoke, hog) = (provoke.clone(), self.tree.dir(HOG));
         in_background(move || provoke.crowd_in(&hog, CROWD)).await
     }
 
-    /// Fills memory in the cgroup until the kernel kills what does it.
+    /// Fills memory in the cgroup until the kernel kills the process.
     async fn eat(&self, provoke: &Provoke, below: &str, bytes: u64) -> io::Result<()> {
         let (provoke, dir) = (provoke.clone(), self.tree.dir(below));
         let (_, status) = in_background(move || provoke.eat_in(&dir, bytes)).await?;
@@ -223,7 +225,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The state file is that of a boot that lasted for longer than this one so far.
+    /// Changes the state file to that of a boot that lasted for longer than this one so far.
     fn make_state_of_former_boot(&self) -> io::Result<()> {
         let directory = self.state();
         let state = State::load(&directory).map_err(io::Error::other)?;
@@ -235,7 +237,7 @@ impl Stage {
         state.save(&directory).map_err(io::Error::other)
     }
 
-    /// The conditions on the Node were last reported long before this boot.
+    /// Changes the conditions on the Node, as last reported long before this boot.
     fn make_node_of_former_boot(&self) -> io::Result<()> {
         let node = self.view().node();
         let mut node = node.ok_or_else(|| io::Error::other("no Node"))?;

@@ -1,4 +1,4 @@
-//! The real program on a real kernel, up to the objects at the API server.
+//! Runs the real program on a real kernel, and checks the objects at the API server.
 
 use std::fs;
 use std::io;
@@ -13,11 +13,11 @@ use crate::view::{EVENTS, View};
 
 const MIB: u64 = 1 << 20;
 const NODE: &str = "vm";
-/// The program in the initramfs.
+/// Path of the program in the initramfs.
 const PROGRAM: &str = "/nodepulse";
-/// Everything is slow under emulation.
+/// Time limit under emulation.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// More than there is.
+/// Bytes that exceed the memory of the machine.
 const ALL_MEMORY: u64 = 1 << 36;
 
 const POD: &str = "kubepods/besteffort/pod9c0f5d8a-11aa-4c3d-8e6f-2d8a4d2e1f4b";
@@ -26,18 +26,17 @@ const CONTAINER: &str = concat!(
     "8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c8d0f1e2a4b6c3b5c"
 );
 
-/// A running agent, and what it works with.
 struct Node {
     api: ApiServer,
     agent: Process,
     tree: CgroupTree,
-    /// Its threshold on pids is crossed by this many forks more.
+    /// Number of forks that cross its threshold on pids.
     crowd: u32,
     _dir: tempfile::TempDir,
 }
 
-/// A kill requested with sysrq is reported and does not affect the node; forks above the threshold
-/// are pressure, and so is a kill because memory is exhausted.
+/// Checks that a kill requested with sysrq is reported and does not affect the node; forks above
+/// the threshold are pressure, and so is a kill because memory is exhausted.
 pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
     let container = node.tree.dir(CONTAINER);
@@ -69,7 +68,7 @@ pub(super) async fn conditions(provoke: &Provoke) -> io::Result<String> {
     Ok("pressure by forks and by a kill, none by sysrq; locked in memory".to_owned())
 }
 
-/// One memory node is full, and the machine is not.
+/// Fills one memory node, while the machine is not full.
 pub(super) async fn cpuset(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
     node.tree.memory_node(CONTAINER, 1)?;
@@ -80,9 +79,10 @@ pub(super) async fn cpuset(provoke: &Provoke) -> io::Result<String> {
     Ok(message)
 }
 
-/// Without programs in the kernel the condition comes from files. The memory stays allocated: a dip
-/// that a kill ends may be between two samples. What the kernel keeps for itself is available by
-/// the kubelet's arithmetic and not by `MemAvailable`, hence the distance to the threshold.
+/// Checks that without programs in the kernel the condition comes from files. The memory stays
+/// allocated: a dip that a kill ends may be between two samples. Memory that the kernel reserves is
+/// available by the kubelet's arithmetic and not by `MemAvailable`, hence the distance to the
+/// threshold.
 pub(super) async fn files(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("files", 200).await?;
     let bytes = available()?.saturating_sub(50 * MIB);
@@ -97,8 +97,8 @@ pub(super) async fn files(provoke: &Provoke) -> io::Result<String> {
     Ok(memory["message"].as_str().unwrap_or_default().to_owned())
 }
 
-/// On cgroup v1 and without pressure files a kill is reported with the container, the pod and the
-/// limit.
+/// Checks that on cgroup v1 and without pressure files a kill is reported with the container, the
+/// pod and the limit.
 pub(super) async fn bare(provoke: &Provoke) -> io::Result<String> {
     let node = Node::start("auto", 100).await?;
     node.tree.limit(POD, 32 * MIB)?;
@@ -117,8 +117,8 @@ pub(super) async fn bare(provoke: &Provoke) -> io::Result<String> {
 }
 
 impl Node {
-    /// Starts the agent and waits for its Node. No node address is found on a machine without a
-    /// network, so it is given.
+    /// Starts the agent and waits for its Node. A machine without a network has no node address, so
+    /// it is given.
     async fn start(tier: &str, least_mib: u64) -> io::Result<Self> {
         super::loopback::up()?;
         let api = ApiServer::start().await;
@@ -151,7 +151,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Fills memory in the container until the kernel kills what does it; returns its pid.
+    /// Fills memory in the container until the kernel kills the process; returns its pid.
     async fn eats(&self, provoke: &Provoke, bytes: u64) -> io::Result<u32> {
         let (provoke, container) = (provoke.clone(), self.tree.dir(CONTAINER));
         let eaten = in_background(move || provoke.eat_in(&container, bytes));
@@ -188,7 +188,7 @@ impl Node {
     }
 }
 
-/// In another thread: the API server lives in this one, and has to go on answering.
+/// Runs a function in another thread: the API server runs in this one, and must continue to answer.
 pub(super) async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
@@ -197,7 +197,7 @@ pub(super) async fn in_background<T: Send + 'static>(
         .map_err(io::Error::other)?
 }
 
-/// `MemAvailable`, in bytes.
+/// Reads `MemAvailable`, in bytes.
 fn available() -> io::Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let line = text

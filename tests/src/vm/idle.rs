@@ -1,5 +1,5 @@
-//! An idle agent in companion mode on cgroup v2, with the settings of the chart, and 110 pods: its
-//! memory, and how often it wakes up.
+//! Measures an idle agent in companion mode on cgroup v2, with the settings of the chart, and 110
+//! pods: its memory, and how often it wakes up.
 
 use std::fs;
 use std::io;
@@ -16,24 +16,22 @@ use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 use crate::view::View;
 
-/// The name of the check.
 pub(super) const NAME: &str = "idle-110-pods";
 const NODE: &str = "vm";
-/// The program in the initramfs.
+/// Path of the program in the initramfs.
 const PROGRAM: &str = "/nodepulse";
 const PODS: usize = 110;
-/// Everything is slow under emulation.
+/// Time limit under emulation.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// After the agent has locked its memory: its helper threads end after a minute.
+/// Time after which the agent has locked its memory, and its helper threads have ended.
 const SETTLE: Duration = Duration::from_secs(75);
 const MEASURED: Duration = Duration::from_mins(2);
-/// As in `cargo xtask bench`.
+/// The gate of `cargo xtask bench`.
 const LARGEST_KIB: u64 = 8 << 10;
-/// A program of at most this size is a release, for which that is the gate: see `--agent` of `cargo
-/// xtask vm`.
+/// Maximum size of a release, to which the gate applies: see `--agent` of `cargo xtask vm`.
 const RELEASE_BYTES: u64 = 9 << 20;
 
-/// Checks the memory of a release. Wake-ups are printed only, because an emulated machine is slow.
+/// Checks the memory of a release. Wake-ups are only printed, because an emulated machine is slow.
 pub(super) async fn measured(provoke: &Provoke) -> io::Result<String> {
     loopback::up()?;
     let api = ApiServer::start().await;
@@ -91,7 +89,7 @@ pub(super) async fn measured(provoke: &Provoke) -> io::Result<String> {
     Ok(result)
 }
 
-/// Voluntary context switches of all threads so far.
+/// Returns the number of voluntary context switches of all threads so far.
 fn switches(pid: u32) -> io::Result<u64> {
     let mut sum = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {

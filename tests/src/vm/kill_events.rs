@@ -1,4 +1,5 @@
-//! Real kills of every kind on cgroup v2, each by the Event that arrives at the API server.
+//! Causes real kills of every kind on cgroup v2, and checks each by the Event that arrives at the
+//! API server.
 
 use std::io;
 use std::path::Path;
@@ -9,13 +10,13 @@ use super::{Found, companion, idle, loopback, note_panics, print_result};
 use crate::kill_combinations::{self, Combination, Site, combinations};
 use crate::provoke::Provoke;
 
-/// The program in the initramfs.
+/// Path of the program in the initramfs.
 const PROGRAM: &str = "/nodepulse";
-/// Everything is slow under emulation.
+/// Time limit under emulation.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The combinations whose names contain one of `parts`, which are separated by commas, one check
-/// each. Prints the results as the other checks do.
+/// Runs the combinations whose names contain one of the comma-separated `parts`, one check each.
+/// Prints the results like the other checks.
 pub fn run(parts: &str) -> io::Result<()> {
     let provoke = Provoke::next_to_this_program()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -29,7 +30,7 @@ pub fn run(parts: &str) -> io::Result<()> {
     thrashing.retain(|memory| is_named(memory.name()));
     let [service, pids, reboot, idle] = [SERVICE, companion::PIDS, companion::REBOOT, idle::NAME]
         .map(|name| is_named(name).then_some(name));
-    // The machine for it has more memory.
+    // Only the machine of this plan has enough memory.
     let idle = idle.filter(|_| !parts.is_empty());
     let names: Vec<String> = all.iter().map(|combination| combination.name()).collect();
     let further = thrashing.iter().map(|memory| memory.name());
@@ -77,10 +78,10 @@ pub fn run(parts: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A kill outside of the pods.
+/// Name of a kill outside of the pods.
 const SERVICE: &str = "service-node";
 
-/// The message of the Event about a kill in a service.
+/// Returns the message of the Event about a kill in a service.
 async fn in_service(provoke: &Provoke) -> io::Result<String> {
     loopback::up()?;
     Ok(kill_combinations::of_service(site(provoke)).await)
@@ -95,7 +96,7 @@ fn site(provoke: &Provoke) -> Site<'_> {
     }
 }
 
-/// The messages of the Events.
+/// Returns the messages of the Events.
 async fn found(provoke: &Provoke, combinations: &[Combination]) -> io::Result<String> {
     loopback::up()?;
     let rows = kill_combinations::of(site(provoke), combinations).await;

@@ -1,4 +1,4 @@
-//! Kills with other programs: each fallback, and the pair for the exact scope.
+//! Checks kills with other programs: each fallback, and the pair for the exact scope.
 
 use std::io;
 
@@ -9,13 +9,13 @@ use super::Found;
 use crate::loaded::{Loaded, kills};
 use crate::provoke::Provoke;
 
-/// As much of `wanted` as this kernel allows.
+/// Loads as much of `wanted` as this kernel allows.
 pub(super) fn load(wanted: &Wanted) -> io::Result<loader::LoadedKernel> {
     let object = object::embedded().ok_or_else(|| io::Error::other("built without the object"))?;
     loader::load(object, wanted).map_err(|why| io::Error::other(why.to_string()))
 }
 
-/// The entry of `mark_oom_victim` alone.
+/// Uses only the entry of `mark_oom_victim`.
 pub(super) async fn fentry(provoke: &Provoke) -> io::Result<Found> {
     let mut loaded = Loaded::start(load(&kills::only(KillHook::Fentry))?);
     if let Some(why) = missing(loaded.kernel.support(), Probe::OomFentry) {
@@ -26,7 +26,7 @@ pub(super) async fn fentry(provoke: &Provoke) -> io::Result<Found> {
     Ok(Found::Good(summary))
 }
 
-/// The pid alone, and the exit.
+/// Uses only the pid, and the exit.
 pub(super) async fn exit(provoke: &Provoke) -> io::Result<Found> {
     let mut loaded = Loaded::start(load(&kills::only(KillHook::Exit))?);
     let summary = kills::by(&mut loaded, provoke, Via::Exit).await?;
@@ -34,7 +34,7 @@ pub(super) async fn exit(provoke: &Provoke) -> io::Result<Found> {
     Ok(Found::Good(summary))
 }
 
-/// The best rung, and the pair.
+/// Uses the best rung, and the pair.
 pub(super) async fn exact(provoke: &Provoke) -> io::Result<Found> {
     let wanted = Wanted {
         scope: true,
@@ -49,7 +49,7 @@ pub(super) async fn exact(provoke: &Provoke) -> io::Result<Found> {
     Ok(Found::Good(summary))
 }
 
-/// The best rung without the pair, whose inference is compared with the kernel's log.
+/// Uses the best rung without the pair, whose inference is compared with the kernel's log.
 pub(super) async fn limit(provoke: &Provoke) -> io::Result<Found> {
     let mut loaded = Loaded::start(load(&kills::only(KillHook::Task))?);
     let summary = kills::limit(&mut loaded, provoke).await?;
@@ -57,7 +57,7 @@ pub(super) async fn limit(provoke: &Provoke) -> io::Result<Found> {
     Ok(Found::Good(summary))
 }
 
-/// Why `probe` does not run; `None` if it does, or if a better one does.
+/// Returns why `probe` does not run; `None` if it does, or if a better one does.
 pub(super) fn missing(support: &Support, probe: Probe) -> Option<String> {
     match support.state(probe) {
         ProbeState::Missing(why) => Some(why.to_string()),

@@ -1,4 +1,4 @@
-//! The loopback interface of a machine on which no other program sets it up.
+//! Sets up the loopback interface of a machine on which no other program does.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -7,7 +7,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, sendto, socket,
 };
 
-/// Brings it up: one message of rtnetlink(7), `RTM_NEWLINK` for interface 1.
+/// Sends one message of rtnetlink(7), `RTM_NEWLINK` for interface 1.
 pub(super) fn up() -> io::Result<()> {
     const LENGTH: u32 = 32;
     const RTM_NEWLINK: u16 = 16;

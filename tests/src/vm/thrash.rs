@@ -1,5 +1,5 @@
-//! A node that thrashes and runs out of memory: how long after a locked process has seen the kill
-//! the API server has its Event, with the agent's memory locked and not.
+//! Measures on a node that thrashes and runs out of memory how long after a locked process has
+//! observed the kill the API server has its Event, with the agent's memory locked and not.
 
 use std::fs;
 use std::io;
@@ -22,22 +22,21 @@ use crate::provoke::cgroup::CgroupTree;
 use crate::view::{EVENTS, View};
 
 const NODE: &str = "vm";
-/// The program in the initramfs, which is never evicted; and its copy on a disk.
+/// Path of the program in the initramfs, which is never evicted; it is copied to a disk.
 const PROGRAM: &str = "/nodepulse";
 const DIR: &str = "/node";
 const COPY: &str = "/node/nodepulse";
-/// Everything is slow under emulation.
+/// Time limit under emulation.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// The agent locks its memory ten seconds after its start.
+/// Time after which the agent has locked its memory, ten seconds after its start.
 const SETTLED: Duration = Duration::from_secs(60);
-/// After the locked process.
+/// Maximum delay after the locked process.
 const LATEST: Duration = Duration::from_secs(2);
-/// More than there is.
+/// Bytes that exceed the memory of the machine.
 const ALL_MEMORY: u64 = 1 << 36;
 const HOG: &str = "system.slice/hog.service";
 const READERS: &str = "system.slice/readers.service";
 
-/// Whether the agent may lock its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
     Locked,
@@ -55,7 +54,7 @@ impl Memory {
     }
 }
 
-/// A service takes all memory, while others read from the disk that the agent's program is on.
+/// Uses all memory in a service, while others read from the disk that the agent's program is on.
 pub(super) async fn reported(provoke: &Provoke, memory: Memory) -> io::Result<String> {
     loopback::up()?;
     let node = disk("node")?;
@@ -72,7 +71,7 @@ pub(super) async fn reported(provoke: &Provoke, memory: Memory) -> io::Result<St
     let agent = started(&api, dir.path(), memory).await;
     let _locked = Locked::new()?;
 
-    // Twenty requests a second, for which the readers and the agent's page faults compete.
+    // Twenty requests per second, for which the readers and the agent's page faults compete.
     ask("slow", "node");
     let readers = provoke.thrash_in(&tree.dir(READERS), &node)?;
     let faults = major_faults(agent.id())?;
@@ -130,7 +129,7 @@ async fn started(api: &ApiServer, dir: &Path, memory: Memory) -> Process {
     agent
 }
 
-/// When this process, which is locked, sees that the kernel has killed one more.
+/// Waits in this process, which is locked, until the kernel has killed one more; returns the time.
 fn control() -> io::Result<JoinHandle<io::Result<BootNanos>>> {
     let file = fs::File::open("/proc/vmstat")?;
     let mut text = vec![0; 16 << 10];
@@ -151,7 +150,7 @@ fn control() -> io::Result<JoinHandle<io::Result<BootNanos>>> {
     }))
 }
 
-/// Of a process: how often it has waited for the disk because of a page.
+/// Returns how often a process has waited for the disk because of a page.
 fn major_faults(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // Field 12; 10 after the name.
@@ -160,7 +159,7 @@ fn major_faults(pid: u32) -> io::Result<u64> {
     faults.ok_or_else(|| io::Error::other(stat.clone()))
 }
 
-/// This process is locked in memory until this is dropped.
+/// Unlocks the memory of this process on drop.
 struct Locked;
 
 impl Locked {
@@ -179,7 +178,7 @@ impl Drop for Locked {
     }
 }
 
-/// The disk `node`, until this is dropped.
+/// Unmounts the disk `node` on drop.
 struct Mounted;
 
 impl Mounted {

@@ -1,5 +1,5 @@
-//! A disk that takes requests and does not finish them, one that cannot read a block, and one that
-//! comes and goes.
+//! Checks a disk that stops completing requests, one that cannot read a block, and one that is
+//! added and removed.
 
 use std::fs;
 use std::io;
@@ -28,8 +28,8 @@ use crate::provoke::ioctl::nvme_read;
 
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// While it hangs, no request completes, so no record is written. One request that took long is no
-/// slow window, if those before it were quick.
+/// Checks that a disk that hangs completes no request, so that no record is written. One request
+/// that took long is no slow window, if those before it were quick.
 pub(super) async fn hung(
     loaded: &mut Loaded,
     hang: Disk<'_>,
@@ -40,7 +40,7 @@ pub(super) async fn hung(
     let released = Arc::new(AtomicBool::new(false));
     let writer = {
         let (file, released) = (DirectFile::device(hang.node)?, Arc::clone(&released));
-        // One after the other: some pass before the disk hangs.
+        // One after the other: some complete before the disk hangs.
         thread::spawn(move || {
             let mut written = 0;
             while !released.load(Ordering::Relaxed) {
@@ -68,7 +68,7 @@ pub(super) async fn hung(
     assert_eq!(completed(loaded, hang)?, written, "none is lost");
     assert_eq!(in_flight(hang.node)?, 0);
     let longest = Duration::from_nanos(entry(loaded, hang)?.max_ns);
-    // It hung while the other disk wrote 20 blocks, at 20 a second or so.
+    // It hung while the other disk wrote 20 blocks, at about 20 per second.
     assert!(longest > Duration::from_millis(250), "{longest:?}");
     Ok(format!(
         "the last of {written} requests took {} ms",
@@ -85,7 +85,7 @@ fn entry(loaded: &Loaded, disk: Disk<'_>) -> io::Result<DiskEntry> {
     entry.ok_or_else(|| io::Error::other("the disk is not watched"))
 }
 
-/// A block that cannot be read is an error of the disk, and its neighbours are none.
+/// Checks that an unreadable block is an error of the disk, and its neighbours are none.
 pub(super) fn bad_block(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
     let watch = DiskEntry::new(1000 * MILLISECOND_NS, 1000 * MILLISECOND_NS);
     loaded.kernel.watch_disk(disk.device, watch)?;
@@ -104,7 +104,8 @@ pub(super) fn bad_block(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<Strin
     Ok(format!("errno {error:?}, {errors} failed requests"))
 }
 
-/// Commands that programs send to the disk are no reads, and no errors of the disk if they fail.
+/// Checks that commands that programs send to the disk are no reads, and no errors of the disk if
+/// they fail.
 pub(super) async fn passthrough(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
     const FAILED: u32 = 5;
     let file = DirectFile::device(disk.node)?;
@@ -120,7 +121,7 @@ pub(super) async fn passthrough(loaded: &mut Loaded, disk: Disk<'_>) -> io::Resu
     Ok(format!("{sent}; {FAILED} failed"))
 }
 
-/// It is created on request, can be written to, and is removed.
+/// Checks that the disk is created on request, can be written to, and is removed.
 pub(super) async fn plugged() -> io::Result<String> {
     assert!(disk("later").is_err(), "it was not requested yet");
     let ask_for = |verb| {
@@ -133,7 +134,7 @@ pub(super) async fn plugged() -> io::Result<String> {
     disks::announced(is, DiskAction::Added, ask_for("plug")).await?;
     let node = eventually("disk that is plugged in", || {
         let node = disk("later")?;
-        // The node under /dev is made a moment after the directory.
+        // The node under /dev is created a moment after the directory.
         watched(&node)?;
         io::Result::Ok(node)
     })
@@ -148,7 +149,7 @@ pub(super) async fn plugged() -> io::Result<String> {
     Ok(format!("it was {}", node.display()))
 }
 
-/// Reads and writes that were sent and are not finished.
+/// Returns the number of reads and writes in flight.
 fn in_flight(node: &Path) -> io::Result<u64> {
     let name = node.file_name().unwrap_or_default();
     let text = fs::read_to_string(Path::new("/sys/block").join(name).join("inflight"))?;
@@ -158,7 +159,7 @@ fn in_flight(node: &Path) -> io::Result<u64> {
         .map_err(|_| io::Error::other(text.clone()))
 }
 
-/// Each read of the block that cannot be read is an error of the disk.
+/// Checks that each read of the unreadable block is an error of the disk.
 pub(super) async fn failing(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<String> {
     let file = fs::File::open(disk.node)?;
     let read_bad = || {
@@ -168,13 +169,13 @@ pub(super) async fn failing(loaded: &mut Loaded, disk: Disk<'_>) -> io::Result<S
     disks::failing(loaded, disk, read_bad).await
 }
 
-/// The kernel's counters of the throttled disk.
+/// Checks the kernel's counters of the throttled disk.
 pub(super) fn counters() -> io::Result<String> {
     let slow = disk("slow")?;
     disks::counters(name(&slow)?, &DirectFile::device(&slow)?)
 }
 
-/// Tasks are made to wait, and the trigger for it fires.
+/// Makes tasks wait, and checks that the trigger fires.
 pub(super) async fn waiting(check: Check, provoke: &Provoke) -> io::Result<String> {
     match check {
         Check::PsiMemory => {
@@ -205,7 +206,7 @@ pub(super) async fn waiting(check: Check, provoke: &Provoke) -> io::Result<Strin
     }
 }
 
-/// If PSI is off in the kernel, there is no trigger but a reason.
+/// Checks that there is a reason but no trigger if PSI is off in the kernel.
 pub(super) fn no_pressure() -> io::Result<String> {
     psi::missing(StallKind::Io).ok_or_else(|| io::Error::other("there is a trigger"))
 }

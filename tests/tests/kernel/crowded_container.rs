@@ -1,4 +1,4 @@
-//! A kill in a container with ten thousand processes: what is read about it is bounded.
+//! Kills in a container with ten thousand processes, about which a bounded amount is read.
 //!
 //! Runs as root.
 

@@ -1,4 +1,5 @@
-//! The real program with real probes: what it needs, and what it leaves behind.
+//! Runs the real program with real probes: the privileges that it needs, and what it leaves in the
+//! kernel.
 //!
 //! Runs as root.
 
@@ -20,7 +21,7 @@ use super::provoke;
 
 const MIB: u64 = 1 << 20;
 
-/// The program for every kernel that passes the victim, without the pair, which can be refused.
+/// The probes on every kernel that passes the victim, without the pair, which can be refused.
 const PROBES: [Probe; 3] = [Probe::OomVictim, Probe::PidFork, Probe::DiskComplete];
 
 /// Waits for the log lines about attached programs.
@@ -37,7 +38,7 @@ async fn all_attached(agent: &Process) {
 async fn two_capabilities_are_enough_for_every_probe_and_go_before_the_first_kill() {
     // CAP_DAC_READ_SEARCH is 2 (include/uapi/linux/capability.h).
     let rows: [(&[&str], u64); 2] = [
-        // Without the right to open cgroups by their id the path is found by a walk.
+        // Without the capability to open cgroups by their id, the path is found by a walk.
         (&["bpf", "perfmon"], 0),
         (&["bpf", "perfmon", "dac_read_search"], 1 << 2),
     ];
@@ -115,7 +116,7 @@ async fn nothing_remains_in_the_kernel_however_the_agent_ends() {
     assert_eq!(view.creates()[1].status, Some(409));
 }
 
-/// Lets the kernel count the runs of programs until it is dropped.
+/// Makes the kernel count the runs of programs until it is dropped.
 struct CountRuns(String);
 
 impl CountRuns {
@@ -180,7 +181,7 @@ async fn what_the_kernel_counts_of_the_probes_is_in_the_metrics() {
     drop(counting);
 }
 
-/// A cgroup with a limit of tasks; removed with this value, when no process is in it.
+/// A cgroup with a limit of tasks; removed on drop, when no process is in it.
 struct LimitedTasks(PathBuf);
 
 impl LimitedTasks {
@@ -206,7 +207,7 @@ impl LimitedTasks {
         fs::write(self.0.join("pids.max"), max).unwrap();
     }
 
-    /// Starts the agent in it.
+    /// Starts the agent in the cgroup.
     fn start(&self, args: &[String]) -> Process {
         let procs = self.0.join("cgroup.procs");
         let script = format!(

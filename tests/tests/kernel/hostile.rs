@@ -30,10 +30,10 @@ use serde_json::Value;
 use super::provoke;
 
 const MIB: u64 = 1 << 20;
-/// Bytes in the message of an Event, as the API bounds newer forms of it.
+/// Maximum size of an Event's message in bytes, which the API requires of newer forms.
 const LONGEST: usize = 1024;
 
-/// As long as a directory's name can be.
+/// Repeats a text up to the maximum length of a directory's name.
 fn long(of: &str) -> Vec<u8> {
     let mut name = of.repeat(255);
     while name.len() > 255 {
@@ -42,7 +42,7 @@ fn long(of: &str) -> Vec<u8> {
     name.into_bytes()
 }
 
-/// Names that the kernel accepts for a cgroup. It refuses a newline there since 3.16.
+/// Returns names that the kernel accepts for a cgroup. It refuses a newline there since 3.16.
 fn cgroups() -> [Vec<u8>; 5] {
     [
         b"esc\x1b]0;owned\x07\x1b[2J".to_vec(),
@@ -53,7 +53,7 @@ fn cgroups() -> [Vec<u8>; 5] {
     ]
 }
 
-/// The Event about the process of this number.
+/// Returns the Event about the process with this pid.
 fn about(api: &ApiServer, pid: u32) -> Option<Value> {
     let words = format!("rocess {pid} (");
     let mut events = api.list(EVENTS).into_iter();
@@ -124,7 +124,7 @@ async fn an_event_is_one_short_line_whatever_the_names_of_a_cgroup_and_its_proce
     node.stop().await.unwrap();
 }
 
-/// A renewal a second, and a patch every two.
+/// A renewal per second, and a patch every two.
 const OFTEN: &str = "apiVersion: nodepulse.dev/v1alpha1
 kind: NodepulseConfiguration
 nodeLeaseDurationSeconds: 4

@@ -24,19 +24,19 @@ use super::provoke;
 
 const TOKEN: &str = "hostile";
 const PODS: usize = 6;
-/// The most Events and the most other requests in any second and in any minute. Each of up to 80
+/// Maximum number of Events and of other requests in any second and in any minute. Each of up to 80
 /// kills at once is reported at once.
 const CEILINGS: [(Duration, usize, usize); 2] = [
     (Duration::from_secs(1), 100, 20),
     (Duration::from_mins(1), 500, 60),
 ];
-/// How far memory may be from what it was, in KiB.
+/// Maximum change of memory, in KiB.
 const MEMORY: u64 = 1024;
-/// Helper threads may be idle or ended at both moments; there is at most one for each purpose.
+/// Maximum change of threads: helper threads may be idle or ended at both times.
 const THREADS: u64 = 2;
-/// The first attacks, before memory is compared.
+/// Duration of the first attacks, before memory is compared.
 const FIRST: Duration = Duration::from_secs(60);
-/// After attacks: retries are over.
+/// Time after which the retries of attacks have ended.
 const QUIET: Duration = Duration::from_secs(45);
 
 const CONFIG: &str = "apiVersion: nodepulse.dev/v1alpha1
@@ -54,7 +54,7 @@ fn number(name: &str, default: u64) -> u64 {
     number
 }
 
-/// A kubeconfig whose user runs the plugin.
+/// Writes a kubeconfig whose user runs the plugin.
 fn kubeconfig(api: &ApiServer, dir: &Path) -> PathBuf {
     api.allow_token(TOKEN, Identity::node("worker-1"));
     let plugin = attackers::plugin(dir, TOKEN);
@@ -69,7 +69,6 @@ fn kubeconfig(api: &ApiServer, dir: &Path) -> PathBuf {
     path
 }
 
-/// The agent under attack.
 struct Target {
     cluster: Cluster,
     agent: Process,
@@ -121,7 +120,7 @@ impl Target {
             .unwrap_or_else(|err| panic!("{err}\n{}", self.agent.lines_with("").join("\n")))
     }
 
-    /// Kills in bursts; while some of them happen the agent is stopped. Returns when.
+    /// Kills in bursts; during some of them the agent is stopped. Returns when.
     async fn kills(&self, draws: Draws, end: Instant) -> Spells {
         let mut stops = Spells::default();
         while Instant::now() < end {
@@ -139,8 +138,8 @@ impl Target {
         stops
     }
 
-    /// Everything at once for `time`, and then nothing until it is over. Returns when the server
-    /// misbehaved, probes that failed, and when the agent was stopped.
+    /// Attacks in all ways for `time`, and then waits. Returns when the server failed, probes that
+    /// failed, and when the agent was stopped.
     async fn attacked(
         &self,
         draws: &Draws,
@@ -160,7 +159,7 @@ impl Target {
         (spells, failed, stops)
     }
 
-    /// The API server misbehaves by turns.
+    /// Makes the API server fail by turns.
     async fn server(&self, draws: Draws, end: Instant) -> Spells {
         let (api, mut spells) = (&self.cluster.api, Spells::default());
         while Instant::now() < end {
@@ -183,7 +182,7 @@ async fn whatever_its_machine_does_it_reports_every_kill_and_does_not_grow() {
     let time = Duration::from_secs(number("NODEPULSE_HOSTILE_SECONDS", 60));
     let target = Target::start(&program).await;
     let fresh = target.footprint();
-    // Every attack has been met once: buffers and helper threads are there.
+    // After each attack once, buffers and helper threads exist.
     let (mut spells, mut failed, mut stops) = target.attacked(&draws, FIRST).await;
     let before = target.footprint();
     let then = target.attacked(&draws, time).await;
@@ -192,7 +191,7 @@ async fn whatever_its_machine_does_it_reports_every_kill_and_does_not_grow() {
     stops.extend(then.2);
     let after = target.footprint();
     println!("fresh  {fresh:?}\nbefore {before:?}\nafter  {after:?}");
-    // A process that is stopped answers nothing.
+    // A stopped process answers nothing.
     failed.retain(|(began, _)| !stops.covers(*began, Duration::from_secs(1)));
     assert_eq!(failed, [], "probes of /livez");
     spells.extend(stops);

@@ -17,7 +17,7 @@ use tempfile::tempdir;
 const NODEFS: &str = "var/lib/kubelet";
 const BLOCKED: &str = "nodepulse_blocked_calls";
 
-/// Advances the time also while a thread works; otherwise it is paused.
+/// Advances the paused time also while a thread works, at which it stops by default.
 async fn pass_anyway(time: Duration) {
     const STEP: Duration = Duration::from_millis(50);
     for _ in 0..time.as_millis() / STEP.as_millis() {
@@ -25,7 +25,7 @@ async fn pass_anyway(time: Duration) {
     }
 }
 
-/// Whether it becomes true. Simulated time passes faster than a thread may be scheduled.
+/// Returns whether it becomes true. Simulated time passes faster than a thread may be scheduled.
 async fn eventually(is_true: impl AsyncFn() -> bool) -> bool {
     for _ in 0..10_000 {
         if is_true().await {
@@ -86,7 +86,7 @@ async fn a_hung_file_system_blocks_one_purpose_and_is_reported_until_it_responds
         "{explained:?}"
     );
     assert!(renewals + 3 <= view.renewals().len(), "the lease goes on");
-    // Another purpose of the file system does its work.
+    // Another purpose of the file system continues to work.
     node.reload(|now| now.eviction_hard = Some("pid.available<5%".to_owned()))
         .await;
     let applied = async || {
@@ -155,7 +155,7 @@ async fn a_blocked_configuration_file_is_reported_and_read_once_the_read_returns
     )
     .unwrap();
     let kubeconfig = api.kubeconfig(&dir.path().join("kubeconfig"), &Identity::node("worker-1"));
-    // Found by its name.
+    // Finds the server by its name.
     let by_name = fs::read_to_string(&kubeconfig)
         .unwrap()
         .replace("127.0.0.1", "localhost");

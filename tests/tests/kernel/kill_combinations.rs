@@ -1,4 +1,4 @@
-//! Real kills on this kernel for every combination of consequence, limit and `QoS` class.
+//! Causes real kills on this kernel for every combination of consequence, limit and `QoS` class.
 //!
 //! Runs as root.
 

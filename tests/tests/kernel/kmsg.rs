@@ -1,4 +1,4 @@
-//! The real program without eBPF programs: kills from the log, and from counters.
+//! Runs the real program without eBPF programs: kills from the log, and from counters.
 //!
 //! Runs as root. The steps are in
 //! `nodepulse_tests::logged`.

@@ -1,4 +1,4 @@
-//! This machine's kernel: eBPF programs, cgroups, file systems and kills.
+//! Tests on this machine's kernel: eBPF programs, cgroups, file systems and kills.
 //!
 //! They change the machine that they run on, and need root. `cargo test` leaves them out
 //! (`test = false`); `cargo xtask test kernel` runs them one at a time.

@@ -1,5 +1,5 @@
-//! What a newcomer sees: the first command of the README, `cargo xtask demo`, with the programs
-//! that are built already. A test of `xtask` checks that it is the first.
+//! Runs the first command of the README, `cargo xtask demo`, with the programs that are built
+//! already. A test of `xtask` checks that it is the first.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-/// The demo ends after about 20 seconds.
+/// Time limit of the demo, which takes about 20 seconds.
 const LIMIT: Duration = Duration::from_mins(2);
 
 #[tokio::test]

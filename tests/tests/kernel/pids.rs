@@ -1,6 +1,6 @@
-//! Limits on the tasks of pods, on this machine's cgroups: real forks, really refused.
+//! Tests limits on the tasks of pods, on this machine's cgroups, with real rejected forks.
 //!
-//! Runs as root. Everything made is removed again.
+//! Always compiled; run with the feature `kernel`, as root. Everything that is created is removed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -37,7 +37,7 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     let _agent = Process::start(node_mode(&[
         "--kernel-tier",
         "files",
-        // Detection reads the memory hierarchy; on version 1 this test makes its pod in that of
+        // Detection reads the memory hierarchy; on version 1, this test creates its pod in that of
         // pids.
         "--cgroup-driver",
         "cgroupfs",
@@ -48,7 +48,7 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     ]));
     view.becomes("Ready", "True", SOON).await;
 
-    // A tenant's cgroup, named to fool a terminal: 255 bytes, an escape, no UTF-8. The kernel
+    // A tenant's cgroup, named to mislead a terminal: 255 bytes, an escape, no UTF-8. The kernel
     // refuses a line break.
     let mut hostile = b"x\x1b[2J\xff".to_vec();
     hostile.resize(255, b'y');
@@ -76,7 +76,7 @@ async fn forks_refused_in_a_pod_that_came_later_are_an_event_with_their_number()
     assert!(message.len() < 1024 && !message.chars().any(char::is_control));
 }
 
-/// Voluntary context switches of this thread, which is also that of the runtime.
+/// Returns the voluntary context switches of this thread, which is also that of the runtime.
 fn switches() -> u64 {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap();
     let mut lines = status.lines();
@@ -84,7 +84,7 @@ fn switches() -> u64 {
     count.unwrap().trim().parse().unwrap()
 }
 
-/// A cgroup below one of a [`CgroupTree`], with a name that is no text.
+/// A cgroup below one of a [`CgroupTree`], with a name that is not UTF-8.
 struct Nested(PathBuf);
 
 impl Drop for Nested {

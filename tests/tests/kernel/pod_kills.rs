@@ -1,5 +1,5 @@
-//! Real kills in simulated pods on this kernel: each is reported with the right Pod, container and
-//! limit.
+//! Causes real kills in simulated pods on this kernel: each is reported with the right Pod,
+//! container and limit.
 //!
 //! Runs as root.
 
@@ -15,13 +15,13 @@ async fn cluster(name: &str, pods: usize) -> (Cluster, Process) {
     (cluster, agent)
 }
 
-/// Part of the message about a kill.
+/// Returns a part of the message about a kill.
 fn victim(pid: u32) -> String {
     format!(" Process {pid} (provoke) of UID 0 had ")
 }
 
-/// Each of `killed` was counted by the kernel, and every counted kill was reported once, after the
-/// agent has read of all of them and has stopped.
+/// Stops the agent after it has read all kills, and checks that the kernel counted each of
+/// `killed`, and that every counted kill was reported once.
 async fn assert_all_reported(cluster: &Cluster, agent: Process, killed: &[Killed]) {
     for (pid, _) in killed {
         agent.wait_for_line(&format!("victim={pid} "), SOON).await;
@@ -79,7 +79,7 @@ async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes(
         (5, &["users", "namespace"], main),
     ];
     for (pod, around, expected) in rows {
-        // A new one may read details at once.
+        // Only a new agent may read details at once.
         let agent = cluster.agent(&program()).await;
         cluster.kill_below(pod, around).await;
         let (pod, at) = &cluster.pods[pod];
@@ -101,7 +101,7 @@ async fn the_event_of_a_kill_has_the_consequence_and_then_the_largest_processes(
             _ => " (provoke) of UID 0 had ",
         };
         assert!(message.contains(user), "{user}: {message}");
-        // The first process of the container, which lives on.
+        // The first process of the container, which survives.
         assert!(message.contains(" (provoke) with "), "{message}");
         println!("{message}");
         stop(agent).await;
@@ -124,7 +124,8 @@ async fn a_thousand_kills_are_accounted_for() {
     assert_all_reported(&cluster, agent, &kills).await;
 }
 
-/// Each of the Events of `killed` names the container, in its text and by the field of the Pod.
+/// Checks that each of the Events of `killed` names the container, in its text and by the field of
+/// the Pod.
 async fn assert_named(cluster: &Cluster, killed: &[Killed]) {
     for (pid, pod) in killed {
         let (pod, _) = &cluster.pods[*pod];
@@ -167,8 +168,8 @@ async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_name
     stop(agent).await;
 }
 
-/// The agent is paused, killed, and stopped, each while processes are killed: with the source of
-/// kills in `tier`.
+/// Pauses, kills and stops the agent, each while processes are killed, with the source of kills in
+/// `tier`.
 async fn storm_stop_restart(tier: &str, kills: usize) {
     let cluster = Cluster::with(&format!("still-{tier}"), 6, provoke()).await;
     let agent = cluster.agent_of(&program(), tier).await;
@@ -180,7 +181,7 @@ async fn storm_stop_restart(tier: &str, kills: usize) {
     let (_, took) = cluster.kill(kills).await;
     println!("{tier}: {kills} kills in {took:?}");
     agent.resume();
-    // More than the records of each pod that the rate limit lets through, and not all.
+    // More than the rate limit passes of each pod's records, and not all.
     cluster.saved(50).await;
     agent.kill();
     agent.ends(SOON).await;

@@ -1,4 +1,4 @@
-//! A storm of OOM kills on this kernel, recorded and replayed.
+//! Records a storm of OOM kills on this kernel, and replays it.
 //!
 //! Runs as root.
 
@@ -12,7 +12,7 @@ use super::provoke;
 
 const KILLS: usize = 80;
 
-/// Inputs, and how often they must occur at least.
+/// Inputs, and the minimum number of each.
 const INPUTS: [(&str, usize); 9] = [
     ("Incident.ContainersRead", 6),
     ("Incident.Happened", 1),
@@ -25,7 +25,7 @@ const INPUTS: [(&str, usize); 9] = [
     ("KillCounter.Settled", 1),
 ];
 
-/// The same of effects.
+/// Effects, and the minimum number of each.
 const EFFECTS: [(&str, usize); 6] = [
     ("Input.OomIncident", 1),
     ("Event", 6),
@@ -35,7 +35,7 @@ const EFFECTS: [(&str, usize); 6] = [
     ("Save", 1),
 ];
 
-/// The victims in the records of kills.
+/// Returns the victims in the records of kills.
 fn victims(recorded: &[String]) -> BTreeSet<u32> {
     let steps = recorded[1..].iter();
     let victim = |line: &String| {

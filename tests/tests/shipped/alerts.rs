@@ -1,5 +1,5 @@
-//! The alerts of the chart, evaluated by promtool: each fires on a series with its problem, and
-//! none on what healthy agents export.
+//! Evaluates the alerts of the chart with promtool: each fires on a series with its problem, and
+//! none on series of healthy agents.
 
 use nodepulse_tests::skip;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use promtool::Promtool;
 const RULES: &str = include_str!("../../../deploy/helm/nodepulse/files/alerts.yaml");
 const FIRING: &str = include_str!("../../fixtures/alerts/firing.yaml");
 
-/// `None`, and the test counts as skipped, if promtool is not installed.
+/// Returns `None`, and counts the test as skipped, if promtool is not installed.
 fn promtool() -> Option<Promtool> {
     let found = Promtool::find();
     if found.is_none() {
@@ -38,7 +38,7 @@ fn each_alert_fires_on_its_problem_with_its_summary() {
         .unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Also that the file above contains every alert.
+/// Also checks that the file above contains every alert.
 #[test]
 fn each_alert_is_tested_while_it_fires_and_while_it_does_not() {
     let firing = yaml(FIRING);

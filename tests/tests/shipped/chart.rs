@@ -1,4 +1,4 @@
-//! The chart, rendered by Helm.
+//! Tests the chart, rendered by Helm.
 
 use nodepulse_tests::helm::Helm;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-/// With a repository if the values have none.
+/// Adds a repository if the values have none.
 fn complete(values: &Value) -> Value {
     let mut values = values.clone();
     if values["image"]["repository"].is_null() {
@@ -28,7 +28,7 @@ fn objects(text: &str) -> Vec<Value> {
     all.into_iter().filter(|object| !object.is_null()).collect()
 }
 
-/// Every object of a release in the namespace `agents`.
+/// Renders every object of a release in the namespace `agents`.
 fn release(helm: &Helm, name: &str, values: &Value) -> Vec<Value> {
     let rendered = helm.template(name, &complete(values));
     objects(&rendered.unwrap_or_else(|why| panic!("{values}: {why}")))

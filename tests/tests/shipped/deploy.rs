@@ -1,4 +1,5 @@
-//! Files shipped with the binary: manifests, admission policies, alerts and the dashboard.
+//! Tests files that are shipped with the binary: manifests, admission policies, alerts and the
+//! dashboard.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ mod documents;
 mod objects;
 mod series;
 
-/// In `deploy/` of this repository.
+/// Returns a path in `deploy/` of this repository.
 fn path(name: &str) -> PathBuf {
     let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     tests.join("../deploy").join(name)
@@ -21,7 +22,7 @@ fn text(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
 }
 
-/// Every object in the kustomize manifests.
+/// Reads every object in the kustomize manifests.
 fn all() -> Vec<Value> {
     let mut all = Vec::new();
     for folder in ["base", "networkpolicy", "monitoring", "cleanup", "untaint"] {

@@ -1,4 +1,4 @@
-//! The files that are shipped with the programs: chart, manifests, alerts and documents.
+//! Tests the files that are shipped with the programs: chart, manifests, alerts and documents.
 
 mod alerts;
 mod chart;

@@ -1,4 +1,4 @@
-//! The generated files are those of this command line and this table of configuration keys.
+//! Checks that the generated files match this command line and this table of configuration keys.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The API server that the agent is measured against: `testapi` of the tests package.
+//! Starts `testapi` of the tests package, the API server that the agent is measured against.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,42 +15,37 @@ use crate::files;
 pub struct Api {
     child: Child,
     pub kubeconfig: PathBuf,
-    /// As it logs them on its standard error.
+    /// Parsed from its standard error.
     requests: Arc<Mutex<Vec<Request>>>,
 }
 
-/// One request, when it was answered: a watch when it is open.
+/// A request at the time of its response; for a watch, at the time it is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     pub kind: RequestKind,
-    /// Counts from 1.
+    /// Number of the connection, from 1.
     pub connection: u64,
-    /// For messages.
+    /// The line of the log, for messages.
     pub line: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestKind {
-    /// A renewal of the Lease.
     Lease,
-    /// A patch of the Node's status.
     Status,
-    /// A watch, opened.
     Watch,
-    /// A request that an idle agent does not need.
     Other,
 }
 
-/// Images of the made-up container runtime.
+/// Number of images in the simulated container runtime.
 pub const IMAGES: u32 = 500;
 
-/// Socket of the made-up container runtime.
 pub fn runtime_socket(dir: &Path) -> PathBuf {
     dir.join("cri.sock")
 }
 
 impl Api {
-    /// With the simulated cluster of `run`.
+    /// Starts the server with the simulated cluster of `run`.
     pub fn start(testapi: &Path, dir: &Path, run: &Run) -> Result<Self> {
         files::create_dir(dir)?;
         let mut command = Command::new(testapi);
@@ -60,7 +55,7 @@ impl Api {
             command.arg("--registered");
         } else {
             let socket = runtime_socket(dir);
-            // Left behind by the last run, if there is one.
+            // The last run may have left its socket.
             drop(std::fs::remove_file(&socket));
             command.arg("--cri-socket").arg(socket);
             command.args(["--cri-images", &IMAGES.to_string()]);
@@ -94,7 +89,6 @@ impl Api {
         Ok(api)
     }
 
-    /// The requests that it has answered so far.
     pub fn requests(&self) -> Vec<Request> {
         let requests = self.requests.lock();
         requests.unwrap_or_else(PoisonError::into_inner).clone()
@@ -109,7 +103,7 @@ impl Drop for Api {
 }
 
 impl Request {
-    /// From `<seconds> <method> <path>?<query> -> <status> (connection <n>, <user>)`.
+    /// Parses `<seconds> <method> <path>?<query> -> <status> (connection <n>, <user>)`.
     fn parse(line: String) -> Self {
         let mut words = line.split(' ').skip(1);
         let (method, target) = (words.next(), words.next().unwrap_or_default());
@@ -130,7 +124,7 @@ impl Request {
     }
 }
 
-/// From the line that testapi prints once it listens: `{"nodes": {"bench": …}, …}`.
+/// Parses the line that testapi prints once it listens: `{"nodes": {"bench": …}, …}`.
 fn kubeconfig(ready: &str) -> Result<PathBuf> {
     let json: serde_json::Value = serde_json::from_str(ready)
         .with_context(|| format!("testapi printed {ready:?} instead of a JSON line"))?;

@@ -1,4 +1,4 @@
-//! Conditions that flap: runs `flapping` of the tests package, and checks its gates.
+//! Measures conditions that flap: runs `flapping` of the tests package, and checks its gates.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,19 +53,18 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(judged(&faults))
 }
 
-/// A condition in one of the three ways.
 struct FlappingRow {
     what: String,
     seen: u64,
-    /// `None`: it is not known how many there should be.
+    /// `None` if the expected number is unknown.
     crossings: Option<u64>,
-    /// Median and largest, in milliseconds.
+    /// Median and maximum, in milliseconds.
     took: [f64; 2],
     gates: [Option<f64>; 2],
 }
 
 impl FlappingRow {
-    /// Crossings that were not seen, and figures over their gates.
+    /// Returns crossings that were not observed, and figures over their gates.
     fn faults(&self) -> Vec<String> {
         let what = &self.what;
         let mut faults = Vec::new();
@@ -95,7 +94,7 @@ fn of_condition(measured: &Value) -> [FlappingRow; 3] {
     let took =
         |way: &str| ["median", "max"].map(|name| figure(measured, &format!("/{way}/{name}")));
     let [median, largest] = took("alone");
-    // What the kernel reports is compared by the median: the largest depends on other load.
+    // Only the median of what the kernel reports is checked: the maximum depends on other load.
     let gates = if condition == "PIDsLow" {
         [Some(1.5 * median + 1.0), None]
     } else {
@@ -116,7 +115,6 @@ fn of_condition(measured: &Value) -> [FlappingRow; 3] {
     ]
 }
 
-/// As Markdown.
 fn table(rows: &[FlappingRow]) -> String {
     let row = |row: &FlappingRow| {
         let ([median, largest], what) = (row.took, &row.what);
@@ -129,7 +127,6 @@ fn table(rows: &[FlappingRow]) -> String {
     markdown(head, rows.iter().map(row))
 }
 
-/// Date, machine and method.
 fn method(measured: &Value) -> String {
     format!(
         "{} `cargo xtask bench flapping --write`, with seed {}. The release binary in companion mode \

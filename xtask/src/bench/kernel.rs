@@ -1,5 +1,5 @@
-//! The cost of the eBPF programs in the kernel: runs `cost` of the tests package, and checks its
-//! gates.
+//! Measures the cost of the eBPF programs in the kernel: runs `cost` of the tests package, and
+//! checks its gates.
 
 use std::process::ExitCode;
 
@@ -11,9 +11,9 @@ use super::{exceeds, figure, judged, markdown, measured, require_root, write};
 use crate::repo::{Repo, command};
 use crate::{build_ebpf, run, setup};
 
-/// Largest net cost of one run of a program, in nanoseconds.
+/// Maximum net cost of one run of a program, in nanoseconds.
 const NET_NS: f64 = 80.0;
-/// Largest ratio of a loop that does nothing but trigger a program, with and without it.
+/// Maximum ratio of the duration of a loop that only triggers a program, with and without it.
 const RATIO: f64 = 1.01;
 
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(judged(&over_budget(&costs)))
 }
 
-/// What is measured, its JSON pointer, the printed digits, and the gate.
+/// The description, its JSON pointer, the printed digits, and the gate.
 type ProbeRow = (&'static str, &'static str, usize, Option<f64>);
 
 #[rustfmt::skip]
@@ -62,7 +62,6 @@ const ROWS: [ProbeRow; 10] = [
     ("the same, µs without", "/reads/without", 2, None),
 ];
 
-/// As Markdown.
 fn table(costs: &Value) -> String {
     let row = |(what, at, digits, most): &ProbeRow| {
         let [median, low, high] =
@@ -74,7 +73,7 @@ fn table(costs: &Value) -> String {
     markdown(head, ROWS.iter().map(row))
 }
 
-/// Figures whose whole interval exceeds the gate.
+/// Returns the figures whose whole interval exceeds the gate.
 fn over_budget(costs: &Value) -> Vec<String> {
     let over = |(what, at, _, gate): &ProbeRow| {
         let low = figure(costs, &format!("{at}/low"));
@@ -89,7 +88,6 @@ fn over_budget(costs: &Value) -> Vec<String> {
     ROWS.iter().filter_map(over).collect()
 }
 
-/// Date, machine and method.
 fn method(costs: &Value) -> String {
     format!(
         "{} `cargo xtask bench kernel --write`. {} pairs for each figure, alternating; the interval \

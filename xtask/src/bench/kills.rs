@@ -1,4 +1,5 @@
-//! The time from a kill to the API server: runs `kills` of the tests package, and checks its gates.
+//! Measures the time from a kill to the API server: runs `kills` of the tests package, and checks
+//! its gates.
 
 use std::process::ExitCode;
 
@@ -10,11 +11,13 @@ use super::{agent, exceeds, figure, gate, judged, markdown, measured, write};
 use crate::repo::{Repo, command};
 use crate::run;
 
-/// A kill may take 1.5 × a bare Event create and this many milliseconds.
+/// Milliseconds that a kill may take in addition to 1.5 times a bare Event create.
 const BEYOND: f64 = 1.0;
-/// From the kernel to the first byte of the request, in milliseconds: median and 99th percentile.
+/// Maximum time from the kernel to the first byte of the request, in milliseconds: median and 99th
+/// percentile.
 const FIRST: [f64; 2] = [0.3, 2.0];
-/// From the accepted Event to the accepted details, in milliseconds: median and 99th percentile.
+/// Maximum time from the accepted Event to the accepted details, in milliseconds: median and 99th
+/// percentile.
 const DETAILS: [f64; 2] = [50.0, 50.0];
 
 #[derive(clap::Args)]
@@ -42,7 +45,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
 
 struct KillsRow {
     what: &'static str,
-    /// Median and 99th percentile.
+    /// Median and 99th percentile, in milliseconds.
     took: [f64; 2],
     gates: [Option<f64>; 2],
 }
@@ -72,7 +75,6 @@ fn rows(measured: &Value) -> [KillsRow; 5] {
     })
 }
 
-/// As Markdown.
 fn table(rows: &[KillsRow]) -> String {
     let row = |row: &KillsRow| {
         let ([p50, p99], what) = (row.took, row.what);
@@ -83,7 +85,6 @@ fn table(rows: &[KillsRow]) -> String {
     markdown(head, rows.iter().map(row))
 }
 
-/// Date, machine and method.
 fn method(measured: &Value) -> String {
     format!(
         "{} `cargo xtask bench kills --write`. The release binary against the test API server over TLS \

@@ -1,4 +1,4 @@
-//! The figures, their gates, and their section in OVERHEAD.md.
+//! Compares the figures with their gates, and writes their section in OVERHEAD.md.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use super::runs::{Run, STATUS_PATCHES, WATCH_REOPENS};
 use super::sample::Sample;
 use super::{first_line, gate, markdown};
 
-/// On any machine, a figure that other load changes slightly fails above this multiple of its gate.
+/// Multiple of its gate above which a figure fails that other load changes slightly.
 const FAR: f64 = 4.0;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -23,14 +23,15 @@ struct FigureRow {
     what: &'static str,
     unit: &'static str,
     value: f64,
-    /// The largest allowed value; `None` if there is no gate.
+    /// Maximum; `None` if there is no gate.
     gate: Option<f64>,
     /// The multiple of the gate on a machine with other load, or of another speed.
     slack: f64,
 }
 
 impl Figures {
-    /// With the requests before the first sample, and those after it.
+    /// Computes the figures from two samples, and the requests before the first sample and after
+    /// it.
     pub fn between(
         run: &Run,
         (first, last): (&Sample, &Sample),
@@ -51,8 +52,8 @@ impl Figures {
         }
     }
 
-    /// One line for each figure that exceeds its gate. On any machine, figures that depend on the
-    /// machine are not judged.
+    /// Returns one line for each figure that exceeds its gate. With `on_any_machine`, figures that
+    /// depend on the machine are not checked.
     pub fn over(&self, on_any_machine: bool) -> impl Iterator<Item = String> {
         self.rows.iter().filter_map(move |row| {
             let slack = if on_any_machine { row.slack } else { 1.0 };
@@ -83,7 +84,7 @@ fn of_the_process(run: &Run, (first, last): (&Sample, &Sample), seconds: f64) ->
     let switches = last.voluntary_switches;
     let switches = float(switches.saturating_sub(first.voluntary_switches)) / seconds;
     let cpu = float(last.cpu_ticks - first.cpu_ticks) / 100.0;
-    // 0.05 s in 300 s; one tick is the resolution.
+    // At most 0.05 s in 300 s; the resolution is one tick.
     let cpu_gate = (0.05 * seconds / 300.0).max(0.01);
     let kib = [last.rss_kib, last.anonymous_kib, last.peak_rss_kib];
     let [resident, anonymous, peak] = kib.map(|kib| float(kib) / 1024.0);
@@ -109,7 +110,7 @@ fn of_the_api(
     }
     let connections = before.iter().chain(after).map(|one| one.connection);
     let connections = float(connections.collect::<BTreeSet<_>>().len());
-    // A window can begin just before one is due, and end just after another.
+    // A window can begin just before a request is due, and end just after another.
     let at_most = |an_hour: f64| match an_hour {
         0.0 => 0.0,
         an_hour => (an_hour * seconds / 3600.0 + 1.0).floor(),
@@ -126,7 +127,7 @@ fn of_the_api(
     .map(|(what, value, gate)| row(what, "", value, Some(gate), 1.0))
 }
 
-/// Exact for every figure here: all are far below 2^32.
+/// Converts exactly: all figures here are far below 2^32.
 fn float(count: impl TryInto<u32>) -> f64 {
     count.try_into().map_or(f64::INFINITY, f64::from)
 }
@@ -140,7 +141,6 @@ impl FigureRow {
     }
 }
 
-/// As Markdown.
 pub fn table(figures: &Figures) -> String {
     let Figures { title, seconds, .. } = figures;
     let row = |row: &FigureRow| {
@@ -151,7 +151,6 @@ pub fn table(figures: &Figures) -> String {
     markdown(&head, figures.rows.iter().map(row))
 }
 
-/// Date, machine and method.
 pub fn method() -> String {
     format!(
         "{} `cargo xtask bench --write`. The release binary (static, musl) against the test API \
@@ -161,7 +160,8 @@ pub fn method() -> String {
     )
 }
 
-/// The beginning of a sentence that the name of the command continues: date and machine.
+/// Returns date and machine as the beginning of a sentence, which the name of the command
+/// continues.
 pub fn machine() -> String {
     let date = first_line("date", &["-u", "+%F"]).unwrap_or_default();
     let kernel = first_line("uname", &["-srm"]).unwrap_or_default();
@@ -181,7 +181,8 @@ mod tests {
     use super::super::runs::RUNS;
     use super::*;
 
-    /// With numbers of renewals, patches, watches and other requests, and of connections.
+    /// Makes up figures with numbers of renewals, patches, watches and other requests, and of
+    /// connections.
     fn figures(
         rss_kib: u64,
         cpu_ticks: u64,

@@ -1,34 +1,33 @@
-//! The measured runs, and their gates.
+//! Defines the measured runs, and their gates.
 
 use super::NODE;
 
-/// One agent among a number of pods, and its gates.
+/// One agent on a node with a number of pods, and its gates.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// As on the agent's command line.
+    /// Value of the agent's flag.
     pub mode: &'static str,
-    /// On the agent's node.
+    /// Number of pods on the agent's node.
     pub pods: u32,
     pub rss_mib: f64,
     pub anonymous_mib: Option<f64>,
-    /// A second.
+    /// Maximum per second.
     pub voluntary_switches: f64,
-    /// An hour.
+    /// Maximum per hour.
     pub lease_renewals: f64,
-    /// Watches that the mode keeps open, each reopened up to 13 times an hour.
+    /// Number of watches that the mode keeps open, each reopened up to 13 times an hour.
     pub watches: f64,
 }
 
-/// An hour, in either mode.
+/// Maximum per hour, in either mode.
 pub const STATUS_PATCHES: f64 = 12.0;
-/// An hour, for each watch.
+/// Maximum per hour, for each watch.
 pub const WATCH_REOPENS: f64 = 13.0;
 
-/// Far from every threshold: a disk that is nearly full is sampled more often.
+/// Thresholds that the machine is far from: a disk that is nearly full is sampled more often.
 const THRESHOLDS: &str = "memory.available<64Mi,nodefs.available<64Mi,imagefs.available<64Mi,\
      nodefs.inodesFree<1Ki,imagefs.inodesFree<1Ki,pid.available<1Ki";
 
-/// One after the other.
 pub const RUNS: [Run; 3] = [
     Run {
         mode: "companion",
@@ -60,17 +59,15 @@ pub const RUNS: [Run; 3] = [
 ];
 
 impl Run {
-    /// For tables and files.
     pub fn title(&self) -> String {
         format!("{} mode, {} pods", self.mode, self.pods)
     }
 
-    /// Another client has registered the Node.
+    /// Returns whether another client has registered the Node.
     pub fn is_alongside_a_kubelet(&self) -> bool {
         self.mode == "companion"
     }
 
-    /// What the agent is started with.
     pub fn arguments(&self) -> Vec<&'static str> {
         let mut arguments = vec!["run", "--mode", self.mode, "--node-name", NODE];
         arguments.extend(["--eviction-hard", THRESHOLDS]);

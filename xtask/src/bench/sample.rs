@@ -1,4 +1,4 @@
-//! The figures of a process in `/proc` at one moment.
+//! Samples the figures of a process in `/proc`.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub struct Sample {
     pub rss_kib: u64,
     pub anonymous_kib: u64,
     pub peak_rss_kib: u64,
-    /// Of all threads.
+    /// Sum over all threads.
     pub voluntary_switches: u64,
     /// User and system time, in ticks of 10 ms: `USER_HZ` is 100 on every Linux.
     pub cpu_ticks: u64,
@@ -38,7 +38,7 @@ impl Sample {
     }
 }
 
-/// The number behind `name:` in a `status` file.
+/// Parses the number after `name:` in a `status` file.
 fn field(status: &str, name: &str) -> Result<u64> {
     let value = status
         .lines()
@@ -47,7 +47,7 @@ fn field(status: &str, name: &str) -> Result<u64> {
     value.with_context(|| format!("/proc/<pid>/status has no number {name}"))
 }
 
-/// `utime` and `stime`, fields 14 and 15 of a `stat` file: 12 and 13 behind the name.
+/// Adds `utime` and `stime`, fields 14 and 15 of a `stat` file: 12 and 13 after the name.
 fn cpu_ticks(stat: &str) -> Result<u64> {
     let behind_name = stat.rsplit_once(") ").map(|(_, rest)| rest);
     let ticks = behind_name.and_then(|rest| {

@@ -1,4 +1,5 @@
-//! Memory after a storm of kills: runs `kills --storm` of the tests package, and checks its gates.
+//! Measures memory after a storm of kills: runs `kills --storm` of the tests package, and checks
+//! its gates.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +12,7 @@ use super::{agent, exceeds, figure, judged, markdown, measured, write};
 use crate::repo::{Repo, command};
 use crate::run;
 
-/// MiB above the idle values that may remain after the rest.
+/// Maximum memory above the idle values after the rest, in MiB.
 const REMAINS: f64 = 0.3;
 
 #[derive(clap::Args)]
@@ -51,7 +52,7 @@ pub fn main(args: &Args) -> Result<ExitCode> {
     Ok(judged(&over(&rows)))
 }
 
-/// One kind of memory, in MiB: idle, at the end of the storm, and after the rest.
+/// A kind of memory, in MiB: idle, at the end of the storm, and after the rest.
 type StormRow = (&'static str, [f64; 3]);
 
 fn over(rows: &[StormRow]) -> Vec<String> {
@@ -70,7 +71,6 @@ fn rows(measured: &Value) -> [StormRow; 2] {
     ]
 }
 
-/// As Markdown.
 fn table(rows: &[StormRow]) -> String {
     let row = |(what, [idle, storm, rest]): &StormRow| {
         let gate = idle + REMAINS;
@@ -80,7 +80,6 @@ fn table(rows: &[StormRow]) -> String {
     markdown(head, rows.iter().map(row))
 }
 
-/// Date, machine and method.
 fn method(measured: &Value, rest: u32) -> String {
     format!(
         "{} `cargo xtask bench storm --write`. The release binary in node mode against the test API server over TLS \

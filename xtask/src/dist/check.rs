@@ -9,10 +9,10 @@ use super::{Binary, Release, contents, packages as pack};
 use crate::files;
 use crate::repo::{Repo, command, on_path, output};
 
-/// Of systemd's security analysis, in tenths: 0 is safe, 100 is not.
+/// Maximum exposure by systemd's security analysis, in tenths: 0 is safe, 100 is not.
 const EXPOSURE: u32 = 41;
 
-/// What both packages contain, besides manual pages.
+/// Files of both packages, in addition to manual pages.
 const FILES: &[&str] = &[
     "/etc/nodepulse/config.yaml",
     "/usr/bin/nodepulse",
@@ -22,7 +22,6 @@ const FILES: &[&str] = &[
     "/usr/share/fish/vendor_completions.d/nodepulse.fish",
 ];
 
-/// The result of one check.
 pub struct Check {
     pub name: &'static str,
     pub result: CheckResult,
@@ -31,7 +30,7 @@ pub struct Check {
 pub enum CheckResult {
     Ok,
     Failed(String),
-    /// The program is missing here.
+    /// The program is not installed.
     Skipped(String),
 }
 
@@ -43,7 +42,7 @@ struct Packed {
     same: bool,
 }
 
-/// Packs the newest binary that exists, and checks the packages.
+/// Packs the newest existing binary, and checks the packages.
 pub fn packages(repo: &Repo) -> Result<Vec<Check>> {
     let packed = Packed::new(repo, &Binary::newest(repo)?)?;
     type Run = fn(&Packed) -> Result<()>;
@@ -75,7 +74,6 @@ pub fn packages(repo: &Repo) -> Result<Vec<Check>> {
     Ok(run.collect())
 }
 
-/// Prints the results.
 pub fn print(repo: &Repo) -> Result<ExitCode> {
     let mut failed = false;
     for Check { name, result } in packages(repo)? {
@@ -118,7 +116,7 @@ impl Packed {
     }
 }
 
-/// That `listed` has all of [`FILES`], a manual page, and `further`.
+/// Checks that `listed` contains all of [`FILES`], a manual page, and `further`.
 fn has_all(listed: &[&str], further: &[&str]) -> Result<()> {
     for path in FILES.iter().chain(further) {
         ensure!(listed.contains(path), "no {path}");
@@ -191,7 +189,7 @@ fn lintian(packed: &Packed) -> Result<()> {
 }
 
 fn rpm_query(packed: &Packed, args: &[&str]) -> Result<String> {
-    // A separate, empty database: this machine may have none.
+    // A separate, empty database, since this machine may have none.
     let db = packed.root.with_file_name("rpmdb");
     let mut rpm = command("rpm");
     rpm.arg("--dbpath").arg(db);
@@ -214,7 +212,7 @@ fn rpm(packed: &Packed) -> Result<()> {
     );
     let flags = "[%{FILENAMES} %{FILEFLAGS:fflags} %{FILEUSERNAME}:%{FILEGROUPNAME}\\n]";
     let flags = rpm_query(packed, &["-qp", "--queryformat", flags])?;
-    // `n`: the package manager keeps a changed file.
+    // `n`: the package manager does not replace a changed file.
     let kept = format!("/{} cn root:root", contents::CONFIG);
     ensure!(flags.lines().any(|line| line == kept), "{flags}");
     ensure!(
@@ -254,7 +252,7 @@ fn unit(packed: &Packed) -> PathBuf {
 }
 
 fn verify(packed: &Packed) -> Result<()> {
-    // Below another root, its dependencies would be missing.
+    // With another root, its dependencies would be missing.
     let text = files::text(&unit(packed))?;
     let program = packed.root.join("usr/bin/nodepulse");
     let here = packed.root.with_file_name("nodepulse.service");

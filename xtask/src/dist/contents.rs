@@ -1,4 +1,4 @@
-//! The files of the packages, which both formats share.
+//! Lists the files of the packages, which both formats share.
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -7,20 +7,21 @@ use crate::archive::{File, gzip};
 use crate::files;
 use crate::repo::Repo;
 
-/// The unit of `deploy/systemd`, and where it expects the program.
+/// The unit file, and the path of the program in it.
 const UNIT: &str = "deploy/systemd/nodepulse.service";
 const PROGRAM_OF_UNIT: &str = "/usr/local/bin/nodepulse";
 
-/// Kept by the package manager if it was changed.
+/// The configuration file, which the package manager does not replace if it was changed.
 pub const CONFIG: &str = "etc/nodepulse/config.yaml";
 
-/// Directories that the formats have in different places.
+/// Directories that differ between the formats.
 pub struct Places {
     pub zsh: &'static str,
     pub third_party: &'static str,
 }
 
-/// With a program for nodes, whose name is in the names of its manual pages and completions.
+/// Returns the files of a package of `program`, whose name is in the names of its manual pages and
+/// completions.
 pub fn files(repo: &Repo, release: &Release, program: &File, places: &Places) -> Result<Vec<File>> {
     let name = &program.path;
     let mut files = vec![
@@ -60,7 +61,7 @@ fn text(path: impl Into<String>, text: impl Into<Vec<u8>>) -> File {
     File::new(path, 0o644, text)
 }
 
-/// All pages of a program, each in its section, which is its suffix.
+/// Returns all manual pages of a program, each in its section, which is its suffix.
 fn manual(repo: &Repo, name: &str) -> Result<Vec<File>> {
     let dir = repo.root.join("deploy/man");
     let mut pages = Vec::new();
@@ -76,7 +77,7 @@ fn manual(repo: &Repo, name: &str) -> Result<Vec<File>> {
     Ok(pages)
 }
 
-/// The unit without the instructions to install it by hand, for the packages' program.
+/// Changes the unit for the package: its program, and no instructions for a manual installation.
 fn unit(unit: &str) -> Result<String> {
     let (_, unit) = unit
         .split_once("\n\n")

@@ -1,4 +1,4 @@
-//! Debian's binary package, as deb(5) describes it: an `ar` archive with two archives of tar.
+//! Builds a binary package of Debian, see deb(5): an `ar` archive with two archives of tar.
 
 use anyhow::{Result, bail};
 
@@ -7,12 +7,13 @@ use super::{DESCRIPTION, HOMEPAGE, MAINTAINER, Release, SUMMARY};
 use crate::archive::{File, directories, gzip, paths, tar_with_directories};
 use crate::repo::{Arch, Repo, command, output};
 
-/// Of the package, for the same version of the program.
+/// Revision of the package, for the same version of the program.
 const REVISION: &str = "1";
 
 const SCRIPTS: &[&str] = &["postinst", "prerm", "postrm"];
 
-/// A binary that contains the C library is not what Debian ships, and is what this is for.
+/// Overrides of lintian: a binary that contains the C library is against Debian's policy, and
+/// intended here.
 const OVERRIDES: &str = "\
 nodepulse: statically-linked-binary [usr/bin/nodepulse]
 # The project has no e-mail address.
@@ -20,7 +21,7 @@ nodepulse: malformed-contact Maintainer *
 nodepulse: bogus-mail-host-in-debian-changelog *
 ";
 
-/// `~` sorts before everything: a candidate is older than its release.
+/// Returns the package's version. `~` sorts first: a candidate is older than its release.
 pub fn version(release: &Release) -> String {
     format!("{}-{REVISION}", release.version.replace('-', "~"))
 }
@@ -71,7 +72,8 @@ pub fn package(repo: &Repo, release: &Release, arch: Arch, program: &File) -> Re
 }
 
 fn control(release: &Release, arch: Arch, files: &[File]) -> String {
-    // As dpkg-gencontrol counts: each file in units of 1 KiB, and each directory as one.
+    // The unit of dpkg-gencontrol: each file is rounded up to 1 KiB, and each directory counts as
+    // one.
     let kib = |file: &File| file.bytes.len().div_ceil(1024);
     let size: usize = files.iter().map(kib).sum::<usize>() + directories(paths(files)).len();
     format!(
@@ -84,7 +86,7 @@ fn control(release: &Release, arch: Arch, files: &[File]) -> String {
     )
 }
 
-/// Every line begins with a space, and an empty one has a dot.
+/// Begins every line with a space, and replaces an empty one by a dot.
 fn description(text: &str) -> String {
     let line = |line: &str| match line {
         "" => " .\n".to_owned(),
@@ -93,7 +95,7 @@ fn description(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Debian requires one in this form.
+/// Returns the changelog in the form that Debian requires.
 fn changelog_of_package(release: &Release) -> Result<String> {
     let time = format!("@{}", release.commit.epoch);
     let date = output(command("date").args(["--utc", "--rfc-email", "--date", &time]))?;
@@ -105,7 +107,7 @@ fn changelog_of_package(release: &Release) -> Result<String> {
     ))
 }
 
-/// The common form of `ar`: a line of 60 bytes before each member, and an even length.
+/// Packs the common form of `ar`: a line of 60 bytes before each member, and an even length.
 fn ar(members: &[(&str, Vec<u8>)], time: u64) -> Result<Vec<u8>> {
     let mut archive = b"!<arch>\n".to_vec();
     for (name, bytes) in members {

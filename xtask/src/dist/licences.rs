@@ -1,5 +1,5 @@
-//! The licences and notices of everything that is linked into a program, as one text: a list of the
-//! parts, and each different text once.
+//! Collects the licences and notices of everything that is linked into a program, as one text: a
+//! list of the parts, and each different text once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::files;
 use crate::linked::Linked;
 use crate::repo::{Repo, command, output};
 
-/// What names of files with licences begin with.
+/// Prefixes of the names of files with licences.
 const NAMES: &[&str] = &[
     "copying",
     "copyright",
@@ -21,7 +21,7 @@ const NAMES: &[&str] = &[
     "unlicense",
 ];
 
-/// For crates that have this licence and no file with it.
+/// The licence whose text is used for crates that have it and contain no such file.
 const APACHE: &str = "Apache-2.0";
 
 /// A part of a program, and the texts that must accompany it.
@@ -32,7 +32,6 @@ pub struct Part {
     pub texts: Vec<String>,
 }
 
-/// The parts of a program for `target`.
 pub fn parts(repo: &Repo, crates: &[Linked], target: &str) -> Result<Vec<Part>> {
     let sources = sources(repo, target)?;
     let apache = repo.read("LICENSE")?;
@@ -65,7 +64,7 @@ pub fn parts(repo: &Repo, crates: &[Linked], target: &str) -> Result<Vec<Part>> 
     Ok(parts)
 }
 
-/// The standard library, and the C library that rustc brings for its musl targets.
+/// Returns the standard library, and the C library that rustc contains for its musl targets.
 fn toolchain(repo: &Repo) -> Result<[Part; 2]> {
     let mut rustc = command("rustc");
     rustc.current_dir(&repo.root).args(["--print", "sysroot"]);
@@ -85,7 +84,7 @@ fn toolchain(repo: &Repo) -> Result<[Part; 2]> {
     Ok([std, musl])
 }
 
-/// The directory of each crate, by name and version.
+/// Returns the directory of each crate, by name and version.
 fn sources(repo: &Repo, target: &str) -> Result<BTreeMap<(String, String), PathBuf>> {
     let mut metadata = repo.cargo();
     metadata.args(["metadata", "--format-version", "1"]);
@@ -103,7 +102,7 @@ fn sources(repo: &Repo, target: &str) -> Result<BTreeMap<(String, String), PathB
     Ok(packages.iter().filter_map(source).collect())
 }
 
-/// Of the files in the crate's directory that have a licence's name.
+/// Reads the files in the crate's directory that have a licence's name.
 fn texts(source: &Path) -> Result<Vec<String>> {
     let has_licence_name = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -116,7 +115,7 @@ fn texts(source: &Path) -> Result<Vec<String>> {
     files.iter().map(read).collect()
 }
 
-/// HTML without its tags, and at most one empty line in a row.
+/// Converts HTML to text without tags, and with at most one empty line in a row.
 fn plain(html: &str) -> String {
     let mut text = String::new();
     let mut is_tag = false;
@@ -142,7 +141,7 @@ fn plain(html: &str) -> String {
     lines.join("\n").replace("&amp;", "&")
 }
 
-/// The list of the parts with the numbers of their texts, then the texts.
+/// Formats the list of the parts with the numbers of their texts, then the texts.
 pub fn text(title: &str, parts: &[Part]) -> String {
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     let mut texts = String::new();
@@ -170,8 +169,7 @@ pub fn text(title: &str, parts: &[Part]) -> String {
     list + &texts
 }
 
-/// Names and versions of the crates whose paths are in the program, as messages of panics have
-/// them.
+/// Returns names and versions of the crates whose paths are in the program, in messages of panics.
 pub fn mentioned(program: &[u8]) -> BTreeSet<String> {
     const REGISTRY: &[u8] = b"/registry/src/";
     let mut found = BTreeSet::new();
@@ -179,7 +177,7 @@ pub fn mentioned(program: &[u8]) -> BTreeSet<String> {
     while let Some(at) = find(rest, REGISTRY) {
         rest = rest.get(at + REGISTRY.len()..).unwrap_or_default();
         let path = rest.get(..256).unwrap_or(rest);
-        // The registry, then the crate's directory, which ends the path in the lists of debuggers.
+        // The registry precedes the crate's directory, at which paths in debug lists end.
         let name = path.split(|byte| *byte == b'/').nth(1).unwrap_or_default();
         let ends = |byte: &u8| !(byte.is_ascii_alphanumeric() || b"-_.+".contains(byte));
         let name = name.split(ends).next().unwrap_or_default();
@@ -194,7 +192,7 @@ pub fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
         .position(|window| window == wanted)
 }
 
-/// Of the crates that the program mentions, those without a part.
+/// Returns the crates that the program mentions and `crates` does not contain.
 pub fn missing(program: &[u8], crates: &[Linked]) -> Vec<String> {
     let listed: BTreeSet<String> = crates
         .iter()

@@ -1,25 +1,22 @@
-//! Whether the checkout is a release: what a tag promises must be true of it.
+//! Checks that the checkout is a release: tag, clean tree, versions, changelog.
 
 use anyhow::Result;
 
 use super::CHART;
 use crate::repo::{Repo, command, output};
 
-/// What is compared.
 #[derive(Debug, Default, Clone)]
 struct Checkout {
     version: String,
-    /// That point at the commit.
+    /// Tags of the commit.
     tags: Vec<String>,
-    /// `git status --porcelain`.
+    /// Output of `git status --porcelain`.
     changed: String,
-    /// Chart.yaml.
     chart: String,
-    /// CHANGELOG.md.
     changelog: String,
 }
 
-/// One line for each reason why it is not one.
+/// Returns one line for each reason why the checkout is not a release.
 pub fn faults(repo: &Repo) -> Result<Vec<String>> {
     let git = |args: &[&str]| {
         let mut git = command("git");
@@ -70,7 +67,7 @@ impl Checkout {
         faults
     }
 
-    /// The text below the heading of the second level that begins with `title`, to the next one.
+    /// Returns the text below the level-two heading that begins with `title`, up to the next one.
     fn section(&self, title: &str) -> Option<&str> {
         let sections = self.changelog.split("\n## ").skip(1);
         let (_, text) = sections

@@ -1,4 +1,4 @@
-//! The package for distributions with rpm. Not signed: `SHA256SUMS` is what a release signs.
+//! Builds the package for distributions with rpm. It is not signed: a release signs `SHA256SUMS`.
 
 use anyhow::Result;
 use rpm::{BuildConfig, CompressionWithLevel, FileOptions, PackageBuilder, Scriptlet};
@@ -8,13 +8,12 @@ use super::{DESCRIPTION, HOMEPAGE, MAINTAINER, Release, SUMMARY};
 use crate::archive::File;
 use crate::repo::{Arch, Repo};
 
-/// Of the package, for the same version of the program.
+/// Release of the package, for the same version of the program.
 const RELEASE: &str = "1";
 
-/// Of the package's licences; `%license` files.
+/// Directory of the licences, which are `%license` files.
 const LICENCES: &str = "usr/share/licenses/nodepulse";
 
-/// As rpm names it.
 const fn arch_name(arch: Arch) -> &'static str {
     match arch {
         Arch::Amd64 => "x86_64",
@@ -22,7 +21,7 @@ const fn arch_name(arch: Arch) -> &'static str {
     }
 }
 
-/// `~` sorts before everything: a candidate is older than its release.
+/// Returns the package's version. `~` sorts first: a candidate is older than its release.
 fn version(release: &Release) -> String {
     release.version.replace('-', "~")
 }
@@ -61,7 +60,7 @@ pub fn package(repo: &Repo, release: &Release, arch: Arch, program: &File) -> Re
         .url(HOMEPAGE)
         .packager(MAINTAINER)
         .vendor("nodepulse")
-        // The library would ask this machine.
+        // By default, the library reads this machine's name.
         .build_host("localhost")
         .cookie(format!("nodepulse {}", release.commit.hash))
         .post_install_script(script("post")?)

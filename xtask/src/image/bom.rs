@@ -1,17 +1,17 @@
-//! The contents of a program, as a CycloneDX bill of materials: every crate that is linked, with
-//! its checksum in Cargo.lock.
+//! Lists the contents of a program as a CycloneDX bill of materials: every linked crate with its
+//! checksum in Cargo.lock.
 
 use serde_json::{Value, json};
 
 use crate::files::sha256;
 use crate::linked::Linked;
 
-/// A program, and what it was built from.
+/// A program, and the inputs of its build.
 pub struct Built<'a> {
     pub name: &'a str,
     pub version: &'a str,
     pub target: &'a str,
-    /// Of the toolchain.
+    /// Version of the toolchain.
     pub rust: &'a str,
     pub bytes: &'a [u8],
     pub crates: &'a [Linked],

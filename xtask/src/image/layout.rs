@@ -1,5 +1,5 @@
-//! Images with one layer each, as the files of an OCI image layout 1.0.0. Several architectures are
-//! one image index, from which a runtime takes its own.
+//! Builds images with one layer each, as the files of an OCI image layout 1.0.0. Several
+//! architectures are one image index, from which a runtime selects its architecture.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,21 @@ use crate::files::sha256;
 /// The path of the program in the image, and its entry point.
 pub const PROGRAM: &str = "nodepulse";
 
-/// What all architectures have in common.
+/// The data that all architectures share.
 #[derive(Debug)]
 pub struct About {
     pub name: String,
     pub version: String,
-    /// Commit, or nothing outside a checkout.
+    /// The commit; empty outside a checkout.
     pub revision: String,
-    /// Time of the commit, RFC 3339.
+    /// Time of the commit, in RFC 3339.
     pub created: String,
 }
 
-/// One architecture.
+/// The image of one architecture.
 pub struct Image<'a> {
     pub arch: &'static str,
-    /// The layer.
+    /// Files of the layer.
     pub files: &'a [File],
 }
 
@@ -62,12 +62,12 @@ impl About {
 /// Files by their path in the layout.
 pub struct Blobs {
     pub files: BTreeMap<String, Vec<u8>>,
-    /// Digest of what the name refers to: the manifest, or the index of several.
+    /// Digest of the manifest, or of the index of several.
     pub digest: String,
 }
 
 impl Blobs {
-    /// Keeps `bytes` under their digest; gives their descriptor.
+    /// Stores `bytes` under their digest, and returns their descriptor.
     fn add(&mut self, media_type: &str, bytes: Vec<u8>) -> Value {
         let digest = sha256(&bytes);
         let descriptor = json!({
@@ -79,7 +79,7 @@ impl Blobs {
         descriptor
     }
 
-    /// All of the layout as one file, which `ctr`, `skopeo` and `podman` take.
+    /// Packs the layout as one file, which `ctr`, `skopeo` and `podman` import.
     pub fn archive(&self) -> Result<Vec<u8>> {
         let files: Vec<File> = self
             .files
@@ -109,7 +109,7 @@ pub fn layout(images: &[Image<'_>], about: &About) -> Result<Blobs> {
     blobs.digest = named["digest"].as_str().unwrap_or_default().to_owned();
     named["annotations"] = json!({
         "org.opencontainers.image.ref.name": about.version,
-        // What `ctr image import` calls it.
+        // The name that `ctr image import` assigns.
         "io.containerd.image.name": about.reference(),
     });
     let files = [
@@ -136,7 +136,7 @@ fn index(manifests: &[Value], annotations: Option<Value>) -> Value {
     index
 }
 
-/// Adds an architecture's blobs; gives the descriptor of its manifest.
+/// Adds an architecture's blobs, and returns the descriptor of its manifest.
 fn manifest(blobs: &mut Blobs, image: &Image<'_>, about: &About) -> Result<Value> {
     let layer = archive::tar(image.files, "", 0)?;
     let config = config(about, image.arch, &layer);
@@ -154,7 +154,7 @@ fn manifest(blobs: &mut Blobs, image: &Image<'_>, about: &About) -> Result<Value
     Ok(manifest)
 }
 
-/// What a runtime needs to start it.
+/// Returns the configuration that a runtime starts the program with.
 fn config(about: &About, arch: &str, layer: &[u8]) -> Value {
     let mut config = json!({
         "architecture": arch,
@@ -191,7 +191,7 @@ mod tests {
         [File::new(PROGRAM, 0o755, program)]
     }
 
-    /// The blob of a descriptor, checked against the descriptor's digest and size.
+    /// Returns the blob of a descriptor, and checks its digest and size.
     fn blob<'a>(blobs: &'a Blobs, descriptor: &Value) -> &'a [u8] {
         let digest = descriptor["digest"].as_str().unwrap();
         let bytes = &blobs.files[&digest.replace("sha256:", "blobs/sha256/")];
@@ -204,7 +204,7 @@ mod tests {
         serde_json::from_slice(bytes).unwrap()
     }
 
-    /// Of the image with this manifest: its architecture, and the program in its layer.
+    /// Returns the architecture of the image with this manifest, and the program in its layer.
     fn program(blobs: &Blobs, manifest: &Value) -> (String, Vec<u8>) {
         let manifest = json(blob(blobs, manifest));
         let config = json(blob(blobs, &manifest["config"]));

@@ -1,6 +1,5 @@
-//! apt with separate sources, lists and cache: for other releases than this machine's, without
-//! changing this machine. Its downloads are checked against the index, and the index against
-//! Debian's keys.
+//! Runs apt with separate sources, lists and cache for other releases, without changing this
+//! machine. It checks downloads against the index, and the index against Debian's keys.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,30 +12,30 @@ use super::sha256;
 use crate::files;
 use crate::repo::{command, on_path, output};
 
-/// Of the package `debian-archive-keyring`.
+/// The keys of the package `debian-archive-keyring`.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Lists younger than this are not asked for again.
+/// Age up to which lists are not downloaded again.
 const FRESH: Duration = Duration::from_secs(24 * 3600);
 
 pub struct Apt {
     dir: PathBuf,
-    /// Of the packages; not of this machine.
+    /// Architecture of the packages, which may differ from this machine's.
     arch: &'static str,
 }
 
-/// One package, as the index has it.
+/// A package of the index.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Package {
     pub name: String,
     pub version: String,
-    /// Digest of its file.
+    /// Digest of the package's file.
     pub sha256: String,
     depends: Vec<String>,
 }
 
 impl Apt {
-    /// With the present content of `suites` on these mirrors.
+    /// Downloads the index of `suites` from these mirrors.
     pub fn new(
         dir: &Path,
         arch: &'static str,
@@ -72,20 +71,20 @@ impl Apt {
         }
         files::write(&file, &sources)?;
         let mut update = self.command("apt-get");
-        // Without this a suite that cannot be fetched or verified is only a warning.
+        // By default, a suite that cannot be fetched or verified is only a warning.
         update.args(["-q", "-o", "APT::Update::Error-Mode=any", "update"]);
         attempt(&mut update).with_context(|| format!("no index of {}", suites.join(", ")))?;
         files::write(&stamp, "")
     }
 
-    /// The newest version of the package `name`.
+    /// Returns the newest version of the package `name`.
     pub fn show(&self, name: &str) -> Result<Package> {
         let mut show = self.command("apt-cache");
         let text = output(show.args(["show", "--no-all-versions", name]))?;
         Package::parse(&text).with_context(|| format!("the index entry of {name}"))
     }
 
-    /// Its file, which apt has checked against the index, as we do once more.
+    /// Downloads the package's file. apt checks it against the index, and so does this function.
     pub fn download(&self, package: &Package) -> Result<PathBuf> {
         let dir = self.dir.join("downloaded");
         files::remove_dir(&dir)?;
@@ -117,7 +116,8 @@ impl Apt {
             "Acquire::Languages=none".to_owned(),
             "Acquire::Retries=2".to_owned(),
             "Acquire::http::Timeout=30".to_owned(),
-            // The user `_apt` cannot write to this directory; without root there is no change.
+            // The user `_apt` cannot write to this directory; without root, the option has no
+            // effect.
             "APT::Sandbox::User=".to_owned(),
         ];
         for option in options {
@@ -138,7 +138,7 @@ fn attempt(apt_get: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Its first error; before that, the missing key, if that is the reason.
+/// Returns the missing key, if that is the reason, and then the first error.
 fn complaint(printed: &str) -> String {
     let key = printed.lines().find(|line| line.contains("NO_PUBKEY"));
     let error = printed.lines().find(|line| line.starts_with("E: "));
@@ -147,7 +147,7 @@ fn complaint(printed: &str) -> String {
 }
 
 impl Package {
-    /// The first entry of what `apt-cache show` prints.
+    /// Parses the first entry that `apt-cache show` prints.
     fn parse(text: &str) -> Result<Self> {
         let entry = text.split("\n\n").next().unwrap_or_default();
         let field = |name: &str| {
@@ -165,7 +165,7 @@ impl Package {
         })
     }
 
-    /// The first package that it depends on whose name begins with `prefix`.
+    /// Returns the first dependency whose name begins with `prefix`.
     pub fn depends_on(&self, prefix: &str) -> Option<String> {
         let mut depends = self.depends.iter();
         depends.find(|name| name.starts_with(prefix)).cloned()

@@ -1,16 +1,16 @@
-//! This machine's Debian mirrors, from its apt sources, for suites other than this machine's.
+//! Finds this machine's Debian mirrors in its apt sources, for other suites.
 
 use crate::repo::{command, output};
 
-/// If nothing is configured, as on another distribution.
+/// The mirror if none is configured, as on another distribution.
 const MAIN: &str = "http://deb.debian.org/debian";
 const SECURITY: &str = "http://deb.debian.org/debian-security";
 
-/// Suites that have left the mirrors. Their indexes are signed, and have long expired.
+/// The mirror of suites that have left the others. Their indexes are signed, but have expired.
 const ARCHIVE: &str = "http://archive.debian.org/debian";
 const ARCHIVE_SECURITY: &str = "http://archive.debian.org/debian-security";
 
-/// The suites of Debian's own sources; others, Ubuntu's included, have other suites.
+/// The suites of Debian. Ubuntu and others have different suites.
 const RELEASES: &[&str] = &[
     "bullseye",
     "bookworm",
@@ -29,11 +29,11 @@ const RELEASES: &[&str] = &[
 pub struct Mirrors {
     main: String,
     security: String,
-    /// More options of each source.
+    /// Further options of each source.
     options: &'static str,
 }
 
-/// A sources file for `suites`, checked with the keys of `keyring`.
+/// Returns a sources file for `suites`, checked with the keys of `keyring`.
 pub fn sources(suites: &[String], arch: &str, keyring: &str, mirrors: &Mirrors) -> String {
     let line = |suite: &String| {
         let mirror = if suite.ends_with("-security") {
@@ -50,15 +50,14 @@ pub fn sources(suites: &[String], arch: &str, keyring: &str, mirrors: &Mirrors) 
     suites.iter().map(line).collect()
 }
 
-/// The mirrors in this machine's sources.
+/// Returns the mirrors in this machine's sources.
 pub fn configured() -> Mirrors {
-    // Needs neither root nor the network: it prints what it would download.
+    // Prints URLs without downloading, so that it needs neither root nor the network.
     let mut update = command("apt-get");
     let printed = output(update.args(["update", "--print-uris"]));
     chosen(&printed.unwrap_or_default())
 }
 
-/// The archive of suites that have left the mirrors.
 pub fn archive() -> Mirrors {
     Mirrors {
         main: ARCHIVE.to_owned(),
@@ -67,13 +66,13 @@ pub fn archive() -> Mirrors {
     }
 }
 
-/// Mirror and suite.
+/// Parses mirror and suite.
 fn source(line: &str) -> Option<(&str, &str)> {
     let (uri, _) = line.strip_prefix('\'')?.split_once("/InRelease'")?;
     uri.split_once("/dists/")
 }
 
-/// From lines such as `'http://deb.debian.org/debian/dists/sid/InRelease' …`.
+/// Parses lines such as `'http://deb.debian.org/debian/dists/sid/InRelease' …`.
 fn chosen(printed: &str) -> Mirrors {
     let first = |security: bool, default: &str| {
         let fits = |(_, suite): &(&str, &str)| {

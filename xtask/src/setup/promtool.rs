@@ -1,4 +1,4 @@
-//! promtool, which evaluates the alerts in the tests.
+//! Installs promtool, which evaluates the alerts in the tests.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::repo::{command, on_path, run};
 
 const PROGRAM: &str = "promtool";
 
-/// Debian's package. Only the program is extracted: an installed package starts a server.
+/// Debian's package. Only the program is extracted, because an installed package starts a server.
 const PACKAGE: &str = "prometheus";
 
 const CURE: &str = "install promtool (part of Prometheus) with your package manager";
@@ -24,7 +24,7 @@ pub(super) fn step() -> Result<Step> {
     })
 }
 
-/// Also in `tests/tests/shipped/alerts/promtool.rs`.
+/// Also defined in `tests/tests/shipped/alerts/promtool.rs`.
 fn dir() -> Result<PathBuf> {
     Ok(cache()?.join("tools/promtool"))
 }
@@ -40,7 +40,7 @@ fn install() -> Result<()> {
     }
     let dir = dir()?;
     let parts = dir.join("package");
-    // What an interrupted run may have left.
+    // An interrupted run may have left files.
     files::remove_dir(&parts)?;
     files::create_dir(&parts)?;
     if nix::unistd::geteuid().is_root() {

@@ -5,8 +5,8 @@ use anyhow::Result;
 
 use crate::repo::{MUSL_TARGET, Repo, output};
 
-/// A second TLS stack, a second provider of rustls, with which it panics at the first handshake, or
-/// code for a protocol that the agent does not use.
+/// Crates that may not be linked: a second TLS stack, a second provider of rustls, with which it
+/// panics at the first handshake, or code for a protocol that the agent does not use.
 const CRATES: &[&str] = &[
     "aws-lc-rs",
     "aws-lc-sys",
@@ -20,7 +20,7 @@ const CRATES: &[&str] = &[
     "tungstenite",
 ];
 
-/// Of `kube` and `kube-client`: memory and code for nothing that we do.
+/// Features of `kube` and `kube-client` that cost memory and code, and that the agent does not use.
 const KUBE_FEATURES: &[&str] = &["aws-lc-rs", "gzip", "oauth", "oidc", "openssl-tls", "ws"];
 
 pub fn broken(repo: &Repo) -> Result<Vec<String>> {
@@ -30,7 +30,7 @@ pub fn broken(repo: &Repo) -> Result<Vec<String>> {
     Ok(violations(&output(&mut tree)?))
 }
 
-/// `tree` has lines such as `kube v5.0.0` and `kube feature "client" (*)`.
+/// Finds violations in lines such as `kube v5.0.0` and `kube feature "client" (*)`.
 fn violations(tree: &str) -> Vec<String> {
     let has = |start: &String| tree.lines().any(|line| line.starts_with(start));
     let crates = CRATES.iter().map(|name| format!("{name} v"));

@@ -1,16 +1,16 @@
-//! A configuration key is written in one place, the table: product code names its constant.
+//! Checks that only the table contains the text of a configuration key; other code uses its
+//! constant.
 
 use super::Source;
 use super::pieces::{Kind, Piece, pieces};
 
-/// The table.
 const TABLE: &str = "agent/src/config/table.rs";
 
-/// The calls in the table of which the first text is the name of a key.
+/// The calls in the table whose first string is the name of a key.
 const CONSTRUCTORS: &[&str] = &[".key(", ".list(", ".map(", "Key::new("];
 
-/// Texts that are no reference to the key of their name: the file, or the folder with a slash at
-/// the end, and the key.
+/// Strings that equal a key but do not refer to it: the file, or the folder with a slash at the
+/// end, and the key.
 #[rustfmt::skip]
 const ALLOWED: &[(&str, &str)] = &[
     // Fields of the Node.
@@ -19,10 +19,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("agent/kube/src/", "providerID"),
     // A step of `run --once`.
     ("agent/src/reporting/", "taints"),
-    // Log messages; a log line has a constant remedy.
+    // Log messages, whose remedy is constant.
     ("agent/src/sandbox.rs", "sandbox"),
     ("agent/src/telemetry/", "serve.address"),
-    // A remark of the plugin, which links none of the configuration.
+    // A remark of the plugin, which does not link the configuration.
     ("agent/kubectl/src/", "nodeStatusReportFrequency"),
     // Remedies in messages of modules that may not name `config`.
     ("agent/kube/src/credentials/", "bootstrapKubeconfig"),
@@ -67,14 +67,12 @@ pub fn broken(sources: &[Source]) -> Vec<String> {
     broken
 }
 
-/// The string literals of product code.
 fn literals(source: &Source) -> impl Iterator<Item = Piece> {
     let is_literal = |piece: &Piece| piece.1 == Kind::Literal;
     let (end, pieces) = (source.product_lines(), pieces(source).into_iter());
     pieces.filter(move |piece| is_literal(piece) && piece.0 <= end)
 }
 
-/// The names in the table.
 fn keys(table: &Source) -> Vec<String> {
     let literals: Vec<Piece> = literals(table).collect();
     let is_call = |line: &str| CONSTRUCTORS.iter().any(|call| line.contains(call));
@@ -85,8 +83,8 @@ fn keys(table: &Source) -> Vec<String> {
     calls.filter_map(name).collect()
 }
 
-/// Whether a text is the key, or contains it. A name that is one plain word may be any word of a
-/// sentence.
+/// Returns whether a text is the key, or contains it. A key that is one plain word is only compared
+/// as a whole, since any sentence may contain it.
 fn names(text: &str, key: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     text == key

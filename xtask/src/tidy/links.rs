@@ -1,5 +1,5 @@
-//! Relative links of Markdown files: the file and the heading exist.
-//! Links to other sites are not checked.
+//! Checks relative links of Markdown files: the file and the heading exist. Links to other sites
+//! are not checked.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -34,11 +34,11 @@ pub fn broken(sources: &[Source]) -> Vec<String> {
     broken
 }
 
-/// The path of `file` as linked from `document`, from the root. `None`: of another site.
+/// Resolves a link in `document` to a path from the root; `None` if it is to another site.
 fn resolved(document: &str, file: &str) -> Option<String> {
     let mut path: Vec<&str> = match file {
         "" => return Some(document.to_owned()),
-        // `https:`, `mailto:`.
+        // A URL, such as `https:` or `mailto:`.
         file if file.contains(':') => return None,
         file if file.starts_with('/') => Vec::new(),
         _ => document.split('/').collect(),
@@ -47,7 +47,7 @@ fn resolved(document: &str, file: &str) -> Option<String> {
     for part in file.split('/') {
         match part {
             "" | "." => {}
-            // Above the root there is no file.
+            // There is no file above the root.
             ".." => _ = path.pop(),
             name => path.push(name),
         }
@@ -55,7 +55,8 @@ fn resolved(document: &str, file: &str) -> Option<String> {
     Some(path.join("/"))
 }
 
-/// The targets of links and images, and of the attributes of HTML elements, with their lines.
+/// Returns the targets of links and images, and of the attributes of HTML elements, with their
+/// lines.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (event, range) in Parser::new(text).into_offset_iter() {
@@ -74,7 +75,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The anchors of the headings by GitHub's rule, and those that HTML elements define.
+/// Returns the anchors of the headings by GitHub's rule, and those that HTML elements define.
 fn anchors(text: &str) -> HashSet<String> {
     let mut found = HashSet::new();
     let mut heading = String::new();
@@ -97,7 +98,7 @@ fn anchors(text: &str) -> HashSet<String> {
     found
 }
 
-/// GitHub's: lower case, without punctuation, with a hyphen for each space.
+/// Follows GitHub's rule: lower case, without punctuation, with a hyphen for each space.
 fn slug(heading: &str) -> String {
     let letters = heading.chars().filter_map(|letter| match letter {
         ' ' => Some('-'),
@@ -107,7 +108,7 @@ fn slug(heading: &str) -> String {
     letters.flat_map(char::to_lowercase).collect()
 }
 
-/// The values of attributes; each of `names` ends with `="`.
+/// Returns the values of attributes; each of `names` ends with `="`.
 fn values(html: &str, names: &[&str]) -> Vec<String> {
     let values = names.iter().flat_map(|name| html.split(name).skip(1));
     let value = |rest: &str| Some(rest.split_once('"')?.0.to_owned());

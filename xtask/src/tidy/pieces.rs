@@ -1,10 +1,10 @@
-//! The names and the texts of a Rust source.
+//! Splits a Rust source into names, string literals and comments.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::Source;
 
-/// The line, and a name or a text for people: a comment or a string literal.
+/// The line, the kind and the text.
 pub type Piece = (usize, Kind, String);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,15 +14,14 @@ pub enum Kind {
     Comment,
 }
 
-/// The pieces of a source in the order of their lines. Empty if it is not Rust, or does not parse,
-/// which the compiler reports.
+/// Returns the pieces of a source by line. Empty if it is not Rust or does not parse, which the
+/// compiler reports.
 pub fn pieces(source: &Source) -> Vec<Piece> {
     let mut pieces = Vec::new();
     if source.is_rust() {
         let tokens: TokenStream = source.text.parse().unwrap_or_default();
         collect(tokens.into_iter(), &mut pieces);
-        // A token stream has no comments but those of the documentation, which are attributes
-        // there.
+        // A token stream only contains doc comments, as attributes.
         let comments = (1..).zip(source.text.lines()).filter_map(|(line, text)| {
             let text = text.trim_start().strip_prefix("//")?;
             Some((line, Kind::Comment, text.to_owned()))
@@ -51,7 +50,7 @@ fn collect(tokens: impl Iterator<Item = TokenTree>, pieces: &mut Vec<Piece>) {
             TokenTree::Group(group) => {
                 let mut inside = group.stream().into_iter().peekable();
                 let is_doc = |first: &TokenTree| first.to_string() == "doc";
-                // `[doc = "..."]`: its line is a comment.
+                // `[doc = "..."]` is a comment, whose line is read above.
                 if group.delimiter() != Delimiter::Bracket || !inside.peek().is_some_and(is_doc) {
                     collect(inside, pieces);
                 }

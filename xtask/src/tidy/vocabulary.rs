@@ -1,13 +1,13 @@
-//! Words that no tracked text may contain: a private vocabulary costs every reader, and an operator
-//! does not find it with grep.
+//! Rejects words that no tracked text may contain: a private vocabulary costs every reader, and an
+//! operator cannot find it with grep.
 
 use super::Source;
 use super::pieces::{Kind, pieces};
 
-/// Words and phrases between commas, and what to write instead.
+/// Comma-separated words and phrases, and what to write instead.
 type Rejected = (&'static str, &'static str);
 
-/// In names and in prose.
+/// Words that are rejected in names and in prose.
 #[rustfmt::skip]
 const ANYWHERE: &[Rejected] = &[
     ("tell,tells,telling,told,untold,say,says,saying,said",
@@ -28,14 +28,14 @@ const ANYWHERE: &[Rejected] = &[
     ("take off,takes off,taking off,took off,taken off", "remove"),
 ];
 
-/// In names of files, types, functions, variables. In a sentence they are standard English.
+/// Words that are rejected in names of files, types, functions and variables only.
 #[rustfmt::skip]
 const IN_NAMES: &[Rejected] = &[
     ("own", "nodepulse (its conditions and taints), companion (the mode), self (the process)"),
     ("who,whom", "the subject: a client, a pod, a process"),
 ];
 
-/// In comments, string literals and documents.
+/// Phrases that are rejected in comments, string literals and documents.
 #[rustfmt::skip]
 const IN_PROSE: &[Rejected] = &[
     ("of its own,of their own,of our own,of your own", "separate, other; nodepulse's"),
@@ -48,18 +48,18 @@ const IN_PROSE: &[Rejected] = &[
 /// Phrases in which a rejected word is the standard term.
 const STANDARD: &str = "look up,looks up,looked up,looking up,look ups,holding lock,scm rights";
 
-/// In two parts, so that this file does not contain them. Each belongs to one person's machine or
-/// afternoon, and not in the repository.
+/// Texts of one person's machine or unfinished work, which do not belong in the repository. Each is
+/// split in two, so that this file does not contain it.
 #[rustfmt::skip]
 const BANNED: &[&str] = &[
     concat!("sha", "red/"), concat!("/tmp", "/wt"), concat!("/work", "/main"), concat!("TO", "DO"),
     concat!("FIX", "ME"), concat!("<<<<", "<<<"), concat!("dbg", "!("), concat!("====", "===="),
 ];
 
-/// Names that attract whatever has no place: a file is named after its noun.
+/// Names that are too general for a file: a file is named after its noun.
 const FILE_NAMES: &str = "common helper helpers misc mod types util utils";
 
-/// Data and generated files: the words of generated files are checked at their source.
+/// Data, and generated files, whose words are checked at their source.
 const NOT_CHECKED: &[&str] = &[
     "Cargo.lock",
     "LICENSE",
@@ -71,7 +71,7 @@ const NOT_CHECKED: &[&str] = &[
     "xtask/src/tidy/vocabulary.rs",
 ];
 
-/// A line for each rejected word, name and text.
+/// Returns a line for each rejected word, name and text.
 pub fn broken(sources: &[Source]) -> Vec<String> {
     let is_checked = |one: &&Source| !NOT_CHECKED.iter().any(|path| one.path.starts_with(path));
     let checked = sources.iter().filter(is_checked);
@@ -109,7 +109,7 @@ fn of_source(source: &Source) -> Vec<String> {
     found.into_iter().map(report).collect()
 }
 
-/// `OomKill`, `oom_kill` and `OOM kill` are the words `oom` and `kill`.
+/// Splits a text into words: `OomKill`, `oom_kill` and `OOM kill` are `oom` and `kill`.
 fn words(line: usize, text: &str) -> Vec<(usize, String)> {
     let mut spaced = String::new();
     let mut before = ' ';
@@ -127,7 +127,7 @@ fn words(line: usize, text: &str) -> Vec<(usize, String)> {
     words.map(|word| (line, word.to_lowercase())).collect()
 }
 
-/// A phrase may continue on the next line.
+/// Finds rejected phrases, also across lines.
 fn hits(words: &[(usize, String)], tables: [&[Rejected]; 2]) -> Vec<(usize, String)> {
     let mut text = String::from(" ");
     for (_, word) in words {

@@ -1,35 +1,34 @@
-//! How a kernel is booted. One boot takes 10 to 30 s under emulation, so each runs as many checks
-//! as are compatible.
+//! Defines how a kernel is booted. One boot takes 10 to 30 s under emulation, so each runs as many
+//! checks as are compatible.
 
 use std::time::Duration;
 
-/// A boot takes 10 to 90 s on a quiet machine with two cores.
+/// Time limit of a boot, which takes 10 to 90 s on an idle machine with two cores.
 const LIMIT: Duration = Duration::from_mins(8);
 
-/// One way to boot a kernel.
 #[derive(Clone)]
 pub struct Boot {
     /// The plan of PID 1, in `nodepulse.plan=`: see `tests/src/vm.rs`.
     pub plan: &'static str,
-    /// More of the kernel's command line.
+    /// Further parameters of the kernel's command line.
     pub kernel_line: &'static str,
-    /// More of QEMU's.
+    /// Further arguments of QEMU.
     pub machine: &'static [&'static str],
-    /// When it is ended.
+    /// Time after which the machine is ended.
     pub limit: Duration,
-    /// Of the plans `alarms` and `kills`: only the workloads or kills whose names contain one of
-    /// these, separated by commas; in `nodepulse.workloads=`.
+    /// Only for the plans `alarms` and `kills`: comma-separated parts of the names of the workloads
+    /// or kills to run; in `nodepulse.workloads=`.
     pub workloads: String,
 }
 
-/// Everything that a node can have, and one that lacks pressure files and has cgroup v1.
+/// One boot with every feature of a node, and one on cgroup v1 without pressure files.
 pub static BOOTS: [Boot; 2] = [
     Boot {
         plan: "full",
-        // Debian leaves pressure files off in 5.10.
+        // Debian's 5.10 turns pressure files off.
         kernel_line: "psi=1",
-        // With two memory nodes a cpuset can be full while the machine is not. `numa=fake=2` is
-        // not in Debian's cloud kernels.
+        // With two memory nodes, a cpuset can be full while the machine is not. Debian's cloud
+        // kernels do not support `numa=fake=2`.
         machine: &[
             "-object",
             "memory-backend-ram,id=near,size=384M",
@@ -61,8 +60,7 @@ pub static KILLS: Boot = Boot {
     workloads: String::new(),
 };
 
-/// An idle agent, on a machine with the memory of a node: the less there is, the more often it is
-/// read.
+/// An idle agent on a machine with the memory of a node: with less, it is sampled more often.
 pub static IDLE: Boot = Boot {
     plan: "kills",
     kernel_line: "psi=1",
@@ -74,7 +72,7 @@ pub static IDLE: Boot = Boot {
 /// The packages, on a Debian with systemd as PID 1.
 pub static PACKAGES: Boot = Boot {
     plan: "packages",
-    // A login on the console would hang it up, and there is no network to wait for.
+    // A login would hang up the console, and there is no network to wait for.
     kernel_line: "psi=1 rdinit=/sbin/init systemd.show_status=false \
                   systemd.mask=serial-getty@ttyS0.service \
                   systemd.mask=systemd-networkd-wait-online.service",

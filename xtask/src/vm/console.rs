@@ -1,9 +1,7 @@
-//! Reads the console of the virtual machine. The lines are described in
-//! `tests/src/vm.rs`.
+//! Reads the console of the virtual machine. `tests/src/vm.rs` describes the lines.
 
 use std::time::Duration;
 
-/// One check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     pub name: String,
@@ -16,30 +14,29 @@ pub struct Check {
 pub enum CheckVerdict {
     Ok,
     Failed,
-    /// This kernel does not have it.
+    /// This kernel does not support it.
     Skipped,
 }
 
-/// The contents of the console so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Console {
-    /// `uname -r`, and the time since boot at which PID 1 printed it.
+    /// Output of `uname -r`, and the time since boot at which PID 1 printed it.
     pub kernel: Option<(String, Duration)>,
     plan: Vec<String>,
     checks: Vec<Check>,
     pub done: bool,
-    /// Of the machine's service manager.
+    /// Journal of the machine.
     pub journal: String,
     /// The last lines of other programs, for the report of an early end.
     others: Vec<String>,
 }
 
-/// Lines kept for the report of an early end: a kernel panic with its stack.
+/// Number of other lines that are stored: a kernel panic with its stack.
 const KEPT: usize = 40;
 
 impl Console {
-    /// Takes one line, and returns the part that is a line of the tests: the firmware and the
-    /// kernel may have written in front of it.
+    /// Adds a line, and returns the part that the tests printed: the firmware and the kernel may
+    /// have written in front of it.
     pub fn line<'a>(&mut self, line: &'a str) -> Option<&'a str> {
         let line = line.trim_end();
         let line_of_tests = line.find("vm-").and_then(|at| line.get(at..));
@@ -77,7 +74,8 @@ impl Console {
         Some(())
     }
 
-    /// All checks of the plan; those without a result failed, and the first of them has `why`.
+    /// Returns all checks of the plan; those without a result failed, and the first of them has the
+    /// reason `why`.
     pub fn checks(&self, why: &str) -> Vec<Check> {
         let mut checks = self.checks.clone();
         let mut why = Some(why);
@@ -93,7 +91,6 @@ impl Console {
         checks
     }
 
-    /// The last other lines.
     pub fn others(&self) -> String {
         self.others.join("\n")
     }
@@ -110,7 +107,7 @@ impl Check {
     }
 }
 
-/// Of `<name> ok|FAILED|skipped <milliseconds> <detail>`.
+/// Parses `<name> ok|FAILED|skipped <milliseconds> <detail>`.
 fn check(rest: &str) -> Option<Check> {
     let mut words = rest.splitn(4, ' ');
     Some(Check {

@@ -1,4 +1,4 @@
-//! The machine's disks, and what is done to them while it runs. Inside, they are identified by
+//! Creates the machine's disks, and changes them while it runs. The machine identifies them by
 //! their serial numbers.
 
 use std::fs::File;
@@ -11,38 +11,37 @@ use crate::repo::{Arch, command, on_path, run};
 
 pub const MAKE_EXT4: &str = "mke2fs";
 
-/// Sparse: only what the checks write takes space.
+/// Size of a sparse file: only what the checks write takes space.
 const BYTES: u64 = 64 << 20;
 const NODE_BYTES: u64 = 2 << 30;
 const SWAP_BYTES: u64 = 512 << 20;
-/// At the end of a disk, after its file system: no file has a block there.
+/// Space at the end of a disk, after its file system: no file has a block there.
 const UNUSED_BYTES: u64 = 4 << 20;
 
-/// The root bus of arm64's machine type cannot hotplug, unlike that of amd64's: a disk that is
-/// plugged in later takes this port.
+/// The port of a disk that is plugged in later: unlike amd64's, the root bus of arm64's machine
+/// type cannot hotplug.
 const HOTPLUG_PORT: &str = "port-later";
 
-/// One disk.
 struct Disk {
     serial: &'static str,
     bytes: u64,
-    /// Whether it has an ext4 file system.
+    /// True if it has an ext4 file system.
     is_ext4: bool,
-    /// More options of its drive.
+    /// Further options of its drive.
     drive: &'static str,
-    /// There from the start, or asked for later.
+    /// True if it is present from the start; otherwise it is plugged in on request.
     plugged: bool,
 }
 
 const DISKS: [Disk; 8] = [
     disk("fast", ""),
-    // Requests a second: few enough to be found slow.
+    // Twenty requests per second are found slow.
     disk("slow", ",throttling.iops-total=20"),
     Disk {
         is_ext4: true,
         ..disk("ext4", "")
     },
-    // The block is 1 MiB before the end, outside the file system.
+    // The failing block is 1 MiB before the end, outside the file system.
     Disk {
         bytes: NODE_BYTES,
         is_ext4: true,
@@ -79,7 +78,7 @@ const fn disk(serial: &'static str, drive: &'static str) -> Disk {
     }
 }
 
-/// Creates them in `dir`, and returns QEMU's options.
+/// Creates the disks in `dir`, and returns QEMU's options.
 pub fn options(dir: &Path, arch: Arch) -> Result<Vec<String>> {
     let mut options = Vec::new();
     if arch == Arch::Arm64 {
@@ -115,7 +114,7 @@ fn file(dir: &Path, serial: &str) -> PathBuf {
     dir.join(format!("{serial}.raw"))
 }
 
-/// What the machine asked for (`tests/src/vm/ask.rs`) → a command of QEMU.
+/// Converts a request of the machine (`tests/src/vm/ask.rs`) to a command of QEMU.
 pub fn asked(words: &str, arch: Arch) -> Result<(&'static str, Value)> {
     let (verb, serial) = words.split_once(' ').unwrap_or((words, ""));
     if DISKS.iter().all(|disk| disk.serial != serial) {
@@ -140,14 +139,14 @@ fn device(serial: &str, arch: Arch) -> Value {
     device
 }
 
-/// Bytes a second: with one, the first request passes and the next takes an hour. None is no limit,
-/// and lets go what waits.
+/// Limits bytes per second: with 1, the first request passes and the next takes an hour. 0 removes
+/// the limit, and completes waiting requests.
 fn throttle(serial: &str, bytes: u64) -> Value {
     json!({"device": serial, "bps": bytes, "bps_rd": 0, "bps_wr": 0,
            "iops": 0, "iops_rd": 0, "iops_wr": 0})
 }
 
-/// Requests a second.
+/// Limits requests per second.
 fn requests(serial: &str, iops: u64) -> Value {
     json!({"device": serial, "bps": 0, "bps_rd": 0, "bps_wr": 0,
            "iops": iops, "iops_rd": 0, "iops_wr": 0})

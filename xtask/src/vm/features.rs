@@ -1,8 +1,8 @@
-//! The checks behind each row of docs/kernels.md.
+//! Lists the checks for each row of docs/kernels.md.
 
 /// A row of the page, and the names of its checks; those of the plan `bare` begin with `bare/`. A
-/// check that is not listed here has a separate row. A name that ends with a slash is that of all
-/// checks of a plan.
+/// name that ends with a slash stands for all checks of a plan. A check that is not listed here has
+/// a separate row.
 #[rustfmt::skip]
 pub const FEATURES: &[(&str, &str)] = &[
     ("probes are attached", "load bare/load"),

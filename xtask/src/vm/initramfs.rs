@@ -1,4 +1,4 @@
-//! One uncompressed archive in the format that the kernel unpacks at boot: `newc`, described in
+//! Writes an uncompressed archive in the format that the kernel unpacks at boot: `newc`, see
 //! `Documentation/driver-api/early-userspace/buffer-format.rst`.
 
 use std::collections::BTreeMap;
@@ -9,8 +9,8 @@ use tar::EntryType;
 
 use crate::archive::{File, directories, paths};
 
-/// Packs programs and their libraries, of which `init` becomes PID 1, and the console that the
-/// kernel opens before it runs.
+/// Packs programs and their libraries, of which `init` becomes PID 1, and the console, which the
+/// kernel opens before it runs PID 1.
 pub fn pack<N: AsRef<str>>(programs: &[(N, Vec<u8>)]) -> Vec<u8> {
     const DIRECTORY: u32 = 0o040_755;
     const PROGRAM: u32 = 0o100_755;
@@ -30,8 +30,8 @@ pub fn pack<N: AsRef<str>>(programs: &[(N, Vec<u8>)]) -> Vec<u8> {
     archive.bytes
 }
 
-/// Packs a root directory, given as an archive of tar, and further files. A program that is linked
-/// to another becomes a copy of it.
+/// Packs a root directory, given as an archive of tar, and further files. A hard link to a program
+/// becomes a copy of it.
 pub fn pack_root(root: impl io::Read, files: &[File]) -> Result<Vec<u8>> {
     const REGULAR: u32 = 0o100_000;
     const DIRECTORY: u32 = 0o040_000;
@@ -71,7 +71,7 @@ pub fn pack_root(root: impl io::Read, files: &[File]) -> Result<Vec<u8>> {
         }
     }
     archive.add("dev/console", 0o020_600, (5, 1), &[]);
-    // The kernel makes no directory that is not in the archive, and ignores one that exists.
+    // The kernel creates no missing directories, and ignores one that exists.
     let parents = directories(paths(files));
     for directory in parents.iter().filter(|path| !path.is_empty()) {
         archive.add(directory, DIRECTORY | 0o755, (0, 0), &[]);
@@ -86,7 +86,7 @@ pub fn pack_root(root: impl io::Read, files: &[File]) -> Result<Vec<u8>> {
 #[derive(Default)]
 struct Archive {
     bytes: Vec<u8>,
-    /// Each file needs a different number, or they count as links to one another.
+    /// Number of files: with the same inode number, they would be hard links to one another.
     files: u32,
 }
 
@@ -198,7 +198,7 @@ mod tests {
         assert!(text.contains("usr/bin"), "the target of the link");
     }
 
-    /// Reads the archive as the kernel does.
+    /// Parses the archive like the kernel.
     fn names(mut bytes: &[u8]) -> Vec<String> {
         let mut names = Vec::new();
         while let Some(head) = bytes.get(..110) {

@@ -12,20 +12,20 @@ use crate::repo::{Repo, command, run};
 use crate::setup;
 use crate::{dist, files};
 
-/// Debian's release of the root directory. The kernel is that of [`KERNEL`].
+/// Debian's release of the root directory. Its kernel is [`KERNEL`].
 const SUITE: &str = "bookworm";
 
-/// In xtask/kernels.toml.
+/// Name in xtask/kernels.toml.
 pub const KERNEL: &str = "6.1";
 
-/// What the scripts need that is not essential.
+/// Packages that the scripts need and that are not essential.
 const INCLUDE: &str =
     "systemd,systemd-sysv,init-system-helpers,procps,dbus,iproute2,containerd,kmod,dmsetup";
 
-/// The API server of the tests, and the program that reads the Node from it.
+/// The API server of the tests, and the plugin, with which the checks read the Node.
 pub const PROGRAMS: [&str; 2] = ["testapi", "kubectl-nodepulse"];
 
-/// Files that only people read, and programs that only containers need.
+/// Documentation, and programs that only containers need.
 const EXCLUDE: &[&str] = &[
     "/usr/bin/containerd-*",
     "/usr/sbin/runc",
@@ -51,21 +51,21 @@ ExecStopPost=/bin/systemctl --no-block poweroff
 TimeoutStartSec=infinity
 ";
 
-/// Time for the checks between the announcement of the shutdown and the shutdown. The default is 5
-/// s.
+/// Gives the checks time between the announcement of the shutdown and the shutdown: the default is
+/// 5 s.
 const LOGIND: &str = "[Login]\nInhibitDelayMaxSec=60\n";
 
 /// A network for pods, without which the runtime is not ready.
 const CNI: &str = r#"{"cniVersion": "0.4.0", "name": "packages", "type": "loopback"}"#;
 
-/// Overlays need a module, which the kernel's image does not contain.
+/// Configures another snapshotter: overlays need a module, which is not part of the kernel's image.
 const CONTAINERD: &str = "\
 version = 2
 [plugins.'io.containerd.grpc.v1.cri'.containerd]
 snapshotter = 'native'
 ";
 
-/// The initramfs: Debian, the packages of this binary, [`PROGRAMS`], the module of the device
+/// Packs the initramfs: Debian, the packages of this binary, [`PROGRAMS`], the module of the device
 /// mapper, and a service that checks the packages.
 pub fn archive(
     repo: &Repo,
@@ -87,13 +87,13 @@ pub fn archive(
             0o644,
             format!("{UNIT}{wants}"),
         ),
-        // Enables it.
+        // Enables the service.
         File::new(
             "etc/systemd/system-preset/packages.preset",
             0o644,
             "enable packages.service\n",
         ),
-        // With this, systemd applies presets: it is the first boot.
+        // With this content, systemd treats the boot as the first, and applies presets.
         File::new("etc/machine-id", 0o644, "uninitialized\n"),
         File::new("etc/hostname", 0o644, "packages\n"),
         File::new("etc/systemd/logind.conf.d/delay.conf", 0o644, LOGIND),
@@ -110,7 +110,7 @@ pub fn archive(
     pack_root(root, &packed)
 }
 
-/// Made once; the packages in it are those of that day.
+/// Creates the root directory once; its packages are not updated later.
 fn root() -> Result<PathBuf> {
     let file = setup::cache()?.join(format!("debian-{SUITE}-dmsetup.tar"));
     if file.is_file() {

@@ -1,5 +1,5 @@
-//! One virtual machine from start to end: flags, disks, console, timeout. Emulated in software, so
-//! that it runs without KVM, and the same everywhere.
+//! Runs a virtual machine from start to end: flags, disks, console, timeout. It is emulated in
+//! software, so that it runs without KVM, and the same everywhere.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -18,25 +18,24 @@ use crate::repo::{Arch, command, shown};
 pub const PROGRAM: &str = "qemu-system-x86_64";
 pub const PROGRAM_ARM64: &str = "qemu-system-aarch64";
 
-/// `mitigations=off`, since emulation is slow enough; `panic=-1` with `-no-reboot` ends the machine
-/// at once.
+/// `mitigations=off`, since emulation is slow; `panic=-1` with `-no-reboot` ends the machine at
+/// once.
 const KERNEL_LINE: &str = "quiet loglevel=3 panic=-1 mitigations=off";
 
-/// The kernel signs each return address; QEMU emulates the architecture's algorithm for it much
-/// more slowly than this one.
+/// The kernel signs each return address; QEMU emulates the architecture's algorithm much more
+/// slowly than this one.
 const ARM64_CPU: &str = "max,pauth-impdef=on";
 
-/// What a machine is made of.
 pub struct Machine<'a> {
     pub arch: Arch,
     pub vmlinuz: &'a Path,
     pub initramfs: &'a Path,
-    /// Of its disks and its socket.
+    /// Directory of its disks and its socket.
     pub dir: &'a Path,
 }
 
-/// Boots it and reads its console until it is off or the time is over; the text is the reason of
-/// the end.
+/// Boots the machine and reads its console until it is off or the time is over; returns the reason
+/// of the end, too.
 pub fn boot(boot: &Boot, machine: &Machine<'_>) -> Result<(Console, String)> {
     let socket = machine.dir.join("qmp");
     let mut qemu = command_line(boot, machine);
@@ -63,7 +62,7 @@ pub fn boot(boot: &Boot, machine: &Machine<'_>) -> Result<(Console, String)> {
         }
     };
     if late {
-        // It may have ended already; waiting shows.
+        // It may have ended already; `wait` below returns its status.
         let _ = child.0.kill();
     }
     let status = child.0.wait().context("waiting for the virtual machine")?;
@@ -75,7 +74,7 @@ pub fn boot(boot: &Boot, machine: &Machine<'_>) -> Result<(Console, String)> {
     Ok((console, why))
 }
 
-/// Does what a check has requested. The check waits for the effect, and fails without it.
+/// Performs a request of a check. The check waits for the effect, and fails without it.
 fn done(request: &str, arch: Arch, socket: &Path) {
     let done = disks::asked(request, arch)
         .and_then(|(command, arguments)| qmp::execute(socket, command, &arguments));
@@ -84,7 +83,7 @@ fn done(request: &str, arch: Arch, socket: &Path) {
     }
 }
 
-/// Killed with this value, and by the kernel with the thread that started it.
+/// Kills QEMU on drop. The kernel kills it with the thread that started it.
 struct RunningMachine(Child);
 
 impl RunningMachine {
@@ -106,7 +105,7 @@ impl Drop for RunningMachine {
     }
 }
 
-/// Read in a separate thread, so that silence does not delay the timeout.
+/// Reads in a separate thread, so that silence does not delay the timeout.
 fn lines_of(child: &mut Child) -> Result<Receiver<String>> {
     let output = child.stdout.take().context("the child has no output")?;
     let (send, lines) = mpsc::channel();
@@ -133,7 +132,7 @@ fn lines_of(child: &mut Child) -> Result<Receiver<String>> {
 const CPUS: &str = "1,maxcpus=2";
 
 fn command_line(boot: &Boot, machine: &Machine<'_>) -> Command {
-    // Of util-linux, which every Debian has.
+    // A program of util-linux, which every Debian contains.
     let mut qemu = command("setpriv");
     let (program, options, console): (_, &[&str], _) = match machine.arch {
         Arch::Amd64 => (PROGRAM, &["-cpu", "max"], "ttyS0"),

@@ -1,4 +1,5 @@
-//! QEMU's control socket: JSON, one object a line (`docs/interop/qmp-spec.txt` of QEMU).
+//! Sends commands to QEMU's control socket: JSON, one object per line (`docs/interop/qmp-spec.txt`
+//! of QEMU).
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -8,17 +9,17 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-/// Emulation may keep QEMU's main loop busy for a moment.
+/// Time limit of a response: emulation may keep QEMU's main loop busy.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs one command, each over a new connection: there are a handful in a boot.
+/// Runs one command over a new connection: there are few in a boot.
 pub fn execute(socket: &Path, command: &str, arguments: &Value) -> Result<()> {
     let stream = UnixStream::connect(socket)
         .with_context(|| format!("cannot connect to {}", socket.display()))?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut replies = BufReader::new(stream.try_clone()?);
     let send = |message: Value| writeln!(&stream, "{message}");
-    // Only then are other commands taken.
+    // QEMU accepts other commands only after this one.
     send(json!({"execute": "qmp_capabilities"}))?;
     answer(&mut replies).context("QEMU's greeting")?;
     send(json!({"execute": command, "arguments": arguments}))?;

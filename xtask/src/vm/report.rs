@@ -1,4 +1,4 @@
-//! Turns reports into a table, a page of the documentation, and counts for the test run.
+//! Formats reports as a table and as a page of the documentation, and counts their results.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use crate::files;
 use crate::skips::{NO_IMAGE, Skip};
 use crate::test::Counts;
 
-/// Around the part of the page that `command` generates.
+/// Returns the comments around the part of the page that `command` generates.
 fn markers(command: &str) -> [String; 2] {
     ["begin", "end"].map(|side| format!("<!-- written by `{command}`: {side} -->"))
 }
 
-/// One boot a block, one check a line.
+/// Formats one block for each boot, one line for each check.
 pub fn table(reports: &[KernelReport]) -> String {
     let mut lines = Vec::new();
     for KernelReport { kernel, outcome } in reports {
@@ -47,7 +47,7 @@ fn block(kernel: &str, ran: &BootReport, lines: &mut Vec<String>) {
     lines.push(String::new());
 }
 
-/// Each check is a test, and so is a kernel that could not be downloaded.
+/// Counts each check as a test, and so each kernel that could not be downloaded.
 pub fn counts(reports: &[KernelReport]) -> Counts {
     let mut counts = Counts {
         skipped: u32::try_from(skips(reports).len()).unwrap_or(u32::MAX),
@@ -63,7 +63,7 @@ pub fn counts(reports: &[KernelReport]) -> Counts {
     counts
 }
 
-/// Kernels that could not be downloaded, and checks that a kernel cannot run.
+/// Returns kernels that could not be downloaded, and checks that a kernel cannot run.
 pub fn skips(reports: &[KernelReport]) -> Vec<Skip> {
     let mut skips = Vec::new();
     for report in reports {
@@ -80,7 +80,7 @@ pub fn skips(reports: &[KernelReport]) -> Vec<Skip> {
     skips
 }
 
-/// The checks that failed, by kernel, with what they found.
+/// Returns the checks that failed, by kernel, with their details.
 pub fn failures(reports: &[KernelReport]) -> Vec<String> {
     let mut failures = Vec::new();
     for report in reports {
@@ -92,7 +92,6 @@ pub fn failures(reports: &[KernelReport]) -> Vec<String> {
     failures
 }
 
-/// Kernels that were booted.
 pub fn booted(reports: &[KernelReport]) -> usize {
     let booted = |report: &&KernelReport| matches!(report.outcome, KernelOutcome::Booted(_));
     reports.iter().filter(booted).count()
@@ -105,7 +104,7 @@ fn boots(report: &KernelReport) -> &[BootReport] {
     }
 }
 
-/// Every check, by the name that [`FEATURES`] gives it.
+/// Returns every check, by the name that [`FEATURES`] uses.
 fn checks(report: &KernelReport) -> Vec<(String, &Check)> {
     let mut checks = Vec::new();
     for ran in boots(report) {
@@ -127,14 +126,15 @@ const fn word(verdict: CheckVerdict) -> &'static str {
     }
 }
 
-/// Replaces what an earlier run of `command` wrote into `file`.
+/// Replaces the part of `file` that an earlier run of `command` wrote.
 pub fn write(file: &Path, command: &str, reports: &[KernelReport]) -> Result<()> {
     let markers = markers(command);
     let markers = markers.each_ref().map(String::as_str);
     files::write_between(file, markers, &section(reports))
 }
 
-/// Kernels across, features down; then why something is not `ok`.
+/// Formats a table with a column for each kernel and a row for each feature; then the reasons why a
+/// cell is not `ok`.
 fn section(reports: &[KernelReport]) -> String {
     let row = |first: &str, cell: &dyn Fn(&KernelReport) -> String| {
         let cells: Vec<_> = reports.iter().map(cell).collect();
@@ -164,7 +164,7 @@ fn section(reports: &[KernelReport]) -> String {
     text + &reasons(reports)
 }
 
-/// Features that have a check, then each check without a feature.
+/// Returns features that have a check, then each check without a feature.
 fn rows(reports: &[KernelReport]) -> Vec<(String, Vec<String>)> {
     let mut there: Vec<String> = Vec::new();
     for (name, _) in reports.iter().flat_map(checks) {
@@ -186,8 +186,8 @@ fn rows(reports: &[KernelReport]) -> Vec<(String, Vec<String>)> {
     rows
 }
 
-/// Whether `name` is one of `names`, which are separated by spaces. One with a slash at the end is
-/// that of a whole plan.
+/// Returns whether the space-separated `names` contain `name`. One with a slash at the end contains
+/// all checks of a plan.
 fn is_listed(names: &str, name: &str) -> bool {
     let is = |listed: &str| match listed.strip_suffix('/') {
         Some(plan) => name.split_once('/').is_some_and(|(of, _)| of == plan),
@@ -200,7 +200,7 @@ fn seconds(time: std::time::Duration) -> String {
     format!("{:.0} s", time.as_secs_f64())
 }
 
-/// One verdict for all checks of a feature.
+/// Returns one verdict for all checks of a feature.
 fn cell(report: &KernelReport, names: &[String]) -> String {
     let all = checks(report);
     let verdicts: Vec<_> = all

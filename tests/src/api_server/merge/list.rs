@@ -1,4 +1,4 @@
-//! Lists in a strategic merge, and the resulting order.
+//! Merges lists of a strategic merge patch, and determines the order.
 
 use serde_json::Value;
 
@@ -34,7 +34,7 @@ pub(super) fn merge_list(
     Ok(arrange(merged, &patch, &original, Some(key)))
 }
 
-/// Merges two lists, and puts the result in `order`. `None` when there is no list on either side.
+/// Merges two lists, and puts the result in `order`. `None` if neither side has a list.
 pub(super) fn merge_ordered(
     original: Option<Vec<Value>>,
     patch: Option<Vec<Value>>,
@@ -68,7 +68,7 @@ pub(super) fn merge_ordered(
     Ok(Some(arrange(merged, order, &original, key)))
 }
 
-/// Carries out the elements that are directives; returns what is left of both lists.
+/// Applies the elements that are directives; returns what is left of both lists.
 fn apply_list_directives(
     mut original: Vec<Value>,
     patch: Vec<Value>,
@@ -100,7 +100,7 @@ fn apply_list_directives(
     })
 }
 
-/// Merges into the first element with the same key only: that is the defect of `addresses`.
+/// Merges into the first element with the same key only, which is the known defect of `addresses`.
 fn merge_element(
     merged: &mut Vec<Value>,
     element: &Value,
@@ -121,7 +121,7 @@ fn merge_element(
     Ok(())
 }
 
-/// Whether the patch's elements stand in `order`. A deletion may stand anywhere, another directive
+/// Checks that the patch's elements are in `order`. A deletion may be anywhere, another directive
 /// before the last element that `order` names.
 fn check_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), String> {
     if patch.is_empty() || order.is_empty() {
@@ -175,7 +175,7 @@ fn arrange(
     let mut rest = rest.into_iter().peekable();
     let mut arranged = Vec::new();
     while let (Some(left), Some(right)) = (rest.peek(), named.peek()) {
-        // Only an item that stood in front before stays in front: a new one wins.
+        // Only an item that was in front before stays in front: a new one has precedence.
         let in_front = match (place(original, left), place(original, right)) {
             (Some(left), Some(right)) => left < right,
             _ => false,

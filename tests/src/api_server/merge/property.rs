@@ -1,5 +1,5 @@
-//! Whatever is stored and whatever becomes true: the agent's patch, merged as the API server
-//! merges, gives what was computed, and leaves alone what is not the agent's.
+//! Checks by properties that the agent's patch, merged like the API server does, gives what was
+//! computed, and changes nothing that is not the agent's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -27,7 +27,7 @@ const NODEPULSE_TYPES: [&str; 6] = [
 const OF_OTHERS: [&str; 3] = ["KernelDeadlock", "NetworkUnavailable", "example.com/Fan"];
 const ADDRESS_TYPES: [&str; 4] = ["InternalIP", "InternalIP", "ExternalIP", "Hostname"];
 const RESOURCES: [&str; 5] = ["cpu", "memory", "pods", "hugepages-1Gi", "example.com/gpu"];
-/// Some are the same amount in other words.
+/// Some amounts are equal in different units.
 const AMOUNTS: [&str; 7] = ["0", "4", "4000m", "110", "1Gi", "1024Mi", "1048576Ki"];
 
 fn word() -> impl Strategy<Value = String> {
@@ -46,7 +46,7 @@ fn texts() -> impl Strategy<Value = Value> {
     map(word().prop_map(Value::from))
 }
 
-/// As stored: in any order, with fields missing, and with some that we do not know.
+/// Generates a stored condition: fields in any order, some missing, and some unknown.
 fn stored_condition(type_: &'static str) -> impl Strategy<Value = Value> {
     let fields = [
         "status",
@@ -70,8 +70,8 @@ fn stored_conditions() -> impl Strategy<Value = Value> {
         .prop_map(Value::from)
 }
 
-/// Never empty, since the API leaves an empty list out. Those of one type stand together: even
-/// if the list is replaced, the merge puts them so.
+/// Never empty, since the API omits an empty list. Those of one type are adjacent: even if the list
+/// is replaced, the merge groups them.
 fn stored_addresses() -> impl Strategy<Value = Value> {
     vec((select(ADDRESS_TYPES.to_vec()), word()), 1..5).prop_map(|mut addresses| {
         addresses.sort_by_key(|(type_, _)| *type_);
@@ -197,7 +197,7 @@ prop_compose! {
     }
 }
 
-/// The object after the patch, or unchanged without one.
+/// Returns the object after the patch, or unchanged without one.
 fn merged(node: &Value, patch: Option<&Value>) -> Value {
     let mut merged = match patch {
         Some(patch) => strategic("Node", node, patch).expect("a patch that the server takes"),
@@ -207,7 +207,7 @@ fn merged(node: &Value, patch: Option<&Value>) -> Value {
     merged
 }
 
-/// To the API an empty list or map is none.
+/// Removes empty lists and maps, which the API omits.
 fn without_empty(value: &Value) -> Value {
     let is_empty = |value: &Value| *value == json!([]) || *value == json!({});
     match value {
@@ -221,7 +221,7 @@ fn without_empty(value: &Value) -> Value {
     }
 }
 
-/// The conditions of these types, by type.
+/// Returns the conditions of these types, by type.
 fn conditions<'a>(node: &'a Value, types: &[&str]) -> BTreeMap<&'a str, &'a Value> {
     let all = node["status"]["conditions"]
         .as_array()
@@ -235,7 +235,7 @@ fn conditions<'a>(node: &'a Value, types: &[&str]) -> BTreeMap<&'a str, &'a Valu
 fn config() -> ProptestConfig {
     ProptestConfig {
         cases: 1000,
-        // A failure prints the smallest input: it becomes a separate case, not a file.
+        // A failure prints the smallest input, which becomes a separate case instead of a file.
         failure_persistence: None,
         ..ProptestConfig::default()
     }
@@ -254,10 +254,11 @@ proptest! {
         let after = merged(&stored, patch.as_ref());
         prop_assert_eq!(without_empty(&after), without_empty(&computed));
 
-        // There is no difference left to send.
+        // A second patch would be empty.
         prop_assert_eq!(status_patch(&after, &computed).filter(is_change), None);
 
-        // Order and all: conditions of others, and what is not in the subresource.
+        // Neither the conditions of others nor what is not in the subresource changes, not even in
+        // order.
         prop_assert_eq!(conditions(&after, &OF_OTHERS), conditions(&stored, &OF_OTHERS));
         prop_assert_eq!(&after["spec"], &stored["spec"]);
         let patch = patch.unwrap_or_default();
@@ -292,7 +293,7 @@ proptest! {
         }
     }
 
-    // Whole statuses, so that conditions, keys and lists go as well as come.
+    // Uses whole statuses, so that conditions, keys and lists are added and removed.
     #[test]
     fn a_patch_turns_any_status_into_any_other(
         old in stored_node(),

@@ -1,18 +1,17 @@
-//! How each list of the objects that we know is merged.
+//! Defines how each list of the known objects is merged.
 //!
 //! From the `patchStrategy` and `patchMergeKey` tags of the Go types. A list that is not here is
 //! atomic, which is the default there too.
 //!
 //! <https://github.com/kubernetes/api/blob/v0.33.0/core/v1/types.go>
 
-/// What happens to a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Strategy {
-    /// The patch's list replaces it.
+    /// The patch's list replaces the list.
     Atomic,
     /// Values are added to a set of plain values.
     Set,
-    /// Elements are merged if this field is the same.
+    /// Elements are merged if this field is equal.
     ByKey(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Which cgroup was at its limit, if several above the victim are close to theirs: compared with
+//! Checks which cgroup was at its limit, if several above the victim are close to theirs, against
 //! the kernel log.
 
 use std::fs::File;
@@ -19,12 +19,12 @@ use crate::loaded::Loaded;
 use crate::provoke::Provoke;
 use crate::provoke::cgroup::CgroupTree;
 
-/// Of each shape.
+/// Number of kills for each shape.
 const KILLS: usize = 2;
 /// The kernel logs the limit of at most ten kills in 5 s, for all processes together.
 /// <https://github.com/torvalds/linux/blob/v6.12/mm/oom_kill.c>
 const ATTEMPTS: usize = 12;
-/// For one line of the log.
+/// Time limit of one line of the log.
 const LOGGED: Duration = Duration::from_secs(1);
 
 /// Limits of a pod and of the container in it, in KiB, and whether another container of the pod
@@ -41,7 +41,7 @@ const SHAPES: [(&str, u64, u64, bool); 4] = [
     ("the pod has a little more", 20_992, 20_480, false),
 ];
 
-/// Each kill names the limit in the kernel log, or two limits of which it is one.
+/// Checks that each kill names the limit in the kernel log, or two limits of which it is one.
 pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String> {
     let mut log = kmsg::open(&Path::new("/").join(kmsg::PATH))?;
     let (mut at_pod, mut ambiguous) = (0, 0);
@@ -73,7 +73,7 @@ pub async fn limit(loaded: &mut Loaded, provoke: &Provoke) -> io::Result<String>
     ))
 }
 
-/// A kill whose limit the kernel logs.
+/// Repeats a kill until the kernel logs its limit.
 async fn logged_kill(
     loaded: &mut Loaded,
     provoke: &Provoke,
@@ -98,7 +98,7 @@ fn mount(tree: &CgroupTree) -> io::Result<CgroupMount> {
     CgroupMount::open(Path::new(mount.expect("the path ends the directory")))
 }
 
-/// Paths of the cgroups that may have been at their limit, by the record.
+/// Returns the paths of the cgroups that may have been at their limit, by the record.
 fn limits(kill: &RecordedKill, mount: &CgroupMount) -> Vec<String> {
     let OomScope::Memcg(MemcgLimit { limiting, tied, .. }) = kill.scope else {
         panic!("scope is {:?}", kill.scope);
@@ -111,7 +111,7 @@ fn limits(kill: &RecordedKill, mount: &CgroupMount) -> Vec<String> {
         .collect()
 }
 
-/// `oom_memcg` of the kill of `pid`, once the kernel has logged it.
+/// Waits until the kernel has logged the kill of `pid`, and returns its `oom_memcg`.
 async fn logged(log: &mut File, pid: u32) -> String {
     let mut lines = KmsgParser::default();
     let mut reads = interval(Duration::from_millis(5));

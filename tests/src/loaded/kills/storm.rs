@@ -1,4 +1,4 @@
-//! Many kills, several at a time: none is lost, doubled or mixed up with another.
+//! Checks that none of many kills, several at a time, is lost, doubled or mixed up with another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,7 +13,7 @@ use crate::loaded::Loaded;
 use crate::provoke::cgroup::CgroupTree;
 use crate::provoke::{Crowd, Provoke};
 
-/// Provoked before the ring is read again; it has room for about 130.
+/// Number of kills before the ring is read again; it has room for about 130.
 const AT_ONCE: usize = 20;
 const LIMIT: u64 = 8 * MIB;
 
@@ -26,20 +26,19 @@ struct Expected {
     max_pages: u64,
 }
 
-/// The cgroup in which a kill is provoked.
+/// The cgroup whose limit is reached.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// The limit of the container.
     Container,
-    /// The pod's, one above.
+    /// The pod, one level above.
     Pod,
-    /// Three above.
+    /// Three levels above.
     Deep,
-    /// The container's, and all of its processes are killed together. Needs cgroup v2.
+    /// The container, whose processes are all killed together. Needs cgroup v2.
     Group,
 }
 
-/// `count` kills in cgroups of four shapes, each removed as soon as its victim has ended.
+/// Provokes `count` kills in cgroups of four shapes, each removed as soon as its victim has ended.
 pub async fn storm(loaded: &mut Loaded, provoke: &Provoke, count: usize) -> io::Result<String> {
     const KINDS: [Kind; 4] = [Kind::Container, Kind::Pod, Kind::Deep, Kind::Group];
     let (mut provoked, mut together) = (0, 0);
@@ -83,8 +82,8 @@ fn at_once(provoke: &Provoke, batch: usize, kinds: &[Kind]) -> io::Result<Vec<(V
     })
 }
 
-/// One kill, or that of a group: the victims, and whether they were one. The cgroups are gone
-/// afterwards.
+/// Provokes one kill, or that of a group. Returns the victims, and whether they were a group. The
+/// cgroups are removed afterwards.
 fn one(provoke: &Provoke, name: &str, kind: Kind) -> io::Result<(Victims, bool)> {
     let mut tree = tree(name)?;
     let (leaf, limited) = match kind {
@@ -120,7 +119,7 @@ fn expected(tree: &CgroupTree, leaf: &str, limited: &str) -> io::Result<Expected
     })
 }
 
-/// Each of `left` has one record, with the expected contents. Other kills are ignored.
+/// Checks that each of `left` has one record, with the expected contents. Other kills are ignored.
 async fn await_records(loaded: &mut Loaded, mut left: Victims, records: &mut BTreeSet<u32>) {
     loaded
         .next("record of each kill", |event| {

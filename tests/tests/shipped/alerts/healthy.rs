@@ -1,4 +1,4 @@
-//! An hour of a healthy agent on each layout of a node, and of agents with problems.
+//! Runs healthy agents on each layout of a node for an hour, and agents with problems.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,10 +22,11 @@ use super::promtool::Promtool;
 use super::scrapes::Scrapes;
 use super::{RULES, promtool};
 
-/// Longer than any `for` and any range but those of a day.
+/// Duration that exceeds any `for` and any range except those of a day.
 const MINUTES: usize = 60;
 
-/// A node with a kubelet, in which an agent in companion mode may do what the chart grants.
+/// Creates a node with a kubelet, and grants an agent in companion mode the permissions of the
+/// chart.
 fn server() -> Arc<ApiServer> {
     let api = in_memory();
     api.grant_all(COMPANION, &COMPANION_PERMISSIONS);
@@ -59,7 +60,7 @@ const GLOBAL: Kill<'_> = Kill {
     source: ScopeSource::Exact,
 };
 
-/// So many records did not fit into the ring CRIT.
+/// Counts records that did not fit into the ring CRIT.
 fn lost(count: u64) -> ProbeCounters {
     ProbeCounters {
         losses: DropReason::ALL
@@ -79,7 +80,7 @@ fn lost(count: u64) -> ProbeCounters {
     }
 }
 
-/// With all conditions.
+/// Configures an agent with all conditions.
 fn companion(host: MadeUpHost) -> Node {
     let on = |condition: NodepulseCondition| format!("{}=true", condition.type_());
     let all = NodepulseCondition::ALL.map(on).join(",");
@@ -88,7 +89,7 @@ fn companion(host: MadeUpHost) -> Node {
         .config(|overrides| overrides.conditions = Some(all))
 }
 
-/// The best programs, but for these.
+/// Returns the best programs, except for these.
 fn without(probes: &[Probe], instead: &[Probe], why: &Missing) -> Support {
     let mut support = Support::all();
     for (probe, state) in &mut support.probes {
@@ -115,7 +116,7 @@ fn no_btf() -> Missing {
     }
 }
 
-/// Each layout of a node without a problem.
+/// Returns each layout of a node without a problem.
 fn layouts() -> Vec<(&'static str, Node)> {
     use Probe::{OomExit, OomFentry, OomPid, OomVictim, ScopeEnter, ScopeLeave};
     let v2 = || companion(host(Cgroups::V2));
@@ -167,8 +168,8 @@ fn layouts() -> Vec<(&'static str, Node)> {
     ]
 }
 
-/// Lets the agent run for an hour, with `trouble` after a quarter; an error if other alerts fire
-/// than those with the labels `expected`.
+/// Runs the agent for an hour, with `trouble` after a quarter; returns an error if other alerts
+/// fire than those with the labels `expected`.
 async fn check(
     promtool: &Promtool,
     node: Running,

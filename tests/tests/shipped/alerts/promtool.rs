@@ -1,14 +1,14 @@
-//! Prometheus' program that tests rules.
+//! Runs promtool, Prometheus' program that tests rules.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// `promtool`.
+/// Path of the program.
 pub struct Promtool(PathBuf);
 
 impl Promtool {
-    /// On the search path, or where `cargo xtask setup` puts it.
+    /// Finds it on the search path, or in the directory of `cargo xtask setup`.
     pub fn find() -> Option<Self> {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let path = set("PATH").unwrap_or_default();
@@ -22,7 +22,7 @@ impl Promtool {
             .map(Self)
     }
 
-    /// Runs tests, whose rule file is `alerts.yaml`; an error is what promtool printed.
+    /// Runs tests, whose rule file is `alerts.yaml`; an error is the output of promtool.
     pub fn test(&self, rules: &str, tests: &str) -> Result<(), String> {
         self.run(&["test", "rules"], rules, tests)
     }

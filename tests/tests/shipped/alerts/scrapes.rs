@@ -1,4 +1,4 @@
-//! What Prometheus stores of an agent, as input of promtool.
+//! Records the series that Prometheus stores of an agent, as input of promtool.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct Scrapes {
 }
 
 impl Scrapes {
-    /// Scrapes the agent for so many minutes.
+    /// Scrapes the agent for a number of minutes.
     pub async fn of(&mut self, node: &Running, minutes: usize) {
         for _ in 0..minutes {
             pass(INTERVAL).await;
@@ -41,7 +41,7 @@ impl Scrapes {
         values.push(Some(value));
     }
 
-    /// A test by which exactly the alerts with the labels `expected` fire at some time.
+    /// Writes a test by which exactly the alerts with the labels `expected` fire at some time.
     pub fn test(&self, expected: &[&str]) -> String {
         let series = self.series.iter().map(|(series, values)| {
             let values = values.iter().map(|value| match value {
@@ -69,7 +69,7 @@ impl Scrapes {
     }
 }
 
-/// With the labels of the target.
+/// Formats a series with the labels of the target.
 fn text(sample: &MetricSample) -> String {
     let target = [("job", "nodepulse"), ("instance", "10.0.0.1:20260")];
     let target = target.map(|(key, value)| format!("{key}={value:?}"));

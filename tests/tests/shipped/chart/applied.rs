@@ -1,4 +1,4 @@
-//! Objects, applied to the API server of the tests.
+//! Applies objects to the API server of the tests.
 
 use bytes::Bytes;
 use http::Request;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// A server with the release's namespace.
 pub struct Applied {
-    /// Runs as long as this value.
+    /// Stops on drop.
     pub server: ApiServer,
     requests: SendRequest<Full<Bytes>>,
 }
@@ -59,10 +59,10 @@ impl Applied {
     }
 }
 
-/// What an API server adds.
+/// Fields that an API server adds.
 const ADDED: [&str; 3] = ["uid", "creationTimestamp", "resourceVersion"];
 
-/// The stored object as it was sent.
+/// Returns the stored object without the server's additions.
 pub fn stored(server: &ApiServer, object: &Value) -> Option<Value> {
     let name = object["metadata"]["name"].as_str()?;
     let mut stored = server.object(&format!("{}/{name}", ApiServer::collection(object)?))?;

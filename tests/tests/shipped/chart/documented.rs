@@ -1,4 +1,4 @@
-//! Every value has a description, and every permission its purpose.
+//! Checks that every value has a description, and every permission its purpose.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{render, yaml};
 const VALUES: &str = include_str!("../../../../deploy/helm/nodepulse/values.yaml");
 const README: &str = include_str!("../../../../deploy/helm/nodepulse/README.md");
 
-/// The values that have neither a row nor one above them.
+/// Returns the values without a row for them or for one above them.
 fn undocumented(name: &str, value: &Value) -> Vec<String> {
     if README.contains(&format!("\n| `{name}` | ")) {
         return Vec::new();
@@ -49,7 +49,7 @@ fn the_schema_has_each_value_and_no_other() {
     assert_eq!(known, there);
 }
 
-/// The verbs and resources of a rule, one text for each resource.
+/// Formats the verbs and resources of a rule, one text for each resource.
 fn rule(rule: &Value) -> Vec<String> {
     let texts = |key: &str| -> Vec<String> { serde_json::from_value(rule[key].clone()).unwrap() };
     let verbs = texts("verbs").join(", ");

@@ -1,4 +1,4 @@
-//! What each value changes.
+//! Tests the effects of each value.
 
 use std::collections::BTreeSet;
 
@@ -92,10 +92,10 @@ fn only_taints_grant_the_permission_to_patch_nodes() {
     assert_eq!(may(json!({"config": taints})), json!([["get"], ["patch"]]));
 }
 
-/// Of the default `nodeSelector`.
+/// Selector of the default `nodeSelector`.
 const LINUX: &str = "--selector=kubernetes.io/os=linux";
 
-/// A hook: its events, its name and what it runs.
+/// A hook: its events, its name and its command.
 type HookJob = (String, String, Value);
 
 fn hook_jobs(objects: &[Value]) -> Vec<HookJob> {
@@ -118,8 +118,8 @@ fn hook_jobs(objects: &[Value]) -> Vec<HookJob> {
     jobs
 }
 
-/// After a rollback too, which renders nothing again. After an upgrade the hook needs the role of
-/// the installed release, which only a server has.
+/// Also runs after a rollback, which renders nothing again. After an upgrade the hook needs the
+/// role of the installed release, which only a server has.
 #[test]
 fn jobs_run_as_hooks_with_their_account() {
     let Some(helm) = Helm::find() else { return };
@@ -190,7 +190,7 @@ fn the_cleanup_jobs_write_to_the_nodes_of_their_release() {
     assert_eq!(args(none), ["--all-nodes", "--taints-only"]);
 }
 
-/// There may be no node that the release selects: its pool is empty.
+/// The release may select no node, if its pool is empty.
 #[test]
 fn a_job_needs_a_node_that_can_run_the_image_and_prefers_those_of_its_release() {
     let Some(helm) = Helm::find() else { return };
@@ -227,7 +227,7 @@ fn a_job_needs_a_node_that_can_run_the_image_and_prefers_those_of_its_release() 
     assert_eq!(preferred, Value::Null);
 }
 
-/// It reads the new configuration, not the installed one, and needs no privileges.
+/// The check reads the new configuration, not the installed one, and needs no privileges.
 #[test]
 fn the_validation_reads_the_new_configuration_before_the_agents() {
     let Some(helm) = Helm::find() else { return };

@@ -1,4 +1,4 @@
-//! Each value, other than its default, in its fields of the rendered objects.
+//! Checks each value, other than its default, in its fields of the rendered objects.
 
 use nodepulse_tests::helm::Helm;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn check(objects: &[Value], rows: &[Row]) {
     }
 }
 
-/// The values of a pod template that both the agents and the Jobs have.
+/// Returns the values of a pod template that both the agents and the Jobs have.
 fn placement() -> Value {
     json!({
         "image": {"repository": "r.example/np", "tag": "v9", "pullPolicy": "Always"},
@@ -130,7 +130,7 @@ fn values_of_the_agents_are_in_their_set() {
     );
 }
 
-/// Each mount of the agent: its path, the path on the node, and whether it is read-only.
+/// Returns each mount of the agent: its path, the path on the node, and whether it is read-only.
 fn mounts(pod: &Value) -> Value {
     let list = |value: &Value| value.as_array().unwrap().clone();
     let path = |name: &Value| {
@@ -287,7 +287,7 @@ fn values_of_the_other_objects_are_in_their_fields() {
     assert!(dashboard["panels"].as_array().unwrap().len() > 3);
 }
 
-/// What each account may do, and in which namespace it is.
+/// Checks the permissions and the namespace of each account.
 #[test]
 fn the_roles_have_exactly_the_permissions_that_each_program_needs() {
     let Some(helm) = Helm::find() else { return };

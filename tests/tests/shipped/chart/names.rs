@@ -1,4 +1,4 @@
-//! Names: two releases side by side, and what refers to what.
+//! Checks names: two releases in one cluster, and references between objects.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::release;
 
-/// Kind, namespace and name of everything, with all that can be switched on.
+/// Returns kind, namespace and name of all objects, with all options turned on.
 fn identities(objects: &[Value]) -> BTreeSet<String> {
     let text = |object: &Value, key: &str| object["metadata"][key].to_string();
     let all = objects.iter().map(|object| {
@@ -60,7 +60,7 @@ fn overrides_replace_the_beginning_of_every_name() {
     }
 }
 
-/// The longest names: a CronJob may have 52 characters, and Helm allows 53 in a release.
+/// Uses the longest names: a CronJob may have 52 characters, and Helm allows 53 in a release.
 #[test]
 fn names_of_a_long_release_are_short_enough() {
     let Some(helm) = Helm::find() else { return };

@@ -1,4 +1,4 @@
-//! Value sets that the chart accepts, and value sets that Helm refuses.
+//! Renders value sets that the chart accepts, and value sets that Helm refuses.
 
 use nodepulse_tests::helm::Helm;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! The admission policies, evaluated as an API server evaluates them.
+//! Evaluates the admission policies like an API server.
 
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 
@@ -11,10 +11,10 @@ const AGENT: &str = "system:serviceaccount:nodepulse:nodepulse";
 const CLEANUP: &str = "system:serviceaccount:nodepulse:nodepulse-cleanup";
 const STALE: &str = "system:serviceaccount:nodepulse:nodepulse-cleanup-stale";
 
-/// One write, as the input of a policy.
+/// A write, as the input of a policy.
 struct Write {
     user: &'static str,
-    /// Of the token; `None` if it is not bound to a pod.
+    /// The node of the token; `None` if it is not bound to a pod.
     node: Option<&'static str>,
     old: Value,
     new: Value,
@@ -47,8 +47,8 @@ impl Write {
         context
     }
 
-    /// The message of the validation that denies it. As with `failurePolicy: Fail`, an error denies
-    /// it.
+    /// Returns the message of the validation that denies it. As with `failurePolicy: Fail`, an
+    /// error denies it.
     fn denied_by(&self, policy: &str) -> Option<String> {
         let policy = one("ValidatingAdmissionPolicy", policy);
         let spec = &policy["spec"];
@@ -94,7 +94,7 @@ fn node() -> Value {
     })
 }
 
-/// `node()` with one value replaced or added.
+/// Returns `node()` with one value replaced or added.
 fn with(pointer: &str, value: Value) -> Value {
     let mut node = node();
     let (parent, key) = pointer.rsplit_once('/').unwrap();

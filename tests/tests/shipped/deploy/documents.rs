@@ -1,4 +1,4 @@
-//! What the documents state about conditions, Events, commands and files.
+//! Checks the statements of the documents about conditions, Events, commands and files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{path, text};
 
-/// The words in backquotes in the cell `column` of each row of the tables in `document`.
+/// Returns the words in backquotes in the cell `column` of each row of the tables in `document`.
 fn quoted(document: &str, column: usize) -> BTreeSet<&str> {
     let rows = document.lines().filter(|line| line.starts_with("| "));
     let cells = rows.filter_map(|row| row.split('|').nth(column));
@@ -17,7 +17,7 @@ fn quoted(document: &str, column: usize) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Every Markdown document for users.
+/// Reads every Markdown document for users.
 fn documents() -> Vec<(String, String)> {
     let mut paths = vec![path("../README.md"), path("helm/nodepulse/README.md")];
     let docs = fs::read_dir(path("../docs")).unwrap();
@@ -30,7 +30,7 @@ fn documents() -> Vec<(String, String)> {
     all.collect()
 }
 
-/// The fenced blocks of a language.
+/// Returns the fenced blocks of a language.
 fn blocks<'a>(document: &'a str, language: &str) -> Vec<&'a str> {
     let begin = format!("\n```{language}\n");
     let rest = document.split(&*begin).skip(1);
@@ -54,7 +54,7 @@ fn each_condition_and_each_event_has_an_entry_in_the_runbooks() {
     }
 }
 
-/// The image contains nothing but the binary, and sets no PATH.
+/// The image contains only the binary, and sets no PATH.
 #[test]
 fn commands_in_a_container_name_the_binary_by_its_path() {
     let mut commands = 0;

@@ -1,4 +1,4 @@
-//! Alerts and panels query existing series and labels.
+//! Checks that alerts and panels query existing series and labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::{text, yaml};
 
-/// What Prometheus and the pod monitor add.
+/// Labels that Prometheus and the pod monitor add.
 const ADDED: [&str; 4] = ["job", "instance", "pod", "namespace"];
 
-/// All metrics, with one series of each that has labels.
+/// Returns all metrics, with one series of each that has labels.
 fn all_metrics() -> Metrics {
     let metrics = Metrics::new("1", "btf", "worker-1");
     let (kernel, node, api) = (&metrics.kernel, &metrics.node, &metrics.api);
@@ -47,7 +47,7 @@ fn scraped(metrics: &Metrics) -> Exposition {
     Exposition::parse(&metrics.text(&[("sda", &DiskLatency::default())])).unwrap()
 }
 
-/// Every series and its labels, as a scraper finds them.
+/// Returns every series and its labels, as a scraper finds them.
 fn series() -> BTreeMap<String, BTreeSet<String>> {
     let metrics = all_metrics();
     let read = scraped(&metrics);
@@ -66,7 +66,7 @@ fn series() -> BTreeMap<String, BTreeSet<String>> {
     series
 }
 
-/// Names of series in an expression, with the labels that they are asked for.
+/// Returns names of series in an expression, with the labels that it requires of them.
 fn asked(expression: &str) -> Vec<(String, Vec<String>)> {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let is_series = |word: &str| word.starts_with("nodepulse_") || word.starts_with("process_");
@@ -95,7 +95,7 @@ fn asked(expression: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// The labels behind every `by`.
+/// Returns the labels after every `by`.
 fn grouped(expression: &str) -> Vec<&str> {
     let groups = expression.split("by (").skip(1);
     let groups = groups.filter_map(|group| group.split_once(')'));
@@ -149,7 +149,7 @@ fn each_metric_is_served_as_its_description_states() {
         }
         assert_eq!(served, expected, "{name}");
         let line = format!("# HELP {name} {help}.");
-        // The disks' latency is not served without disks.
+        // Without disks, their latency is not served.
         assert!(
             text.contains(&line) || name.contains("disk_latency"),
             "{line}"
