@@ -107,13 +107,17 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// The command line. Each command shows the flags that it uses.
-pub fn command() -> clap::Command {
-    let command = Cli::command().mut_subcommands(|command| match command.get_name() {
+fn command() -> clap::Command {
+    Cli::command().mut_subcommands(|command| match command.get_name() {
         "check" => settings::shown(command, check::USED),
         "cleanup" => settings::shown(command, cleanup::USED),
         _ => command,
-    });
-    texts::described(command).term_width(terminal::width())
+    })
+}
+
+/// The command line with the texts that only help needs, so the daemon does not format them.
+pub fn documented() -> clap::Command {
+    texts::described(command()).term_width(terminal::width())
 }
 
 /// Prints one line on standard error, and returns the exit code for invalid usage.

@@ -39,8 +39,8 @@ pub use nodepulse_kube::credentials::CredentialSource;
 #[cfg(feature = "testing")]
 pub mod testing {
     pub use crate::app::{CertificateSetup, ReadConfig, Reloads};
-    pub use crate::cli::command;
     pub use crate::cli::completion::Shell;
+    pub use crate::cli::documented;
     pub use crate::cli::texts::{Section, sections};
     pub use crate::config::{
         API_VERSION, Effect, Flag, Form, Json, KEYS, KIND, KeySpec, KubeletKey, Preset, Reload,

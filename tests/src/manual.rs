@@ -13,7 +13,7 @@ mod schema;
 
 /// Returns every file by its path in the repository at `root`. Some are generated only in part.
 pub fn files(root: &Path) -> io::Result<Vec<(String, String)>> {
-    let mut command = nodepulse::testing::command();
+    let mut command = nodepulse::testing::documented();
     command.build();
     let mut files = pages::pages(&command)?;
     files.extend(pages::completions(&command)?);

@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, Command};
 
 use super::terminal::print;
 
@@ -71,20 +71,32 @@ fn names() -> PossibleValuesParser {
 /// Prints a manual page: as text on a terminal, otherwise for `man`.
 pub fn run(arguments: &Arguments) -> ExitCode {
     if io::stdout().is_terminal() {
-        return help(arguments);
+        return print(&arguments.described().render_long_help().to_string());
     }
     let name = arguments.command.as_deref().unwrap_or("nodepulse");
     let page = PAGES.iter().find(|(page, _)| *page == name);
     print(page.map_or("", |(_, text)| text))
 }
 
-/// Prints the complete help of a command.
+/// Prints the complete help of a command, or the commands.
 pub fn help(arguments: &Arguments) -> ExitCode {
-    let mut root = super::command();
-    root.build();
-    let names = arguments.command.iter().flat_map(|name| name.split('-'));
-    let command = names.fold(&root, |command, name| {
-        command.find_subcommand(name).unwrap_or(command)
-    });
-    print(&command.clone().render_long_help().to_string())
+    let mut command = arguments.described();
+    let help = match arguments.command {
+        Some(_) => command.render_long_help(),
+        None => command.render_help(),
+    };
+    print(&help.to_string())
+}
+
+impl Arguments {
+    /// The command that is named, with its texts.
+    fn described(&self) -> Command {
+        let mut root = super::documented();
+        root.build();
+        let names = self.command.iter().flat_map(|name| name.split('-'));
+        let command = names.fold(&root, |command, name| {
+            command.find_subcommand(name).unwrap_or(command)
+        });
+        command.clone()
+    }
 }

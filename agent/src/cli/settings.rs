@@ -100,19 +100,8 @@ impl Args for Settings {
 
 /// The flag of a key. Its identifier is the key's name.
 fn flag(spec: &KeySpec) -> Option<Arg> {
-    let default = default(spec).map(|default| format!(" [default: {default}]"));
-    let default = default.unwrap_or_default();
-    let mut more = format!("{}. {}", spec.help, spec.details);
-    more = format!(
-        "{} Key `{}`, variable `{}`.",
-        more.trim_end(),
-        spec.name,
-        spec.variable()
-    );
     let arg = Arg::new(spec.name)
         .long(spec.flag_name())
-        .long_help(more + &default)
-        .help(format!("{}{default}", spec.help))
         .help_heading(spec.heading)
         .hide_short_help(!spec.common);
     let arg = match spec.alias {
@@ -140,6 +129,21 @@ fn flag(spec: &KeySpec) -> Option<Arg> {
         }
         (Flag::Value(name), _) => Some(arg.value_name(name).value_hint(ValueHint::Other)),
     }
+}
+
+/// Adds the help of a key to its flag, unless the command has one for it.
+pub(super) fn described(arg: Arg) -> Arg {
+    let spec = KEYS.iter().find(|spec| spec.name == arg.get_id().as_str());
+    let Some(spec) = spec.filter(|_| arg.get_help().is_none()) else {
+        return arg;
+    };
+    let default = default(spec).map(|default| format!(" [default: {default}]"));
+    let default = default.unwrap_or_default();
+    let details = format!("{}. {}", spec.help, spec.details);
+    let details = details.trim_end();
+    let names = format!("Key `{}`, variable `{}`.", spec.name, spec.variable());
+    arg.help(format!("{}{default}", spec.help))
+        .long_help(format!("{details} {names}{default}"))
 }
 
 /// Returns the default of a flag that takes a value, as text.

@@ -2,6 +2,8 @@
 
 use clap::Command;
 
+use super::settings;
+
 #[derive(Debug)]
 struct Texts {
     /// Name of a command below `nodepulse`, or `nodepulse`.
@@ -29,7 +31,7 @@ pub struct Section {
 
 /// Returns the sections of the page of a command that follow its options.
 pub fn sections(command: &str) -> Vec<Section> {
-    let Some(texts) = ALL.iter().find(|texts| texts.command == command) else {
+    let Some(texts) = texts(command) else {
         return Vec::new();
     };
     let all = [
@@ -45,9 +47,14 @@ pub fn sections(command: &str) -> Vec<Section> {
         .collect()
 }
 
+fn texts(command: &str) -> Option<&'static Texts> {
+    ALL.iter().find(|texts| texts.command == command)
+}
+
 /// Adds the texts to the help of a command and of those below it.
-pub(super) fn described(mut command: Command) -> Command {
-    if let Some(texts) = ALL.iter().find(|texts| texts.command == command.get_name()) {
+pub(super) fn described(command: Command) -> Command {
+    let mut command = command.mut_args(settings::described);
+    if let Some(texts) = texts(command.get_name()) {
         let about = command.get_about().map(ToString::to_string);
         let about = about.map(|about| format!("{about}."));
         let paragraphs = about.into_iter();

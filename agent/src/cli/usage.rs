@@ -17,14 +17,20 @@ pub(super) fn report(err: &clap::Error, args: &[OsString]) -> ExitCode {
     let words = args.iter().skip(1);
     let words: Vec<String> = words.map(|word| word.to_string_lossy().into()).collect();
     match err.kind() {
-        ErrorKind::DisplayHelp => terminal::print(&err.to_string()),
+        ErrorKind::DisplayHelp => terminal::print(&help(args)),
         ErrorKind::DisplayVersion => version::print_text(),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
-            super::print_error(err.to_string().trim_end());
+            super::print_error(help(args).trim_end());
             ExitCode::from(USAGE)
         }
         _ => refuse(&problem(&root, &words, err)),
     }
+}
+
+/// Returns the help that `args` ask for.
+fn help(args: &[OsString]) -> String {
+    let parsed = super::documented().try_get_matches_from(args);
+    parsed.map_or_else(|err| err.to_string(), |_| String::new())
 }
 
 /// Describes the fault, and a remedy.
