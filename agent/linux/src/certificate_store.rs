@@ -131,8 +131,7 @@ impl CertificateStore {
             return Ok(key);
         }
         let key = PendingKey::generate()?;
-        let pem = key.pem().map_err(io::Error::other)?;
-        self.write(PENDING_KEY, pem.as_bytes())?;
+        self.write(PENDING_KEY, key.pem()?.as_bytes())?;
         Ok(key)
     }
 
@@ -155,10 +154,9 @@ impl CertificateStore {
         let mut text = Zeroizing::new(String::with_capacity(2 * certificates.len() + KEY_LEN));
         for certificate in CertificateDer::pem_slice_iter(certificates).take(MAX_CERTIFICATES) {
             let certificate = certificate.map_err(|_| malformed())?;
-            let certificate = pem_text("CERTIFICATE", &certificate).map_err(io::Error::other)?;
-            text.push_str(&certificate);
+            text.push_str(&pem_text("CERTIFICATE", &certificate)?);
         }
-        text.push_str(&key.pem().map_err(io::Error::other)?);
+        text.push_str(&key.pem()?);
         let checked = self.checked(text.as_bytes(), now)?;
         self.write(ISSUED, text.as_bytes())?;
         let stored = Some(now);
@@ -306,8 +304,9 @@ impl From<io::Error> for StoreError {
 }
 
 /// `der` in PEM, with this label.
-fn pem_text(label: &str, der: &[u8]) -> Result<Zeroizing<String>, pem::Error> {
-    pem::encode_string(label, LineEnding::LF, der).map(Zeroizing::new)
+fn pem_text(label: &str, der: &[u8]) -> io::Result<Zeroizing<String>> {
+    let text = pem::encode_string(label, LineEnding::LF, der);
+    text.map(Zeroizing::new).map_err(io::Error::other)
 }
 
 /// The content of a file that contains a key.

@@ -8,7 +8,7 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
-use x509_cert::der::{Encode as _, pem};
+use x509_cert::der::Encode as _;
 use zeroize::Zeroizing;
 
 use super::{pem_text, x509};
@@ -53,7 +53,7 @@ impl PendingKey {
         })
     }
 
-    pub(super) fn pem(&self) -> Result<Zeroizing<String>, pem::Error> {
+    pub(super) fn pem(&self) -> io::Result<Zeroizing<String>> {
         pem_text(LABEL, &self.der)
     }
 
