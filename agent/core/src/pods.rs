@@ -22,6 +22,7 @@ pub use largest::{LargestMemory, LargestTasks, OwnerMemory};
 pub use last_names::{ByNames, classify_by_names};
 pub use links::{LinkSearch, LinkedContainer};
 pub use owner::Owner;
+pub(crate) use owner::is_within;
 pub use recent_pods::RecentPods;
 
 use crate::reading::pods::QosClass;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ContainerLabel, KillOwner};
 use crate::clock::Stamp;
+use crate::pods::is_within;
 use crate::pods::{CgroupKind, Owner, PodRef};
-use crate::pressure::io_wait::is_within;
 use crate::pressure::oom::{Grounds, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::units::{Bytes, Pid};

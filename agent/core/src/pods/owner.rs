@@ -72,8 +72,7 @@ impl Owner {
     /// Returns the owner of the limit of the cgroup at `path`; for a cgroup in a unit, that is not
     /// the unit. `None` if the limit is that of pods, or the kubelet sets it.
     pub fn of_limit(path: &str, pods: &str) -> Option<Self> {
-        let rest = path.strip_prefix(pods).filter(|_| !pods.is_empty());
-        if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) {
+        if !pods.is_empty() && is_within(path, pods) {
             return None;
         }
         let owner = Self::from_path(path, pods);
@@ -261,6 +260,12 @@ fn of_container(f: &mut fmt::Formatter<'_>, container: Option<&str>) -> fmt::Res
         Some(id) => write!(f, "container {} of ", id.get(..12).unwrap_or(id)),
         None => Ok(()),
     }
+}
+
+/// Returns true if `path` is `cgroup` or below it.
+pub(crate) fn is_within(path: &str, cgroup: &str) -> bool {
+    let below = path.strip_prefix(cgroup);
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
 #[cfg(test)]

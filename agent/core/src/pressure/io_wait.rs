@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::pods::{Owner, Pod, PodId};
+use crate::pods::{Owner, Pod, PodId, is_within};
 use crate::units::rate::Rate;
 use crate::units::{Bytes, CgroupId};
 
@@ -289,12 +289,6 @@ fn others(transfers: &[Transfer<'_>], after: &IoSnapshot, elapsed: Duration) -> 
     let others = after.cgroups.values().filter(is_other);
     let longest = others.filter_map(|of| of.stall).max();
     OthersStall::Share(longest.unwrap_or_default())
-}
-
-/// Returns true if `path` is `cgroup` or below it.
-pub(crate) fn is_within(path: &str, cgroup: &str) -> bool {
-    let below = path.strip_prefix(cgroup);
-    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
 impl fmt::Display for IoUser {

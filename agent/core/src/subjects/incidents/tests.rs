@@ -103,27 +103,14 @@ fn global(uid: Option<&str>) -> Incident {
     let pod = uid.and(counted.pod.clone());
     let owner = pod.clone().map_or(VictimOwner::NoPod, VictimOwner::Pod);
     let finding = Finding {
-        stamp: Stamp {
-            kernel: at(0).boot,
-            read: at(0).boot,
-        },
-        victim: Pid(7),
+        stamp: crate::tests::stamp(at(0).boot),
         comm: "victim".to_owned(),
-        uid: None,
-        uid_in_namespace: None,
-        cgroup: None,
-        counter: KillOwner::NoPod,
-        unit: None,
         owner,
         scope: OomScope::Global,
-        resident: None,
-        trigger: None,
-        trigger_container: None,
-        consequence: None,
-        group: None,
         verdict: KillVerdict::EventOnly {
             why: Doubt::MemoryLeft,
         },
+        ..crate::tests::finding(7)
     };
     Incident {
         pod,

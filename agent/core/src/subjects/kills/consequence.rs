@@ -5,8 +5,8 @@
 //! If a container shares the pid namespace of its pod or of the host, its main process cannot be
 //! distinguished from the others, and nothing is claimed.
 
+use crate::pods::is_within;
 use crate::pods::{CgroupKind, PodId, classify, container_path};
-use crate::pressure::io_wait::is_within;
 use crate::reading::oom::Consequence;
 use crate::record::RecordedKill;
 use crate::units::Pid;
