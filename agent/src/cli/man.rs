@@ -94,9 +94,7 @@ impl Arguments {
         let mut root = super::documented();
         root.build();
         let names = self.command.iter().flat_map(|name| name.split('-'));
-        let command = names.fold(&root, |command, name| {
-            command.find_subcommand(name).unwrap_or(command)
-        });
-        command.clone()
+        let below = |command, name| Command::find_subcommand(command, name).unwrap_or(command);
+        names.fold(&root, below).clone()
     }
 }

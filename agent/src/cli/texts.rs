@@ -55,19 +55,16 @@ fn texts(command: &str) -> Option<&'static Texts> {
 pub(super) fn described(command: Command) -> Command {
     let mut command = command.mut_args(settings::described);
     if let Some(texts) = texts(command.get_name()) {
-        let about = command.get_about().map(ToString::to_string);
-        let about = about.map(|about| format!("{about}."));
-        let paragraphs = about.into_iter();
-        let paragraphs = paragraphs.chain(texts.description.iter().map(|text| (*text).to_owned()));
-        let paragraphs: Vec<String> = paragraphs.collect();
+        let about = command.get_about().map(|about| format!("{about}."));
+        let description = texts.description.iter().map(ToString::to_string);
+        let paragraphs: Vec<String> = about.into_iter().chain(description).collect();
         let sections = sections(texts.command).into_iter().map(|section| {
             let entries = section.entries.into_iter();
             let entries = entries.map(|(term, text)| match term {
                 "" => format!("  {text}\n"),
                 term => format!("  {term}\n          {text}\n"),
             });
-            let title = section.heading;
-            format!("{title}:\n{}", entries.collect::<String>())
+            format!("{}:\n{}", section.heading, entries.collect::<String>())
         });
         let sections: Vec<String> = sections.collect();
         command = command
