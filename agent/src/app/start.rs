@@ -169,9 +169,13 @@ fn state(
     };
     let mut telemetry = Telemetry::new(metering);
     telemetry.record_omitted(config.mode, &facts);
+    let mut subjects = RecordedSubjects::new(&setup);
+    if let Some(recorder) = agent.run_recorder {
+        subjects.attach(recorder, env!("CARGO_PKG_VERSION"));
+    }
     App {
         clock,
-        subjects: RecordedSubjects::new(&setup, agent.run_recorder),
+        subjects,
         queries,
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
