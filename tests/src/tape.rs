@@ -43,7 +43,7 @@ impl RunRecorder for Tape {
 
 /// Passes the inputs of a recording to its subjects, whose effects must be the same.
 pub fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
-    replay(lines)
+    replay(lines, |_| {})
 }
 
 /// Checks that a recording of kills is not replayed if it lacks one record, or has another effect.

@@ -162,9 +162,12 @@ pub struct Replayed {
 }
 
 /// Passes the inputs of a recording, whose lines include their ends, to the recorded subjects.
-/// Their effects must be the recorded ones, byte for byte. An error names the first line that is
-/// not valid, or that differs.
-pub fn replay(lines: impl IntoIterator<Item: AsRef<str>>) -> Result<Replayed, ReplayError> {
+/// Their effects must be the recorded ones, byte for byte; then the step is passed to `replayed`.
+/// An error names the first line that is not valid, or that differs.
+pub fn replay(
+    lines: impl IntoIterator<Item: AsRef<str>>,
+    mut replayed: impl FnMut(&Step),
+) -> Result<Replayed, ReplayError> {
     let mut lines = (1..).zip(lines);
     let (_, first) = lines.next().ok_or(ReplayError::Empty)?;
     let mut subjects = begin(first.as_ref())?.subjects;
@@ -173,7 +176,9 @@ pub fn replay(lines: impl IntoIterator<Item: AsRef<str>>) -> Result<Replayed, Re
         let recorded = recorded.as_ref();
         let step: Step = parse(number, recorded)?;
         let effects = subjects.on(step.input.clone(), step.now);
-        compare(number, recorded, &Step { effects, ..step })?;
+        let step = Step { effects, ..step };
+        compare(number, recorded, &step)?;
+        replayed(&step);
         steps += 1;
     }
     Ok(Replayed { subjects, steps })

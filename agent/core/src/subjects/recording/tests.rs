@@ -279,7 +279,7 @@ fn record(inputs: Vec<(Now, Input)>) -> Vec<String> {
 }
 
 fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
-    replay(lines)
+    replay(lines, |_| {})
 }
 
 #[test]

@@ -179,7 +179,9 @@ fn what_cannot_be_replayed_is_named_with_its_remedy() {
     ];
     for (name, text, expected) in rows {
         assert_ne!(text, good, "{name}");
-        let err = replay(text.split_inclusive('\n')).unwrap_err().to_string();
+        let err = replay(text.split_inclusive('\n'), |_| {})
+            .unwrap_err()
+            .to_string();
         assert!(err.starts_with(expected), "{name}: {err}");
     }
 }
