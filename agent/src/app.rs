@@ -59,6 +59,9 @@ use service::Service;
 use start::Persistence;
 use wakeup::Wakeup;
 
+/// The version in recordings.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// Maximum number of records in a batch that contains kills.
 const MAX_BATCH: usize = 256;
 
@@ -376,14 +379,20 @@ impl App {
     }
 
     fn requested(&mut self, request: StateRequest, now: Now) {
+        let (page, answer) = match request {
+            StateRequest::Page { page, answer } => (page, answer),
+            StateRequest::Record(recording) => {
+                return self.subjects.attach(Box::new(recording), VERSION);
+            }
+        };
         self.publish(now);
-        let text = match request.page {
+        let text = match page {
             StatePage::Metrics => self.metrics(now),
             StatePage::Status => convert::status_value(&self.ledger.status(now)).to_string(),
             StatePage::Explain => self.explained(now),
         };
         // The client may have closed the connection.
-        drop(request.answer.send(text));
+        drop(answer.send(text));
     }
 
     fn explained(&self, now: Now) -> String {

@@ -7,6 +7,7 @@
 //! | `/readyz` | 200 if the agent is ready with its last configuration, else 503 with the reason |
 //! | `/v1/status` | control socket only: the desired node status, as JSON |
 //! | `/v1/explain` | control socket only: why each condition has its status, as JSON |
+//! | `/v1/record` | control socket only: a recording, for as long as the client reads it |
 //!
 //! Requests for metrics reach the loop one at a time, and after 8 at once one a second: more are
 //! answered from the last page.
@@ -34,11 +35,13 @@ use tracing::{info, warn};
 mod accept;
 mod pages;
 mod queue;
+pub mod recording;
 pub mod socket;
 
 use nodepulse_io::budget::Budget;
 use nodepulse_io::lane::Lane;
 
+use recording::{LiveRecording, RecordedLines};
 use socket::Socket;
 
 /// The kubelet's health endpoint.
@@ -126,11 +129,16 @@ pub enum StatePage {
     Explain,
 }
 
-/// The sender waits for the answer.
+/// A request that only the loop can answer.
 #[derive(Debug)]
-pub struct StateRequest {
-    pub page: StatePage,
-    pub answer: oneshot::Sender<String>,
+pub enum StateRequest {
+    /// The sender waits for the answer.
+    Page {
+        page: StatePage,
+        answer: oneshot::Sender<String>,
+    },
+    /// Record what the subjects do.
+    Record(LiveRecording),
 }
 
 /// Serves the sites until dropped.
@@ -260,10 +268,8 @@ impl PageResponder {
                 return Some(last.clone());
             }
             let (answer, answered) = oneshot::channel();
-            self.requests
-                .send(StateRequest { page, answer })
-                .await
-                .ok()?;
+            let request = StateRequest::Page { page, answer };
+            self.requests.send(request).await.ok()?;
             let text = Bytes::from(answered.await.ok()?);
             if is_metrics {
                 metrics.last = Some(text.clone());
@@ -271,6 +277,18 @@ impl PageResponder {
             Some(text)
         };
         tokio::time::timeout(ANSWER_LIMIT, ask).await.ok().flatten()
+    }
+
+    /// Begins a recording; `None` after [`ANSWER_LIMIT`].
+    async fn record(&self) -> Option<RecordedLines> {
+        let (recording, lines) = recording::channel();
+        let ask = async {
+            let _one = self.one.lock().await;
+            let request = StateRequest::Record(recording);
+            self.requests.send(request).await.ok()
+        };
+        let asked = tokio::time::timeout(ANSWER_LIMIT, ask).await;
+        asked.ok().flatten().map(|()| lines)
     }
 }
 
@@ -287,9 +305,9 @@ mod tests {
         let (server, mut requests) = Server::start(Vec::new(), ready_page, Arc::new([]), None);
         tokio::spawn(async move {
             let mut written = 0;
-            while let Some(request) = requests.recv().await {
+            while let Some(StateRequest::Page { answer, .. }) = requests.recv().await {
                 written += 1;
-                request.answer.send(written.to_string()).unwrap();
+                answer.send(written.to_string()).unwrap();
             }
         });
         let ask = async |page| server.responder.ask(page).await.unwrap();

@@ -37,6 +37,12 @@ _nodepulse() {
             nodepulse,man)
                 cmd="nodepulse__subcmd__man"
                 ;;
+            nodepulse,record)
+                cmd="nodepulse__subcmd__record"
+                ;;
+            nodepulse,replay)
+                cmd="nodepulse__subcmd__replay"
+                ;;
             nodepulse,run)
                 cmd="nodepulse__subcmd__run"
                 ;;
@@ -62,7 +68,7 @@ _nodepulse() {
 
     case "${cmd}" in
         nodepulse)
-            opts="-h -V --help --version run check status explain config cleanup completion man version help"
+            opts="-h -V --help --version run check status explain record replay config cleanup completion man version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1259,6 +1265,46 @@ _nodepulse() {
             ;;
         nodepulse__subcmd__man)
             opts="-h --help run check status explain config config-print config-validate config-defaults cleanup completion man version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        nodepulse__subcmd__record)
+            opts="-h --duration --config --state-directory --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --duration)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --config)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --state-directory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        nodepulse__subcmd__replay)
+            opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

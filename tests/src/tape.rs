@@ -1,10 +1,13 @@
 //! Records the calls of an agent's subjects, and counts the kinds of inputs and effects.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use nodepulse_core::subjects::Setup;
-use nodepulse_core::subjects::recording::{ReplayError, Replayed, RunRecorder, Step, line, replay};
+use nodepulse_core::subjects::Subjects;
+use nodepulse_core::subjects::recording::{
+    Header, ReplayError, Replayed, RunRecorder, Step, line, replay,
+};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -28,18 +31,19 @@ impl Tape {
 }
 
 impl RunRecorder for Tape {
-    fn start(&mut self, setup: &Setup) {
-        self.push(setup);
+    fn start(&mut self, header: &Header<&Subjects>) {
+        self.push(header);
     }
 
-    fn record(&mut self, step: &Step) {
+    fn record(&mut self, step: &Step) -> ControlFlow<()> {
         self.push(step);
+        ControlFlow::Continue(())
     }
 }
 
-/// Passes the inputs of a recording to new subjects, whose effects must be the same.
+/// Passes the inputs of a recording to its subjects, whose effects must be the same.
 pub fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
-    replay(lines.iter().map(String::as_str))
+    replay(lines, |_| {})
 }
 
 /// Checks that a recording of kills is not replayed if it lacks one record, or has another effect.

@@ -17,6 +17,7 @@ pub mod clock;
 pub mod escape;
 pub mod kill_annotation;
 pub mod object_name;
+mod pairs;
 pub mod reading;
 pub mod settings;
 pub mod units;

@@ -353,7 +353,7 @@ pub struct Settings {
 }
 
 /// All subjects.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Subjects {
     mode: Mode,
     /// The sampled signals, and the pressure of each resource.
@@ -395,7 +395,7 @@ impl Subjects {
     }
 }
 
-/// Everything that the subjects need at start. With it and the inputs, a run can be replayed.
+/// Everything that the subjects need at start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// When the agent started.

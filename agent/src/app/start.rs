@@ -6,7 +6,7 @@ use nodepulse_core::node_status::ledger::Ledger;
 use nodepulse_core::node_status::{NodeFact, Runtime};
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
 use nodepulse_core::settings::{DiskIo, Mode};
-use nodepulse_core::subjects::recording::RecordedSubjects;
+use nodepulse_core::subjects::recording::{RecordedSubjects, RunRecorder};
 use nodepulse_core::subjects::{
     BlockingQuery, DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, NodeSetup, RotationSetup,
     RuntimeUse, Setup, SignalSetup, StallSetup,
@@ -20,7 +20,7 @@ use nodepulse_linux::logind::power::Power;
 use super::kernel_inputs::KernelInputs;
 use super::reload::{self, Reloading};
 use super::service::Service;
-use super::{Agent, App, CertificateSetup, RunMode, facts};
+use super::{Agent, App, CertificateSetup, RunMode, VERSION, facts};
 use crate::config::Config;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
@@ -171,7 +171,7 @@ fn state(
     telemetry.record_omitted(config.mode, &facts);
     App {
         clock,
-        subjects: RecordedSubjects::new(&setup, agent.run_recorder),
+        subjects: subjects(&setup, agent.run_recorder),
         queries,
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
@@ -186,6 +186,14 @@ fn state(
         tasks,
         config,
     }
+}
+
+fn subjects(setup: &Setup, recorder: Option<Box<dyn RunRecorder>>) -> RecordedSubjects {
+    let mut subjects = RecordedSubjects::new(setup);
+    if let Some(recorder) = recorder {
+        subjects.attach(recorder, VERSION);
+    }
+    subjects
 }
 
 /// Creates the lanes of all purposes, or shares the client's and the resolver's.

@@ -14,7 +14,7 @@ pub(super) enum Wakeup {
     Host(Answer),
     Api(Report),
     Pods(PodInput),
-    /// A request for metrics, `status` or `explain`.
+    /// A request for metrics, `status`, `explain` or a recording.
     Request(StateRequest),
     Reload,
     Power(PowerMessage),
@@ -29,10 +29,11 @@ impl Wakeup {
             Self::Host(_) => "host",
             Self::Api(_) => "api",
             Self::Pods(_) => "pods",
-            Self::Request(request) => match request.page {
-                StatePage::Metrics => "scrape",
-                StatePage::Status | StatePage::Explain => "control",
-            },
+            Self::Request(StateRequest::Page {
+                page: StatePage::Metrics,
+                ..
+            }) => "scrape",
+            Self::Request(_) => "control",
             Self::Reload => "reload",
             Self::Power(_) => "logind",
             Self::Tick => "alarm",

@@ -88,6 +88,11 @@ impl DaemonLocation {
             ..Overrides::default()
         }
     }
+
+    /// See [`located`].
+    pub(super) fn state_directory(self) -> Result<PathBuf, String> {
+        located(&self.overrides()).map(|(directory, _)| directory)
+    }
 }
 
 /// Prints the node status of the running daemon, or as computed now.

@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -15,8 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::{JoinSet, yield_now};
 use tracing::debug;
 
+use super::pages::{self, LoopAnswer};
 use super::queue::{Queue, Ticket};
-use super::{Listener, PageResponder, Pages, pages};
+use super::{Listener, PageResponder, Pages};
 
 /// Connections per listener that wait for no answer. Each costs a descriptor and up to 10 KiB.
 const UNANSWERED: usize = 256;
@@ -26,6 +28,7 @@ const ANSWERED: usize = 16;
 
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
+/// Except for a recording, which ends with the client.
 const LIFE_LIMIT: Duration = Duration::from_secs(15);
 
 /// Maximum size of the head of a request in bytes.
@@ -94,12 +97,15 @@ where
     let ticket = Ticket::new();
     queues.unanswered.enter(&ticket);
     async move {
-        let on_state_page = || {
+        let is_recording = AtomicBool::new(false);
+        let on_request = |answer| {
             queues.unanswered.leave(&ticket);
-            queues.answered.enter(&ticket);
+            match answer {
+                LoopAnswer::Page => queues.answered.enter(&ticket),
+                LoopAnswer::Recording => is_recording.store(true, Ordering::Relaxed),
+            }
         };
-        let service =
-            service_fn(|request| pages::answer(request, pages, &responder, &on_state_page));
+        let service = service_fn(|request| pages::answer(request, pages, &responder, &on_request));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_LIMIT)
@@ -109,12 +115,37 @@ where
         tokio::select! {
             // Prefer an answer to closing.
             biased;
-            ended = tokio::time::timeout(LIFE_LIMIT, connection) => match ended {
-                Ok(Ok(())) => {}
-                Ok(Err(err)) => debug!(err = &err as &dyn std::error::Error, "connection failed"),
-                Err(_) => debug!("connection exceeded its time limit"),
+            ended = connection => match ended {
+                Ok(()) => {}
+                Err(err) => debug!(err = &err as &dyn std::error::Error, "connection failed"),
             },
+            () = over(&is_recording) => debug!("connection exceeded its time limit"),
             () = ticket.closed() => debug!("connection closed in favour of newer ones"),
         }
+    }
+}
+
+/// Returns at the time limit of a connection.
+async fn over(is_recording: &AtomicBool) {
+    tokio::time::sleep(LIFE_LIMIT).await;
+    if is_recording.load(Ordering::Relaxed) {
+        std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_recording_has_no_time_limit() {
+        let began = Instant::now();
+        over(&AtomicBool::new(false)).await;
+        assert_eq!(began.elapsed().as_secs(), LIFE_LIMIT.as_secs());
+        let hour = Duration::from_hours(1);
+        let recording = AtomicBool::new(true);
+        assert!(timeout(hour, over(&recording)).await.is_err());
     }
 }

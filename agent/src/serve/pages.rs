@@ -6,19 +6,27 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{Either, Full};
 
-use super::{PageResponder, Pages, StatePage};
+use super::{PageResponder, Pages, RecordedLines, StatePage};
 use crate::metrics;
 
-type PageResponse = Response<Full<Bytes>>;
+type PageResponse = Response<Either<Full<Bytes>, RecordedLines>>;
 
-/// Answers one request and ignores its body. Calls `on_state_page` before a request to the loop.
+/// The connections on which the loop answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LoopAnswer {
+    Page,
+    /// It ends with the client.
+    Recording,
+}
+
+/// Answers one request and ignores its body. Calls `on_request` before a request to the loop.
 pub(super) async fn answer<Body>(
     request: Request<Body>,
     pages: Pages,
     responder: &PageResponder,
-    on_state_page: &impl Fn(),
+    on_request: &impl Fn(LoopAnswer),
 ) -> Result<PageResponse, Infallible> {
     let Some(page) = page(request.uri().path(), pages) else {
         return Ok(plain(StatusCode::NOT_FOUND, "not found"));
@@ -31,9 +39,17 @@ pub(super) async fn answer<Body>(
     }
     Ok(match page {
         Page::State(page) => {
-            on_state_page();
+            on_request(LoopAnswer::Page);
             state(page, responder).await
         }
+        Page::Record => match responder.record().await {
+            Some(lines) => {
+                on_request(LoopAnswer::Recording);
+                let content_type = "application/jsonl";
+                typed(StatusCode::OK, content_type, Either::Right(lines))
+            }
+            None => busy(),
+        },
         Page::Ready => match responder.ready() {
             Ok(()) => plain(StatusCode::OK, "ok"),
             Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
@@ -47,6 +63,7 @@ enum Page {
     Live,
     Ready,
     State(StatePage),
+    Record,
 }
 
 /// Returns the page at `path`, if it is one of `pages`.
@@ -57,6 +74,7 @@ fn page(path: &str, pages: Pages) -> Option<Page> {
         ("/metrics", Pages::All | Pages::Control) => Page::State(StatePage::Metrics),
         ("/v1/status", Pages::Control) => Page::State(StatePage::Status),
         ("/v1/explain", Pages::Control) => Page::State(StatePage::Explain),
+        ("/v1/record", Pages::Control) => Page::Record,
         _ => return None,
     })
 }
@@ -67,9 +85,13 @@ async fn state(page: StatePage, responder: &PageResponder) -> PageResponse {
         StatePage::Status | StatePage::Explain => "application/json",
     };
     match responder.ask(page).await {
-        Some(text) => typed(StatusCode::OK, content_type, text),
-        None => plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is busy"),
+        Some(text) => typed(StatusCode::OK, content_type, Either::Left(text.into())),
+        None => busy(),
     }
+}
+
+fn busy() -> PageResponse {
+    plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is busy")
 }
 
 fn plain(code: StatusCode, text: impl Into<Cow<'static, str>>) -> PageResponse {
@@ -77,11 +99,15 @@ fn plain(code: StatusCode, text: impl Into<Cow<'static, str>>) -> PageResponse {
         Cow::Borrowed(text) => Bytes::from_static(text.as_bytes()),
         Cow::Owned(text) => text.into(),
     };
-    typed(code, "text/plain; charset=utf-8", text)
+    typed(code, "text/plain; charset=utf-8", Either::Left(text.into()))
 }
 
-fn typed(code: StatusCode, content_type: &'static str, body: Bytes) -> PageResponse {
-    let mut answer = Response::new(Full::new(body));
+fn typed(
+    code: StatusCode,
+    content_type: &'static str,
+    body: Either<Full<Bytes>, RecordedLines>,
+) -> PageResponse {
+    let mut answer = Response::new(body);
     *answer.status_mut() = code;
     let content_type = HeaderValue::from_static(content_type);
     answer.headers_mut().insert(CONTENT_TYPE, content_type);

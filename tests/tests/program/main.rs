@@ -5,6 +5,7 @@ use std::path::Path;
 mod commands;
 mod control;
 mod plugin;
+mod recording;
 mod rotation;
 mod sandbox;
 mod shutdown;

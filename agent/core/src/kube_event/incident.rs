@@ -17,7 +17,7 @@ use crate::node_status::transition::EventType;
 use crate::pods::{Pod, PodId, PodRef};
 
 /// The place of an Event about an incident, which decides its wording.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventPlace {
     /// On the Node, in any case: see [`Incident::on_node`].
     Node,

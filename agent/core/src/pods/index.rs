@@ -46,7 +46,7 @@ impl Pod {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct IndexedPod {
     pod: Pod,
     /// The containers as of the last request.
@@ -57,7 +57,7 @@ struct IndexedPod {
     removed: Option<u64>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PodIndex {
     pods: BTreeMap<Box<str>, IndexedPod>,
     listing: u32,

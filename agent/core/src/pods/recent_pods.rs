@@ -1,6 +1,8 @@
 //! Paths of known cgroups, so that events of a removed cgroup can be reported with its path.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use crate::units::CgroupId;
 
@@ -11,9 +13,9 @@ pub const MAX_PATHS: usize = 4096;
 pub const LONGEST_PATH: usize = 512;
 
 /// The paths of the cgroups that were used last, by id. An id is never reused while the node is up.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RecentPods {
-    paths: HashMap<CgroupId, (u64, String)>,
+    paths: BTreeMap<CgroupId, (u64, String)>,
     by_age: BTreeMap<u64, CgroupId>,
     turn: u64,
 }

@@ -1,8 +1,11 @@
 //! Computes when to take the next samples: at the earliest time at which a threshold could be
 //! reached.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
 use crate::pressure::Pressure;
@@ -44,7 +47,7 @@ const fn floor(signal: Signal) -> u64 {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Trend {
     /// Start of the current measurement.
     base: Reading,
@@ -76,9 +79,9 @@ impl Trend {
 }
 
 /// Computes when to take the next samples, for all signals that are sampled together.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Deadlines {
-    signals: &'static [Signal],
+    signals: Cow<'static, [Signal]>,
     announced: Vec<Signal>,
     trends: BTreeMap<Signal, Trend>,
     due: BootNanos,
@@ -91,7 +94,7 @@ impl Deadlines {
     /// those in `announced`, which need samples at the maximum interval only.
     pub const fn new(signals: &'static [Signal], announced: Vec<Signal>) -> Self {
         Self {
-            signals,
+            signals: Cow::Borrowed(signals),
             announced,
             trends: BTreeMap::new(),
             due: BootNanos(0),

@@ -39,7 +39,7 @@ const MIN_READS: u64 = 5;
 /// The shortest time between two samples that can be a window.
 const MIN_WINDOW: Duration = Duration::from_secs(1);
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct DiskRules {
     /// `diskIO.slowFor`.
     pub slow_for: Duration,
@@ -91,7 +91,7 @@ pub struct DiskSample {
     pub in_flight: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LatencySource {
     /// The kernel program, which reports slow windows.
     Program,
@@ -100,7 +100,7 @@ pub enum LatencySource {
     Counters,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct MonitoredDisk {
     name: String,
     role: DiskRole,
@@ -117,10 +117,11 @@ struct MonitoredDisk {
     unhealthy_at: Option<BootNanos>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct DiskBoard {
     rules: DiskRules,
     measured: LatencySource,
+    #[serde(with = "crate::pairs")]
     disks: BTreeMap<DeviceNumber, MonitoredDisk>,
     sample_at: Option<BootNanos>,
     /// Time at which a removed disk of the node was last unhealthy.

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::pressure::change::{PressureChange, PressureReason};
 use crate::pressure::kept::KeptTrue;
@@ -21,7 +23,7 @@ mod availability;
 use availability::Availability;
 
 /// A threshold and its state after the last evaluation.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Tracked {
     threshold: Threshold,
     /// Time at which it was first met; `None` if it is not met.
@@ -32,7 +34,7 @@ struct Tracked {
     met: Option<PressureReason>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct ResourceState {
     kept: KeptTrue,
     cause: Option<PressureReason>,
@@ -40,7 +42,7 @@ struct ResourceState {
     kill: Option<Grounds>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Evaluator {
     transition_period: Duration,
     slow_disks: SlowDisks,

@@ -32,7 +32,7 @@ pub struct FrequentOom {
 /// At most `incidents` times and `pods` pods are stored, which suffices: the window must reach back
 /// to the oldest of the newest `incidents` incidents, and to the newest incident of each of the
 /// newest `pods` pods.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct IncidentWindow<P> {
     limits: FrequentOom,
     transition_period: Duration,

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::Pressure;
 use crate::clock::BootNanos;
 
@@ -17,7 +19,7 @@ use crate::clock::BootNanos;
 ///    │                      └── advance, period expired ──────┘ │
 ///    └──────────────── lose: last_exceeded is remembered ───────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeptTrue {
     /// The source has not been read yet, or is lost.
     Unknown {

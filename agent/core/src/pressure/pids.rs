@@ -64,7 +64,7 @@ impl PidLevels {
 /// Thresholds are about tasks, but the fork probe counts ids. Both are known together only just
 /// after a record, and tasks that ended in between make the excess too large. So it may fall at any
 /// time, and rises only if a crossing turned out to be false.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Excess(Option<u32>);
 
 impl Excess {

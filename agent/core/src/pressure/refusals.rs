@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::units::CgroupId;
 
 /// The interval between reports about one cgroup.
 const INTERVAL: Duration = Duration::from_mins(1);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct CgroupCount {
     path: String,
     /// Refused forks since the cgroup was created, as last counted.
@@ -19,7 +21,7 @@ struct CgroupCount {
 }
 
 /// The refused forks that were not reported before.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
     /// Path of the cgroup that counted them.
     pub path: String,
@@ -28,7 +30,7 @@ pub struct Refused {
 
 /// The counters of many cgroups, as last counted. It contains the cgroups of one count, and removed
 /// cgroups until their refused forks are reported.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Refusals(Option<BTreeMap<CgroupId, CgroupCount>>);
 
 impl Refusals {

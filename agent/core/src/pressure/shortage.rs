@@ -223,7 +223,7 @@ fn is_low(memory: Option<RemainingMemory>) -> bool {
     })
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShortageReading {
     pub evidence: ShortageEvidence,
     pub verdict: ShortageVerdict,

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::pressure::sample::LONGEST;
 
@@ -17,7 +19,7 @@ pub const LOST_AFTER: Duration = LONGEST.saturating_mul(2);
 ///    │               └──────read────────┴───────────────────────read──────────────────────────┤
 ///    └──failed────────────────────────────────────────────────────────────────────────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum SourceState {
     #[default]
     NeverRead,

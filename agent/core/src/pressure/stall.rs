@@ -61,7 +61,7 @@ pub struct StallChange {
 ///                            ▼
 ///                      WhenAwake { at }
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum NextRead {
     /// The file is read when the trigger fires.
     OnTrigger,
@@ -88,7 +88,7 @@ impl NextRead {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct StallState {
     kept: KeptTrue,
     source: SourceState,
@@ -135,10 +135,11 @@ pub struct StallReading {
     pub last: Option<(StallSample, BootNanos)>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct StallBoard {
     thresholds: StallThresholds,
     transition_period: Duration,
+    #[serde(with = "crate::pairs")]
     states: BTreeMap<Stall, StallState>,
 }
 

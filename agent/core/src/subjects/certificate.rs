@@ -8,6 +8,7 @@
 //!                                                              └── expired, and the server answers: lost
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
@@ -55,7 +56,7 @@ pub struct RotationSetup {
 }
 
 /// Why the agent ends: it has no valid certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CertificateLost {
     /// The certificate expired at this time, and the server answers: only a new start can request
     /// another one.
@@ -64,7 +65,7 @@ pub enum CertificateLost {
     NotIssued(Duration),
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Candidate {
     pair: Pair,
     certificate: Certificate,
@@ -72,14 +73,14 @@ struct Candidate {
     rejected_since: Option<BootNanos>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Rejection {
     /// When that is confirmed by another request.
     due: BootNanos,
     is_confirmed: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Successor {
     /// Since when it is requested; `None` if it is not.
     since: Option<BootNanos>,
@@ -88,10 +89,10 @@ struct Successor {
     /// The fingerprint of the current pair that the server rejected.
     rejected: Option<u64>,
     /// Notices for this request: each is logged once.
-    logged: BTreeSet<&'static str>,
+    logged: BTreeSet<Cow<'static, str>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Rotation {
     current: Option<Certificate>,
     /// When its successor is requested.
@@ -338,7 +339,7 @@ impl Rotation {
 
     /// Logs one notice for each kind and request.
     fn log(&mut self, kind: &'static str, notice: CertificateNotice, effects: &mut Vec<Effect>) {
-        if self.successor.logged.insert(kind) {
+        if self.successor.logged.insert(kind.into()) {
             effects.push(Effect::Log(Decision::Certificate(notice)));
         }
     }

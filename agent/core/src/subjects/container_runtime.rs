@@ -85,14 +85,14 @@ pub enum RuntimeDecision {
 ///   ▲                 │                                 │
 ///   └────answered─────┴──────────────listed─────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Progress {
     Idle,
     Checking,
     Listing,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct RuntimeWatch {
     used: RuntimeUse,
     started: BootNanos,

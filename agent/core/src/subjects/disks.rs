@@ -127,7 +127,7 @@ pub struct DiskSetup {
     pub trigger: IoTrigger,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Schedule {
     /// Only unhealthy and suspected disks are sampled: probe and trigger report the rest.
     OnReport,
@@ -150,14 +150,14 @@ const WAITED: Duration = Duration::from_millis(300);
 ///   ▲                                                                       │
 ///   └────────────────────────── answered, or timed out ─────────────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 enum Sampling {
     #[default]
     Idle,
     InProgress,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct DiskWatch {
     settings: DiskIo,
     board: DiskBoard,

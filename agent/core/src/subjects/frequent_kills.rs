@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Decision, Effect};
 use crate::clock::{BootNanos, Now};
 use crate::node_status::FactChange;
@@ -9,7 +11,7 @@ use crate::pods::PodId;
 use crate::pressure::frequent_kills::{FrequentOom, IncidentCounts, IncidentWindow};
 use crate::pressure::{Exceeded, Pressure};
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct FrequentKills {
     window: IncidentWindow<PodId>,
     published: Pressure,

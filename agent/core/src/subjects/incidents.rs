@@ -82,7 +82,7 @@ pub enum IncidentInput {
 }
 
 /// An incident that cannot be reported yet.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Waiting {
     incident: Incident,
     pod: PodRef,
@@ -100,14 +100,14 @@ struct Waiting {
 ///    │         is found: the Pod, else the Node                           the Pod
 ///    └── both known: the Pod
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum WaitFor {
     Pod { until: BootNanos },
     Name { until: BootNanos },
 }
 
 /// The last read of a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum LastRead {
     UnderWay { asked: BootNanos },
     Finished { again: BootNanos },
@@ -120,14 +120,14 @@ enum Target {
 }
 
 /// Whether Events are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum EventRecording {
     LogOnly,
     Events,
 }
 
 /// The incidents that wait, and what is known about those that were reported.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Incidents {
     reporting: EventRecording,
     node_events: NodeEvents,

@@ -10,6 +10,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{BlockingQuery, Decision, Effect, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::kube_event::{
@@ -59,7 +61,7 @@ const REGULAR: Duration = Duration::from_secs(9);
 const RARELY: Duration = Duration::from_mins(1);
 
 /// The kernel's counters of kills, and the account of what was reported.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct KillCounters {
     source: KillSource,
     ledger: KillLedger,

@@ -78,7 +78,7 @@ pub enum KillInput {
 ///
 /// Only what the verdict depends on is requested: a kill is reported in less time than a request
 /// takes.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 enum Examination {
     Idle,
     /// The paths of its cgroups have been requested.
@@ -102,7 +102,7 @@ const NOT_JUDGED: KillVerdict = KillVerdict::EventOnly {
     why: Doubt::MemoryUnread,
 };
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Kills {
     /// In bytes.
     page: u64,

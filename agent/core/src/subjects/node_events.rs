@@ -41,7 +41,7 @@ impl NodeEventInput {
 }
 
 /// The choice between this agent and node-problem-detector.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct NodeEventChoice {
     mode: Mode,
     setting: OomNodeEvents,

@@ -60,7 +60,7 @@ pub enum PidInput {
 ///   │  └──── again within SHORTEST: count instead ──────────────────┘   │
 ///   └──────── tasks back under the level, or crossed under ─────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 enum ForkProbe {
     #[default]
     Armed,
@@ -72,7 +72,7 @@ enum ForkProbe {
     },
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct PidWatch {
     probe: ForkProbe,
     /// The levels in tasks. `None`: there is no threshold, or the capacity is unknown.

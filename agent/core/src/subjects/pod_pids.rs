@@ -55,7 +55,7 @@ pub enum Announced {
     No,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct PodPids {
     announced: Announced,
     refusals: Refusals,

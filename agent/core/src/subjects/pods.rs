@@ -28,14 +28,14 @@ pub enum ReadFailure {
 }
 
 /// The API server's permission to watch pods, as far as it is known.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatchPermission {
     #[default]
     Permitted,
     Refused,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct KnownPods {
     index: PodIndex,
     watch: WatchPermission,

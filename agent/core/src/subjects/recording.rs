@@ -1,9 +1,12 @@
 //! Records and replays a run of the subjects as text: one JSON document per line. The first line is
-//! the [`Setup`]; each of the others is a [`Step`], which is one call of [`Subjects::on`].
+//! a [`Header`] with the state from which the run goes on, so a recording can begin at any time;
+//! each of the others is a [`Step`], which is one call of [`Subjects::on`].
 
+use std::env::consts::ARCH;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, Input, Setup, Subjects};
@@ -12,12 +15,36 @@ use crate::clock::Now;
 #[cfg(test)]
 mod tests;
 
+const FORMAT: &str = concat!(crate::domain!(), "/recording/v1");
+
 /// Receives everything that passes through the subjects, in order.
 pub trait RunRecorder: fmt::Debug + Send {
-    /// Must be called once, with the setup of the subjects.
-    fn start(&mut self, setup: &Setup);
-    /// Must be called after each call of the subjects.
-    fn record(&mut self, step: &Step);
+    /// Must be called once, before the first call that is recorded.
+    fn start(&mut self, header: &Header<&Subjects>);
+    /// Must be called after each call of the subjects. Break ends the recording.
+    fn record(&mut self, step: &Step) -> ControlFlow<()>;
+}
+
+/// The first line of a recording. Later formats keep all fields but the subjects.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header<S> {
+    format: String,
+    /// Of the agent.
+    version: String,
+    /// As in [`std::env::consts::ARCH`].
+    architecture: String,
+    subjects: S,
+}
+
+impl<'a> Header<&'a Subjects> {
+    pub fn new(version: &str, subjects: &'a Subjects) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: version.to_owned(),
+            architecture: ARCH.to_owned(),
+            subjects,
+        }
+    }
 }
 
 /// One call of [`Subjects::on`].
@@ -36,18 +63,20 @@ pub struct RecordedSubjects {
 }
 
 impl RecordedSubjects {
-    /// Without a recorder, nothing is copied.
-    pub fn new(setup: &Setup, mut recorder: Option<Box<dyn RunRecorder>>) -> Self {
-        if let Some(recorder) = &mut recorder {
-            recorder.start(setup);
-        }
+    pub fn new(setup: &Setup) -> Self {
         Self {
             subjects: Subjects::new(setup),
-            recorder,
+            recorder: None,
         }
     }
 
-    /// See [`Subjects::on`].
+    /// Records the calls from now on, until the recorder ends that. Another recorder is dropped.
+    pub fn attach(&mut self, mut recorder: Box<dyn RunRecorder>, version: &str) {
+        recorder.start(&Header::new(version, &self.subjects));
+        self.recorder = Some(recorder);
+    }
+
+    /// See [`Subjects::on`]. Without a recorder, nothing is copied.
     pub fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let Some(recorder) = &mut self.recorder else {
             return self.subjects.on(input, now);
@@ -58,7 +87,9 @@ impl RecordedSubjects {
             input,
             effects,
         };
-        recorder.record(&step);
+        if recorder.record(&step).is_break() {
+            self.recorder = None;
+        }
         step.effects
     }
 }
@@ -72,27 +103,49 @@ impl Deref for RecordedSubjects {
     }
 }
 
-/// Converts a setup or a step to a line of text. A time before 1970 has no JSON.
+/// Converts a header or a step to a line of text. A time before 1970 has no JSON.
 pub fn line(entry: &impl Serialize) -> Result<String, serde_json::Error> {
-    serde_json::to_string(entry)
+    let mut text = serde_json::to_string(entry)?;
+    text.push('\n');
+    Ok(text)
 }
 
-/// The reason for which a recording cannot be replayed.
+/// The reason for which a recording cannot be replayed. Lines are counted from 1.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    #[error("the recording is empty")]
+    #[error("the recording is empty: record again")]
     Empty,
-    /// A line is neither a setup nor a step.
-    #[error("line {line} of the recording is not valid")]
+    /// Every line before it was replayed without a difference.
+    #[error("the recording is cut off at line {line}: only the lines before it can be replayed")]
+    CutOff { line: usize },
+    #[error("line {line} of the recording is not valid: it was changed, or is of another program")]
     Invalid {
-        /// Counted from 1.
         line: usize,
         #[source]
         source: serde_json::Error,
     },
-    #[error("line {line} differs\nrecorded: {recorded}\nreplayed: {replayed}")]
+    #[error(
+        "the recording has the format {format}, made by a newer nodepulse (version {version}): \
+         replay it with that version"
+    )]
+    Newer { format: String, version: String },
+    #[error(
+        "the recording was made on {recorded}, but this is {ARCH}: replay it on {recorded}, with \
+         nodepulse {version}"
+    )]
+    OtherArchitecture { recorded: String, version: String },
+    /// The state of another version, even if the format is the same.
+    #[error(
+        "line 1 of the recording has no state of this nodepulse, but of version {version}: replay \
+         it with that version"
+    )]
+    OtherState {
+        version: String,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("line {line} differs\nrecorded: {recorded}replayed: {replayed}")]
     Differs {
-        /// Counted from 1.
         line: usize,
         /// The recorded line.
         recorded: String,
@@ -108,26 +161,54 @@ pub struct Replayed {
     pub steps: usize,
 }
 
-/// Passes the inputs of a recording to new subjects. Their effects must be the recorded ones, byte
-/// for byte. An error names the first line that is not valid, or that differs.
-pub fn replay<'a>(lines: impl IntoIterator<Item = &'a str>) -> Result<Replayed, ReplayError> {
+/// Passes the inputs of a recording, whose lines include their ends, to the recorded subjects.
+/// Their effects must be the recorded ones, byte for byte; then the step is passed to `replayed`.
+/// An error names the first line that is not valid, or that differs.
+pub fn replay(
+    lines: impl IntoIterator<Item: AsRef<str>>,
+    mut replayed: impl FnMut(&Step),
+) -> Result<Replayed, ReplayError> {
     let mut lines = (1..).zip(lines);
-    let (number, first) = lines.next().ok_or(ReplayError::Empty)?;
-    let setup: Setup = parse(number, first)?;
-    compare(number, first, &setup)?;
-    let mut subjects = Subjects::new(&setup);
+    let (_, first) = lines.next().ok_or(ReplayError::Empty)?;
+    let mut subjects = begin(first.as_ref())?.subjects;
     let mut steps = 0;
     for (number, recorded) in lines {
+        let recorded = recorded.as_ref();
         let step: Step = parse(number, recorded)?;
         let effects = subjects.on(step.input.clone(), step.now);
-        compare(number, recorded, &Step { effects, ..step })?;
+        let step = Step { effects, ..step };
+        compare(number, recorded, &step)?;
+        replayed(&step);
         steps += 1;
     }
     Ok(Replayed { subjects, steps })
 }
 
+fn begin(first: &str) -> Result<Header<Subjects>, ReplayError> {
+    let Header {
+        format,
+        version,
+        architecture: recorded,
+        ..
+    } = parse::<Header<Option<IgnoredAny>>>(1, first)?;
+    if format != FORMAT {
+        return Err(ReplayError::Newer { format, version });
+    }
+    if recorded != ARCH {
+        return Err(ReplayError::OtherArchitecture { recorded, version });
+    }
+    let header = serde_json::from_str(first)
+        .map_err(|source| ReplayError::OtherState { version, source })?;
+    compare(1, first, &header)?;
+    Ok(header)
+}
+
 fn parse<'a, T: Deserialize<'a>>(line: usize, text: &'a str) -> Result<T, ReplayError> {
-    serde_json::from_str(text).map_err(|source| ReplayError::Invalid { line, source })
+    match serde_json::from_str(text) {
+        Ok(entry) if text.ends_with('\n') => Ok(entry),
+        Err(source) if !source.is_eof() => Err(ReplayError::Invalid { line, source }),
+        _ => Err(ReplayError::CutOff { line }),
+    }
 }
 
 fn compare(number: usize, recorded: &str, replayed: &impl Serialize) -> Result<(), ReplayError> {

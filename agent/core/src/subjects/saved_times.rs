@@ -75,7 +75,7 @@ pub enum StateInput {
 }
 
 /// The precision of a time that is saved while a condition is exceeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Precision {
     /// The time is [`LEAD`] from now.
     WithLead,
@@ -87,7 +87,7 @@ enum Precision {
 ///
 /// Unwritable: this boot cannot be distinguished from others.
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum File {
     /// The file has not been read yet, and must not be overwritten.
     Unread,
@@ -97,7 +97,7 @@ enum File {
 }
 
 /// The saved times of the conditions, and the rest of the state file.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct SavedTimes {
     file: File,
     /// Every type is known, from the file or from the Node.

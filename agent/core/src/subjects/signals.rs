@@ -92,7 +92,7 @@ pub struct SignalSetup {
     pub pods_cgroup: String,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Signals {
     evaluator: Evaluator,
     direct: Deadlines,

@@ -83,7 +83,7 @@ pub struct StallSetup {
     pub watched: Vec<(Stall, bool)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct StallWatch {
     board: StallBoard,
     shortage: ShortageWatch,

@@ -38,7 +38,7 @@ pub enum VolumeInput {
 }
 
 /// The report about a disk, until its pods are known.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Pending {
     name: String,
     trouble: DiskTrouble,
@@ -46,12 +46,14 @@ struct Pending {
     at: Now,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Volumes {
     /// The minimum interval between Events about one pod and trouble.
     transition_period: Duration,
+    #[serde(with = "crate::pairs")]
     pending: BTreeMap<DeviceNumber, Pending>,
     /// Time of the last Event of a pod, by its uid.
+    #[serde(with = "crate::pairs")]
     reported: BTreeMap<(Box<str>, DiskTrouble), BootNanos>,
 }
 

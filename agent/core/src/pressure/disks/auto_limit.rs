@@ -8,6 +8,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::units::latency::{Buckets, quantile, total};
 
 /// The number of differences that are stored, one an hour.
@@ -38,7 +40,7 @@ pub struct AutoLimit {
     pub hours: usize,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LatencyDay {
     /// The counters as last read.
     last: Buckets,

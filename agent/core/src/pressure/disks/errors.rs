@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 
 /// A disk with this many errors within a minute is failing. A single error may be a bad sector that
@@ -16,7 +18,7 @@ const PERIOD: Duration = Duration::from_mins(1);
 /// ```text
 /// Sound ──ERRORS within PERIOD──► Failing ──fewer within it──► Sound
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Errors {
     /// At most [`ERRORS`], the oldest first.
     last: VecDeque<BootNanos>,

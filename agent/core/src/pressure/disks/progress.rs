@@ -8,6 +8,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::DiskRules;
 use crate::clock::BootNanos;
 
@@ -33,7 +35,7 @@ pub(super) struct Requests {
 ///   │ └──── none in flight ────────┘ └──────┘ (moves since)                          │
 ///   └────────────────────── one completed, or none in flight ────────────────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) enum Progress {
     /// The last sample showed neither of the other states.
     #[default]

@@ -34,7 +34,7 @@ pub struct DiskTotals {
 }
 
 /// A slow window that is over, with counters of the disk.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct EndedWindow {
     pub window: SlowWindow,
     pub end: BootNanos,
@@ -73,7 +73,7 @@ impl EndedWindow {
 ///      ▲                                                                   │
 ///      └──────────── less than slowFor of slow windows within that ────────┘
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Slowness {
     /// In the order of their ends.
     windows: VecDeque<EndedWindow>,
@@ -96,7 +96,7 @@ pub struct SlowRequests {
 }
 
 /// The I/O wait of tasks other than the main user of the disk.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub(super) enum OthersWait {
     #[default]
     Unread,

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::client_certificate::Certificate;
 use crate::clock::{BootNanos, Now};
 
@@ -14,7 +16,7 @@ const LEAST: Duration = Duration::from_mins(1);
 const LEAST_PART: u32 = 10;
 
 /// A certificate that was past its rotation point when it was issued.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Early {
     /// Number of such certificates in a row, for the delay, which doubles.
     times: u32,

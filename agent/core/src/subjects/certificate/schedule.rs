@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::CertificateOperation;
 use crate::backoff::{Backoff, Jitter};
 use crate::clock::BootNanos;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Planned {
     pub(super) due: BootNanos,
     pub(super) operation: CertificateOperation,
 }
 
 /// The operation that is under way or due next.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Schedule {
     pub(super) is_working: bool,
     pub(super) plan: Option<Planned>,

@@ -31,14 +31,15 @@ pub struct ComputedLimit {
     pub requests: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct AutoLimits {
+    #[serde(with = "crate::pairs")]
     disks: BTreeMap<DeviceNumber, AutoDisk>,
     /// Time of the next read of the counters; `None` until the first wake-up.
     next: Option<BootNanos>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct AutoDisk {
     name: String,
     fixed: Duration,

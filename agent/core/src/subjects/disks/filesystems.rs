@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::DiskDecision;
 use crate::clock::BootNanos;
 use crate::reading::{FilesystemAccess, FilesystemErrors, FilesystemReading, NodeFilesystem};
@@ -25,7 +27,7 @@ const PERIOD: Duration = Duration::from_mins(1);
 ///    └─ read-only, nodefs ────────────────────────────────┘
 /// any state ── shut down ──► ShutDown ── mounted again ──► Writable, ReadOnly
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Access {
     /// The file system was read-only when the agent started, as the root file system of many node
     /// images is.
@@ -37,7 +39,7 @@ enum Access {
     ShutDown,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Errors {
     mount: u64,
     place: String,
@@ -47,7 +49,7 @@ struct Errors {
     rose_at: Option<BootNanos>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Filesystems {
     access: BTreeMap<NodeFilesystem, Access>,
     errors: BTreeMap<NodeFilesystem, Errors>,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::DiskWatch;
 use crate::clock::BootNanos;
 use crate::pressure::io_wait::{IoWait, OthersStall};
@@ -12,12 +14,13 @@ use crate::units::DeviceNumber;
 const REPEATED: u32 = 2;
 
 /// The queries of I/O wait, and their answers.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct IoWaitReads {
     /// The disk of the query that is not answered yet. One disk is queried at a time: its main
     /// user, whose tasks do not count as waiting, is not that of another disk.
     queried: Option<DeviceNumber>,
     /// The last answer about each disk, and the time of its arrival.
+    #[serde(with = "crate::pairs")]
     last: BTreeMap<DeviceNumber, (IoWait, BootNanos)>,
     failed: u32,
 }

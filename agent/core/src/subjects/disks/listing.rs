@@ -53,7 +53,7 @@ pub struct Unwatched {
 }
 
 /// The schedule of reads of the list, and the result of the last one.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Listing {
     /// The last read succeeded.
     known: bool,

@@ -67,7 +67,7 @@ pub struct DetailsRead {
 }
 
 /// An Event that may get details.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Sent {
     id: EventId,
     /// Of the incident.
@@ -79,7 +79,7 @@ struct Sent {
 }
 
 /// The last read.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Read {
     stamp: Stamp,
     asked: BootNanos,
@@ -95,7 +95,7 @@ impl Read {
 }
 
 /// The Events that may get details.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Details {
     last_id: u64,
     sent: VecDeque<Sent>,

@@ -11,6 +11,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Effect, Incidents, KnownPods};
 use crate::clock::BootNanos;
 use crate::kube_event::{
@@ -25,10 +27,10 @@ const INTERVAL: Duration = Duration::from_millis(250);
 const MAX_GROUPS: usize = 8;
 
 /// The last groups, the oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Groups(VecDeque<Group>);
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Group {
     /// With all processes so far. The kills that no Event reports yet are in `added`.
     incident: Incident,
@@ -42,7 +44,7 @@ struct Group {
 }
 
 /// A recorded Event about a group.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct GroupEvent {
     /// Its last version, with the kills left out.
     draft: Draft,
@@ -54,7 +56,7 @@ struct GroupEvent {
 }
 
 /// What the Events do not report yet.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Added {
     kills: ReportedKills,
     at: SystemTime,

@@ -36,7 +36,7 @@ pub enum LinksRead {
 ///    │ found, or no directory                   │  └───┘
 ///    └────────────────► Settled ◄───────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LinkWait {
     /// Not yet read.
     Unread { since: BootNanos },
@@ -88,7 +88,7 @@ impl LinkWait {
 }
 
 /// The links that were found, and the read that is under way: at most one.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Links {
     /// The latest is last.
     found: VecDeque<(Box<str>, LinkedContainer)>,

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::super::Input;
 use crate::clock::BootNanos;
 use crate::kube_event::{Finding, GROUP, Incident, Occurrence, Period};
@@ -13,7 +15,7 @@ const REMEMBERED: usize = 8;
 
 /// The causes of the last kills, each with the time of its last one. The records of a large group
 /// that is killed together may arrive in several batches.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct RecentCauses {
     /// The oldest first.
     last: VecDeque<(Finding, BootNanos)>,

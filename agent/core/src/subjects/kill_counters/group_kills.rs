@@ -1,10 +1,12 @@
 //! Containers that the kernel kills as a whole (`memory.oom.group`).
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::kube_event::{Finding, GROUP, KillOwner};
 
 /// The last group kill.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct GroupKills {
     last: Option<(Option<String>, BootNanos)>,
 }

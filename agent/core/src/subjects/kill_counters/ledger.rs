@@ -25,6 +25,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::kube_event::{GROUP, KillOwner, ReportedKills};
 use crate::pods::{CgroupKind, classify};
@@ -61,10 +63,11 @@ pub const NO_CGROUP: CgroupId = CgroupId(0);
 pub type ByOwner = BTreeMap<KillOwner, u64>;
 
 /// The account.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct KillLedger {
     /// Version 2: the counter of all pods has the kills of each.
     nested: bool,
+    #[serde(with = "crate::pairs")]
     entries: BTreeMap<KillOwner, KillEntry>,
     /// When the counters were last asked for.
     asked_at: BootNanos,
@@ -79,7 +82,7 @@ pub struct Comparison {
     pub counted_twice: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct KillEntry {
     /// The cgroup, once it was found.
     id: Option<CgroupId>,

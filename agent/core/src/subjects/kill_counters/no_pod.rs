@@ -1,5 +1,7 @@
 //! Kills outside of the pods: what the node has counted without what the cgroup of all pods has.
 
+use serde::{Deserialize, Serialize};
+
 use super::ledger::Counter;
 use crate::units::CgroupId;
 
@@ -34,7 +36,7 @@ pub fn undisturbed<T>(
 /// The kernel counts a kill on the node before it counts it in a pod, so the difference can be too
 /// large for a moment, never too small. The second reading, before which nothing is reported,
 /// corrects it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct NoPodKills {
     kills: Option<u64>,
     /// The cgroup of all pods.

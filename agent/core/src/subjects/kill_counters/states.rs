@@ -1,5 +1,7 @@
 //! The states of the counters of kills: of their reading, of saving, and of what is missing.
 
+use serde::{Deserialize, Serialize};
+
 use super::ledger::ByOwner;
 use crate::clock::BootNanos;
 use crate::kube_event::{KillOwner, Period};
@@ -13,7 +15,7 @@ use crate::kube_event::{KillOwner, Period};
 ///   └── answer ──────│─────────────────────────────────────────┘                       │
 ///                    └── answer ───────────────────────────────────────────────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum CounterReading {
     Idle,
     Wanted,
@@ -50,7 +52,7 @@ impl CounterReading {
 ///   └── saved ──────────────│───────────────────────────────────┘                             │
 ///                           └── saved ────────────────────────────────────────────────────────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Saving {
     /// This boot cannot be distinguished from others, so nothing is saved.
     Impossible,
@@ -87,7 +89,7 @@ impl Saving {
 /// ```text
 /// Unknown ── the counters at start ──► Known ── the cgroup of all pods is another ──► Known
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Baseline {
     /// The counters were not read yet.
     Unknown,
@@ -103,14 +105,14 @@ pub(super) enum Baseline {
 }
 
 /// The result of the last reading of the counters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LastReading {
     Read,
     Failed,
 }
 
 /// When kills without a record are reported by number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Patience {
     /// If they are still missing at a second reading: their records may be on the way.
     SecondReading,
@@ -124,10 +126,11 @@ pub(super) enum Patience {
 /// suspected ── missing at a reading AGAIN later ──► reported by number: a late record is ignored
 ///     └── a record came: one less
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Missed {
     /// The counters include every kill before this.
     pub(super) until: BootNanos,
+    #[serde(with = "crate::pairs")]
     pub(super) by_owner: ByOwner,
     pub(super) period: Period,
 }

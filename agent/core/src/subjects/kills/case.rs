@@ -1,5 +1,7 @@
 //! A kill whose cgroups are known, from a program's record or from the kernel's log.
 
+use serde::{Deserialize, Serialize};
+
 use super::consequence::{Paths, consequence, is_whole_container};
 use crate::clock::{BootNanos, Stamp};
 use crate::escape::{escape, quote};
@@ -11,7 +13,7 @@ use crate::record::{LoggedKill, MemcgLimit, RecordedKill, Via};
 use crate::units::{Bytes, CgroupId, Pid};
 
 /// The facts of a kill before it is judged: see [`Finding`].
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Case {
     stamp: Stamp,
     victim: Pid,

@@ -1,8 +1,10 @@
 //! Remembers how often each cgroup has hit its own memory limit. A later count then shows if a kill
 //! was at a limit, or because the node was out of memory.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::clock::BootNanos;
 use crate::pressure::oom::LimitCounters;
@@ -14,10 +16,10 @@ const SAME_MOMENT: Duration = Duration::from_secs(2);
 /// The number of cgroups from which on removed ones are forgotten.
 const MAX_CGROUPS: usize = 8192;
 
-#[derive(Debug, Default)]
-pub(super) struct LimitHits(HashMap<CgroupId, Hits>);
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct LimitHits(BTreeMap<CgroupId, Hits>);
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct Hits {
     count: u64,
     /// Time at which the counter was last seen to have moved.

@@ -62,14 +62,14 @@ impl StorageSample {
 ///   ▲                   │
 ///   └──────sampled──────┘
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Sampling {
     Idle,
     /// A sample is being taken. The next request is the one after it.
     Requested,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Storage {
     deadlines: Deadlines,
     sampling: Sampling,

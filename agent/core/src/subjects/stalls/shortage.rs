@@ -1,6 +1,8 @@
 //! Decides if the node is short of memory while its tasks wait for it: only then the condition of
 //! this stall becomes True.
 
+use serde::{Deserialize, Serialize};
+
 use crate::clock::BootNanos;
 use crate::pressure::oom::RemainingMemory;
 use crate::pressure::shortage::{
@@ -13,7 +15,7 @@ use super::{StallDecision, log};
 
 /// The observation of a shortage. It is repeated without a pause from the trigger on, until the
 /// stall is over or in effect.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct ShortageWatch {
     queried: bool,
     last: Option<ShortageReading>,

@@ -1,5 +1,5 @@
 //! Checks that every value that a recording can contain survives JSON: values of all types below
-//! `Setup`, `Input` and `Effect` are made up, without a list of types that could miss one.
+//! `Subjects`, `Input` and `Effect` are made up, without a list of types that could miss one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,10 +19,12 @@ const VALUES: u64 = 100_000;
 /// Makes up the value of any type. The first values of an enum have each of its variants once, and
 /// the later ones any: turns of two enums could keep in step for ever.
 #[derive(Debug, Default)]
-struct MadeUp {
+pub(super) struct MadeUp {
     state: u64,
     /// The number of variants of each enum, and of its values so far.
     enums: BTreeMap<&'static str, (usize, usize)>,
+    /// In a time, integers have two bits less: seconds and nanoseconds must not overflow.
+    shift: u32,
 }
 
 impl MadeUp {
@@ -41,6 +43,7 @@ impl MadeUp {
 
     /// Returns an extreme, a number that no float can represent, or any other.
     fn integer(&mut self, max: u64) -> u64 {
+        let max = max >> self.shift;
         match self.below(5) {
             0 => 0,
             1 => max,
@@ -199,6 +202,10 @@ impl<'de> Deserializer<'de> for &mut MadeUp {
         visitor.visit_f64(if any.is_finite() { any } else { 0.1 })
     }
 
+    fn deserialize_i128<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_i128(self.signed(i64::MAX).into())
+    }
+
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         visitor.visit_string(self.text())
     }
@@ -243,11 +250,15 @@ impl<'de> Deserializer<'de> for &mut MadeUp {
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        _: &'static str,
+        name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.deserialize_tuple(fields.len(), visitor)
+        let is_time = matches!(name, "Duration" | "SystemTime");
+        self.shift = if is_time { 2 } else { 0 };
+        let made = (&mut *self).deserialize_tuple(fields.len(), visitor);
+        self.shift = 0;
+        made
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -266,50 +277,48 @@ impl<'de> Deserializer<'de> for &mut MadeUp {
     }
 
     forward_to_deserialize_any! {
-        char bytes byte_buf i128 u128 unit_struct tuple_struct identifier ignored_any
+        char bytes byte_buf u128 unit_struct tuple_struct identifier ignored_any
     }
 }
 
 /// Returns the enums of a type, after each of its values has survived JSON.
-fn round_trip<T>() -> BTreeSet<&'static str>
+fn round_trip<T>(values: u64) -> BTreeSet<&'static str>
 where
-    T: DeserializeOwned + Serialize + PartialEq + fmt::Debug,
+    T: DeserializeOwned + Serialize + fmt::Debug,
 {
     let mut made_up = MadeUp::default();
-    let mut made = 0;
-    for _ in 0..VALUES {
-        // Some times are not possible: seconds and nanoseconds that overflow.
-        let Ok(value) = T::deserialize(&mut made_up) else {
-            continue;
-        };
-        made += 1;
+    for _ in 0..values {
+        let value = T::deserialize(&mut made_up).unwrap();
         let text = line(&value).unwrap_or_else(|err| panic!("{err}: {value:?}"));
         let back: T = serde_json::from_str(&text).unwrap_or_else(|err| panic!("{err}: {text}"));
-        assert_eq!(back, value, "{text}");
+        assert_eq!(format!("{back:?}"), format!("{value:?}"), "{text}");
         assert_eq!(line(&back).unwrap(), text);
     }
-    assert!(made * 10 > VALUES, "{made} of {VALUES}");
     let enums = made_up.enums.into_iter();
     let whole = enums.map(|(name, (variants, made))| {
-        assert!(variants <= made, "{made} values of {variants} of {name}");
+        // Few subjects have few of the rarest: those of their inputs and effects are checked below.
+        assert!(
+            variants <= made || values < VALUES,
+            "{made} values of {variants} of {name}"
+        );
         name
     });
     whole.collect()
 }
 
 #[test]
-fn every_value_of_a_setup_an_input_and_an_effect_survives_json() {
+fn every_value_of_the_subjects_an_input_and_an_effect_survives_json() {
     let all = |enums: BTreeSet<&'static str>, expected: &[&str]| {
         for name in expected {
             assert!(enums.contains(name), "{name} is missing: {enums:?}");
         }
     };
     all(
-        round_trip::<Setup>(),
-        &["KillSource", "StallOf", "DiskProbe"],
+        round_trip::<Subjects>(VALUES / 100),
+        &["KillSource", "StallOf", "KeptTrue", "Examination"],
     );
     all(
-        round_trip::<Input>(),
+        round_trip::<Input>(VALUES),
         &[
             "Input",
             "KillInput",
@@ -319,7 +328,7 @@ fn every_value_of_a_setup_an_input_and_an_effect_survives_json() {
         ],
     );
     all(
-        round_trip::<Effect>(),
+        round_trip::<Effect>(VALUES),
         &[
             "Effect",
             "Query",

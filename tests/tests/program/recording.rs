@@ -1,0 +1,165 @@
+//! `nodepulse record` and `nodepulse replay`, with the real daemon.
+
+use std::fs;
+use std::path::Path;
+
+use nodepulse_tests::process::{Ended, Process, finished};
+use nodepulse_tests::{SOON, eventually};
+use tempfile::tempdir;
+
+use super::text;
+
+const HEAD: &str = "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n";
+
+/// A daemon without an API server, whose configuration is in `dir`.
+async fn daemon(dir: &Path) -> Process {
+    let config = dir.join("config.yaml");
+    fs::write(&config, HEAD).unwrap();
+    let config = text(&config);
+    let flags = ["run", "--mode", "node", "--kernel-tier", "files"];
+    let flags = flags.into_iter().chain(["--config", &config]);
+    let daemon = Process::start(flags.chain(["--node-name", "worker-1"]));
+    daemon.wait_for_line("eBPF programs attached", SOON).await;
+    daemon
+}
+
+fn record(daemon: &Process, file: &str, further: &[&str]) -> Process {
+    let state = text(daemon.state());
+    let flags = ["record", file, "--state-directory", &state];
+    Process::start(flags.iter().chain(further))
+}
+
+/// Makes memory short by a new threshold, and waits until `file` has that.
+async fn pressure(daemon: &Process, dir: &Path, file: &Path) {
+    let short = format!("{HEAD}evictionHard: {{memory.available: 99%}}\n");
+    fs::write(dir.join("config.yaml"), short).unwrap();
+    daemon.hang_up();
+    eventually("the change in the recording", || {
+        let recorded = fs::read_to_string(file).unwrap_or_default();
+        let changed = recorded.contains("PressureChanged");
+        changed.then_some(()).ok_or(recorded.len())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_recording_of_a_daemon_is_replayed_and_each_fault_of_it_is_named() {
+    let dir = tempdir().unwrap();
+    let daemon = daemon(dir.path()).await;
+    let file = dir.path().join("a.jsonl");
+    let recorder = record(&daemon, &text(&file), &[]);
+    recorder.wait_for_line("stop with Ctrl-C", SOON).await;
+    pressure(&daemon, dir.path(), &file).await;
+    recorder.terminate();
+    let ended = recorder.ends(SOON).await;
+    assert_eq!(ended.code, Some(0), "{:?}", ended.stderr);
+
+    let first = finished(["replay", &text(&file)], "").await;
+    assert_eq!(first.code, Some(0), "{:?}", first.stderr);
+    assert!(
+        first
+            .stdout
+            .contains(" memory False -> True (ThresholdMet)\n"),
+        "{}",
+        first.stdout
+    );
+    assert!(
+        first
+            .stdout
+            .ends_with(" steps replayed without a difference\n")
+    );
+    let again = finished(["replay", &text(&file)], "").await;
+    assert_eq!(again.stdout, first.stdout);
+
+    let recorded = fs::read_to_string(&file).unwrap();
+    let changed = r#""reason":{"Threshold":{"#;
+    let line = 1 + recorded
+        .lines()
+        .position(|line| line.contains(changed))
+        .unwrap();
+    let lines = recorded.lines().count();
+    let format = "nodepulse.dev/recording/v1";
+    let newer = recorded.replacen(format, "nodepulse.dev/recording/v2", 1);
+    let other = recorded.replacen(std::env::consts::ARCH, "pdp11", 1);
+    let whole = recorded.len();
+    let rows = [
+        (
+            recorded[..whole - 2].to_owned(),
+            format!("cut off at line {lines}"),
+        ),
+        (
+            recorded.replacen(changed, r#""reason":{"Unresolved":{"#, 1),
+            format!("line {line} "),
+        ),
+        (
+            recorded.replacen("\"now\"", "\"mow\"", 1),
+            "line 2 ".to_owned(),
+        ),
+        (newer, "replay it with that version".to_owned()),
+        (other, "was made on pdp11".to_owned()),
+        (String::new(), "is empty".to_owned()),
+    ];
+    for (bad, expected) in rows {
+        fs::write(&file, bad).unwrap();
+        let result = finished(["replay", &text(&file)], "").await;
+        let error = result.stderr.join("\n");
+        assert_eq!(result.code, Some(1), "{expected}: {error}");
+        assert!(error.contains(&expected), "{expected}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_recording_ends_with_the_daemon_and_with_the_next_one() {
+    let dir = tempdir().unwrap();
+    let daemon = daemon(dir.path()).await;
+    let [first, second] = ["a", "b"].map(|name| text(&dir.path().join(name)));
+    let recorder = record(&daemon, &first, &[]);
+    recorder.wait_for_line("stop with Ctrl-C", SOON).await;
+    let next = record(&daemon, &second, &[]);
+    next.wait_for_line("stop with Ctrl-C", SOON).await;
+    let is_over = |ended: Ended| {
+        assert_eq!(ended.code, Some(1));
+        let why = ended.stderr.join("\n");
+        assert!(why.contains("the daemon ended the recording"), "{why}");
+    };
+    is_over(recorder.ends(SOON).await);
+    daemon.terminate();
+    is_over(next.ends(SOON).await);
+    for file in [&first, &second] {
+        assert_eq!(finished(["replay", file], "").await.code, Some(0), "{file}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_exists_is_kept_and_a_recording_needs_a_daemon() {
+    let dir = tempdir().unwrap();
+    let daemon = daemon(dir.path()).await;
+    let file = dir.path().join("kept");
+    fs::write(&file, "mine").unwrap();
+    let refused = record(&daemon, &text(&file), &["--duration", "1s"]);
+    let ended = refused.ends(SOON).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.join("\n").contains("cannot create"),
+        "{:?}",
+        ended.stderr
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+
+    let timed = text(&dir.path().join("timed"));
+    let recorder = record(&daemon, &timed, &["--duration", "1s"]);
+    assert_eq!(recorder.ends(SOON).await.code, Some(0));
+    assert_eq!(finished(["replay", &timed], "").await.code, Some(0));
+
+    let nowhere = text(&dir.path().join("nowhere"));
+    let flags = ["record", &timed, "--state-directory", &nowhere];
+    let ended = finished(flags, "").await;
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.join("\n").contains("no daemon is listening"),
+        "{:?}",
+        ended.stderr
+    );
+    let flags = ["record", &timed, "--duration", "soon"];
+    assert_eq!(finished(flags, "").await.code, Some(2));
+}
