@@ -21,7 +21,7 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[("agent", 64_500), ("xtask/", 8_500)];
 /// Lines of all tests.
-const TESTS_MAX: usize = 83_200;
+const TESTS_MAX: usize = 83_250;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {
