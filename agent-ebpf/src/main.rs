@@ -20,7 +20,8 @@ mod emit;
 mod maps;
 mod offsets;
 mod oom;
-mod task;
+mod pids;
+
 #[cfg(feature = "testing")]
 mod testing;
 

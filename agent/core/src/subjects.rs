@@ -39,7 +39,7 @@ pub mod pod_pids;
 pub mod pods;
 pub mod recording;
 pub mod records;
-pub mod saved_times;
+pub mod saved_state;
 pub mod signals;
 pub mod stalls;
 pub mod volumes;
@@ -63,7 +63,7 @@ pub use node_events::{NodeEventChoice, NodeEventInput};
 pub use pids::{PidInput, PidWatch};
 pub use pod_pids::{Announced, PodPidInput, PodPids};
 pub use pods::{KnownPods, PodInput};
-pub use saved_times::{Previous, Saved, SavedTimes, StateInput};
+pub use saved_state::{Previous, Saved, SavedState, StateInput};
 pub use signals::{DirectSample, SignalInput, SignalSetup, Signals, StorageSample};
 pub use stalls::{StallDecision, StallInput, StallSetup, StallWatch};
 pub use volumes::{VolumeInput, Volumes};
@@ -383,7 +383,7 @@ pub struct Subjects {
     /// The pids of pods.
     pub pod_pids: PodPids,
     /// What is saved for the next start.
-    pub saved: SavedTimes,
+    pub saved: SavedState,
     /// The client certificate; `None` if the agent does not request it.
     pub certificate: Option<Rotation>,
 }

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::future::pending;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,7 +32,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Flags of `record`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// File to write, which must not exist. It contains names of pods, processes and disks.
+    /// File to write, which must not exist; `-` is standard output. It contains names of pods,
+    /// processes and disks.
     file: PathBuf,
     /// Stop after this time, instead of when interrupted. Example: 10m.
     #[arg(long, value_name = "DURATION")]
@@ -69,10 +70,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
     let path = arguments.file.display();
     let recorded = runtime.block_on(async {
         let stream = connect(&socket).await?;
-        let mut options = File::options();
-        let file = options.write(true).create_new(true).mode(0o600);
-        let file = file.open(&arguments.file);
-        let mut file = file.map_err(|err| format!("cannot create {path}: {err}"))?;
+        let mut file = create(&arguments.file)?;
         eprintln!("recording into {path}; stop with Ctrl-C");
         let mut bytes = 0;
         let end = copy(stream, duration, |line| {
@@ -91,6 +89,17 @@ pub fn run(arguments: Arguments) -> ExitCode {
         )),
         Err(why) => fail(&why),
     }
+}
+
+/// Opens a new file for its owner only, or standard output.
+fn create(path: &Path) -> Result<Box<dyn io::Write>, String> {
+    if path == Path::new("-") {
+        return Ok(Box::new(io::stdout()));
+    }
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|err| format!("cannot create {}: {err}", path.display()))?;
+    Ok(Box::new(file))
 }
 
 /// Requests a recording. The stream continues after the head of the answer.

@@ -299,10 +299,16 @@ const ALL: &[Texts] = &[
         ],
         environment: &[LOCATION],
         files: &[CONFIG_FILE, SOCKET],
-        examples: &[(
-            "nodepulse record --duration 10m kills.jsonl",
-            "Record for ten minutes.",
-        )],
+        examples: &[
+            (
+                "nodepulse record --duration 10m kills.jsonl",
+                "Record for ten minutes.",
+            ),
+            (
+                "kubectl exec -n nodepulse POD -- /nodepulse record --duration 10m - > kills.jsonl",
+                "Record the agent of a node in a cluster.",
+            ),
+        ],
         see_also: "nodepulse-replay(1), nodepulse-explain(1), nodepulse(8).",
     },
     Texts {

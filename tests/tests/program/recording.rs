@@ -151,6 +151,20 @@ async fn a_file_that_exists_is_kept_and_a_recording_needs_a_daemon() {
     assert_eq!(recorder.ends(SOON).await.code, Some(0));
     assert_eq!(finished(["replay", &timed], "").await.code, Some(0));
 
+    let state = text(daemon.state());
+    let printed = [
+        "record",
+        "-",
+        "--duration",
+        "1s",
+        "--state-directory",
+        &state,
+    ];
+    let printed = finished(printed, "").await;
+    assert_eq!(printed.code, Some(0), "{:?}", printed.stderr);
+    fs::write(&timed, printed.stdout).unwrap();
+    assert_eq!(finished(["replay", &timed], "").await.code, Some(0));
+
     let nowhere = text(&dir.path().join("nowhere"));
     let flags = ["record", &timed, "--state-directory", &nowhere];
     let ended = finished(flags, "").await;

@@ -7,21 +7,11 @@ use crate::repo::{MUSL_TARGET, Repo, output};
 
 /// Crates that may not be linked: a second TLS stack, a second provider of rustls, with which it
 /// panics at the first handshake, or code for a protocol that the agent does not use.
-const CRATES: &[&str] = &[
-    "aws-lc-rs",
-    "aws-lc-sys",
-    "flate2",
-    "native-tls",
-    "openssl",
-    "openssl-sys",
-    "rustls-openssl",
-    "rustls-rustcrypto",
-    "tokio-tungstenite",
-    "tungstenite",
-];
+const CRATES: &str = "aws-lc-rs aws-lc-sys flate2 native-tls openssl openssl-sys rustls-openssl \
+                      rustls-rustcrypto tokio-tungstenite tungstenite";
 
 /// Features of `kube` and `kube-client` that cost memory and code, and that the agent does not use.
-const KUBE_FEATURES: &[&str] = &["aws-lc-rs", "gzip", "oauth", "oidc", "openssl-tls", "ws"];
+const KUBE_FEATURES: &str = "aws-lc-rs gzip oauth oidc openssl-tls ws";
 
 pub fn broken(repo: &Repo) -> Result<Vec<String>> {
     let mut tree = repo.cargo();
@@ -33,11 +23,10 @@ pub fn broken(repo: &Repo) -> Result<Vec<String>> {
 /// Finds violations in lines such as `kube v5.0.0` and `kube feature "client" (*)`.
 fn violations(tree: &str) -> Vec<String> {
     let has = |start: &String| tree.lines().any(|line| line.starts_with(start));
-    let crates = CRATES.iter().map(|name| format!("{name} v"));
+    let crates = CRATES.split(' ').map(|name| format!("{name} v"));
     let of_kube = |name| {
-        KUBE_FEATURES
-            .iter()
-            .map(move |f| format!("{name} feature \"{f}\""))
+        let features = KUBE_FEATURES.split(' ');
+        features.map(move |feature| format!("{name} feature \"{feature}\""))
     };
     let features = ["kube", "kube-client"].into_iter().flat_map(of_kube);
     let linked = crates.chain(features).filter(has);

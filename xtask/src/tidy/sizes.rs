@@ -21,7 +21,7 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[("agent", 64_500), ("xtask/", 8_500)];
 /// Lines of all tests.
-const TESTS_MAX: usize = 83_200;
+const TESTS_MAX: usize = 83_250;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {
@@ -46,11 +46,7 @@ fn rust(sources: &[Source]) -> impl Iterator<Item = &Source> {
 /// Product code and tests. Of the crate of tests, all are tests.
 fn lines(source: &Source) -> (usize, usize) {
     let is_product = source.is_product() && !source.path.starts_with("tests/");
-    let product = if is_product {
-        source.product_lines()
-    } else {
-        0
-    };
+    let product = usize::from(is_product) * source.product_lines();
     (product, source.text.lines().count() - product)
 }
 
@@ -91,11 +87,8 @@ fn wide_comments(source: &Source) -> impl Iterator<Item = String> {
             && line.chars().count() > WIDTH
             && !UNBREAKABLE.iter().any(|part| line.contains(part))
     };
-    let wide = source
-        .text
-        .lines()
-        .zip(1..)
-        .filter(move |(line, _)| is_wide(line));
+    let lines = source.text.lines().zip(1..);
+    let wide = lines.filter(move |(line, _)| is_wide(line));
     wide.map(|(_, number)| format!("{}:{number}: a comment is wider than {WIDTH}", source.path))
 }
 

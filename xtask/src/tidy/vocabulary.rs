@@ -60,20 +60,14 @@ const BANNED: &[&str] = &[
 const FILE_NAMES: &str = "common helper helpers misc mod types util utils";
 
 /// Data, and generated files, whose words are checked at their source.
-const NOT_CHECKED: &[&str] = &[
-    "Cargo.lock",
-    "LICENSE",
-    "deploy/packages/musl-copyright",
-    "deploy/completions/",
-    "deploy/man/",
-    "tests/fixtures/",
-    "tests/fuzz/corpus/",
-    "xtask/src/tidy/vocabulary.rs",
-];
+const NOT_CHECKED: &str = "Cargo.lock LICENSE deploy/packages/musl-copyright deploy/completions/ \
+                           deploy/man/ tests/fixtures/ tests/fuzz/corpus/ \
+                           xtask/src/tidy/vocabulary.rs";
 
 /// Returns a line for each rejected word, name and text.
 pub fn broken(sources: &[Source]) -> Vec<String> {
-    let is_checked = |one: &&Source| !NOT_CHECKED.iter().any(|path| one.path.starts_with(path));
+    let skipped = NOT_CHECKED.split(' ');
+    let is_checked = |one: &&Source| !skipped.clone().any(|path| one.path.starts_with(path));
     let checked = sources.iter().filter(is_checked);
     checked.flat_map(of_source).collect()
 }

@@ -3,12 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use super::kill_counters::KillCounterInput::{Counted, LogEnded, Recalled};
-use super::saved_times::Times;
+use super::saved_state::Times;
 use super::{
     BlockingQuery, CertificateInput, DiskInput, DiskWatch, Effect, FrequentKills, IncidentInput,
     Incidents, Input, KillCounterInput, KillCounters, Kills, KnownPods, NodeEventChoice,
     NodeEventInput, PidInput, PidWatch, PodPidInput, PodPids, Query, Rotation, RuntimeInput,
-    RuntimeWatch, SavedTimes, Settings, Setup, SignalInput, Signals, StallInput, StallWatch,
+    RuntimeWatch, SavedState, Settings, Setup, SignalInput, Signals, StallInput, StallWatch,
     StateInput, Subjects, Volumes, pass_on,
 };
 use crate::clock::{ALIGN, BootNanos, Now};
@@ -48,7 +48,7 @@ impl Subjects {
             node_events,
             volumes: Volumes::new(transition_period),
             pod_pids: PodPids::new(node.refused_forks, started),
-            saved: SavedTimes::new(node.counters.boot_known),
+            saved: SavedState::new(node.counters.boot_known),
             certificate: certificate.map(Rotation::new),
         }
     }

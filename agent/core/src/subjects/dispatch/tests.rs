@@ -226,7 +226,7 @@ const SUBJECTS: [(&str, &str); 16] = [
     ("Runtime", "container_runtime"),
     ("Signal", "signals"),
     ("Stall", "stalls"),
-    ("State", "saved_times"),
+    ("State", "saved_state"),
     ("Volume", "volumes"),
 ];
 

@@ -8,13 +8,13 @@ fn times(exceeded: Exceeded) -> Times {
 }
 
 /// Returns true if the file is written, and the time that it then contains.
-fn check(file: &mut SavedTimes, exceeded: Exceeded, seconds: u64) -> (bool, Option<SavedTime>) {
+fn check(file: &mut SavedState, exceeded: Exceeded, seconds: u64) -> (bool, Option<SavedTime>) {
     let effect = file.check(&times(exceeded), at(seconds));
     (effect.is_some(), file.saved(TYPE))
 }
 
-fn writable() -> SavedTimes {
-    let mut file = SavedTimes::new(true);
+fn writable() -> SavedState {
+    let mut file = SavedState::new(true);
     assert_eq!(file.recall(&Previous::Unknown), []);
     file
 }
@@ -75,7 +75,7 @@ fn an_unknown_time_is_not_saved_before_the_node_was_read() {
     assert_eq!(file.adopt(types.clone()), types, "it was not known");
     assert_eq!(check(&mut file, Exceeded::Never, 2), (true, Some(None)));
 
-    let mut next = SavedTimes::new(true);
+    let mut next = SavedState::new(true);
     let saved = file.known().unwrap().clone();
     assert_eq!(next.recall(&Previous::SameBoot(saved)), []);
     let types = [TYPE, "PIDsLow"].map(str::to_owned).to_vec();
@@ -86,7 +86,7 @@ fn an_unknown_time_is_not_saved_before_the_node_was_read() {
 #[test]
 fn the_file_is_not_overwritten_before_its_content_is_known() {
     for boot_known in [true, false] {
-        let mut file = SavedTimes::new(boot_known);
+        let mut file = SavedState::new(boot_known);
         assert_eq!(file.check(&times(Exceeded::Now), at(1)), None);
         assert!(!file.is_writing());
     }
@@ -94,7 +94,7 @@ fn the_file_is_not_overwritten_before_its_content_is_known() {
 
 #[test]
 fn only_the_first_recall_has_an_effect() {
-    let mut file = SavedTimes::new(true);
+    let mut file = SavedState::new(true);
     let saved = Saved {
         exceeded: BTreeMap::from([(TYPE.to_owned(), Some(at(7)))]),
         ..Saved::default()

@@ -1,5 +1,5 @@
-//! Saves the time at which each condition was last exceeded, so that a restart does not change its
-//! end.
+//! Saves what the next agent needs: the kills that are reported, and the time at which each
+//! condition was last exceeded, so that a restart does not change its end.
 //!
 //! While a condition is exceeded, the saved time is in the future, so that not every sample
 //! requires a write. After a crash, a condition may therefore stay True longer by up to that lead,
@@ -98,7 +98,7 @@ enum File {
 
 /// The saved times of the conditions, and the rest of the state file.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct SavedTimes {
+pub struct SavedState {
     file: File,
     /// Every type is known, from the file or from the Node.
     adopted: bool,
@@ -107,7 +107,7 @@ pub struct SavedTimes {
     writing: usize,
 }
 
-impl SavedTimes {
+impl SavedState {
     /// `boot_known`: this boot can be distinguished from others.
     pub const fn new(boot_known: bool) -> Self {
         Self {
