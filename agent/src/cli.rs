@@ -22,7 +22,6 @@ pub mod man;
 mod obstacle;
 mod position;
 pub mod record;
-pub mod replay;
 pub mod run;
 pub mod settings;
 pub mod status;
@@ -61,8 +60,6 @@ enum Command {
     Explain(status::ExplainArguments),
     /// Record what the running daemon observes and decides.
     Record(record::Arguments),
-    /// Repeat the decisions of a recording, and print the Events and conditions.
-    Replay(replay::Arguments),
     /// Print or check the configuration.
     Config(config::Arguments),
     /// Remove nodepulse's conditions and taints from this Node, or from all Nodes.
@@ -104,7 +101,6 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Status(arguments) => status::status(arguments),
         Command::Explain(arguments) => status::explain(arguments),
         Command::Record(arguments) => record::run(arguments),
-        Command::Replay(arguments) => replay::run(&arguments),
         Command::Config(arguments) => config::run(arguments),
         Command::Cleanup(arguments) => cleanup::run(arguments),
         Command::Completion(arguments) => completion::run(&arguments),

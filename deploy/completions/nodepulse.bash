@@ -40,9 +40,6 @@ _nodepulse() {
             nodepulse,record)
                 cmd="nodepulse__subcmd__record"
                 ;;
-            nodepulse,replay)
-                cmd="nodepulse__subcmd__replay"
-                ;;
             nodepulse,run)
                 cmd="nodepulse__subcmd__run"
                 ;;
@@ -68,7 +65,7 @@ _nodepulse() {
 
     case "${cmd}" in
         nodepulse)
-            opts="-h -V --help --version run check status explain record replay config cleanup completion man version help"
+            opts="-h -V --help --version run check status explain record config cleanup completion man version help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1296,20 +1293,6 @@ _nodepulse() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        nodepulse__subcmd__replay)
-            opts="-h --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

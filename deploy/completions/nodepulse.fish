@@ -31,7 +31,6 @@ complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "check" -d 'Chec
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "status" -d 'Print the node status of the running daemon, or compute it if none is running'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "explain" -d 'Print why each condition has its status'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "record" -d 'Record what the running daemon observes and decides'
-complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "replay" -d 'Repeat the decisions of a recording, and print the Events and conditions'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "config" -d 'Print or check the configuration'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "cleanup" -d 'Remove nodepulse\'s conditions and taints from this Node, or from all Nodes'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "completion" -d 'Print a script that completes calls of nodepulse in a shell'
@@ -158,7 +157,6 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -l duration 
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -l state-directory -d 'Directory of the daemon\'s control socket [default: /run/nodepulse]' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand replay" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults" -f -a "print" -d 'Print the effective configuration as a file, with the source of each value in a comment'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and not __fish_seen_subcommand_from print validate defaults" -f -a "validate" -d 'Check the configuration; `--config -` reads standard input'

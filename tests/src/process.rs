@@ -88,7 +88,16 @@ pub async fn finished<Arg: AsRef<OsStr>>(
     args: impl IntoIterator<Item = Arg>,
     input: &str,
 ) -> Finished {
-    let mut child = Command::new(program())
+    run(&program(), args, input).await
+}
+
+/// Runs a program like [`finished`].
+pub async fn run<Arg: AsRef<OsStr>>(
+    program: &Path,
+    args: impl IntoIterator<Item = Arg>,
+    input: &str,
+) -> Finished {
+    let mut child = Command::new(program)
         .args(args)
         .env_clear()
         .stdin(Stdio::piped())

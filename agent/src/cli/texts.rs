@@ -173,7 +173,7 @@ const ALL: &[Texts] = &[
                 "Ask a running agent why each condition has its status.",
             ),
         ],
-        see_also: "nodepulse(8), nodepulse-check(1), nodepulse-status(1), nodepulse-explain(1), nodepulse-record(1), nodepulse-replay(1), nodepulse-config(1), nodepulse-cleanup(1), nodepulse-completion(1), nodepulse-man(1), nodepulse-version(1).",
+        see_also: "nodepulse(8), nodepulse-check(1), nodepulse-status(1), nodepulse-explain(1), nodepulse-record(1), nodepulse-config(1), nodepulse-cleanup(1), nodepulse-completion(1), nodepulse-man(1), nodepulse-version(1).",
     },
     Texts {
         command: "run",
@@ -309,31 +309,7 @@ const ALL: &[Texts] = &[
                 "Record the agent of a node in a cluster.",
             ),
         ],
-        see_also: "nodepulse-replay(1), nodepulse-explain(1), nodepulse(8).",
-    },
-    Texts {
-        command: "replay",
-        description: &[
-            "Repeats the decisions in a file that `nodepulse record` has written, with the code of \
-             this version, and prints each Event and each change of pressure with its time. Needs \
-             neither a daemon nor privileges, and sends nothing.",
-        ],
-        exit: &[
-            ("0", "Every decision is as recorded."),
-            (
-                "1",
-                "A decision differs, and the first one is printed; or FILE is not a recording, or \
-                 one of another version.",
-            ),
-            USAGE,
-        ],
-        environment: &[],
-        files: &[],
-        examples: &[(
-            "nodepulse replay kills.jsonl",
-            "Print what was decided, and whether it is decided again.",
-        )],
-        see_also: "nodepulse-record(1).",
+        see_also: "nodepulse-explain(1), nodepulse(8).",
     },
     Texts {
         command: "config",

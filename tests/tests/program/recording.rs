@@ -1,9 +1,10 @@
-//! `nodepulse record` and `nodepulse replay`, with the real daemon.
+//! `nodepulse record` with the real daemon, and what it wrote replayed.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use nodepulse_tests::process::{Ended, Process, finished};
+use nodepulse_tests::process::{Ended, Finished, Process, finished, run};
 use nodepulse_tests::{SOON, eventually};
 use tempfile::tempdir;
 
@@ -21,6 +22,10 @@ async fn daemon(dir: &Path) -> Process {
     let daemon = Process::start(flags.chain(["--node-name", "worker-1"]));
     daemon.wait_for_line("eBPF programs attached", SOON).await;
     daemon
+}
+
+async fn replay(file: impl AsRef<OsStr>) -> Finished {
+    run(Path::new(env!("CARGO_BIN_EXE_replay")), [file], "").await
 }
 
 fn record(daemon: &Process, file: &str, further: &[&str]) -> Process {
@@ -54,7 +59,7 @@ async fn a_recording_of_a_daemon_is_replayed_and_each_fault_of_it_is_named() {
     let ended = recorder.ends(SOON).await;
     assert_eq!(ended.code, Some(0), "{:?}", ended.stderr);
 
-    let first = finished(["replay", &text(&file)], "").await;
+    let first = replay(&text(&file)).await;
     assert_eq!(first.code, Some(0), "{:?}", first.stderr);
     assert!(
         first
@@ -68,7 +73,7 @@ async fn a_recording_of_a_daemon_is_replayed_and_each_fault_of_it_is_named() {
             .stdout
             .ends_with(" steps replayed without a difference\n")
     );
-    let again = finished(["replay", &text(&file)], "").await;
+    let again = replay(&text(&file)).await;
     assert_eq!(again.stdout, first.stdout);
 
     let recorded = fs::read_to_string(&file).unwrap();
@@ -101,7 +106,7 @@ async fn a_recording_of_a_daemon_is_replayed_and_each_fault_of_it_is_named() {
     ];
     for (bad, expected) in rows {
         fs::write(&file, bad).unwrap();
-        let result = finished(["replay", &text(&file)], "").await;
+        let result = replay(&text(&file)).await;
         let error = result.stderr.join("\n");
         assert_eq!(result.code, Some(1), "{expected}: {error}");
         assert!(error.contains(&expected), "{expected}: {error}");
@@ -126,7 +131,7 @@ async fn a_recording_ends_with_the_daemon_and_with_the_next_one() {
     daemon.terminate();
     is_over(next.ends(SOON).await);
     for file in [&first, &second] {
-        assert_eq!(finished(["replay", file], "").await.code, Some(0), "{file}");
+        assert_eq!(replay(file).await.code, Some(0), "{file}");
     }
 }
 
@@ -149,7 +154,7 @@ async fn a_file_that_exists_is_kept_and_a_recording_needs_a_daemon() {
     let timed = text(&dir.path().join("timed"));
     let recorder = record(&daemon, &timed, &["--duration", "1s"]);
     assert_eq!(recorder.ends(SOON).await.code, Some(0));
-    assert_eq!(finished(["replay", &timed], "").await.code, Some(0));
+    assert_eq!(replay(&timed).await.code, Some(0));
 
     let state = text(daemon.state());
     let printed = [
@@ -163,7 +168,7 @@ async fn a_file_that_exists_is_kept_and_a_recording_needs_a_daemon() {
     let printed = finished(printed, "").await;
     assert_eq!(printed.code, Some(0), "{:?}", printed.stderr);
     fs::write(&timed, printed.stdout).unwrap();
-    assert_eq!(finished(["replay", &timed], "").await.code, Some(0));
+    assert_eq!(replay(&timed).await.code, Some(0));
 
     let nowhere = text(&dir.path().join("nowhere"));
     let flags = ["record", &timed, "--state-directory", &nowhere];

@@ -1,53 +1,52 @@
-//! `nodepulse replay`: the decisions of a recording, repeated.
+//! Repeats the decisions of a recording that `nodepulse record` has written, with the code of this
+//! version, and prints each Event and each change of pressure.
+//!
+//! It is not a command of the daemon: what reads the state of all subjects takes 1 MB of code,
+//! which the daemon would keep in memory on every node.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::Parser;
 use nodepulse_core::escape::escape_to;
 use nodepulse_core::kube_event::{Draft, Involved};
 use nodepulse_core::subjects::recording::{Step, replay};
 use nodepulse_core::subjects::{Decision, Effect, StallDecision};
 use nodepulse_kube::convert;
 
-use super::fail;
-use super::terminal::print;
-
 /// Maximum length of an Event's text in characters.
 const LINE: usize = 2048;
 
-/// Flags of `replay`.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    /// A file that `nodepulse record` has written.
+#[derive(Debug, Parser)]
+struct Args {
+    /// The recording.
     file: PathBuf,
 }
 
-/// Prints what follows from the inputs of the recording, up to the first difference. The exit code
-/// is 1 if there is one, or if the recording is not valid.
-pub fn run(arguments: &Arguments) -> ExitCode {
-    let path = arguments.file.display();
-    let text = match std::fs::read_to_string(&arguments.file) {
-        Ok(text) => text,
-        Err(err) => return fail(&format!("cannot read {path}: {err}")),
-    };
+/// The exit code is 1 if a decision differs, or if the recording is not valid.
+fn main() -> ExitCode {
+    let path = Args::parse().file;
     let mut out = String::new();
-    let replayed = replay(text.split_inclusive('\n'), |step| describe(step, &mut out));
-    match replayed {
-        Ok(replayed) => {
-            let steps = replayed.steps;
-            print(&format!(
-                "{out}{steps} steps replayed without a difference\n"
-            ))
+    let result = replayed(&path, &mut out);
+    print!("{out}");
+    match result {
+        Ok(steps) => {
+            println!("{steps} steps replayed without a difference");
+            ExitCode::SUCCESS
         }
         Err(err) => {
-            print(&out);
-            let source = std::error::Error::source(&err);
-            let source = source.map_or_else(String::new, |source| format!(": {source}"));
-            fail(&format!("{path}: {err}{source}"))
+            eprintln!("replay: {}: {err:#}", path.display());
+            ExitCode::FAILURE
         }
     }
+}
+
+/// Returns the number of steps.
+fn replayed(path: &Path, out: &mut String) -> anyhow::Result<usize> {
+    let text = std::fs::read_to_string(path)?;
+    let replayed = replay(text.split_inclusive('\n'), |step| describe(step, out))?;
+    Ok(replayed.steps)
 }
 
 /// Appends a line for each Event, and for each change of what a condition depends on.
