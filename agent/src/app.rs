@@ -382,7 +382,10 @@ impl App {
         let (page, answer) = match request {
             StateRequest::Page { page, answer } => (page, answer),
             StateRequest::Record(recording) => {
-                return self.subjects.attach(Box::new(recording), VERSION);
+                if !recording.is_closed() {
+                    self.subjects.attach(Box::new(recording), VERSION);
+                }
+                return;
             }
         };
         self.publish(now);

@@ -396,7 +396,7 @@ impl Subjects {
 }
 
 /// Everything that the subjects need at start.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Setup {
     /// When the agent started.
     pub started: BootNanos,
@@ -415,7 +415,7 @@ pub struct Setup {
 }
 
 /// What the subjects need to know of the node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NodeSetup {
     /// Which conditions are written.
     pub mode: Mode,

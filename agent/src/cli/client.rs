@@ -18,6 +18,9 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of an answer in bytes.
 const MAX_ANSWER: usize = 16 << 20;
 
+/// Maximum size of the head of an answer in bytes.
+const MAX_HEAD: usize = 4096;
+
 #[derive(Debug)]
 pub(super) enum DaemonError {
     NotRunning,
@@ -39,39 +42,84 @@ pub(super) fn get<T: DeserializeOwned>(
     path: &str,
 ) -> Result<T, DaemonError> {
     let at = state_directory.join(serve::socket::NAME);
-    let shown = at.display();
-    let failed = |err: &dyn std::fmt::Display, cure: &str| {
-        DaemonError::Failed(format!(
-            "no answer from the daemon on {shown}: {err}; {cure}"
-        ))
-    };
-    let answer = match connect(&at).and_then(|stream| exchange(stream, path)) {
-        Ok(answer) => answer,
-        Err(err) => {
-            return Err(match err.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    DaemonError::NotRunning
-                }
-                io::ErrorKind::PermissionDenied => {
-                    failed(&err, "run this command as the daemon's user")
-                }
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    failed(&err, "the daemon is busy: try again, or read its log")
-                }
-                _ => failed(&err, "read its log"),
-            });
-        }
-    };
+    let answer = connect(&at).and_then(|stream| exchange(stream, path));
+    let answer = answer.map_err(|err| DaemonError::new(&at, &err))?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    let code = head.split(' ').nth(1).unwrap_or_default();
+    let code = code(head);
     if code != "200" {
         let message: String = body.chars().filter(|c| !c.is_control()).take(200).collect();
-        return Err(failed(
-            &format!("{code} {message}"),
-            "try again, or read its log",
-        ));
+        let answer = format!("{code} {message}");
+        return Err(failed(&at, &answer, "try again, or read its log"));
     }
-    serde_json::from_str(body).map_err(|err| failed(&err, "check that it has the same version"))
+    let invalid = |err| failed(&at, &err, "check that it has the same version");
+    serde_json::from_str(body).map_err(invalid)
+}
+
+/// Requests a page that ends with the connection. The stream begins with the page.
+pub(super) fn open(state_directory: &Path, path: &str) -> Result<UnixStream, DaemonError> {
+    let at = state_directory.join(serve::socket::NAME);
+    let opened = connect(&at).and_then(|stream| begin(stream, path));
+    let (head, stream) = opened.map_err(|err| DaemonError::new(&at, &err))?;
+    match code(&head) {
+        "200" => Ok(stream),
+        "404" => Err(failed(&at, &"404", "check that it has the same version")),
+        code => Err(failed(&at, &code, "try again, or read its log")),
+    }
+}
+
+impl DaemonError {
+    fn new(at: &Path, err: &io::Error) -> Self {
+        match err.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Self::NotRunning,
+            io::ErrorKind::PermissionDenied => {
+                failed(at, err, "run this command as the daemon's user")
+            }
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                failed(at, err, "the daemon is busy: try again, or read its log")
+            }
+            _ => failed(at, err, "read its log"),
+        }
+    }
+
+    /// Returns the reason for which `command`, which needs a daemon, fails.
+    pub(super) fn reason(self, state_directory: &Path, command: &str) -> String {
+        match self {
+            Self::NotRunning => format!(
+                "no daemon is listening on {}; `{command}` needs a running daemon; start it, or set \
+                 --state-directory",
+                state_directory.join(serve::socket::NAME).display()
+            ),
+            Self::Failed(reason) => reason,
+        }
+    }
+}
+
+fn failed(at: &Path, err: &dyn std::fmt::Display, cure: &str) -> DaemonError {
+    let at = at.display();
+    DaemonError::Failed(format!("no answer from the daemon on {at}: {err}; {cure}"))
+}
+
+/// Returns the status code.
+fn code(head: &str) -> &str {
+    head.split(' ').nth(1).unwrap_or_default()
+}
+
+/// Returns the head of the answer, and the stream after it.
+fn begin(mut stream: UnixStream, path: &str) -> io::Result<(String, UnixStream)> {
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    // By this version the end of the connection is the end of the answer.
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: nodepulse\r\n\r\n")?;
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() == MAX_HEAD {
+            return Err(io::Error::other("the head of the answer is too long"));
+        }
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        head.extend(byte);
+    }
+    Ok((String::from_utf8_lossy(&head).into_owned(), stream))
 }
 
 fn exchange(mut stream: UnixStream, path: &str) -> io::Result<String> {

@@ -5,29 +5,36 @@
     reason = "reports progress, which is not a result"
 )]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::future::pending;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::status::DaemonLocation;
-use super::{fail, refuse};
-use crate::{config, serve};
+use super::{client, fail, refuse};
+use crate::config;
 
 /// Maximum size of a line in bytes: the first one contains the state of the subjects.
 const MAX_LINE: usize = 16 << 20;
 
-/// Maximum time until the daemon answers.
-const ANSWER: Duration = Duration::from_secs(10);
+/// Time for what is left to be written, when the recording is to end.
+const LAST_WRITE: Duration = Duration::from_secs(2);
+
+/// Name of a file that stands for standard output.
+const STDOUT: &str = "-";
 
 /// Flags of `record`.
 #[derive(Debug, Args)]
@@ -62,38 +69,48 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(directory) => directory,
         Err(why) => return refuse(&why),
     };
-    let socket = directory.join(serve::socket::NAME);
+    // Before the request, which ends another recording.
+    let file = match create(&arguments.file) {
+        Ok(file) => file,
+        Err(why) => return fail(&why),
+    };
+    let stream = match client::open(&directory, "/v1/record") {
+        Ok(stream) => stream,
+        Err(err) => {
+            if arguments.file != Path::new(STDOUT) {
+                // It is new and empty.
+                let _removed: io::Result<()> = fs::remove_file(&arguments.file);
+            }
+            return fail(&err.reason(&directory, "record"));
+        }
+    };
     let runtime = match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(err) => return fail(&err),
     };
     let path = arguments.file.display();
-    let recorded = runtime.block_on(async {
-        let stream = connect(&socket).await?;
-        let mut file = create(&arguments.file)?;
-        eprintln!("recording into {path}; stop with Ctrl-C");
-        let mut bytes = 0;
-        let end = copy(stream, duration, |line| {
-            bytes += line.len();
-            file.write_all(line)
-        });
-        let end = end.await.map_err(|err| format!("{path}: {err}"))?;
-        eprintln!("{bytes} bytes recorded");
-        Ok::<_, String>(end)
-    });
+    eprintln!("recording into {path}; stop with Ctrl-C");
+    let recorded = runtime.block_on(record(stream, duration, file));
+    // A write that does not end must not keep the command.
+    runtime.shutdown_background();
     match recorded {
-        Ok(RecordEnd::Requested) => ExitCode::SUCCESS,
-        Ok(RecordEnd::Daemon) => fail(&format!(
-            "the daemon ended the recording: it was stopped, it serves another one, or this command \
-             was too slow; {path} can be replayed up to there"
-        )),
-        Err(why) => fail(&why),
+        Ok((end, bytes)) => {
+            eprintln!("{bytes} bytes recorded");
+            match end {
+                RecordEnd::Requested => ExitCode::SUCCESS,
+                RecordEnd::Daemon => fail(&format!(
+                    "the daemon ended the recording: it was stopped, it serves another one, or this \
+                     command was too slow; {path} can be replayed up to there"
+                )),
+            }
+        }
+        Err(err) => fail(&format!("{path}: {err}")),
     }
 }
 
 /// Opens a new file for its owner only, or standard output.
-fn create(path: &Path) -> Result<Box<dyn io::Write>, String> {
-    if path == Path::new("-") {
+fn create(path: &Path) -> Result<Box<dyn io::Write + Send>, String> {
+    if path == Path::new(STDOUT) {
         return Ok(Box::new(io::stdout()));
     }
     let mut options = File::options();
@@ -102,74 +119,59 @@ fn create(path: &Path) -> Result<Box<dyn io::Write>, String> {
     Ok(Box::new(file))
 }
 
-/// Requests a recording. The stream continues after the head of the answer.
-async fn connect(socket: &Path) -> Result<UnixStream, String> {
-    let shown = socket.display();
-    let failed = |err: io::Error| match err.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
-            "no daemon is listening on {shown}; `record` needs a running daemon; start it, or set \
-             --state-directory"
-        ),
-        _ => format!("no answer from the daemon on {shown}: {err}; read its log"),
-    };
-    let exchange = async {
-        let mut stream = UnixStream::connect(socket).await?;
-        // By this version the end of the connection is the end of the answer.
-        let request = b"GET /v1/record HTTP/1.0\r\nHost: nodepulse\r\n\r\n";
-        stream.write_all(request).await?;
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            if head.len() == 4096 {
-                return Err(io::Error::other("the head of the answer is too long"));
-            }
-            head.push(stream.read_u8().await?);
-        }
-        let head = String::from_utf8_lossy(&head).into_owned();
-        match head.split(' ').nth(1) {
-            Some("200") => Ok(stream),
-            Some("404") => Err(io::Error::other("it has another version")),
-            code => Err(io::Error::other(format!("status {code:?}"))),
-        }
-    };
-    match tokio::time::timeout(ANSWER, exchange).await {
-        Ok(stream) => stream.map_err(failed),
-        Err(_) => Err(failed(io::ErrorKind::TimedOut.into())),
-    }
-}
-
-/// Passes whole lines to `write`.
-async fn copy(
-    mut stream: UnixStream,
+/// Writes whole lines to `file`, on another thread, and returns the number of bytes.
+async fn record(
+    stream: StdStream,
     duration: Option<Duration>,
-    mut write: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<RecordEnd> {
+    mut file: Box<dyn io::Write + Send>,
+) -> io::Result<(RecordEnd, usize)> {
+    stream.set_nonblocking(true)?;
+    let stream = UnixStream::from_std(stream)?;
+    let mut interrupted = signal(SignalKind::interrupt())?;
+    let mut terminated = signal(SignalKind::terminate())?;
     let over = async {
         match duration {
             Some(duration) => tokio::time::sleep(duration).await,
             None => pending().await,
         }
     };
-    tokio::pin!(over);
-    let mut interrupted = signal(SignalKind::interrupt())?;
-    let mut terminated = signal(SignalKind::terminate())?;
-    let mut received = Vec::new();
-    loop {
-        let read = tokio::select! {
-            read = stream.read_buf(&mut received) => read?,
-            _ = interrupted.recv() => return Ok(RecordEnd::Requested),
-            _ = terminated.recv() => return Ok(RecordEnd::Requested),
-            () = &mut over => return Ok(RecordEnd::Requested),
-        };
-        if read == 0 {
-            return Ok(RecordEnd::Daemon);
+    let (lines, mut received) = mpsc::channel::<Vec<u8>>(1);
+    let writer = spawn_blocking(move || {
+        let mut bytes = 0;
+        while let Some(lines) = received.blocking_recv() {
+            file.write_all(&lines)?;
+            bytes += lines.len();
         }
+        file.flush().map(|()| bytes)
+    });
+    let end = tokio::select! {
+        end = copy(stream, lines) => end?,
+        _ = interrupted.recv() => RecordEnd::Requested,
+        _ = terminated.recv() => RecordEnd::Requested,
+        () = over => RecordEnd::Requested,
+    };
+    match timeout(LAST_WRITE, writer).await {
+        Ok(Ok(written)) => Ok((end, written?)),
+        Ok(Err(ended)) => Err(ended.into()),
+        Err(_) => Err(io::Error::other("a write did not end in time")),
+    }
+}
+
+/// Sends whole lines to `lines`, until the stream ends or the writer has failed.
+async fn copy(mut stream: UnixStream, lines: mpsc::Sender<Vec<u8>>) -> io::Result<RecordEnd> {
+    let mut received = Vec::new();
+    while 0 < stream.read_buf(&mut received).await? {
         if let Some(end) = received.iter().rposition(|byte| *byte == b'\n') {
             let rest = received.split_off(end + 1);
-            write(&std::mem::replace(&mut received, rest))?;
+            let sent = lines.send(std::mem::replace(&mut received, rest)).await;
+            if sent.is_err() {
+                break;
+            }
         } else if MAX_LINE < received.len() {
             return Err(io::Error::other(format!(
                 "a line of more than {MAX_LINE} bytes"
             )));
         }
     }
+    Ok(RecordEnd::Daemon)
 }

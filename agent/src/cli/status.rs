@@ -21,7 +21,6 @@ use super::terminal::{Style, print};
 use super::{Output, explanation, fail, refuse, text};
 use crate::app::Agent;
 use crate::config::{Config, Overrides, key};
-use crate::serve;
 
 /// Flags that locate the daemon.
 #[derive(Debug, Args)]
@@ -151,19 +150,12 @@ pub fn explain(arguments: ExplainArguments) -> ExitCode {
     let asked = client::get::<Explanation>(&state_directory, "/v1/explain");
     let mut explanation = match asked {
         Ok(explanation) => explanation,
-        Err(DaemonError::NotRunning) => {
-            if let Err(reason) = config {
-                return refuse(&reason);
-            }
-            let socket = state_directory.join(serve::socket::NAME);
-            let reason = format!(
-                "no daemon is listening on {}; `explain` needs a running daemon; start it, or set \
-                 --state-directory",
-                socket.display()
-            );
-            return fail(&reason);
+        Err(err) => {
+            return match config {
+                Err(reason) if matches!(err, DaemonError::NotRunning) => refuse(&reason),
+                _ => fail(&err.reason(&state_directory, "explain")),
+            };
         }
-        Err(DaemonError::Failed(reason)) => return fail(&reason),
     };
     if let Some(type_) = arguments.type_
         && let Err(present) = keep_only(&mut explanation.conditions, &type_)

@@ -286,8 +286,8 @@ const ALL: &[Texts] = &[
         description: &[
             "Writes what the running daemon observes from now on, and what it decides from that, \
              until it is interrupted. A report of a fault can carry the file. It contains names of \
-             pods, cgroups, processes and disks, and no credentials. Only one recording is served \
-             at a time: another one ends it.",
+             pods, images, cgroups, processes, disks and users, texts of errors, and no credentials. \
+             Only one recording is served at a time: another one ends it.",
         ],
         exit: &[
             ("0", "Interrupted, or the time is over."),

@@ -26,6 +26,10 @@ const UNANSWERED: usize = 256;
 /// Connections per listener with a request to the loop, whose answers are kept until read.
 const ANSWERED: usize = 16;
 
+/// Recordings per listener: the one that goes on, and one that another has ended, whose client may
+/// still read what waits. A client that reads nothing keeps its place until then, with a few MiB.
+const RECORDINGS: usize = 2;
+
 const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
 /// Except for a recording, which ends with the client.
@@ -41,12 +45,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 struct Queues {
     unanswered: Arc<Queue>,
     answered: Arc<Queue>,
+    recordings: Arc<Queue>,
 }
 
 pub(super) async fn run(mut listener: Listener, pages: Pages, responder: PageResponder) {
     let queues = Queues {
         unanswered: Arc::new(Queue::new(UNANSWERED)),
         answered: Arc::new(Queue::new(ANSWERED)),
+        recordings: Arc::new(Queue::new(RECORDINGS)),
     };
     let mut connections = JoinSet::new();
     loop {
@@ -98,14 +104,18 @@ where
     queues.unanswered.enter(&ticket);
     async move {
         let is_recording = AtomicBool::new(false);
-        let on_request = |answer| {
+        let on_loop_answer = |answer| {
             queues.unanswered.leave(&ticket);
             match answer {
                 LoopAnswer::Page => queues.answered.enter(&ticket),
-                LoopAnswer::Recording => is_recording.store(true, Ordering::Relaxed),
+                LoopAnswer::Recording => {
+                    queues.recordings.enter(&ticket);
+                    is_recording.store(true, Ordering::Relaxed);
+                }
             }
         };
-        let service = service_fn(|request| pages::answer(request, pages, &responder, &on_request));
+        let service =
+            service_fn(|request| pages::answer(request, pages, &responder, &on_loop_answer));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_LIMIT)

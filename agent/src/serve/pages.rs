@@ -13,7 +13,7 @@ use crate::metrics;
 
 type PageResponse = Response<Either<Full<Bytes>, RecordedLines>>;
 
-/// The connections on which the loop answers.
+/// What a connection waits for, once the loop answers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoopAnswer {
     Page,
@@ -21,30 +21,37 @@ pub(super) enum LoopAnswer {
     Recording,
 }
 
-/// Answers one request and ignores its body. Calls `on_request` before a request to the loop.
+/// Answers one request and ignores its body. Calls `on_loop_answer` before a page of the
+/// loop is requested, and after a recording has begun.
 pub(super) async fn answer<Body>(
     request: Request<Body>,
     pages: Pages,
     responder: &PageResponder,
-    on_request: &impl Fn(LoopAnswer),
+    on_loop_answer: &impl Fn(LoopAnswer),
 ) -> Result<PageResponse, Infallible> {
     let Some(page) = page(request.uri().path(), pages) else {
         return Ok(plain(StatusCode::NOT_FOUND, "not found"));
     };
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD");
-        let allowed = HeaderValue::from_static("GET, HEAD");
+    let (methods, allowed): (&[Method], _) = match page {
+        // A HEAD request would end another recording.
+        Page::Record => (&[Method::GET], "GET"),
+        _ => (&[Method::GET, Method::HEAD], "GET, HEAD"),
+    };
+    if !methods.contains(request.method()) {
+        let text = format!("only {}", allowed.replace(", ", " and "));
+        let mut refused = plain(StatusCode::METHOD_NOT_ALLOWED, text);
+        let allowed = HeaderValue::from_static(allowed);
         refused.headers_mut().insert(ALLOW, allowed);
         return Ok(refused);
     }
     Ok(match page {
         Page::State(page) => {
-            on_request(LoopAnswer::Page);
+            on_loop_answer(LoopAnswer::Page);
             state(page, responder).await
         }
         Page::Record => match responder.record().await {
             Some(lines) => {
-                on_request(LoopAnswer::Recording);
+                on_loop_answer(LoopAnswer::Recording);
                 let content_type = "application/jsonl";
                 typed(StatusCode::OK, content_type, Either::Right(lines))
             }

@@ -43,13 +43,21 @@ pub(super) fn channel() -> (LiveRecording, RecordedLines) {
 }
 
 impl LiveRecording {
+    /// Returns whether its client has left.
+    pub fn is_closed(&self) -> bool {
+        let lines = self.lines.as_ref();
+        lines.is_none_or(mpsc::UnboundedSender::is_closed)
+    }
+
     fn send(&mut self, entry: &impl Serialize) -> ControlFlow<()> {
         if let Some(lines) = &self.lines
             && self.waiting.load(Ordering::Relaxed) < WAITING
             && let Ok(line) = line(entry)
         {
             self.waiting.fetch_add(line.len(), Ordering::Relaxed);
-            if lines.send(line.into()).is_ok() {
+            // Without spare room, which would not be counted.
+            let line = Bytes::from(line.into_boxed_str().into_boxed_bytes());
+            if lines.send(line).is_ok() {
                 return ControlFlow::Continue(());
             }
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
-use nodepulse_core::escape::escape_to;
+use nodepulse_core::escape::{escape_json, escape_to};
 use nodepulse_core::kube_event::{Draft, Involved};
 use nodepulse_core::subjects::recording::{Step, replay};
 use nodepulse_core::subjects::{Decision, Effect, StallDecision};
@@ -36,7 +36,9 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(err) => {
-            eprintln!("replay: {}: {err:#}", path.display());
+            let err = format!("{err:#}");
+            let err = escape_json(err.as_bytes()).unwrap_or(err);
+            eprintln!("replay: {}: {err}", path.display());
             ExitCode::FAILURE
         }
     }
@@ -44,7 +46,9 @@ fn main() -> ExitCode {
 
 /// Returns the number of steps.
 fn replayed(path: &Path, out: &mut String) -> anyhow::Result<usize> {
-    let text = std::fs::read_to_string(path)?;
+    // It can be cut off within a character.
+    let bytes = std::fs::read(path)?;
+    let text = String::from_utf8_lossy(&bytes);
     let replayed = replay(text.split_inclusive('\n'), |step| describe(step, out))?;
     Ok(replayed.steps)
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use nodepulse_tests::process::{Ended, Finished, Process, finished, run};
@@ -128,6 +130,13 @@ async fn a_recording_ends_with_the_daemon_and_with_the_next_one() {
         assert!(why.contains("the daemon ended the recording"), "{why}");
     };
     is_over(recorder.ends(SOON).await);
+    let mut socket = UnixStream::connect(daemon.state().join("nodepulse.sock")).unwrap();
+    socket
+        .write_all(b"HEAD /v1/record HTTP/1.0\r\n\r\n")
+        .unwrap();
+    let refused = std::io::read_to_string(socket).unwrap();
+    assert!(refused.starts_with("HTTP/1.0 405 "), "{refused}");
+    pressure(&daemon, dir.path(), Path::new(&second)).await;
     daemon.terminate();
     is_over(next.ends(SOON).await);
     for file in [&first, &second] {
@@ -171,9 +180,11 @@ async fn a_file_that_exists_is_kept_and_a_recording_needs_a_daemon() {
     assert_eq!(replay(&timed).await.code, Some(0));
 
     let nowhere = text(&dir.path().join("nowhere"));
-    let flags = ["record", &timed, "--state-directory", &nowhere];
+    let absent = dir.path().join("absent");
+    let flags = ["record", &text(&absent), "--state-directory", &nowhere];
     let ended = finished(flags, "").await;
     assert_eq!(ended.code, Some(1));
+    assert!(!absent.exists(), "an empty file is left");
     assert!(
         ended.stderr.join("\n").contains("no daemon is listening"),
         "{:?}",

@@ -19,7 +19,7 @@ const WIDTH: usize = 100;
 const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
-const LIMITS: &[(&str, usize)] = &[("agent", 64_400), ("xtask/", 8_500)];
+const LIMITS: &[(&str, usize)] = &[("agent", 64_450), ("xtask/", 8_500)];
 /// Lines of all tests.
 const TESTS_MAX: usize = 83_350;
 

@@ -47,7 +47,7 @@ const DENIED: Backoff = Backoff::new(Duration::from_mins(1), Duration::from_hour
 const PROBE: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(30));
 
 /// The properties of the certificate at the start of the agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RotationSetup {
     pub found: Result<Certificate, Problem>,
     pub read_at: Now,

@@ -120,7 +120,7 @@ pub enum IoTrigger {
     Missing,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DiskSetup {
     pub settings: DiskIo,
     pub probe: DiskProbe,

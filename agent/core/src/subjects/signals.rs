@@ -83,7 +83,7 @@ pub struct DirectSample {
 }
 
 /// The facts about the signals before they are sampled.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SignalSetup {
     pub policy: Policy,
     /// Signals whose crossings the kernel reports, or that are evaluated with every other sample:

@@ -73,7 +73,7 @@ pub enum StallDecision {
     Withheld(Withheld),
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct StallSetup {
     /// `psi.memory` and `psi.io`.
     pub thresholds: StallThresholds,
