@@ -129,6 +129,42 @@ impl Endpoint {
         }
     }
 
+    /// Returns the collection of pods, to create `name` in it.
+    pub fn new_pod(namespace: &str, name: &str) -> Self {
+        Self {
+            object: format!("pod {namespace}/{name}"),
+            resource: "pods",
+            path: format!("/api/v1/namespaces/{namespace}/pods"),
+        }
+    }
+
+    /// Returns a pod, to delete it.
+    pub fn stored_pod(namespace: &str, name: &str) -> Self {
+        let collection = Self::new_pod(namespace, name);
+        Self {
+            path: format!("{}/{name}", collection.path),
+            ..collection
+        }
+    }
+
+    pub fn pod_status(namespace: &str, name: &str) -> Self {
+        Self {
+            object: format!("status of pod {namespace}/{name}"),
+            resource: "pods/status",
+            path: format!("/api/v1/namespaces/{namespace}/pods/{name}/status"),
+        }
+    }
+
+    /// Returns a page of all pods that match the label selector `labels`: at most `limit`.
+    pub fn pods(limit: u32, labels: &str) -> Self {
+        let labels = query_value(labels);
+        Self {
+            object: "pods".to_owned(),
+            resource: "pods",
+            path: format!("/api/v1/pods?limit={limit}&labelSelector={labels}"),
+        }
+    }
+
     /// Returns the collection of Events, to create `name` in it.
     pub fn new_event(namespace: &str, name: &str) -> Self {
         Self {

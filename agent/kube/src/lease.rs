@@ -125,6 +125,23 @@ impl LeaseKeeper {
         }
     }
 
+    /// Continues with a lease of which only this was kept: the UID of its Node, and the
+    /// `resourceVersion` as of the last write. Labels of other clients on the lease are lost.
+    #[must_use]
+    pub fn resumed(mut self, node_uid: &str, version: &str) -> Self {
+        let mut lease = self.new_lease(node_uid, SystemTime::UNIX_EPOCH);
+        object(&mut lease, "metadata").insert("resourceVersion".to_owned(), json!(version));
+        self.cached = Some(lease);
+        self
+    }
+
+    /// Returns the `resourceVersion` of the known lease; `None` if there is none.
+    pub fn version(&self) -> Option<String> {
+        self.cached
+            .as_ref()
+            .map(|lease| text(lease, "/metadata/resourceVersion"))
+    }
+
     /// Returns the renewal interval, a quarter of a lease's duration.
     pub fn interval(&self) -> Duration {
         self.duration / 4

@@ -53,6 +53,8 @@ pub struct Registrar {
     backoff: Backoff,
     /// The wait that the server requested after the last attempt.
     asked: Duration,
+    /// Adopts only a Node with this label.
+    label: Option<&'static str>,
 }
 
 impl Default for Registrar {
@@ -60,11 +62,20 @@ impl Default for Registrar {
         Self {
             backoff: Backoff::REGISTRATION,
             asked: Duration::ZERO,
+            label: None,
         }
     }
 }
 
 impl Registrar {
+    /// Adopts only a Node with this label; another one is an error.
+    pub fn requiring(label: &'static str) -> Self {
+        Self {
+            label: Some(label),
+            ..Self::default()
+        }
+    }
+
     /// Returns the wait before the next attempt: the first one waits too, as a kubelet's does.
     pub fn next_delay(&mut self) -> Duration {
         self.backoff.advance().max(self.asked)
@@ -80,7 +91,9 @@ impl Registrar {
         status: &NodeStatus,
         checkpoint: DeviceCheckpoint,
     ) -> Result<Registered, ApiError> {
-        let result = register(client, registration, status, checkpoint).await;
+        let result = self
+            .register(client, registration, status, checkpoint)
+            .await;
         self.asked = match result.as_ref().map_err(ApiError::disposition) {
             Err(Disposition::RetryAfter(wait)) => wait.min(client.deadline()),
             Err(Disposition::Retry | Disposition::Reread | Disposition::GiveUp) | Ok(_) => {
@@ -89,47 +102,54 @@ impl Registrar {
         };
         result
     }
-}
 
-async fn register(
-    client: &Client,
-    registration: &Registration,
-    status: &NodeStatus,
-    checkpoint: DeviceCheckpoint,
-) -> Result<Registered, ApiError> {
-    let name = &registration.name;
-    let fresh = initial_node(registration, status);
-    let err = match client.create(&Endpoint::new_node(name), &fresh).await {
-        Ok(stored) => {
-            info!(node = name.as_str(), "node created");
-            return Ok(Registered::Created(stored));
+    async fn register(
+        &self,
+        client: &Client,
+        registration: &Registration,
+        status: &NodeStatus,
+        checkpoint: DeviceCheckpoint,
+    ) -> Result<Registered, ApiError> {
+        let name = &registration.name;
+        let fresh = initial_node(registration, status);
+        let err = match client.create(&Endpoint::new_node(name), &fresh).await {
+            Ok(stored) => {
+                info!(node = name.as_str(), "node created");
+                return Ok(Registered::Created(stored));
+            }
+            Err(err) => err,
+        };
+        // Even without permission to create a Node, an existing one can be adopted.
+        if !matches!(
+            err.refusal(),
+            Some(Refusal::AlreadyExists | Refusal::Forbidden)
+        ) {
+            return Err(err);
         }
-        Err(err) => err,
-    };
-    // Even without permission to create a Node, an existing one can be adopted.
-    if !matches!(
-        err.refusal(),
-        Some(Refusal::AlreadyExists | Refusal::Forbidden)
-    ) {
-        return Err(err);
+        debug!(
+            err = err.as_dyn(),
+            "cannot create the node, trying to adopt it"
+        );
+        let stored = client.get(&Endpoint::node(name)).await?;
+        if let Some(label) = self.label
+            && labels(&stored).is_none_or(|labels| !labels.contains_key(label))
+        {
+            let node = name.clone();
+            return Err(ApiError::OtherNode { node, label });
+        }
+        let desired = reconciled(&stored, &fresh, status, checkpoint);
+        let adopted = match status_patch(&stored, &desired) {
+            Some(patch) => {
+                let patch = patch.to_string();
+                client
+                    .patch(&Endpoint::node_status(name), patch.as_bytes())
+                    .await?
+            }
+            None => stored,
+        };
+        info!(node = name.as_str(), "node adopted");
+        Ok(Registered::Adopted(adopted))
     }
-    debug!(
-        err = err.as_dyn(),
-        "cannot create the node, trying to adopt it"
-    );
-    let stored = client.get(&Endpoint::node(name)).await?;
-    let desired = reconciled(&stored, &fresh, status, checkpoint);
-    let adopted = match status_patch(&stored, &desired) {
-        Some(patch) => {
-            let patch = patch.to_string();
-            client
-                .patch(&Endpoint::node_status(name), patch.as_bytes())
-                .await?
-        }
-        None => stored,
-    };
-    info!(node = name.as_str(), "node adopted");
-    Ok(Registered::Adopted(adopted))
 }
 
 /// Returns `stored` with the changes of a registration. Everything else that differs waits for the
@@ -154,6 +174,10 @@ fn reconciled(
     }
     reconcile_huge_pages(part, status);
     node
+}
+
+fn labels(node: &Value) -> Option<&Map<String, Value>> {
+    node.pointer("/metadata/labels")?.as_object()
 }
 
 fn reconcile_metadata(node: &mut Value, fresh: &Value) {
