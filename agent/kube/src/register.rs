@@ -130,7 +130,17 @@ impl Registrar {
             err = err.as_dyn(),
             "cannot create the node, trying to adopt it"
         );
-        let stored = client.get(&Endpoint::node(name)).await?;
+        let stored = match client.get(&Endpoint::node(name)).await {
+            Ok(stored) => stored,
+            // There is none to adopt: the missing permission is the cause.
+            Err(missing)
+                if missing.refusal() == Some(Refusal::NotFound)
+                    && err.refusal() == Some(Refusal::Forbidden) =>
+            {
+                return Err(err);
+            }
+            Err(err) => return Err(err),
+        };
         if let Some(label) = self.label
             && labels(&stored).is_none_or(|labels| !labels.contains_key(label))
         {
@@ -392,7 +402,7 @@ mod tests {
     async fn any_other_failure_is_one_failed_attempt() {
         let server = Scripted::new([refusal(500, ""), refusal(403, ""), refusal(404, "NotFound")]);
         let mut registrar = Registrar::default();
-        for expected in [Refusal::Server, Refusal::NotFound] {
+        for expected in [Refusal::Server, Refusal::Forbidden] {
             let err = registrar
                 .attempt(
                     &server.client(),
