@@ -1,0 +1,10 @@
+//! `nodepulse-simulate`: simulated nodes against a real API server.
+
+#![forbid(unsafe_code)]
+#![allow(dead_code, reason = "the next changes use it")]
+
+mod address;
+mod pod;
+mod pods;
+
+fn main() {}

@@ -1,0 +1,166 @@
+//! All pods on the simulated nodes.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use crate::pod::{Pod, Shape, Stage, StoredPod, Uid};
+
+#[derive(Debug)]
+pub struct Tracked {
+    pub pod: Pod,
+    /// A request about it is under way.
+    pub is_busy: bool,
+    /// It is of `--pods-per-node`.
+    pub is_load: bool,
+    /// The last listing that contained it.
+    listing: u32,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// Changes when a timer of the slot is not valid any more.
+    generation: u32,
+    tracked: Option<Tracked>,
+}
+
+#[derive(Debug, Default)]
+pub struct Pods {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    by_uid: HashMap<Uid, u32>,
+    shapes: HashSet<Rc<Shape>>,
+    listing: u32,
+}
+
+impl Pods {
+    pub fn len(&self) -> usize {
+        self.by_uid.len()
+    }
+
+    pub fn running(&self) -> usize {
+        let tracked = self.slots.iter().filter_map(|slot| slot.tracked.as_ref());
+        tracked
+            .filter(|tracked| tracked.pod.stage == Stage::Running)
+            .count()
+    }
+
+    /// Returns the pod in a slot.
+    pub fn get_mut(&mut self, slot: u32) -> Option<&mut Tracked> {
+        let slot = self.slots.get_mut(usize::try_from(slot).ok()?)?;
+        slot.tracked.as_mut()
+    }
+
+    /// Returns the slot of the first pod from slot `from` on that `is_wanted` accepts.
+    pub fn find(&self, from: f64, is_wanted: impl Fn(&Tracked) -> bool) -> Option<u32> {
+        let length = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        let start = part_of(length, from);
+        let mut slots = (start..length).chain(0..start);
+        slots.find(|slot| {
+            let tracked = self.slot(*slot).and_then(|slot| slot.tracked.as_ref());
+            tracked.is_some_and(&is_wanted)
+        })
+    }
+
+    /// Makes timers of the slot invalid. Returns what a new one needs.
+    pub fn rearm(&mut self, slot: u32) -> Option<u32> {
+        let slot = self.slots.get_mut(usize::try_from(slot).ok()?)?;
+        slot.generation = slot.generation.wrapping_add(1);
+        Some(slot.generation)
+    }
+
+    pub fn has_generation(&self, slot: u32, generation: u32) -> bool {
+        self.slot(slot)
+            .is_some_and(|slot| slot.generation == generation)
+    }
+
+    fn slot(&self, slot: u32) -> Option<&Slot> {
+        self.slots.get(usize::try_from(slot).ok()?)
+    }
+
+    /// Records that all pods follow.
+    pub fn begin_listing(&mut self) {
+        self.listing = self.listing.wrapping_add(1);
+    }
+
+    /// Returns the pods that were not listed.
+    pub fn end_listing(&self) -> Vec<Uid> {
+        let tracked = self.slots.iter().filter_map(|slot| slot.tracked.as_ref());
+        let unlisted = tracked.filter(|tracked| tracked.listing != self.listing);
+        unlisted.map(|tracked| tracked.pod.uid).collect()
+    }
+
+    /// Records a pod on `node` as stored. Returns its slot if its next step may have changed.
+    pub fn present(&mut self, stored: StoredPod, node: u32) -> Option<u32> {
+        let listing = self.listing;
+        if let Some(&slot) = self.by_uid.get(&stored.uid) {
+            let tracked = self.get_mut(slot)?;
+            tracked.listing = listing;
+            let is_busy = tracked.is_busy;
+            let pod = &mut tracked.pod;
+            let is_deleted = pod.deleted.is_none() && stored.deleted.is_some();
+            // By another client, such as an eviction.
+            let is_ended = stored.stage.is_terminal() && !pod.stage.is_terminal();
+            if is_deleted {
+                pod.deleted = stored.deleted;
+            }
+            if is_ended && !is_busy {
+                pod.stage = stored.stage;
+            }
+            return ((is_deleted || is_ended) && !is_busy).then_some(slot);
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        let shape = Rc::new(stored.shape);
+        let shape = self.shapes.get(&shape).map_or(shape, Rc::clone);
+        self.shapes.insert(Rc::clone(&shape));
+        let pod = Pod {
+            uid: stored.uid,
+            namespace: stored.namespace,
+            name: stored.name,
+            node,
+            shape,
+            slot,
+            stage: stored.stage,
+            since: stored.since,
+            restarts: stored.restarts,
+            deleted: stored.deleted,
+            is_scheduled: stored.is_scheduled,
+        };
+        self.by_uid.insert(pod.uid, slot);
+        let place = self.slots.get_mut(usize::try_from(slot).ok()?)?;
+        place.tracked = Some(Tracked {
+            pod,
+            is_busy: false,
+            is_load: stored.is_load,
+            listing,
+        });
+        Some(slot)
+    }
+
+    /// Forgets a pod that does not exist any more.
+    pub fn remove(&mut self, uid: Uid) -> Option<Tracked> {
+        let slot = self.by_uid.remove(&uid)?;
+        self.rearm(slot);
+        let place = self.slots.get_mut(usize::try_from(slot).ok()?)?;
+        let tracked = place.tracked.take()?;
+        self.free.push(slot);
+        // The set has one, and this pod.
+        if Rc::strong_count(&tracked.pod.shape) == 2 {
+            self.shapes.remove(&tracked.pod.shape);
+        }
+        Some(tracked)
+    }
+}
+
+/// Returns the number from 0 to `count` that is at `fraction`, from 0 up to, but not including, 1.
+pub fn part_of(count: u32, fraction: f64) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the product is from 0 to the count, and a cast from float saturates"
+    )]
+    let part = (fraction * f64::from(count)) as u32;
+    part
+}
