@@ -4,7 +4,10 @@
 #![allow(dead_code, reason = "the next changes use it")]
 
 mod address;
+mod arguments;
+mod node;
 mod pod;
 mod pods;
+mod tally;
 
 fn main() {}
