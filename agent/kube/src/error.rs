@@ -80,10 +80,8 @@ pub enum ApiError {
         source: BoxError,
     },
     /// The Node exists and is not to be adopted.
-    #[error(
-        "node {node} exists without the label {label}, so it is not changed; choose another name"
-    )]
-    OtherNode { node: String, label: &'static str },
+    #[error("node {node} exists and is another one, so it is not changed; choose another name")]
+    OtherNode { node: String },
     /// The server did not answer. The connection has been replaced.
     #[error("{call}: no answer within {}s", .limit.as_secs_f64())]
     Deadline { call: Call, limit: Duration },

@@ -53,8 +53,8 @@ pub struct Registrar {
     backoff: Backoff,
     /// The wait that the server requested after the last attempt.
     asked: Duration,
-    /// Adopts only a Node with this label.
-    label: Option<&'static str>,
+    /// Adopts only a Node with this label and value.
+    label: Option<(&'static str, &'static str)>,
 }
 
 impl Default for Registrar {
@@ -68,8 +68,8 @@ impl Default for Registrar {
 }
 
 impl Registrar {
-    /// Adopts only a Node with this label; another one is an error.
-    pub fn requiring(label: &'static str) -> Self {
+    /// Adopts only a Node with this label and value; another one is an error.
+    pub fn requiring(label: (&'static str, &'static str)) -> Self {
         Self {
             label: Some(label),
             ..Self::default()
@@ -141,11 +141,11 @@ impl Registrar {
             }
             Err(err) => return Err(err),
         };
-        if let Some(label) = self.label
-            && labels(&stored).is_none_or(|labels| !labels.contains_key(label))
+        if let Some((label, value)) = self.label
+            && labels(&stored).and_then(|labels| labels.get(label)?.as_str()) != Some(value)
         {
             let node = name.clone();
-            return Err(ApiError::OtherNode { node, label });
+            return Err(ApiError::OtherNode { node });
         }
         let desired = reconciled(&stored, &fresh, status, checkpoint);
         let adopted = match status_patch(&stored, &desired) {
@@ -396,6 +396,27 @@ mod tests {
             server.body(2),
             json!({ "metadata": { "labels": { "kubernetes.io/arch": "amd64" } } })
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_node_with_the_required_label_is_adopted() {
+        for (value, is_adopted) in [(None, false), (Some("false"), false), (Some("true"), true)] {
+            let mut stored = node();
+            if let Some(value) = value {
+                stored["metadata"]["labels"]["simulated"] = json!(value);
+            }
+            let server = Scripted::new([refusal(409, "AlreadyExists"), Reply::json(200, stored)]);
+            let registered = Registrar::requiring(("simulated", "true"))
+                .attempt(
+                    &server.client(),
+                    &registration(),
+                    &status(0),
+                    DeviceCheckpoint::Present,
+                )
+                .await;
+            assert_eq!(registered.is_ok(), is_adopted, "{value:?}");
+            assert_eq!(server.lines().len(), 2, "{value:?}: nothing is written");
+        }
     }
 
     #[tokio::test(start_paused = true)]
