@@ -40,7 +40,7 @@ pub struct Arguments {
           value_parser = clap::value_parser!(u32).range(1..=i64::from(address::MAX_NODES)))]
     pub nodes: Option<u32>,
     /// Nodes are named PREFIX-0, PREFIX-1, …
-    #[arg(long, default_value = "simulated", value_parser = prefix)]
+    #[arg(long, default_value = "simulated", value_parser = node_name)]
     pub prefix: String,
     /// Name of the node, for --nodes 1
     #[arg(long, value_name = "NAME", conflicts_with = "prefix", value_parser = node_name)]
@@ -71,29 +71,29 @@ pub struct Arguments {
     pub stop_after: Duration,
     /// Nodes that get under pressure: memory, disk or pids, and how many of all nodes
     #[arg(long, value_name = "RESOURCE:RATE", value_parser = pressure)]
-    pub pressure: Vec<PressureLoad>,
+    pub pressure: Vec<(Resource, Duration)>,
     /// Time until a pressure ends
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration_of)]
     pub pressure_for: Duration,
     /// Creates this number of pods on each node
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
     pub pods_per_node: u32,
     /// Namespace of those pods
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = node_name)]
     pub namespace: String,
     /// Pods that are deleted and created again, of those of --pods-per-node
     #[arg(long, value_name = "RATE", requires = "pods_per_node", value_parser = rate)]
-    pub churn: Option<Rate>,
+    pub churn: Option<Duration>,
     /// OOM kills in running pods, each with its Event
     #[arg(long, value_name = "RATE", value_parser = rate)]
-    pub kill_rate: Option<Rate>,
+    pub kill_rate: Option<Duration>,
     /// Sends the requests of each node as its user, system:node:NAME
     #[arg(long, action = ArgAction::SetTrue)]
     pub impersonate: bool,
     /// Ends after this time
     #[arg(long, value_name = "DURATION", value_parser = duration_of)]
     pub duration: Option<Duration>,
-    /// Permits more than 100 nodes in a cluster that has real ones
+    /// Permits more than 10 nodes, or 100 pods, in a cluster that has real nodes
     #[arg(long, action = ArgAction::SetTrue)]
     pub yes: bool,
     /// Removes all simulated nodes and the pods that were created for them, and ends
@@ -111,17 +111,8 @@ impl Arguments {
     }
 }
 
-/// The time between two of what happens at a rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate(pub Duration);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PressureLoad {
-    pub resource: Resource,
-    pub rate: Rate,
-}
-
-fn rate(text: &str) -> Result<Rate, String> {
+/// Returns the time between two of what happens at a rate.
+fn rate(text: &str) -> Result<Duration, String> {
     let invalid = || format!("{text:?} is not a rate; examples are 5/s, 10/min and 30/h");
     let (count, unit) = text.split_once('/').ok_or_else(invalid)?;
     let count: u32 = count.parse().map_err(|_| invalid())?;
@@ -132,12 +123,11 @@ fn rate(text: &str) -> Result<Rate, String> {
         _ => return Err(invalid()),
     };
     unit.checked_div(count)
-        .filter(|interval| !interval.is_zero())
-        .map(Rate)
+        .filter(|interval| *interval >= Duration::from_millis(1))
         .ok_or_else(invalid)
 }
 
-fn pressure(text: &str) -> Result<PressureLoad, String> {
+fn pressure(text: &str) -> Result<(Resource, Duration), String> {
     let (resource, per) = text.split_once(':').unwrap_or((text, ""));
     let resource = match resource {
         "memory" => Resource::Memory,
@@ -149,8 +139,7 @@ fn pressure(text: &str) -> Result<PressureLoad, String> {
             ));
         }
     };
-    let rate = rate(per)?;
-    Ok(PressureLoad { resource, rate })
+    Ok((resource, rate(per)?))
 }
 
 fn duration_of(text: &str) -> Result<Duration, String> {
@@ -168,21 +157,15 @@ fn label(text: &str) -> Result<(String, String), String> {
     Ok((key.to_owned(), value.to_owned()))
 }
 
+/// With a number, a name has at most 63 characters.
 fn node_name(text: &str) -> Result<String, String> {
-    if is_subdomain(text) && text.len() <= 63 {
+    if is_subdomain(text) && text.len() <= 57 {
         Ok(text.to_owned())
     } else {
         Err(format!(
-            "{text:?} is not a name: lower-case letters, digits, '-' and '.', at most 63"
+            "{text:?} is not a name: lower-case letters, digits, '-' and '.', at most 57"
         ))
     }
-}
-
-fn prefix(text: &str) -> Result<String, String> {
-    // With the largest number.
-    node_name(&format!("{text}-{}", address::MAX_NODES))
-        .map(|_| text.to_owned())
-        .map_err(|_| format!("{text:?} is not the beginning of a name: at most 57 characters"))
 }
 
 #[cfg(test)]
@@ -196,17 +179,18 @@ mod tests {
             ("4/s", Some(250)),
             ("2/h", Some(1_800_000)),
             ("0/s", None),
+            ("1001/s", None),
             ("5", None),
             ("5/day", None),
             ("-1/s", None),
             ("", None),
         ];
         for (text, millis) in rows {
-            let read = rate(text).ok().map(|rate| rate.0.as_millis());
+            let read = rate(text).ok().map(|interval| interval.as_millis());
             assert_eq!(read, millis, "{text}");
             let load = pressure(&format!("pids:{text}")).ok();
             assert_eq!(
-                load.map(|load| (load.resource, load.rate.0.as_millis())),
+                load.map(|(resource, interval)| (resource, interval.as_millis())),
                 millis.map(|millis| (Resource::Pids, millis))
             );
         }

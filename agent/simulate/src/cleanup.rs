@@ -1,11 +1,12 @@
 //! Removes simulated Nodes, their Leases, and the pods that were created for them.
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 use nodepulse_kube::node_list::NodeList;
 use nodepulse_kube::{ApiError, Client, Endpoint, Refusal};
 use serde_json::Value;
 
 use crate::node::SIMULATED;
+use crate::watch::is_simulated;
 
 /// The label of the pods of `--pods-per-node`.
 pub const LOAD: &str = "nodepulse.dev/simulated-load";
@@ -21,20 +22,25 @@ pub async fn remove(
     client: &Client,
     is_included: &impl Fn(&str) -> bool,
 ) -> Result<(usize, usize), ApiError> {
-    let pods = remove_pods(client, is_included).await?;
+    let pods = remove_pods(client, is_included).await;
     let selector = format!("{SIMULATED}=true");
     let mut nodes = NodeList::new(client, Some(&selector));
     let mut found = Vec::new();
     while let Some(page) = nodes.next().await? {
-        let owned = page.into_iter().filter(|(name, _)| is_included(name));
+        let page = page.into_iter();
+        let owned = page.filter(|(name, node)| is_included(name) && is_simulated(node));
         found.extend(owned.map(|(name, node)| (name, text(&node, "/metadata/uid"))));
     }
     let deletions = found.iter().map(|(name, uid)| async move {
-        gone(client.delete(&Endpoint::lease(name), None, None).await)?;
-        gone(client.delete(&Endpoint::node(name), Some(uid), None).await)
+        let node = Endpoint::node(name);
+        match client.delete(&node, Some(uid), None).await {
+            // Another Node may have the name, and its Lease, by now.
+            Err(err) => gone(Err(err)),
+            Ok(()) => gone(client.delete(&Endpoint::lease(name), None, None).await),
+        }
     });
     all(deletions).await?;
-    Ok((found.len(), pods))
+    Ok((found.len(), pods?))
 }
 
 pub async fn remove_pods(
@@ -73,7 +79,9 @@ async fn all(
     deletions: impl Iterator<Item = impl Future<Output = Result<(), ApiError>>>,
 ) -> Result<(), ApiError> {
     let deletions = stream::iter(deletions).buffer_unordered(AT_ONCE);
-    deletions.try_collect().await
+    // Each is tried.
+    let results: Vec<_> = deletions.collect().await;
+    results.into_iter().collect()
 }
 
 /// What is not there, or another object of that name, needs no deletion.

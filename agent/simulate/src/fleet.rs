@@ -14,15 +14,15 @@ use nodepulse_core::clock::BootNanos;
 use nodepulse_core::node_status::report::{ReportDue, SendReason};
 use nodepulse_core::reading::Resource;
 use nodepulse_kube::status::SendRule;
-use nodepulse_kube::{ApiError, Disposition, Refusal};
+use nodepulse_kube::{ApiError, Refusal};
 use tokio::time::MissedTickBehavior;
 
-use crate::arguments::{Arguments, PressureLoad, Rate};
+use crate::arguments::Arguments;
 use crate::kill;
 use crate::node::{Node, StoredConditions};
 use crate::perform::{Done, LEASE_DURATION, Outcome, Shared, Task, perform};
 use crate::pod::{Stage, Step, StoredPod, Times, Uid, seconds};
-use crate::pods::{Pods, part_of};
+use crate::pods::Pods;
 use crate::tally::Tally;
 use crate::watch::{Seen, SeenNode, Watch};
 
@@ -31,9 +31,11 @@ const AT_ONCE: usize = 256;
 
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// Time until a failed step is tried again: of a node as by a kubelet, and of a pod.
+/// Time until a failed step is tried again: the interval of a kubelet.
 const RETRY: Duration = Duration::from_secs(10);
-const POD_RETRY: Duration = Duration::from_secs(1);
+
+/// Time that a pod waits for its node.
+const UNREGISTERED: Duration = Duration::from_secs(1);
 
 /// What is due at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,14 +89,15 @@ impl Fleet {
         for node in 0..count {
             fleet.register_later(node);
         }
-        for PressureLoad { resource, rate } in &arguments.pressure {
-            fleet.after(rate.0, Timer::Pressure(*resource, rate.0));
+        for &(resource, interval) in &arguments.pressure {
+            fleet.after(interval, Timer::Pressure(resource, interval));
         }
-        if let Some(Rate(interval)) = arguments.churn {
-            fleet.after(interval, Timer::Churn(interval));
-        }
-        if let Some(Rate(interval)) = arguments.kill_rate {
-            fleet.after(interval, Timer::Kill(interval));
+        let churn = arguments.churn.map(Timer::Churn);
+        for timer in churn
+            .into_iter()
+            .chain(arguments.kill_rate.map(Timer::Kill))
+        {
+            fleet.after(Duration::ZERO, timer);
         }
         fleet
     }
@@ -167,8 +170,10 @@ impl Fleet {
 
     /// Returns the next step that is due.
     fn next_task(&mut self) -> Option<(u32, Task)> {
+        // The same for all, so that rates cannot keep this loop.
+        let now = self.now();
         while let Some(&Reverse((due, timer))) = self.timers.peek()
-            && due <= self.now()
+            && due <= now
         {
             self.timers.pop();
             if let Some(task) = self.fire(timer, due) {
@@ -199,6 +204,12 @@ impl Fleet {
                 if !self.pods.has_generation(slot, generation) {
                     return None;
                 }
+                let node = self.pods.get_mut(slot)?.pod.node;
+                if !self.node(node)?.is_registered() {
+                    // The name may be that of another node.
+                    self.after(UNREGISTERED, timer);
+                    return None;
+                }
                 let tracked = self.pods.get_mut(slot)?;
                 let (_, step) = tracked.pod.next(&self.times)?;
                 tracked.is_busy = true;
@@ -206,13 +217,15 @@ impl Fleet {
                 Some((pod.node, Task::Pod(slot, pod, step)))
             }
             Timer::CreatePod(number) => {
-                let is_registered = self.node(number)?.is_registered();
-                is_registered.then_some((number, Task::CreatePod))
+                if !self.node(number)?.is_registered() {
+                    self.after(UNREGISTERED, timer);
+                    return None;
+                }
+                Some((number, Task::CreatePod))
             }
             Timer::Pressure(resource, interval) => {
                 self.after(interval, timer);
-                let count = u32::try_from(self.nodes.len()).ok()?;
-                let number = part_of(count, self.jitter.fraction());
+                let number = self.random(self.nodes.len());
                 let now = self.now();
                 let node = self.node(number)?;
                 node.pressures.insert(resource, now);
@@ -228,7 +241,7 @@ impl Fleet {
             }
             Timer::Churn(interval) => {
                 self.after(interval, timer);
-                let from = self.jitter.fraction();
+                let from = self.random(self.pods.slots());
                 let slot = self.pods.find(from, |tracked| {
                     tracked.is_load && tracked.pod.deleted.is_none()
                 })?;
@@ -237,7 +250,7 @@ impl Fleet {
             }
             Timer::Kill(interval) => {
                 self.after(interval, timer);
-                let from = self.jitter.fraction();
+                let from = self.random(self.pods.slots());
                 let slot = self
                     .pods
                     .find(from, |tracked| tracked.pod.stage == Stage::Running)?;
@@ -256,10 +269,10 @@ impl Fleet {
             return None;
         }
         if node.is_status_busy {
-            // With what has changed meanwhile.
-            self.after(Duration::from_millis(100), Timer::Status(number, epoch));
+            node.is_stale = true;
             return None;
         }
+        let stored = (!std::mem::take(&mut node.is_stale)).then_some(node.stored);
         node.is_status_busy = true;
         node.seen = None;
         let rule = match node.report.decide(now) {
@@ -267,9 +280,14 @@ impl Fleet {
             ReportDue::IfChanged => SendRule::IfChanged,
         };
         let registered = (node.uid, epoch);
-        let stored = (!node.is_stale).then_some(node.stored);
         let task = Task::Status(registered, stored, node.pressures.clone(), rule);
         Some((number, task))
+    }
+
+    fn random(&mut self, count: usize) -> u32 {
+        let count = u64::try_from(count).unwrap_or_default();
+        let part = self.jitter.part(Duration::from_nanos(count));
+        u32::try_from(part.as_nanos()).unwrap_or_default()
     }
 
     fn register_later(&mut self, number: u32) {
@@ -288,32 +306,43 @@ impl Fleet {
 
     fn done(&mut self, done: Done) -> Result<(), String> {
         let number = done.node;
+        // Without these there is no node; pods and Events can be in a namespace that is removed.
+        let is_essential = !matches!(done.outcome, Outcome::Created(_) | Outcome::Other(_));
         let error = match done.outcome {
             Outcome::Registered(registrar, result) => self.registered(number, registrar, result),
             Outcome::Renewed(epoch, result) => self.renewed(number, epoch, result),
             Outcome::Synced(epoch, rule, result) => self.synced(number, (epoch, rule), result),
             Outcome::Pod(pod, step, result) => self.pod_done(pod, step, result),
+            Outcome::Created(result) => result
+                .inspect_err(|_| self.after(RETRY, Timer::CreatePod(number)))
+                .err(),
             Outcome::Other(result) => result.err().filter(|err| !is_gone(err)),
         };
         if let Some(err) = error {
-            return self.failed(done.operation, &err);
+            if matches!(err, ApiError::OtherNode { .. }) {
+                return Err(err.chain());
+            }
+            let is_refusal = is_essential && err.refusal() == Some(Refusal::Forbidden);
+            return self.failed(done.operation, &err.chain(), is_refusal);
         }
         self.tally.succeeded(done.operation, done.took);
         Ok(())
     }
 
+    /// Reports a failure; the first of its kind ends the simulation if it `is_refusal`, because
+    /// later ones may be those of a server that starts.
     #[expect(clippy::print_stderr, reason = "failures are printed as they happen")]
-    fn failed(&mut self, operation: &'static str, err: &ApiError) -> Result<(), String> {
-        let text = err.chain();
-        let is_forbidden = err.refusal() == Some(Refusal::Forbidden);
-        if is_forbidden && !self.tally.has_succeeded(operation) {
+    fn failed(
+        &mut self,
+        operation: &'static str,
+        why: &str,
+        is_refusal: bool,
+    ) -> Result<(), String> {
+        if is_refusal && !self.tally.has_succeeded(operation) {
             let cure = "grant this permission to the user of the kubeconfig, or use another one";
-            return Err(format!("{text}; {cure}"));
+            return Err(format!("cannot {operation}: {why}; {cure}"));
         }
-        if matches!(err, ApiError::OtherNode { .. }) {
-            return Err(text);
-        }
-        if let Some(line) = self.tally.failed(operation, &text) {
+        if let Some(line) = self.tally.failed(operation, why) {
             eprintln!("{line}");
         }
         Ok(())
@@ -392,6 +421,10 @@ impl Fleet {
         node.is_status_busy = false;
         let (stored, is_sent) = match result {
             Ok(written) => written,
+            Err(ApiError::OtherNode { .. }) => {
+                self.lost(number);
+                return None;
+            }
             Err(err) => {
                 node.is_stale = true;
                 self.after(RETRY, Timer::Status(number, epoch));
@@ -400,7 +433,7 @@ impl Fleet {
         };
         node.stored = stored;
         let seen = node.seen.take();
-        node.is_stale = seen.is_some_and(|seen| !seen.has_statuses_of(&stored));
+        node.is_stale |= seen.is_some_and(|seen| !seen.has_statuses_of(&stored));
         if is_sent {
             let reason = match rule {
                 SendRule::Always => SendReason::Heartbeat,
@@ -440,15 +473,11 @@ impl Fleet {
             }
             // It stays busy until the watch reports its end: it may have finalizers.
             (Ok(()), Step::Remove) => None,
-            (Err(err), _) if is_gone(&err) => None,
             (Err(err), _) => {
+                // If it is gone, the watch makes this timer invalid.
                 tracked.is_busy = false;
-                let wait = match err.disposition() {
-                    Disposition::RetryAfter(wait) => wait.max(POD_RETRY),
-                    _ => POD_RETRY,
-                };
-                self.arm_pod(slot, wait);
-                Some(err)
+                self.arm_pod(slot, RETRY);
+                Some(err).filter(|err| !is_gone(err))
             }
         }
     }
@@ -485,6 +514,12 @@ impl Fleet {
                 if node.uid != seen.uid {
                     return Ok(());
                 }
+                if !seen.is_simulated {
+                    let name = seen.name;
+                    return Err(format!(
+                        "node {name} has lost its taints, or a kubelet maintains it"
+                    ));
+                }
                 if node.is_status_busy {
                     node.seen = Some(seen.conditions);
                 } else if !seen.conditions.has_statuses_of(&node.stored) && !node.is_stale {
@@ -499,9 +534,10 @@ impl Fleet {
                     self.lost(number);
                 }
             }
+            Seen::Relisting => {}
             // What was deleted meanwhile is noticed by the next renewal of its Lease.
-            Seen::Relisting | Seen::Listed => {}
-            Seen::Refused => return Err(refused("nodes")),
+            Seen::Listed => self.tally.succeeded("watch nodes", Duration::ZERO),
+            Seen::Refused => return self.failed("watch nodes", "403", true),
         }
         Ok(())
     }
@@ -520,11 +556,12 @@ impl Fleet {
             Seen::Deleted(uid) => self.forget_pod(uid),
             Seen::Relisting => self.pods.begin_listing(),
             Seen::Listed => {
+                self.tally.succeeded("watch pods", Duration::ZERO);
                 for uid in self.pods.end_listing() {
                     self.forget_pod(uid);
                 }
             }
-            Seen::Refused => return Err(refused("pods")),
+            Seen::Refused => return self.failed("watch pods", "403", true),
         }
         Ok(())
     }
@@ -536,12 +573,6 @@ impl Fleet {
             self.after(Duration::ZERO, Timer::CreatePod(tracked.pod.node));
         }
     }
-}
-
-fn refused(resource: &str) -> String {
-    format!(
-        "cannot watch {resource}: allow the user of the kubeconfig to list and watch {resource}"
-    )
 }
 
 /// Returns true if the pod does not exist any more, or another one has its name.

@@ -50,7 +50,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const PASSES: u32 = 10;
 
 /// Nodes that need no `--yes` in a cluster with real ones.
-const FEW: u32 = 100;
+const FEW: u32 = 10;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -81,15 +81,17 @@ async fn run(arguments: &Arguments) -> Result<(), String> {
     let release = access::version(&first).await.map_err(|err| err.chain())?;
     let release = release.as_deref().and_then(Release::parse);
     let count = arguments.nodes.unwrap_or_default();
-    let selector = format!("!{SIMULATED}");
+    let selector = format!("{SIMULATED}!=true");
     let real = NodeList::new(&first, Some(&selector)).next().await;
     let has_real = real
         .map_err(|err| err.chain())?
         .is_some_and(|page| !page.is_empty());
-    if FEW < count && has_real && !arguments.yes {
+    let is_much = FEW < count || 10 * FEW < count.saturating_mul(arguments.pods_per_node);
+    if is_much && has_real && !arguments.yes {
         return Err(format!(
-            "this cluster has real nodes, which share its API server with more than {FEW} simulated \
-             ones; use --yes if that is intended"
+            "this cluster has real nodes, which share its API server and its ranges of addresses with \
+             more than {FEW} simulated ones, or {} pods; use --yes if that is intended",
+            10 * FEW
         ));
     }
     let shared = Rc::new(Shared {

@@ -28,6 +28,9 @@ use crate::pod::{Uid, at, seconds};
 /// The label of simulated Nodes and their pods, and the key of the taints.
 pub const SIMULATED: &str = "nodepulse.dev/simulated";
 
+/// By this a Node differs from one that a kubelet has taken over, labels included.
+pub const OS_IMAGE: &str = "nodepulse-simulate";
+
 /// `nodeStatusReportFrequency`, as in a kubelet.
 const REPORT_PERIOD: Duration = Duration::from_mins(5);
 
@@ -48,7 +51,7 @@ pub struct Node {
     pub epoch: u32,
     pub is_lease_busy: bool,
     pub is_status_busy: bool,
-    /// What is stored may differ from `stored`, so that it must be read.
+    /// The status is due again, and what is stored may differ from `stored`, so it must be read.
     pub is_stale: bool,
     /// The newest version that the watch sent while a status was written.
     pub seen: Option<StoredConditions>,
@@ -98,7 +101,7 @@ impl Node {
             stored: StoredConditions::default(),
             pressures: BTreeMap::new(),
             report: ReportSchedule::new(REPORT_PERIOD),
-            registrar: Some(Box::new(Registrar::requiring(SIMULATED))),
+            registrar: Some(Box::new(Registrar::requiring((SIMULATED, "true")))),
             epoch: 0,
             is_lease_busy: false,
             is_status_busy: false,
@@ -138,9 +141,13 @@ impl Template {
             ..RuntimeCondition::default()
         };
         let memory = u64::try_from(arguments.memory.value()).unwrap_or_default();
-        let label = (SIMULATED.to_owned(), "true".to_owned());
+        let fixed = [
+            SIMULATED,
+            "node.kubernetes.io/exclude-from-external-load-balancers",
+        ]
+        .map(|key| (key.to_owned(), "true".to_owned()));
         Self {
-            labels: arguments.labels.iter().cloned().chain([label]).collect(),
+            labels: arguments.labels.iter().cloned().chain(fixed).collect(),
             prefix: arguments
                 .node_name
                 .as_ref()
@@ -154,7 +161,7 @@ impl Template {
                 },
                 machine: Machine {
                     kernel_version: "simulated".to_owned(),
-                    os_image: "nodepulse-simulate".to_owned(),
+                    os_image: OS_IMAGE.to_owned(),
                     cpus: arguments.cpus,
                     memory: Bytes::from_bytes(memory),
                     ..Machine::default()

@@ -13,12 +13,14 @@ use nodepulse_kube::convert::stored_node;
 use nodepulse_kube::lease::{Cycle, LeaseKeeper};
 use nodepulse_kube::register::{self, DeviceCheckpoint, Registrar};
 use nodepulse_kube::status::{Part, SendRule, StatusWriter, SyncOutcome};
-use nodepulse_kube::{ApiError, Client, Endpoint, recorder};
+use nodepulse_kube::{ApiError, Call, Client, Endpoint, recorder};
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::cleanup::LOAD;
 use crate::node::{SIMULATED, StoredConditions, Template};
 use crate::pod::{Pod, Step, Uid, seconds};
+use crate::watch::is_simulated;
 
 /// `nodeLeaseDurationSeconds`, as in a kubelet.
 pub const LEASE_DURATION: Duration = Duration::from_secs(40);
@@ -68,6 +70,8 @@ pub enum Outcome {
     Synced(u32, SendRule, Result<(StoredConditions, bool), ApiError>),
     /// By slot and UID; and the seconds since the epoch in the patch.
     Pod((u32, Uid), (Step, u32), Result<(), ApiError>),
+    /// A pod of `--pods-per-node`.
+    Created(Result<(), ApiError>),
     Other(Result<(), ApiError>),
 }
 
@@ -130,7 +134,7 @@ impl Shared {
                 Outcome::Renewed(epoch, self.renew(client, node, (uid, version), due).await)
             }
             Task::Status((uid, epoch), stored, pressures, rule) => {
-                let stored = stored.as_ref().map(|stored| (uid, stored));
+                let stored = (uid, stored.as_ref());
                 let result = self.sync(client, node, stored, (&pressures, rule)).await;
                 Outcome::Synced(epoch, rule, result)
             }
@@ -147,7 +151,7 @@ impl Shared {
                 Outcome::Pod((slot, pod.uid), (step, seconds(now)), result)
             }
             // As the user of the simulation: a node may not create pods.
-            Task::CreatePod => Outcome::Other(self.create_pod(node).await),
+            Task::CreatePod => Outcome::Created(self.create_pod(node).await),
             Task::DeletePod(pod) => Outcome::Other(delete(self.user(), &pod, None).await),
             Task::Event(draft) => {
                 let now = self.clock.now().boot.0;
@@ -180,7 +184,11 @@ impl Shared {
             .await?;
         let (stored, existed) = match registered {
             register::Registered::Created(stored) => (stored, false),
-            register::Registered::Adopted(stored) => (stored, true),
+            register::Registered::Adopted(stored) if is_simulated(&stored) => (stored, true),
+            register::Registered::Adopted(_) => {
+                let node = registration.name;
+                return Err(ApiError::OtherNode { node });
+            }
         };
         let stored = stored_node(&stored);
         let uid = Uid::parse(&stored.uid).unwrap_or_default();
@@ -195,11 +203,20 @@ impl Shared {
         due: BootNanos,
     ) -> Result<Option<(Option<u64>, Duration)>, ApiError> {
         let uid = uid.to_string();
-        let mut keeper = LeaseKeeper::new(self.template.name(node), LEASE_DURATION);
+        let name = self.template.name(node);
+        let mut keeper = LeaseKeeper::new(name.clone(), LEASE_DURATION).requiring_node(uid.clone());
         if let Some(version) = version {
             keeper = keeper.resumed(&uid, &version.to_string());
         }
-        Ok(match keeper.cycle(client, &self.clock, Some(&uid)).await? {
+        // It would retry reads without limit, in the place of others.
+        let limit = LEASE_DURATION / 4;
+        let cycle = timeout(limit, keeper.cycle(client, &self.clock, Some(&uid))).await;
+        let (verb, object) = ("PUT".to_owned(), format!("lease {name}"));
+        let late = |_| ApiError::Deadline {
+            call: Call { verb, object },
+            limit,
+        };
+        Ok(match cycle.map_err(late)?? {
             Cycle::Renewed(renewed) => {
                 let version = keeper.version().and_then(|version| version.parse().ok());
                 Some((version, renewed.sent.since(due)))
@@ -212,15 +229,16 @@ impl Shared {
         &self,
         client: &Client,
         node: u32,
-        stored: Option<(Uid, &StoredConditions)>,
+        (uid, stored): (Uid, Option<&StoredConditions>),
         (pressures, rule): (&Pressures, SendRule),
     ) -> Result<(StoredConditions, bool), ApiError> {
         let now = self.clock.now();
         let computed = self.template.computed(node, pressures, now);
         let name = self.template.name(node);
-        let mut writer = StatusWriter::new(name, self.clock, Part::Whole);
+        let mut writer =
+            StatusWriter::new(name, self.clock, Part::Whole).requiring_uid(uid.to_string());
         if let Some(stored) = stored {
-            writer.observe(self.template.stored(node, stored, &computed, now));
+            writer.observe(self.template.stored(node, (uid, stored), &computed, now));
         }
         let outcome = writer.sync(client, |stored| (computed.at(stored, now), rule));
         let is_sent = match outcome.await? {

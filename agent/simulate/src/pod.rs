@@ -1,6 +1,6 @@
 //! A model of a pod: the phases that a kubelet reports, without containers.
 
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nodepulse_core::units::duration;
@@ -98,7 +98,7 @@ pub struct Pod {
     pub namespace: Box<str>,
     pub name: Box<str>,
     pub node: u32,
-    pub shape: Rc<Shape>,
+    pub shape: Arc<Shape>,
     /// Its place among the pods, which decides its address.
     pub slot: u32,
     pub stage: Stage,
@@ -137,17 +137,10 @@ impl std::fmt::Display for Uid {
 /// A pod as the API server has it.
 #[derive(Debug)]
 pub struct StoredPod {
-    pub uid: Uid,
-    pub namespace: Box<str>,
-    pub name: Box<str>,
+    /// Without the numbers of its node and of its place.
+    pub pod: Pod,
     /// `spec.nodeName`.
     pub node: String,
-    pub shape: Shape,
-    pub stage: Stage,
-    pub since: u32,
-    pub restarts: u16,
-    pub deleted: Option<u32>,
-    pub is_scheduled: bool,
     /// It is of `--pods-per-node`.
     pub is_load: bool,
 }
@@ -157,11 +150,15 @@ impl StoredPod {
     pub fn of(pod: &Value) -> Option<Self> {
         let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str);
         let number = |pointer: &str| u32::try_from(pod.pointer(pointer)?.as_u64()?).ok();
+        let ended = list(pod, "/status/initContainerStatuses")
+            .filter(|status| status.pointer("/state/terminated").is_some())
+            .count();
+        let shape = Shape::of(pod);
         let stage = match text("/status/phase") {
             Some("Running") => Stage::Running,
             Some("Succeeded") => Stage::Succeeded,
             Some("Failed") => Stage::Failed,
-            // From the beginning, also if init containers had run.
+            _ if ended > 0 => shape.after_init(ended),
             _ => Stage::Bound,
         };
         let started = parse_time(pod.pointer("/status/startTime"));
@@ -169,12 +166,13 @@ impl StoredPod {
             .filter_map(|status| status.get("restartCount")?.as_u64())
             .max();
         let is_deleted = text("/metadata/deletionTimestamp").is_some();
-        Some(Self {
+        let stored = Pod {
             uid: Uid::parse(text("/metadata/uid")?)?,
             namespace: text("/metadata/namespace")?.into(),
             name: text("/metadata/name")?.into(),
-            node: text("/spec/nodeName")?.to_owned(),
-            shape: Shape::of(pod),
+            node: 0,
+            slot: 0,
+            shape: Arc::new(shape),
             stage,
             since: started.map_or(0, seconds),
             restarts: restarts.map_or(0, |count| u16::try_from(count).unwrap_or(u16::MAX)),
@@ -182,6 +180,10 @@ impl StoredPod {
                 .then(|| number("/metadata/deletionGracePeriodSeconds").unwrap_or_default()),
             is_scheduled: list(pod, "/status/conditions")
                 .any(|condition| condition.get("type") == Some(&json!("PodScheduled"))),
+        };
+        Some(Self {
+            pod: stored,
+            node: text("/spec/nodeName")?.to_owned(),
             is_load: text(LOADED).is_some(),
         })
     }

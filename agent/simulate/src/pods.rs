@@ -1,7 +1,7 @@
 //! All pods on the simulated nodes.
 
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::pod::{Pod, Shape, Stage, StoredPod, Uid};
 
@@ -28,13 +28,17 @@ pub struct Pods {
     slots: Vec<Slot>,
     free: Vec<u32>,
     by_uid: HashMap<Uid, u32>,
-    shapes: HashSet<Rc<Shape>>,
+    shapes: HashSet<Arc<Shape>>,
     listing: u32,
 }
 
 impl Pods {
     pub fn len(&self) -> usize {
         self.by_uid.len()
+    }
+
+    pub fn slots(&self) -> usize {
+        self.slots.len()
     }
 
     pub fn running(&self) -> usize {
@@ -51,10 +55,9 @@ impl Pods {
     }
 
     /// Returns the slot of the first pod from slot `from` on that `is_wanted` accepts.
-    pub fn find(&self, from: f64, is_wanted: impl Fn(&Tracked) -> bool) -> Option<u32> {
+    pub fn find(&self, from: u32, is_wanted: impl Fn(&Tracked) -> bool) -> Option<u32> {
         let length = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-        let start = part_of(length, from);
-        let mut slots = (start..length).chain(0..start);
+        let mut slots = (from..length).chain(0..from);
         slots.find(|slot| {
             let tracked = self.slot(*slot).and_then(|slot| slot.tracked.as_ref());
             tracked.is_some_and(&is_wanted)
@@ -92,19 +95,19 @@ impl Pods {
     /// Records a pod on `node` as stored. Returns its slot if its next step may have changed.
     pub fn present(&mut self, stored: StoredPod, node: u32) -> Option<u32> {
         let listing = self.listing;
-        if let Some(&slot) = self.by_uid.get(&stored.uid) {
+        if let Some(&slot) = self.by_uid.get(&stored.pod.uid) {
             let tracked = self.get_mut(slot)?;
             tracked.listing = listing;
             let is_busy = tracked.is_busy;
             let pod = &mut tracked.pod;
-            let is_deleted = pod.deleted.is_none() && stored.deleted.is_some();
+            let is_deleted = pod.deleted.is_none() && stored.pod.deleted.is_some();
             // By another client, such as an eviction.
-            let is_ended = stored.stage.is_terminal() && !pod.stage.is_terminal();
+            let is_ended = stored.pod.stage.is_terminal() && !pod.stage.is_terminal();
             if is_deleted {
-                pod.deleted = stored.deleted;
+                pod.deleted = stored.pod.deleted;
             }
             if is_ended && !is_busy {
-                pod.stage = stored.stage;
+                pod.stage = stored.pod.stage;
             }
             return ((is_deleted || is_ended) && !is_busy).then_some(slot);
         }
@@ -112,21 +115,14 @@ impl Pods {
             self.slots.push(Slot::default());
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
-        let shape = Rc::new(stored.shape);
-        let shape = self.shapes.get(&shape).map_or(shape, Rc::clone);
-        self.shapes.insert(Rc::clone(&shape));
+        let known = self.shapes.get(&stored.pod.shape);
+        let shape = Arc::clone(known.unwrap_or(&stored.pod.shape));
+        self.shapes.insert(Arc::clone(&shape));
         let pod = Pod {
-            uid: stored.uid,
-            namespace: stored.namespace,
-            name: stored.name,
             node,
             shape,
             slot,
-            stage: stored.stage,
-            since: stored.since,
-            restarts: stored.restarts,
-            deleted: stored.deleted,
-            is_scheduled: stored.is_scheduled,
+            ..stored.pod
         };
         self.by_uid.insert(pod.uid, slot);
         let place = self.slots.get_mut(usize::try_from(slot).ok()?)?;
@@ -146,21 +142,9 @@ impl Pods {
         let place = self.slots.get_mut(usize::try_from(slot).ok()?)?;
         let tracked = place.tracked.take()?;
         self.free.push(slot);
-        // The set has one, and this pod.
-        if Rc::strong_count(&tracked.pod.shape) == 2 {
-            self.shapes.remove(&tracked.pod.shape);
+        if self.shapes.len() > 2 * self.by_uid.len() + 64 {
+            self.shapes.retain(|shape| Arc::strong_count(shape) > 1);
         }
         Some(tracked)
     }
-}
-
-/// Returns the number from 0 to `count` that is at `fraction`, from 0 up to, but not including, 1.
-pub fn part_of(count: u32, fraction: f64) -> u32 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the product is from 0 to the count, and a cast from float saturates"
-    )]
-    let part = (fraction * f64::from(count)) as u32;
-    part
 }

@@ -7,7 +7,7 @@ use nodepulse_kube::object_watch::WatchTarget;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::node::StoredConditions;
+use crate::node::{OS_IMAGE, SIMULATED, StoredConditions};
 use crate::pod::{StoredPod, Uid};
 
 /// Changes that wait for the loop.
@@ -31,6 +31,15 @@ pub struct SeenNode {
     pub name: String,
     pub uid: Uid,
     pub conditions: StoredConditions,
+    /// It has the taints, and the status of a simulated node.
+    pub is_simulated: bool,
+}
+
+/// Returns whether no kubelet has written the status of a Node.
+pub fn is_simulated(node: &Value) -> bool {
+    node.pointer("/status/nodeInfo/osImage")
+        .and_then(Value::as_str)
+        == Some(OS_IMAGE)
 }
 
 pub fn nodes(client: Client) -> Watch<SeenNode> {
@@ -40,6 +49,12 @@ pub fn nodes(client: Client) -> Watch<SeenNode> {
             name: node.pointer("/metadata/name")?.as_str()?.to_owned(),
             uid: Uid::parse(&stored.uid)?,
             conditions: StoredConditions::of(&stored.conditions),
+            is_simulated: is_simulated(node)
+                && node.pointer("/spec/taints").is_some_and(|taints| {
+                    let taints = taints.as_array().into_iter().flatten();
+                    let keys = taints.filter_map(|taint| taint.get("key")?.as_str());
+                    keys.filter(|key| *key == SIMULATED).count() == 2
+                }),
         })
     })
 }

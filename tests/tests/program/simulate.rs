@@ -232,7 +232,7 @@ async fn load_is_made_at_its_rates_and_a_killed_simulation_is_cleaned_up() {
     let cluster = Cluster::new().await;
     let api = &cluster.api;
     api.put_object(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "real" } }));
-    let flags = "--nodes 20 --prefix b --pods-per-node 3 --churn 20/s --kill-rate 10/s --pressure \
+    let flags = "--nodes 20 --prefix b --yes --pods-per-node 3 --churn 20/s --kill-rate 10/s --pressure \
                  memory:20/s --pressure-for 1s --start-after 0 --stop-after 0";
     let simulate = cluster.start(flags);
     let events = "/api/v1/namespaces/default/events";
@@ -292,6 +292,7 @@ async fn what_cannot_be_simulated_is_refused_in_one_line() {
     let api = &cluster.api;
     api.put_object(json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "real" } }));
     let before = api.object("/api/v1/nodes/real");
+    let labels = json!({ "nodepulse.dev/simulated": "true" });
     let is_refused = async |flags: &str, code: i32, why: &str| {
         let ended = cluster.run(flags).await;
         let lines = ended.stderr.join("\n");
@@ -305,18 +306,33 @@ async fn what_cannot_be_simulated_is_refused_in_one_line() {
             "{flags}: {lines}"
         );
     };
+    // As a test on a real node would have them.
+    cluster.bind("real-web", "real", &labels, &json!({}));
     is_refused(
         "--nodes 1 --node-name real",
         1,
-        "without the label nodepulse.dev/simulated",
+        "real exists and is another one",
     )
     .await;
-    is_refused("--nodes 101", 1, "use --yes").await;
+    let mut excluded = before.clone().unwrap();
+    excluded["metadata"]["labels"] = json!({ "nodepulse.dev/simulated": "false" });
+    api.put_object(excluded);
+    is_refused(
+        "--nodes 1 --node-name real",
+        1,
+        "real exists and is another one",
+    )
+    .await;
+    let kept = api.object("/api/v1/nodes/real").unwrap();
+    assert_eq!(kept["status"], before.clone().unwrap()["status"]);
+    assert_eq!(
+        cluster.pod("real-web").unwrap()["status"],
+        json!({ "phase": "Pending" })
+    );
+    is_refused("--nodes 11", 1, "use --yes").await;
     is_refused("--nodes 2 --node-name x", 2, "--nodes is 2").await;
-    assert_eq!(api.object("/api/v1/nodes/real"), before);
     assert_eq!(cluster.names(LEASES), Vec::<String>::new());
 
-    let labels = json!({ "nodepulse.dev/simulated": "true" });
     let rows = [
         ("POST", NODES, "POST node c-0: 403"),
         ("PATCH", PODS, "PATCH status of pod default/web: 403"),
@@ -382,4 +398,47 @@ async fn each_node_can_be_its_user_if_the_server_permits_it() {
         lines.contains("cannot impersonate resource \"users\""),
         "{lines}"
     );
+}
+
+#[tokio::test]
+async fn a_node_that_a_kubelet_takes_over_is_left_to_it() {
+    let cluster = Cluster::new().await;
+    let api = &cluster.api;
+    let simulate = cluster.start("--nodes 2 --prefix e");
+    let leases = |_: &ApiServer| (cluster.names(LEASES).len() == 2).then_some(());
+    api.wait_for(STEPS, "two Leases", leases).await;
+    // It adopts the Node: labels and UID stay.
+    let mut node = api.object("/api/v1/nodes/e-1").unwrap();
+    node["status"]["nodeInfo"]["osImage"] = json!("Debian GNU/Linux 13 (trixie)");
+    node["metadata"]["resourceVersion"] = Value::Null;
+    api.put_object(node);
+    let ended = simulate.ends(STEPS).await;
+    let lines = ended.stderr.join("\n");
+    assert_eq!(ended.code, Some(1), "{lines}");
+    assert!(
+        lines.contains("node e-1 has lost its taints, or a kubelet maintains it"),
+        "{lines}"
+    );
+    assert_eq!(cluster.names(NODES), ["e-1"], "and its Lease is");
+    assert_eq!(cluster.names(LEASES), ["e-1"]);
+}
+
+#[tokio::test]
+async fn pods_of_a_load_are_made_again_whatever_fails() {
+    let cluster = Cluster::new().await;
+    let api = &cluster.api;
+    let creations = |request: &Recorded| request.method == "POST" && request.path == PODS;
+    api.faults()
+        .push(Fault::when(creations, Effect::Status(500)).times(2));
+    let conflicts =
+        |request: &Recorded| request.method == "PATCH" && request.path.starts_with(PODS);
+    api.faults()
+        .push(Fault::when(conflicts, Effect::Status(409)).times(1));
+    let _simulate = cluster.start("--nodes 1 --prefix f --pods-per-node 3 --start-after 0");
+    let running = |_: &ApiServer| {
+        let pods = api.list(PODS).into_iter();
+        let running = pods.filter(|pod| pod["status"]["phase"] == "Running");
+        (running.count() == 3).then_some(())
+    };
+    api.wait_for(STEPS, "three pods", running).await;
 }

@@ -25,17 +25,8 @@ fn stored(more: &Value) -> Value {
 fn pod(more: &Value) -> Pod {
     let stored = StoredPod::of(&stored(more)).unwrap();
     Pod {
-        uid: stored.uid,
-        namespace: stored.namespace,
-        name: stored.name,
-        node: 0,
-        shape: Rc::new(stored.shape),
         slot: 7,
-        stage: stored.stage,
-        since: stored.since,
-        restarts: stored.restarts,
-        deleted: stored.deleted,
-        is_scheduled: stored.is_scheduled,
+        ..stored.pod
     }
 }
 
