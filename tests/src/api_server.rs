@@ -34,6 +34,7 @@ mod faults;
 mod http;
 mod listener;
 mod merge;
+mod null;
 mod pod_proxy;
 mod query;
 mod read;
@@ -52,6 +53,7 @@ mod write;
 
 pub use auth::{Grant, Identity};
 pub use faults::{Effect, Fault, Faults};
+pub use null::{Counted, ListedPods, NullServer};
 pub use record::{Connections, Recorded};
 pub use signer::Issue;
 

@@ -22,6 +22,7 @@
 )]
 
 pub mod alarms;
+pub mod anonymize;
 pub mod api_server;
 pub mod containerd;
 pub mod cost;

@@ -378,15 +378,20 @@ async fn read(from: impl AsyncRead + Unpin, lines: Lines) {
 
 /// `nodepulse`, in the parent directory of this test's program.
 pub fn program() -> PathBuf {
+    program_of("nodepulse")
+}
+
+/// A program of the workspace, which has the name of its package.
+pub fn program_of(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("the path of this test");
     // A test is in target/<profile>/deps; PID 1 of a virtual machine is in the same directory.
     let mut places = test.ancestors().skip(1).take(2);
     let program = places
-        .find_map(|dir| Some(dir.join("nodepulse")).filter(|program| program.is_file()))
-        .unwrap_or_else(|| "nodepulse".into());
+        .find_map(|dir| Some(dir.join(name)).filter(|program| program.is_file()))
+        .unwrap_or_else(|| name.into());
     assert!(
         program.is_file(),
-        "{} is not there: run `cargo build -p nodepulse` first",
+        "{} is not there: run `cargo build -p {name}` first",
         program.display()
     );
     program

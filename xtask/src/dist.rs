@@ -46,6 +46,11 @@ const PROGRAMS: &[Program] = &[
         package: "kubectl-nodepulse",
         on_nodes: false,
     },
+    Program {
+        name: "nodepulse-simulate",
+        package: "nodepulse-simulate",
+        on_nodes: false,
+    },
 ];
 
 const MAINTAINER: &str = "nodepulse maintainers";

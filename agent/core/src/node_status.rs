@@ -277,9 +277,10 @@ pub struct Taint {
 }
 
 /// The need for a container runtime of a node that is Ready.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Runtime {
     /// Without a container runtime that is ready, Ready is False.
+    #[default]
     Required,
     /// `--allow-ready-without-runtime` is set.
     NotNeeded,

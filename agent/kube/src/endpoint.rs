@@ -39,19 +39,10 @@ impl Endpoint {
     /// Returns a page of all Nodes, or of those that match the label selector `labels`: at most
     /// `limit`, after `from`, the `continue` of the previous answer.
     pub fn nodes(limit: u32, labels: Option<&str>, from: Option<&str>) -> Self {
-        let parameter = |name: &str, value: Option<&str>| {
-            value.map_or_else(String::new, |value| {
-                format!("&{name}={}", query_value(value))
-            })
-        };
-        let (labels, from) = (
-            parameter("labelSelector", labels),
-            parameter("continue", from),
-        );
         Self {
             object: "nodes".to_owned(),
             resource: "nodes",
-            path: format!("/api/v1/nodes?limit={limit}{labels}{from}"),
+            path: page("/api/v1/nodes", limit, labels, from),
         }
     }
 
@@ -129,6 +120,41 @@ impl Endpoint {
         }
     }
 
+    /// Returns the collection of pods, to create `name` in it.
+    pub fn new_pod(namespace: &str, name: &str) -> Self {
+        Self {
+            object: format!("pod {namespace}/{name}"),
+            resource: "pods",
+            path: format!("/api/v1/namespaces/{namespace}/pods"),
+        }
+    }
+
+    /// Returns a pod, to delete it.
+    pub fn stored_pod(namespace: &str, name: &str) -> Self {
+        let collection = Self::new_pod(namespace, name);
+        Self {
+            path: format!("{}/{name}", collection.path),
+            ..collection
+        }
+    }
+
+    pub fn pod_status(namespace: &str, name: &str) -> Self {
+        Self {
+            object: format!("status of pod {namespace}/{name}"),
+            resource: "pods/status",
+            path: format!("/api/v1/namespaces/{namespace}/pods/{name}/status"),
+        }
+    }
+
+    /// Like [`Self::nodes`], for the pods of all namespaces.
+    pub fn pods(limit: u32, labels: &str, from: Option<&str>) -> Self {
+        Self {
+            object: "pods".to_owned(),
+            resource: "pods",
+            path: page("/api/v1/pods", limit, Some(labels), from),
+        }
+    }
+
     /// Returns the collection of Events, to create `name` in it.
     pub fn new_event(namespace: &str, name: &str) -> Self {
         Self {
@@ -145,6 +171,17 @@ impl Endpoint {
             path: format!("/api/v1/namespaces/{namespace}/events/{name}"),
         }
     }
+}
+
+fn page(path: &str, limit: u32, labels: Option<&str>, from: Option<&str>) -> String {
+    let parameter = |name: &str, value: Option<&str>| {
+        value.map_or_else(String::new, |value| {
+            format!("&{name}={}", query_value(value))
+        })
+    };
+    let labels = parameter("labelSelector", labels);
+    let from = parameter("continue", from);
+    format!("{path}?limit={limit}{labels}{from}")
 }
 
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";

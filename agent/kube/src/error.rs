@@ -23,7 +23,7 @@ const LONGEST_WAIT: u64 = 3600;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// `GET`, `POST`, `PUT` or `PATCH`.
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
     pub verb: String,
     /// Kind and name, such as `node worker-1`.
     pub object: String,
@@ -79,6 +79,9 @@ pub enum ApiError {
         #[source]
         source: BoxError,
     },
+    /// The Node exists and is not to be adopted.
+    #[error("node {node} exists and is another one, so it is not changed; choose another name")]
+    OtherNode { node: String },
     /// The server did not answer. The connection has been replaced.
     #[error("{call}: no answer within {}s", .limit.as_secs_f64())]
     Deadline { call: Call, limit: Duration },
@@ -189,6 +192,7 @@ impl ApiError {
             Self::Kubeconfig { .. }
             | Self::InCluster { .. }
             | Self::NeedsRestart
+            | Self::OtherNode { .. }
             | Self::Setup { .. } => Disposition::GiveUp,
             // A token file can be between two rotations, and a broken connection can recover.
             Self::Unreadable { .. }

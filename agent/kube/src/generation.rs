@@ -4,7 +4,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub struct Generation {
 pub(super) struct RequestCounts {
     pub(super) tally: RequestTally,
     pub(super) presence: Presence,
+    /// Sums of the lengths of bodies: sent, received.
+    pub(super) traffic: [AtomicU64; 2],
 }
 
 /// Sends requests one at a time until the first answer: only after a handshake does the pool know
@@ -214,6 +216,13 @@ pub(super) fn end(
 }
 
 impl RequestCounts {
+    pub(super) fn carried(&self, sent: u64, received: usize) {
+        let [all_sent, all_received] = &self.traffic;
+        all_sent.fetch_add(sent, Ordering::Relaxed);
+        let received = u64::try_from(received).unwrap_or(u64::MAX);
+        all_received.fetch_add(received, Ordering::Relaxed);
+    }
+
     pub(super) fn ended(&self, verb: &'static str, resource: &'static str, end: RequestEnd) {
         let before = self.tally.count(verb, resource, end);
         match end {
@@ -276,11 +285,17 @@ pub(super) fn request(
     method: Method,
     endpoint: &Endpoint,
     payload: &Payload<'_>,
+    user: Option<&str>,
 ) -> Result<http::Request<Body>, http::Error> {
-    let builder = http::Request::builder()
+    let mut builder = http::Request::builder()
         .method(method)
         .uri(&endpoint.path)
         .header(ACCEPT, "application/json");
+    if let Some(user) = user {
+        builder = builder
+            .header("Impersonate-User", user)
+            .header("Impersonate-Group", "system:nodes");
+    }
     match payload {
         Payload::None => builder.body(Body::empty()),
         Payload::Object(object) => builder

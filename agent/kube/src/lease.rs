@@ -111,6 +111,8 @@ enum Ensured {
 pub struct LeaseKeeper {
     node: String,
     duration: Duration,
+    /// The UID of the only Node whose lease this is, if set.
+    node_uid: Option<String>,
     /// The lease after the last write or read.
     cached: Option<Value>,
 }
@@ -121,8 +123,34 @@ impl LeaseKeeper {
         Self {
             node,
             duration,
+            node_uid: None,
             cached: None,
         }
+    }
+
+    /// Renews only while the Node has this UID: for another one, the cycle ends with
+    /// [`Cycle::NoNode`].
+    #[must_use]
+    pub fn requiring_node(self, uid: String) -> Self {
+        let node_uid = Some(uid);
+        Self { node_uid, ..self }
+    }
+
+    /// Continues with a lease of which only this was kept: the UID of its Node, and the
+    /// `resourceVersion` as of the last write. Labels of other clients on the lease are lost.
+    #[must_use]
+    pub fn resumed(mut self, node_uid: &str, version: &str) -> Self {
+        let mut lease = self.new_lease(node_uid, SystemTime::UNIX_EPOCH);
+        object(&mut lease, "metadata").insert("resourceVersion".to_owned(), json!(version));
+        self.cached = Some(lease);
+        self
+    }
+
+    /// Returns the `resourceVersion` of the known lease; `None` if there is none.
+    pub fn version(&self) -> Option<String> {
+        self.cached
+            .as_ref()
+            .map(|lease| text(lease, "/metadata/resourceVersion"))
     }
 
     /// Returns the renewal interval, a quarter of a lease's duration.
@@ -254,6 +282,9 @@ impl LeaseKeeper {
     async fn ensure_once(&mut self, client: &Client, clock: &Clock) -> Result<Ensured, ApiError> {
         match client.get(&Endpoint::lease(&self.node)).await {
             Ok(lease) => {
+                if self.is_of_another_node(client).await? {
+                    return Ok(Ensured::NoNode);
+                }
                 self.cache(lease);
                 return Ok(Ensured::Read);
             }
@@ -267,6 +298,9 @@ impl LeaseKeeper {
                 return Ok(Ensured::NoNode);
             }
         };
+        if self.node_uid.as_ref().is_some_and(|wanted| *wanted != uid) {
+            return Ok(Ensured::NoNode);
+        }
         let now = clock.now();
         let lease = self.new_lease(&uid, now.wall);
         let stored = client
@@ -277,6 +311,17 @@ impl LeaseKeeper {
             sent: now.boot,
             acked: clock.now().boot,
         }))
+    }
+
+    async fn is_of_another_node(&self, client: &Client) -> Result<bool, ApiError> {
+        let Some(wanted) = &self.node_uid else {
+            return Ok(false);
+        };
+        match self.read_node_uid(client).await {
+            Ok(uid) => Ok(uid != *wanted),
+            Err(err) if err.refusal() == Some(Refusal::NotFound) => Ok(true),
+            Err(err) => Err(err),
+        }
     }
 
     async fn read_node_uid(&self, client: &Client) -> Result<String, ApiError> {
@@ -505,6 +550,22 @@ mod tests {
             let put = server.body(server.lines().len() - 1);
             let owner = &put["metadata"]["ownerReferences"][0];
             assert_eq!(owner["uid"], uid.unwrap_or("uid-1"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_had_to_be_read_is_renewed_only_for_the_required_node() {
+        let other = || Reply::json(200, json!({ "metadata": { "uid": "uid-2" } }));
+        #[rustfmt::skip]
+        let rows = [
+            (vec![found(), node(), found()], "get node put", "renewed"),
+            (vec![found(), other()], "get node", "no node"),
+            (vec![found(), missing()], "get node", "no node"),
+            (vec![missing(), other()], "get node", "no node"),
+        ];
+        for (replies, expected, ended) in rows {
+            let keeper = keeper().requiring_node("uid-1".to_owned());
+            assert_eq!(requests(keeper, replies, ended).await, lines(expected));
         }
     }
 

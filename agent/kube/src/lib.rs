@@ -11,15 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Method;
+use hyper::body::Body as _;
 use nodepulse_core::backoff::Jitter;
 use nodepulse_io::lane::Lane;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
 use tracing::{debug, warn};
 
 pub mod access;
 mod body;
+pub mod collection_watch;
 pub mod companion;
 pub mod convert;
 mod credential_reader;
@@ -78,7 +80,11 @@ pub use transport::Connector;
 /// never does so, because the server is alive. After a 401 the credentials are read again, and if
 /// they have changed the request is sent once more.
 #[derive(Clone)]
-pub struct Client(Arc<Shared>);
+pub struct Client(
+    Arc<Shared>,
+    /// The user to impersonate; `None` for the user of the credentials.
+    Option<Arc<str>>,
+);
 
 struct Shared {
     /// Shared behind a mutex, because any task that sends may find the credentials out of date.
@@ -133,7 +139,7 @@ impl Client {
         deadline: Duration,
     ) -> Result<Self, ApiError> {
         let shared = Shared::new(access, reader, deadline)?;
-        Ok(Self(Arc::new(shared)))
+        Ok(Self(Arc::new(shared), None))
     }
 
     /// Creates a client that logs its writes instead of sending them. It reads with `reader`, or
@@ -148,7 +154,7 @@ impl Client {
             None => (Self::without_a_cluster(deadline)?, ReadSource::None),
         };
         let shared = &client.0;
-        Ok(Self(Arc::new(Shared {
+        let shared = Shared {
             access: Arc::clone(&shared.access),
             jitter: Mutex::new(Jitter::NONE),
             reader: shared.reader.clone(),
@@ -160,7 +166,8 @@ impl Client {
             missing: watch::Sender::default(),
             rejected: watch::Sender::default(),
             keeps_user: AtomicBool::new(false),
-        })))
+        };
+        Ok(Self(Arc::new(shared), None))
     }
 
     /// Creates a client for credentials that do not exist yet: requests wait until
@@ -181,6 +188,15 @@ impl Client {
     pub fn without_credentials(self) -> Self {
         self.0.available.send_replace(false);
         self
+    }
+
+    /// Sends each request as this user of the group `system:nodes`, which needs the permission
+    /// `impersonate` on both.
+    /// <https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/>
+    #[must_use]
+    pub fn as_node(&self, name: &str) -> Self {
+        let user = format!("system:node:{name}").into();
+        Self(Arc::clone(&self.0), Some(user))
     }
 
     pub async fn available(&self) {
@@ -273,7 +289,7 @@ impl Client {
         let mut shared = Shared::new(access, Some(reader), deadline)?;
         shared.late = true;
         shared.available.send_replace(false);
-        let client = Self(Arc::new(shared));
+        let client = Self(Arc::new(shared), None);
         if let Some(err) = &unreadable {
             client.record_missing(err);
         }
@@ -350,6 +366,33 @@ impl Client {
     pub async fn patch(&self, endpoint: &Endpoint, patch: &[u8]) -> Result<Value, ApiError> {
         self.call(Method::PATCH, endpoint, Payload::StrategicMerge(patch))
             .await
+    }
+
+    /// Deletes the object if it has this UID, within `grace` seconds; `None` for the grace period
+    /// of the object.
+    pub async fn delete(
+        &self,
+        endpoint: &Endpoint,
+        uid: Option<&str>,
+        grace: Option<u32>,
+    ) -> Result<(), ApiError> {
+        let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+        let map = convert::object_at(&mut options, []);
+        if let Some(uid) = uid {
+            map.insert("preconditions".to_owned(), json!({ "uid": uid }));
+        }
+        if let Some(grace) = grace {
+            map.insert("gracePeriodSeconds".to_owned(), json!(grace));
+        }
+        let payload = Payload::Object(&options);
+        self.call(Method::DELETE, endpoint, payload).await.map(drop)
+    }
+
+    /// Returns the sums of the lengths of all bodies so far, watches excluded: sent, received.
+    pub fn traffic(&self) -> [u64; 2] {
+        let current = self.0.current.borrow();
+        let traffic = &current.counts().traffic;
+        traffic.each_ref().map(|sum| sum.load(Ordering::Relaxed))
     }
 
     /// Waits as long as the server requested, plus a random part, but never longer than a deadline.
@@ -442,13 +485,14 @@ impl Client {
             verb: method.as_str().to_owned(),
             object: endpoint.object.clone(),
         };
-        let request = generation::request(method.clone(), endpoint, payload).map_err(|source| {
-            ApiError::Setup {
-                what: "a name as part of a path",
-                source: source.into(),
-            }
+        let user = self.1.as_deref();
+        let request = generation::request(method.clone(), endpoint, payload, user);
+        let request = request.map_err(|source| ApiError::Setup {
+            what: "a name as part of a path",
+            source: source.into(),
         })?;
         let limit = self.0.deadline;
+        let sent = request.body().size_hint().exact().unwrap_or_default();
         let exchange = generation.exchange(request, endpoint.limit());
         let ended = tokio::time::timeout(limit, exchange).await;
         let counts = generation.counts();
@@ -477,6 +521,7 @@ impl Client {
             code = answer.code.as_u16(),
             "request answered"
         );
+        counts.carried(sent, answer.body.len());
         let code = answer.code.as_u16();
         if !answer.code.is_success() {
             return Err(ApiError::refused(call, code, &answer.headers, &answer.body));
@@ -553,8 +598,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::generation::TURN_LIMIT;
     use super::scripted::{Reply, Scripted, refusal};
     use super::*;

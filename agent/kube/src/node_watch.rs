@@ -27,7 +27,7 @@ pub async fn watch(client: Client, name: String, version: String, events: mpsc::
     let subject = WatchTarget {
         resource: "nodes",
         path: "/api/v1/nodes",
-        fields: format!("metadata.name%3D{name}"),
+        selector: format!("fieldSelector=metadata.name%3D{name}"),
         accept: "application/json",
         bookmarks: true,
     };

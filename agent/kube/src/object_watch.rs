@@ -44,8 +44,8 @@ pub struct WatchTarget {
     /// Name in metrics and log lines, such as `nodes`.
     pub resource: &'static str,
     pub path: &'static str,
-    /// The field selector in the form of a query, such as `metadata.name=worker-1`.
-    pub fields: String,
+    /// The selector in the form of a query, such as `fieldSelector=metadata.name%3Dworker-1`.
+    pub selector: String,
     /// The requested media type of objects.
     pub accept: &'static str,
     /// Requests bookmarks, one a minute. Without them the server forgets a version without events,
@@ -226,12 +226,12 @@ fn request(
 ) -> Result<http::Request<Body>, http::Error> {
     let WatchTarget {
         path,
-        fields,
+        selector,
         bookmarks,
         ..
     } = subject;
     let uri = format!(
-        "{path}?watch=true&allowWatchBookmarks={bookmarks}&fieldSelector={fields}\
+        "{path}?watch=true&allowWatchBookmarks={bookmarks}&{selector}\
          &resourceVersion={from}&timeoutSeconds={}",
         timeout.as_secs()
     );

@@ -66,6 +66,29 @@ pub struct Delivered {
     pub acked: BootNanos,
 }
 
+/// Writes the Event about one observation at once, without queue, limit or fold. `number` makes its
+/// name unique, such as the time in nanoseconds.
+pub async fn write_once(
+    client: &Client,
+    draft: &Draft,
+    node: &str,
+    number: u64,
+) -> Result<(), ApiError> {
+    let reporter = Reporter {
+        node: node.to_owned(),
+        uid: watch::Sender::default().subscribe(),
+        queue: 0,
+    };
+    let object = match &draft.object {
+        Involved::Node => node,
+        Involved::Pod { name, .. } => name,
+    };
+    let name = body::name(object, number);
+    let event = body::once(&name, draft, &reporter);
+    let collection = Endpoint::new_event(body::namespace(&draft.object), &name);
+    client.create(&collection, &event).await.map(drop)
+}
+
 #[derive(Debug)]
 pub struct Reporter {
     pub node: String,

@@ -53,6 +53,8 @@ pub struct Registrar {
     backoff: Backoff,
     /// The wait that the server requested after the last attempt.
     asked: Duration,
+    /// Adopts only a Node with this label and value.
+    label: Option<(&'static str, &'static str)>,
 }
 
 impl Default for Registrar {
@@ -60,11 +62,20 @@ impl Default for Registrar {
         Self {
             backoff: Backoff::REGISTRATION,
             asked: Duration::ZERO,
+            label: None,
         }
     }
 }
 
 impl Registrar {
+    /// Adopts only a Node with this label and value; another one is an error.
+    pub fn requiring(label: (&'static str, &'static str)) -> Self {
+        Self {
+            label: Some(label),
+            ..Self::default()
+        }
+    }
+
     /// Returns the wait before the next attempt: the first one waits too, as a kubelet's does.
     pub fn next_delay(&mut self) -> Duration {
         self.backoff.advance().max(self.asked)
@@ -80,7 +91,9 @@ impl Registrar {
         status: &NodeStatus,
         checkpoint: DeviceCheckpoint,
     ) -> Result<Registered, ApiError> {
-        let result = register(client, registration, status, checkpoint).await;
+        let result = self
+            .register(client, registration, status, checkpoint)
+            .await;
         self.asked = match result.as_ref().map_err(ApiError::disposition) {
             Err(Disposition::RetryAfter(wait)) => wait.min(client.deadline()),
             Err(Disposition::Retry | Disposition::Reread | Disposition::GiveUp) | Ok(_) => {
@@ -89,47 +102,64 @@ impl Registrar {
         };
         result
     }
-}
 
-async fn register(
-    client: &Client,
-    registration: &Registration,
-    status: &NodeStatus,
-    checkpoint: DeviceCheckpoint,
-) -> Result<Registered, ApiError> {
-    let name = &registration.name;
-    let fresh = initial_node(registration, status);
-    let err = match client.create(&Endpoint::new_node(name), &fresh).await {
-        Ok(stored) => {
-            info!(node = name.as_str(), "node created");
-            return Ok(Registered::Created(stored));
+    async fn register(
+        &self,
+        client: &Client,
+        registration: &Registration,
+        status: &NodeStatus,
+        checkpoint: DeviceCheckpoint,
+    ) -> Result<Registered, ApiError> {
+        let name = &registration.name;
+        let fresh = initial_node(registration, status);
+        let err = match client.create(&Endpoint::new_node(name), &fresh).await {
+            Ok(stored) => {
+                info!(node = name.as_str(), "node created");
+                return Ok(Registered::Created(stored));
+            }
+            Err(err) => err,
+        };
+        // Even without permission to create a Node, an existing one can be adopted.
+        if !matches!(
+            err.refusal(),
+            Some(Refusal::AlreadyExists | Refusal::Forbidden)
+        ) {
+            return Err(err);
         }
-        Err(err) => err,
-    };
-    // Even without permission to create a Node, an existing one can be adopted.
-    if !matches!(
-        err.refusal(),
-        Some(Refusal::AlreadyExists | Refusal::Forbidden)
-    ) {
-        return Err(err);
+        debug!(
+            err = err.as_dyn(),
+            "cannot create the node, trying to adopt it"
+        );
+        let stored = match client.get(&Endpoint::node(name)).await {
+            Ok(stored) => stored,
+            // There is none to adopt: the missing permission is the cause.
+            Err(missing)
+                if missing.refusal() == Some(Refusal::NotFound)
+                    && err.refusal() == Some(Refusal::Forbidden) =>
+            {
+                return Err(err);
+            }
+            Err(err) => return Err(err),
+        };
+        if let Some((label, value)) = self.label
+            && labels(&stored).and_then(|labels| labels.get(label)?.as_str()) != Some(value)
+        {
+            let node = name.clone();
+            return Err(ApiError::OtherNode { node });
+        }
+        let desired = reconciled(&stored, &fresh, status, checkpoint);
+        let adopted = match status_patch(&stored, &desired) {
+            Some(patch) => {
+                let patch = patch.to_string();
+                client
+                    .patch(&Endpoint::node_status(name), patch.as_bytes())
+                    .await?
+            }
+            None => stored,
+        };
+        info!(node = name.as_str(), "node adopted");
+        Ok(Registered::Adopted(adopted))
     }
-    debug!(
-        err = err.as_dyn(),
-        "cannot create the node, trying to adopt it"
-    );
-    let stored = client.get(&Endpoint::node(name)).await?;
-    let desired = reconciled(&stored, &fresh, status, checkpoint);
-    let adopted = match status_patch(&stored, &desired) {
-        Some(patch) => {
-            let patch = patch.to_string();
-            client
-                .patch(&Endpoint::node_status(name), patch.as_bytes())
-                .await?
-        }
-        None => stored,
-    };
-    info!(node = name.as_str(), "node adopted");
-    Ok(Registered::Adopted(adopted))
 }
 
 /// Returns `stored` with the changes of a registration. Everything else that differs waits for the
@@ -154,6 +184,10 @@ fn reconciled(
     }
     reconcile_huge_pages(part, status);
     node
+}
+
+fn labels(node: &Value) -> Option<&Map<String, Value>> {
+    node.pointer("/metadata/labels")?.as_object()
 }
 
 fn reconcile_metadata(node: &mut Value, fresh: &Value) {
@@ -365,10 +399,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn only_a_node_with_the_required_label_is_adopted() {
+        for (value, is_adopted) in [(None, false), (Some("false"), false), (Some("true"), true)] {
+            let mut stored = node();
+            if let Some(value) = value {
+                stored["metadata"]["labels"]["simulated"] = json!(value);
+            }
+            let server = Scripted::new([refusal(409, "AlreadyExists"), Reply::json(200, stored)]);
+            let registered = Registrar::requiring(("simulated", "true"))
+                .attempt(
+                    &server.client(),
+                    &registration(),
+                    &status(0),
+                    DeviceCheckpoint::Present,
+                )
+                .await;
+            assert_eq!(registered.is_ok(), is_adopted, "{value:?}");
+            assert_eq!(server.lines().len(), 2, "{value:?}: nothing is written");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn any_other_failure_is_one_failed_attempt() {
         let server = Scripted::new([refusal(500, ""), refusal(403, ""), refusal(404, "NotFound")]);
         let mut registrar = Registrar::default();
-        for expected in [Refusal::Server, Refusal::NotFound] {
+        for expected in [Refusal::Server, Refusal::Forbidden] {
             let err = registrar
                 .attempt(
                     &server.client(),

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use nodepulse_core::clock::BootNanos;
 use nodepulse_core::node_status::{NodeStatus, StoredNode};
 use nodepulse_io::clock::Clock;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use super::convert::{desired_node, stored_node, text};
+use super::convert::{desired_node, object, stored_node, text};
 use super::patch::{CONDITIONS, changes, is_change, status_patch};
 use super::taints::{NodepulseTaints, StoredTaints, TaintKeeper, TaintOutcome};
 use super::{ApiError, Client, Disposition, Endpoint, Refusal, companion};
@@ -62,6 +62,8 @@ pub struct StatusWriter {
     name: String,
     clock: Clock,
     part: Part,
+    /// The only Node that is written, if set.
+    uid: Option<String>,
     /// The last known Node, without parts that no patch depends on.
     cached: Option<Value>,
     /// Changes in the last patch that the API server accepted but did not store. They are not sent
@@ -76,10 +78,18 @@ impl StatusWriter {
             name,
             clock,
             part,
+            uid: None,
             cached: None,
             unstored: BTreeMap::new(),
             taints: TaintKeeper::default(),
         }
+    }
+
+    /// Writes only the Node with this UID: another one is [`ApiError::OtherNode`].
+    #[must_use]
+    pub fn requiring_uid(self, uid: String) -> Self {
+        let uid = Some(uid);
+        Self { uid, ..self }
     }
 
     /// Updates the known Node, from registration or from a watch. An older one is ignored, because
@@ -189,15 +199,25 @@ impl StatusWriter {
                 cached.insert(part.of(node))
             }
         };
-        let (status, decision) = compute(&stored_node(read));
+        let stored = stored_node(read);
+        if self.uid.as_ref().is_some_and(|uid| *uid != stored.uid) {
+            let node = self.name.clone();
+            return Err(ApiError::OtherNode { node });
+        }
+        let (status, decision) = compute(&stored);
         let patch = part.patch(read, &status);
         let patch = patch.map(|(patch, changed)| {
             let again = !unstored.is_empty() && are(&changes(&patch), unstored);
             (patch, changed && !again)
         });
-        let Some((patch, changed)) = patch.filter(|(_, changed)| decision.sends(*changed)) else {
+        let Some((mut patch, changed)) = patch.filter(|(_, changed)| decision.sends(*changed))
+        else {
             return Ok(SyncOutcome::Unchanged);
         };
+        if let Some(uid) = &self.uid {
+            // The server answers 409 if another Node has the name meanwhile.
+            object(&mut patch, "metadata").insert("uid".to_owned(), json!(uid));
+        }
         let patch = patch.to_string().into_bytes();
         let sent = self.clock.now().boot;
         let stored = client
@@ -356,6 +376,20 @@ mod tests {
             "application/strategic-merge-patch+json"
         );
         assert_eq!(server.body(0).to_string().into_bytes(), sent.patch);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_node_with_the_required_uid_is_written() {
+        let mut other = node(2);
+        other["metadata"]["uid"] = json!("uid-2");
+        let server = Scripted::new([refusal(409, "Conflict"), Reply::json(200, other)]);
+        let mut writer = writer().requiring_uid("uid-1".to_owned());
+        let client = server.client();
+        let synced = writer.sync(&client, |_| (status(10), SendRule::Always));
+        let err = synced.await.unwrap_err();
+        assert!(matches!(err, ApiError::OtherNode { .. }), "{err}");
+        assert_eq!(server.lines(), [PATCH, GET]);
+        assert_eq!(server.body(0)["metadata"]["uid"], "uid-1");
     }
 
     #[tokio::test(start_paused = true)]

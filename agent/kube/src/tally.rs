@@ -10,7 +10,7 @@ use http::{Method, StatusCode};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
-    /// `GET`, `POST`, `PUT`, `PATCH`, or `WATCH` for a stream.
+    /// `GET`, `POST`, `PUT`, `PATCH`, `DELETE`, or `WATCH` for a stream.
     pub verb: &'static str,
     /// The resource in the plural, with its subresource, such as `nodes/status`.
     pub resource: &'static str,
@@ -83,6 +83,7 @@ pub(super) fn verb(method: &Method) -> &'static str {
         Method::POST => "POST",
         Method::PUT => "PUT",
         Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
         _ => "other",
     }
 }

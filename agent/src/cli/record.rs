@@ -145,13 +145,14 @@ async fn record(
         file.flush().map(|()| bytes)
     });
     let end = tokio::select! {
-        end = copy(stream, lines) => end?,
-        _ = interrupted.recv() => RecordEnd::Requested,
-        _ = terminated.recv() => RecordEnd::Requested,
-        () = over => RecordEnd::Requested,
+        end = copy(stream, lines) => end,
+        _ = interrupted.recv() => Ok(RecordEnd::Requested),
+        _ = terminated.recv() => Ok(RecordEnd::Requested),
+        () = over => Ok(RecordEnd::Requested),
     };
     match timeout(LAST_WRITE, writer).await {
-        Ok(Ok(written)) => Ok((end, written?)),
+        // After what was received before an error is written.
+        Ok(Ok(written)) => written.and_then(|bytes| Ok((end?, bytes))),
         Ok(Err(ended)) => Err(ended.into()),
         Err(_) => Err(io::Error::other("a write did not end in time")),
     }

@@ -79,6 +79,14 @@ impl Failure {
         failure
     }
 
+    pub(super) fn may_not_impersonate(user: &str, other: &str) -> Self {
+        let message = format!(
+            "users \"{other}\" is forbidden: User \"{user}\" cannot impersonate resource \"users\" in API \
+             group \"\" at the cluster scope"
+        );
+        Self::new(403, "Forbidden", message)
+    }
+
     /// Returns 422 with one cause for each `(field, message)`.
     pub(super) fn invalid(kind: &str, name: &str, causes: &[(String, String)]) -> Self {
         let details: Vec<String> = causes

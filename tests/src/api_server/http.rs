@@ -105,6 +105,7 @@ async fn handle(
         status: None,
     };
     let identity = authenticate(&inner, identity, &seen);
+    let identity = identity.and_then(|identity| impersonated(identity, &seen));
     seen.identity = identity
         .as_ref()
         .map_or("", |identity| &identity.user)
@@ -236,6 +237,22 @@ fn authenticate(
             None => Ok(Identity::anonymous()),
         },
     }
+}
+
+/// Returns the user that the request is to be sent as: only administrators may choose one.
+fn impersonated(identity: Identity, seen: &Recorded) -> Result<Identity, Failure> {
+    let Some(user) = seen.headers.get("impersonate-user") else {
+        return Ok(identity);
+    };
+    if !identity.is_in("system:masters") {
+        return Err(Failure::may_not_impersonate(&identity.user, user));
+    }
+    let groups = seen.headers.get("impersonate-group").cloned();
+    let user = Identity::user(user);
+    Ok(Identity {
+        groups: user.groups.into_iter().chain(groups).collect(),
+        ..user
+    })
 }
 
 fn answer(inner: &Arc<Inner>, call: &Call) -> Response<ServerAnswer> {

@@ -5,15 +5,19 @@
 //! which the daemon would keep in memory on every node.
 
 use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser;
 use nodepulse_core::escape::{escape_json, escape_to};
 use nodepulse_core::kube_event::{Draft, Involved};
 use nodepulse_core::subjects::recording::{Step, replay};
 use nodepulse_core::subjects::{Decision, Effect, StallDecision};
 use nodepulse_kube::convert;
+use nodepulse_tests::anonymize;
 
 /// Maximum length of an Event's text in characters.
 const LINE: usize = 2048;
@@ -22,13 +26,23 @@ const LINE: usize = 2048;
 struct Args {
     /// The recording.
     file: PathBuf,
+    /// Writes the recording to a new file, with other names of pods, containers, processes,
+    /// disks, images and users, and other identifiers.
+    #[arg(long, value_name = "FILE")]
+    anonymize: Option<PathBuf>,
 }
 
 /// The exit code is 1 if a decision differs, or if the recording is not valid.
 fn main() -> ExitCode {
-    let path = Args::parse().file;
+    let Args {
+        file: path,
+        anonymize,
+    } = Args::parse();
     let mut out = String::new();
-    let result = replayed(&path, &mut out);
+    let result = match anonymize {
+        None => replayed(&path, &mut out),
+        Some(to) => anonymized(&path, &to),
+    };
     print!("{out}");
     match result {
         Ok(steps) => {
@@ -44,11 +58,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// Returns the recording, which can be cut off within a character.
+fn read(path: &Path) -> anyhow::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+}
+
+/// Writes the recording with other names. Returns the number of steps.
+fn anonymized(path: &Path, to: &Path) -> anyhow::Result<usize> {
+    let text = anonymize::anonymized(&read(path)?)?;
+    let steps = replay(text.split_inclusive('\n'), |_| {})?.steps;
+    let file = File::create_new(to).with_context(|| to.display().to_string());
+    file?.write_all(text.as_bytes())?;
+    Ok(steps)
+}
+
 /// Returns the number of steps.
 fn replayed(path: &Path, out: &mut String) -> anyhow::Result<usize> {
-    // It can be cut off within a character.
-    let bytes = std::fs::read(path)?;
-    let text = String::from_utf8_lossy(&bytes);
+    let text = read(path)?;
     let replayed = replay(text.split_inclusive('\n'), |step| describe(step, out))?;
     Ok(replayed.steps)
 }

@@ -9,6 +9,7 @@ mod recording;
 mod rotation;
 mod sandbox;
 mod shutdown;
+mod simulate;
 mod startup;
 mod state_directory;
 mod untrusted_files;

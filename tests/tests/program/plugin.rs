@@ -33,7 +33,7 @@ use nodepulse_tests::host_root::MadeUpHost;
 use nodepulse_tests::made_up;
 use nodepulse_tests::node::{COMPANION, COMPANION_PERMISSIONS, Kill, Limit, Node, in_memory, pass};
 use nodepulse_tests::pod::{CONTAINER, ID, Pod, UID};
-use nodepulse_tests::process::program;
+use nodepulse_tests::process::{program, program_of};
 use nodepulse_tests::view::{EVENTS, View};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -90,12 +90,7 @@ impl Cluster {
 }
 
 fn plugin() -> PathBuf {
-    let plugin = program().with_file_name("kubectl-nodepulse");
-    assert!(
-        plugin.is_file(),
-        "run `cargo build -p kubectl-nodepulse` first"
-    );
-    plugin
+    program_of("kubectl-nodepulse")
 }
 
 fn command(args: &[&str], kubeconfig: &Path, environment: &[(&str, &str)]) -> Command {

@@ -193,3 +193,84 @@ async fn a_file_that_exists_is_kept_and_a_recording_needs_a_daemon() {
     let flags = ["record", &timed, "--duration", "soon"];
     assert_eq!(finished(flags, "").await.code, Some(2));
 }
+
+/// The recordings of real incidents, each with a line that its replay prints.
+const EXAMPLES: [(&str, &str); 5] = [
+    ("kills", " OOMKilled: A process in container "),
+    ("outage", " OOMKilled: A process in container "),
+    ("reload", " memory False -> True (ThresholdMet)"),
+    ("slow-disk", " diskIO False -> True (SlowDisk)"),
+    ("pid-bomb", " pids False -> True (ThresholdMet)"),
+];
+
+#[tokio::test]
+async fn recorded_incidents_are_replayed_and_each_changed_byte_is_named() {
+    let dir = tempdir().unwrap();
+    let recordings = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");
+    for (name, expected) in EXAMPLES {
+        let file = recordings.join(name).with_extension("jsonl");
+        let first = replay(&file).await;
+        assert_eq!(first.code, Some(0), "{name}: {:?}", first.stderr);
+        assert!(first.stdout.contains(expected), "{name}: {}", first.stdout);
+        assert_eq!(replay(&file).await.stdout, first.stdout, "{name}");
+
+        let mut bytes = fs::read(&file).unwrap();
+        let middle = bytes.len() / 2;
+        let line = 1 + bytes[..middle]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count();
+        bytes[middle] ^= 1;
+        let changed = dir.path().join(name);
+        fs::write(&changed, bytes).unwrap();
+        let ended = replay(&changed).await;
+        let error = ended.stderr.join("\n");
+        assert_eq!(ended.code, Some(1), "{name}: {error}");
+        assert!(
+            error.contains(&format!("line {line} of the recording was changed")),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_anonymous_recording_has_other_names_and_the_same_decisions() {
+    let dir = tempdir().unwrap();
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings/kills.jsonl");
+    let original = replay(&file).await.stdout;
+    let names: Vec<&str> = original
+        .lines()
+        .filter_map(|line| line.split_once(" pod ")?.1.split_once(" OOMKilled"))
+        .flat_map(|(pod, _)| pod.split('/'))
+        .collect();
+    assert!(!names.is_empty(), "{original}");
+    let to = dir.path().join("anonymous");
+    let flags = ["--anonymize", &text(&to), &text(&file)].map(str::to_owned);
+    let program = Path::new(env!("CARGO_BIN_EXE_replay"));
+    let ended = run(program, &flags, "").await;
+    assert_eq!(ended.code, Some(0), "{:?}", ended.stderr);
+    let anonymous = fs::read_to_string(&to).unwrap();
+    let uid = "pod00000000-0000-4000";
+    for name in names.into_iter().chain([uid]) {
+        assert!(
+            fs::read_to_string(&file).unwrap().contains(name) || name == uid,
+            "{name}"
+        );
+        assert!(!anonymous.contains(name), "{name} is left");
+    }
+    let kinds = |printed: &str| -> Vec<String> {
+        let lines = printed.lines();
+        lines
+            .map(|line| {
+                line.split(' ')
+                    .filter(|word| !word.contains('/'))
+                    .nth(2)
+                    .unwrap_or("")
+                    .to_owned()
+            })
+            .collect()
+    };
+    assert_eq!(kinds(&replay(&to).await.stdout), kinds(&original));
+    // An existing file is kept.
+    assert_eq!(run(program, &flags, "").await.code, Some(1));
+}

@@ -17,6 +17,9 @@ const ALLOWED: &[(&str, &str)] = &[
     ("agent/kube/src/", "conditions"),
     ("agent/kube/src/", "taints"),
     ("agent/kube/src/", "providerID"),
+    // Fields of pods.
+    ("agent/simulate/src/", "conditions"),
+    ("agent/simulate/src/", "nodeName"),
     // A step of `run --once`.
     ("agent/src/reporting/", "taints"),
     // Log messages, whose remedy is constant.

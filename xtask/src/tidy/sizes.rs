@@ -19,9 +19,13 @@ const WIDTH: usize = 100;
 const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
-const LIMITS: &[(&str, usize)] = &[("agent", 64_450), ("xtask/", 8_500)];
+const LIMITS: &[(&str, usize)] = &[
+    ("agent", 67_450),
+    ("agent/simulate/", 2_550),
+    ("xtask/", 8_500),
+];
 /// Lines of all tests.
-const TESTS_MAX: usize = 83_350;
+const TESTS_MAX: usize = 85_400;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {

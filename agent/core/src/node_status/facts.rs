@@ -14,8 +14,8 @@ use crate::pressure::{Cause, Pressure};
 use crate::reading::{AbsentSource, Machine, Network, Resource, Signal, Stall};
 use crate::units::Bytes;
 
-/// The input of the setters: observations and configuration.
-#[derive(Debug, Clone, PartialEq)]
+/// The input of the setters: observations and configuration. By default, nothing is known.
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Facts {
     /// The host name: trimmed, lower case.
     pub hostname: String,

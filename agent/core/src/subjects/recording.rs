@@ -3,10 +3,10 @@
 //! each of the others is a [`Step`], which is one call of [`Subjects::on`].
 
 use std::env::consts::ARCH;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::ops::{ControlFlow, Deref};
 
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, Input, Setup, Subjects};
@@ -33,7 +33,7 @@ pub struct Header<S> {
     version: String,
     /// As in [`std::env::consts::ARCH`].
     architecture: String,
-    subjects: S,
+    pub subjects: S,
 }
 
 impl<'a> Header<&'a Subjects> {
@@ -103,11 +103,27 @@ impl Deref for RecordedSubjects {
     }
 }
 
+/// The beginning of the last member of a line: the checksum of the text before it.
+const SUM: &str = ",\"sum\":";
+
 /// Converts a header or a step to a line of text. A time before 1970 has no JSON.
 pub fn line(entry: &impl Serialize) -> Result<String, serde_json::Error> {
-    let mut text = serde_json::to_string(entry)?;
-    text.push('\n');
-    Ok(text)
+    Ok(with_checksum(serde_json::to_string(entry)?))
+}
+
+fn with_checksum(mut object: String) -> String {
+    object.pop();
+    let sum = checksum(&object);
+    // Writing to a String cannot fail.
+    let _written: fmt::Result = writeln!(object, "{SUM}{sum}}}");
+    object
+}
+
+/// FNV-1a, which finds each change of one byte: every step of it is invertible.
+/// <https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>
+fn checksum(text: &str) -> u32 {
+    let step = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    text.bytes().fold(0x811c_9dc5, step)
 }
 
 /// The reason for which a recording cannot be replayed. Lines are counted from 1.
@@ -124,6 +140,8 @@ pub enum ReplayError {
         #[source]
         source: serde_json::Error,
     },
+    #[error("line {line} of the recording was changed: it does not have its checksum")]
+    Changed { line: usize },
     #[error(
         "the recording has the format {format}, made by a newer nodepulse (version {version}): \
          replay it with that version"
@@ -185,30 +203,39 @@ pub fn replay(
 }
 
 fn begin(first: &str) -> Result<Header<Subjects>, ReplayError> {
+    // Before the checksum, which another format may lack.
+    let unread: Result<Header<Option<IgnoredAny>>, _> = serde_json::from_str(first);
     let Header {
         format,
         version,
         architecture: recorded,
         ..
-    } = parse::<Header<Option<IgnoredAny>>>(1, first)?;
+    } = unread.or_else(|_| parse(1, first))?;
     if format != FORMAT {
         return Err(ReplayError::Newer { format, version });
     }
     if recorded != ARCH {
         return Err(ReplayError::OtherArchitecture { recorded, version });
     }
-    let header = serde_json::from_str(first)
-        .map_err(|source| ReplayError::OtherState { version, source })?;
+    let header = parse(1, first).map_err(|err| match err {
+        ReplayError::Invalid { source, .. } => ReplayError::OtherState { version, source },
+        err => err,
+    })?;
     compare(1, first, &header)?;
     Ok(header)
 }
 
-fn parse<'a, T: Deserialize<'a>>(line: usize, text: &'a str) -> Result<T, ReplayError> {
-    match serde_json::from_str(text) {
-        Ok(entry) if text.ends_with('\n') => Ok(entry),
-        Err(source) if !source.is_eof() => Err(ReplayError::Invalid { line, source }),
-        _ => Err(ReplayError::CutOff { line }),
+fn parse<T: DeserializeOwned>(line: usize, text: &str) -> Result<T, ReplayError> {
+    let whole = text
+        .strip_suffix("}\n")
+        .ok_or(ReplayError::CutOff { line })?;
+    let (entry, sum) = whole
+        .rsplit_once(SUM)
+        .ok_or(ReplayError::Changed { line })?;
+    if sum.parse() != Ok(checksum(entry)) {
+        return Err(ReplayError::Changed { line });
     }
+    serde_json::from_str(text).map_err(|source| ReplayError::Invalid { line, source })
 }
 
 fn compare(number: usize, recorded: &str, replayed: &impl Serialize) -> Result<(), ReplayError> {

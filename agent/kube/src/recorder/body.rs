@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use nodepulse_core::kill_annotation::MEMORY_USERS;
-use nodepulse_core::kube_event::Involved;
+use nodepulse_core::kube_event::{Draft, Involved};
 use serde_json::{Value, json};
 
 use super::correlate::EventWrite;
@@ -14,7 +14,19 @@ use crate::convert::time;
 const COMPONENT: &str = "nodepulse";
 
 pub fn event(name: &str, write: &EventWrite, reporter: &Reporter) -> Value {
-    let input = &write.pending.newest;
+    let mut event = once(name, &write.pending.newest, reporter);
+    add(&mut event, "message", json!(cut(&write.message)));
+    add(
+        &mut event,
+        "firstTimestamp",
+        json!(time(write.pending.first)),
+    );
+    add(&mut event, "count", json!(write.count.max(1)));
+    event
+}
+
+/// Returns the Event about one observation.
+pub fn once(name: &str, input: &Draft, reporter: &Reporter) -> Value {
     let mut metadata = json!({ "name": name, "namespace": namespace(&input.object) });
     if !input.annotations.is_empty() {
         add(&mut metadata, "annotations", json!(input.annotations));
@@ -25,14 +37,14 @@ pub fn event(name: &str, write: &EventWrite, reporter: &Reporter) -> Value {
         "metadata": metadata,
         "involvedObject": involved(&input.object, reporter),
         "reason": input.reason,
-        "message": cut(&write.message),
+        "message": cut(&input.message),
         "type": input.type_.as_str(),
         "source": { "component": COMPONENT, "host": reporter.node },
         "reportingComponent": COMPONENT,
         "reportingInstance": reporter.node,
-        "firstTimestamp": time(write.pending.first),
+        "firstTimestamp": time(input.at),
         "lastTimestamp": time(input.at),
-        "count": write.count.max(1),
+        "count": input.times.max(1),
     })
 }
 

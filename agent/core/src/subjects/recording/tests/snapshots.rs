@@ -168,12 +168,12 @@ fn what_cannot_be_replayed_is_named_with_its_remedy() {
         ),
         (
             "other state",
-            good.replace("\"pod_pids\"", "\"pod_pid\""),
+            resealed(&good.replace("\"pod_pids\"", "\"pod_pid\"")),
             "line 1 of the recording has no state of this nodepulse, but of version 1.2.3: replay it with that version",
         ),
         (
-            "a byte",
-            good.replace("\"ForgetDisk\":{\"major\":8", "\"ForgetDisk\":{\"major\":9"),
+            "another decision",
+            resealed(&good.replace("\"ForgetDisk\":{\"major\":8", "\"ForgetDisk\":{\"major\":9")),
             "line ",
         ),
     ];
@@ -183,5 +183,23 @@ fn what_cannot_be_replayed_is_named_with_its_remedy() {
             .unwrap_err()
             .to_string();
         assert!(err.starts_with(expected), "{name}: {err}");
+    }
+}
+
+#[test]
+fn each_change_of_a_byte_is_found() {
+    let good = record(bad_minute()).concat();
+    for at in (0..good.len()).step_by(61) {
+        let mut bytes = good.clone().into_bytes();
+        bytes[at] ^= 1;
+        let Ok(text) = String::from_utf8(bytes) else {
+            continue;
+        };
+        let replayed = replay(text.split_inclusive('\n'), |_| {});
+        assert!(
+            replayed.is_err(),
+            "byte {at}: {}",
+            &good[at..(at + 40).min(good.len())]
+        );
     }
 }

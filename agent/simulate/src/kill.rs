@@ -1,0 +1,63 @@
+//! An OOM kill in a simulated pod, in the words of the agent's Events.
+
+use nodepulse_core::clock::{Now, Stamp};
+use nodepulse_core::kube_event::{
+    ContainerLabel, Draft, Finding, KillOwner, Limiting, VictimOwner, incidents,
+};
+use nodepulse_core::pods::{self, Container, ContainerList, PodId, PodRef};
+use nodepulse_core::pressure::oom::{Doubt, KillVerdict};
+use nodepulse_core::reading::oom::{Consequence, LimitOwner, OomScope};
+use nodepulse_core::units::{Bytes, Pid};
+
+use crate::pod::Pod;
+
+/// The memory limit that was reached.
+const LIMIT: Bytes = Bytes::from_bytes(256 << 20);
+
+/// Returns the Event about a child process that was killed at the limit of the pod's first
+/// container; `None` if a name is invalid.
+pub fn draft(pod: &Pod, now: Now) -> Option<Draft> {
+    let uid = pod.uid.to_string();
+    let id = PodId::Uid(uid.clone());
+    let path = format!("/kubepods/pod{uid}/simulated");
+    let stamp = Stamp {
+        kernel: now.boot,
+        read: now.boot,
+    };
+    let finding = Finding {
+        stamp,
+        victim: Pid(4242),
+        comm: "simulated".to_owned(),
+        uid: Some(0),
+        uid_in_namespace: None,
+        cgroup: Some(path.clone()),
+        owner: VictimOwner::Pod(PodRef {
+            pod: id.clone(),
+            container: None,
+        }),
+        unit: None,
+        counter: KillOwner::Pod(id),
+        scope: OomScope::Memcg(Limiting {
+            owner: LimitOwner::Container,
+            path: Some(path),
+            tied: None,
+            usage: Some((LIMIT, LIMIT)),
+            unit: None,
+        }),
+        resident: Some([LIMIT, Bytes::default(), Bytes::default()]),
+        trigger: None,
+        trigger_container: None,
+        consequence: Some(Consequence::ChildProcess),
+        group: None,
+        verdict: KillVerdict::EventOnly {
+            why: Doubt::LocalLimit(LimitOwner::Container),
+        },
+    };
+    let incident = incidents(vec![finding], now).pop()?;
+    let container = Container::new(
+        Some(ContainerList::Containers),
+        &pod.shape.containers.first()?.name,
+    )?;
+    let pod = pods::Pod::new(&pod.namespace, &pod.name, &uid, None)?;
+    Some(incident.on_pod(&pod, Some(&ContainerLabel::Name(container))))
+}
