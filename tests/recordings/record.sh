@@ -115,5 +115,5 @@ end 4
 
 for name in kills outage reload slow-disk pid-bomb; do
     rm -f "tests/recordings/$name.jsonl"
-    "$programs/replay" --anonymize "tests/recordings/$name.jsonl" "$work/$name"
+    "$programs/nodepulse-replay" --anonymize "tests/recordings/$name.jsonl" "$work/$name"
 done

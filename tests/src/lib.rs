@@ -22,7 +22,6 @@
 )]
 
 pub mod alarms;
-pub mod anonymize;
 pub mod api_server;
 pub mod containerd;
 pub mod cost;

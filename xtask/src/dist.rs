@@ -47,6 +47,11 @@ const PROGRAMS: &[Program] = &[
         on_nodes: false,
     },
     Program {
+        name: "nodepulse-replay",
+        package: "nodepulse-replay",
+        on_nodes: false,
+    },
+    Program {
         name: "nodepulse-simulate",
         package: "nodepulse-simulate",
         on_nodes: false,

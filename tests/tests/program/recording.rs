@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use nodepulse_tests::process::{Ended, Finished, Process, finished, run};
+use nodepulse_tests::process::{Ended, Finished, Process, finished, program_of, run};
 use nodepulse_tests::{SOON, eventually};
 use tempfile::tempdir;
 
@@ -27,7 +27,7 @@ async fn daemon(dir: &Path) -> Process {
 }
 
 async fn replay(file: impl AsRef<OsStr>) -> Finished {
-    run(Path::new(env!("CARGO_BIN_EXE_replay")), [file], "").await
+    run(&program_of("nodepulse-replay"), [file], "").await
 }
 
 fn record(daemon: &Process, file: &str, further: &[&str]) -> Process {
@@ -246,8 +246,8 @@ async fn an_anonymous_recording_has_other_names_and_the_same_decisions() {
     assert!(!names.is_empty(), "{original}");
     let to = dir.path().join("anonymous");
     let flags = ["--anonymize", &text(&to), &text(&file)].map(str::to_owned);
-    let program = Path::new(env!("CARGO_BIN_EXE_replay"));
-    let ended = run(program, &flags, "").await;
+    let program = program_of("nodepulse-replay");
+    let ended = run(&program, &flags, "").await;
     assert_eq!(ended.code, Some(0), "{:?}", ended.stderr);
     let anonymous = fs::read_to_string(&to).unwrap();
     let uid = "pod00000000-0000-4000";
@@ -272,5 +272,5 @@ async fn an_anonymous_recording_has_other_names_and_the_same_decisions() {
     };
     assert_eq!(kinds(&replay(&to).await.stdout), kinds(&original));
     // An existing file is kept.
-    assert_eq!(run(program, &flags, "").await.code, Some(1));
+    assert_eq!(run(&program, &flags, "").await.code, Some(1));
 }

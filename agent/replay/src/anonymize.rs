@@ -47,7 +47,7 @@ pub fn anonymized(recorded: &str) -> Result<String> {
     let mut lines = recorded.split_inclusive('\n');
     let mut inputs = Vec::new();
     let replayed = recording::replay(lines.clone(), |step| {
-        inputs.push((step.now, step.input.clone()))
+        inputs.push((step.now, step.input.clone()));
     });
     match replayed {
         Ok(_) | Err(recording::ReplayError::CutOff { .. }) => {}
@@ -118,7 +118,10 @@ impl Words {
     fn letters(&self, word: &str, length: usize, alphabet: &[u8]) -> String {
         let letter = |place: usize| {
             let hash = self.0.hash_one((word, place)) % alphabet.len() as u64;
-            char::from(alphabet[usize::try_from(hash).unwrap_or_default()])
+            let letter = usize::try_from(hash)
+                .ok()
+                .and_then(|hash| alphabet.get(hash));
+            char::from(letter.copied().unwrap_or(b'x'))
         };
         (0..length).map(letter).collect()
     }
@@ -129,7 +132,7 @@ impl Words {
             .iter()
             .position(|byte| *byte == 0)
             .unwrap_or(bytes.len());
-        let text = String::from_utf8_lossy(&bytes[..length]);
+        let text = String::from_utf8_lossy(bytes.get(..length).unwrap_or(bytes));
         if !text.contains(char::is_alphabetic) {
             return bytes.to_vec();
         }
@@ -154,12 +157,16 @@ impl Part {
     }
 }
 
-/// Converts to JSON, as serde_json does.
+/// Converts to JSON, as `serde_json` does.
 #[derive(Clone, Copy)]
 struct Rewriter<'a>(&'a Words);
 
 type Converted = Result<Part, serde_json::Error>;
 
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "the result of each method of a serializer"
+)]
 fn other(value: impl Into<Value>) -> Converted {
     Ok(Part::Other(value.into()))
 }
@@ -210,7 +217,7 @@ impl Elements<'_> {
                 .collect(),
             None => std::mem::take(&mut self.list)
                 .into_iter()
-                .map(|part| part.into_value())
+                .map(Part::into_value)
                 .collect(),
         };
         self.of_variant(list.into())

@@ -1,8 +1,10 @@
-//! Repeats the decisions of a recording that `nodepulse record` has written, with the code of this
-//! version, and prints each Event and each change of pressure.
+//! `nodepulse-replay`: repeats the decisions of a recording that `nodepulse record` has written,
+//! with the code of this version, and prints each Event and each change of pressure.
 //!
 //! It is not a command of the daemon: what reads the state of all subjects takes 1 MB of code,
 //! which the daemon would keep in memory on every node.
+
+mod anonymize;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -12,17 +14,17 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
+use jiff::Timestamp;
 use nodepulse_core::escape::{escape_json, escape_to};
 use nodepulse_core::kube_event::{Draft, Involved};
 use nodepulse_core::subjects::recording::{Step, replay};
 use nodepulse_core::subjects::{Decision, Effect, StallDecision};
-use nodepulse_kube::convert;
-use nodepulse_tests::anonymize;
 
 /// Maximum length of an Event's text in characters.
 const LINE: usize = 2048;
 
 #[derive(Debug, Parser)]
+#[command(version)]
 struct Args {
     /// The recording.
     file: PathBuf,
@@ -33,6 +35,7 @@ struct Args {
 }
 
 /// The exit code is 1 if a decision differs, or if the recording is not valid.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "the result")]
 fn main() -> ExitCode {
     let Args {
         file: path,
@@ -52,7 +55,7 @@ fn main() -> ExitCode {
         Err(err) => {
             let err = format!("{err:#}");
             let err = escape_json(err.as_bytes()).unwrap_or(err);
-            eprintln!("replay: {}: {err}", path.display());
+            eprintln!("nodepulse-replay: {}: {err}", path.display());
             ExitCode::FAILURE
         }
     }
@@ -81,7 +84,8 @@ fn replayed(path: &Path, out: &mut String) -> anyhow::Result<usize> {
 
 /// Appends a line for each Event, and for each change of what a condition depends on.
 fn describe(step: &Step, out: &mut String) {
-    let at = convert::time(step.now.wall);
+    let at = Timestamp::try_from(step.now.wall).unwrap_or_default();
+    let at = at.strftime("%Y-%m-%dT%H:%M:%SZ");
     for effect in &step.effects {
         let text = match effect {
             Effect::Event(event) => described(event),
