@@ -46,27 +46,30 @@ pub fn replayed(lines: &[String]) -> Result<Replayed, ReplayError> {
     replay(lines, |_| {})
 }
 
-/// Checks that a recording of kills is not replayed if it lacks one record, or has another effect.
+/// Checks that a recording of kills is not replayed if it lacks one record, or a line was changed.
 pub fn assert_changes_are_found(lines: &[String]) {
     const EFFECT: &str = r#"{"Input":{"OomIncident":{"pod":{"Uid":""#;
     let first = |text: &str| lines.iter().position(|line| line.contains(text));
     let record = first(r#""input":{"Kill":{"Recorded":"#).expect("a kill");
     let mut lacking = lines.to_vec();
     lacking.remove(record);
-    assert_differs(&lacking, record + 1);
+    let differs = replayed(&lacking);
+    assert!(
+        matches!(&differs, Err(ReplayError::Differs { line, .. }) if *line == record + 1),
+        "line {} is not named: {differs:?}",
+        record + 1
+    );
     let counted = first(EFFECT).expect("an incident in a pod");
     let mut changed = lines.to_vec();
     if let Some(line) = changed.get_mut(counted) {
         *line = line.replace(EFFECT, r#"{"Input":{"OomIncident":{"pod":{"Uid":"not-"#);
     }
-    assert_differs(&changed, counted + 1);
-}
-
-fn assert_differs(lines: &[String], expected: usize) {
-    match replayed(lines) {
-        Err(ReplayError::Differs { line, .. }) => assert_eq!(line, expected),
-        other => panic!("line {expected} is not named: {other:?}"),
-    }
+    let changed = replayed(&changed);
+    assert!(
+        matches!(changed, Err(ReplayError::Changed { line }) if line == counted + 1),
+        "line {} is not named: {changed:?}",
+        counted + 1
+    );
 }
 
 /// The number of inputs and effects of each kind.

@@ -441,12 +441,11 @@ impl Fleet {
             };
             node.report.sent(now, reason, fraction);
         }
-        let due = node.report.due().filter(|_| is_sent);
-        let due = if node.is_stale { Some(now) } else { due };
-        if let Some(due) = due {
-            self.timers
-                .push(Reverse((due, Timer::Status(number, epoch))));
-        }
+        let next = node.report.due().filter(|_| is_sent);
+        let again = node.is_stale.then_some(now);
+        let timer = Timer::Status(number, epoch);
+        let due = next.into_iter().chain(again);
+        self.timers.extend(due.map(|due| Reverse((due, timer))));
         None
     }
 
@@ -569,6 +568,7 @@ impl Fleet {
     fn forget_pod(&mut self, uid: Uid) {
         if let Some(tracked) = self.pods.remove(uid)
             && tracked.is_load
+            && 0 < self.pods_per_node
         {
             self.after(Duration::ZERO, Timer::CreatePod(tracked.pod.node));
         }

@@ -148,3 +148,80 @@ impl Pods {
         Some(tracked)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn stored(number: u32, image: &str, more: &serde_json::Value) -> StoredPod {
+        let mut pod = json!({
+            "metadata": {
+                "namespace": "n", "name": format!("p-{number}"),
+                "uid": format!("00000000-0000-4000-8000-{number:012}"),
+            },
+            "spec": { "nodeName": "a-0", "containers": [{ "name": "main", "image": image }] },
+            "status": {},
+        });
+        let metadata = pod["metadata"].as_object_mut().unwrap();
+        metadata.extend(more.as_object().unwrap().clone());
+        StoredPod::of(&pod).unwrap()
+    }
+
+    #[test]
+    fn a_pod_is_due_again_only_if_it_is_new_or_was_deleted_or_ended_by_another_client() {
+        let mut pods = Pods::default();
+        let seen = |more| stored(1, "i", &more);
+        let deleted = json!({
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 7,
+        });
+        let slot = pods.present(seen(json!({})), 0).unwrap();
+        assert_eq!(pods.present(seen(json!({})), 0), None);
+        pods.get_mut(slot).unwrap().is_busy = true;
+        assert_eq!(
+            pods.present(seen(deleted.clone()), 0),
+            None,
+            "after the request"
+        );
+        assert_eq!(pods.get_mut(slot).unwrap().pod.deleted, Some(7));
+        let mut failed = seen(json!({}));
+        failed.pod.stage = Stage::Failed;
+        pods.get_mut(slot).unwrap().is_busy = false;
+        assert_eq!(pods.present(failed, 0), Some(slot));
+        assert_eq!(pods.get_mut(slot).unwrap().pod.stage, Stage::Failed);
+    }
+
+    #[test]
+    fn what_a_new_listing_lacks_is_returned_and_a_slot_is_used_again() {
+        let mut pods = Pods::default();
+        let none = json!({});
+        let slot = pods.present(stored(1, "i", &none), 0).unwrap();
+        pods.present(stored(2, "i", &none), 0).unwrap();
+        let generation = pods.rearm(slot).unwrap();
+        pods.begin_listing();
+        assert_eq!(pods.present(stored(2, "i", &none), 0), None);
+        let gone = pods.end_listing();
+        assert_eq!(gone, [stored(1, "i", &none).pod.uid]);
+        pods.remove(gone[0]).unwrap();
+        assert!(
+            !pods.has_generation(slot, generation),
+            "its timers do nothing"
+        );
+        assert_eq!(pods.present(stored(3, "i", &none), 0), Some(slot));
+        assert_eq!(pods.len(), 2);
+    }
+
+    #[test]
+    fn what_pods_share_is_dropped_with_them() {
+        let mut pods = Pods::default();
+        for number in 0..1000 {
+            let pod = stored(number, &format!("image-{number}"), &json!({}));
+            let slot = pods.present(pod, 0).unwrap();
+            // As a request that is under way.
+            let copy = pods.get_mut(slot).unwrap().pod.clone();
+            pods.remove(copy.uid);
+        }
+        assert!(pods.shapes.len() < 100, "{}", pods.shapes.len());
+    }
+}

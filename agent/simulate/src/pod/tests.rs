@@ -72,6 +72,10 @@ fn a_pod_runs_through_its_phases_by_policy_exit_code_and_init_containers() {
             "1 (Running), 9 (BackOff), 10 (Running), 9 (BackOff), 20 (Running), 9 (BackOff)"),
         (json!({ "spec": { "restartPolicy": "Never", "initContainers": init } }),
             "1 (Init(0)), 1 (Init(2)), 1 (Running), 3 (Succeeded)"),
+        // As an earlier simulation has left it.
+        (json!({ "spec": { "restartPolicy": "Never", "initContainers": init },
+                 "status": { "initContainerStatuses": [{ "state": { "terminated": {} } }] } }),
+            "1 (Running), 3 (Succeeded)"),
         (json!({ "metadata": deleted(30) }), "0 (Failed), 0 Remove"),
         (json!({ "metadata": deleted(30), "status": { "phase": "Running" } }), "4 (Failed), 0 Remove"),
         (json!({ "metadata": deleted(2), "status": { "phase": "Running" } }), "2 (Failed), 0 Remove"),
