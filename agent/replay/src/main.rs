@@ -23,8 +23,11 @@ use nodepulse_core::subjects::{Decision, Effect, StallDecision};
 /// Maximum length of an Event's text in characters.
 const LINE: usize = 2048;
 
+/// Repeats the decisions in a recording of `nodepulse record`, and prints them
+///
+/// Exit status: 0 no difference; 1 a difference, or not a valid recording; 2 wrong usage.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, max_term_width = 80)]
 struct Args {
     /// The recording.
     file: PathBuf,

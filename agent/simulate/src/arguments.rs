@@ -18,24 +18,28 @@ Examples:
   nodepulse-simulate --nodes 100 --pods-per-node 20 --churn 5/s --pressure memory:5/min
   nodepulse-simulate --cleanup                         after a crash
 
-Nodes have the label and the taints nodepulse.dev/simulated (NoSchedule and NoExecute). A pod runs
-on one if it tolerates these taints and has the label nodepulse.dev/simulated=true; other pods are
-not touched. Its annotations nodepulse.dev/simulated-run-for (a duration) and
-nodepulse.dev/simulated-exit-code (0 to 255) decide when and how its containers exit.
+Nodes have the label and the taints nodepulse.dev/simulated (NoSchedule and
+NoExecute). A pod runs on one if it tolerates these taints and has the label
+nodepulse.dev/simulated=true; other pods are not touched. Its annotations
+nodepulse.dev/simulated-run-for (a duration) and
+nodepulse.dev/simulated-exit-code (0 to 255) decide when and how its containers
+exit.
 
-Flow control: the requests of one user of your kubeconfig share the queue of that user, and those of
-a cluster administrator are exempt. With --impersonate they are those of system:node:NAME in the
-group system:nodes, which API Priority and Fairness puts into the priority level `system`, as those
-of kubelets; your user needs the verb `impersonate` on users and groups.
+Flow control: all requests share the queue of the kubeconfig's user, and those
+of a cluster administrator are exempt. With --impersonate they are those of
+system:node:NAME in the group system:nodes, which API Priority and Fairness puts
+into the priority level `system`, as those of kubelets; your user needs the verb
+`impersonate` on users and groups.
 
-Exit status: 0 all nodes removed, 1 failure, 2 wrong usage.";
+Exit status: 0 all nodes removed, even if requests failed; 1 failure; 2 wrong
+usage.";
 
 /// Simulated nodes against a real API server: each registers, reports its status, renews its Lease,
 /// and moves its pods through their phases
 #[derive(Debug, Parser)]
-#[command(version, after_help = EXAMPLES)]
+#[command(version, after_help = EXAMPLES, max_term_width = 80)]
 pub struct Arguments {
-    /// Number of nodes
+    /// Number of nodes, at most 16384
     #[arg(long, value_name = "N", required_unless_present = "cleanup",
           value_parser = clap::value_parser!(u32).range(1..=i64::from(address::MAX_NODES)))]
     pub nodes: Option<u32>,
@@ -69,7 +73,7 @@ pub struct Arguments {
     /// Time that a deleted pod takes to stop, at most its grace period
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration_of)]
     pub stop_after: Duration,
-    /// Nodes that get under pressure: memory, disk or pids, and how many of all nodes
+    /// Nodes that get under pressure, such as memory:5/min; also disk and pids; repeatable
     #[arg(long, value_name = "RESOURCE:RATE", value_parser = pressure)]
     pub pressure: Vec<(Resource, Duration)>,
     /// Time until a pressure ends
@@ -81,10 +85,10 @@ pub struct Arguments {
     /// Namespace of those pods
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = node_name)]
     pub namespace: String,
-    /// Pods that are deleted and created again, of those of --pods-per-node
+    /// Pods of --pods-per-node that are deleted and created again, such as 10/s
     #[arg(long, value_name = "RATE", requires = "pods_per_node", value_parser = rate)]
     pub churn: Option<Duration>,
-    /// OOM kills in running pods, each with its Event
+    /// Events about OOM kills in running pods, such as 5/min
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub kill_rate: Option<Duration>,
     /// Sends the requests of each node as its user, system:node:NAME

@@ -52,7 +52,13 @@ pub async fn remove_pods(
     let mut from = None;
     loop {
         let page = Endpoint::pods(PAGE, &selector, from.as_deref());
-        let page = client.get(&page).await?;
+        let page = match client.get(&page).await {
+            Err(err) if err.refusal() == Some(Refusal::Expired) => {
+                from = None;
+                continue;
+            }
+            page => page?,
+        };
         let pods = page.get("items").and_then(Value::as_array);
         let pods = pods.into_iter().flatten();
         let owned: Vec<_> = pods

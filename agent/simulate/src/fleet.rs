@@ -217,11 +217,13 @@ impl Fleet {
                 Some((pod.node, Task::Pod(slot, pod, step)))
             }
             Timer::CreatePod(number) => {
-                if !self.node(number)?.is_registered() {
-                    self.after(UNREGISTERED, timer);
-                    return None;
+                let node = self.node(number)?;
+                match (node.is_registered(), node.epoch) {
+                    (true, _) => return Some((number, Task::CreatePod)),
+                    (false, 0) => self.after(UNREGISTERED, timer),
+                    (false, _) => {}
                 }
-                Some((number, Task::CreatePod))
+                None
             }
             Timer::Pressure(resource, interval) => {
                 self.after(interval, timer);
@@ -297,13 +299,6 @@ impl Fleet {
         }
     }
 
-    fn lost(&mut self, number: u32) {
-        if let Some(node) = self.node(number) {
-            node.lost();
-        }
-        self.register_later(number);
-    }
-
     fn done(&mut self, done: Done) -> Result<(), String> {
         let number = done.node;
         // Without these there is no node; pods and Events can be in a namespace that is removed.
@@ -375,11 +370,8 @@ impl Fleet {
         self.after(Duration::ZERO, Timer::Lease(number, epoch));
         self.timers
             .push(Reverse((due, Timer::Status(number, epoch))));
-        // Once: a Node that is deleted and registered again keeps its pods.
-        if epoch == 0 {
-            for _ in 0..self.pods_per_node {
-                self.after(Duration::ZERO, Timer::CreatePod(number));
-            }
+        for _ in 0..self.pods_per_node {
+            self.after(Duration::ZERO, Timer::CreatePod(number));
         }
         None
     }
@@ -394,10 +386,8 @@ impl Fleet {
         node.is_lease_busy = false;
         node.lease = None;
         let error = match result {
-            Ok(None) => {
-                self.lost(number);
-                return None;
-            }
+            // Not read, or gone: then the watch will show it.
+            Ok(None) => None,
             Ok(Some((version, late))) => {
                 node.lease = version;
                 self.tally.renewed(late);
@@ -422,7 +412,7 @@ impl Fleet {
         let (stored, is_sent) = match result {
             Ok(written) => written,
             Err(ApiError::OtherNode { .. }) => {
-                self.lost(number);
+                node.deleted();
                 return None;
             }
             Err(err) => {
@@ -528,13 +518,12 @@ impl Fleet {
                 }
             }
             Seen::Deleted(uid) => {
-                let mut nodes = (0_u32..).zip(&self.nodes);
-                if let Some((number, _)) = nodes.find(|(_, node)| node.uid == uid) {
-                    self.lost(number);
+                let node = self.nodes.iter_mut().find(|node| node.uid == uid);
+                if let Some(node) = node.filter(|node| node.is_registered()) {
+                    node.deleted();
                 }
             }
             Seen::Relisting => {}
-            // What was deleted meanwhile is noticed by the next renewal of its Lease.
             Seen::Listed => self.tally.succeeded("watch nodes", Duration::ZERO),
             Seen::Refused => return self.failed("watch nodes", "403", true),
         }

@@ -153,10 +153,16 @@ async fn stopped() {
 /// Removes the nodes, until none is found: a request that was under way may still create one.
 #[expect(clippy::print_stderr, reason = "the result of the cleanup")]
 async fn remove(client: &Client, is_included: impl Fn(&str) -> bool) -> Result<(), String> {
+    let mut removed = (0, 0);
     for _ in 0..PASSES {
         match cleanup::remove(client, &is_included).await {
-            Ok((0, _)) => return Ok(()),
-            Ok((nodes, pods)) => eprintln!("removed {nodes} nodes and {pods} pods"),
+            Ok((nodes, pods)) => {
+                removed = (removed.0 + nodes, removed.1 + pods);
+                if nodes == 0 {
+                    eprintln!("removed {} nodes and {} pods", removed.0, removed.1);
+                    return Ok(());
+                }
+            }
             Err(err) => {
                 eprintln!("cannot remove nodes: {}", err.chain());
                 client.pause(Duration::from_secs(1)).await;

@@ -47,7 +47,7 @@ pub struct Node {
     pub report: ReportSchedule,
     /// Set until the Node is registered, except during an attempt.
     pub registrar: Option<Box<Registrar>>,
-    /// Changes with each registration: timers of the previous one do nothing.
+    /// 1 once it was deleted: its timers do nothing.
     pub epoch: u32,
     pub is_lease_busy: bool,
     pub is_status_busy: bool,
@@ -114,11 +114,11 @@ impl Node {
         self.uid != Uid::default()
     }
 
-    /// Records that the Node does not exist any more.
-    pub fn lost(&mut self) {
+    /// Records that another client has deleted the Node. Like a kubelet's, it is not created again.
+    pub fn deleted(&mut self) {
         *self = Self {
-            epoch: self.epoch.wrapping_add(1),
-            pressures: std::mem::take(&mut self.pressures),
+            epoch: 1,
+            registrar: None,
             ..Self::new()
         };
     }

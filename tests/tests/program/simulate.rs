@@ -214,17 +214,17 @@ async fn nodes_are_kept_as_they_should_be_whatever_another_client_does() {
         .await;
     assert_eq!(mended["metadata"]["uid"], first["metadata"]["uid"]);
 
+    let other = api.object(&format!("{LEASES}/a-2")).unwrap();
+    let version = other["metadata"]["resourceVersion"].clone();
     api.delete_object("/api/v1/nodes/a-1");
     api.delete_object(&format!("{LEASES}/a-1"));
-    let is_new = |_: &ApiServer| {
-        let lease = api.object(&format!("{LEASES}/a-1"))?;
-        let node = node()?;
-        let uid = &node["metadata"]["uid"];
-        (lease["metadata"]["ownerReferences"][0]["uid"] == *uid).then(|| uid.clone())
+    let renewed = |_: &ApiServer| {
+        let lease = api.object(&format!("{LEASES}/a-2"))?;
+        (lease["metadata"]["resourceVersion"] != version).then_some(())
     };
-    let uid = api.wait_for(STEPS, "the deleted node", is_new).await;
-    assert_ne!(uid, first["metadata"]["uid"]);
-    assert_eq!(cluster.names(NODES), ["a-0", "a-1", "a-2"]);
+    api.wait_for(STEPS, "a renewal of another Lease", renewed).await;
+    assert_eq!(cluster.names(NODES), ["a-0", "a-2"], "as with a kubelet");
+    assert_eq!(cluster.names(LEASES), ["a-0", "a-2"]);
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[
     ("agent", 67_900),
-    ("agent/simulate/", 2_550),
+    ("agent/simulate/", 2_560),
     ("xtask/", 8_500),
 ];
 /// Lines of all tests.
