@@ -320,8 +320,14 @@ fn quantities(map: Option<&Value>) -> BTreeMap<String, Quantity> {
         .collect()
 }
 
+/// Returns the entries of the list at `pointer`; none if there is no list.
+pub fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
+    let list = value.pointer(pointer).and_then(Value::as_array);
+    list.into_iter().flatten()
+}
+
 /// Returns the string at `pointer`; empty if there is none.
-pub(super) fn text(value: &Value, pointer: &str) -> String {
+pub fn text(value: &Value, pointer: &str) -> String {
     let found = value.pointer(pointer).and_then(Value::as_str);
     found.unwrap_or_default().to_owned()
 }

@@ -113,10 +113,10 @@ impl Endpoint {
 
     /// Returns a pod of this node, which the server may read from its cache.
     pub fn pod(namespace: &str, name: &str) -> Self {
+        let stored = Self::stored_pod(namespace, name);
         Self {
-            object: format!("pod {namespace}/{name}"),
-            resource: "pods",
-            path: format!("/api/v1/namespaces/{namespace}/pods/{name}?resourceVersion=0"),
+            path: format!("{}?resourceVersion=0", stored.path),
+            ..stored
         }
     }
 
@@ -139,10 +139,11 @@ impl Endpoint {
     }
 
     pub fn pod_status(namespace: &str, name: &str) -> Self {
+        let stored = Self::stored_pod(namespace, name);
         Self {
-            object: format!("status of pod {namespace}/{name}"),
+            object: format!("status of {}", stored.object),
             resource: "pods/status",
-            path: format!("/api/v1/namespaces/{namespace}/pods/{name}/status"),
+            path: format!("{}/status", stored.path),
         }
     }
 

@@ -5,6 +5,7 @@
 use nodepulse_core::pods::{Container, ContainerList, Containers, MemoryLimits};
 use serde_json::Value;
 
+use super::convert::entries;
 use super::{ApiError, Client, Endpoint};
 
 /// The lists of a pod's containers: in the specification, and in the status.
@@ -100,13 +101,6 @@ fn limits(pod: &Value, entry: &Value) -> MemoryLimits {
         container: has_limit(entry),
         pod: pod.get("spec").is_some_and(has_limit),
     }
-}
-
-fn entries<'a>(pod: &'a Value, at: &str) -> impl Iterator<Item = &'a Value> {
-    pod.pointer(at)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Removes simulated Nodes, their Leases, and the pods that were created for them.
 
 use futures_util::{StreamExt as _, stream};
+use nodepulse_kube::convert::{entries, text};
 use nodepulse_kube::node_list::NodeList;
 use nodepulse_kube::{ApiError, Client, Endpoint, Refusal};
-use serde_json::Value;
 
 use crate::node::SIMULATED;
 use crate::watch::is_simulated;
@@ -59,9 +59,7 @@ pub async fn remove_pods(
             }
             page => page?,
         };
-        let pods = page.get("items").and_then(Value::as_array);
-        let pods = pods.into_iter().flatten();
-        let owned: Vec<_> = pods
+        let owned: Vec<_> = entries(&page, "/items")
             .filter(|pod| is_included(&text(pod, "/spec/nodeName")))
             .map(|pod| {
                 let [namespace, name, uid] =
@@ -96,9 +94,4 @@ fn gone(deleted: Result<(), ApiError>) -> Result<(), ApiError> {
         Some(Refusal::NotFound | Refusal::Conflict) => Ok(()),
         _ => Err(err),
     })
-}
-
-fn text(value: &Value, pointer: &str) -> String {
-    let text = value.pointer(pointer).and_then(Value::as_str);
-    text.unwrap_or_default().to_owned()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use nodepulse_core::units::duration;
-use nodepulse_kube::convert::{parse_time, time};
+use nodepulse_kube::convert::{entries, parse_time, time};
 use serde_json::{Value, json};
 
 use crate::address;
@@ -150,7 +150,7 @@ impl StoredPod {
     pub fn of(pod: &Value) -> Option<Self> {
         let text = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str);
         let number = |pointer: &str| u32::try_from(pod.pointer(pointer)?.as_u64()?).ok();
-        let ended = list(pod, "/status/initContainerStatuses")
+        let ended = entries(pod, "/status/initContainerStatuses")
             .filter(|status| status.pointer("/state/terminated").is_some())
             .count();
         let shape = Shape::of(pod);
@@ -162,7 +162,7 @@ impl StoredPod {
             _ => Stage::Bound,
         };
         let started = parse_time(pod.pointer("/status/startTime"));
-        let restarts = list(pod, "/status/containerStatuses")
+        let restarts = entries(pod, "/status/containerStatuses")
             .filter_map(|status| status.get("restartCount")?.as_u64())
             .max();
         let is_deleted = text("/metadata/deletionTimestamp").is_some();
@@ -178,7 +178,7 @@ impl StoredPod {
             restarts: restarts.map_or(0, |count| u16::try_from(count).unwrap_or(u16::MAX)),
             deleted: is_deleted
                 .then(|| number("/metadata/deletionGracePeriodSeconds").unwrap_or_default()),
-            is_scheduled: list(pod, "/status/conditions")
+            is_scheduled: entries(pod, "/status/conditions")
                 .any(|condition| condition.get("type") == Some(&json!("PodScheduled"))),
         };
         Some(Self {
@@ -187,11 +187,6 @@ impl StoredPod {
             is_load: text(LOADED).is_some(),
         })
     }
-}
-
-fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    let list = value.pointer(pointer).and_then(Value::as_array);
-    list.into_iter().flatten()
 }
 
 /// Returns seconds since the epoch, until 2106.
@@ -217,13 +212,13 @@ impl Shape {
         let annotation = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str);
         let policy = pod.pointer("/spec/restartPolicy").and_then(Value::as_str);
         Self {
-            init: list(pod, "/spec/initContainers")
+            init: entries(pod, "/spec/initContainers")
                 .map(|value| Init {
                     container: container(value),
                     is_sidecar: value.get("restartPolicy") == Some(&json!("Always")),
                 })
                 .collect(),
-            containers: list(pod, "/spec/containers").map(container).collect(),
+            containers: entries(pod, "/spec/containers").map(container).collect(),
             policy: match policy {
                 Some("Never") => RestartPolicy::Never,
                 Some("OnFailure") => RestartPolicy::OnFailure,

@@ -2,7 +2,7 @@
 
 use nodepulse_kube::Client;
 use nodepulse_kube::collection_watch::{self, Change};
-use nodepulse_kube::convert::stored_node;
+use nodepulse_kube::convert::{entries, stored_node, text};
 use nodepulse_kube::object_watch::WatchTarget;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -37,9 +37,7 @@ pub struct SeenNode {
 
 /// Returns whether no kubelet has written the status of a Node.
 pub fn is_simulated(node: &Value) -> bool {
-    node.pointer("/status/nodeInfo/osImage")
-        .and_then(Value::as_str)
-        == Some(OS_IMAGE)
+    text(node, "/status/nodeInfo/osImage") == OS_IMAGE
 }
 
 pub fn nodes(client: Client) -> Watch<SeenNode> {
@@ -50,11 +48,10 @@ pub fn nodes(client: Client) -> Watch<SeenNode> {
             uid: Uid::parse(&stored.uid)?,
             conditions: StoredConditions::of(&stored.conditions),
             is_simulated: is_simulated(node)
-                && node.pointer("/spec/taints").is_some_and(|taints| {
-                    let taints = taints.as_array().into_iter().flatten();
-                    let keys = taints.filter_map(|taint| taint.get("key")?.as_str());
-                    keys.filter(|key| *key == SIMULATED).count() == 2
-                }),
+                && entries(node, "/spec/taints")
+                    .filter(|taint| text(taint, "/key") == SIMULATED)
+                    .count()
+                    == 2,
         })
     })
 }
@@ -81,10 +78,7 @@ fn watch<T: Send + 'static>(
         Change::Relisting => Some(Seen::Relisting),
         Change::Listed => Some(Seen::Listed),
         Change::Added(object) | Change::Modified(object) => convert(object).map(Seen::Present),
-        Change::Deleted(object) => {
-            let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
-            Uid::parse(uid?).map(Seen::Deleted)
-        }
+        Change::Deleted(object) => Uid::parse(&text(object, "/metadata/uid")).map(Seen::Deleted),
         Change::Refused => Some(Seen::Refused),
     };
     tokio::spawn(collection_watch::watch(client, target, convert, send));

@@ -222,7 +222,8 @@ async fn nodes_are_kept_as_they_should_be_whatever_another_client_does() {
         let lease = api.object(&format!("{LEASES}/a-2"))?;
         (lease["metadata"]["resourceVersion"] != version).then_some(())
     };
-    api.wait_for(STEPS, "a renewal of another Lease", renewed).await;
+    api.wait_for(STEPS, "a renewal of another Lease", renewed)
+        .await;
     assert_eq!(cluster.names(NODES), ["a-0", "a-2"], "as with a kubelet");
     assert_eq!(cluster.names(LEASES), ["a-0", "a-2"]);
 }
