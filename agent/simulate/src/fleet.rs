@@ -93,10 +93,8 @@ impl Fleet {
             fleet.after(interval, Timer::Pressure(resource, interval));
         }
         let churn = arguments.churn.map(Timer::Churn);
-        for timer in churn
-            .into_iter()
-            .chain(arguments.kill_rate.map(Timer::Kill))
-        {
+        let kills = arguments.kill_rate.map(Timer::Kill);
+        for timer in [churn, kills].into_iter().flatten() {
             fleet.after(Duration::ZERO, timer);
         }
         fleet

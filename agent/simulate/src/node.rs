@@ -8,7 +8,7 @@ use nodepulse_core::clock::{BootNanos, Now};
 use nodepulse_core::node_status::ledger::{Computed, Ledger};
 use nodepulse_core::node_status::release::Release;
 use nodepulse_core::node_status::report::ReportSchedule;
-use nodepulse_core::node_status::setters::{SETTERS, disk_failing, disk_io, ready};
+use nodepulse_core::node_status::setters::{SETTERS, condition_type, ready};
 use nodepulse_core::node_status::{
     Allocation, AttachDetach, Condition, ContainerRuntime, Facts, NodeStatus, Registration,
     RuntimeCheck, Status, StoredNode, Taint,
@@ -62,15 +62,15 @@ pub struct Node {
 pub struct StoredConditions {
     /// By position: the status, and the seconds since the epoch at which it changed; `None` if the
     /// Node does not have the condition.
-    pub each: [Option<(Status, u32)>; TYPES.len()],
+    pub each: [Option<(Status, u32)>; CONDITIONS],
 }
 
 impl StoredConditions {
     /// Finds node mode's conditions in those of a Node.
     pub fn of(conditions: &[Condition]) -> Self {
         let mut stored = Self::default();
-        for (type_, place) in TYPES.iter().zip(&mut stored.each) {
-            if let Some(found) = conditions.iter().find(|found| found.type_ == *type_) {
+        for (type_, place) in types().zip(&mut stored.each) {
+            if let Some(found) = conditions.iter().find(|found| found.type_ == type_) {
                 *place = Some((found.status, seconds(found.last_transition_time)));
             }
         }
@@ -83,15 +83,14 @@ impl StoredConditions {
     }
 }
 
+/// Number of conditions of node mode.
+const CONDITIONS: usize = 6;
+
 /// The conditions of node mode, in their order.
-const TYPES: [&str; 6] = [
-    "MemoryPressure",
-    "DiskPressure",
-    "PIDPressure",
-    disk_io::TYPE,
-    disk_failing::TYPE,
-    ready::TYPE,
-];
+fn types() -> impl Iterator<Item = &'static str> {
+    let resources = Resource::ALL.into_iter().filter_map(condition_type);
+    resources.chain([ready::TYPE])
+}
 
 impl Node {
     pub fn new() -> Self {
@@ -329,7 +328,17 @@ mod tests {
         let types: Vec<_> = types
             .map(|condition| condition["type"].as_str().unwrap())
             .collect();
-        assert_eq!(types, TYPES);
+        assert_eq!(
+            types,
+            [
+                "MemoryPressure",
+                "DiskPressure",
+                "PIDPressure",
+                "DiskIOPressure",
+                "DiskFailing",
+                "Ready",
+            ]
+        );
         assert_eq!(sent["status"]["conditions"][5]["status"], "True");
         assert_eq!(sent["status"]["capacity"]["memory"], "8Gi");
         assert_eq!(sent["spec"]["taints"].as_array().unwrap().len(), 2);
