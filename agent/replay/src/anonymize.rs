@@ -376,48 +376,36 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-macro_rules! lists {
-    ($($trait:ident, $method:ident);*) => {
+/// Implements a trait of lists, or of objects, whose method has a `key`.
+macro_rules! compound {
+    ($($trait:ident: $method:ident($($key:ident)?) $add:ident $end:ident),*) => {
         $(impl ser::$trait for Elements<'_> {
             type Ok = Part;
             type Error = serde_json::Error;
 
-            fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), serde_json::Error> {
-                self.push(value)
-            }
-
-            fn end(self) -> Converted {
-                self.list()
-            }
-        })*
-    };
-}
-
-lists!(SerializeSeq, serialize_element; SerializeTuple, serialize_element;
-    SerializeTupleStruct, serialize_field; SerializeTupleVariant, serialize_field);
-
-macro_rules! objects {
-    ($($trait:ident),*) => {
-        $(impl ser::$trait for Elements<'_> {
-            type Ok = Part;
-            type Error = serde_json::Error;
-
-            fn serialize_field<T: Serialize + ?Sized>(
+            fn $method<T: Serialize + ?Sized>(
                 &mut self,
-                key: &'static str,
+                $($key: &'static str,)?
                 value: &T,
             ) -> Result<(), serde_json::Error> {
-                self.insert(key, value)
+                self.$add($($key,)? value)
             }
 
             fn end(self) -> Converted {
-                self.object()
+                self.$end()
             }
         })*
     };
 }
 
-objects!(SerializeStruct, SerializeStructVariant);
+compound!(
+    SerializeSeq: serialize_element() push list,
+    SerializeTuple: serialize_element() push list,
+    SerializeTupleStruct: serialize_field() push list,
+    SerializeTupleVariant: serialize_field() push list,
+    SerializeStruct: serialize_field(key) insert object,
+    SerializeStructVariant: serialize_field(key) insert object
+);
 
 impl ser::SerializeMap for Elements<'_> {
     type Ok = Part;
