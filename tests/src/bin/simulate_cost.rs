@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use clap::Parser;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nodepulse_tests::api_server::{ListedPods, NullServer};
+use nodepulse_tests::hostile::footprint::Footprint;
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -103,7 +104,7 @@ async fn measure(args: &Args, nodes: u32, pods: u32) -> Result<Figures> {
     let before = cpu(id)?;
     sleep(third * 2).await;
     let cpu = (cpu(id)? - before) / (third * 2).as_secs_f64();
-    let anonymous = status(id, "RssAnon:")?;
+    let anonymous = Footprint::of(id)?.anonymous_kib as f64 / 1024.0;
     let counts = server.counts();
     kill(Pid::from_raw(i32::try_from(id)?), Signal::SIGTERM)?;
     let output = child.wait_with_output().await?;
@@ -151,16 +152,6 @@ fn cpu(id: u32) -> Result<f64> {
         .map(|text| text.parse().unwrap_or(0))
         .sum();
     Ok(f64::from(ticks) / 100.0)
-}
-
-/// Returns a field of `/proc/PID/status` in MiB.
-fn status(id: u32, field: &str) -> Result<f64> {
-    let status = fs::read_to_string(Path::new("/proc").join(id.to_string()).join("status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let kib = line
-        .and_then(|line| line.split_whitespace().next())
-        .context("no such field")?;
-    Ok(kib.parse::<f64>()? / 1024.0)
 }
 
 fn table(all: &[Figures]) -> String {

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use futures_util::FutureExt as _;
-use nodepulse_tests::process::program;
+use nodepulse_tests::process::program_of;
 use nodepulse_tests::skip;
 use serde_json::{Value, json};
 use tokio::process::Command;
@@ -250,7 +250,7 @@ impl Lived<'_> {
     }
 
     async fn plugin(&self, args: &[&str]) -> String {
-        let mut plugin = Command::new(program().with_file_name("kubectl-nodepulse"));
+        let mut plugin = Command::new(program_of("kubectl-nodepulse"));
         plugin
             .args(args)
             .args(["--agent-namespace", &self.releases.namespace]);
