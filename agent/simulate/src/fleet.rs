@@ -301,6 +301,7 @@ impl Fleet {
         let number = done.node;
         // Without these there is no node; pods and Events can be in a namespace that is removed.
         let is_essential = !matches!(done.outcome, Outcome::Created(_) | Outcome::Other(_));
+        let is_nodeless = matches!(done.outcome, Outcome::Renewed(_, Ok(None)));
         let error = match done.outcome {
             Outcome::Registered(registrar, result) => self.registered(number, registrar, result),
             Outcome::Renewed(epoch, result) => self.renewed(number, epoch, result),
@@ -311,6 +312,9 @@ impl Fleet {
                 .err(),
             Outcome::Other(result) => result.err().filter(|err| !is_gone(err)),
         };
+        if is_nodeless {
+            return self.failed(done.operation, "its Node cannot be read", false);
+        }
         if let Some(err) = error {
             if matches!(err, ApiError::OtherNode { .. }) {
                 return Err(err.chain());

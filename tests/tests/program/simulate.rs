@@ -435,7 +435,13 @@ async fn pods_of_a_load_are_made_again_whatever_fails() {
         |request: &Recorded| request.method == "PATCH" && request.path.starts_with(PODS);
     api.faults()
         .push(Fault::when(conflicts, Effect::Status(409)).times(1));
-    let _simulate = cluster.start("--nodes 1 --prefix f --pods-per-node 3 --start-after 0");
+    let node = |request: &Recorded| request.method == "GET" && request.path == "/api/v1/nodes/f-0";
+    api.faults()
+        .push(Fault::when(node, Effect::Status(500)).times(1));
+    let simulate = cluster.start("--nodes 1 --prefix f --pods-per-node 3 --start-after 0");
+    simulate
+        .wait_for_line("cannot renew a Lease: its Node cannot be read", SOON)
+        .await;
     let running = |_: &ApiServer| {
         let pods = api.list(PODS).into_iter();
         let running = pods.filter(|pod| pod["status"]["phase"] == "Running");
