@@ -36,8 +36,8 @@ use causes::{RecentCauses, counted_in_pods};
 use effects::{log_reported, report};
 use group_kills::GroupKills;
 pub use input::{
-    CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
-    PodsCounter, PreviousAgent,
+    AcknowledgedKills, CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup,
+    KillSource, PodsCounter, PreviousAgent,
 };
 use ledger::{ByOwner, KillLedger, owner_of};
 use no_pod::NoPodKills;
@@ -349,8 +349,11 @@ impl KillCounters {
         }
         let compared = self.ledger.count(&counters, now.boot);
         let mut missing = compared.missing;
-        if compared.counted_twice > 0 {
+        if !compared.counted_twice.is_empty() {
             self.saving.acknowledged();
+            if let Some(suspected) = &mut self.suspected {
+                suspected.explain(&compared.counted_twice);
+            }
         }
         let mut incidents = Vec::new();
         let patience = self.patience;

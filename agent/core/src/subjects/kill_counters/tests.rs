@@ -78,7 +78,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
                 format!("incident in {} at {}", pod.as_str(), at.0 / 1_000_000_000)
             }
             Input::State(StateInput::Acknowledged(kills)) => {
-                let of_pod = kills.get(&CgroupId(2)).copied().unwrap_or_default();
+                let of_pod = kills.cgroups.get(&CgroupId(2)).copied().unwrap_or_default();
                 format!("save {of_pod}")
             }
             other => panic!("unexpected: {other:?}"),
@@ -199,7 +199,8 @@ fn a_group_that_is_killed_together_is_one_incident_even_if_its_records_come_apar
 
 #[test]
 fn kills_while_the_agent_was_down_are_reported_by_the_next_one() {
-    let previous = || PreviousAgent::Acknowledged([(CgroupId(1), 3), (CgroupId(2), 3)].into());
+    let previous =
+        || PreviousAgent::Acknowledged([(CgroupId(1), 3), (CgroupId(2), 3)].into_iter().collect());
     let mut counters = counters(KillSource::Program);
     #[rustfmt::skip]
     let steps: Vec<Step> = vec![
@@ -416,7 +417,7 @@ fn many_acknowledged_kills_are_saved_at_once() {
     let mut counters = counters(KillSource::Program);
     #[rustfmt::skip]
     let steps: Vec<Step> = vec![
-        (3, recalled(PreviousAgent::Acknowledged([(CgroupId(1), 3), (CgroupId(2), 3)].into()), 50), &["save 3"], Wanted),
+        (3, recalled(PreviousAgent::Acknowledged([(CgroupId(1), 3), (CgroupId(2), 3)].into_iter().collect()), 50), &["save 3"], Wanted),
         (3, In::Saved, &[], Wanted),
         (5, In::Sampled, &["KillCounters"], Asked),
         (5, In::Counted(Some(counted(50))), &["log 47 by number", "report 47 by number, WhileDown"], Idle),

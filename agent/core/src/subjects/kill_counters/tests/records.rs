@@ -172,3 +172,22 @@ fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice
         assert_eq!(counters.reading, Idle, "{name}");
     }
 }
+
+#[test]
+fn a_suspected_kill_that_was_counted_twice_is_not_reported_when_others_are_missing() {
+    let mut counters = counters(KillSource::Program);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (1, recalled(PreviousAgent::Unknown, 0), &[], Idle),
+        (5, In::RecordsLost, &[], Wanted),
+        (5, In::Sampled, &["save 0", "KillCounters"], Asked),
+        (5, In::Counted(Some(counted(3))), &[], Wanted),
+        (6, record_of_group(5), &["report 1", "incident in aa at 5"], Wanted),
+        (6, record_of_group(5), &["report 1"], Wanted),
+        (8, In::Sampled, &["KillCounters"], Asked),
+        (8, In::Counted(Some(counted(6))), &[], Wanted),
+        (10, In::Sampled, &["KillCounters"], Asked),
+        (10, In::Counted(Some(counted(6))), &["log 3 by number", "report 3 by number, Now", "incident in aa at 10"], Idle),
+    ];
+    play(&mut counters, steps);
+}
