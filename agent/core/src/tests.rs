@@ -1,11 +1,20 @@
 //! What the tests of several modules begin with.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::kube_event::{Finding, KillOwner, VictimOwner};
+use crate::pressure::frequent_kills::FrequentOom;
 use crate::pressure::oom::{Doubt, KillVerdict};
+use crate::pressure::stall::StallThresholds;
+use crate::pressure::{Policy, SlowDisks};
 use crate::reading::oom::{LimitOwner, OomScope};
+use crate::settings::{DiskIo, Mode, OomNodeEvents, SlowLimit};
+use crate::subjects::{
+    Announced, DiskProbe, DiskSetup, IoTrigger, KillCounterSetup, NodeSetup, RuntimeUse, Setup,
+    SignalSetup, StallSetup,
+};
 use crate::units::Pid;
 
 /// Converts seconds since boot.
@@ -49,6 +58,58 @@ pub fn finding(pid: u32) -> Finding {
         group: None,
         verdict: KillVerdict::EventOnly {
             why: Doubt::LocalLimit(LimitOwner::Other),
+        },
+    }
+}
+
+/// Returns what the subjects of companion mode need at start, without disks, stalls and thresholds.
+pub fn setup(counters: KillCounterSetup, started: BootNanos) -> Setup {
+    let transition_period = Duration::from_mins(5);
+    Setup {
+        started,
+        runtime: RuntimeUse::Unused,
+        certificate: None,
+        node: NodeSetup {
+            mode: Mode::Companion,
+            page: 4096,
+            counters,
+            node_events: OomNodeEvents::Auto,
+            frequent_oom: FrequentOom {
+                incidents: 5,
+                pods: 3,
+                window: Duration::from_mins(10),
+            },
+            refused_forks: Announced::Yes,
+        },
+        signals: SignalSetup {
+            policy: Policy {
+                thresholds: Vec::new(),
+                transition_period,
+                slow_disks: SlowDisks::NodepulseConditionOnly,
+            },
+            announced: Vec::new(),
+            pods_cgroup: "/kubepods".to_owned(),
+        },
+        disks: DiskSetup {
+            settings: DiskIo {
+                solid_state_slow: SlowLimit::Auto,
+                rotational_slow: SlowLimit::Fixed(Duration::from_millis(100)),
+                devices: BTreeMap::new(),
+                window: Duration::from_secs(1),
+                slow_for: Duration::from_secs(15),
+                min_stall: 10.0,
+                stalled_after: Duration::from_secs(10),
+            },
+            probe: DiskProbe::Missing,
+            trigger: IoTrigger::Missing,
+        },
+        stalls: StallSetup {
+            thresholds: StallThresholds {
+                memory: 15.0,
+                io: 40.0,
+            },
+            transition_period,
+            watched: Vec::new(),
         },
     }
 }

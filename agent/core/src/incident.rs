@@ -1,0 +1,16 @@
+//! PURE: incidents, each of which is one thing that happened, and what is still to be delivered of
+//! them.
+//!
+//! ```text
+//! decided: an id, revision 1 ──► recorded: Change::Revision ──► a sink: History::next
+//!             later revisions ──┘                                  │
+//!                                  Change::Receipt ◄── answer ─────┘
+//! ```
+
+mod history;
+mod id;
+#[cfg(test)]
+mod tests;
+
+pub use history::{Change, History, Owed, Position, Receipt, Revision, Sink, Sinks, Undelivered};
+pub use id::{BootId, IncidentId, IncidentIds};
