@@ -30,10 +30,10 @@ mod volume;
 
 pub use annotations::Annotations;
 pub use container_label::ContainerLabel;
-pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
+pub use finding::{Cause, Finding, Limiting, NodeEvents, VictimOwner};
 pub use incident::{EventPlace, Incident, Occurrence, incidents};
 pub use kill_details::KillDetails;
-pub use kills::{GROUP, Kills};
+pub use kills::Kills;
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use unidentified_kills::{

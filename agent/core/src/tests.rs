@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use crate::clock::{BootNanos, Now, Stamp};
-use crate::kube_event::{Finding, KillOwner, VictimOwner};
+use crate::kube_event::{Cause, Finding, KillOwner, VictimOwner};
 use crate::pressure::frequent_kills::FrequentOom;
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::pressure::stall::StallThresholds;
@@ -42,6 +42,10 @@ pub fn stamp(at: BootNanos) -> Stamp {
 pub fn finding(pid: u32) -> Finding {
     Finding {
         stamp: stamp(boot(u64::from(pid))),
+        cause: Cause {
+            number: u64::from(pid),
+            is_first: true,
+        },
         victim: Pid(pid),
         comm: format!("p{pid}"),
         uid: None,

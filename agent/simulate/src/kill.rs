@@ -2,7 +2,7 @@
 
 use nodepulse_core::clock::{Now, Stamp};
 use nodepulse_core::kube_event::{
-    ContainerLabel, Draft, Finding, KillOwner, Limiting, VictimOwner, incidents,
+    Cause, ContainerLabel, Draft, Finding, KillOwner, Limiting, VictimOwner, incidents,
 };
 use nodepulse_core::pods::{self, Container, ContainerList, PodId, PodRef};
 use nodepulse_core::pressure::oom::{Doubt, KillVerdict};
@@ -26,6 +26,7 @@ pub fn draft(pod: &Pod, now: Now) -> Option<Draft> {
     };
     let finding = Finding {
         stamp,
+        cause: Cause::default(),
         victim: Pid(4242),
         comm: "simulated".to_owned(),
         uid: Some(0),

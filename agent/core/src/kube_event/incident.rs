@@ -52,14 +52,13 @@ pub enum Occurrence {
     RefusedForks(RefusedForks),
 }
 
-/// Groups `findings` into incidents, in order. Kills in one container at one limit with one trigger
-/// are one incident: the kernel killed the group together.
+/// Groups `findings` into incidents by their causes, in order.
 pub fn incidents(findings: Vec<Finding>, now: Now) -> Vec<Incident> {
     let mut groups: Vec<Vec<Finding>> = Vec::new();
     for finding in findings {
         let same = |group: &&mut Vec<Finding>| {
             let first = group.first();
-            first.is_some_and(|first| first.has_the_cause_of(&finding))
+            first.is_some_and(|first| first.cause.number == finding.cause.number)
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.push(finding),
@@ -259,7 +258,7 @@ impl Incident {
         let first = self.group().and_then(Kills::first);
         let later = later.group().and_then(Kills::first);
         let both = first.zip(later);
-        both.is_some_and(|(first, later)| first.has_the_cause_of(later))
+        both.is_some_and(|(first, later)| first.cause.number == later.cause.number)
     }
 
     /// Adds other processes of the group. The kills that the next Event reports do not change.

@@ -23,7 +23,6 @@ use crate::pods::{PodRef, classify};
 mod baseline;
 mod causes;
 mod effects;
-mod group_kills;
 mod input;
 mod ledger;
 mod no_pod;
@@ -32,9 +31,8 @@ mod states;
 #[cfg(test)]
 mod tests;
 
-use causes::{RecentCauses, counted_in_pods};
+use causes::{counted_in_pods, new_in_pods};
 use effects::{log_reported, report};
-use group_kills::GroupKills;
 pub use input::{
     AcknowledgedKills, CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup,
     KillSource, PodsCounter, PreviousAgent,
@@ -81,8 +79,6 @@ pub struct KillCounters {
     reported: Option<Missed>,
     /// Kills outside of the pods.
     no_pod: NoPodKills,
-    causes: RecentCauses,
-    group_kills: GroupKills,
 }
 
 impl KillCounters {
@@ -114,8 +110,6 @@ impl KillCounters {
             suspected: None,
             reported: None,
             no_pod: NoPodKills::default(),
-            causes: RecentCauses::default(),
-            group_kills: GroupKills::default(),
         }
     }
 
@@ -176,16 +170,17 @@ impl KillCounters {
     /// Kills of which records came: those that were reported by number already are not reported
     /// again.
     fn found(&mut self, mut findings: Vec<Finding>, now: Now) -> Vec<Effect> {
+        for first in findings.iter().filter(|finding| finding.cause.is_first) {
+            if first.is_of_group() {
+                self.ledger.seen_group(&first.counter, first.stamp.kernel);
+            }
+        }
         findings.retain(|finding| self.is_new(&finding.counter, finding.stamp.kernel));
         if findings.is_empty() {
             return Vec::new();
         }
-        for (owner, at) in self.group_kills.begun(&findings) {
-            self.ledger.seen_group(owner, at);
-        }
-        let incidents = incidents(findings, now);
-        let in_pods = self.causes.new_in_pods(&incidents);
-        let mut effects = vec![report(incidents)];
+        let in_pods = new_in_pods(&findings);
+        let mut effects = vec![report(incidents(findings, now))];
         effects.extend(in_pods.into_iter().map(pass_on));
         effects
     }

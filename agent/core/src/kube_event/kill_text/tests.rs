@@ -3,6 +3,7 @@ use crate::kube_event::incidents;
 use crate::pods::{LargestMemory, OwnerMemory};
 use crate::pressure::oom::Grounds;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit, ProcessSize};
+use crate::subjects::kills::causes::Causes;
 use crate::units::Pid;
 
 mod advice;
@@ -28,7 +29,13 @@ fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
 }
 
 fn messages(findings: &[Finding]) -> Vec<String> {
-    let incidents = incidents(findings.to_vec(), crate::tests::now(1)).into_iter();
+    let at_once = findings.iter().map(|finding| Finding {
+        stamp: crate::tests::stamp(crate::tests::boot(1)),
+        ..finding.clone()
+    });
+    let mut causes = Causes::default();
+    let findings = at_once.map(|finding| causes.assign(finding)).collect();
+    let incidents = incidents(findings, crate::tests::now(1)).into_iter();
     let drafts = incidents.filter_map(|incident| incident.on_node(NodeEvents::Kubelet));
     drafts.map(|draft| draft.message).collect()
 }

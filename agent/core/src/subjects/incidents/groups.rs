@@ -15,10 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Effect, Incidents, KnownPods};
 use crate::clock::BootNanos;
-use crate::kube_event::{
-    Draft, EventId, EventPlace, GROUP, Incident, KillDetails, Kills, ReportedKills,
-};
+use crate::kube_event::{Draft, EventId, EventPlace, Incident, KillDetails, Kills, ReportedKills};
 use crate::pods::Pod;
+use crate::subjects::kills::GROUP;
 
 /// How long the first process that no Event reports yet waits for others.
 const INTERVAL: Duration = Duration::from_millis(250);

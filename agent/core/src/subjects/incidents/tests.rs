@@ -9,6 +9,7 @@ use crate::kube_event::{
 use crate::pods::{Container, ContainerList, Containers, PodId};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::OomScope;
+use crate::subjects::kills::causes::Causes;
 use crate::subjects::pods::PodInput;
 use crate::units::Pid;
 
@@ -30,21 +31,30 @@ impl From<In> for Input {
 /// Incidents, and the pods of their node.
 struct Incidents {
     pods: KnownPods,
-    incidents: Subject,
+    subject: Subject,
+    causes: Causes,
 }
 
 impl Incidents {
     fn new(node_events: NodeEvents) -> Self {
         Self {
             pods: KnownPods::default(),
-            incidents: Subject::new(node_events),
+            subject: Subject::new(node_events),
+            causes: Causes::default(),
         }
     }
 
     /// Returns the effects, with those of inputs to the incidents in their places.
     fn on(&mut self, input: impl Into<Input>, now: Now) -> Vec<Effect> {
         match input.into() {
-            Input::Incident(input) => self.incidents.on(input, &self.pods, now),
+            Input::Incident(mut input) => {
+                if let In::Happened(incidents) = &mut input {
+                    for incident in incidents {
+                        self.find_causes(incident);
+                    }
+                }
+                self.subject.on(input, &self.pods, now)
+            }
             Input::Pod(input) => {
                 let effects = self.pods.on(input).into_iter();
                 let passed_on = effects.map(|effect| match effect {
@@ -57,8 +67,15 @@ impl Incidents {
         }
     }
 
+    fn find_causes(&mut self, incident: &mut Incident) {
+        if let Occurrence::Kills(kills) = &mut incident.occurrence {
+            let findings = kills.findings.drain(..);
+            kills.findings = findings.map(|kill| self.causes.assign(kill)).collect();
+        }
+    }
+
     fn due(&self) -> Option<BootNanos> {
-        self.incidents.due()
+        self.subject.due()
     }
 }
 

@@ -29,8 +29,9 @@ use serde::{Deserialize, Serialize};
 
 use super::AcknowledgedKills;
 use crate::clock::BootNanos;
-use crate::kube_event::{GROUP, KillOwner, ReportedKills};
+use crate::kube_event::{KillOwner, ReportedKills};
 use crate::pods::{CgroupKind, classify};
+use crate::subjects::kills::GROUP;
 use crate::units::CgroupId;
 
 /// Kills whose Event was dropped are not reported again for this time: what refused it, a full
