@@ -7,10 +7,12 @@
 //!                                  Change::Receipt ◄── answer ─────┘
 //! ```
 
+mod facts;
 mod history;
 mod id;
 #[cfg(test)]
 mod tests;
 
+pub use facts::{Incident, Object, Occurred, Occurrence, by_cause};
 pub use history::{Change, History, Owed, Position, Receipt, Revision, Sink, Sinks, Undelivered};
 pub use id::{BootId, IncidentId, IncidentIds};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use crate::clock::{BootNanos, Now, Stamp};
+use crate::incident::{BootId, Incident, IncidentIds, Object, Occurred};
 use crate::kube_event::{Cause, Finding, KillOwner, VictimOwner};
 use crate::pressure::frequent_kills::FrequentOom;
 use crate::pressure::oom::{Doubt, KillVerdict};
@@ -66,11 +67,29 @@ pub fn finding(pid: u32) -> Finding {
     }
 }
 
+/// Returns the first revision of an incident whose pod, if there was one, is not known.
+pub fn incident(occurred: Occurred) -> Incident {
+    Incident {
+        id: IncidentIds::new(BootId(1)).assign(BootNanos(7)),
+        revision: 1,
+        settled: false,
+        added: occurred.kills.total(),
+        object: Object {
+            pod: None,
+            container: None,
+            is_resolved: true,
+        },
+        occurred,
+        details: None,
+    }
+}
+
 /// Returns what the subjects of companion mode need at start, without disks, stalls and thresholds.
 pub fn setup(counters: KillCounterSetup, started: BootNanos) -> Setup {
     let transition_period = Duration::from_mins(5);
     Setup {
         started,
+        boot: BootId(1),
         runtime: RuntimeUse::Unused,
         certificate: None,
         node: NodeSetup {

@@ -42,8 +42,12 @@ enum Step {
     Answer,
     /// The kills that are recorded so far are saved, or a write of them is lost.
     Save,
-    /// More is known about an open incident.
-    Revise,
+    /// The watch reports a pod.
+    SeePod {
+        place: u8,
+    },
+    /// Another query about an incident is answered.
+    Learn,
     /// A sink delivers what is next.
     Deliver {
         sink: u8,
@@ -87,7 +91,8 @@ fn step() -> impl Strategy<Value = Step> {
         8 => Just(Step::Sample),
         8 => Just(Step::Answer),
         4 => Just(Step::Save),
-        4 => Just(Step::Revise),
+        2 => any::<u8>().prop_map(|place| Step::SeePod { place }),
+        4 => Just(Step::Learn),
         24 => (0..3_u8, outcome).prop_map(|(sink, outcome)| Step::Deliver { sink, outcome }),
         1 => Just(Step::Sigkill),
         1 => (0..4_u8).prop_map(|entries| Step::PowerCut { entries }),

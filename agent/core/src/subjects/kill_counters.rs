@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{BlockingQuery, Decision, Effect, Query, pass_on};
 use crate::clock::{BootNanos, Now};
+use crate::incident::{Occurred, Occurrence, by_cause};
 use crate::kube_event::{
-    Finding, Incident, KillOutcomes, KillOwner, KillPlace, Occurrence, Period, ReportedKills,
-    UnidentifiedKills, incidents,
+    Finding, KillOutcomes, KillOwner, KillPlace, Period, ReportedKills, UnidentifiedKills,
 };
 use crate::pods::{PodRef, classify};
 
@@ -180,7 +180,7 @@ impl KillCounters {
             return Vec::new();
         }
         let in_pods = new_in_pods(&findings);
-        let mut effects = vec![report(incidents(findings, now))];
+        let mut effects = vec![report(by_cause(findings, now))];
         effects.extend(in_pods.into_iter().map(pass_on));
         effects
     }
@@ -390,7 +390,7 @@ impl KillCounters {
         confirmed: &Missed,
         missing: ByOwner,
         found: (&CountedKills, Now),
-        incidents: &mut Vec<Incident>,
+        incidents: &mut Vec<Occurred>,
     ) -> ByOwner {
         let mut rest = ByOwner::new();
         for (owner, kills) in missing {
@@ -423,7 +423,7 @@ impl KillCounters {
         kills: u64,
         period: Period,
         (counted, now): (&CountedKills, Now),
-    ) -> Option<Incident> {
+    ) -> Option<Occurred> {
         if kills == 0 {
             return None;
         }
@@ -442,10 +442,10 @@ impl KillCounters {
             KillPlace::NoPod | KillPlace::Unknown => None,
         };
         let again = self.ledger.report(owner, kills);
-        Some(Incident {
-            pod_name: None,
+        Some(Occurred {
             pod,
             at: now.wall,
+            until: now.wall,
             stamp: None,
             kills: ReportedKills::of(owner.clone(), kills),
             occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {

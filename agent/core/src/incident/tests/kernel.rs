@@ -96,7 +96,7 @@ impl Kernel {
     }
 
     /// The cgroup of a container in a pod, or of a service.
-    fn place(&self, place: u8) -> Option<&PodCgroup> {
+    pub fn place(&self, place: u8) -> Option<&PodCgroup> {
         self.pods.get(usize::from(place) % (ALIVE + 1))
     }
 

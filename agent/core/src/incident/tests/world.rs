@@ -8,20 +8,17 @@ use super::super::{
     BootId, Change, History, IncidentId, Owed, Position, Receipt, Revision, Sink, Sinks,
     Undelivered,
 };
-use super::agent::{Agent, Outcomes, SINKS, recorded};
+use super::agent::{Agent, Outcomes, SINKS, present, record};
 use super::kernel::Kernel;
 use super::receiver::Receiver;
 use super::{Outcome, Step};
-use crate::clock::BootNanos;
 use crate::kube_event::KillOwner;
 use crate::record::RecordedKill;
-use crate::subjects::{Input, KillCounterInput, KillInput, Previous, Saved};
+use crate::subjects::{IncidentInput, Input, KillCounterInput, KillInput, Previous, Saved};
 
 /// Entries in a segment, and segments in the history.
 const SEGMENT: usize = 24;
 const SEGMENTS: usize = 4;
-/// How long an incident is open.
-const OPEN: Duration = Duration::from_millis(3500);
 /// How long a record can be under way.
 const LATEST_RECORD: Duration = Duration::from_secs(2);
 /// The revision by which the next start settles an incident that a crash left open.
@@ -53,19 +50,11 @@ struct Disk {
     durable: Position,
 }
 
-/// An incident to which a later revision can be added.
-#[derive(Clone, Copy)]
-struct Open {
-    since: BootNanos,
-    revision: Revision,
-}
-
 pub struct World {
     kernel: Kernel,
     boot: BootId,
     disk: Disk,
     agent: Agent,
-    open: Vec<Open>,
     receivers: [Receiver; SINKS],
     /// Every revision that was recorded and not lost in a power cut.
     archive: Vec<(Position, Revision, Sinks)>,
@@ -83,7 +72,6 @@ impl World {
             kernel,
             boot,
             disk: Disk::default(),
-            open: Vec::new(),
             receivers: Default::default(),
             archive: Vec::new(),
             summaries: BTreeSet::new(),
@@ -95,10 +83,7 @@ impl World {
 
     pub fn perform(&mut self, step: Step) {
         match step {
-            Step::Wait { millis } => {
-                self.kernel.wait(Duration::from_millis(millis.into()));
-                self.settle();
-            }
+            Step::Wait { millis } => self.wait(Duration::from_millis(millis.into())),
             Step::Kill { place, recorded } => self.kernel.kill(place, recorded),
             Step::KillGroup {
                 place,
@@ -117,16 +102,30 @@ impl World {
             Step::Sample => self.feed(Input::KillCounter(KillCounterInput::Sampled)),
             Step::Answer => self.answer(),
             Step::Save => self.save(),
-            Step::Revise => self.revise(),
+            Step::SeePod { place } => {
+                if let Some(pod) = self.kernel.place(place) {
+                    self.feed(present(&pod.uid));
+                }
+            }
+            Step::Learn => {
+                if let Some(outcomes) = self.agent.learn(&self.kernel) {
+                    self.record_all(outcomes);
+                }
+            }
             Step::Deliver { sink, outcome } => self.deliver(Sink(sink), outcome),
             Step::Sigkill => self.crash(),
             Step::PowerCut { entries } => self.cut_power(entries.into()),
         }
     }
 
+    fn wait(&mut self, duration: Duration) {
+        self.kernel.wait(duration);
+        self.feed(Input::Incident(IncidentInput::Due));
+    }
+
     fn feed(&mut self, input: Input) {
         let outcomes = self.agent.feed(input, &self.kernel);
-        self.decide(outcomes);
+        self.record_all(outcomes);
     }
 
     fn see_cgroups(&mut self) {
@@ -140,7 +139,7 @@ impl World {
         }
         let records = records.min(self.kernel.ring.len());
         for kill in self.kernel.ring.drain(..records).collect::<Vec<_>>() {
-            self.feed(recorded(kill, &self.kernel));
+            self.feed(record(kill, &self.kernel));
         }
         self.feed(Input::Kill(KillInput::BatchRead));
     }
@@ -159,7 +158,7 @@ impl World {
             None => Previous::Unknown,
         };
         if let Some(outcomes) = self.agent.answer(&self.kernel, &previous) {
-            self.decide(outcomes);
+            self.record_all(outcomes);
         }
     }
 
@@ -194,52 +193,20 @@ impl World {
         last.map_or(Position(0), |entry| entry.position)
     }
 
-    fn decide(&mut self, outcomes: Outcomes) {
-        for incident in outcomes.decided {
-            let (owner, kills) = incident.kills.into_iter().next().unwrap();
-            let first = incident.stamp.map_or(self.kernel.now, |stamp| stamp.kernel);
-            self.decide_one(first, owner, kills);
-        }
-    }
-
-    fn decide_one(&mut self, first: BootNanos, owner: KillOwner, kills: u64) {
-        let mut hasher = DefaultHasher::new();
-        format!("{owner:?}").hash(&mut hasher);
-        let revision = Revision {
-            id: self.agent.ids.assign(first),
-            revision: 1,
-            settled: false,
-            kills,
-            object: hasher.finish(),
-        };
-        self.open.push(Open {
-            since: self.kernel.now,
-            revision,
-        });
-        self.record(revision, all(), Some((owner, kills)));
-    }
-
-    /// Hands on another revision of the oldest open incident.
-    fn revise(&mut self) {
-        let can_be_revised = |open: &&mut Open| open.revision.revision < 3;
-        if let Some(open) = self.open.iter_mut().find(can_be_revised) {
-            open.revision.revision += 1;
-            let revision = open.revision;
-            self.record(revision, all(), None);
-        }
-    }
-
-    fn settle(&mut self) {
-        let now = self.kernel.now;
-        let is_over = |open: &Open| OPEN <= now.since(open.since);
-        let over: Vec<Open> = self.open.extract_if(.., |open| is_over(open)).collect();
-        for Open { revision, .. } in over {
-            let settled = Revision {
-                revision: revision.revision + 1,
-                settled: true,
-                ..revision
+    fn record_all(&mut self, outcomes: Outcomes) {
+        for incident in outcomes.revisions {
+            let occurred = &incident.occurred;
+            let mut hasher = DefaultHasher::new();
+            format!("{:?}", occurred.pod).hash(&mut hasher);
+            let revision = Revision {
+                id: incident.id,
+                revision: incident.revision,
+                settled: incident.settled,
+                kills: occurred.kills.total(),
+                object: hasher.finish(),
             };
-            self.record(settled, all(), None);
+            let added = incident.added_kills().into_iter().next();
+            self.record(revision, all(), added);
         }
     }
 
@@ -367,7 +334,6 @@ impl World {
                 self.receivers[sink].doubt(revision.id, revision.revision, revision.kills);
             }
         }
-        self.open.clear();
         self.kernel.lose_reader();
         let mut history = History::default();
         for entry in &self.disk.log {
@@ -426,13 +392,11 @@ impl World {
     pub fn come_to_rest(&mut self) {
         for _ in 0..6 {
             self.read(usize::MAX);
-            self.kernel.wait(Duration::from_secs(3));
-            self.settle();
+            self.wait(Duration::from_secs(3));
             self.feed(Input::KillCounter(KillCounterInput::Sampled));
             self.answer();
         }
-        self.kernel.wait(OPEN);
-        self.settle();
+        self.wait(Duration::from_secs(4));
         for sink in 0..SINKS {
             let sink = Sink(u8::try_from(sink).unwrap());
             loop {

@@ -3,7 +3,8 @@
 
 use super::super::Input;
 use crate::clock::BootNanos;
-use crate::kube_event::{Finding, Incident, Occurrence, Period, VictimOwner};
+use crate::incident::{Occurred, Occurrence};
+use crate::kube_event::{Finding, Period, VictimOwner};
 
 /// Returns the incidents in pods that begin with these kills. A kill of which the pod is not
 /// certain counts for none: a tenant may have chosen the names.
@@ -23,8 +24,8 @@ pub(super) fn new_in_pods(findings: &[Finding]) -> Vec<Input> {
 
 /// The incidents in pods that were only counted. How many decisions of the kernel they were is not
 /// known, so each reading is one for each pod. Those of before a restart have no time.
-pub(super) fn counted_in_pods(incidents: &[Incident], now: BootNanos) -> Vec<Input> {
-    let one = |incident: &Incident| {
+pub(super) fn counted_in_pods(incidents: &[Occurred], now: BootNanos) -> Vec<Input> {
+    let one = |incident: &Occurred| {
         let Occurrence::UnidentifiedKills(counted) = &incident.occurrence else {
             return None;
         };

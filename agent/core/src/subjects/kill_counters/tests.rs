@@ -91,7 +91,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
     effects.iter().map(text).collect()
 }
 
-fn reported(incidents: &[Incident]) -> String {
+fn reported(incidents: &[Occurred]) -> String {
     let all = incidents.iter().map(|incident| match &incident.occurrence {
         Occurrence::Kills(kills) => format!("report {}", kills.count()),
         Occurrence::UnidentifiedKills(counted) => {
@@ -303,10 +303,10 @@ fn dropped_kills_are_read_until_they_can_be_reported_again() {
         panic!("no report: {input:?}");
     };
     let pod = PodId::Uid("aa".to_owned());
-    let expected = Incident {
-        pod_name: None,
+    let expected = Occurred {
         pod: PodRef::of(CgroupKind::Pod { pod: pod.clone() }),
         at: at(313).wall,
+        until: at(313).wall,
         stamp: None,
         kills: ReportedKills::of(KillOwner::Pod(pod), 1),
         occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
