@@ -183,9 +183,14 @@ impl App {
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => self.facts.apply(change),
             Effect::Event(draft) => self.record(draft),
-            Effect::Amend(amendment) => {
+            Effect::Incident(incident) => {
                 if let Some(reporting) = &self.reporting {
-                    reporting.events.amend(amendment);
+                    reporting.events.incident(incident);
+                }
+            }
+            Effect::NodeEvents(node_events) => {
+                if let Some(reporting) = &self.reporting {
+                    reporting.events.node_events(node_events);
                 }
             }
             Effect::Publish => *publish = true,
@@ -317,7 +322,10 @@ impl App {
             let on_node = StateInput::TrueOnNode(stored.true_conditions());
             self.feed(Input::State(on_node), now);
         }
-        if let Report::Event(Delivered { id: Some(id), .. }) = &report {
+        if let Report::Event(Delivered {
+            incident: Some(id), ..
+        }) = &report
+        {
             self.feed(Input::Incident(IncidentInput::Delivered(*id)), now);
         }
         self.publish(now);

@@ -385,7 +385,11 @@ impl Cluster {
         let saved = |_: &ApiServer| {
             let state = State::from_text(&std::fs::read_to_string(&path).ok()?)?;
             // Excludes those of the node, which have no cgroup.
-            let kills = state.kills.iter().filter(|(cgroup, _)| cgroup.0 != 0);
+            let kills = state
+                .kills
+                .cgroups
+                .iter()
+                .filter(|(cgroup, _)| cgroup.0 != 0);
             let saved: u64 = kills.map(|(_, kills)| kills).sum();
             let reported: u64 = self.reported().values().sum();
             // On version 2, the cgroup of all pods counts each once more.

@@ -1,9 +1,7 @@
 //! PURE: the wording of Kubernetes Events, and the object that each Event is about.
 //!
 //! ```text
-//! Finding (an OOM kill) ───┐
-//! UnidentifiedKills ───────┼──► Incident ──► Draft on the Pod, on the Node, or on both
-//! RefusedForks ────────────┘
+//! Incident ──► EventWords ──► Draft on the Pod, on the Node, or on both
 //! ```
 //!
 //! A [`Draft`] is complete: `api::recorder` combines, limits and writes drafts, and words nothing.
@@ -13,11 +11,13 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Stamp;
+use crate::incident::IncidentId;
 use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
 
 mod annotations;
 mod container_label;
+mod event_words;
 mod finding;
 mod incident;
 mod kill_details;
@@ -30,10 +30,10 @@ mod volume;
 
 pub use annotations::Annotations;
 pub use container_label::ContainerLabel;
-pub use finding::{Finding, Limiting, NodeEvents, VictimOwner};
-pub use incident::{EventPlace, Incident, Occurrence, incidents};
+pub use event_words::{EventWords, Worded};
+pub use finding::{Cause, Finding, Limiting, NodeEvents, VictimOwner};
 pub use kill_details::KillDetails;
-pub use kills::{GROUP, Kills};
+pub use kills::Kills;
 pub use refused_forks::RefusedForks;
 pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
 pub use unidentified_kills::{
@@ -68,15 +68,12 @@ impl Involved {
     }
 }
 
-/// Identifies an Event to which something can be added.
+/// Identifies an Event about an incident.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct EventId(pub u64);
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Amendment {
-    pub id: EventId,
-    pub message: String,
-    pub annotations: Annotations,
+pub struct EventId {
+    pub incident: IncidentId,
+    /// It is the Event on the Node that the incident has in any case, besides the one on its Pod.
+    pub on_node: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,12 +97,12 @@ pub struct Draft {
     /// The container of the pod, if its `fieldPath` is not known. An Event that waited for the API
     /// server reads it before it is sent.
     pub container: Option<ContainerLabel>,
-    /// Set if something may be added to the Event later.
+    /// Set if it is about an incident.
     pub id: Option<EventId>,
-    /// Set if this is a later version of that Event: it replaces the message, adds annotations, and
-    /// has only the `kills` that the Event did not report yet, `of` being their number. If the
-    /// Event is not known any more, those become a separate Event.
-    pub version_of: Option<EventId>,
+    /// A later revision of the incident is the reason: this replaces the message of that Event,
+    /// adds annotations, and has only the `kills` that the Event did not report yet, `of` being
+    /// their number. If the Event is not known any more, those become a separate Event.
+    pub is_later: bool,
     /// The kills that the Event reports, if any. `EventSink::kill_outcomes` has their outcome.
     pub kills: ReportedKills,
     /// The time of the occurrence: the kernel's if the kernel recorded one.
@@ -133,7 +130,7 @@ impl Draft {
             times: 1,
             id: None,
             container: None,
-            version_of: None,
+            is_later: false,
             kills: ReportedKills::default(),
             at,
             stamp: None,

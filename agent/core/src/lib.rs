@@ -24,6 +24,7 @@ pub mod units;
 
 // From the kernel's record to the decision.
 pub mod client_certificate;
+pub mod incident;
 pub mod kube_event;
 pub mod node_status;
 pub mod pods;

@@ -11,7 +11,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{BootNanos, Stamp};
-use crate::kube_event::{Amendment, Draft, Finding};
+use crate::incident::{BootId, Incident};
+use crate::kube_event::{Draft, Finding, NodeEvents};
 use crate::node_status::FactChange;
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
@@ -157,8 +158,10 @@ pub enum Effect {
         /// `None`: they are being read, so that the Event waits for a moment.
         details: Option<String>,
     },
-    /// Add details to an Event that was recorded.
-    Amend(Amendment),
+    /// Hand on a revision of an incident.
+    Incident(Box<Incident>),
+    /// Who records Events on the Node from now on.
+    NodeEvents(NodeEvents),
     /// Compute the status from the facts, now. A condition that became True is written at once.
     Publish,
     /// A kernel record is the cause of the next write of a resource's condition.
@@ -400,6 +403,8 @@ impl Subjects {
 pub struct Setup {
     /// When the agent started.
     pub started: BootNanos,
+    /// Identifies this boot, or this start if that cannot be known.
+    pub boot: BootId,
     /// The properties of the node.
     pub node: NodeSetup,
     /// How signals are sampled and evaluated.

@@ -12,7 +12,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use nodepulse_core::clock::{BootNanos, Stamp};
-use nodepulse_core::kube_event::{Amendment, Draft, EventId, Involved};
+use nodepulse_core::incident::IncidentId;
+use nodepulse_core::kube_event::{Draft, EventId, EventWords, Involved, NodeEvents, Worded};
 use nodepulse_io::clock::Clock;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
@@ -28,13 +29,12 @@ mod lru;
 mod sink;
 mod version;
 
-use amendment::Amendable;
 use correlate::{Backlog, Correlator, CreatedEvent, EventWrite, Overflow, PendingEvent};
 use delivery::{Delivery, Written};
 use lru::Lru;
 pub use sink::{EventCounts, EventSink};
-use sink::{EventTally, add};
-use version::Update;
+use sink::{EventTally, Recorded, add};
+use version::{Update, WrittenEvent};
 
 /// Capacity of the channel to the recorder.
 const ROOM: usize = 1000;
@@ -47,6 +47,8 @@ const SPREAD: Duration = Duration::from_secs(10);
 const PACE: Duration = Duration::from_millis(200);
 /// Interval of warnings about rejected Events.
 const WARNING_INTERVAL: Duration = Duration::from_hours(1);
+/// Maximum number of written Events of which later versions are expected.
+const WRITTEN: usize = 64;
 /// Maximum length of a stored and written message in characters: the limit of the newer Event API.
 const MESSAGE_LIMIT: usize = 1024;
 
@@ -54,8 +56,8 @@ const MESSAGE_LIMIT: usize = 1024;
 pub struct Delivered {
     pub reason: String,
     pub message: String,
-    /// `None` if no details can be added to the Event.
-    pub id: Option<EventId>,
+    /// The incident of which this is the first write.
+    pub incident: Option<IncidentId>,
     /// Number of observations in this write; more than 1 if similar ones were folded.
     pub times: u32,
     /// Times of the newest observation.
@@ -105,11 +107,10 @@ pub struct Recorder {
     clock: Clock,
     reporter: Reporter,
     jitter: Jitter,
-    /// Boxed, because tokio keeps up to four blocks of 32 messages.
-    inputs: mpsc::Receiver<Box<Draft>>,
-    amendments: mpsc::Receiver<Amendment>,
-    /// The last Events that were written and can get details.
-    amendable: Lru<EventId, Amendable>,
+    inputs: mpsc::Receiver<Recorded>,
+    words: EventWords,
+    /// The last Events about incidents that were written.
+    written: Lru<EventId, WrittenEvent>,
     /// The channel to the logger. A delivery is not reported if it is full.
     deliveries: mpsc::Sender<Box<Delivered>>,
     tally: Arc<EventTally>,
@@ -127,10 +128,10 @@ pub struct Recorder {
     refusal_logged: Option<BootNanos>,
 }
 
-type Writing = Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError>)> + Send>>;
+/// Details of an Event that are being added, for which writes do not wait.
+type Amending = (EventId, Pin<Box<dyn Future<Output = ()> + Send>>);
 
-/// An amendment in progress, for which writes do not wait.
-type Amending = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Writing = Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError>)> + Send>>;
 
 impl Recorder {
     /// Creates a recorder to run, and a sink for it. `deliveries` may have any capacity.
@@ -141,19 +142,18 @@ impl Recorder {
         deliveries: mpsc::Sender<Box<Delivered>>,
     ) -> (EventSink, Self) {
         let (sender, inputs) = mpsc::channel(ROOM);
-        let (amender, amendments) = mpsc::channel(amendment::ROOM);
         let tally = Arc::<EventTally>::default();
         let leaving = watch::Sender::new(false);
         let backlog = Backlog::new(reporter.queue);
-        let sink = EventSink::new(sender, amender, Arc::clone(&tally), leaving.clone());
+        let sink = EventSink::new(sender, Arc::clone(&tally), leaving.clone());
         let recorder = Self {
             jitter: client.jitter(),
             client,
             clock,
             reporter,
             inputs,
-            amendments,
-            amendable: Lru::new(amendment::AMENDABLE),
+            words: EventWords::new(NodeEvents::Companion),
+            written: Lru::new(WRITTEN),
             deliveries,
             tally,
             leaving,
@@ -180,13 +180,14 @@ impl Recorder {
             let is_stopping = *leaving.borrow_and_update();
             let last = is_stopping || !open;
             while is_stopping && let Ok(input) = self.inputs.try_recv() {
-                self.queue(*input);
+                self.queue(input);
             }
             if is_stopping {
                 self.paced = None;
             }
             if writing.is_none() {
-                writing = self.next_write(last).map(|write| self.start(write));
+                let next = self.next_write(&mut amending, last);
+                writing = next.map(|write| self.start(write));
             }
             let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
             self.tally.waiting.store(depth, Ordering::Relaxed);
@@ -194,11 +195,9 @@ impl Recorder {
                 return;
             }
             let due = self.next_due();
-            // The next details wait for the last ones.
-            let may_amend = amending.is_none() && open;
             tokio::select! {
                 input = self.inputs.recv(), if open => match input {
-                    Some(input) => self.queue(*input),
+                    Some(input) => self.queue(input),
                     None => open = false,
                 },
                 (write, result) = finished(&mut writing) => {
@@ -208,9 +207,6 @@ impl Recorder {
                     }
                     self.finish(write, result);
                 }
-                Some(amendment) = self.amendments.recv(), if may_amend => {
-                    amending = self.amend(amendment);
-                }
                 () = amended(&mut amending) => amending = None,
                 () = tokio::time::sleep(due.unwrap_or_default()), if writing.is_none() && due.is_some() => {}
                 Ok(()) = leaving.changed(), if !is_stopping => {}
@@ -218,30 +214,19 @@ impl Recorder {
         }
     }
 
-    /// Starts to add details to an Event; `None` if it is no longer known.
-    fn amend(&mut self, amendment: Amendment) -> Option<Amending> {
-        let Amendment {
-            id,
-            mut message,
-            annotations,
-        } = amendment;
-        let Amendable {
-            namespace,
-            key,
-            prefix,
-        } = self.amendable.get(&id)?.clone();
-        message.insert_str(0, &prefix);
-        message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-        let number = self.correlator.number(&key)?;
-        let name = self.name(&key.object, number);
-        let place = Endpoint::event(&namespace, &name);
-        let (client, jitter) = (self.client.clone(), self.jitter.fork());
-        let patch = amendment::body(&message, &annotations);
-        Some(Box::pin(amendment::patch(client, place, patch, jitter)))
-    }
-
-    fn queue(&mut self, input: Draft) {
-        self.push(PendingEvent::once(input));
+    fn queue(&mut self, input: Recorded) {
+        match input {
+            Recorded::Draft(draft) => self.push(PendingEvent::once(*draft)),
+            Recorded::NodeEvents(node_events) => self.words.configure(node_events),
+            Recorded::Incident(incident) => {
+                let Worded { drafts, unwanted } = self.words.word(&incident);
+                self.tally.acknowledged(unwanted);
+                for draft in drafts {
+                    add(&self.tally.recorded, draft.times);
+                    self.push(PendingEvent::once(draft));
+                }
+            }
+        }
     }
 
     fn push(&mut self, mut pending: PendingEvent) {
@@ -269,13 +254,19 @@ impl Recorder {
         Some(due.since(self.clock.now().boot))
     }
 
-    fn next_write(&mut self, last: bool) -> Option<EventWrite> {
+    /// Returns what is to be written next. Details are added at the same time, those of one Event
+    /// after the other.
+    fn next_write(&mut self, amending: &mut Option<Amending>, last: bool) -> Option<EventWrite> {
         let now = self.clock.now().boot;
         if self.paced.is_some_and(|at| now < at) {
             return None;
         }
-        while let Some(pending) = self.backlog.pop() {
+        while let Some(pending) = self.backlog.pop(amending.as_ref().map(|(id, _)| *id)) {
             let pending = match self.update(pending) {
+                Update::Amend(id, amendment) => {
+                    *amending = Some((id, amendment));
+                    continue;
+                }
                 Update::Write(write) => {
                     self.paced = self.paced.map(|_| now.plus(PACE));
                     return Some(*write);
@@ -392,22 +383,20 @@ impl Recorder {
                 self.back(delayed_by, written.acked);
             }
         }
-        let id = write.pending.newest.id.filter(|_| !write.is_combined());
+        let id = write.pending.newest.id;
+        let id = id.filter(|_| !write.is_combined() && !write.is_update());
         if let Some(id) = id {
-            let namespace = body::namespace(&write.pending.newest.object).to_owned();
-            let key = write.key.clone();
-            let prefix = write.pending.prefix.clone();
-            let amendable = Amendable {
-                namespace,
-                key,
-                prefix,
+            let event = WrittenEvent {
+                namespace: body::namespace(&write.pending.newest.object).to_owned(),
+                key: write.key.clone(),
+                prefix: write.pending.prefix.clone(),
             };
-            self.amendable.insert(id, amendable);
+            self.written.insert(id, event);
         }
         let delivered = Delivered {
             reason: write.pending.newest.reason,
             message: write.message,
-            id,
+            incident: id.map(|id| id.incident),
             times,
             stamp: write.pending.newest.stamp,
             sent: written.sent,
@@ -487,10 +476,10 @@ async fn finished(writing: &mut Option<Writing>) -> (EventWrite, Result<Written,
     }
 }
 
-/// Waits for the end of an amendment; for ever if there is none.
+/// Waits until details are added; for ever if there are none.
 async fn amended(amending: &mut Option<Amending>) {
     match amending {
-        Some(amending) => amending.await,
+        Some((_, amending)) => amending.await,
         None => std::future::pending().await,
     }
 }

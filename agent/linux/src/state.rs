@@ -14,6 +14,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nodepulse_core::clock::BootNanos;
+use nodepulse_core::pods::PodId;
+use nodepulse_core::subjects::kill_counters::AcknowledgedKills;
 use nodepulse_core::units::CgroupId;
 use nodepulse_io::file::{self, FileError, Links};
 
@@ -38,8 +40,8 @@ pub struct State {
     pub tier: String,
     /// Each probe, with its state or the reason why it does not run, for people who read the file.
     pub probes: Vec<(String, String)>,
-    /// Kills in each pod's cgroup that the API server acknowledged; the next start reports others.
-    pub kills: BTreeMap<CgroupId, u64>,
+    /// Kills that the API server acknowledged; the next start reports others.
+    pub kills: AcknowledgedKills,
     /// Set if kills could not be counted so far: a cgroup that is not in `kills` may have had some.
     pub uncounted: bool,
     /// The time at which each condition was last exceeded, by its type; `None` if not within the
@@ -125,11 +127,14 @@ impl State {
                 state.exceeded.insert(type_.to_owned(), at);
             } else if line == UNCOUNTED {
                 state.uncounted = true;
+            } else if let Some(pod) = line.strip_prefix("pod ") {
+                let (id, kills) = pod.split_once(' ')?;
+                let kills = kills.parse().ok()?;
+                state.kills.pods.insert(PodId::parse(id)?, kills);
             } else {
                 let (id, kills) = line.strip_prefix("cgroup ")?.split_once(' ')?;
-                state
-                    .kills
-                    .insert(CgroupId(id.parse().ok()?), kills.parse().ok()?);
+                let (id, kills) = (CgroupId(id.parse().ok()?), kills.parse().ok()?);
+                state.kills.cgroups.insert(id, kills);
             }
         }
         Some(state)
@@ -141,15 +146,18 @@ impl State {
             let parts: Vec<_> = state.split_whitespace().collect();
             format!("probe {probe} {}", parts.join(" "))
         });
-        let kills = self.kills.iter();
-        let kills = kills.map(|(cgroup, kills)| format!("cgroup {} {kills}", cgroup.0));
+        let AcknowledgedKills { cgroups, pods } = &self.kills;
+        let cgroups = cgroups.iter();
+        let cgroups = cgroups.map(|(cgroup, kills)| format!("cgroup {} {kills}", cgroup.0));
+        let pods = pods.iter();
+        let pods = pods.map(|(pod, kills)| format!("pod {} {kills}", pod.as_str()));
         let exceeded = self.exceeded.iter().map(|(type_, at)| match at {
             Some(at) => format!("exceeded {type_} {}", at.0),
             None => format!("exceeded {type_} {NEVER}"),
         });
         let uncounted = self.uncounted.then(|| UNCOUNTED.to_owned());
         let lines = std::iter::once(head).chain(probes).chain(uncounted);
-        let lines: Vec<_> = lines.chain(kills).chain(exceeded).collect();
+        let lines: Vec<_> = lines.chain(cgroups).chain(pods).chain(exceeded).collect();
         lines.join("\n") + END
     }
 }
@@ -168,7 +176,13 @@ mod tests {
             boot: "0-1".to_owned(),
             tier: "kmsg".to_owned(),
             probes: vec![("oom_victim".to_owned(), "no kernel types".to_owned())],
-            kills: BTreeMap::from([(CgroupId(7), 3), (CgroupId(u64::MAX), 0)]),
+            kills: AcknowledgedKills {
+                cgroups: BTreeMap::from([(CgroupId(7), 3), (CgroupId(u64::MAX), 0)]),
+                pods: BTreeMap::from([
+                    (PodId::Uid("0a-1".to_owned()), 2),
+                    (PodId::ConfigHash("0a".repeat(16)), 1),
+                ]),
+            },
             uncounted: true,
             exceeded: BTreeMap::from([
                 ("MemoryLow".to_owned(), None),
@@ -220,6 +234,7 @@ mod tests {
             (whole.replace("state 1", "state 2"), "of another version"),
             (with("cgroup 1"), "an incomplete line"),
             (with("cgroup -1 4"), "an invalid number"),
+            (with("pod web 4"), "an invalid pod"),
             (with("exceeded PIDsLow"), "a condition without a time"),
             (with("exceeded PIDsLow -1"), "an invalid time"),
             (with("another kind"), "of a newer version"),

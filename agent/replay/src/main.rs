@@ -16,7 +16,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use jiff::Timestamp;
 use nodepulse_core::escape::{escape_json, escape_to};
-use nodepulse_core::kube_event::{Draft, Involved};
+use nodepulse_core::kube_event::{Draft, EventWords, Involved, NodeEvents};
 use nodepulse_core::subjects::recording::{Step, replay};
 use nodepulse_core::subjects::{Decision, Effect, StallDecision};
 
@@ -81,17 +81,32 @@ fn anonymized(path: &Path, to: &Path) -> anyhow::Result<usize> {
 /// Returns the number of steps.
 fn replayed(path: &Path, out: &mut String) -> anyhow::Result<usize> {
     let text = read(path)?;
-    let replayed = replay(text.split_inclusive('\n'), |step| describe(step, out))?;
+    let mut words = EventWords::new(NodeEvents::Companion);
+    let replayed = replay(text.split_inclusive('\n'), |step| {
+        describe(step, &mut words, out);
+    })?;
     Ok(replayed.steps)
 }
 
 /// Appends a line for each Event, and for each change of what a condition depends on.
-fn describe(step: &Step, out: &mut String) {
+fn describe(step: &Step, words: &mut EventWords, out: &mut String) {
     let at = Timestamp::try_from(step.now.wall).unwrap_or_default();
     let at = at.strftime("%Y-%m-%dT%H:%M:%SZ");
     for effect in &step.effects {
         let text = match effect {
             Effect::Event(event) => described(event),
+            Effect::NodeEvents(node_events) => {
+                words.configure(*node_events);
+                continue;
+            }
+            Effect::Incident(incident) => {
+                let drafts = words.word(incident).drafts;
+                let drafts: Vec<String> = drafts.iter().map(described).collect();
+                if drafts.is_empty() {
+                    continue;
+                }
+                drafts.join(&format!("\n{at} "))
+            }
             Effect::Log(Decision::PressureChanged(change)) => format!(
                 "{} {} -> {} ({})",
                 change.resource.as_str(),

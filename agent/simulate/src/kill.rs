@@ -1,8 +1,9 @@
 //! An OOM kill in a simulated pod, in the words of the agent's Events.
 
 use nodepulse_core::clock::{Now, Stamp};
+use nodepulse_core::incident::{BootId, Incident, IncidentIds, Object, by_cause};
 use nodepulse_core::kube_event::{
-    ContainerLabel, Draft, Finding, KillOwner, Limiting, VictimOwner, incidents,
+    Cause, ContainerLabel, Draft, EventWords, Finding, KillOwner, Limiting, NodeEvents, VictimOwner,
 };
 use nodepulse_core::pods::{self, Container, ContainerList, PodId, PodRef};
 use nodepulse_core::pressure::oom::{Doubt, KillVerdict};
@@ -26,6 +27,7 @@ pub fn draft(pod: &Pod, now: Now) -> Option<Draft> {
     };
     let finding = Finding {
         stamp,
+        cause: Cause::default(),
         victim: Pid(4242),
         comm: "simulated".to_owned(),
         uid: Some(0),
@@ -53,11 +55,28 @@ pub fn draft(pod: &Pod, now: Now) -> Option<Draft> {
             why: Doubt::LocalLimit(LimitOwner::Container),
         },
     };
-    let incident = incidents(vec![finding], now).pop()?;
+    let occurred = by_cause(vec![finding], now).pop()?;
     let container = Container::new(
         Some(ContainerList::Containers),
         &pod.shape.containers.first()?.name,
     )?;
     let pod = pods::Pod::new(&pod.namespace, &pod.name, &uid, None)?;
-    Some(incident.on_pod(&pod, Some(&ContainerLabel::Name(container))))
+    let boot = BootId(0);
+    let incident = Incident {
+        id: IncidentIds::new(boot).assign(now.boot),
+        revision: 1,
+        settled: true,
+        added: 1,
+        object: Object {
+            pod: Some(pod),
+            container: Some(ContainerLabel::Name(container)),
+            is_resolved: true,
+        },
+        occurred,
+        details: None,
+    };
+    EventWords::new(NodeEvents::Off)
+        .word(&incident)
+        .drafts
+        .pop()
 }

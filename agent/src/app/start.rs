@@ -1,7 +1,9 @@
 //! Builds the loop's state, and evaluates everything once.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher as _, RandomState};
 
+use nodepulse_core::incident::BootId;
 use nodepulse_core::node_status::ledger::Ledger;
 use nodepulse_core::node_status::{NodeFact, Runtime};
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
@@ -15,6 +17,7 @@ use nodepulse_io::lane::Lanes;
 use nodepulse_io::names::Names;
 use nodepulse_io::tasks::Tasks;
 use nodepulse_kube::Client;
+use nodepulse_linux::host::HostRoot;
 use nodepulse_linux::logind::power::Power;
 
 use super::kernel_inputs::KernelInputs;
@@ -145,6 +148,7 @@ fn state(
     let watched = settings.stalls.iter();
     let setup = Setup {
         started: now.boot,
+        boot: boot_id(&config),
         node: NodeSetup {
             mode: config.mode,
             page: page_size(),
@@ -186,6 +190,19 @@ fn state(
         tasks,
         config,
     }
+}
+
+/// Returns the id of this boot, or one for this start if it is not known.
+fn boot_id(config: &Config) -> BootId {
+    let root = HostRoot::new(&config.host_root);
+    let known = root.read_string(saved::BOOT_ID).ok();
+    known
+        .and_then(|id| id.trim().parse().ok())
+        .unwrap_or_else(|| {
+            // Differs in each process, which is all that is needed.
+            let part = || u128::from(RandomState::new().hash_one(0));
+            BootId(part() << 64 | part())
+        })
 }
 
 fn subjects(setup: &Setup, recorder: Option<Box<dyn RunRecorder>>) -> RecordedSubjects {

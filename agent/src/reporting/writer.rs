@@ -285,7 +285,7 @@ fn events(
             times: 1,
             id: None,
             container: None,
-            version_of: None,
+            is_later: false,
             kills: ReportedKills::default(),
             at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
             stamp,

@@ -28,7 +28,7 @@ const INPUTS: [(&str, usize); 9] = [
 /// Effects, and the minimum number of each.
 const EFFECTS: [(&str, usize); 6] = [
     ("Input.OomIncident", 1),
-    ("Event", 6),
+    ("Incident", 6),
     ("Log.KillFound", 50),
     ("Map.PidLevels", 1),
     ("Query.CgroupPaths", 50),

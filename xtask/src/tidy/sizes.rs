@@ -20,12 +20,12 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[
-    ("agent", 67_900),
+    ("agent", 69_500),
     ("agent/simulate/", 2_560),
     ("xtask/", 8_500),
 ];
 /// Lines of all tests.
-const TESTS_MAX: usize = 84_900;
+const TESTS_MAX: usize = 87_500;
 
 /// The lines of each crate, for people.
 pub fn table(sources: &[Source]) -> String {

@@ -10,11 +10,21 @@ use crate::pressure::oom::{Grounds, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
 use crate::units::{Bytes, Pid};
 
+/// The cause of a kill. Kills with one cause are one incident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cause {
+    /// Counts the causes since the start.
+    pub number: u64,
+    /// No earlier kill has this cause.
+    pub is_first: bool,
+}
+
 /// The facts that are known about one OOM kill. All text is escaped. Unknown facts are `None`,
 /// never zero.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     pub stamp: Stamp,
+    pub cause: Cause,
     pub victim: Pid,
     /// Name of the victim.
     pub comm: String,
@@ -138,6 +148,9 @@ impl Finding {
                 && self.trigger.is_some()
                 && self.limiting() == other.limiting()
         };
-        self.owner == other.owner && self.trigger == other.trigger && (one_group || one_limit())
+        self.owner == other.owner
+            && self.counter == other.counter
+            && self.trigger == other.trigger
+            && (one_group || one_limit())
     }
 }

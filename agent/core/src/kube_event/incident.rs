@@ -1,101 +1,19 @@
-//! Incidents, and the Events that report them: on the Pod if it is known, on the Node if not.
-
-use std::time::SystemTime;
-
-use serde::{Deserialize, Serialize};
+//! The wording of an incident's Events: on the Pod if it is known, on the Node if not.
 
 use super::container_label::{ContainerLabel, SHORT_ID};
-use super::finding::{Finding, NodeEvents};
-use super::{
-    Annotations, Draft, Involved, KillDetails, KillPlace, Kills, RefusedForks, ReportedKills,
-    UnidentifiedKills, VictimOwner, Words,
-};
+use super::finding::NodeEvents;
+use super::{Annotations, Draft, Involved, KillDetails, KillPlace, Kills, ReportedKills, Words};
 use super::{annotations, kill_text};
-use crate::clock::{Now, Stamp};
 use crate::escape::quote;
+use crate::incident::{Incident, Occurrence};
 use crate::node_status::transition::EventType;
-use crate::pods::{Pod, PodId, PodRef};
-
-/// The place of an Event about an incident, which decides its wording.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum EventPlace {
-    /// On the Node, in any case: see [`Incident::on_node`].
-    Node,
-    /// On the Node, because the Pod is unknown.
-    NodeInstead,
-    /// On the Pod, with the container in which it happened, if in one.
-    Pod(Option<ContainerLabel>),
-}
-
-/// An occurrence that is to be reported.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Incident {
-    /// `None` if it happened in no pod, or in one that cannot be known.
-    pub pod: Option<PodRef>,
-    /// Namespace and name of the pod, if they were known when it happened. Used for an Event on the
-    /// Node.
-    #[serde(default)]
-    pub pod_name: Option<String>,
-    pub at: SystemTime,
-    /// Set if the kernel recorded the occurrence.
-    pub stamp: Option<Stamp>,
-    /// The kills that it reports, by the kernel's counters that include them. The first Event about
-    /// it carries them.
-    pub kills: ReportedKills,
-    pub occurrence: Occurrence,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub enum Occurrence {
-    Kills(Kills),
-    UnidentifiedKills(UnidentifiedKills),
-    RefusedForks(RefusedForks),
-}
-
-/// Groups `findings` into incidents, in order. Kills in one container at one limit with one trigger
-/// are one incident: the kernel killed the group together.
-pub fn incidents(findings: Vec<Finding>, now: Now) -> Vec<Incident> {
-    let mut groups: Vec<Vec<Finding>> = Vec::new();
-    for finding in findings {
-        let same = |group: &&mut Vec<Finding>| {
-            let first = group.first();
-            first.is_some_and(|first| first.has_the_cause_of(&finding))
-        };
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(finding),
-            None => groups.push(vec![finding]),
-        }
-    }
-    let incident = |group: Vec<Finding>| {
-        let first = group.first()?;
-        Some(Incident {
-            pod_name: None,
-            pod: match &first.owner {
-                VictimOwner::Pod(pod) => Some(pod.clone()),
-                VictimOwner::UnknownPod | VictimOwner::NoPod => None,
-            },
-            at: now.wall_at(first.stamp.kernel),
-            stamp: Some(first.stamp),
-            kills: reported(&group),
-            occurrence: Occurrence::Kills(group.into()),
-        })
-    };
-    groups.into_iter().filter_map(incident).collect()
-}
-
-fn reported(group: &[Finding]) -> ReportedKills {
-    let mut kills = ReportedKills::default();
-    for finding in group {
-        kills.add(finding.counter.clone(), 1);
-    }
-    kills
-}
+use crate::pods::PodId;
 
 impl Incident {
     /// Returns the Event on the Node that the incident needs in any case: for kills because the
     /// node is out of memory, and for what happened in no pod. Returns `None` if it needs none.
-    pub fn on_node(&self, node_events: NodeEvents) -> Option<Draft> {
-        let kills = match &self.occurrence {
+    pub(super) fn on_node(&self, node_events: NodeEvents) -> Option<Draft> {
+        let kills = match &self.occurred.occurrence {
             Occurrence::Kills(kills) => kills,
             // Another program reports them.
             Occurrence::UnidentifiedKills(counted)
@@ -105,14 +23,16 @@ impl Incident {
                 return None;
             }
             Occurrence::UnidentifiedKills(_) | Occurrence::RefusedForks(_) => {
-                return self.pod.is_none().then(|| self.on_node_instead());
+                return self.occurred.pod.is_none().then(|| self.on_node_instead());
             }
         };
         let first = kills.first()?;
-        if !first.is_global() && self.pod.is_some() {
+        if !first.is_global() && self.occurred.pod.is_some() {
             return None;
         }
-        let words = kill_text::words_on_node(kills, self.place().as_deref(), node_events)?;
+        let (place, details) = (self.place(), self.details(kills));
+        let words =
+            kill_text::words_on_node(kills, place.as_deref(), details.as_ref(), node_events)?;
         let mut draft = self.draft(Involved::Node, words);
         if node_events != NodeEvents::Kubelet {
             draft.annotations = self.annotations(None);
@@ -121,12 +41,16 @@ impl Incident {
     }
 
     /// Returns the Event on the Node for an incident whose Pod is unknown.
-    pub fn on_node_instead(&self) -> Draft {
+    pub(super) fn on_node_instead(&self) -> Draft {
         let of_pod = self.of_pod();
-        let words = match &self.occurrence {
+        let words = match &self.occurred.occurrence {
             Occurrence::Kills(kills) => Words {
                 reason: kill_text::IN_POD,
-                message: kill_text::on_node(kills, self.place().as_deref(), None),
+                message: kill_text::on_node(
+                    kills,
+                    self.place().as_deref(),
+                    self.details(kills).as_ref(),
+                ),
             },
             Occurrence::UnidentifiedKills(counted) => counted.words(&match &counted.place {
                 KillPlace::Cgroup(cgroup) => format!(" in cgroup {}", quote(cgroup)),
@@ -149,13 +73,19 @@ impl Incident {
         }
     }
 
-    /// `container` is the container of the pod in which it happened, if in one.
-    pub fn on_pod(&self, pod: &Pod, container: Option<&ContainerLabel>) -> Draft {
+    /// Returns the Event on the Pod; `None` if it is not known.
+    pub(super) fn on_pod(&self) -> Option<Draft> {
+        let pod = self.object.pod.as_ref()?;
+        let container = self.object.container.as_ref();
         let whereabouts = container.map_or_else(String::new, ContainerLabel::whereabouts);
-        let words = match &self.occurrence {
+        let words = match &self.occurred.occurrence {
             Occurrence::Kills(kills) => Words {
                 reason: kill_text::IN_POD,
-                message: kill_text::in_pod(kills, container.map(ContainerLabel::called), None),
+                message: kill_text::in_pod(
+                    kills,
+                    container.map(ContainerLabel::called),
+                    self.details(kills).as_ref(),
+                ),
             },
             Occurrence::UnidentifiedKills(counted) => counted.words(&whereabouts),
             Occurrence::RefusedForks(refused) => {
@@ -169,111 +99,36 @@ impl Incident {
             field_path: container.and_then(ContainerLabel::field_path),
         };
         let unspecified = |label: &&ContainerLabel| label.field_path().is_none();
-        Draft {
+        Some(Draft {
             annotations: self.annotations(container),
             container: container.filter(unspecified).cloned(),
             ..self.draft(object, words)
-        }
+        })
     }
 
     fn annotations(&self, container: Option<&ContainerLabel>) -> Annotations {
-        match &self.occurrence {
-            Occurrence::Kills(kills) => {
-                annotations::of_kills(kills, container.map(|container| container.called().0))
-            }
-            Occurrence::UnidentifiedKills(_) | Occurrence::RefusedForks(_) => Annotations::new(),
-        }
-    }
-
-    /// Returns the message of the Event at `place` with details, and the annotations that are
-    /// added; `None` if there are no details to add.
-    pub fn with_details(
-        &self,
-        place: &EventPlace,
-        details: &KillDetails,
-    ) -> Option<(String, Annotations)> {
-        let Occurrence::Kills(kills) = &self.occurrence else {
-            return None;
+        let Occurrence::Kills(kills) = &self.occurred.occurrence else {
+            return Annotations::new();
         };
-        let details = details.clone().without(&kills.findings);
-        if details.is_empty() {
-            return None;
+        let container = container.map(|container| container.called().0);
+        let mut all = annotations::of_kills(kills, container);
+        if let Some(details) = self.details(kills) {
+            all.add_all(annotations::of_details(&details));
         }
-        let added = annotations::of_details(&details);
-        Some((self.message(kills, place, Some(&details)), added))
+        all
     }
 
-    /// Returns the message and the annotations of the Event at `place`, with details if there are
-    /// any; `None` if it is not about kills.
-    pub fn described(
-        &self,
-        place: &EventPlace,
-        details: Option<&KillDetails>,
-    ) -> Option<(String, Annotations)> {
-        if let Some((message, mut added)) = details.and_then(|all| self.with_details(place, all)) {
-            added.add_all(self.annotations(place.container()));
-            return Some((message, added));
-        }
-        let Occurrence::Kills(kills) = &self.occurrence else {
-            return None;
-        };
-        let annotations = self.annotations(place.container());
-        Some((self.message(kills, place, None), annotations))
-    }
-
-    fn message(&self, kills: &Kills, place: &EventPlace, details: Option<&KillDetails>) -> String {
-        match place {
-            EventPlace::Node | EventPlace::NodeInstead => {
-                kill_text::on_node(kills, self.place().as_deref(), details)
-            }
-            EventPlace::Pod(container) => {
-                let container = container.as_ref().map(ContainerLabel::called);
-                kill_text::in_pod(kills, container, details)
-            }
-        }
-    }
-
-    /// Names the container of the process that requested memory, if only its id is known.
-    pub fn name_trigger(&mut self, name: impl FnOnce(&str) -> ContainerLabel) {
-        if let Occurrence::Kills(kills) = &mut self.occurrence
-            && let Some(first) = kills.findings.first_mut()
-            && let Some(ContainerLabel::Id(id)) = &first.trigger_container
-        {
-            first.trigger_container = Some(name(id));
-        }
-    }
-
-    /// Returns the kills if the kernel killed a whole container.
-    pub fn group(&self) -> Option<&Kills> {
-        match &self.occurrence {
-            Occurrence::Kills(kills) if kills.first().is_some_and(Finding::is_of_group) => {
-                Some(kills)
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns true if `later` is about other processes of the container that the kernel killed as
-    /// a whole.
-    pub fn is_group_of(&self, later: &Self) -> bool {
-        let first = self.group().and_then(Kills::first);
-        let later = later.group().and_then(Kills::first);
-        let both = first.zip(later);
-        both.is_some_and(|(first, later)| first.has_the_cause_of(later))
-    }
-
-    /// Adds other processes of the group. The kills that the next Event reports do not change.
-    pub fn add_to_group(&mut self, later: &Self) {
-        if let (Occurrence::Kills(kills), Some(later)) = (&mut self.occurrence, later.group()) {
-            kills.add(later);
-        }
+    /// Returns the details that are not about the victims; `None` if there are none.
+    fn details(&self, kills: &Kills) -> Option<KillDetails> {
+        let details = self.details.clone()?.without(&kills.findings);
+        (!details.is_empty()).then_some(details)
     }
 
     /// Returns the pod and its container as an Event on the Node names them.
     fn place(&self) -> Option<String> {
-        let at = self.pod.as_ref()?;
-        let pod = match (&self.pod_name, &at.pod) {
-            (Some(name), _) => format!("pod {name}"),
+        let at = self.occurred.pod.as_ref()?;
+        let pod = match (&self.object.pod, &at.pod) {
+            (Some(pod), _) => format!("pod {}/{}", pod.namespace, pod.name),
             (None, PodId::Uid(uid)) => format!("pod with UID {uid}"),
             (None, PodId::ConfigHash(hash)) => format!("static pod with hash {hash}"),
         };
@@ -285,28 +140,23 @@ impl Incident {
 
     /// Names the pod for readers that identify cgroups by their paths.
     fn of_pod(&self) -> String {
-        let pod = self.pod.as_ref();
+        let pod = self.occurred.pod.as_ref();
         pod.map_or_else(String::new, |at| format!(" of pod {}", at.pod.as_str()))
     }
 
-    /// Returns the number of killed processes for which no Event was recorded before.
-    pub fn new_kills(&self) -> u64 {
-        match &self.occurrence {
-            Occurrence::Kills(kills) => kills.count(),
-            Occurrence::UnidentifiedKills(counted) => counted.kills.saturating_sub(counted.again),
-            Occurrence::RefusedForks(_) => 0,
+    /// Returns the number of things that the message of an Event describes, and the first value of
+    /// its `count`.
+    fn numbers(&self) -> (u32, u32) {
+        let many = |kills| u32::try_from(kills).unwrap_or(u32::MAX).max(1);
+        match &self.occurred.occurrence {
+            Occurrence::Kills(kills) => (many(kills.count()), 1),
+            Occurrence::UnidentifiedKills(counted) => (many(counted.kills), many(counted.kills)),
+            Occurrence::RefusedForks(_) => (1, 1),
         }
     }
 
     fn draft(&self, object: Involved, words: Words) -> Draft {
-        let (of, times) = match &self.occurrence {
-            Occurrence::Kills(kills) => (u32::try_from(kills.count()).unwrap_or(u32::MAX), 1),
-            Occurrence::UnidentifiedKills(counted) => {
-                let kills = u32::try_from(counted.kills).unwrap_or(u32::MAX);
-                (kills, kills.max(1))
-            }
-            Occurrence::RefusedForks(_) => (1, 1),
-        };
+        let (of, times) = self.numbers();
         Draft {
             object,
             type_: EventType::Warning,
@@ -314,42 +164,36 @@ impl Incident {
             reason: words.reason.to_owned(),
             message: words.message,
             annotations: Annotations::new(),
-            of: of.max(1),
+            of,
             times,
             id: None,
             container: None,
-            version_of: None,
-            kills: self.kills.clone(),
-            at: self.at,
-            stamp: self.stamp,
-        }
-    }
-}
-
-impl EventPlace {
-    const fn container(&self) -> Option<&ContainerLabel> {
-        match self {
-            Self::Pod(container) => container.as_ref(),
-            Self::Node | Self::NodeInstead => None,
+            is_later: false,
+            kills: ReportedKills::default(),
+            at: self.occurred.at,
+            stamp: self.occurred.stamp,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
-    use crate::kube_event::Period;
-    use crate::pods::{Container, ContainerList};
+    use crate::incident::Occurred;
+    use crate::kube_event::{Finding, Period, RefusedForks, UnidentifiedKills, VictimOwner};
+    use crate::pods::{Container, ContainerList, Pod, PodRef};
 
     fn incident(pod: Option<PodRef>, occurrence: Occurrence) -> Incident {
-        Incident {
-            pod_name: None,
+        crate::tests::incident(Occurred {
             pod,
             at: SystemTime::UNIX_EPOCH,
+            until: SystemTime::UNIX_EPOCH,
             stamp: None,
             kills: ReportedKills::default(),
             occurrence,
-        }
+        })
     }
 
     fn pod_ref() -> PodRef {
@@ -391,7 +235,10 @@ mod tests {
         ];
         let pod = Pod::new("shop", "web-0", "aa", None).unwrap();
         for (container, whereabouts, field_path) in rows {
-            let draft = incident(Some(pod_ref()), refused(1)).on_pod(&pod, container.as_ref());
+            let mut incident = incident(Some(pod_ref()), refused(1));
+            incident.object.pod = Some(pod.clone());
+            incident.object.container = container;
+            let draft = incident.on_pod().unwrap();
             let expected = format!("1 fork refused{whereabouts}: the limit is not known");
             assert_eq!(draft.message, expected);
             assert_eq!(draft.reason, "PIDLimitReached");
@@ -460,7 +307,7 @@ mod tests {
         };
         let uid = || PodId::Uid("aa".to_owned());
         let hash = PodId::ConfigHash("bb".to_owned());
-        let name = || Some("shop/web-0".to_owned());
+        let name = || Pod::new("shop", "web-0", "aa", None);
         #[rustfmt::skip]
         let rows = [
             (at(uid(), Some(&id)), name(), "container 0123456789ab of pod shop/web-0"),
@@ -468,7 +315,7 @@ mod tests {
             (at(uid(), Some(&id)), None, "container 0123456789ab of pod with UID aa"),
             (at(hash, None), None, "static pod with hash bb"),
         ];
-        for (pod, pod_name, expected) in rows {
+        for (pod, known, expected) in rows {
             let finding = Finding {
                 cgroup: Some("/kubepods/podaa/c".to_owned()),
                 owner: VictimOwner::Pod(pod.clone()),
@@ -478,10 +325,8 @@ mod tests {
                 },
                 ..crate::tests::finding(7)
             };
-            let incident = Incident {
-                pod_name,
-                ..incident(Some(pod), Occurrence::Kills(vec![finding].into()))
-            };
+            let mut incident = incident(Some(pod), Occurrence::Kills(vec![finding].into()));
+            incident.object.pod = known;
             let start = format!("Process 7 (p7) in {expected} was killed because memory ran out");
             for draft in [
                 incident.on_node(NodeEvents::Companion).unwrap(),
@@ -505,7 +350,7 @@ mod tests {
             let incident = incident(None, occurrence);
             let draft = incident.on_node_instead();
             assert_eq!((draft.of, draft.times), (of, times), "{incident:?}");
-            assert_eq!(incident.new_kills(), new, "{incident:?}");
+            assert_eq!(incident.occurred.new_kills(), new, "{incident:?}");
         }
     }
 }

@@ -32,6 +32,7 @@ const NO_LIMIT: &str = "memory ran out at a limit that is not known";
 pub(super) fn words_on_node(
     kills: &Kills,
     place: Option<&str>,
+    details: Option<&KillDetails>,
     node_events: NodeEvents,
 ) -> Option<Words> {
     let unsure = |first: &Finding| !first.is_global() && first.owner == VictimOwner::UnknownPod;
@@ -47,7 +48,7 @@ pub(super) fn words_on_node(
             "System OOM encountered, victim process: {}, pid: {}",
             first.comm, first.victim
         ),
-        _ => on_node(kills, place, None),
+        _ => on_node(kills, place, details),
     };
     Some(Words { reason, message })
 }

@@ -1,15 +1,9 @@
 //! OOM kills with one cause.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use super::Finding;
 use crate::reading::oom::Consequence;
-
-/// The longest time in which the kernel kills the processes of one group: kills with one cause that
-/// are less than this apart are one incident.
-pub const GROUP: Duration = Duration::from_secs(1);
 
 /// The number of findings that are stored of one incident. A container can have thousands of
 /// processes.

@@ -56,6 +56,18 @@ impl ReportedKills {
         self.0.is_empty()
     }
 
+    /// Leaves out the first `reported` kills.
+    #[must_use]
+    pub fn beyond(&self, mut reported: u64) -> Self {
+        let mut rest = Self::default();
+        for (owner, kills) in &self.0 {
+            let known = reported.min(*kills);
+            reported -= known;
+            rest.add(owner.clone(), kills - known);
+        }
+        rest
+    }
+
     pub fn total(&self) -> u64 {
         let kills = self.0.iter().map(|(_, kills)| *kills);
         kills.fold(0, u64::saturating_add)

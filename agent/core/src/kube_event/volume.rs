@@ -43,7 +43,7 @@ impl VolumeTrouble<'_> {
         Draft {
             id: None,
             container: None,
-            version_of: None,
+            is_later: false,
             object: Involved::Pod {
                 namespace: pod.namespace.to_string(),
                 name: pod.name.to_string(),

@@ -21,6 +21,7 @@ impl Subjects {
     pub fn new(setup: &Setup) -> Self {
         let Setup {
             started,
+            boot,
             node,
             signals,
             disks,
@@ -44,7 +45,7 @@ impl Subjects {
                 Mode::Node => None,
             },
             pods: KnownPods::default(),
-            incidents: Incidents::new(node_events.current()),
+            incidents: Incidents::new(boot),
             node_events,
             volumes: Volumes::new(transition_period),
             pod_pids: PodPids::new(node.refused_forks, started),
@@ -115,7 +116,14 @@ impl Subjects {
             }
             Input::KillSourceChecked => self.update_frequent_kills(now),
             Input::Pod(input) => self.pods.on(input),
-            Input::Incident(input) => self.incidents.on(input, &self.pods, now),
+            Input::Incident(input) => {
+                let starts = matches!(input, IncidentInput::ReportingStarted);
+                let mut effects = self.incidents.on(input, &self.pods, now);
+                if starts {
+                    effects.push(Effect::NodeEvents(self.node_events.current()));
+                }
+                effects
+            }
             Input::NodeEvents(input) => self.node_events.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
             Input::Volume(input) => {

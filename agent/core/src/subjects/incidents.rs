@@ -1,66 +1,57 @@
-//! Incidents on their way to Kubernetes Events: in which pod they were, and what its container is
-//! called.
+//! Incidents from the decision on: each gets an id, and revisions as more is known about it.
 //!
-//! What is known is reported at once: from the watch on pods, and from the link that the kubelet
-//! made for the container's log. A pod that neither has is waited for, and so is the name of a
-//! container; neither for long. The API server is asked once for each pod, to learn its lists of
-//! containers, and again if the node does not have a name.
+//! ```text
+//! Occurred ──► revision 1, at once ──► object, group, details: up to two more ──► settled
+//!    └── a kill for the cause of an open incident: added to that
+//! ```
+//!
+//! An incident is open until its object, its group and its details are known or cannot come.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::pods::{KnownPods, ReadFailure, WatchPermission};
-use super::{BlockingQuery, Decision, Effect, Input, KillCounterInput, pass_on};
+use super::pods::{KnownPods, ReadFailure};
+use super::{Decision, Effect, Input, KillCounterInput, pass_on};
 use crate::clock::{BootNanos, Now};
-use crate::kube_event::{
-    ContainerLabel, Draft, EventId, EventPlace, Incident, KillOutcomes, NodeEvents, ReportedKills,
-};
-use crate::pods::{Pod, PodChange, PodId, PodRef};
+use crate::incident::{BootId, Incident, IncidentId, IncidentIds, Object, Occurred};
+use crate::kube_event::{KillOutcomes, ReportedKills};
+use crate::pods::{Pod, PodChange};
+use crate::subjects::kills::GROUP;
 
 mod details;
-mod groups;
 mod links;
+mod names;
 mod pod_watch;
 #[cfg(test)]
 mod tests;
 
-use details::Details;
 pub use details::{DetailsOf, DetailsRead};
-use groups::Groups;
+use details::{DetailsReading, DetailsWait};
+use links::Links;
 pub use links::LinksRead;
-use links::{LinkWait, Links};
+pub use names::MAX_READS;
+use names::{LastRead, Waiting};
 
-/// Time limit for a pod that the watch has not reported yet: a kubelet may start it first, and the
-/// mirror of a static pod is created after it.
-const UNKNOWN_POD: Duration = Duration::from_secs(2);
-/// Time limit for the name of a container. A healthy API server answers in one or two milliseconds,
-/// and a kubelet makes the link of a new container in about ten; slow ones must not delay the
-/// Event.
-const UNKNOWN_NAME: Duration = Duration::from_millis(250);
-/// Minimum interval between two reads of one pod, whose containers can change within seconds.
-const READ_AGAIN: Duration = Duration::from_secs(1);
-/// The same for a pod that the agent is not permitted to read.
-const FORBIDDEN: Duration = Duration::from_mins(10);
-/// Maximum number of reads of pods at the same time. Beyond it containers are named by their ids.
-pub const MAX_READS: usize = 32;
-/// Maximum number of incidents that wait. Beyond it the oldest is reported with what is known.
-const MAX_WAITING: usize = 512;
-/// Maximum number of pods whose last read is stored. Beyond it containers are named by their ids.
-const MAX_REMEMBERED: usize = 1024;
+/// How long an incident is open, unless nothing can be known about pods before that.
+const OPEN: Duration = Duration::from_millis(3500);
+/// How long the first process that no revision has waits for others of its group.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// The number of revisions before the settled one.
+const REVISIONS: u8 = 3;
+/// Maximum number of open incidents. Beyond it the oldest is settled with what is known.
+const MAX_OPEN: usize = 512;
 
 /// Everything that can happen to incidents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum IncidentInput {
-    /// Who records Events on the Node.
-    Configured(NodeEvents),
     /// Events are recorded from now on. Before, incidents are only logged.
     ReportingStarted,
     /// The API server answered for the first time.
     ServerAnswered,
-    /// New incidents.
-    Happened(Vec<Incident>),
+    /// These things happened.
+    Happened(Vec<Occurred>),
     /// The watch reported a change, which is applied to the known pods.
     PodChanged(PodChange),
     /// The answer to [`Effect::ReadContainers`]; the containers are stored with the known pods.
@@ -69,54 +60,32 @@ pub enum IncidentInput {
         uid: Box<str>,
         read: Result<(), ReadFailure>,
     },
-    /// To [`BlockingQuery::ContainerLinks`].
+    /// To [`BlockingQuery::ContainerLinks`](super::BlockingQuery::ContainerLinks).
     Links(LinksRead),
-    /// The API server has an Event to which details can be added.
-    Delivered(EventId),
-    /// To [`BlockingQuery::KillDetails`].
+    /// The API server has an Event about it.
+    Delivered(IncidentId),
+    /// To [`BlockingQuery::KillDetails`](super::BlockingQuery::KillDetails).
     DetailsRead(DetailsRead),
     /// Time has passed, or more may be known.
     Due,
-    /// The agent stops: everything is reported with what is known.
+    /// The agent stops: everything is settled with what is known.
     Stopping,
 }
 
-/// An incident that cannot be reported yet.
+/// An incident without its settled revision.
 #[derive(Debug, Serialize, Deserialize)]
-struct Waiting {
+struct Open {
     incident: Incident,
-    pod: PodRef,
-    wait: WaitFor,
-    link: LinkWait,
-}
-
-/// What an incident waits for, and until when.
-///
-/// ```text
-///           pod unknown                      container's name unknown
-/// happened ─────────────► Pod ───── known ─────────────────────────────► Name
-///    │                    │ │ deadline, or pods cannot be watched            │ known, or deadline
-///    │         its link ──┘ ▼                                                ▼
-///    │         is found: the Pod, else the Node                           the Pod
-///    └── both known: the Pod
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum WaitFor {
-    Pod { until: BootNanos },
-    Name { until: BootNanos },
-}
-
-/// The last read of a pod.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum LastRead {
-    UnderWay { asked: BootNanos },
-    Finished { again: BootNanos },
-}
-
-/// The object of an Event.
-enum Target {
-    Pod(Pod, Option<ContainerLabel>),
-    Node,
+    decided: BootNanos,
+    /// `None`: its object is resolved.
+    waiting: Option<Waiting>,
+    details: DetailsWait,
+    /// The time of the last process of its group; `None` if no other can follow.
+    last_kill: Option<BootNanos>,
+    /// Since when there are processes that no revision has.
+    added: Option<BootNanos>,
+    /// The kills that were handed on.
+    reported: u64,
 }
 
 /// Whether Events are recorded.
@@ -126,323 +95,215 @@ enum EventRecording {
     Events,
 }
 
-/// The incidents that wait, and what is known about those that were reported.
+/// The open incidents, and what is known about their objects.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Incidents {
     reporting: EventRecording,
-    node_events: NodeEvents,
-    waiting: VecDeque<Waiting>,
+    ids: IncidentIds,
+    /// The oldest first.
+    open: VecDeque<Open>,
     links: Links,
-    details: Details,
-    groups: Groups,
+    details: Option<DetailsReading>,
     /// Kills that were reported before the watch reported their pod, by its uid.
     uncounted: BTreeMap<Box<str>, u64>,
     /// By uid of the pod.
     reads: BTreeMap<Box<str>, LastRead>,
     /// The API server has answered since the start. Before, no name is waited for in vain.
     answered: bool,
-    /// Kills for which no Event is recorded.
-    unwanted: ReportedKills,
     effects: Vec<Effect>,
 }
 
 impl Incidents {
-    /// Without incidents.
-    pub fn new(node_events: NodeEvents) -> Self {
+    pub const fn new(boot: BootId) -> Self {
         Self {
             reporting: EventRecording::LogOnly,
-            node_events,
-            waiting: VecDeque::new(),
-            links: Links::default(),
-            details: Details::default(),
-            groups: Groups::default(),
+            ids: IncidentIds::new(boot),
+            open: VecDeque::new(),
+            links: Links::new(),
+            details: None,
             uncounted: BTreeMap::new(),
             reads: BTreeMap::new(),
             answered: false,
-            unwanted: ReportedKills::default(),
             effects: Vec::new(),
         }
     }
 
     /// Takes an input, and returns what follows from it.
     pub fn on(&mut self, input: IncidentInput, pods: &KnownPods, now: Now) -> Vec<Effect> {
+        let now = now.boot;
         match input {
-            IncidentInput::Configured(node_events) => self.node_events = node_events,
             IncidentInput::ReportingStarted => self.reporting = EventRecording::Events,
-            IncidentInput::ServerAnswered => self.server_answered(now.boot),
-            IncidentInput::Happened(incidents) => self.happened(incidents, pods, now.boot),
+            IncidentInput::ServerAnswered => self.server_answered(now),
+            IncidentInput::Happened(occurred) => self.happened(occurred, pods, now),
             IncidentInput::PodChanged(change) => {
-                self.server_answered(now.boot);
+                self.server_answered(now);
                 self.pod_changed(change);
             }
-            IncidentInput::ContainersRead { uid, read } => {
-                self.containers_read(&uid, read, now.boot);
-            }
-            IncidentInput::Links(read) => self.links_read(&read, pods, now.boot),
-            IncidentInput::Delivered(id) => self.delivered(id, now.boot),
-            IncidentInput::DetailsRead(read) => self.details_read(read, pods),
-            IncidentInput::Due => self.release(pods, now.boot),
-            IncidentInput::Stopping => {
-                for waiting in std::mem::take(&mut self.waiting) {
-                    self.report_as_known(waiting, pods, now.boot);
-                }
-                self.report_groups(BootNanos(u64::MAX));
-            }
+            IncidentInput::ContainersRead { uid, read } => self.containers_read(&uid, read, now),
+            IncidentInput::Links(read) => self.links_read(&read, pods, now),
+            IncidentInput::Delivered(id) => self.delivered(id, now),
+            IncidentInput::DetailsRead(read) => self.details_read(read, pods, now),
+            IncidentInput::Due => self.due_objects(pods, now),
+            IncidentInput::Stopping => self.due_all(pods, now, true),
         }
-        self.read_links(now.boot);
-        self.report_groups(now.boot);
+        self.due_all(pods, now, false);
+        self.read_links(now);
         std::mem::take(&mut self.effects)
     }
 
-    /// The next deadline of an incident that waits.
+    /// The next time at which something is due.
     pub fn due(&self) -> Option<BootNanos> {
-        let link = |waiting: &Waiting| self.links.due(waiting.link);
-        let due = |waiting| link(waiting).map_or(waiting.until(), |at| at.min(waiting.until()));
-        let waiting = self.waiting.iter().map(due).min();
-        [waiting, self.groups.due()].into_iter().flatten().min()
+        let due = |open: &Open| {
+            let object = open.waiting.as_ref().map(|waiting| {
+                let link = self.links.due(waiting.link);
+                link.map_or(waiting.until(), |at| at.min(waiting.until()))
+            });
+            let details = match open.details {
+                DetailsWait::Until(at) => Some(at),
+                DetailsWait::Reading | DetailsWait::Ended => None,
+            };
+            let added = open.added.filter(|_| open.may_revise());
+            let added = added.map(|since| since.plus(INTERVAL));
+            let all = [object, details, added, Some(open.settles())];
+            all.into_iter().flatten().min()
+        };
+        self.open.iter().filter_map(due).min()
     }
 
-    fn happened(&mut self, incidents: Vec<Incident>, pods: &KnownPods, now: BootNanos) {
-        for mut incident in incidents {
-            let pod = incident.pod.as_ref();
-            let pod = pod.and_then(|at| pods.index().find(&at.pod));
-            incident.pod_name = pod.map(|pod| format!("{}/{}", pod.namespace, pod.name));
+    fn happened(&mut self, all: Vec<Occurred>, pods: &KnownPods, now: BootNanos) {
+        let mut unwanted = ReportedKills::default();
+        for occurred in all {
             match self.reporting {
-                EventRecording::LogOnly => self.unwanted.add_all(incident.kills),
+                EventRecording::LogOnly => unwanted.add_all(occurred.kills),
                 EventRecording::Events => {
-                    if let Some(incident) = self.add_to_group(incident, pods, now) {
-                        self.report(incident, pods, now);
+                    if let Some(occurred) = self.add_to_open(occurred, pods, now) {
+                        self.decide(occurred, pods, now);
                     }
                 }
             }
         }
-        let acknowledged = std::mem::take(&mut self.unwanted);
-        if !acknowledged.is_empty() {
+        if !unwanted.is_empty() {
             let settled = KillCounterInput::Settled(KillOutcomes {
-                acknowledged,
+                acknowledged: unwanted,
                 ..KillOutcomes::default()
             });
-            let settled = Input::KillCounter(settled);
-            self.effects.push(pass_on(settled));
+            self.effects.push(pass_on(Input::KillCounter(settled)));
         }
     }
 
-    fn report(&mut self, mut incident: Incident, pods: &KnownPods, now: BootNanos) {
-        if let Some(draft) = incident.on_node(self.node_events) {
-            self.record(draft, &incident, EventPlace::Node, now);
-            // Each kill is reported by one Event, which is this one.
-            incident.kills = ReportedKills::default();
-        }
-        let Some(pod) = incident.pod.clone() else {
-            self.unwanted.add_all(incident.kills);
-            return;
+    /// Adds kills to the open incident with their cause. Returns them if there is none.
+    fn add_to_open(
+        &mut self,
+        later: Occurred,
+        pods: &KnownPods,
+        now: BootNanos,
+    ) -> Option<Occurred> {
+        let cause = later.cause();
+        let mut open = self.open.iter_mut();
+        let has_cause =
+            |open: &&mut Open| cause.is_some() && open.incident.occurred.cause() == cause;
+        let Some(open) = open.find(has_cause) else {
+            return Some(later);
         };
-        let until = self.until_pod_is_known(now);
-        self.report_or_wait(
-            Waiting {
-                incident,
-                link: self.links.wait(pod.container.as_deref(), now),
-                pod,
-                wait: WaitFor::Pod { until },
+        let kills = later.new_kills();
+        open.last_kill = open.last_kill.max(later.last_kill());
+        open.incident.occurred.add(later);
+        if open.waiting.is_some() {
+            return None;
+        }
+        open.added.get_or_insert(now);
+        if let Some(pod) = open.incident.object.pod.clone() {
+            self.count_kills(kills, &pod, pods);
+        }
+        None
+    }
+
+    fn decide(&mut self, occurred: Occurred, pods: &KnownPods, now: BootNanos) {
+        let first = occurred.stamp.map_or(now, |stamp| stamp.kernel);
+        let incident = Incident {
+            id: self.ids.assign(first),
+            revision: 0,
+            settled: false,
+            added: 0,
+            object: Object {
+                pod: None,
+                container: None,
+                is_resolved: occurred.pod.is_none(),
             },
-            pods,
-            now,
-        );
-        while self.waiting.len() > MAX_WAITING
-            && let Some(oldest) = self.waiting.pop_front()
+            occurred,
+            details: None,
+        };
+        let mut open = Open {
+            waiting: self.wait_for_object(&incident, now),
+            details: self.wait_for_details(&incident, now),
+            last_kill: incident.occurred.last_kill(),
+            incident,
+            decided: now,
+            added: None,
+            reported: 0,
+        };
+        self.find_object(&mut open, pods, now);
+        let open = self.hand_on(open, now);
+        self.open.extend(open);
+        while self.open.len() > MAX_OPEN
+            && let Some(mut oldest) = self.open.pop_front()
         {
-            self.report_as_known(oldest, pods, now);
+            self.resolve_as_known(&mut oldest, pods);
+            oldest.details = DetailsWait::Ended;
+            self.hand_on_settled(oldest);
         }
     }
 
-    fn report_or_wait(&mut self, mut waiting: Waiting, pods: &KnownPods, now: BootNanos) {
-        let target = self.target(&waiting.pod, pods);
-        if self.may_improve(&target, &mut waiting, pods, now) {
-            self.waiting.push_back(waiting);
-        } else {
-            self.report_to(waiting.incident, target, pods, now);
+    /// Hands on a revision. Returns the incident if another can follow.
+    fn hand_on(&mut self, mut open: Open, now: BootNanos) -> Option<Open> {
+        if open.settles() <= now {
+            self.hand_on_settled(open);
+            return None;
         }
+        open.revise();
+        open.added = None;
+        let revision = Box::new(open.incident.clone());
+        self.effects.push(Effect::Incident(revision));
+        Some(open)
     }
 
-    /// Reports what has waited long enough, or need not wait any more.
-    fn release(&mut self, pods: &KnownPods, now: BootNanos) {
-        for waiting in std::mem::take(&mut self.waiting) {
-            self.report_or_wait(waiting, pods, now);
-        }
+    fn hand_on_settled(&mut self, mut open: Open) {
+        open.revise();
+        open.incident.settled = true;
+        self.effects.push(Effect::Incident(Box::new(open.incident)));
     }
 
-    /// The object of the Event, by what is known.
-    fn target(&self, pod: &PodRef, pods: &KnownPods) -> Target {
-        let id = pod.container.as_deref();
-        if let Some(known) = pods.index().find(&pod.pod) {
-            let label = id.map(|id| self.label(known, id, pods));
-            return Target::Pod(known.clone(), label);
-        }
-        let link = id.and_then(|id| self.links.get(id));
-        let by_link = link.and_then(|link| {
-            let label = link.container().map(ContainerLabel::Name);
-            Some(Target::Pod(link.in_pod(&pod.pod)?, label))
-        });
-        by_link.unwrap_or(Target::Node)
-    }
-
-    /// How a container of a known pod is called.
-    fn label(&self, pod: &Pod, id: &str, pods: &KnownPods) -> ContainerLabel {
-        if let Some(container) = pods.index().container(&pod.uid, id) {
-            return ContainerLabel::Name(container.clone());
-        }
-        let link = self.links.get(id).filter(|link| link.is_in(pod));
-        let container = link.and_then(|link| {
-            let specified = pods.index().named(&pod.uid, &link.container);
-            specified.cloned().or_else(|| link.container())
-        });
-        container.map_or_else(|| ContainerLabel::Id(id.to_owned()), ContainerLabel::Name)
-    }
-
-    /// Whether more than `target` may be known soon.
-    fn may_improve(
-        &mut self,
-        target: &Target,
-        waiting: &mut Waiting,
-        pods: &KnownPods,
-        now: BootNanos,
-    ) -> bool {
-        waiting.link = waiting.link.at(now);
-        match target {
-            Target::Node => {
-                if pods.watch() == WatchPermission::Refused {
-                    let until = waiting.link_until().unwrap_or(now);
-                    waiting.wait = WaitFor::Pod { until };
-                }
-                now < waiting.until()
+    /// Hands on what is due. At the end of the agent that is everything.
+    fn due_all(&mut self, pods: &KnownPods, now: BootNanos, stopping: bool) {
+        for mut open in std::mem::take(&mut self.open) {
+            if stopping {
+                self.resolve_as_known(&mut open, pods);
+                self.hand_on_settled(open);
+                continue;
             }
-            Target::Pod(pod, Some(label)) if !is_complete(label) => {
-                let until = match waiting.wait {
-                    WaitFor::Name { until } => until,
-                    WaitFor::Pod { .. } => now.plus(UNKNOWN_NAME),
-                };
-                waiting.wait = WaitFor::Name { until };
-                now < until
-                    && (self.read_may_come(pod, waiting.link, pods, now)
-                        || link_may_come(label, waiting.link, pods.index().exists(&pod.uid)))
+            if matches!(open.details, DetailsWait::Until(at) if at <= now) {
+                self.read_details(&mut open, now);
             }
-            Target::Pod(..) => false,
-        }
-    }
-
-    /// Whether the API server is to answer with the name of a container. It is asked at once if the
-    /// pod's lists of containers are not known, and otherwise only if the node does not have the
-    /// name.
-    fn read_may_come(
-        &mut self,
-        pod: &Pod,
-        link: LinkWait,
-        pods: &KnownPods,
-        now: BootNanos,
-    ) -> bool {
-        let is_unread = matches!(link, LinkWait::Unread { .. });
-        let enough = is_unread && pods.index().has_containers(&pod.uid);
-        !enough && self.is_being_read(pod, pods, now)
-    }
-
-    /// Reads the names of links for all that wait for them.
-    fn read_links(&mut self, now: BootNanos) {
-        let waiting = self.waiting.iter();
-        let waiting =
-            waiting.filter_map(|waiting| Some((waiting.pod.container.as_deref()?, waiting.link)));
-        let query = self.links.ask(waiting, now);
-        self.effects.extend(query.map(Effect::BlockingQuery));
-    }
-
-    fn links_read(&mut self, read: &LinksRead, pods: &KnownPods, now: BootNanos) {
-        let asked = self.links.read(read);
-        for waiting in &mut self.waiting {
-            if let Some(id) = waiting
-                .pod
-                .container
-                .as_deref()
-                .filter(|id| asked.contains(*id))
-            {
-                waiting.link = self.links.answered(waiting.link, id, read, now);
+            if open.settles() <= now {
+                self.resolve_as_known(&mut open, pods);
+                self.hand_on_settled(open);
+                continue;
             }
-        }
-        self.release(pods, now);
-    }
-
-    /// Whether the names of the pod's containers are being read. Queries them unless they were read
-    /// recently.
-    fn is_being_read(&mut self, pod: &Pod, pods: &KnownPods, now: BootNanos) -> bool {
-        self.reads.retain(|_, read| match read {
-            LastRead::UnderWay { .. } => true,
-            LastRead::Finished { again } => now < *again,
-        });
-        if let Some(read) = self.reads.get(&pod.uid) {
-            return matches!(read, LastRead::UnderWay { .. });
-        }
-        let is_under_way = |read: &&LastRead| matches!(read, LastRead::UnderWay { .. });
-        let under_way = self.reads.values().filter(is_under_way).count();
-        let full = MAX_READS <= under_way || MAX_REMEMBERED <= self.reads.len();
-        if full || !pods.index().exists(&pod.uid) {
-            return false;
-        }
-        let under_way = LastRead::UnderWay { asked: now };
-        self.reads.insert(pod.uid.clone(), under_way);
-        self.effects.push(Effect::ReadContainers(pod.clone()));
-        true
-    }
-
-    fn containers_read(&mut self, uid: &str, read: Result<(), ReadFailure>, now: BootNanos) {
-        let pause = match read {
-            Ok(()) | Err(ReadFailure::Other) => READ_AGAIN,
-            Err(ReadFailure::Forbidden) => FORBIDDEN,
-        };
-        if let Some(read) = self.reads.get_mut(uid) {
-            let asked = match *read {
-                LastRead::UnderWay { asked } => asked,
-                LastRead::Finished { .. } => now,
+            let is_due = |since: BootNanos| since.plus(INTERVAL) <= now;
+            let revised = open.may_revise() && open.added.is_some_and(is_due);
+            let open = if revised {
+                self.hand_on(open, now)
+            } else {
+                Some(open)
             };
-            let again = asked.plus(pause);
-            *read = LastRead::Finished { again };
+            self.open.extend(open);
         }
     }
 
-    fn report_as_known(&mut self, waiting: Waiting, pods: &KnownPods, now: BootNanos) {
-        let target = self.target(&waiting.pod, pods);
-        self.report_to(waiting.incident, target, pods, now);
-    }
-
-    fn report_to(
-        &mut self,
-        mut incident: Incident,
-        target: Target,
-        pods: &KnownPods,
-        now: BootNanos,
-    ) {
-        let (draft, place) = match target {
-            Target::Pod(pod, container) => {
-                incident.name_trigger(|id| self.label(&pod, id, pods));
-                self.count_kills(&incident, &pod, pods);
-                self.set_pod_of_group(&incident, &pod);
-                let draft = incident.on_pod(&pod, container.as_ref());
-                (draft, EventPlace::Pod(container))
-            }
-            Target::Node if self.is_reported(&incident) => return,
-            Target::Node => (incident.on_node_instead(), EventPlace::NodeInstead),
-        };
-        self.record(draft, &incident, place, now);
-    }
-
-    /// Whether an Event on the Node already reports it.
-    fn is_reported(&self, incident: &Incident) -> bool {
-        let on_node = || -> Option<Draft> { incident.on_node(self.node_events) };
-        incident.kills.is_empty() && on_node().is_some()
-    }
-
-    fn count_kills(&mut self, incident: &Incident, pod: &Pod, pods: &KnownPods) {
-        let kills = incident.new_kills();
+    fn count_kills(&mut self, kills: u64, pod: &Pod, pods: &KnownPods) {
         if pods.index().exists(&pod.uid) {
             self.count_in_metric(pod, kills);
-        } else if !pods.index().is_known(&pod.uid) && self.uncounted.len() < MAX_WAITING {
+        } else if !pods.index().is_known(&pod.uid) && self.uncounted.len() < MAX_OPEN {
             *self.uncounted.entry(pod.uid.clone()).or_default() += kills;
         }
     }
@@ -456,34 +317,29 @@ impl Incidents {
     }
 }
 
-impl Waiting {
-    /// When it is reported with what is known.
-    fn until(&self) -> BootNanos {
-        match self.wait {
-            WaitFor::Pod { until } | WaitFor::Name { until } => until,
+impl Open {
+    fn revise(&mut self) {
+        let kills = self.incident.occurred.kills.total();
+        self.incident.revision += 1;
+        self.incident.added = kills - std::mem::replace(&mut self.reported, kills);
+    }
+
+    /// Whether another revision before the settled one can be handed on.
+    const fn may_revise(&self) -> bool {
+        self.incident.revision < REVISIONS
+    }
+
+    /// When the incident is settled, by what is known now.
+    fn settles(&self) -> BootNanos {
+        let latest = match &self.waiting {
+            // The settled revision has the object, which an outage delays.
+            Some(waiting) => waiting.until().max(self.decided.plus(OPEN)),
+            None => self.decided.plus(OPEN),
+        };
+        if self.waiting.is_some() || self.details != DetailsWait::Ended {
+            return latest;
         }
+        let group = self.last_kill.map(|last| last.plus(GROUP));
+        group.unwrap_or(BootNanos(0)).min(latest)
     }
-
-    /// Until when only the link of its container is waited for, if it can name the pod.
-    fn link_until(&self) -> Option<BootNanos> {
-        match self.pod.pod {
-            PodId::Uid(_) => Some(self.link.since()?.plus(UNKNOWN_NAME)),
-            PodId::ConfigHash(_) => None,
-        }
-    }
-}
-
-/// Whether a link is to come that names a container of a pod, which may not exist any more.
-const fn link_may_come(label: &ContainerLabel, link: LinkWait, pod_exists: bool) -> bool {
-    match (label, link) {
-        (ContainerLabel::Id(_), LinkWait::Unread { .. }) => true,
-        // The link of a new container may be late.
-        (ContainerLabel::Id(_), LinkWait::Missing { .. }) => pod_exists,
-        (ContainerLabel::Id(_), LinkWait::Settled) | (ContainerLabel::Name(_), _) => false,
-    }
-}
-
-/// Whether nothing more can be known about the container.
-fn is_complete(label: &ContainerLabel) -> bool {
-    matches!(label, ContainerLabel::Name(container) if container.list.is_some())
 }

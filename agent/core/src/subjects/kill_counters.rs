@@ -14,16 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use super::{BlockingQuery, Decision, Effect, Query, pass_on};
 use crate::clock::{BootNanos, Now};
+use crate::incident::{Occurred, Occurrence, by_cause};
 use crate::kube_event::{
-    Finding, Incident, KillOutcomes, KillOwner, KillPlace, Occurrence, Period, ReportedKills,
-    UnidentifiedKills, incidents,
+    Finding, KillOutcomes, KillOwner, KillPlace, Period, ReportedKills, UnidentifiedKills,
 };
 use crate::pods::{PodRef, classify};
 
 mod baseline;
 mod causes;
 mod effects;
-mod group_kills;
 mod input;
 mod ledger;
 mod no_pod;
@@ -32,12 +31,11 @@ mod states;
 #[cfg(test)]
 mod tests;
 
-use causes::{RecentCauses, counted_in_pods};
+use causes::{counted_in_pods, new_in_pods};
 use effects::{log_reported, report};
-use group_kills::GroupKills;
 pub use input::{
-    CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup, KillSource,
-    PodsCounter, PreviousAgent,
+    AcknowledgedKills, CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup,
+    KillSource, PodsCounter, PreviousAgent,
 };
 use ledger::{ByOwner, KillLedger, owner_of};
 use no_pod::NoPodKills;
@@ -81,8 +79,6 @@ pub struct KillCounters {
     reported: Option<Missed>,
     /// Kills outside of the pods.
     no_pod: NoPodKills,
-    causes: RecentCauses,
-    group_kills: GroupKills,
 }
 
 impl KillCounters {
@@ -114,8 +110,6 @@ impl KillCounters {
             suspected: None,
             reported: None,
             no_pod: NoPodKills::default(),
-            causes: RecentCauses::default(),
-            group_kills: GroupKills::default(),
         }
     }
 
@@ -176,16 +170,17 @@ impl KillCounters {
     /// Kills of which records came: those that were reported by number already are not reported
     /// again.
     fn found(&mut self, mut findings: Vec<Finding>, now: Now) -> Vec<Effect> {
+        for first in findings.iter().filter(|finding| finding.cause.is_first) {
+            if first.is_of_group() {
+                self.ledger.seen_group(&first.counter, first.stamp.kernel);
+            }
+        }
         findings.retain(|finding| self.is_new(&finding.counter, finding.stamp.kernel));
         if findings.is_empty() {
             return Vec::new();
         }
-        for (owner, at) in self.group_kills.begun(&findings) {
-            self.ledger.seen_group(owner, at);
-        }
-        let incidents = incidents(findings, now);
-        let in_pods = self.causes.new_in_pods(&incidents);
-        let mut effects = vec![report(incidents)];
+        let in_pods = new_in_pods(&findings);
+        let mut effects = vec![report(by_cause(findings, now))];
         effects.extend(in_pods.into_iter().map(pass_on));
         effects
     }
@@ -349,8 +344,11 @@ impl KillCounters {
         }
         let compared = self.ledger.count(&counters, now.boot);
         let mut missing = compared.missing;
-        if compared.counted_twice > 0 {
+        if !compared.counted_twice.is_empty() {
             self.saving.acknowledged();
+            if let Some(suspected) = &mut self.suspected {
+                suspected.explain(&compared.counted_twice);
+            }
         }
         let mut incidents = Vec::new();
         let patience = self.patience;
@@ -392,7 +390,7 @@ impl KillCounters {
         confirmed: &Missed,
         missing: ByOwner,
         found: (&CountedKills, Now),
-        incidents: &mut Vec<Incident>,
+        incidents: &mut Vec<Occurred>,
     ) -> ByOwner {
         let mut rest = ByOwner::new();
         for (owner, kills) in missing {
@@ -425,7 +423,7 @@ impl KillCounters {
         kills: u64,
         period: Period,
         (counted, now): (&CountedKills, Now),
-    ) -> Option<Incident> {
+    ) -> Option<Occurred> {
         if kills == 0 {
             return None;
         }
@@ -444,10 +442,10 @@ impl KillCounters {
             KillPlace::NoPod | KillPlace::Unknown => None,
         };
         let again = self.ledger.report(owner, kills);
-        Some(Incident {
-            pod_name: None,
+        Some(Occurred {
             pod,
             at: now.wall,
+            until: now.wall,
             stamp: None,
             kills: ReportedKills::of(owner.clone(), kills),
             occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {

@@ -21,12 +21,15 @@ use crate::record::{LoggedKill, RecordedKill};
 use crate::units::CgroupId;
 
 mod case;
+pub(crate) mod causes;
 mod consequence;
 mod limit_hits;
 #[cfg(test)]
 mod tests;
 
 use case::{Case, cgroups_of};
+use causes::Causes;
+pub use causes::GROUP;
 use limit_hits::LimitHits;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -112,6 +115,7 @@ pub struct Kills {
     uncounted: BTreeSet<String>,
     /// Paths of cgroups that have been removed.
     recent: RecentPods,
+    causes: Causes,
     /// The findings of the records that came together so far.
     found: Vec<Finding>,
 }
@@ -125,6 +129,7 @@ impl Kills {
             limit_hits: LimitHits::default(),
             uncounted: BTreeSet::new(),
             recent: RecentPods::default(),
+            causes: Causes::default(),
             found: Vec::new(),
         }
     }
@@ -270,7 +275,7 @@ impl Kills {
     }
 
     fn conclude(&mut self, case: Case, verdict: KillVerdict, now: Now) -> Vec<Effect> {
-        let finding = case.judged(verdict);
+        let finding = self.causes.assign(case.judged(verdict));
         let mut effects = vec![Effect::Log(Decision::KillFound(Box::new(finding.clone())))];
         if let KillVerdict::NodePressure { why } = verdict {
             effects.push(pass_on(Input::Signal(SignalInput::Forced {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, IncidentInput, Input, pass_on};
+use super::{Decision, Effect};
 use crate::clock::Now;
 use crate::kube_event::NodeEvents;
 use crate::node_status::{Condition, KERNEL_MONITOR};
@@ -81,8 +81,7 @@ impl NodeEventChoice {
         let current = self.current();
         let mut effects = Vec::new();
         if current != before {
-            let configured = IncidentInput::Configured(current);
-            effects.push(pass_on(Input::Incident(configured)));
+            effects.push(Effect::NodeEvents(current));
             if self.monitored != was_monitored {
                 let recorded_by_monitor = self.monitored;
                 effects.push(Effect::Log(Decision::NodeEventsBy {
@@ -116,10 +115,6 @@ mod tests {
         let boot = BootNanos(1);
         let wall = at(seconds);
         choice.on(input, Now { boot, wall })
-    }
-
-    const fn configured(to: NodeEvents) -> Input {
-        Input::Incident(IncidentInput::Configured(to))
     }
 
     #[test]
@@ -156,7 +151,7 @@ mod tests {
             let mut logged = None;
             for effect in effects {
                 match effect {
-                    Effect::Input(input) => applied.push(*input),
+                    Effect::NodeEvents(to) => applied.push(to),
                     Effect::Log(Decision::NodeEventsBy {
                         recorded_by_monitor,
                     }) => {
@@ -165,7 +160,7 @@ mod tests {
                     other => panic!("{name}: {other:?}"),
                 }
             }
-            let changed = (expected != before).then(|| configured(expected));
+            let changed = (expected != before).then_some(expected);
             assert_eq!(applied, Vec::from_iter(changed), "{name}");
             let is_by_node = matches!(input, NodeSeen(_)) && expected != before;
             assert_eq!(

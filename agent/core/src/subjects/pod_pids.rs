@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::{Decision, Effect, IncidentInput, Input, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::escape::escape;
-use crate::kube_event::{Incident, Occurrence, RefusedForks, ReportedKills};
+use crate::incident::{Occurred, Occurrence};
+use crate::kube_event::{RefusedForks, ReportedKills};
 use crate::pods::{PodRef, classify};
 use crate::pressure::refusals::{Refusals, Refused};
 use crate::pressure::sample::LONGEST;
@@ -141,15 +142,15 @@ impl PodPids {
             forks,
             limit: refused.limit_of_cgroup(),
         };
-        let incident = Incident {
-            pod_name: None,
+        let occurred = Occurred {
             pod,
             at: now.wall,
+            until: now.wall,
             stamp: None,
             kills: ReportedKills::default(),
             occurrence: Occurrence::RefusedForks(refused),
         };
-        let report = Input::Incident(IncidentInput::Happened(vec![incident]));
+        let report = Input::Incident(IncidentInput::Happened(vec![occurred]));
         vec![Effect::Log(log), pass_on(report)]
     }
 }

@@ -11,11 +11,10 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::Effect;
-use super::kill_counters::{CountedKills, PreviousAgent};
+use super::kill_counters::{AcknowledgedKills, CountedKills, PreviousAgent};
 use crate::clock::BootNanos;
 use crate::pressure::Exceeded;
 use crate::pressure::sample::LONGEST;
-use crate::units::CgroupId;
 
 #[cfg(test)]
 mod tests;
@@ -36,8 +35,8 @@ type SavedTime = Option<BootNanos>;
 /// The part of the state file that changes during a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Saved {
-    /// The kills in each pod's cgroup that the API server acknowledged.
-    pub kills: BTreeMap<CgroupId, u64>,
+    /// The kills that the API server acknowledged.
+    pub kills: AcknowledgedKills,
     /// Kills could not be counted so far: a cgroup that is not in `kills` may have had some.
     pub uncounted: bool,
     /// The last excess of each condition, by its type; `None` if it was not within the transition
@@ -64,8 +63,8 @@ pub enum StateInput {
     /// The Node was read for the first time: the types of conditions that are True in it, and the
     /// times of their last reports. A missing time is the epoch.
     TrueOnNode(Vec<(String, SystemTime)>),
-    /// The numbers of acknowledged kills of each cgroup are to be saved.
-    Acknowledged(BTreeMap<CgroupId, u64>),
+    /// These kills are to be saved.
+    Acknowledged(AcknowledgedKills),
     /// The file is to be written if it is due.
     Check,
     /// A write has ended, with or without success.
@@ -165,7 +164,7 @@ impl SavedState {
 
     pub(super) fn save_kills(
         &mut self,
-        kills: BTreeMap<CgroupId, u64>,
+        kills: AcknowledgedKills,
         times: &Times,
         now: BootNanos,
     ) -> Option<Effect> {
@@ -210,7 +209,7 @@ impl SavedState {
 
     fn write(
         &mut self,
-        kills: BTreeMap<CgroupId, u64>,
+        kills: AcknowledgedKills,
         uncounted: bool,
         times: &Times,
         now: BootNanos,

@@ -13,26 +13,13 @@ use nodepulse_core::kube_event::Annotations;
 use serde_json::json;
 use tracing::debug;
 
-use super::correlate::EventKey;
 use crate::{ApiError, Client, Endpoint, Refusal};
 use nodepulse_core::backoff::Jitter;
 
-/// Capacity of the channel to the recorder.
-pub(super) const ROOM: usize = 16;
-/// Maximum number of written Events to which details can still be added.
-pub(super) const AMENDABLE: usize = 64;
 /// Maximum number of attempts. An answer that was lost counts: the patch can be repeated.
 const TRIES: u32 = 3;
 /// Maximum pause between attempts, of which a random part is taken.
 const WAIT: Duration = Duration::from_secs(2);
-
-#[derive(Debug, Clone)]
-pub(super) struct Amendable {
-    pub namespace: String,
-    pub key: EventKey,
-    /// The beginning of the message, which stays.
-    pub prefix: String,
-}
 
 /// Returns the patch that adds details.
 pub(super) fn body(message: &str, annotations: &Annotations) -> Vec<u8> {

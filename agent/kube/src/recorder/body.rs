@@ -128,7 +128,8 @@ pub fn name(object: &str, nanos: u64) -> String {
     format!("{object}.{suffix}")
 }
 
-fn cut(message: &str) -> &str {
+/// Cuts a message to the longest that is written.
+pub fn cut(message: &str) -> &str {
     let end = message.floor_char_boundary(MESSAGE_LIMIT);
     message.get(..end).unwrap_or(message)
 }

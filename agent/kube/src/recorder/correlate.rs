@@ -75,9 +75,9 @@ impl PendingEvent {
         self.separate()
     }
 
-    /// Returns true for the Event with this ID, and for a later version of it.
-    fn is_version_of(&self, id: EventId) -> bool {
-        self.newest.id == Some(id) || self.newest.version_of == Some(id)
+    /// Returns true for a later version that reports no more kills.
+    pub const fn is_details(&self) -> bool {
+        self.newest.is_later && self.of == 0
     }
 
     /// Replaces the message by that of a later version.
@@ -92,14 +92,17 @@ impl PendingEvent {
 
     /// Makes a separate Event of the incidents that a later version adds; `None` if there are none.
     pub fn separate(mut self) -> Option<Self> {
-        if self.newest.version_of.take().is_some() {
+        if std::mem::take(&mut self.newest.is_later) {
+            self.newest.id = None;
             self.times = 1;
         }
         (self.of > 0).then_some(self)
     }
 
     fn add_older(&mut self, older: Self) {
-        self.newest.version_of = None;
+        if std::mem::take(&mut self.newest.is_later) {
+            self.newest.id = None;
+        }
         self.times = self.times.saturating_add(older.times);
         self.of = self.of.saturating_add(older.of);
         self.first = self.first.min(older.first);
@@ -143,9 +146,10 @@ impl Backlog {
     /// two similar ones of any object become one, so that an object with many does not displace
     /// those of others.
     pub fn push(&mut self, pending: PendingEvent) -> Overflow {
-        if let Some(id) = pending.newest.version_of {
+        if pending.newest.is_later {
+            let id = pending.newest.id;
             let mut waiting = self.waiting.iter_mut().rev();
-            if let Some(earlier) = waiting.find(|waiting| waiting.is_version_of(id)) {
+            if let Some(earlier) = waiting.find(|waiting| waiting.newest.id == id) {
                 earlier.update(pending);
                 return Overflow::None;
             }
@@ -193,7 +197,8 @@ impl Backlog {
 
     pub fn take_version(&mut self, id: EventId) -> Option<PendingEvent> {
         let mut waiting = self.waiting.iter();
-        let at = waiting.position(|waiting| waiting.newest.version_of == Some(id))?;
+        let is_version = |of: &PendingEvent| of.newest.is_later && of.newest.id == Some(id);
+        let at = waiting.position(is_version)?;
         self.waiting.remove(at)
     }
 
@@ -202,11 +207,17 @@ impl Backlog {
     }
 
     /// Removes the oldest observation about a change of the Node's status, or the oldest of all if
-    /// there is none.
-    pub fn pop(&mut self) -> Option<PendingEvent> {
+    /// there is none. While details of an Event are being added, its later versions and other
+    /// details stay.
+    pub fn pop(&mut self, amending: Option<EventId>) -> Option<PendingEvent> {
+        let must_wait = |waiting: &PendingEvent| {
+            let is_same = waiting.newest.is_later && waiting.newest.id == amending;
+            amending.is_some() && (is_same || waiting.is_details())
+        };
         let mut waiting = self.waiting.iter();
         let transition = waiting.position(|waiting| waiting.newest.is_transition);
-        self.waiting.remove(transition.unwrap_or(0))
+        let next = transition.or_else(|| self.waiting.iter().position(|of| !must_wait(of)))?;
+        self.waiting.remove(next)
     }
 }
 
@@ -261,7 +272,7 @@ impl EventWrite {
 
     /// Returns true for a later version of an Event.
     pub const fn is_update(&self) -> bool {
-        self.pending.newest.version_of.is_some()
+        self.pending.newest.is_later
     }
 }
 
@@ -360,7 +371,7 @@ impl Correlator {
     pub fn update_delayed(&mut self, id: EventId, later: PendingEvent) -> Option<PendingEvent> {
         let subjects = self.subjects.values_mut();
         let mut delayed = subjects.flat_map(|subject| &mut subject.delayed);
-        let Some(earlier) = delayed.find(|delayed| delayed.is_version_of(id)) else {
+        let Some(earlier) = delayed.find(|delayed| delayed.newest.id == Some(id)) else {
             return Some(later);
         };
         earlier.update(later);
@@ -394,12 +405,6 @@ impl Correlator {
 
     pub fn written(&mut self, key: &EventKey, known: CreatedEvent) {
         self.known.insert(Fingerprint::new(key), known);
-    }
-
-    /// Returns the number of a written Event; `None` if it is not known any more.
-    pub fn number(&mut self, key: &EventKey) -> Option<u64> {
-        let known = self.known.get(&Fingerprint::new(key))?;
-        Some(known.number)
     }
 
     /// Returns the states of all objects, that of the Node's status first.
@@ -569,7 +574,7 @@ pub(super) mod tests {
             times: 1,
             id: None,
             container: None,
-            version_of: None,
+            is_later: false,
             kills: ReportedKills::default(),
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
             stamp: None,
@@ -725,7 +730,7 @@ pub(super) mod tests {
         for message in ["b", "c"] {
             assert_eq!(backlog.push(pending(message)), Overflow::Folded);
         }
-        let order = std::iter::from_fn(|| backlog.pop());
+        let order = std::iter::from_fn(|| backlog.pop(None));
         let order: Vec<_> = order.map(|pending| pending.newest.message).collect();
         assert_eq!(order, ["LowPIDs", "EnoughPIDs", "c"]);
     }
@@ -783,11 +788,11 @@ pub(super) mod tests {
             backlog.push(starting.clone()),
             Overflow::Lost(Box::new(other))
         );
-        let folded = backlog.pop().unwrap();
+        let folded = backlog.pop(None).unwrap();
         assert_eq!((folded.times, folded.newest.message.as_str()), (3, "b"));
         assert!(folded.mixed);
-        assert_eq!(backlog.pop(), Some(starting));
-        assert_eq!(backlog.pop(), None);
+        assert_eq!(backlog.pop(None), Some(starting));
+        assert_eq!(backlog.pop(None), None);
     }
 
     #[test]
@@ -798,11 +803,11 @@ pub(super) mod tests {
         }
         let quiet = PendingEvent::once(input("Rebooted", "x"));
         assert_eq!(backlog.push(quiet.clone()), Overflow::Folded);
-        let folded = backlog.pop().unwrap();
+        let folded = backlog.pop(None).unwrap();
         assert_eq!((folded.times, folded.newest.message.as_str()), (2, "b"));
-        let single = backlog.pop().unwrap();
+        let single = backlog.pop(None).unwrap();
         assert_eq!((single.times, single.newest.message.as_str()), (1, "c"));
-        assert_eq!(backlog.pop(), Some(quiet));
+        assert_eq!(backlog.pop(None), Some(quiet));
     }
 
     #[test]

@@ -5,10 +5,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use nodepulse_core::incident::Incident;
+use nodepulse_core::kube_event::{Draft, KillOutcomes, NodeEvents, ReportedKills};
 use tokio::sync::{mpsc, watch};
-use tracing::debug;
-
-use nodepulse_core::kube_event::{Amendment, Draft, KillOutcomes, ReportedKills};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventCounts {
@@ -87,14 +86,21 @@ impl EventTally {
     }
 }
 
+/// An input of the recorder. Boxed, because tokio keeps up to four blocks of 32 messages.
+#[derive(Debug)]
+pub(super) enum Recorded {
+    Draft(Box<Draft>),
+    Incident(Box<Incident>),
+    NodeEvents(NodeEvents),
+}
+
 /// Accepts Events. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct EventSink {
     /// The channel to the recorder's task. Its capacity is 1000, more than one iteration of the
     /// loop creates. If it is full, the newest observation is lost and counted; the recorder
     /// empties it even while the API server is unavailable.
-    pub(super) inputs: mpsc::Sender<Box<Draft>>,
-    amendments: mpsc::Sender<Amendment>,
+    pub(super) inputs: mpsc::Sender<Recorded>,
     pub(super) tally: Arc<EventTally>,
     /// The shutdown signal to the recorder. Only the change to true matters.
     leaving: watch::Sender<bool>,
@@ -102,34 +108,48 @@ pub struct EventSink {
 
 impl EventSink {
     pub(super) const fn new(
-        inputs: mpsc::Sender<Box<Draft>>,
-        amendments: mpsc::Sender<Amendment>,
+        inputs: mpsc::Sender<Recorded>,
         tally: Arc<EventTally>,
         leaving: watch::Sender<bool>,
     ) -> Self {
         Self {
             inputs,
-            amendments,
             tally,
             leaving,
         }
     }
 
     /// Never blocks.
-    pub fn record(&self, input: Draft) {
-        add(&self.tally.recorded, input.times);
-        if let Err(refused) = self.inputs.try_send(Box::new(input)) {
-            let input = refused.into_inner();
-            add(&self.tally.lost_full, input.times);
-            self.tally.dropped(input.kills);
-        }
+    pub fn record(&self, draft: Draft) {
+        add(&self.tally.recorded, draft.times);
+        self.send(Recorded::Draft(Box::new(draft)));
     }
 
-    /// Adds details to an Event that was written. Never blocks. The details are dropped if there is
-    /// no room.
-    pub fn amend(&self, amendment: Amendment) {
-        if self.amendments.try_send(amendment).is_err() {
-            debug!("details dropped: others are still being added");
+    /// Records a revision of an incident. Never blocks.
+    pub fn incident(&self, incident: Box<Incident>) {
+        self.send(Recorded::Incident(incident));
+    }
+
+    /// Sets who records Events on the Node about incidents from now on.
+    pub fn node_events(&self, node_events: NodeEvents) {
+        self.send(Recorded::NodeEvents(node_events));
+    }
+
+    fn send(&self, input: Recorded) {
+        let Err(refused) = self.inputs.try_send(input) else {
+            return;
+        };
+        match refused.into_inner() {
+            Recorded::Draft(draft) => {
+                add(&self.tally.lost_full, draft.times);
+                self.tally.dropped(draft.kills);
+            }
+            Recorded::Incident(incident) => {
+                add(&self.tally.recorded, 1);
+                add(&self.tally.lost_full, 1);
+                self.tally.dropped(incident.added_kills());
+            }
+            Recorded::NodeEvents(_) => {}
         }
     }
 

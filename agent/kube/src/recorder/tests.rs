@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nodepulse_core::clock::Now;
+use nodepulse_core::incident::BootId;
 use serde_json::json;
 
 use super::correlate::tests::{input, pod};
@@ -11,6 +12,15 @@ use crate::convert::tests::at;
 use crate::scripted::{Reply, Scripted, refusal};
 
 const EVENTS: &str = "POST /api/v1/namespaces/default/events";
+
+/// Returns the id of the Event about an incident.
+fn id(number: u64) -> EventId {
+    let boot = BootId(1);
+    EventId {
+        incident: IncidentId { boot, number },
+        on_node: false,
+    }
+}
 
 fn accepted() -> Reply {
     Reply::json(201, json!({}))
@@ -367,17 +377,17 @@ async fn releases_of_the_rate_limit_are_paced_too() {
     let server = Scripted::new([]);
     let mut recorder = recorder(&server, 0, ROOM).1;
     for _ in 0..60 {
-        recorder.queue(input("SystemOOM", "m"));
+        recorder.queue(Recorded::Draft(Box::new(input("SystemOOM", "m"))));
     }
-    while recorder.next_write(false).is_some() {}
+    while recorder.next_write(&mut None, false).is_some() {}
     let released = recorder.next_due().unwrap();
     tokio::time::sleep(released).await;
     assert_eq!(recorder.next_due(), Some(Duration::ZERO));
     recorder.back(released, recorder.clock.now().boot);
-    assert!(recorder.next_write(false).is_none());
+    assert!(recorder.next_write(&mut None, false).is_none());
     assert_eq!(recorder.next_due(), Some(PACE));
     tokio::time::sleep(PACE).await;
-    assert!(recorder.next_write(false).is_some());
+    assert!(recorder.next_write(&mut None, false).is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,11 +11,14 @@ use tracing::warn;
 
 use crate::config::Config;
 
+/// Where the kernel identifies the boot, below the root.
+pub const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
+
 /// The fixed part of the state file: the boot, and for its readers the tier and the probes. `None`
 /// if this boot cannot be distinguished from others.
 pub fn base(config: &Config, tier: &str, support: &Support) -> Option<State> {
     let root = HostRoot::new(&config.host_root);
-    let boot = root.read_string("proc/sys/kernel/random/boot_id").ok()?;
+    let boot = root.read_string(BOOT_ID).ok()?;
     let probes = support.probes.iter().map(|(probe, state)| {
         let state = match state {
             ProbeState::Attached => "attached".to_owned(),

@@ -84,15 +84,17 @@ async fn details_are_added_to_the_event_after_it_was_sent() {
             panic!("{messages:?}");
         };
         assert!(writes[0].at - killed <= AT_ONCE, "the Event does not wait");
-        let users = &bodies[1]["metadata"]["annotations"]["nodepulse.dev/memory-users"];
+        let annotation = |body: &Value, name: &str| body["metadata"]["annotations"][name].clone();
+        let users = annotation(bodies[1], "nodepulse.dev/memory-users");
+        let kill = annotation(bodies[0], "nodepulse.dev/oom-kill");
+        assert!(users.is_string(), "{users}");
+        let annotations = json!({
+            "nodepulse.dev/memory-users": users, "nodepulse.dev/oom-kill": kill,
+        });
         assert_eq!(
             *bodies[1],
-            json!({
-                "message": message(&event),
-                "metadata": { "annotations": { "nodepulse.dev/memory-users": users } },
-            })
+            json!({ "message": message(&event), "metadata": { "annotations": annotations } })
         );
-        let kill = &bodies[0]["metadata"]["annotations"]["nodepulse.dev/oom-kill"];
         let kill: Value = serde_json::from_str(kill.as_str().unwrap()).unwrap();
         let of = if expected.starts_with("In use") {
             "container"

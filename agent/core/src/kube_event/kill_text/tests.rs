@@ -1,8 +1,9 @@
 use super::*;
-use crate::kube_event::incidents;
+use crate::incident::by_cause;
 use crate::pods::{LargestMemory, OwnerMemory};
 use crate::pressure::oom::Grounds;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit, ProcessSize};
+use crate::subjects::kills::causes::Causes;
 use crate::units::Pid;
 
 mod advice;
@@ -28,7 +29,14 @@ fn finding(pid: u32, limiting: Option<&str>, trigger: Option<&str>) -> Finding {
 }
 
 fn messages(findings: &[Finding]) -> Vec<String> {
-    let incidents = incidents(findings.to_vec(), crate::tests::now(1)).into_iter();
+    let at_once = findings.iter().map(|finding| Finding {
+        stamp: crate::tests::stamp(crate::tests::boot(1)),
+        ..finding.clone()
+    });
+    let mut causes = Causes::default();
+    let findings = at_once.map(|finding| causes.assign(finding)).collect();
+    let occurred = by_cause(findings, crate::tests::now(1)).into_iter();
+    let incidents = occurred.map(crate::tests::incident);
     let drafts = incidents.filter_map(|incident| incident.on_node(NodeEvents::Kubelet));
     drafts.map(|draft| draft.message).collect()
 }
@@ -261,7 +269,7 @@ fn a_name_cannot_imitate_the_text_around_it() {
         scope: OomScope::Global,
         ..one
     };
-    let words = words_on_node(&vec![global].into(), None, NodeEvents::Kubelet).unwrap();
+    let words = words_on_node(&vec![global].into(), None, None, NodeEvents::Kubelet).unwrap();
     let expected = "System OOM encountered, victim process: a) with 9Gi, (b, pid: 7";
     assert_eq!(words.message, expected);
 }
@@ -378,7 +386,7 @@ fn an_event_on_the_node_has_the_words_of_the_mode_or_is_left_to_another_program(
         (&some_pods, Off, Some(("OOMKilled", "cgroup /a reached its memory limit"))),
     ];
     for (finding, events, expected) in rows {
-        let words = words_on_node(&vec![finding.clone()].into(), None, events);
+        let words = words_on_node(&vec![finding.clone()].into(), None, None, events);
         let Some((reason, part)) = expected else {
             assert_eq!(words, None, "{finding:?}");
             continue;

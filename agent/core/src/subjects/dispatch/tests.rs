@@ -4,15 +4,9 @@ use std::time::{Duration, SystemTime};
 use super::*;
 use crate::node_status::FactChange;
 use crate::pods::PodId;
-use crate::pressure::frequent_kills::FrequentOom;
-use crate::pressure::stall::StallThresholds;
-use crate::pressure::{Exceeded, Policy, Pressure, SlowDisks};
-use crate::settings::{DiskIo, OomNodeEvents, SlowLimit};
+use crate::pressure::{Exceeded, Pressure};
 use crate::subjects::kill_counters::{CountedKills, Counting};
-use crate::subjects::{
-    Announced, DiskProbe, DiskSetup, IoTrigger, KillCounterSetup, KillSource, NodeSetup, Previous,
-    Saved, SignalSetup, StallSetup,
-};
+use crate::subjects::{KillCounterSetup, KillSource, Previous, Saved};
 
 const TYPE: &str = "FrequentOOMKills";
 
@@ -25,58 +19,14 @@ fn at(seconds: u64) -> Now {
 
 /// Creates subjects of companion mode in which only counters show kills.
 fn subjects() -> Subjects {
-    let transition_period = Duration::from_mins(5);
-    Subjects::new(&Setup {
-        started: at(1000).boot,
-        runtime: crate::subjects::RuntimeUse::Unused,
-        certificate: None,
-        node: NodeSetup {
-            mode: Mode::Companion,
-            page: 4096,
-            counters: KillCounterSetup {
-                source: KillSource::Counters,
-                counting: Some(Counting::Nested),
-                boot_known: true,
-            },
-            node_events: OomNodeEvents::Auto,
-            frequent_oom: FrequentOom {
-                incidents: 5,
-                pods: 3,
-                window: Duration::from_mins(10),
-            },
-            refused_forks: Announced::Yes,
+    Subjects::new(&crate::tests::setup(
+        KillCounterSetup {
+            source: KillSource::Counters,
+            counting: Some(Counting::Nested),
+            boot_known: true,
         },
-        signals: SignalSetup {
-            policy: Policy {
-                thresholds: Vec::new(),
-                transition_period,
-                slow_disks: SlowDisks::NodepulseConditionOnly,
-            },
-            announced: Vec::new(),
-            pods_cgroup: "/kubepods".to_owned(),
-        },
-        disks: DiskSetup {
-            settings: DiskIo {
-                solid_state_slow: SlowLimit::Auto,
-                rotational_slow: SlowLimit::Fixed(Duration::from_millis(100)),
-                devices: BTreeMap::new(),
-                window: Duration::from_secs(1),
-                slow_for: Duration::from_secs(15),
-                min_stall: 10.0,
-                stalled_after: Duration::from_secs(10),
-            },
-            probe: DiskProbe::Missing,
-            trigger: IoTrigger::Missing,
-        },
-        stalls: StallSetup {
-            thresholds: StallThresholds {
-                memory: 15.0,
-                io: 40.0,
-            },
-            transition_period,
-            watched: Vec::new(),
-        },
-    })
+        at(1000).boot,
+    ))
 }
 
 /// Returns all effects of an input that are not inputs themselves.

@@ -1,34 +1,32 @@
-//! Details of kills, which are added to their Events: see [`KillDetails`].
+//! Details of kills: see [`KillDetails`].
 //!
 //! ```text
-//! Sent ── the API server has the Event ──► Delivered ── details are read ──► added
-//!   └── too old, or another read is under way or began less than INTERVAL ago ──► no details
+//! Until ── the API server has an Event, or LATEST after the decision ──► Reading ── answer ──► Ended
+//!   └── too old, or another read is under way or began less than INTERVAL ago ─────────────────► Ended
 //! ```
-//!
-//! One incident can have an Event on the Node and one on the Pod. Both get what was read once.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BlockingQuery, Effect, Incidents, KnownPods};
-use crate::clock::{BootNanos, Stamp};
-use crate::kube_event::{
-    Amendment, Draft, EventId, EventPlace, Incident, KillDetails, NodeEvents, Occurrence,
-};
+use super::{Incidents, Open};
+use crate::clock::BootNanos;
+use crate::incident::{Incident, IncidentId, Occurrence};
+use crate::kube_event::KillDetails;
 use crate::pods::LargestMemory;
 use crate::pressure::oom::KillVerdict;
 use crate::reading::memory_use::{LargestProcesses, MemorySplit};
 use crate::reading::oom::LimitOwner;
+use crate::subjects::pods::KnownPods;
+use crate::subjects::{BlockingQuery, Effect};
 use crate::units::Pid;
 
 /// Minimum interval between two reads.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// How long after the kill what is read still describes it. During an outage no details are read.
+/// How long after the kill what is read still describes it.
 const MAX_AGE: Duration = Duration::from_secs(1);
-/// Maximum number of Events that wait for the API server. Beyond it the oldest gets no details.
-const MAX_SENT: usize = 8;
+/// How long a read waits for the answer to the Event, which must not wait for it.
+const LATEST: Duration = Duration::from_millis(20);
 
 /// What to read about a kill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,207 +64,107 @@ pub struct DetailsRead {
     pub memory: LargestMemory,
 }
 
-/// An Event that may get details.
-#[derive(Debug, Serialize, Deserialize)]
-struct Sent {
-    id: EventId,
-    /// Of the incident.
-    stamp: Stamp,
-    incident: Incident,
-    place: EventPlace,
-    of: DetailsOf,
-    delivered: bool,
+/// The details of one incident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum DetailsWait {
+    Until(BootNanos),
+    Reading,
+    Ended,
 }
 
-/// The last read.
+/// The last read. An answer does not name its incident, so there is one query at a time.
 #[derive(Debug, Serialize, Deserialize)]
-struct Read {
-    stamp: Stamp,
+pub(super) struct DetailsReading {
+    incident: IncidentId,
     asked: BootNanos,
-    /// `None`: not answered yet.
-    found: Option<KillDetails>,
-}
-
-impl Read {
-    /// An answer does not name its incident, so there is one query at a time. Each is answered.
-    fn is_recent(&self, now: BootNanos) -> bool {
-        self.found.is_none() || now.since(self.asked) < INTERVAL
-    }
-}
-
-/// The Events that may get details.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct Details {
-    last_id: u64,
-    sent: VecDeque<Sent>,
-    last: Option<Read>,
-}
-
-impl Details {
-    /// Returns the id of an Event that is about to be sent, if it may get details.
-    pub fn register(
-        &mut self,
-        incident: &Incident,
-        place: EventPlace,
-        now: BootNanos,
-    ) -> Option<EventId> {
-        let stamp = incident.stamp?;
-        let of = details_of(incident)?;
-        if self.is_too_soon(stamp, now) {
-            return None;
-        }
-        let id = self.next_id();
-        if self.sent.len() == MAX_SENT {
-            self.sent.pop_front();
-        }
-        self.sent.push_back(Sent {
-            id,
-            stamp,
-            incident: incident.clone(),
-            place,
-            of,
-            delivered: false,
-        });
-        Some(id)
-    }
-
-    /// An id that no Event has.
-    pub const fn next_id(&mut self) -> EventId {
-        self.last_id += 1;
-        EventId(self.last_id)
-    }
-
-    /// More processes of a group were killed.
-    pub fn add_to_group(&mut self, later: &Incident) {
-        let of_group = |sent: &&mut Sent| sent.incident.is_group_of(later);
-        for sent in self.sent.iter_mut().filter(of_group) {
-            sent.incident.add_to_group(later);
-            // Their memory is waited for, too.
-            if let Some(of) = details_of(&sent.incident) {
-                sent.of = of;
-            }
-        }
-    }
-
-    /// The API server has the Event. Returns what to read, if it is the first of its incident.
-    pub fn delivered(&mut self, id: EventId, now: BootNanos) -> Option<DetailsOf> {
-        let at = self.sent.iter().position(|sent| sent.id == id)?;
-        let sent = self.sent.get_mut(at)?;
-        sent.delivered = true;
-        let (stamp, of) = (sent.stamp, sent.of.clone());
-        if self.last.as_ref().is_some_and(|last| last.stamp == stamp) {
-            return None;
-        }
-        if MAX_AGE < now.since(stamp.kernel) || self.is_too_soon(stamp, now) {
-            self.sent.remove(at);
-            return None;
-        }
-        self.last = Some(Read {
-            stamp,
-            asked: now,
-            found: None,
-        });
-        Some(of)
-    }
-
-    /// Details were read.
-    pub fn read(&mut self, found: KillDetails) {
-        if let Some(last) = &mut self.last {
-            last.found.get_or_insert(found);
-        }
-    }
-
-    /// The Events of the incident that was read last, with what was read.
-    fn take_ready(&mut self) -> Vec<(Sent, KillDetails)> {
-        let Some(Read {
-            stamp,
-            found: Some(found),
-            ..
-        }) = &self.last
-        else {
-            return Vec::new();
-        };
-        let sent = std::mem::take(&mut self.sent).into_iter();
-        let (ready, others) = sent.partition(|sent| sent.delivered && sent.stamp == *stamp);
-        self.sent = others;
-        let ready: VecDeque<Sent> = ready;
-        ready
-            .into_iter()
-            .map(|sent| (sent, found.clone()))
-            .collect()
-    }
-
-    fn is_too_soon(&self, stamp: Stamp, now: BootNanos) -> bool {
-        let last = self.last.as_ref();
-        last.is_some_and(|last| last.stamp != stamp && last.is_recent(now))
-    }
+    is_answered: bool,
 }
 
 impl Incidents {
-    /// Records an Event, which may get details. The kubelet's words stay as they are.
-    pub(super) fn record(
-        &mut self,
-        mut draft: Draft,
-        incident: &Incident,
-        place: EventPlace,
-        now: BootNanos,
-    ) {
-        if !self.keeps_words(&place) {
-            draft.id = self.details.register(incident, place.clone(), now);
+    pub(super) fn wait_for_details(&self, incident: &Incident, now: BootNanos) -> DetailsWait {
+        if incident.occurred.stamp.is_none()
+            || details_of(incident).is_none()
+            || self.is_too_soon(now)
+        {
+            return DetailsWait::Ended;
         }
-        draft.id = self.record_of_group(&draft, incident, place).or(draft.id);
-        self.effects.push(Effect::Event(draft));
+        DetailsWait::Until(now.plus(LATEST))
     }
 
-    /// Whether the message of an Event is a kubelet's.
-    pub(super) fn keeps_words(&self, place: &EventPlace) -> bool {
-        *place == EventPlace::Node && self.node_events == NodeEvents::Kubelet
+    fn is_too_soon(&self, now: BootNanos) -> bool {
+        let last = self.details.as_ref();
+        last.is_some_and(|last| !last.is_answered || now.since(last.asked) < INTERVAL)
     }
 
-    /// The API server has an Event.
-    pub(super) fn delivered(&mut self, id: EventId, now: BootNanos) {
-        let query = self
-            .details
-            .delivered(id, now)
-            .map(BlockingQuery::KillDetails);
-        self.effects.extend(query.map(Effect::BlockingQuery));
-        self.amend();
+    /// The API server has an Event about the incident.
+    pub(super) fn delivered(&mut self, id: IncidentId, now: BootNanos) {
+        let mut all = self.open.iter_mut();
+        let open = all.find(|open| open.incident.id == id);
+        if let Some(open) = open
+            && let DetailsWait::Until(at) = &mut open.details
+        {
+            *at = now;
+        }
+    }
+
+    pub(super) fn read_details(&mut self, open: &mut Open, now: BootNanos) {
+        let stamp = open.incident.occurred.stamp;
+        let is_old = stamp.is_none_or(|stamp| MAX_AGE < now.since(stamp.kernel));
+        let of = details_of(&open.incident);
+        let Some(of) = of.filter(|_| !is_old && !self.is_too_soon(now)) else {
+            open.details = DetailsWait::Ended;
+            return;
+        };
+        open.details = DetailsWait::Reading;
+        self.details = Some(DetailsReading {
+            incident: open.incident.id,
+            asked: now,
+            is_answered: false,
+        });
+        let query = BlockingQuery::KillDetails(of);
+        self.effects.push(Effect::BlockingQuery(query));
     }
 
     /// Details were read, or could not be.
-    pub(super) fn details_read(&mut self, read: DetailsRead, pods: &KnownPods) {
+    pub(super) fn details_read(&mut self, read: DetailsRead, pods: &KnownPods, now: BootNanos) {
+        let Some(last) = self.details.as_mut().filter(|last| !last.is_answered) else {
+            return;
+        };
+        last.is_answered = true;
+        let id = last.incident;
+        let mut open = self.open.iter();
+        let Some(at) = open.position(|open| open.incident.id == id) else {
+            return;
+        };
+        let Some(mut open) = self.open.remove(at) else {
+            return;
+        };
+        open.details = DetailsWait::Ended;
         let mut memory = read.memory;
         memory.name_pods(|pod| pods.index().find(pod));
-        self.details.read(KillDetails {
+        let details = KillDetails {
             split: read.split,
             releasing: read.releasing,
             processes: read.processes,
             memory,
-        });
-        self.amend();
-    }
-
-    fn amend(&mut self) {
-        for (sent, found) in self.details.take_ready() {
-            if let Some(versions) = self.groups.detailed(sent.id, &found) {
-                self.effects.extend(versions.into_iter().map(Effect::Event));
-                continue;
-            }
-            let described = sent.incident.with_details(&sent.place, &found);
-            self.effects.extend(described.map(|(message, annotations)| {
-                Effect::Amend(Amendment {
-                    id: sent.id,
-                    message,
-                    annotations,
-                })
-            }));
+        };
+        let is_empty = details.is_empty();
+        open.incident.details = (!is_empty).then_some(details);
+        let adds = !is_empty || open.added.is_some();
+        let open = if open.waiting.is_none() && open.may_revise() && adds {
+            self.hand_on(open, now)
+        } else {
+            Some(open)
+        };
+        if let Some(open) = open {
+            self.open.insert(at, open);
         }
     }
 }
 
 /// What is worth knowing about kills. `None`: no limit is known whose memory could be read.
 fn details_of(incident: &Incident) -> Option<DetailsOf> {
-    let Occurrence::Kills(kills) = &incident.occurrence else {
+    let Occurrence::Kills(kills) = &incident.occurred.occurrence else {
         return None;
     };
     let kill = kills.first()?;

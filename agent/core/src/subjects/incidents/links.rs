@@ -88,7 +88,7 @@ impl LinkWait {
 }
 
 /// The links that were found, and the read that is under way: at most one.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Links {
     /// The latest is last.
     found: VecDeque<(Box<str>, LinkedContainer)>,
@@ -97,6 +97,13 @@ pub(super) struct Links {
 }
 
 impl Links {
+    pub(super) const fn new() -> Self {
+        Self {
+            found: VecDeque::new(),
+            asked: BTreeSet::new(),
+        }
+    }
+
     /// What the link of the container with this id has in its name.
     pub(super) fn get(&self, id: &str) -> Option<&LinkedContainer> {
         let known = self.found.iter().find(|(known, _)| **known == *id);

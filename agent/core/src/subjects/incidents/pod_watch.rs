@@ -1,6 +1,7 @@
 //! Changes of the known pods.
 
-use super::{Incidents, PodChange, UNKNOWN_POD, WaitFor};
+use super::names::{UNKNOWN_POD, WaitFor};
+use super::{Incidents, PodChange};
 use crate::clock::BootNanos;
 
 impl Incidents {
@@ -18,7 +19,11 @@ impl Incidents {
             return;
         }
         let latest = self.until_pod_is_known(now);
-        for waiting in &mut self.waiting {
+        for waiting in self
+            .open
+            .iter_mut()
+            .filter_map(|open| open.waiting.as_mut())
+        {
             if let WaitFor::Pod { until } = &mut waiting.wait {
                 *until = (*until).min(latest);
             }

@@ -3,12 +3,16 @@ use std::time::SystemTime;
 use super::Incidents as Subject;
 use super::*;
 use crate::clock::Stamp;
+use crate::incident::Occurrence;
 use crate::kube_event::{
-    Finding, Involved, KillOwner, KillPlace, Occurrence, Period, UnidentifiedKills, VictimOwner,
+    ContainerLabel, Draft, EventId, EventWords, Finding, Involved, KillOwner, KillPlace,
+    NodeEvents, Period, UnidentifiedKills, VictimOwner, Worded,
 };
-use crate::pods::{Container, ContainerList, Containers, PodId};
+use crate::pods::{Container, ContainerList, Containers, PodId, PodRef};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::OomScope;
+use crate::subjects::BlockingQuery;
+use crate::subjects::kills::causes::Causes;
 use crate::subjects::pods::PodInput;
 use crate::units::Pid;
 
@@ -27,24 +31,39 @@ impl From<In> for Input {
     }
 }
 
-/// Incidents, and the pods of their node.
+/// Incidents, the pods of their node, and the words of their Events.
 struct Incidents {
     pods: KnownPods,
-    incidents: Subject,
+    subject: Subject,
+    causes: Causes,
+    words: EventWords,
+    revisions: BTreeMap<IncidentId, u8>,
 }
 
 impl Incidents {
     fn new(node_events: NodeEvents) -> Self {
         Self {
             pods: KnownPods::default(),
-            incidents: Subject::new(node_events),
+            subject: Subject::new(BootId(1)),
+            causes: Causes::default(),
+            words: EventWords::new(node_events),
+            revisions: BTreeMap::new(),
         }
     }
 
-    /// Returns the effects, with those of inputs to the incidents in their places.
+    /// Returns the effects, with those of inputs to the incidents in their places, and with Events
+    /// instead of incidents.
     fn on(&mut self, input: impl Into<Input>, now: Now) -> Vec<Effect> {
         match input.into() {
-            Input::Incident(input) => self.incidents.on(input, &self.pods, now),
+            Input::Incident(mut input) => {
+                if let In::Happened(incidents) = &mut input {
+                    for incident in incidents {
+                        self.find_causes(incident);
+                    }
+                }
+                let effects = self.subject.on(input, &self.pods, now).into_iter();
+                effects.flat_map(|effect| self.worded(effect)).collect()
+            }
             Input::Pod(input) => {
                 let effects = self.pods.on(input).into_iter();
                 let passed_on = effects.map(|effect| match effect {
@@ -57,8 +76,34 @@ impl Incidents {
         }
     }
 
+    fn find_causes(&mut self, occurred: &mut Occurred) {
+        if let Occurrence::Kills(kills) = &mut occurred.occurrence {
+            let findings = kills.findings.drain(..);
+            kills.findings = findings.map(|kill| self.causes.assign(kill)).collect();
+        }
+    }
+
+    fn worded(&mut self, effect: Effect) -> Vec<Effect> {
+        let Effect::Incident(incident) = effect else {
+            return vec![effect];
+        };
+        let before = self.revisions.insert(incident.id, incident.revision);
+        assert_eq!(incident.revision, before.unwrap_or(0) + 1, "{incident:?}");
+        assert!(incident.revision <= 4, "{incident:?}");
+        let Worded { drafts, unwanted } = self.words.word(&incident);
+        let mut effects: Vec<_> = drafts.into_iter().map(Effect::Event).collect();
+        if !unwanted.is_empty() {
+            let settled = KillCounterInput::Settled(KillOutcomes {
+                acknowledged: unwanted,
+                ..KillOutcomes::default()
+            });
+            effects.push(pass_on(Input::KillCounter(settled)));
+        }
+        effects
+    }
+
     fn due(&self) -> Option<BootNanos> {
-        self.incidents.due()
+        self.subject.due()
     }
 }
 
@@ -70,15 +115,15 @@ fn at(ms: u64) -> Now {
 }
 
 /// One kill that was counted in a pod, in a container if one is named.
-fn kill(uid: &str, container: Option<&str>) -> Incident {
+fn kill(uid: &str, container: Option<&str>) -> Occurred {
     let pod = PodId::Uid(uid.to_owned());
-    Incident {
-        pod_name: None,
+    Occurred {
         pod: Some(PodRef {
             pod: pod.clone(),
             container: container.map(str::to_owned),
         }),
         at: SystemTime::UNIX_EPOCH,
+        until: SystemTime::UNIX_EPOCH,
         stamp: None,
         kills: ReportedKills::of(KillOwner::Pod(pod), 1),
         occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
@@ -90,15 +135,15 @@ fn kill(uid: &str, container: Option<&str>) -> Incident {
     }
 }
 
-fn outside_pods() -> Incident {
-    Incident {
+fn outside_pods() -> Occurred {
+    Occurred {
         pod: None,
         ..kill("aa", None)
     }
 }
 
 /// One kill because the node was out of memory: in a pod, or in none.
-fn global(uid: Option<&str>) -> Incident {
+fn global(uid: Option<&str>) -> Occurred {
     let counted = kill(uid.unwrap_or("aa"), None);
     let pod = uid.and(counted.pod.clone());
     let owner = pod.clone().map_or(VictimOwner::NoPod, VictimOwner::Pod);
@@ -112,7 +157,7 @@ fn global(uid: Option<&str>) -> Incident {
         },
         ..crate::tests::finding(7)
     };
-    Incident {
+    Occurred {
         pod,
         occurrence: Occurrence::Kills(vec![finding].into()),
         ..counted
@@ -127,8 +172,8 @@ fn removed(uid: &str) -> Input {
     changed(PodChange::Removed(uid.to_owned()))
 }
 
-fn happened(incident: Incident) -> Input {
-    In::Happened(vec![incident]).into()
+fn happened(occurred: Occurred) -> Input {
+    In::Happened(vec![occurred]).into()
 }
 
 fn present(uid: &str) -> Input {
@@ -266,7 +311,7 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
             Some(250),
         ),
     ];
-    for _ in 1..MAX_WAITING {
+    for _ in 1..MAX_OPEN {
         steps.push((0, happened(kill("bb", None)), &[], Some(250)));
     }
     let oldest: &[&str] = &["1 in pod-aa", "on pod-aa -"];
@@ -325,7 +370,7 @@ fn a_kill_for_lack_of_memory_on_the_node_is_reported_there_once_and_on_its_pod()
     let rows: Vec<(NodeEvents, Vec<Step>)> = vec![
         (Kubelet, vec![
             known(),
-            (0, happened(global(Some("aa"))), &["on the node", "1 in pod-aa", "on pod-aa -"], None),
+            (0, happened(global(Some("aa"))), &["1 in pod-aa", "on the node", "on pod-aa -"], Some(1000)),
         ]),
         (Kubelet, vec![
             (0, happened(global(Some("bb"))), &["on the node"], Some(2000)),
@@ -337,12 +382,10 @@ fn a_kill_for_lack_of_memory_on_the_node_is_reported_there_once_and_on_its_pod()
         ]),
         (Off, vec![
             known(),
-            (0, happened(global(Some("aa"))), &["1 in pod-aa", "on pod-aa -"], None),
-            (0, In::Configured(Kubelet).into(), &[], None),
-            (0, happened(global(Some("aa"))), &["on the node", "1 in pod-aa", "on pod-aa -"], None),
+            (0, happened(global(Some("aa"))), &["1 in pod-aa", "on pod-aa -"], Some(1000)),
         ]),
-        (Kubelet, vec![(0, happened(global(None)), &["on the node"], None)]),
-        (Off, vec![(0, happened(global(None)), &["acknowledged"], None)]),
+        (Kubelet, vec![(0, happened(global(None)), &["on the node"], Some(1000))]),
+        (Off, vec![(0, happened(global(None)), &["acknowledged"], Some(1000))]),
     ];
     for (node_events, steps) in rows {
         play(node_events, steps);
@@ -372,7 +415,7 @@ fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
     incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
-    for n in 0..MAX_REMEMBERED {
+    for n in 0..names::MAX_REMEMBERED {
         let uid = format!("{n:x}");
         incidents.on(present(&uid), at(0));
         let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));

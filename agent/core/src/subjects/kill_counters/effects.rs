@@ -2,16 +2,17 @@
 
 use super::super::{Decision, Effect, IncidentInput, Input, pass_on};
 use crate::escape::escape;
-use crate::kube_event::{Incident, KillPlace, Occurrence};
+use crate::incident::{Occurred, Occurrence};
+use crate::kube_event::KillPlace;
 
 /// Passes incidents on, to be reported by Events.
-pub(super) fn report(incidents: Vec<Incident>) -> Effect {
+pub(super) fn report(incidents: Vec<Occurred>) -> Effect {
     pass_on(Input::Incident(IncidentInput::Happened(incidents)))
 }
 
 /// Logs those that are reported by number.
-pub(super) fn log_reported(incidents: &[Incident]) -> Vec<Effect> {
-    let log = |incident: &Incident| match &incident.occurrence {
+pub(super) fn log_reported(incidents: &[Occurred]) -> Vec<Effect> {
+    let log = |incident: &Occurred| match &incident.occurrence {
         Occurrence::UnidentifiedKills(counted) => {
             Some(Effect::Log(Decision::KillsReportedByNumber {
                 cgroup: match &counted.place {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::kube_event::{Finding, KillOutcomes};
+use crate::pods::PodId;
 use crate::units::CgroupId;
 
 /// What reports kills.
@@ -81,8 +82,25 @@ pub enum PreviousAgent {
     OtherBoot,
     /// It could not count kills.
     Uncounted,
-    /// The kills that it had acknowledged, by cgroup.
-    Acknowledged(BTreeMap<CgroupId, u64>),
+    Acknowledged(AcknowledgedKills),
+}
+
+/// The kills that are reported, so that the next start does not report them again.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AcknowledgedKills {
+    pub cgroups: BTreeMap<CgroupId, u64>,
+    /// Those in pods whose counter was not read yet, so that their cgroup is not known.
+    #[serde(with = "crate::pairs", default)]
+    pub pods: BTreeMap<PodId, u64>,
+}
+
+impl FromIterator<(CgroupId, u64)> for AcknowledgedKills {
+    fn from_iter<I: IntoIterator<Item = (CgroupId, u64)>>(cgroups: I) -> Self {
+        Self {
+            cgroups: cgroups.into_iter().collect(),
+            pods: BTreeMap::new(),
+        }
+    }
 }
 
 /// Kills since their cgroups were created, as the kernel counted them.

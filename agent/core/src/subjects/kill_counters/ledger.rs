@@ -27,9 +27,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::AcknowledgedKills;
 use crate::clock::BootNanos;
-use crate::kube_event::{GROUP, KillOwner, ReportedKills};
+use crate::kube_event::{KillOwner, ReportedKills};
 use crate::pods::{CgroupKind, classify};
+use crate::subjects::kills::GROUP;
 use crate::units::CgroupId;
 
 /// Kills whose Event was dropped are not reported again for this time: what refused it, a full
@@ -79,7 +81,7 @@ pub struct Comparison {
     /// Kills that are missing.
     pub missing: ByOwner,
     /// Kills that the kernel has counted twice. Both counts are acknowledged.
-    pub counted_twice: u64,
+    pub counted_twice: ByOwner,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -180,18 +182,23 @@ impl KillLedger {
         }
     }
 
-    /// What of it was acknowledged is known from the last start, by cgroup.
-    pub fn resume(&mut self, counters: &Counters, acknowledged: &BTreeMap<CgroupId, u64>) {
+    /// Goes on from what the last start had acknowledged.
+    pub fn resume(&mut self, counters: &Counters, acknowledged: &AcknowledgedKills) {
+        let AcknowledgedKills { cgroups, pods } = acknowledged;
         self.found(counters);
         for (owner, counter) in counters {
             if let Some(entry) = self.entries.get_mut(owner) {
-                let known = acknowledged.get(&counter.id).copied().unwrap_or(0);
-                entry.acknowledged = i128::from(known);
+                let unread = match owner {
+                    KillOwner::Pod(pod) => pods.get(pod),
+                    KillOwner::Pods | KillOwner::NoPod | KillOwner::Node => None,
+                };
+                let known = cgroups.get(&counter.id).or(unread).copied();
+                entry.acknowledged = i128::from(known.unwrap_or(0));
             }
         }
         let has = |owner: &KillOwner| {
             let counter = counters.get(owner);
-            counter.is_none_or(|counter| acknowledged.contains_key(&counter.id))
+            counter.is_none_or(|counter| cgroups.contains_key(&counter.id))
         };
         // Saved by an older agent, or what the cgroup of all pods counted is gone.
         if !has(&KillOwner::NoPod) || !has(&KillOwner::Pods) {
@@ -211,7 +218,7 @@ impl KillLedger {
     /// Takes in what was counted since it was asked for.
     pub fn count(&mut self, counters: &Counters, now: BootNanos) -> Comparison {
         self.found(counters);
-        let mut counted_twice = 0_u64;
+        let mut counted_twice = ByOwner::new();
         for (owner, counter) in counters {
             let Some(entry) = self.entries.get_mut(owner) else {
                 continue;
@@ -226,7 +233,9 @@ impl KillLedger {
                 entry.acknowledged -= surplus.max(0);
             }
             let twice = entry.take_groups(counter.kills, self.asked_at);
-            counted_twice = counted_twice.saturating_add(twice);
+            if twice > 0 {
+                counted_twice.insert(owner.clone(), twice);
+            }
             entry.paused = entry.paused.filter(|until| now < *until);
         }
         Comparison {
@@ -288,14 +297,17 @@ impl KillLedger {
         again
     }
 
-    /// What is acknowledged, by cgroup.
-    pub fn acknowledged(&self) -> BTreeMap<CgroupId, u64> {
-        let entries = self.entries.values();
-        let of = |entry: &KillEntry| {
+    pub fn acknowledged(&self) -> AcknowledgedKills {
+        let mut all = AcknowledgedKills::default();
+        for (owner, entry) in &self.entries {
             let known = u64::try_from(entry.acknowledged.max(0)).unwrap_or(u64::MAX);
-            Some((entry.id?, known))
-        };
-        entries.filter_map(of).collect()
+            if let Some(id) = entry.id {
+                all.cgroups.insert(id, known);
+            } else if let KillOwner::Pod(pod) = owner {
+                all.pods.insert(pod.clone(), known);
+            }
+        }
+        all
     }
 
     /// Whether something waits for the end of a pause.

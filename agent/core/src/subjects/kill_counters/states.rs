@@ -136,6 +136,14 @@ pub(super) struct Missed {
 }
 
 impl Missed {
+    /// Removes kills that were only counted twice.
+    pub(super) fn explain(&mut self, counted_twice: &ByOwner) {
+        for (owner, kills) in &mut self.by_owner {
+            let twice = counted_twice.get(owner).copied().unwrap_or(0);
+            *kills = kills.saturating_sub(twice);
+        }
+    }
+
     /// Removes one kill, of which a record came.
     pub(super) fn take(&mut self, owner: &KillOwner, at: BootNanos) -> bool {
         if self.until < at {

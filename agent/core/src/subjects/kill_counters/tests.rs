@@ -1,7 +1,6 @@
 use super::*;
 use crate::kube_event::VictimOwner;
 use crate::pods::{CgroupKind, PodId};
-use crate::reading::oom::{LimitOwner, OomScope};
 use crate::subjects::{IncidentInput, Input, StateInput};
 use crate::tests::now as at;
 use crate::units::CgroupId;
@@ -78,7 +77,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
                 format!("incident in {} at {}", pod.as_str(), at.0 / 1_000_000_000)
             }
             Input::State(StateInput::Acknowledged(kills)) => {
-                let of_pod = kills.get(&CgroupId(2)).copied().unwrap_or_default();
+                let of_pod = kills.cgroups.get(&CgroupId(2)).copied().unwrap_or_default();
                 format!("save {of_pod}")
             }
             other => panic!("unexpected: {other:?}"),
@@ -92,7 +91,7 @@ fn short(effects: &[Effect]) -> Vec<String> {
     effects.iter().map(text).collect()
 }
 
-fn reported(incidents: &[Incident]) -> String {
+fn reported(incidents: &[Occurred]) -> String {
     let all = incidents.iter().map(|incident| match &incident.occurrence {
         Occurrence::Kills(kills) => format!("report {}", kills.count()),
         Occurrence::UnidentifiedKills(counted) => {
@@ -143,63 +142,49 @@ fn a_kill_without_a_record_is_reported_by_number_at_the_second_reading() {
     play(&mut counters, steps);
 }
 
-/// Kills in pod `aa` by the trigger of this name, at these milliseconds.
-fn kills_by(trigger: &str, at_millis: &[u64]) -> Vec<Finding> {
-    let In::Found(findings) = record(0) else {
-        panic!("no record");
-    };
-    let one = |millis: &u64| {
-        let mut finding = findings[0].clone();
-        finding.stamp.kernel = BootNanos(millis * 1_000_000);
-        finding.trigger = Some(trigger.to_owned());
-        finding.scope = OomScope::Memcg(crate::kube_event::Limiting {
-            owner: LimitOwner::Pod,
-            path: Some(POD.to_owned()),
-            tied: None,
-            usage: None,
-            unit: None,
-        });
-        finding
-    };
-    at_millis.iter().map(one).collect()
-}
-
 #[test]
-fn a_group_that_is_killed_together_is_one_incident_even_if_its_records_come_apart() {
-    let unknown_pod = || {
-        let mut findings = kills_by("a", &[1]);
-        findings[0].owner = VictimOwner::UnknownPod;
+fn an_incident_in_a_pod_is_counted_with_the_first_kill_of_its_cause() {
+    let kill = |is_first, owner| {
+        let In::Found(mut findings) = record(1) else {
+            panic!("no record");
+        };
+        findings[0].cause.is_first = is_first;
+        if let Some(owner) = owner {
+            findings[0].owner = owner;
+        }
         findings
     };
-    //  the batches, then the times of the incidents in ms
-    #[rustfmt::skip]
+    //  the batches, then the number of incidents
     let rows = [
-        ("one batch", vec![kills_by("a", &[1, 2, 3])], vec![1]),
-        ("two batches", vec![kills_by("a", &[1, 2]), kills_by("a", &[900, 1800]), kills_by("a", &[2700])], vec![1]),
-        ("a second later", vec![kills_by("a", &[1]), kills_by("a", &[1001])], vec![1, 1001]),
-        ("two triggers", vec![[kills_by("a", &[1]), kills_by("b", &[2])].concat()], vec![1, 2]),
-        ("after more causes than are remembered", [0, 1, 2, 3, 4, 5, 6, 7, 8, 0].iter().zip(1..).map(|(n, at)| kills_by(&format!("{n}"), &[at])).collect(), (1..=10).collect()),
-        ("names that only claim to be a pod's", vec![unknown_pod()], vec![]),
+        (
+            "one batch",
+            vec![[kill(true, None), kill(false, None)].concat()],
+            1,
+        ),
+        ("two batches", vec![kill(true, None), kill(false, None)], 1),
+        ("two causes", vec![kill(true, None), kill(true, None)], 2),
+        (
+            "names that only claim to be a pod's",
+            vec![kill(true, Some(VictimOwner::UnknownPod))],
+            0,
+        ),
     ];
     for (name, batches, expected) in rows {
         let mut counters = counters(KillSource::Program);
-        let mut times = Vec::new();
-        for findings in batches {
-            for effect in counters.on(In::Found(findings), at(9)) {
-                if let Effect::Input(input) = effect
-                    && let Input::OomIncident { at, .. } = *input
-                {
-                    times.push(at.0 / 1_000_000);
-                }
-            }
-        }
-        assert_eq!(times, expected, "{name}");
+        let effects = batches.into_iter();
+        let effects = effects.flat_map(|findings| counters.on(In::Found(findings), at(9)));
+        let is_incident = |effect: &Effect| match effect {
+            Effect::Input(input) => matches!(**input, Input::OomIncident { .. }),
+            _ => false,
+        };
+        assert_eq!(effects.filter(is_incident).count(), expected, "{name}");
     }
 }
 
 #[test]
 fn kills_while_the_agent_was_down_are_reported_by_the_next_one() {
-    let previous = || PreviousAgent::Acknowledged([(CgroupId(1), 3), (CgroupId(2), 3)].into());
+    let previous =
+        || PreviousAgent::Acknowledged([(CgroupId(1), 3), (CgroupId(2), 3)].into_iter().collect());
     let mut counters = counters(KillSource::Program);
     #[rustfmt::skip]
     let steps: Vec<Step> = vec![
@@ -318,10 +303,10 @@ fn dropped_kills_are_read_until_they_can_be_reported_again() {
         panic!("no report: {input:?}");
     };
     let pod = PodId::Uid("aa".to_owned());
-    let expected = Incident {
-        pod_name: None,
+    let expected = Occurred {
         pod: PodRef::of(CgroupKind::Pod { pod: pod.clone() }),
         at: at(313).wall,
+        until: at(313).wall,
         stamp: None,
         kills: ReportedKills::of(KillOwner::Pod(pod), 1),
         occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
@@ -416,7 +401,7 @@ fn many_acknowledged_kills_are_saved_at_once() {
     let mut counters = counters(KillSource::Program);
     #[rustfmt::skip]
     let steps: Vec<Step> = vec![
-        (3, recalled(PreviousAgent::Acknowledged([(CgroupId(1), 3), (CgroupId(2), 3)].into()), 50), &["save 3"], Wanted),
+        (3, recalled(PreviousAgent::Acknowledged([(CgroupId(1), 3), (CgroupId(2), 3)].into_iter().collect()), 50), &["save 3"], Wanted),
         (3, In::Saved, &[], Wanted),
         (5, In::Sampled, &["KillCounters"], Asked),
         (5, In::Counted(Some(counted(50))), &["log 47 by number", "report 47 by number, WhileDown"], Idle),

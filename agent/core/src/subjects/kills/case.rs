@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::consequence::{Paths, consequence, is_whole_container};
 use crate::clock::{BootNanos, Stamp};
 use crate::escape::{escape, quote};
-use crate::kube_event::{ContainerLabel, Finding, Limiting, VictimOwner};
+use crate::kube_event::{Cause, ContainerLabel, Finding, Limiting, VictimOwner};
 use crate::pods::{ByNames, CgroupKind, Owner, PodRef, classify, classify_by_names};
 use crate::pressure::oom::{Kill, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomConstraint, OomScope, ScopeSource};
@@ -171,10 +171,12 @@ impl Case {
         }
     }
 
+    /// The cause is given later.
     pub(super) fn judged(self, verdict: KillVerdict) -> Finding {
         let is_whole = self.consequence == Some(Consequence::WholeContainer);
         Finding {
             stamp: self.stamp,
+            cause: Cause::default(),
             victim: self.victim,
             comm: escape(&self.comm),
             uid: self.uid,

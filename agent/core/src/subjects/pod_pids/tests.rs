@@ -154,14 +154,14 @@ fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
         let Input::Incident(IncidentInput::Happened(incidents)) = &**input else {
             panic!("{cgroup}: {input:?}");
         };
-        let expected = Incident {
-            pod_name: None,
+        let expected = Occurred {
             pod: PodRef::of(container(if cgroup.contains("podaa") {
                 "aa"
             } else {
                 "bb"
             })),
             at: at(seconds).wall,
+            until: at(seconds).wall,
             stamp: None,
             kills: ReportedKills::default(),
             occurrence: Occurrence::RefusedForks(RefusedForks {

@@ -8,6 +8,7 @@ use super::*;
 use crate::backoff::Jitter;
 use crate::client_certificate::Certificate;
 use crate::clock::{BootNanos, Stamp};
+use crate::incident::BootId;
 use crate::pods::Owner;
 use crate::pressure::disks::{DiskSample, DiskTotals};
 use crate::pressure::frequent_kills::FrequentOom;
@@ -71,6 +72,7 @@ fn setup() -> Setup {
         refused_forks: Announced::Yes,
     };
     Setup {
+        boot: BootId(1),
         started: at(1).boot,
         runtime: crate::subjects::RuntimeUse::Unused,
         certificate: Some(RotationSetup {

@@ -5,20 +5,21 @@ use nodepulse_core::kube_event::Annotations;
 use super::*;
 
 const PATCH: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0000";
-const ID: EventId = EventId(7);
 
 fn kill() -> Draft {
     Draft {
-        id: Some(ID),
+        id: Some(id(7)),
         ..input("OOMKilled", "m")
     }
 }
 
-fn with_details(message: &str) -> Amendment {
-    Amendment {
-        id: ID,
+fn with_details(message: &str) -> Draft {
+    Draft {
+        is_later: true,
+        of: 0,
+        times: 0,
         message: message.to_owned(),
-        annotations: Annotations::new(),
+        ..kill()
     }
 }
 
@@ -32,14 +33,14 @@ async fn written(replies: impl IntoIterator<Item = Reply>) -> (Scripted, Started
     let server = Scripted::new([accepted()].into_iter().chain(replies));
     let mut started = start(&server, 0);
     let delivered = started.deliver(kill()).await;
-    assert_eq!(delivered.id, Some(ID));
+    assert_eq!(delivered.incident, Some(id(7).incident));
     (server, started)
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_the_message_is_patched_and_a_later_count_keeps_the_details() {
     let (server, started) = written([accepted(), accepted()]).await;
-    started.sink.amend(with_details("m with details"));
+    started.sink.record(with_details("m with details"));
     pass().await;
     started.sink.record(kill());
     assert_eq!(started.end().await.delivered, 2);
@@ -60,7 +61,7 @@ async fn details_of_an_event_on_the_node_instead_of_a_pod_keep_the_name_of_the_p
     let server = Scripted::new([rejected, accepted(), accepted()]);
     let mut started = start(&server, 0);
     started.deliver(kill).await;
-    started.sink.amend(with_details("m with details"));
+    started.sink.record(with_details("m with details"));
     pass().await;
     assert_eq!(server.body(1)["message"], "Pod shop/cart: m");
     let message = "Pod shop/cart: m with details";
@@ -72,7 +73,7 @@ async fn details_of_an_event_on_the_node_instead_of_a_pod_keep_the_name_of_the_p
 async fn an_event_that_has_expired_gets_no_details_and_is_created_again_without_them() {
     let expired = || refusal(404, "NotFound");
     let (server, started) = written([expired(), expired(), accepted()]).await;
-    started.sink.amend(with_details("m with details"));
+    started.sink.record(with_details("m with details"));
     pass().await;
     assert_eq!(server.lines(), [EVENTS, PATCH], "not repeated");
     started.sink.record(kill());
@@ -99,7 +100,7 @@ async fn a_conflict_an_error_and_a_lost_answer_are_retried_a_few_times() {
     ];
     for (name, replies, expected) in rows {
         let (server, started) = written(replies).await;
-        started.sink.amend(with_details("m with details"));
+        started.sink.record(with_details("m with details"));
         pass().await;
         assert_eq!(server.lines()[1..], vec![PATCH; expected], "{name}");
         assert_eq!(started.end().await.delivered, 1, "{name}");
@@ -109,7 +110,7 @@ async fn a_conflict_an_error_and_a_lost_answer_are_retried_a_few_times() {
 #[tokio::test(start_paused = true)]
 async fn events_do_not_wait_for_details_that_are_not_answered() {
     let (server, started) = written([Reply::Silent, accepted(), accepted()]).await;
-    started.sink.amend(with_details("m with details"));
+    started.sink.record(with_details("m with details"));
     tokio::time::sleep(Duration::from_millis(1)).await;
     started.sink.record(input("OOMKilled", "another"));
     started.sink.record(kill());
@@ -123,12 +124,12 @@ async fn events_do_not_wait_for_details_that_are_not_answered() {
 #[tokio::test(start_paused = true)]
 async fn details_of_an_unknown_or_combined_event_are_dropped_and_long_ones_are_cut() {
     let (server, started) = written([accepted()]).await;
-    let unknown = Amendment {
-        id: EventId(8),
+    let unknown = Draft {
+        id: Some(id(8)),
         ..with_details("m")
     };
-    started.sink.amend(unknown);
-    started.sink.amend(with_details(&"é".repeat(600)));
+    started.sink.record(unknown);
+    started.sink.record(with_details(&"é".repeat(600)));
     pass().await;
     assert_eq!(server.lines(), [EVENTS, PATCH]);
     assert_eq!(server.body(1)["message"].as_str().unwrap().len(), 1024);
@@ -142,7 +143,7 @@ async fn details_of_an_unknown_or_combined_event_are_dropped_and_long_ones_are_c
             ..kill()
         };
         let delivered = started.deliver(combined).await;
-        assert_eq!(delivered.id.is_some(), n < 9, "{n}");
+        assert_eq!(delivered.incident.is_some(), n < 9, "{n}");
     }
     drop(started);
 }

@@ -10,11 +10,10 @@ const FAILED: usize = 6;
 const POST_POD: &str = "POST /api/v1/namespaces/shop/events";
 const PATCH: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0000";
 const PATCH_OF_NODE: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0001";
-const ID: EventId = EventId(7);
 
 fn kill(message: &str) -> Draft {
     Draft {
-        id: Some(ID),
+        id: Some(id(7)),
         kills: ReportedKills::of(KillOwner::Pods, 1),
         annotations: Annotations::one("k", message),
         ..input("OOMKilled", message)
@@ -24,8 +23,7 @@ fn kill(message: &str) -> Draft {
 /// Returns a version that reports one more kill.
 fn version(message: &str) -> Draft {
     Draft {
-        id: None,
-        version_of: Some(ID),
+        is_later: true,
         times: 0,
         ..kill(message)
     }
@@ -81,7 +79,7 @@ async fn a_written_event_is_patched_and_its_count_stays() {
         let mut started = start(&server, 0);
         started.deliver(kill("one")).await;
         let delivered = started.deliver(version("two")).await;
-        assert_eq!((delivered.id, delivered.times), (None, 0), "{name}");
+        assert_eq!((delivered.incident, delivered.times), (None, 0), "{name}");
         assert_eq!(server.lines()[1..], vec![PATCH; requests], "{name}");
         let expected = json!({
             "count": 1, "lastTimestamp": "2023-11-14T22:13:20Z", "message": "two",
@@ -169,7 +167,7 @@ async fn of_an_event_that_is_not_known_the_later_kills_are_a_separate_event() {
     }
     started.sink.record(kill("one of a group"));
     assert_eq!(
-        started.deliveries.recv().await.unwrap().id,
+        started.deliveries.recv().await.unwrap().incident,
         None,
         "combined"
     );

@@ -1,7 +1,7 @@
 //! Details of kills: when they are read, and which Events get them.
 
 use super::*;
-use crate::kube_event::{Amendment, Limiting};
+use crate::kube_event::Limiting;
 use crate::pods::{LargestMemory, Owner, OwnerMemory};
 use crate::pressure::oom::Grounds;
 use crate::reading::memory_use::{LargestProcesses, ProcessSize};
@@ -13,7 +13,7 @@ const SHORT_OF_MEMORY: KillVerdict = KillVerdict::NodePressure {
 };
 
 /// A kill in pod `aa` at this time, at the limit of `owner`.
-pub(super) fn limited(ms: u64, owner: LimitOwner) -> Incident {
+pub(super) fn limited(ms: u64, owner: LimitOwner) -> Occurred {
     let mut incident = global(Some("aa"));
     let stamp = Stamp {
         kernel: at(ms).boot,
@@ -34,7 +34,7 @@ pub(super) fn limited(ms: u64, owner: LimitOwner) -> Incident {
 }
 
 /// The same because the node was out of memory.
-pub(super) fn node_out_of_memory(ms: u64) -> Incident {
+pub(super) fn node_out_of_memory(ms: u64) -> Occurred {
     let mut incident = limited(ms, LimitOwner::Container);
     if let Occurrence::Kills(kills) = &mut incident.occurrence {
         kills.findings[0].scope = OomScope::Global;
@@ -43,10 +43,10 @@ pub(super) fn node_out_of_memory(ms: u64) -> Incident {
     incident
 }
 
-/// Ids of the Events that may get details.
-fn ids(effects: &[Effect]) -> Vec<Option<EventId>> {
+/// Ids of the Events.
+fn ids(effects: &[Effect]) -> Vec<EventId> {
     let id = |effect: &Effect| match effect {
-        Effect::Event(draft) => Some(draft.id),
+        Effect::Event(draft) => draft.id,
         _ => None,
     };
     effects.iter().filter_map(id).collect()
@@ -60,12 +60,13 @@ pub(super) fn queries(effects: &[Effect]) -> Vec<DetailsOf> {
     effects.iter().filter_map(of).collect()
 }
 
-pub(super) fn amendments(effects: Vec<Effect>) -> Vec<Amendment> {
-    let amendment = |effect| match effect {
-        Effect::Amend(amendment) => Some(amendment),
+/// Later versions of Events.
+pub(super) fn later(effects: Vec<Effect>) -> Vec<Draft> {
+    let later = |effect| match effect {
+        Effect::Event(draft) if draft.is_later => Some(draft),
         _ => None,
     };
-    effects.into_iter().filter_map(amendment).collect()
+    effects.into_iter().filter_map(later).collect()
 }
 
 pub(super) fn found() -> Input {
@@ -104,7 +105,7 @@ pub(super) fn started(node_events: NodeEvents) -> Incidents {
 }
 
 #[test]
-fn details_are_read_after_the_event_was_delivered_and_added_to_it() {
+fn details_are_read_after_the_event_was_delivered_or_a_moment_later_and_added_to_it() {
     use LimitOwner::{Container, Other, Pod, PodsCgroup};
     let cgroup = DetailsOf::Cgroup {
         path: "/kubepods/podaa/c".to_owned(),
@@ -117,55 +118,60 @@ fn details_are_read_after_the_event_was_delivered_and_added_to_it() {
         (Other, cgroup),
         (PodsCgroup, DetailsOf::Pods),
     ] {
-        let mut incidents = started(NodeEvents::Off);
-        let effects = incidents.on(happened(limited(100, owner)), at(101));
-        assert_eq!(queries(&effects), [], "not before the Event");
-        let [Some(id)] = ids(&effects)[..] else {
-            panic!("{effects:?}");
-        };
-        let effects = incidents.on(In::Delivered(id), at(103));
-        assert_eq!(queries(&effects), [of], "{owner:?}");
-        let added = amendments(incidents.on(found(), at(110)));
-        assert_eq!(added.len(), 1, "{owner:?}");
-        assert_eq!(added[0].id, id);
-        for part in [
-            "9 (java) with 40.0Ki",
-            "shop/pod-aa (8.0Ki",
-            "pod with id bb (4.0Ki",
-        ] {
-            assert!(added[0].message.contains(part), "{part}: {added:?}");
+        for is_delivered in [true, false] {
+            let mut incidents = started(NodeEvents::Off);
+            let effects = incidents.on(happened(limited(100, owner)), at(101));
+            assert_eq!(queries(&effects), [], "not before the Event");
+            assert_eq!(incidents.due(), Some(at(121).boot));
+            let [id] = ids(&effects)[..] else {
+                panic!("{effects:?}");
+            };
+            let effects = if is_delivered {
+                incidents.on(In::Delivered(id.incident), at(103))
+            } else {
+                incidents.on(DUE, at(121))
+            };
+            assert_eq!(queries(&effects), std::slice::from_ref(&of), "{owner:?}");
+            let added = later(incidents.on(found(), at(130)));
+            assert_eq!(added.len(), 1, "{owner:?}");
+            assert_eq!((added[0].id, added[0].of), (Some(id), 0));
+            for part in [
+                "9 (java) with 40.0Ki",
+                "shop/pod-aa (8.0Ki",
+                "pod with id bb (4.0Ki",
+            ] {
+                assert!(added[0].message.contains(part), "{part}: {added:?}");
+            }
+            assert_eq!(
+                incidents.on(In::Delivered(id.incident), at(131)),
+                [],
+                "once"
+            );
+            assert_eq!(incidents.on(found(), at(132)), [], "once");
+            assert_eq!(incidents.due(), Some(at(1100).boot), "of a group");
+            assert_eq!(incidents.on(DUE, at(1100)), [], "nothing is added");
+            assert_eq!(incidents.due(), None);
         }
-        assert_eq!(incidents.on(In::Delivered(id), at(111)), [], "once");
-        assert_eq!(incidents.on(found(), at(112)), [], "once");
     }
 }
 
 #[test]
 fn both_events_of_an_incident_get_what_was_read_once_but_never_the_kubelets_words() {
     for (node_events, expected) in [(NodeEvents::Companion, 2), (NodeEvents::Kubelet, 1)] {
-        for answer_first in [true, false] {
-            let mut incidents = started(node_events);
-            let effects = incidents.on(happened(node_out_of_memory(100)), at(101));
-            let ids: Vec<_> = ids(&effects).into_iter().flatten().collect();
-            assert_eq!(ids.len(), expected, "{node_events:?}");
-            let mut asked = queries(&incidents.on(In::Delivered(ids[0]), at(103)));
-            let mut added = Vec::new();
-            if answer_first {
-                added.extend(amendments(incidents.on(found(), at(104))));
-            }
-            for id in &ids[1..] {
-                let effects = incidents.on(In::Delivered(*id), at(105));
-                asked.extend(queries(&effects));
-                added.extend(amendments(effects));
-            }
-            if !answer_first {
-                added.extend(amendments(incidents.on(found(), at(106))));
-            }
-            let victims = vec![Pid(7)];
-            assert_eq!(asked, [DetailsOf::Node { victims }]);
-            let added: Vec<_> = added.iter().map(|one| one.id).collect();
-            assert_eq!(added, ids, "{node_events:?} {answer_first}");
+        let mut incidents = started(node_events);
+        let effects = incidents.on(happened(node_out_of_memory(100)), at(101));
+        let ids = ids(&effects);
+        assert_eq!(ids.len(), 2, "{node_events:?}");
+        let mut asked = Vec::new();
+        for (id, ms) in ids.iter().zip([103, 105]) {
+            let effects = incidents.on(In::Delivered(id.incident), at(ms));
+            asked.extend(queries(&effects));
         }
+        let victims = vec![Pid(7)];
+        assert_eq!(asked, [DetailsOf::Node { victims }]);
+        let added = later(incidents.on(found(), at(106))).into_iter();
+        let added: Vec<_> = added.filter_map(|one| one.id).collect();
+        assert_eq!(added, ids[2 - expected..], "{node_events:?}");
     }
 }
 
@@ -175,10 +181,13 @@ fn of_a_storm_one_incident_in_two_seconds_gets_details() {
     let mut asked = Vec::new();
     for n in 0..1000 {
         let ms = n * 10;
-        let incident = limited(ms, LimitOwner::Container);
+        let mut incident = limited(ms, LimitOwner::Container);
+        if let Occurrence::Kills(kills) = &mut incident.occurrence {
+            kills.findings[0].trigger = Some(format!("process {n} (b)"));
+        }
         let effects = incidents.on(happened(incident), at(ms));
-        for id in ids(&effects).into_iter().flatten() {
-            let effects = incidents.on(In::Delivered(id), at(ms + 1));
+        for id in ids(&effects) {
+            let effects = incidents.on(In::Delivered(id.incident), at(ms + 1));
             asked.extend(queries(&effects).iter().map(|_| ms));
             incidents.on(found(), at(ms + 2));
         }
@@ -191,44 +200,40 @@ fn what_is_read_late_about_one_incident_is_not_added_to_another() {
     let mut incidents = started(NodeEvents::Off);
     let mut sent = |ms| {
         let incident = limited(ms, LimitOwner::Container);
-        ids(&incidents.on(happened(incident), at(ms)))[0].map(|id| {
-            let effects = incidents.on(In::Delivered(id), at(ms + 1));
-            (id, queries(&effects).len(), amendments(effects).len())
-        })
+        let id = ids(&incidents.on(happened(incident), at(ms)))[0];
+        let effects = incidents.on(In::Delivered(id.incident), at(ms + 1));
+        (id, queries(&effects).len(), later(effects).len())
     };
-    let (first, queried, _) = sent(0).unwrap();
-    assert_eq!(queried, 1);
-    assert_eq!(sent(3000), None, "the helper thread still reads");
-    let amended = amendments(incidents.on(found(), at(4000)));
-    let amended: Vec<_> = amended.into_iter().map(|of| of.id).collect();
-    assert_eq!(amended, [first]);
+    assert_eq!(sent(0).1, 1);
+    let (_, queried, _) = sent(3000);
+    assert_eq!(queried, 0, "the helper thread still reads");
+    let first_is_settled = incidents.on(DUE, at(3500));
+    assert_eq!(later(first_is_settled), []);
+    assert_eq!(later(incidents.on(found(), at(4000))), []);
 }
 
 #[test]
-fn events_that_are_delivered_late_or_never_get_no_details() {
+fn kills_whose_event_is_late_are_read_soon_and_never_when_they_are_old() {
     let mut incidents = started(NodeEvents::Off);
-    let mut all = Vec::new();
-    for ms in 0..100 {
-        let incident = limited(ms, LimitOwner::Container);
-        all.extend(ids(&incidents.on(happened(incident), at(ms))));
-    }
-    // Only the last are remembered, and they are too old.
-    for id in all.into_iter().flatten() {
-        assert_eq!(incidents.on(In::Delivered(id), at(1200)), []);
-    }
-    // A time limit of the helper thread, and an answer without a query.
     let incident = limited(2000, LimitOwner::Container);
     let effects = incidents.on(happened(incident), at(2000));
-    let id = ids(&effects)[0].unwrap();
-    assert_eq!(incidents.on(found(), at(2001)), []);
+    let id = ids(&effects)[0].incident;
+    assert_eq!(
+        incidents.on(found(), at(2001)),
+        [],
+        "an answer without a query"
+    );
     assert_eq!(queries(&incidents.on(In::Delivered(id), at(2002))).len(), 1);
     let nothing = In::DetailsRead(DetailsRead::default());
-    assert_eq!(incidents.on(nothing, at(7002)), []);
+    assert_eq!(incidents.on(nothing, at(2102)), [], "a time limit");
+
+    let old = limited(2000, LimitOwner::Container);
+    incidents.on(happened(old), at(5001));
+    assert_eq!(queries(&incidents.on(DUE, at(5021))), []);
 }
 
 #[test]
 fn a_kill_without_a_known_limit_gets_no_details() {
-    let mut incidents = started(NodeEvents::Off);
     // Global, but not confirmed.
     let mut doubtful = node_out_of_memory(100);
     if let Occurrence::Kills(kills) = &mut doubtful.occurrence {
@@ -241,7 +246,9 @@ fn a_kill_without_a_known_limit_gets_no_details() {
         limiting.path = Some("id:9".to_owned());
     }
     for incident in [doubtful, removed, kill("aa", None)] {
+        let mut incidents = started(NodeEvents::Off);
         let effects = incidents.on(happened(incident), at(101));
-        assert_eq!(ids(&effects), [None]);
+        assert_eq!(ids(&effects).len(), 1);
+        assert_eq!(queries(&incidents.on(DUE, at(121))), []);
     }
 }

@@ -1,18 +1,18 @@
 //! Containers that are killed as a whole: one Event for all processes, whenever their records
 //! arrive.
 
-use super::details::{amendments, found, limited, node_out_of_memory, queries, started};
+use super::details::{found, limited, node_out_of_memory, queries, started};
 use super::*;
 use crate::reading::oom::{Consequence, LimitOwner};
 
 const BY: &str = "process 9 (eater)";
 
 /// A process of a container that is killed as a whole.
-fn of_group(ms: u64, pid: u32) -> Incident {
+fn of_group(ms: u64, pid: u32) -> Occurred {
     as_group(limited(ms, LimitOwner::Container), pid)
 }
 
-fn as_group(mut incident: Incident, pid: u32) -> Incident {
+fn as_group(mut incident: Occurred, pid: u32) -> Occurred {
     if let Occurrence::Kills(kills) = &mut incident.occurrence {
         let finding = &mut kills.findings[0];
         finding.victim = Pid(pid);
@@ -24,7 +24,7 @@ fn as_group(mut incident: Incident, pid: u32) -> Incident {
 }
 
 /// The same with something else in its finding.
-fn but(mut incident: Incident, change: impl FnOnce(&mut Finding)) -> Incident {
+fn but(mut incident: Occurred, change: impl FnOnce(&mut Finding)) -> Occurred {
     if let Occurrence::Kills(kills) = &mut incident.occurrence {
         change(&mut kills.findings[0]);
     }
@@ -61,7 +61,7 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
     let [
         Draft {
             id: Some(id),
-            version_of: None,
+            is_later: false,
             times: 1,
             of: 1,
             ..
@@ -76,24 +76,22 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
         ["1 in pod-aa"],
         "the metric counts it at once"
     );
-    assert_eq!(incidents.due(), Some(at(351).boot));
-    let asked = queries(&incidents.on(In::Delivered(id), at(103)));
+    assert_eq!(incidents.due(), Some(at(120).boot), "details");
+    let asked = queries(&incidents.on(In::Delivered(id.incident), at(103)));
     let [DetailsOf::Cgroup { victims, group, .. }] = &asked[..] else {
         panic!("{asked:?}");
     };
     assert_eq!(*victims, [Pid(1), Pid(2)]);
     assert_eq!(group.as_deref(), Some("/kubepods/podaa/c"));
 
-    let effects = incidents.on(found(), at(110));
-    assert_eq!(amendments(effects.clone()), []);
-    let versions = drafts(effects);
+    let versions = drafts(incidents.on(found(), at(110)));
     let [version] = &versions[..] else {
         panic!("{versions:?}");
     };
-    let expected = (Some(id), None, 0, 1, None);
+    let expected = (Some(id), true, 0, 1, None);
     let got = (
-        version.version_of,
         version.id,
+        version.is_later,
         version.times,
         version.of,
         version.stamp,
@@ -117,7 +115,7 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
             .get("nodepulse.dev/memory-users")
             .is_some()
     );
-    assert_eq!(incidents.due(), None);
+    assert_eq!(incidents.due(), Some(at(1101).boot), "the end of the group");
 
     // One more, after the details were added.
     assert_eq!(
@@ -128,8 +126,12 @@ fn later_processes_are_in_the_version_of_the_event_that_has_the_details() {
     let versions = drafts(incidents.on(DUE, at(1150)));
     assert_eq!((versions.len(), kills(&versions)), (1, 1));
     assert_eq!(
-        (versions[0].version_of, processes(&versions[0])),
-        (Some(id), 3)
+        (
+            versions[0].id,
+            versions[0].is_later,
+            processes(&versions[0])
+        ),
+        (Some(id), true, 3)
     );
     assert!(versions[0].message.contains("9 (java)"), "{versions:?}");
 }
@@ -149,7 +151,9 @@ fn without_details_later_processes_follow_together() {
     let versions: Vec<_> = all.iter().map(processes).collect();
     assert_eq!(versions, [1, 15, 29, 41]);
     assert!(
-        all[1..].iter().all(|of| of.version_of == first[0].id),
+        all[1..]
+            .iter()
+            .all(|of| of.is_later && of.id == first[0].id),
         "{all:?}"
     );
 }
@@ -164,7 +168,7 @@ fn an_event_that_waits_for_a_name_has_the_later_processes_at_once() {
             container: None,
         };
         let owner = VictimOwner::Pod(pod.clone());
-        let incident = Incident {
+        let incident = Occurred {
             pod: Some(pod),
             ..but(incident, |finding| finding.owner = owner)
         };
@@ -178,7 +182,7 @@ fn an_event_that_waits_for_a_name_has_the_later_processes_at_once() {
     assert_eq!(short(&effects), ["3 in pod-bb", "on pod-bb -"]);
     let events = drafts(effects);
     assert_eq!((processes(&events[0]), kills(&events)), (3, 3));
-    assert_eq!(incidents.due(), None);
+    assert_eq!(incidents.due(), Some(at(21).boot), "details");
 }
 
 #[test]
@@ -217,7 +221,7 @@ fn another_kill_is_another_event() {
         pod: PodId::Uid("aa".to_owned()),
         container: Some("proxy".to_owned()),
     });
-    let rows: [(&str, Incident, usize); 6] = [
+    let rows: [(&str, Occurred, usize); 6] = [
         ("of the same group", of_group(1098, 2), 0),
         ("a second later", of_group(1100, 2), 1),
         (
@@ -233,11 +237,11 @@ fn another_kill_is_another_event() {
             1,
         ),
         (
-            "of one process",
+            "of one process, at the same limit for the same one",
             but(of_group(101, 2), |of| {
                 of.consequence = Some(Consequence::ChildProcess);
             }),
-            1,
+            0,
         ),
         (
             "at a limit that was not found",
@@ -249,7 +253,7 @@ fn another_kill_is_another_event() {
         let mut incidents = started(NodeEvents::Off);
         incidents.on(happened(of_group(100, 1)), at(100));
         let events = drafts(incidents.on(happened(later), at(1100)));
-        let new = events.iter().filter(|event| event.version_of.is_none());
+        let new = events.iter().filter(|event| !event.is_later);
         assert_eq!(new.count(), expected, "{name}: {events:?}");
     }
 }
@@ -267,7 +271,7 @@ fn both_events_about_a_group_have_all_processes_but_the_kubelets_words_stay() {
         );
         assert_eq!(drafts(incidents.on(happened(two), at(101))), []);
         let versions = drafts(incidents.on(DUE, at(351)));
-        let of: Vec<_> = versions.iter().map(|version| version.version_of).collect();
+        let of: Vec<_> = versions.iter().map(|version| version.id).collect();
         assert_eq!(of, ids, "{node_events:?}");
         let reported: Vec<_> = versions.iter().map(processes).collect();
         assert_eq!(reported, [on_node, 2], "{node_events:?}");

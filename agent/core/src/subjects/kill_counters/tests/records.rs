@@ -118,12 +118,13 @@ fn a_record_that_the_kernel_did_not_count_is_not_acknowledged_twice() {
 }
 
 /// A process of a container that is killed as a whole, recorded by the kernel at `seconds`.
-fn record_of_group(seconds: u64) -> In {
+fn record_of_group(seconds: u64, is_first: bool) -> In {
     let In::Found(mut findings) = record(seconds) else {
         unreachable!("a record");
     };
     for finding in &mut findings {
         finding.consequence = Some(Consequence::WholeContainer);
+        finding.cause.is_first = is_first;
     }
     In::Found(findings)
 }
@@ -150,8 +151,8 @@ fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice
         #[rustfmt::skip]
         let steps: Vec<Step> = vec![
             (1, recalled(PreviousAgent::Unknown, 0), &[], Idle),
-            (5, record_of_group(5), NEW, Wanted),
-            (5, record_of_group(5), &["report 1"], Wanted),
+            (5, record_of_group(5, true), NEW, Wanted),
+            (5, record_of_group(5, false), &["report 1"], Wanted),
             (5, acknowledged(2), &[], Wanted),
             (5, In::Sampled, &["save 2", "KillCounters"], Asked),
             (5, In::Saved, &[], Asked),
@@ -171,4 +172,23 @@ fn the_first_victim_of_a_group_kill_is_not_missing_if_the_kernel_counts_it_twice
         assert_eq!(shown, reported, "{name}");
         assert_eq!(counters.reading, Idle, "{name}");
     }
+}
+
+#[test]
+fn a_suspected_kill_that_was_counted_twice_is_not_reported_when_others_are_missing() {
+    let mut counters = counters(KillSource::Program);
+    #[rustfmt::skip]
+    let steps: Vec<Step> = vec![
+        (1, recalled(PreviousAgent::Unknown, 0), &[], Idle),
+        (5, In::RecordsLost, &[], Wanted),
+        (5, In::Sampled, &["save 0", "KillCounters"], Asked),
+        (5, In::Counted(Some(counted(3))), &[], Wanted),
+        (6, record_of_group(5, true), &["report 1", "incident in aa at 5"], Wanted),
+        (6, record_of_group(5, false), &["report 1"], Wanted),
+        (8, In::Sampled, &["KillCounters"], Asked),
+        (8, In::Counted(Some(counted(6))), &[], Wanted),
+        (10, In::Sampled, &["KillCounters"], Asked),
+        (10, In::Counted(Some(counted(6))), &["log 3 by number", "report 3 by number, Now", "incident in aa at 10"], Idle),
+    ];
+    play(&mut counters, steps);
 }
