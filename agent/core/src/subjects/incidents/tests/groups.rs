@@ -31,10 +31,10 @@ fn but(mut incident: Occurred, change: impl FnOnce(&mut Finding)) -> Occurred {
     incident
 }
 
-fn drafts(effects: Vec<Effect>) -> Vec<Draft> {
+fn drafts(effects: Vec<Then>) -> Vec<Draft> {
     let draft = |effect| match effect {
-        Effect::Event(draft) => Some(draft),
-        _ => None,
+        Then::Event(draft) => Some(draft),
+        Then::Other(_) => None,
     };
     effects.into_iter().filter_map(draft).collect()
 }
