@@ -184,7 +184,7 @@ impl App {
             Effect::Fact(change) => self.facts.apply(change),
             Effect::Incident(incident) => {
                 if let Some(reporting) = &self.reporting {
-                    reporting.events.incident(incident);
+                    reporting.events.incident(&incident);
                 }
             }
             Effect::NodeEvents(node_events) => {

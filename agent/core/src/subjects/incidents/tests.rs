@@ -10,7 +10,7 @@ use crate::kube_event::{
 };
 use crate::pods::{Container, ContainerList, Containers, PodId, PodRef};
 use crate::pressure::oom::{Doubt, KillVerdict};
-use crate::reading::oom::OomScope;
+use crate::reading::oom::{LimitOwner, OomScope};
 use crate::subjects::BlockingQuery;
 use crate::subjects::kills::causes::Causes;
 use crate::subjects::pods::PodInput;
@@ -326,6 +326,18 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
     let oldest: &[&str] = &["1 in pod-aa", "on pod-aa -"];
     steps.push((0, happened(kill("bb", None)), oldest, Some(2000)));
     play(NodeEvents::Kubelet, steps);
+
+    // One that waits stays, if another does not.
+    let mut incidents = details::started(NodeEvents::Off);
+    incidents.on(happened(kill("bb", None)), at(0));
+    for n in 0..MAX_OPEN {
+        let mut other = details::limited(0, LimitOwner::Container);
+        if let Occurrence::Kills(kills) = &mut other.occurrence {
+            kills.findings[0].trigger = Some(format!("process {n} (b)"));
+        }
+        let effects = short(&incidents.on(happened(other), at(0)));
+        assert!(!effects.contains(&"on the node".to_owned()), "{effects:?}");
+    }
 
     let mut incidents = Incidents::new(NodeEvents::Off);
     incidents.on(In::ReportingStarted, at(0));
