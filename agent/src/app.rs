@@ -182,10 +182,9 @@ impl App {
             Effect::Map(update) => return self.queries.probes.write(update),
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => self.facts.apply(change),
-            Effect::Event(draft) => self.record(draft),
             Effect::Incident(incident) => {
                 if let Some(reporting) = &self.reporting {
-                    reporting.events.incident(incident);
+                    reporting.events.incident(&incident);
                 }
             }
             Effect::NodeEvents(node_events) => {

@@ -8,8 +8,6 @@
 
 use std::time::SystemTime;
 
-use serde::{Deserialize, Serialize};
-
 use crate::clock::Stamp;
 use crate::incident::IncidentId;
 use crate::node_status::Shutdown;
@@ -42,7 +40,7 @@ pub use unidentified_kills::{
 pub use volume::{DiskTrouble, VolumeTrouble};
 
 /// The object that an Event is about: `involvedObject`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Involved {
     /// The Node of this agent. Its Events are in namespace `default`.
     Node,
@@ -69,14 +67,14 @@ impl Involved {
 }
 
 /// Identifies an Event about an incident.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId {
     pub incident: IncidentId,
     /// It is the Event on the Node that the incident has in any case, besides the one on its Pod.
     pub on_node: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     pub object: Involved,
     pub type_: EventType,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{BootNanos, Stamp};
 use crate::incident::{BootId, Incident};
-use crate::kube_event::{Draft, Finding, NodeEvents};
+use crate::kube_event::{Finding, NodeEvents};
 use crate::node_status::FactChange;
 use crate::pods::{Pod, PodId};
 use crate::pressure::change::PressureChange;
@@ -148,8 +148,6 @@ pub enum Effect {
     Fact(FactChange),
     /// Pass this on to another subject.
     Input(Box<Input>),
-    /// Record a Kubernetes Event.
-    Event(Draft),
     /// Add this to the Event about the next change of a condition to True. The condition never
     /// waits for it.
     EventDetails {

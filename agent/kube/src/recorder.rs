@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use nodepulse_core::clock::{BootNanos, Stamp};
 use nodepulse_core::incident::IncidentId;
-use nodepulse_core::kube_event::{Draft, EventId, EventWords, Involved, NodeEvents, Worded};
+use nodepulse_core::kube_event::{Draft, EventId, Involved};
 use nodepulse_io::clock::Clock;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
@@ -33,7 +33,7 @@ use correlate::{Backlog, Correlator, CreatedEvent, EventWrite, Overflow, Pending
 use delivery::{Delivery, Written};
 use lru::Lru;
 pub use sink::{EventCounts, EventSink};
-use sink::{EventTally, Recorded, add};
+use sink::{EventTally, add};
 use version::{Update, WrittenEvent};
 
 /// Capacity of the channel to the recorder.
@@ -48,7 +48,7 @@ const PACE: Duration = Duration::from_millis(200);
 /// Interval of warnings about rejected Events.
 const WARNING_INTERVAL: Duration = Duration::from_hours(1);
 /// Maximum number of written Events of which later versions are expected.
-const WRITTEN: usize = 64;
+const WRITTEN: usize = 256;
 /// Maximum length of a stored and written message in characters: the limit of the newer Event API.
 const MESSAGE_LIMIT: usize = 1024;
 
@@ -107,8 +107,8 @@ pub struct Recorder {
     clock: Clock,
     reporter: Reporter,
     jitter: Jitter,
-    inputs: mpsc::Receiver<Recorded>,
-    words: EventWords,
+    /// Boxed, because tokio keeps up to four blocks of 32 messages.
+    inputs: mpsc::Receiver<Box<Draft>>,
     /// The last Events about incidents that were written.
     written: Lru<EventId, WrittenEvent>,
     /// The channel to the logger. A delivery is not reported if it is full.
@@ -131,7 +131,11 @@ pub struct Recorder {
 /// Details of an Event that are being added, for which writes do not wait.
 type Amending = (EventId, Pin<Box<dyn Future<Output = ()> + Send>>);
 
-type Writing = Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError>)> + Send>>;
+/// A write in progress, and the Event if it is about an incident.
+type Writing = (
+    Option<EventId>,
+    Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError>)> + Send>>,
+);
 
 impl Recorder {
     /// Creates a recorder to run, and a sink for it. `deliveries` may have any capacity.
@@ -152,7 +156,6 @@ impl Recorder {
             clock,
             reporter,
             inputs,
-            words: EventWords::new(NodeEvents::Companion),
             written: Lru::new(WRITTEN),
             deliveries,
             tally,
@@ -180,24 +183,31 @@ impl Recorder {
             let is_stopping = *leaving.borrow_and_update();
             let last = is_stopping || !open;
             while is_stopping && let Ok(input) = self.inputs.try_recv() {
-                self.queue(input);
+                self.queue(*input);
             }
             if is_stopping {
                 self.paced = None;
+                self.backlog.drop_details();
             }
+            let mut amended_event = amending.as_ref().map(|(id, _)| *id);
             if writing.is_none() {
-                let next = self.next_write(&mut amending, last);
+                let next = self.next_write(amended_event.filter(|_| !is_stopping), last);
                 writing = next.map(|write| self.start(write));
+            }
+            if amending.is_none() {
+                let written = writing.as_ref().and_then(|(id, _)| *id);
+                amending = self.next_details(written);
+                amended_event = amending.as_ref().map(|(id, _)| *id);
             }
             let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
             self.tally.waiting.store(depth, Ordering::Relaxed);
             if writing.is_none() && amending.is_none() && last && self.backlog.len() == 0 {
                 return;
             }
-            let due = self.next_due();
+            let due = self.next_due(amended_event);
             tokio::select! {
                 input = self.inputs.recv(), if open => match input {
-                    Some(input) => self.queue(input),
+                    Some(input) => self.queue(*input),
                     None => open = false,
                 },
                 (write, result) = finished(&mut writing) => {
@@ -214,19 +224,8 @@ impl Recorder {
         }
     }
 
-    fn queue(&mut self, input: Recorded) {
-        match input {
-            Recorded::Draft(draft) => self.push(PendingEvent::once(*draft)),
-            Recorded::NodeEvents(node_events) => self.words.configure(node_events),
-            Recorded::Incident(incident) => {
-                let Worded { drafts, unwanted } = self.words.word(&incident);
-                self.tally.acknowledged(unwanted);
-                for draft in drafts {
-                    add(&self.tally.recorded, draft.times);
-                    self.push(PendingEvent::once(draft));
-                }
-            }
-        }
+    fn queue(&mut self, input: Draft) {
+        self.push(PendingEvent::once(input));
     }
 
     fn push(&mut self, mut pending: PendingEvent) {
@@ -243,8 +242,8 @@ impl Recorder {
     }
 
     /// Returns the time until something can be written that cannot be written now.
-    fn next_due(&self) -> Option<Duration> {
-        let due = if self.backlog.len() > 0 {
+    fn next_due(&self, amending: Option<EventId>) -> Option<Duration> {
+        let due = if self.backlog.has_write(amending) {
             self.paced?
         } else {
             // Releases of the rate limit are paced too.
@@ -254,24 +253,30 @@ impl Recorder {
         Some(due.since(self.clock.now().boot))
     }
 
-    /// Returns what is to be written next. Details are added at the same time, those of one Event
-    /// after the other.
-    fn next_write(&mut self, amending: &mut Option<Amending>, last: bool) -> Option<EventWrite> {
+    /// Returns the next details that can be added to an Event, which is not the one that is being
+    /// written.
+    fn next_details(&mut self, writing: Option<EventId>) -> Option<Amending> {
+        while let Some(pending) = self.backlog.pop_details(writing) {
+            if let Update::Amend(id, amendment) = self.update(pending) {
+                return Some((id, amendment));
+            }
+        }
+        None
+    }
+
+    /// Returns what is to be written next. Later versions of an Event wait for its details.
+    fn next_write(&mut self, amending: Option<EventId>, last: bool) -> Option<EventWrite> {
         let now = self.clock.now().boot;
         if self.paced.is_some_and(|at| now < at) {
             return None;
         }
-        while let Some(pending) = self.backlog.pop(amending.as_ref().map(|(id, _)| *id)) {
+        while let Some(pending) = self.backlog.pop(amending) {
             let pending = match self.update(pending) {
-                Update::Amend(id, amendment) => {
-                    *amending = Some((id, amendment));
-                    continue;
-                }
                 Update::Write(write) => {
                     self.paced = self.paced.map(|_| now.plus(PACE));
                     return Some(*write);
                 }
-                Update::Done => continue,
+                Update::Amend(..) | Update::Done => continue,
                 Update::Separate(pending) => *pending,
             };
             let (times, reason) = (pending.times, pending.newest.reason.clone());
@@ -325,10 +330,12 @@ impl Recorder {
             jitter: self.jitter.fork(),
             leaving: self.leaving.subscribe(),
         };
-        Box::pin(async move {
+        let id = write.pending.newest.id;
+        let writing = async move {
             let result = delivery.deliver(write.count).await;
             (write, result)
-        })
+        };
+        (id, Box::pin(writing))
     }
 
     fn finish(&mut self, mut write: EventWrite, result: Result<Written, ApiError>) {
@@ -471,7 +478,7 @@ fn is_final(err: &ApiError) -> bool {
 /// Waits for the end of a write; for ever if there is none.
 async fn finished(writing: &mut Option<Writing>) -> (EventWrite, Result<Written, ApiError>) {
     match writing {
-        Some(writing) => writing.await,
+        Some((_, writing)) => writing.await,
         None => std::future::pending().await,
     }
 }

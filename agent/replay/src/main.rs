@@ -94,7 +94,6 @@ fn describe(step: &Step, words: &mut EventWords, out: &mut String) {
     let at = at.strftime("%Y-%m-%dT%H:%M:%SZ");
     for effect in &step.effects {
         let text = match effect {
-            Effect::Event(event) => described(event),
             Effect::NodeEvents(node_events) => {
                 words.configure(*node_events);
                 continue;

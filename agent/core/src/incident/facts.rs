@@ -8,7 +8,7 @@ use super::IncidentId;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::kube_event::{
     ContainerLabel, Finding, KillDetails, Kills, RefusedForks, ReportedKills, UnidentifiedKills,
-    VictimOwner,
+    VictimOwner, VolumeTrouble,
 };
 use crate::pods::{Pod, PodRef};
 
@@ -59,6 +59,7 @@ pub enum Occurrence {
     Kills(Kills),
     UnidentifiedKills(UnidentifiedKills),
     RefusedForks(RefusedForks),
+    Volume(VolumeTrouble),
 }
 
 /// Groups kills by their causes, in order.
@@ -118,7 +119,9 @@ impl Occurred {
     pub fn first_kill(&self) -> Option<&Finding> {
         match &self.occurrence {
             Occurrence::Kills(kills) => kills.first(),
-            Occurrence::UnidentifiedKills(_) | Occurrence::RefusedForks(_) => None,
+            Occurrence::UnidentifiedKills(_)
+            | Occurrence::RefusedForks(_)
+            | Occurrence::Volume(_) => None,
         }
     }
 
@@ -126,7 +129,9 @@ impl Occurred {
     pub fn last_kill(&self) -> Option<BootNanos> {
         match &self.occurrence {
             Occurrence::Kills(kills) => kills.findings.iter().map(|one| one.stamp.kernel).max(),
-            Occurrence::UnidentifiedKills(_) | Occurrence::RefusedForks(_) => None,
+            Occurrence::UnidentifiedKills(_)
+            | Occurrence::RefusedForks(_)
+            | Occurrence::Volume(_) => None,
         }
     }
 
@@ -135,7 +140,7 @@ impl Occurred {
         match &self.occurrence {
             Occurrence::Kills(kills) => kills.count(),
             Occurrence::UnidentifiedKills(counted) => counted.kills.saturating_sub(counted.again),
-            Occurrence::RefusedForks(_) => 0,
+            Occurrence::RefusedForks(_) | Occurrence::Volume(_) => 0,
         }
     }
 

@@ -100,10 +100,16 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    // A failure prints the smallest steps, and writes no file.
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn every_kill_is_in_one_incident_and_every_sink_gets_each_incident_once(
         nested in any::<bool>(),
-        steps in vec(step(), 1..160),
+        steps in vec(step(), 1..300),
     ) {
         let mut world = World::new(nested);
         for step in steps {

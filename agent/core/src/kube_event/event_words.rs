@@ -22,10 +22,12 @@ pub struct Worded {
     pub unwanted: ReportedKills,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct IncidentEvents {
     /// The kills that an Event reports, or for which there is none.
     kills: u64,
+    /// As of the first revision.
+    node_events: NodeEvents,
     /// Set with the first revision.
     on_node: Option<EventText>,
     on_object: Option<EventText>,
@@ -56,7 +58,13 @@ impl EventWords {
     }
 
     pub fn word(&mut self, incident: &Incident) -> Worded {
-        let mut events = self.open.remove(&incident.id).unwrap_or_default();
+        let known = self.open.remove(&incident.id);
+        let mut events = known.unwrap_or(IncidentEvents {
+            kills: 0,
+            node_events: self.node_events,
+            on_node: None,
+            on_object: None,
+        });
         let mut revision = Revision {
             incident,
             kills: incident.occurred.kills.beyond(events.kills),
@@ -64,7 +72,7 @@ impl EventWords {
         };
         let on_node = match events.on_node {
             Some(EventText::Absent) => None,
-            Some(EventText::Recorded { .. }) | None => incident.on_node(self.node_events),
+            Some(EventText::Recorded { .. }) | None => incident.on_node(events.node_events),
         };
         let is_on_node = on_node.is_some();
         events.on_node = Some(revision.add(on_node, true, events.on_node));
@@ -98,10 +106,12 @@ impl Revision<'_> {
         let Some(mut draft) = draft else {
             return EventText::Absent;
         };
-        draft.id = Some(EventId {
+        let id = EventId {
             incident: self.incident.id,
             on_node,
-        });
+        };
+        // Nothing follows an Event about a settled incident.
+        draft.id = (!self.incident.settled || before.is_some()).then_some(id);
         let text = EventText::Recorded {
             message: hash(&draft.message),
             processes: draft.of,
@@ -126,4 +136,65 @@ fn hash(message: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     message.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::incident::by_cause;
+    use crate::kube_event::{Finding, KillOwner};
+    use crate::pressure::oom::{Grounds, KillVerdict};
+    use crate::reading::oom::OomScope;
+    use crate::tests::{finding, incident, now};
+
+    /// Returns the revision with these victims, killed because the node was out of memory.
+    fn revision(victims: &[u32], settled: bool) -> Incident {
+        let killed = victims.iter().map(|pid| Finding {
+            cause: finding(1).cause,
+            scope: OomScope::Global,
+            verdict: KillVerdict::NodePressure {
+                why: Grounds::ConfirmedGlobal,
+            },
+            ..finding(*pid)
+        });
+        let occurred = by_cause(killed.collect(), now(9)).pop().unwrap();
+        Incident {
+            settled,
+            ..incident(occurred)
+        }
+    }
+
+    #[test]
+    fn a_change_of_the_recorder_on_the_node_applies_to_new_incidents_only() {
+        let one = |kills| ReportedKills::of(KillOwner::NoPod, kills);
+        let rows = [
+            (NodeEvents::Companion, NodeEvents::Off, true),
+            (NodeEvents::Off, NodeEvents::Companion, false),
+        ];
+        for (first, later, is_recorded) in rows {
+            let mut words = EventWords::new(first);
+            for (victims, settled) in [(&[1][..], false), (&[1, 2], true)] {
+                let worded = words.word(&revision(victims, settled));
+                let kills: Vec<_> = worded.drafts.iter().map(|draft| &draft.kills).collect();
+                if is_recorded {
+                    assert_eq!(kills, [&one(1)], "{first:?}");
+                    assert_eq!(worded.drafts[0].is_later, settled);
+                    assert!(worded.unwanted.is_empty());
+                } else {
+                    assert_eq!((kills.len(), worded.unwanted), (0, one(1)), "{first:?}");
+                }
+                words.configure(later);
+            }
+            assert!(words.open.is_empty(), "{first:?}");
+        }
+    }
+
+    #[test]
+    fn a_revision_without_anything_new_changes_no_event() {
+        let mut words = EventWords::new(NodeEvents::Companion);
+        assert_eq!(words.word(&revision(&[1], false)).drafts.len(), 1);
+        assert_eq!(words.word(&revision(&[1], true)), Worded::default());
+        // Nothing follows the Event of a settled incident.
+        assert_eq!(words.word(&revision(&[1], true)).drafts[0].id, None);
+    }
 }

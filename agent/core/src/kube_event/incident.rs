@@ -22,7 +22,9 @@ impl Incident {
             {
                 return None;
             }
-            Occurrence::UnidentifiedKills(_) | Occurrence::RefusedForks(_) => {
+            Occurrence::UnidentifiedKills(_)
+            | Occurrence::RefusedForks(_)
+            | Occurrence::Volume(_) => {
                 return self.occurred.pod.is_none().then(|| self.on_node_instead());
             }
         };
@@ -66,6 +68,7 @@ impl Incident {
                 let limit = refused.limit_of_cgroup();
                 refused.words(&format!(" in cgroup {cgroup}{of_pod}"), &limit)
             }
+            Occurrence::Volume(trouble) => trouble.words(),
         };
         Draft {
             annotations: self.annotations(None),
@@ -91,6 +94,7 @@ impl Incident {
             Occurrence::RefusedForks(refused) => {
                 refused.words(&whereabouts, &refused.limit_of_pod())
             }
+            Occurrence::Volume(trouble) => trouble.words(),
         };
         let object = Involved::Pod {
             namespace: pod.namespace.to_string(),
@@ -151,7 +155,7 @@ impl Incident {
         match &self.occurred.occurrence {
             Occurrence::Kills(kills) => (many(kills.count()), 1),
             Occurrence::UnidentifiedKills(counted) => (many(counted.kills), many(counted.kills)),
-            Occurrence::RefusedForks(_) => (1, 1),
+            Occurrence::RefusedForks(_) | Occurrence::Volume(_) => (1, 1),
         }
     }
 

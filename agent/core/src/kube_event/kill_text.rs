@@ -48,7 +48,8 @@ pub(super) fn words_on_node(
             "System OOM encountered, victim process: {}, pid: {}",
             first.comm, first.victim
         ),
-        _ => on_node(kills, place, details),
+        (NodeEvents::Kubelet, _) => on_node(kills, place, None),
+        (NodeEvents::Companion | NodeEvents::Off, _) => on_node(kills, place, details),
     };
     Some(Words { reason, message })
 }

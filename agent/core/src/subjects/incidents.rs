@@ -40,7 +40,8 @@ const OPEN: Duration = Duration::from_millis(3500);
 const INTERVAL: Duration = Duration::from_millis(250);
 /// The number of revisions before the settled one.
 const REVISIONS: u8 = 3;
-/// Maximum number of open incidents. Beyond it the oldest is settled with what is known.
+/// Maximum number of open incidents. Beyond it the oldest is settled with what is known, first of
+/// those that do not wait for their object.
 const MAX_OPEN: usize = 512;
 
 /// Everything that can happen to incidents.
@@ -208,10 +209,11 @@ impl Incidents {
         let kills = later.new_kills();
         open.last_kill = open.last_kill.max(later.last_kill());
         open.incident.occurred.add(later);
+        open.added.get_or_insert(now);
         if open.waiting.is_some() {
+            // They are counted when their pod is known.
             return None;
         }
-        open.added.get_or_insert(now);
         if let Some(pod) = open.incident.object.pod.clone() {
             self.count_kills(kills, &pod, pods);
         }
@@ -245,9 +247,12 @@ impl Incidents {
         self.find_object(&mut open, pods, now);
         let open = self.hand_on(open, now);
         self.open.extend(open);
-        while self.open.len() > MAX_OPEN
-            && let Some(mut oldest) = self.open.pop_front()
-        {
+        while self.open.len() > MAX_OPEN {
+            let mut all = self.open.iter();
+            let resolved = all.position(|open| open.waiting.is_none()).unwrap_or(0);
+            let Some(mut oldest) = self.open.remove(resolved) else {
+                return;
+            };
             self.resolve_as_known(&mut oldest, pods);
             oldest.details = DetailsWait::Ended;
             self.hand_on_settled(oldest);
@@ -324,9 +329,11 @@ impl Open {
         self.incident.added = kills - std::mem::replace(&mut self.reported, kills);
     }
 
-    /// Whether another revision before the settled one can be handed on.
+    /// Whether another revision before the settled one, and before the one with the object, can be
+    /// handed on.
     const fn may_revise(&self) -> bool {
-        self.incident.revision < REVISIONS
+        let left = if self.waiting.is_some() { 1 } else { 0 };
+        self.incident.revision + left < REVISIONS
     }
 
     /// When the incident is settled, by what is known now.

@@ -1,4 +1,4 @@
-//! Reports volumes of pods on disks that are slow, do not respond or return errors: an Event on
+//! Reports volumes of pods on disks that are slow, do not respond or return errors: an incident for
 //! each pod that uses the disk.
 //!
 //! Such a disk is not one of the node's, so no condition results.
@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BlockingQuery, Effect};
+use super::{BlockingQuery, Effect, IncidentInput, Input, pass_on};
 use crate::clock::{BootNanos, Now};
-use crate::kube_event::{DiskTrouble, VolumeTrouble};
-use crate::pods::{Pod, PodId};
+use crate::incident::{Occurred, Occurrence};
+use crate::kube_event::{DiskTrouble, ReportedKills, VolumeTrouble};
+use crate::pods::{Pod, PodId, PodRef};
 use crate::units::DeviceNumber;
 
 /// The maximum number of pods with an Event about one disk at one time.
@@ -115,26 +116,41 @@ impl Volumes {
         let period = self.transition_period;
         self.reported.retain(|_, at| now.since(*at) < period);
         let mut pods = BTreeSet::new();
-        let mut events = Vec::new();
+        let mut occurred = Vec::new();
         for (id, volume) in volumes {
             // A pod that is not known has no name for an Event; its volume was left behind.
             let Some(pod) = find(&id) else {
                 continue;
             };
             let key = (pod.uid.clone(), pending.trouble);
-            if pods.len() == MAX_PODS || !pods.insert(id) || self.reported.contains_key(&key) {
+            if pods.len() == MAX_PODS
+                || !pods.insert(id.clone())
+                || self.reported.contains_key(&key)
+            {
                 continue;
             }
             self.remember(key, now);
-            let trouble = VolumeTrouble {
-                disk: &pending.name,
-                volume: &volume,
-                trouble: pending.trouble,
-                details: &pending.details,
-            };
-            events.push(Effect::Event(trouble.draft(pod, pending.at.wall)));
+            occurred.push(Occurred {
+                pod: Some(PodRef {
+                    pod: id,
+                    container: None,
+                }),
+                at: pending.at.wall,
+                until: pending.at.wall,
+                stamp: None,
+                kills: ReportedKills::default(),
+                occurrence: Occurrence::Volume(VolumeTrouble {
+                    disk: pending.name.clone(),
+                    volume,
+                    trouble: pending.trouble,
+                    details: pending.details.clone(),
+                }),
+            });
         }
-        events
+        if occurred.is_empty() {
+            return Vec::new();
+        }
+        vec![pass_on(Input::Incident(IncidentInput::Happened(occurred)))]
     }
 
     fn remember(&mut self, key: (Box<str>, DiskTrouble), now: BootNanos) {
@@ -203,7 +219,7 @@ mod tests {
             self.on(seconds, input)
         }
 
-        /// Returns the names of the pods with an Event, and its reason.
+        /// Returns the names of the pods with an incident, and what is wrong.
         fn read(&mut self, seconds: u64, pods: &[usize]) -> Vec<String> {
             let volume = |n: &usize| (PodId::Uid(uid(*n)), format!("data-{n}"));
             let volumes = pods.iter().map(volume).collect();
@@ -211,17 +227,26 @@ mod tests {
                 device: SDB,
                 volumes,
             };
-            let text = |effect: Effect| match effect {
-                Effect::Event(draft) => {
-                    let crate::kube_event::Involved::Pod { name, .. } = draft.object else {
-                        panic!("on the Node");
-                    };
-                    format!("{name} {}", draft.reason)
-                }
-                other => panic!("unexpected: {other:?}"),
+            let text = |occurred: Occurred| {
+                let pod = occurred.pod.unwrap().pod;
+                let Occurrence::Volume(trouble) = occurred.occurrence else {
+                    panic!("no volume");
+                };
+                let number = usize::from_str_radix(&pod.as_str()[..8], 16).unwrap();
+                format!("web-{number} {:?}", trouble.trouble)
             };
-            self.on(seconds, input).into_iter().map(text).collect()
+            let effects = self.on(seconds, input).into_iter();
+            effects.flat_map(occurred).map(text).collect()
         }
+    }
+
+    fn occurred(effect: Effect) -> Vec<Occurred> {
+        if let Effect::Input(input) = effect
+            && let Input::Incident(IncidentInput::Happened(occurred)) = *input
+        {
+            return occurred;
+        }
+        panic!("unexpected");
     }
 
     #[test]
@@ -234,18 +259,18 @@ mod tests {
             [],
             "the query is under way"
         );
-        let both = ["web-1 SlowVolume", "web-2 SlowVolume"];
+        let both = ["web-1 Slow", "web-2 Slow"];
         assert_eq!(node.read(2, &[1, 2, 2, 901]), both);
         assert_eq!(node.read(2, &[1]), [""; 0], "no trouble");
 
         assert_eq!(node.trouble(100, DiskTrouble::Slow), query);
-        assert_eq!(node.read(100, &[1, 3]), ["web-3 SlowVolume"]);
+        assert_eq!(node.read(100, &[1, 3]), ["web-3 Slow"]);
         node.trouble(101, DiskTrouble::Errors);
-        assert_eq!(node.read(101, &[1]), ["web-1 VolumeErrors"]);
+        assert_eq!(node.read(101, &[1]), ["web-1 Errors"]);
         node.trouble(301, DiskTrouble::Slow);
         assert_eq!(node.read(301, &[1]), [""; 0]);
         node.trouble(302, DiskTrouble::Slow);
-        assert_eq!(node.read(302, &[1]), ["web-1 SlowVolume"]);
+        assert_eq!(node.read(302, &[1]), ["web-1 Slow"]);
     }
 
     #[test]
@@ -276,23 +301,25 @@ mod tests {
             device: SDB,
             volumes: vec![(PodId::Uid(uid(1)), "data".to_owned())],
         };
-        let trouble = VolumeTrouble {
-            disk: "sdb",
-            volume: "data",
+        let effects = node.on(7, input).into_iter();
+        let occurred: Vec<_> = effects.flat_map(occurred).collect();
+        let expected = VolumeTrouble {
+            disk: "sdb".to_owned(),
+            volume: "data".to_owned(),
             trouble: DiskTrouble::Errors,
-            details: "5 of 6 requests",
+            details: "5 of 6 requests".to_owned(),
         };
-        let expected = trouble.draft(&node.pods[1], at(2).wall);
-        assert_eq!(node.on(7, input), [Effect::Event(expected)]);
+        assert_eq!(occurred[0].occurrence, Occurrence::Volume(expected));
+        assert_eq!((occurred.len(), occurred[0].at), (1, at(2).wall));
     }
 
     #[test]
     fn another_transition_period_applies_at_once() {
         let mut node = Node::new();
         node.trouble(1, DiskTrouble::Slow);
-        assert_eq!(node.read(1, &[1]), ["web-1 SlowVolume"]);
+        assert_eq!(node.read(1, &[1]), ["web-1 Slow"]);
         node.volumes.configure(Duration::from_secs(10));
         node.trouble(11, DiskTrouble::Slow);
-        assert_eq!(node.read(11, &[1]), ["web-1 SlowVolume"]);
+        assert_eq!(node.read(11, &[1]), ["web-1 Slow"]);
     }
 }

@@ -158,6 +158,9 @@ impl Backlog {
         if self.waiting.len() <= self.room {
             return Overflow::None;
         }
+        if self.pop_details(None).is_some() {
+            return Overflow::None;
+        }
         // Transitions are folded last, because the end of a condition would otherwise be written
         // before its beginning.
         let pair = self.oldest_pair(false).or_else(|| self.oldest_pair(true));
@@ -207,17 +210,39 @@ impl Backlog {
     }
 
     /// Removes the oldest observation about a change of the Node's status, or the oldest of all if
-    /// there is none. While details of an Event are being added, its later versions and other
-    /// details stay.
+    /// there is none. Details stay, and so do later versions of an Event to which some are being
+    /// added.
     pub fn pop(&mut self, amending: Option<EventId>) -> Option<PendingEvent> {
-        let must_wait = |waiting: &PendingEvent| {
-            let is_same = waiting.newest.is_later && waiting.newest.id == amending;
-            amending.is_some() && (is_same || waiting.is_details())
-        };
         let mut waiting = self.waiting.iter();
         let transition = waiting.position(|waiting| waiting.newest.is_transition);
-        let next = transition.or_else(|| self.waiting.iter().position(|of| !must_wait(of)))?;
+        let next = transition.or_else(|| self.next_write(amending))?;
         self.waiting.remove(next)
+    }
+
+    /// Returns true if [`Backlog::pop`] returns an observation.
+    pub fn has_write(&self, amending: Option<EventId>) -> bool {
+        self.next_write(amending).is_some()
+    }
+
+    fn next_write(&self, amending: Option<EventId>) -> Option<usize> {
+        let must_wait = |waiting: &PendingEvent| {
+            let is_amended = amending.is_some() && waiting.newest.id == amending;
+            waiting.is_details() || (waiting.newest.is_later && is_amended)
+        };
+        self.waiting.iter().position(|waiting| !must_wait(waiting))
+    }
+
+    /// Removes the oldest details of an Event that is not being written.
+    pub fn pop_details(&mut self, writing: Option<EventId>) -> Option<PendingEvent> {
+        let is_next = |waiting: &PendingEvent| {
+            waiting.is_details() && (writing.is_none() || waiting.newest.id != writing)
+        };
+        let next = self.waiting.iter().position(is_next)?;
+        self.waiting.remove(next)
+    }
+
+    pub fn drop_details(&mut self) {
+        self.waiting.retain(|waiting| !waiting.is_details());
     }
 }
 

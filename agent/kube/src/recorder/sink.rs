@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nodepulse_core::incident::Incident;
-use nodepulse_core::kube_event::{Draft, KillOutcomes, NodeEvents, ReportedKills};
+use nodepulse_core::kube_event::{
+    Draft, EventWords, KillOutcomes, NodeEvents, ReportedKills, Worded,
+};
 use tokio::sync::{mpsc, watch};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -86,34 +88,30 @@ impl EventTally {
     }
 }
 
-/// An input of the recorder. Boxed, because tokio keeps up to four blocks of 32 messages.
-#[derive(Debug)]
-pub(super) enum Recorded {
-    Draft(Box<Draft>),
-    Incident(Box<Incident>),
-    NodeEvents(NodeEvents),
-}
-
 /// Accepts Events. Clones are cheap.
 #[derive(Debug, Clone)]
 pub struct EventSink {
     /// The channel to the recorder's task. Its capacity is 1000, more than one iteration of the
     /// loop creates. If it is full, the newest observation is lost and counted; the recorder
     /// empties it even while the API server is unavailable.
-    pub(super) inputs: mpsc::Sender<Recorded>,
+    pub(super) inputs: mpsc::Sender<Box<Draft>>,
+    /// Here, so that a draft that finds no room in the channel does not change what later ones
+    /// report.
+    words: Arc<Mutex<EventWords>>,
     pub(super) tally: Arc<EventTally>,
     /// The shutdown signal to the recorder. Only the change to true matters.
     leaving: watch::Sender<bool>,
 }
 
 impl EventSink {
-    pub(super) const fn new(
-        inputs: mpsc::Sender<Recorded>,
+    pub(super) fn new(
+        inputs: mpsc::Sender<Box<Draft>>,
         tally: Arc<EventTally>,
         leaving: watch::Sender<bool>,
     ) -> Self {
         Self {
             inputs,
+            words: Arc::new(Mutex::new(EventWords::new(NodeEvents::Companion))),
             tally,
             leaving,
         }
@@ -122,35 +120,29 @@ impl EventSink {
     /// Never blocks.
     pub fn record(&self, draft: Draft) {
         add(&self.tally.recorded, draft.times);
-        self.send(Recorded::Draft(Box::new(draft)));
+        if let Err(refused) = self.inputs.try_send(Box::new(draft)) {
+            let draft = refused.into_inner();
+            add(&self.tally.lost_full, draft.times);
+            self.tally.dropped(draft.kills);
+        }
     }
 
-    /// Records a revision of an incident. Never blocks.
-    pub fn incident(&self, incident: Box<Incident>) {
-        self.send(Recorded::Incident(incident));
+    /// Records the Events of a revision of an incident. Never blocks.
+    pub fn incident(&self, incident: &Incident) {
+        let Worded { drafts, unwanted } = self.words(|words| words.word(incident));
+        self.tally.acknowledged(unwanted);
+        for draft in drafts {
+            self.record(draft);
+        }
     }
 
     /// Sets who records Events on the Node about incidents from now on.
     pub fn node_events(&self, node_events: NodeEvents) {
-        self.send(Recorded::NodeEvents(node_events));
+        self.words(|words| words.configure(node_events));
     }
 
-    fn send(&self, input: Recorded) {
-        let Err(refused) = self.inputs.try_send(input) else {
-            return;
-        };
-        match refused.into_inner() {
-            Recorded::Draft(draft) => {
-                add(&self.tally.lost_full, draft.times);
-                self.tally.dropped(draft.kills);
-            }
-            Recorded::Incident(incident) => {
-                add(&self.tally.recorded, 1);
-                add(&self.tally.lost_full, 1);
-                self.tally.dropped(incident.added_kills());
-            }
-            Recorded::NodeEvents(_) => {}
-        }
+    fn words<T>(&self, change: impl FnOnce(&mut EventWords) -> T) -> T {
+        change(&mut self.words.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns and clears the outcomes of recorded kills since the last call.

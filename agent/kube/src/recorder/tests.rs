@@ -377,17 +377,17 @@ async fn releases_of_the_rate_limit_are_paced_too() {
     let server = Scripted::new([]);
     let mut recorder = recorder(&server, 0, ROOM).1;
     for _ in 0..60 {
-        recorder.queue(Recorded::Draft(Box::new(input("SystemOOM", "m"))));
+        recorder.queue(input("SystemOOM", "m"));
     }
-    while recorder.next_write(&mut None, false).is_some() {}
-    let released = recorder.next_due().unwrap();
+    while recorder.next_write(None, false).is_some() {}
+    let released = recorder.next_due(None).unwrap();
     tokio::time::sleep(released).await;
-    assert_eq!(recorder.next_due(), Some(Duration::ZERO));
+    assert_eq!(recorder.next_due(None), Some(Duration::ZERO));
     recorder.back(released, recorder.clock.now().boot);
-    assert!(recorder.next_write(&mut None, false).is_none());
-    assert_eq!(recorder.next_due(), Some(PACE));
+    assert!(recorder.next_write(None, false).is_none());
+    assert_eq!(recorder.next_due(None), Some(PACE));
     tokio::time::sleep(PACE).await;
-    assert!(recorder.next_write(&mut None, false).is_some());
+    assert!(recorder.next_write(None, false).is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,7 +14,9 @@ use super::receiver::Receiver;
 use super::{Outcome, Step};
 use crate::kube_event::KillOwner;
 use crate::record::RecordedKill;
-use crate::subjects::{IncidentInput, Input, KillCounterInput, KillInput, Previous, Saved};
+use crate::subjects::{
+    IncidentInput, Input, KillCounterInput, KillInput, Previous, Saved, StateInput,
+};
 
 /// Entries in a segment, and segments in the history.
 const SEGMENT: usize = 24;
@@ -185,7 +187,8 @@ impl World {
                 position: self.end(),
             });
         }
-        self.feed(Input::State(crate::subjects::StateInput::Written));
+        let written = Input::State(StateInput::Written);
+        assert!(self.agent.feed(written, &self.kernel).revisions.is_empty());
     }
 
     fn end(&self) -> Position {
@@ -208,6 +211,8 @@ impl World {
             let added = incident.added_kills().into_iter().next();
             self.record(revision, all(), added);
         }
+        // The saved kills are those of the entries so far only when all of them are recorded.
+        self.make_room();
     }
 
     fn record(&mut self, revision: Revision, sinks: Sinks, added: Option<(KillOwner, u64)>) {
@@ -217,7 +222,6 @@ impl World {
             sinks.iter().filter(|sink| *sink != SETTLED_ONLY).collect()
         };
         self.append_revision(revision, sinks, added);
-        self.make_room();
     }
 
     fn append_revision(
@@ -249,12 +253,15 @@ impl World {
         position
     }
 
-    /// Removes the oldest segment if there are too many.
+    /// Removes the oldest segments while there are too many.
     fn make_room(&mut self) {
-        if self.disk.log.len() <= SEGMENT * SEGMENTS {
-            return;
+        while self.disk.log.len() > SEGMENT * SEGMENTS {
+            self.save();
+            self.remove_oldest();
         }
-        self.save();
+    }
+
+    fn remove_oldest(&mut self) {
         let end = self.disk.log[SEGMENT].position;
         for open in self.agent.history.open_before(end) {
             self.append_revision(open.revision, open.sinks, None);
@@ -335,6 +342,7 @@ impl World {
             }
         }
         self.kernel.lose_reader();
+        self.kernel.wait(Duration::from_millis(1));
         let mut history = History::default();
         for entry in &self.disk.log {
             history.apply(entry.position, &entry.change);
@@ -365,9 +373,15 @@ impl World {
         self.crash();
     }
 
-    /// The agent starts: it takes the counters as they are, or goes on from what is saved.
+    /// The agent starts: it takes the counters as they are, or goes on from what is saved. Then it
+    /// saves, so that it can remove entries, and settles what a crash left open.
     fn start(&mut self) {
-        for Undelivered { revision, .. } in self.agent.history.open().copied().collect::<Vec<_>>() {
+        let open: Vec<Undelivered> = self.agent.history.open().copied().collect();
+        self.see_cgroups();
+        self.feed(Input::Starting);
+        self.answer();
+        self.save();
+        for Undelivered { revision, .. } in open {
             let settled = Revision {
                 revision: AFTER_CRASH,
                 settled: true,
@@ -375,17 +389,7 @@ impl World {
             };
             self.record(settled, all(), None);
         }
-        self.see_cgroups();
-        self.feed(Input::Starting);
-        self.answer();
-        if self
-            .disk
-            .checkpoint
-            .as_ref()
-            .is_none_or(|of| of.boot != self.boot)
-        {
-            self.save();
-        }
+        self.make_room();
     }
 
     /// Everything that is under way ends.

@@ -151,7 +151,7 @@ impl Incidents {
         let is_empty = details.is_empty();
         open.incident.details = (!is_empty).then_some(details);
         let adds = !is_empty || open.added.is_some();
-        let open = if open.waiting.is_none() && open.may_revise() && adds {
+        let open = if open.may_revise() && adds {
             self.hand_on(open, now)
         } else {
             Some(open)

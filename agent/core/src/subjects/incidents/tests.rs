@@ -10,7 +10,7 @@ use crate::kube_event::{
 };
 use crate::pods::{Container, ContainerList, Containers, PodId, PodRef};
 use crate::pressure::oom::{Doubt, KillVerdict};
-use crate::reading::oom::OomScope;
+use crate::reading::oom::{LimitOwner, OomScope};
 use crate::subjects::BlockingQuery;
 use crate::subjects::kills::causes::Causes;
 use crate::subjects::pods::PodInput;
@@ -29,6 +29,13 @@ impl From<In> for Input {
     fn from(input: In) -> Self {
         Self::Incident(input)
     }
+}
+
+/// What follows from an input: an Event about an incident, or another effect.
+#[derive(Debug, Clone, PartialEq)]
+enum Then {
+    Event(Draft),
+    Other(Effect),
 }
 
 /// Incidents, the pods of their node, and the words of their Events.
@@ -53,7 +60,7 @@ impl Incidents {
 
     /// Returns the effects, with those of inputs to the incidents in their places, and with Events
     /// instead of incidents.
-    fn on(&mut self, input: impl Into<Input>, now: Now) -> Vec<Effect> {
+    fn on(&mut self, input: impl Into<Input>, now: Now) -> Vec<Then> {
         match input.into() {
             Input::Incident(mut input) => {
                 if let In::Happened(incidents) = &mut input {
@@ -68,7 +75,7 @@ impl Incidents {
                 let effects = self.pods.on(input).into_iter();
                 let passed_on = effects.map(|effect| match effect {
                     Effect::Input(input) => self.on(*input, now),
-                    other => vec![other],
+                    other => vec![Then::Other(other)],
                 });
                 passed_on.flatten().collect()
             }
@@ -83,21 +90,21 @@ impl Incidents {
         }
     }
 
-    fn worded(&mut self, effect: Effect) -> Vec<Effect> {
+    fn worded(&mut self, effect: Effect) -> Vec<Then> {
         let Effect::Incident(incident) = effect else {
-            return vec![effect];
+            return vec![Then::Other(effect)];
         };
         let before = self.revisions.insert(incident.id, incident.revision);
         assert_eq!(incident.revision, before.unwrap_or(0) + 1, "{incident:?}");
         assert!(incident.revision <= 4, "{incident:?}");
         let Worded { drafts, unwanted } = self.words.word(&incident);
-        let mut effects: Vec<_> = drafts.into_iter().map(Effect::Event).collect();
+        let mut effects: Vec<_> = drafts.into_iter().map(Then::Event).collect();
         if !unwanted.is_empty() {
             let settled = KillCounterInput::Settled(KillOutcomes {
                 acknowledged: unwanted,
                 ..KillOutcomes::default()
             });
-            effects.push(pass_on(Input::KillCounter(settled)));
+            effects.push(Then::Other(pass_on(Input::KillCounter(settled))));
         }
         effects
     }
@@ -200,9 +207,9 @@ fn read(uid: &str, read: Result<Containers, ReadFailure>) -> Input {
 }
 
 /// What follows, in short.
-fn short(effects: &[Effect]) -> Vec<String> {
-    let text = |effect: &Effect| match effect {
-        Effect::Event(draft) => match &draft.object {
+fn short(effects: &[Then]) -> Vec<String> {
+    let text = |effect: &Then| match effect {
+        Then::Event(draft) => match &draft.object {
             Involved::Node => "on the node".to_owned(),
             Involved::Pod {
                 name, field_path, ..
@@ -211,26 +218,28 @@ fn short(effects: &[Effect]) -> Vec<String> {
                 format!("on {name} {path}")
             }
         },
-        Effect::ReadContainers(pod) => format!("read {}", pod.name),
-        Effect::Log(Decision::PodKilled { name, kills, .. }) => format!("{kills} in {name}"),
-        Effect::Log(Decision::PodRemoved { name, .. }) => format!("{name} removed"),
-        Effect::Log(Decision::ContainersForbidden) => "forbidden".to_owned(),
-        Effect::Input(input) => match &**input {
+        Then::Other(Effect::ReadContainers(pod)) => format!("read {}", pod.name),
+        Then::Other(Effect::Log(Decision::PodKilled { name, kills, .. })) => {
+            format!("{kills} in {name}")
+        }
+        Then::Other(Effect::Log(Decision::PodRemoved { name, .. })) => format!("{name} removed"),
+        Then::Other(Effect::Log(Decision::ContainersForbidden)) => "forbidden".to_owned(),
+        Then::Other(Effect::Input(input)) => match &**input {
             Input::KillCounter(KillCounterInput::Settled(_)) => "acknowledged".to_owned(),
             other => panic!("unexpected: {other:?}"),
         },
-        other => panic!("unexpected: {other:?}"),
+        other @ Then::Other(_) => panic!("unexpected: {other:?}"),
     };
     effects.iter().map(text).collect()
 }
 
 /// What follows on a node without links to container logs.
-fn without_links(incidents: &mut Incidents, input: impl Into<Input>, now: Now) -> Vec<Effect> {
+fn without_links(incidents: &mut Incidents, input: impl Into<Input>, now: Now) -> Vec<Then> {
     let mut effects = incidents.on(input, now);
-    let is_query = |effect: &Effect| {
+    let is_query = |effect: &Then| {
         matches!(
             effect,
-            Effect::BlockingQuery(BlockingQuery::ContainerLinks(_))
+            Then::Other(Effect::BlockingQuery(BlockingQuery::ContainerLinks(_)))
         )
     };
     if let Some(query) = effects.iter().position(is_query) {
@@ -318,6 +327,18 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
     steps.push((0, happened(kill("bb", None)), oldest, Some(2000)));
     play(NodeEvents::Kubelet, steps);
 
+    // One that waits stays, if another does not.
+    let mut incidents = details::started(NodeEvents::Off);
+    incidents.on(happened(kill("bb", None)), at(0));
+    for n in 0..MAX_OPEN {
+        let mut other = details::limited(0, LimitOwner::Container);
+        if let Occurrence::Kills(kills) = &mut other.occurrence {
+            kills.findings[0].trigger = Some(format!("process {n} (b)"));
+        }
+        let effects = short(&incidents.on(happened(other), at(0)));
+        assert!(!effects.contains(&"on the node".to_owned()), "{effects:?}");
+    }
+
     let mut incidents = Incidents::new(NodeEvents::Off);
     incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
@@ -339,7 +360,10 @@ fn at_most_so_many_pods_are_read_at_the_same_time() {
         let uid = format!("{n:x}");
         incidents.on(present(&uid), at(0));
         let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
-        reads += usize::from(matches!(effects.first(), Some(Effect::ReadContainers(_))));
+        reads += usize::from(matches!(
+            effects.first(),
+            Some(Then::Other(Effect::ReadContainers(_)))
+        ));
     }
     assert_eq!(reads, MAX_READS);
     incidents.on(unnamed("0", ReadFailure::Other), at(1));
@@ -420,7 +444,7 @@ fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
         incidents.on(present(&uid), at(0));
         let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
         assert!(
-            matches!(effects[..], [Effect::ReadContainers(_)]),
+            matches!(effects[..], [Then::Other(Effect::ReadContainers(_))]),
             "{n}: {effects:?}"
         );
         incidents.on(unnamed(&uid, ReadFailure::Other), at(0));
@@ -444,7 +468,7 @@ fn a_container_whose_name_is_not_known_at_the_end_is_named_by_its_id() {
     incidents.on(present("aa"), at(0));
     incidents.on(happened(kill("aa", Some("0123456789abcdef"))), at(0));
     let effects = incidents.on(STOPPING, at(1));
-    let [_, Effect::Event(draft)] = &effects[..] else {
+    let [_, Then::Event(draft)] = &effects[..] else {
         panic!("no Event: {effects:?}");
     };
     let expected = "OOM kills in container 0123456789ab:";

@@ -23,7 +23,7 @@ pub(super) fn log_reported(incidents: &[Occurred]) -> Vec<Effect> {
                 kills: counted.kills,
             }))
         }
-        Occurrence::Kills(_) | Occurrence::RefusedForks(_) => None,
+        Occurrence::Kills(_) | Occurrence::RefusedForks(_) | Occurrence::Volume(_) => None,
     };
     incidents.iter().filter_map(log).collect()
 }

@@ -97,7 +97,7 @@ fn reported(incidents: &[Occurred]) -> String {
         Occurrence::UnidentifiedKills(counted) => {
             format!("report {} by number, {:?}", counted.kills, counted.period)
         }
-        Occurrence::RefusedForks(_) => "forks".to_owned(),
+        other => panic!("unexpected: {other:?}"),
     });
     all.collect::<Vec<_>>().join(", ")
 }

@@ -165,3 +165,37 @@ async fn a_combined_event_has_the_annotations_of_the_newest_kill_without_details
     let newest = json!({ "k": "10", "nodepulse.dev/memory-users": null });
     assert_eq!(annotations(10), newest);
 }
+
+#[tokio::test(start_paused = true)]
+async fn details_do_not_wait_for_another_event_that_the_server_refuses_for_now() {
+    let overloaded = || refusal(500, "InternalError");
+    let (server, started) = written([overloaded(), overloaded(), accepted(), accepted()]).await;
+    started.sink.record(input("OOMKilled", "another"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    started.sink.record(with_details("m with details"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(server.lines()[1..], [EVENTS, EVENTS, PATCH]);
+    assert_eq!(started.end().await.delivered, 2);
+    assert_eq!(server.lines()[4..], [EVENTS]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn details_of_an_event_that_is_being_written_are_added_afterwards() {
+    let server = Scripted::new([refusal(500, "InternalError"), accepted(), accepted()]);
+    let started = start(&server, 0);
+    started.sink.record(kill());
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    started.sink.record(with_details("m with details"));
+    assert_eq!(started.end().await.delivered, 1);
+    assert_eq!(server.lines(), [EVENTS, EVENTS, PATCH]);
+}
+
+#[test]
+fn a_full_queue_loses_details_before_anything_else() {
+    let mut backlog = Backlog::new(1);
+    backlog.push(PendingEvent::once(with_details("m")));
+    assert!(!backlog.has_write(None), "details are added, not written");
+    let other = PendingEvent::once(input("OOMKilled", "another"));
+    assert_eq!(backlog.push(other.clone()), Overflow::None);
+    assert_eq!(backlog.pop(None), Some(other), "it is not combined");
+}

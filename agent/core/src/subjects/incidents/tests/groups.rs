@@ -31,10 +31,10 @@ fn but(mut incident: Occurred, change: impl FnOnce(&mut Finding)) -> Occurred {
     incident
 }
 
-fn drafts(effects: Vec<Effect>) -> Vec<Draft> {
+fn drafts(effects: Vec<Then>) -> Vec<Draft> {
     let draft = |effect| match effect {
-        Effect::Event(draft) => Some(draft),
-        _ => None,
+        Then::Event(draft) => Some(draft),
+        Then::Other(_) => None,
     };
     effects.into_iter().filter_map(draft).collect()
 }
@@ -302,4 +302,34 @@ fn of_many_groups_at_once_every_kill_is_reported() {
     assert_eq!(kills(&events), 200);
     let of: u32 = events.iter().map(|event| event.of).sum();
     assert_eq!(of, 200);
+}
+
+#[test]
+fn the_event_on_the_node_has_later_processes_while_the_pod_is_not_known() {
+    let mut incidents = Incidents::new(NodeEvents::Companion);
+    incidents.on(In::ReportingStarted, at(0));
+    incidents.on(In::ServerAnswered, at(0));
+    let of_node = |ms, pid| happened(as_group(node_out_of_memory(ms), pid));
+    let first = drafts(incidents.on(of_node(100, 1), at(100)));
+    assert_eq!((first.len(), kills(&first)), (1, 1));
+    assert_eq!(drafts(incidents.on(of_node(110, 2), at(110))), []);
+    let later = drafts(incidents.on(DUE, at(360)));
+    assert_eq!(
+        (later.len(), kills(&later), processes(&later[0])),
+        (1, 1, 2)
+    );
+    assert_eq!((later[0].id, later[0].is_later), (first[0].id, true));
+    // The revision with the pod is left for it, and the settled one has the rest.
+    drafts(incidents.on(of_node(370, 3), at(370)));
+    assert_eq!(drafts(incidents.on(DUE, at(620))), []);
+    incidents.on(present("aa"), at(700));
+    let events = drafts(incidents.on(DUE, at(700)));
+    let objects: Vec<_> = events
+        .iter()
+        .map(|event| (event.object == Involved::Node, event.is_later))
+        .collect();
+    assert_eq!(objects, [(true, true), (false, false)]);
+    assert_eq!((kills(&events), processes(&events[1])), (1, 3));
+    assert_eq!(drafts(incidents.on(DUE, at(1370))), []);
+    assert_eq!(incidents.due(), Some(at(3600).boot), "its details");
 }

@@ -42,11 +42,13 @@ fn specified(uid: &str, list: ContainerList, name: &str) -> Input {
 }
 
 /// What follows, with the container as the message names it, and whether `fieldPath` has its list.
-fn text(effect: &Effect) -> String {
+fn text(effect: &Then) -> String {
     let draft = match effect {
-        Effect::BlockingQuery(BlockingQuery::ContainerLinks(_)) => return "links".to_owned(),
-        Effect::Event(draft) => draft,
-        other => return short(std::slice::from_ref(other)).concat(),
+        Then::Other(Effect::BlockingQuery(BlockingQuery::ContainerLinks(_))) => {
+            return "links".to_owned();
+        }
+        Then::Event(draft) => draft,
+        other @ Then::Other(_) => return short(std::slice::from_ref(other)).concat(),
     };
     let Involved::Pod {
         name, field_path, ..
@@ -264,9 +266,11 @@ fn one_read_is_for_every_container_that_waits() {
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
     incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
-    let asked = |effects: &[Effect]| -> Vec<usize> {
-        let query = |effect: &Effect| match effect {
-            Effect::BlockingQuery(BlockingQuery::ContainerLinks(ids)) => Some(ids.len()),
+    let asked = |effects: &[Then]| -> Vec<usize> {
+        let query = |effect: &Then| match effect {
+            Then::Other(Effect::BlockingQuery(BlockingQuery::ContainerLinks(ids))) => {
+                Some(ids.len())
+            }
             _ => None,
         };
         effects.iter().filter_map(query).collect()
@@ -285,7 +289,7 @@ fn one_read_is_for_every_container_that_waits() {
         let names: Vec<_> = ids.iter().map(|id| ("pod-aa_shop_web", &**id)).collect();
         incidents.on(links(&names), at(2))
     };
-    let is_event = |effect: &&Effect| matches!(effect, Effect::Event(_));
+    let is_event = |effect: &&Then| matches!(effect, Then::Event(_));
     assert_eq!(found(1, 300).iter().filter(is_event).count(), 299);
     assert_eq!(found(300, 900), [], "not asked for, but remembered");
     let mut killed = |n| asked(&incidents.on(happened(kill("aa", Some(&id(n)))), at(3)));

@@ -336,7 +336,7 @@ fn every_value_of_the_subjects_an_input_and_an_effect_survives_json() {
             "BlockingQuery",
             "Decision",
             "DiskDecision",
-            "Involved",
+            "Occurrence",
             "Pressure",
         ],
     );
