@@ -183,6 +183,7 @@ impl App {
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => self.facts.apply(change),
             Effect::Incident(incident) => {
+                telemetry::log_incident(&incident);
                 if let Some(reporting) = &self.reporting {
                     reporting.events.incident(&incident);
                 }

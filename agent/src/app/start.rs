@@ -94,6 +94,7 @@ fn state(
     let (config, clock) = (agent.config, agent.clock);
     let now = clock.now();
     let client = agent.client;
+    let has_server = client.is_some();
     let certificate = certificate.zip(client.as_ref());
     let certificate = certificate.map(|(setup, client)| RotationSetup {
         found: setup.found.clone(),
@@ -109,13 +110,8 @@ fn state(
     }));
     let tier = inputs.kills.tier(inputs.support.tier());
     let lanes = lanes(client.as_ref(), &agent.names);
-    let mut metering = Metering::start(
-        &config.node_name,
-        tier,
-        sites,
-        client.clone(),
-        lanes.clone(),
-    );
+    let name = &config.node_name;
+    let mut metering = Metering::start(name, tier, sites, client.clone(), lanes.clone());
     metering.record_config(None, now);
     metering.record_support(&inputs.support);
     metering.set_per_pod(config.per_pod_metrics);
@@ -149,6 +145,7 @@ fn state(
     let setup = Setup {
         started: now.boot,
         boot: boot_id(&config),
+        has_server,
         node: NodeSetup {
             mode: config.mode,
             page: page_size(),

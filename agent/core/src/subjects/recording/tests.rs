@@ -73,6 +73,7 @@ fn setup() -> Setup {
     };
     Setup {
         boot: BootId(1),
+        has_server: true,
         started: at(1).boot,
         runtime: crate::subjects::RuntimeUse::Unused,
         certificate: Some(RotationSetup {
