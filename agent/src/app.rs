@@ -32,6 +32,7 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::config::Config;
+use crate::history::History;
 use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
 use crate::reporting::{self, Report, Reporting, Why};
@@ -74,6 +75,7 @@ struct App {
     ledger: Ledger,
     /// `None` without an API server.
     reporting: Option<Reporting>,
+    history: History,
     telemetry: Telemetry,
     service: Service,
     tasks: Tasks,
@@ -184,6 +186,7 @@ impl App {
             Effect::Fact(change) => self.facts.apply(change),
             Effect::Incident(incident) => {
                 telemetry::log_incident(&incident);
+                self.history.record(&incident);
                 if let Some(reporting) = &self.reporting {
                     reporting.events.incident(&incident);
                 }

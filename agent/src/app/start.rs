@@ -25,6 +25,7 @@ use super::reload::{self, Reloading};
 use super::service::Service;
 use super::{Agent, App, CertificateSetup, RunMode, VERSION, facts};
 use crate::config::Config;
+use crate::history::History;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
 use crate::queries::blocking::nodefs::Directories;
@@ -138,6 +139,7 @@ fn state(
         blocking: Blocking::start(&responder, runtime, agent.names, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
+    let history = History::start(agent.history, &lanes, &metering, &mut tasks);
     let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
     let triggers = &inputs.stalls;
@@ -177,6 +179,7 @@ fn state(
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
         reporting: None,
+        history,
         telemetry,
         service: Service {
             heartbeat: Heartbeat::new(agent.notify, now.boot),

@@ -9,6 +9,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nodepulse_core::escape::{escape, escape_json};
 use nodepulse_linux::os::file_watch::{self, WatchedFiles};
 use nodepulse_linux::state::{Claim, Holder, StateError, holder, is_known};
+use nodepulse_linux::store::{Bounds, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -130,6 +131,23 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
         warn!(directory = %directory.display(), err, "cannot open the control socket");
     });
     (Some(claim), socket.ok())
+}
+
+/// Opens the history of incidents. Logs why none can be kept.
+pub(super) fn history(directory: &Path) -> Option<Store> {
+    let shown = directory.display();
+    match Store::open(directory, Bounds::default()) {
+        Ok(Some(store)) => return Some(store),
+        Ok(None) => warn!(
+            directory = %shown,
+            "no history of incidents is kept: another nodepulse appends to it; use another directory"
+        ),
+        Err(err) => {
+            let err = &err as &dyn std::error::Error;
+            warn!(directory = %shown, err, "no history of incidents is kept in this directory");
+        }
+    }
+    None
 }
 
 /// Keeps SIGHUP for [`reload_requests`] instead of ending the process. Call it with one thread.

@@ -287,13 +287,12 @@ fn object(incident: &Incident) -> JsonObject {
         (None, None) => None,
     };
     let path = match &occurred.occurrence {
-        Occurrence::Kills(_) => None,
+        Occurrence::Kills(_) | Occurrence::Volume(_) => None,
         Occurrence::RefusedForks(refused) => Some(&refused.cgroup),
         Occurrence::UnidentifiedKills(counted) => match &counted.place {
             KillPlace::Cgroup(path) => Some(path),
             KillPlace::NoPod | KillPlace::Unknown => None,
         },
-        Occurrence::Volume(_) => None,
     };
     let owner = path.filter(|_| pod.is_none());
     let owner = owner.map(|path| Owner::from_path(path, ""));

@@ -16,6 +16,7 @@ const SMALL: Bounds = Bounds {
 
 /// Length of a [`line`].
 const LINE: u64 = 64;
+const LENGTH: usize = 64;
 
 fn line(number: usize) -> String {
     let padded = |pad: &str| checked_line::line(&json!({"pad": pad, "number": number})).unwrap();
@@ -23,7 +24,7 @@ fn line(number: usize) -> String {
     let pads =
         ('a'..='z').flat_map(|pad| (0..64).map(move |length| String::from(pad).repeat(length)));
     let mut lines = pads.map(|pad| padded(&pad));
-    lines.find(|line| line.len() as u64 == LINE).unwrap()
+    lines.find(|line| line.len() == LENGTH).unwrap()
 }
 
 fn open(dir: &Path, bounds: Bounds) -> Store {
@@ -40,7 +41,7 @@ fn append(store: &mut Store, numbers: impl IntoIterator<Item = usize>) {
 fn numbers(lines: &[String]) -> Vec<usize> {
     let number = |line: &String| {
         let value: serde_json::Value = serde_json::from_str(line).unwrap();
-        value["number"].as_u64().unwrap() as usize
+        usize::try_from(value["number"].as_u64().unwrap()).unwrap()
     };
     lines.iter().map(number).collect()
 }
@@ -127,9 +128,9 @@ fn a_history_that_was_cut_off_anywhere_keeps_its_whole_lines_and_goes_on() {
         )
         .unwrap();
         append(&mut open(torn.path(), Bounds::default()), 4..5);
-        let left = length / LINE as usize;
+        let left = length / LENGTH;
         let expected: Vec<_> = (0..left).chain([4]).collect();
-        let damaged = u64::from(!length.is_multiple_of(LINE as usize));
+        let damaged = u64::from(!length.is_multiple_of(LENGTH));
         assert_eq!(read(torn.path()), (expected, damaged), "{length} bytes");
     }
 }
@@ -150,7 +151,8 @@ fn blocks_that_were_not_written_cost_only_their_lines() {
             state = state
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
-            let [block, other, kind] = [33, 40, 63].map(|bits| (state >> bits) as usize);
+            let [block, other, kind] =
+                [33, 40, 63].map(|bits| usize::try_from(state >> bits).unwrap());
             let (block, other) = (block % blocks, other % blocks);
             let range = block * 512..(block + 1) * 512;
             match kind {
@@ -161,7 +163,7 @@ fn blocks_that_were_not_written_cost_only_their_lines() {
         }
         fs::write(&path, &bytes).unwrap();
         let (found, damaged) = read(dir.path());
-        let of_block = |number: &usize| number * LINE as usize / 512;
+        let of_block = |number: &usize| number * LENGTH / 512;
         let untouched = (0..200).filter(|number| !changed.contains(&of_block(number)));
         let found: BTreeSet<_> = found.into_iter().collect();
         let untouched: BTreeSet<_> = untouched.collect();
