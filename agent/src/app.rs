@@ -13,6 +13,7 @@ use std::pin::Pin;
 
 use nodepulse_core::clock::{ALIGN, BootNanos, Now};
 use nodepulse_core::explanation::CurrentState;
+use nodepulse_core::incident::Occurred;
 use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::ledger::Ledger;
 use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus};
@@ -375,8 +376,15 @@ impl App {
 
     /// Updates the ledger from the facts, and metrics and reporting from the ledger.
     fn update_ledger(&mut self, now: Now) {
-        let update = self.ledger.update(&self.facts, now);
+        let mut update = self.ledger.update(&self.facts, now);
         self.telemetry.record_failed(self.ledger.failed());
+        // What the first evaluation finds did not change.
+        if self.telemetry.metering.is_evaluated() && !update.changes.is_empty() {
+            let changes = std::mem::take(&mut update.changes).into_iter();
+            let occurred = changes.map(|change| Occurred::condition(change, now));
+            let happened = IncidentInput::Happened(occurred.collect());
+            self.feed(Input::Incident(happened), now);
+        }
         if update.conditions {
             let conditions = self.ledger.conditions();
             let metering = &mut self.telemetry.metering;

@@ -29,6 +29,8 @@ pub fn log(incident: &Incident) {
             %id,
             "forks refused at the limit on tasks"
         ),
+        // Logged with the decision from which it follows.
+        Occurrence::Condition(_) => {}
         Occurrence::Volume(trouble) => {
             let health = match trouble.trouble {
                 DiskTrouble::Slow => "slow",

@@ -426,6 +426,11 @@ impl Metering {
         self.metrics.process.config_reloads.of([result]).inc();
     }
 
+    /// Returns true after all signals were evaluated once.
+    pub const fn is_evaluated(&self) -> bool {
+        self.evaluated
+    }
+
     pub fn history_counters(&self) -> HistoryCounters {
         let revisions = &self.metrics.process.history_revisions;
         HistoryCounters {

@@ -96,6 +96,8 @@ pub enum JsonFacts {
     RefusedForks(JsonForks),
     /// The disk of a volume is slow, does not respond or returns errors.
     Volume(JsonVolume),
+    /// A condition of the node has another status than before.
+    Condition(JsonCondition),
 }
 
 /// OOM kills with one cause.
@@ -174,6 +176,18 @@ pub struct JsonVolume {
     pub details: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct JsonCondition {
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+}
+
 impl JsonIncident {
     /// `time` formats in RFC 3339 with microseconds.
     pub fn new(incident: &Incident, time: fn(SystemTime) -> String) -> Self {
@@ -233,6 +247,9 @@ impl JsonIncident {
                     volume.name, volume.disk, volume.health
                 )
             }
+            Some(JsonFacts::Condition(change)) => {
+                format!("{} is {}: {}", change.type_, change.status, change.message)
+            }
             None => self.message.clone(),
         };
         container + &what
@@ -287,7 +304,7 @@ fn object(incident: &Incident) -> JsonObject {
         (None, None) => None,
     };
     let path = match &occurred.occurrence {
-        Occurrence::Kills(_) | Occurrence::Volume(_) => None,
+        Occurrence::Kills(_) | Occurrence::Volume(_) | Occurrence::Condition(_) => None,
         Occurrence::RefusedForks(refused) => Some(&refused.cgroup),
         Occurrence::UnidentifiedKills(counted) => match &counted.place {
             KillPlace::Cgroup(path) => Some(path),
@@ -333,6 +350,12 @@ fn facts(incident: &Incident) -> Option<JsonFacts> {
             }
             .to_owned(),
             details: trouble.details.clone(),
+        }),
+        Occurrence::Condition(change) => JsonFacts::Condition(JsonCondition {
+            type_: change.type_.clone(),
+            status: change.status.as_str().to_owned(),
+            reason: change.reason.clone(),
+            message: change.message.clone(),
         }),
     })
 }
@@ -383,6 +406,8 @@ mod tests {
     use crate::kube_event::{
         ContainerLabel, Limiting, UnidentifiedKills, VictimOwner, VolumeTrouble,
     };
+    use crate::node_status::Status;
+    use crate::node_status::ledger::ConditionChange;
     use crate::pods::{CgroupKind, Container, Pod, PodRef};
     use crate::reading::oom::{Consequence, LimitOwner, OomScope};
     use crate::tests::{finding, incident, now};
@@ -468,7 +493,14 @@ mod tests {
             user: None,
         });
         let service = incident(by_cause(vec![unit], now(9)).remove(0));
-        vec![kill(), forks, counted, volume, service]
+        let change = ConditionChange {
+            type_: "MemoryLow".to_owned(),
+            status: Status::True,
+            reason: "MemoryBelowThreshold".to_owned(),
+            message: "memory is low".to_owned(),
+        };
+        let condition = incident(Occurred::condition(change, now(9)));
+        vec![kill(), forks, counted, volume, service, condition]
     }
 
     #[test]
@@ -533,6 +565,7 @@ mod tests {
             ("a.service", "3 OOM kills, victims unknown"),
             ("node", "volume a\\nb on sdb: slow"),
             ("a\\u{1b}.service", "p9 (9)"),
+            ("node", "MemoryLow is True: memory is low"),
         ]);
     }
 

@@ -6,6 +6,7 @@ use super::kill_text;
 use super::{Annotations, Draft, Involved, KillDetails, KillPlace, ReportedKills, Words};
 use crate::escape::quote;
 use crate::incident::{Incident, Occurrence};
+use crate::node_status::ledger::ConditionChange;
 use crate::node_status::transition::EventType;
 use crate::pods::PodId;
 
@@ -22,6 +23,8 @@ impl Incident {
             {
                 return None;
             }
+            // Its Event is written when the API server has the status.
+            Occurrence::Condition(_) => return None,
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_) => {
@@ -81,7 +84,8 @@ impl Incident {
             }
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
-            | Occurrence::Volume(_) => None,
+            | Occurrence::Volume(_)
+            | Occurrence::Condition(_) => None,
         };
         on_node.unwrap_or_else(|| self.words_on_node_instead())
     }
@@ -111,6 +115,7 @@ impl Incident {
                 refused.words(&format!(" in cgroup {cgroup}{of_pod}"), &limit)
             }
             Occurrence::Volume(trouble) => trouble.words(),
+            Occurrence::Condition(change) => change_words(change),
         }
     }
 
@@ -131,6 +136,7 @@ impl Incident {
                 refused.words(&whereabouts, &refused.limit_of_pod())
             }
             Occurrence::Volume(trouble) => trouble.words(),
+            Occurrence::Condition(change) => change_words(change),
         }
     }
 
@@ -170,7 +176,9 @@ impl Incident {
         match &self.occurred.occurrence {
             Occurrence::Kills(kills) => (many(kills.count()), 1),
             Occurrence::UnidentifiedKills(counted) => (many(counted.kills), many(counted.kills)),
-            Occurrence::RefusedForks(_) | Occurrence::Volume(_) => (1, 1),
+            Occurrence::RefusedForks(_) | Occurrence::Volume(_) | Occurrence::Condition(_) => {
+                (1, 1)
+            }
         }
     }
 
@@ -192,6 +200,14 @@ impl Incident {
             at: self.occurred.at,
             stamp: self.occurred.stamp,
         }
+    }
+}
+
+fn change_words(change: &ConditionChange) -> Words {
+    let (type_, status, reason) = (&change.type_, change.status.as_str(), &change.reason);
+    Words {
+        reason: "ConditionChanged",
+        message: format!("{type_} is {status}: {reason} ({})", change.message),
     }
 }
 
