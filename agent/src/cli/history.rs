@@ -258,7 +258,7 @@ fn one(directory: &Path, id: &str, output: HistoryFormat) -> Result<(), Failure>
     let incidents = read(&mut Reader::new(directory.to_owned()))?;
     let found = incidents.find(id).map_err(Failure::Other)?;
     let text = match output {
-        HistoryFormat::Text => text::yaml(&found.json),
+        HistoryFormat::Text => full(found),
         HistoryFormat::Json => format!("{:#}\n", found.json),
     };
     Ok(terminal::write(&text)?)
@@ -295,6 +295,17 @@ fn follow(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<()
             .collect();
         terminal::write(&formatted(&matching, output, false))?;
     }
+}
+
+/// Returns one incident for people: the message first, then everything else as YAML.
+fn full(found: &Recorded) -> String {
+    let (incident, mut rest) = (&found.incident, found.json.clone());
+    if let Value::Object(members) = &mut rest {
+        members.remove("message");
+    }
+    let mut out = String::new();
+    terminal::wrap(&mut out, &incident.message, 0, 0, terminal::width());
+    out + "\n" + &text::yaml(&rest)
 }
 
 /// Returns incidents as text. `is_table`: with a headline.

@@ -4,6 +4,7 @@
 use nodepulse_core::escape::{escape, quote, quoted};
 use nodepulse_core::incident::{Incident, Occurrence};
 use nodepulse_core::kube_event::{DiskTrouble, KillPlace};
+use nodepulse_core::pods::Owner;
 use nodepulse_core::units::Bytes;
 use tracing::info;
 
@@ -72,6 +73,7 @@ fn log_kills(incident: &Incident) {
         victim_bytes = kill.victim_bytes,
         uid = first.uid,
         trigger = first.trigger,
+        unit = first.unit.as_ref().and_then(Owner::systemd_name),
         cgroup = first.cgroup,
         limiting = first.limiting(),
         largest = (!users.is_empty()).then(|| users.join(", ")),

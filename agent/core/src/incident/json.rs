@@ -115,6 +115,9 @@ pub struct JsonKill {
     /// Path of the cgroup whose limit was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limiting_cgroup: Option<String>,
+    /// The systemd unit, slice or session whose limit was reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limiting_unit: Option<String>,
     /// The kill made a condition of the node True: its memory, or that of all pods, ran out.
     pub node_pressure: bool,
     /// Why the kill has that effect.
@@ -274,6 +277,10 @@ impl JsonKill {
         if 1 < kill.processes {
             let _written = write!(text, " and {} more", kill.processes - 1);
         }
+        if let Some(unit) = &self.limiting_unit {
+            let _written = write!(text, " at the limit of {unit}");
+            return text + &size(kill.limit_bytes, ", ");
+        }
         text += match kill.limit.as_deref() {
             Some("container") => " at the limit of the container",
             Some("pod") => " at the limit of the pod",
@@ -378,10 +385,17 @@ fn kill_facts(incident: &Incident, kills: &Kills) -> Option<JsonKill> {
         victims: kills.findings.iter().take(VICTIMS).map(victim).collect(),
         trigger: first.trigger.clone(),
         limiting_cgroup: first.limiting().map(str::to_owned),
+        limiting_unit: limiting_unit(first),
         node_pressure: effect == "node pressure",
         verdict: verdict.to_owned(),
         memory_users: incident.memory_users(),
     })
+}
+
+/// Returns the systemd unit, slice or session whose limit was reached.
+pub fn limiting_unit(kill: &Finding) -> Option<String> {
+    let limiting = kill.scope.as_ref().memcg()?;
+    limiting.unit.as_ref()?.systemd_name()
 }
 
 fn fork_facts(refused: &RefusedForks) -> JsonForks {
@@ -492,6 +506,13 @@ mod tests {
             name: "a\u{1b}.service".to_owned(),
             user: None,
         });
+        unit.scope = OomScope::Memcg(Limiting {
+            owner: LimitOwner::Other,
+            path: Some("/user.slice/user-7.slice".to_owned()),
+            tied: None,
+            usage: None,
+            unit: Some(Owner::Slice("user-7.slice".to_owned())),
+        });
         let service = incident(by_cause(vec![unit], now(9)).remove(0));
         let change = ConditionChange {
             type_: "MemoryLow".to_owned(),
@@ -564,7 +585,7 @@ mod tests {
             ("shop/web-0", "web: 2 forks refused, limit 64 tasks"),
             ("a.service", "3 OOM kills, victims unknown"),
             ("node", "volume a\\nb on sdb: slow"),
-            ("a\\u{1b}.service", "p9 (9)"),
+            ("a\\u{1b}.service", "p9 (9) at the limit of user-7.slice"),
             ("node", "MemoryLow is True: memory is low"),
         ]);
     }
