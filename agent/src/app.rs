@@ -13,6 +13,7 @@ use std::pin::Pin;
 
 use nodepulse_core::clock::{ALIGN, BootNanos, Now};
 use nodepulse_core::explanation::CurrentState;
+use nodepulse_core::incident::Occurred;
 use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::ledger::Ledger;
 use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus};
@@ -32,6 +33,7 @@ use tokio::sync::mpsc;
 use tracing::info;
 
 use crate::config::Config;
+use crate::history::History;
 use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
 use crate::reporting::{self, Report, Reporting, Why};
@@ -74,6 +76,7 @@ struct App {
     ledger: Ledger,
     /// `None` without an API server.
     reporting: Option<Reporting>,
+    history: History,
     telemetry: Telemetry,
     service: Service,
     tasks: Tasks,
@@ -183,6 +186,8 @@ impl App {
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => self.facts.apply(change),
             Effect::Incident(incident) => {
+                telemetry::log_incident(&incident);
+                self.history.record(&incident);
                 if let Some(reporting) = &self.reporting {
                     reporting.events.incident(&incident);
                 }
@@ -371,8 +376,15 @@ impl App {
 
     /// Updates the ledger from the facts, and metrics and reporting from the ledger.
     fn update_ledger(&mut self, now: Now) {
-        let update = self.ledger.update(&self.facts, now);
+        let mut update = self.ledger.update(&self.facts, now);
         self.telemetry.record_failed(self.ledger.failed());
+        // What the first evaluation finds did not change.
+        if self.telemetry.metering.is_evaluated() && !update.changes.is_empty() {
+            let changes = std::mem::take(&mut update.changes).into_iter();
+            let occurred = changes.map(|change| Occurred::condition(change, now));
+            let happened = IncidentInput::Happened(occurred.collect());
+            self.feed(Input::Incident(happened), now);
+        }
         if update.conditions {
             let conditions = self.ledger.conditions();
             let metering = &mut self.telemetry.metering;

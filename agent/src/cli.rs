@@ -15,6 +15,7 @@ mod client;
 pub mod completion;
 pub mod config;
 mod explanation;
+pub mod history;
 mod line_limit;
 pub mod log;
 mod logging;
@@ -58,6 +59,8 @@ enum Command {
     Status(status::StatusArguments),
     /// Print why each condition has its status.
     Explain(status::ExplainArguments),
+    /// Print the incidents of this machine: OOM kills, refused forks, volumes on unhealthy disks.
+    History(history::Arguments),
     /// Record what the running daemon observes and decides.
     Record(record::Arguments),
     /// Print or check the configuration.
@@ -100,6 +103,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Check(arguments) => check::run(arguments),
         Command::Status(arguments) => status::status(arguments),
         Command::Explain(arguments) => status::explain(arguments),
+        Command::History(arguments) => history::run(arguments),
         Command::Record(arguments) => record::run(arguments),
         Command::Config(arguments) => config::run(arguments),
         Command::Cleanup(arguments) => cleanup::run(arguments),

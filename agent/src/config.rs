@@ -98,6 +98,8 @@ pub struct Config {
     /// `imagefsDirectory` on the node; its file system is imagefs. `None` if it is searched for.
     pub imagefs_directory: Option<PathBuf>,
     pub state_directory: PathBuf,
+    /// `None`: no history of incidents is kept on a disk.
+    pub history_directory: Option<PathBuf>,
     /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set.
     pub pods_cgroups: Vec<PathBuf>,
     pub policy: Policy,

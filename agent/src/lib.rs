@@ -17,6 +17,7 @@ mod ok_or_log;
 mod app;
 mod cli;
 mod config;
+mod history;
 mod metrics;
 mod notify;
 mod queries;

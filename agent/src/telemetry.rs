@@ -4,6 +4,7 @@
 
 use nodepulse_core::clock::Now;
 use nodepulse_core::explanation::Journal;
+use nodepulse_core::incident::Incident;
 use nodepulse_core::node_status::Facts;
 use nodepulse_core::node_status::setters::SetterError;
 use nodepulse_core::pressure::Policy;
@@ -16,6 +17,7 @@ use crate::config::ConfigChanges;
 
 pub mod certificate;
 mod decisions;
+mod incidents;
 pub mod metering;
 
 use metering::Metering;
@@ -82,6 +84,13 @@ impl Telemetry {
             decision => self.metering.record_decision(decision),
         }
         decisions::log(decision, now.wall);
+    }
+}
+
+/// Logs an incident, once and with everything that is known about it.
+pub fn log_incident(incident: &Incident) {
+    if incident.settled {
+        incidents::log(incident);
     }
 }
 

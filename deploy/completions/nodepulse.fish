@@ -30,6 +30,7 @@ complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "run" -d 'Run th
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "check" -d 'Check what this machine and the API server provide, with a remedy for each fault'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "status" -d 'Print the node status of the running daemon, or compute it if none is running'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "explain" -d 'Print why each condition has its status'
+complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "history" -d 'Print the incidents of this machine: OOM kills, refused forks, volumes on unhealthy disks'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "record" -d 'Record what the running daemon observes and decides'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "config" -d 'Print or check the configuration'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "cleanup" -d 'Remove nodepulse\'s conditions and taints from this Node, or from all Nodes'
@@ -77,6 +78,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sandbox -d '
 off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -131,6 +133,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sandbox -d
 off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -153,6 +156,15 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -l state-di
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -s o -l output -d 'Output format' -r -f -a "text\t'Plain text'
 json\t'A JSON object'"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l since -d 'Print only incidents of the last time. Example: 1h' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l pod -d 'Print only incidents of this pod, or of all pods of a namespace' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l unit -d 'Print only incidents of this systemd unit' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -s o -l output -d 'Output format' -r -f -a "text\t'A table; of one incident, YAML'
+json\t'One JSON object per line'"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l history-directory -d 'Directory of the history [default: /var/lib/nodepulse/history]' -r
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -s f -l follow -d 'Print the incidents that are recorded from now on, when they are complete'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -l duration -d 'Stop after this time, instead of when interrupted. Example: 10m' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -l config -d 'Configuration file [default: /etc/nodepulse/config.yaml, if it exists]' -r -F
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand record" -l state-directory -d 'Directory of the daemon\'s control socket [default: /run/nodepulse]' -r
@@ -201,6 +213,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -251,6 +264,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -306,6 +320,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sandbox 
 off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''

@@ -58,7 +58,7 @@ END
 }
 configure ""
 "$programs/nodepulse" run --config "$work/config.yaml" --kubeconfig "$work/kubeconfig" \
-    --state-directory "$work/state" 2>"$work/agent.log" &
+    --state-directory "$work/state" --history-directory off 2>"$work/agent.log" &
 agent=$!
 sleep 4
 

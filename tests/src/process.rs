@@ -351,6 +351,7 @@ fn prepare(command: &mut Command, take_over: bool, state: &Path) {
         // Several run at a time. A flag turns it on.
         .env("NODEPULSE_SERVE_ADDRESS", "off")
         .env("NODEPULSE_STATE_DIRECTORY", state)
+        .env("NODEPULSE_HISTORY_DIRECTORY", state.join("history"))
         .stdin(Stdio::null());
 }
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nodepulse_core::checked_line::line;
 use nodepulse_core::subjects::Subjects;
 use nodepulse_core::subjects::recording::{
-    Header, ReplayError, Replayed, RunRecorder, Step, line, replay,
+    Header, ReplayError, Replayed, RunRecorder, Step, replay,
 };
 use serde::Serialize;
 use serde_json::Value;

@@ -40,9 +40,11 @@ impl Source {
     }
 
     fn product_lines(&self) -> usize {
-        let ends = ["mod tests {", "mod tests;"];
-        let is_tests = |line: &&str| ends.iter().any(|end| line.ends_with(end));
-        let lines = self.text.lines().take_while(|line| !is_tests(line));
+        // `mod tests;` can be anywhere, and product code follows it.
+        let lines = self
+            .text
+            .lines()
+            .take_while(|line| !line.ends_with("mod tests {"));
         let lines: Vec<&str> = lines.collect();
         let attributes = lines.iter().rev().take_while(|line| line.starts_with('#'));
         lines.len() - attributes.count()

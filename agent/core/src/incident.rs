@@ -10,9 +10,11 @@
 mod facts;
 mod history;
 mod id;
+mod json;
 #[cfg(test)]
 mod tests;
 
 pub use facts::{Incident, Object, Occurred, Occurrence, by_cause};
 pub use history::{Change, History, Owed, Position, Receipt, Revision, Sink, Sinks, Undelivered};
 pub use id::{BootId, IncidentId, IncidentIds};
+pub use json::{API_VERSION, JsonFacts, JsonIncident, JsonObject, JsonPod};

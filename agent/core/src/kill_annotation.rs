@@ -11,6 +11,7 @@ pub const MEMORY_USERS: &str = concat!(domain!(), "/memory-users");
 
 /// The facts that are known about one incident; unknown ones are absent. All text is escaped.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, rename_all = "camelCase")]
 pub struct OomKill {
     /// Name of the container, or the beginning of its id.
@@ -37,6 +38,7 @@ pub struct OomKill {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct MemoryUser {
     /// Name of a process, or namespace and name of a pod.

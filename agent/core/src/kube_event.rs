@@ -136,8 +136,9 @@ impl Draft {
     }
 }
 
+/// Reason and message of an Event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Words {
-    reason: &'static str,
-    message: String,
+pub struct Words {
+    pub reason: &'static str,
+    pub message: String,
 }

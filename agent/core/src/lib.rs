@@ -13,6 +13,7 @@ macro_rules! domain {
 
 // Vocabulary.
 pub mod backoff;
+pub mod checked_line;
 pub mod clock;
 pub mod escape;
 pub mod kill_annotation;

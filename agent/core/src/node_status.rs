@@ -46,7 +46,7 @@ pub const LABEL_ARCH: &str = "kubernetes.io/arch";
 /// Allows the attach-detach controller to attach volumes to this node.
 pub const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Status {
     True,
     False,

@@ -278,12 +278,6 @@ pub enum Decision {
     Stall(StallDecision),
     /// A process was OOM-killed.
     KillFound(Box<Finding>),
-    /// Kills without a record are reported by number.
-    KillsReportedByNumber {
-        /// Path of the cgroup that counted them, escaped.
-        cgroup: String,
-        kills: u64,
-    },
     /// node-problem-detector began or ceased to record OOM kills on the Node.
     NodeEventsBy {
         /// It does now, and this agent does not.
@@ -305,14 +299,6 @@ pub enum Decision {
     PodRemoved { namespace: Box<str>, name: Box<str> },
     /// The API server does not permit reading pods, so containers are named by their ids.
     ContainersForbidden,
-    /// Forks were refused.
-    ForksRefused {
-        /// Path of the cgroup that counted them, escaped.
-        cgroup: String,
-        forks: u64,
-        /// Which limit refused them.
-        limit: String,
-    },
     /// The pods and units that use most of a resource that became short.
     LargestOwners {
         resource: Resource,
@@ -403,6 +389,8 @@ pub struct Setup {
     pub started: BootNanos,
     /// Identifies this boot, or this start if that cannot be known.
     pub boot: BootId,
+    /// Events are recorded: [`IncidentInput::ReportingStarted`] follows.
+    pub has_server: bool,
     /// The properties of the node.
     pub node: NodeSetup,
     /// How signals are sampled and evaluated.

@@ -34,11 +34,13 @@ pub enum Purpose {
     State,
     /// Reads the memory use before an OOM kill.
     KillDetails,
+    /// Appends to the history of incidents.
+    History,
 }
 
 impl Purpose {
     /// All purposes, and therefore the maximum number of threads.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Configuration,
         Self::Credentials,
         Self::Nodefs,
@@ -47,6 +49,7 @@ impl Purpose {
         Self::ContainerLogs,
         Self::State,
         Self::KillDetails,
+        Self::History,
     ];
 
     /// Returns the name in metrics and messages.
@@ -60,6 +63,7 @@ impl Purpose {
             Self::ContainerLogs => "container_logs",
             Self::State => "state",
             Self::KillDetails => "kill_details",
+            Self::History => "history",
         }
     }
 }

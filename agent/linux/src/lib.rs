@@ -9,6 +9,7 @@ pub mod os;
 pub mod certificate_store;
 pub mod host;
 pub mod state;
+pub mod store;
 
 // Services of the machine.
 pub mod cri;

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -51,22 +52,29 @@ pub struct State {
 
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    #[error("the state directory cannot be used; set another stateDirectory")]
+    #[error("the directory cannot be used; set another one")]
     Io(#[from] io::Error),
     #[error("the state file is incomplete, invalid or belongs to another user, and is ignored")]
     Foreign,
     /// Other programs use the directory, and nodepulse would close it to them.
     #[error(
-        "{} is not a directory for nodepulse alone: {why}; set a directory that only nodepulse uses; \
-         example: /run/nodepulse", path.display()
+        "{} is not a directory for nodepulse alone: {why}; set a directory that only nodepulse \
+         uses; example: /run/nodepulse", path.display()
     )]
     Shared { path: PathBuf, why: String },
     /// The owner of the file or directory could change it, or lock out nodepulse.
     #[error(
         "{} belongs to user {uid}, and must belong to the agent's own user or to root: \
-         chown it, or set another stateDirectory", path.display()
+         chown it, or set another directory", path.display()
     )]
     Owner { path: PathBuf, uid: u32 },
+}
+
+/// Returns true for the names of nodepulse's files in the state directory.
+pub fn is_known(name: &OsStr) -> bool {
+    [NAME, NEW, "nodepulse.sock"]
+        .iter()
+        .any(|known| name == *known)
 }
 
 impl State {

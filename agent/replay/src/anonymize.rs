@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::hash::BuildHasher as _;
 
 use anyhow::{Context as _, Result};
+use nodepulse_core::checked_line;
 use nodepulse_core::subjects::recording::{self, Header, Step};
 use nodepulse_core::subjects::{Input, Subjects};
 use serde::de::DeserializeOwned;
@@ -56,13 +57,13 @@ pub fn anonymized(recorded: &str) -> Result<String> {
     let first = lines.next().context("it is empty")?;
     let mut header: Header<Subjects> = serde_json::from_str(first)?;
     header.subjects = words.rewritten(&header.subjects).context("the state")?;
-    let mut text = recording::line(&header)?;
+    let mut text = checked_line::line(&header)?;
     for (now, input) in inputs {
         let input: Input = words
             .rewritten(&input)
             .with_context(|| format!("{input:?}"))?;
         let effects = header.subjects.on(input.clone(), now);
-        text += &recording::line(&Step {
+        text += &checked_line::line(&Step {
             now,
             input,
             effects,

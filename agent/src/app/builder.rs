@@ -17,6 +17,7 @@ use nodepulse_linux::kernel::support::Missing;
 use nodepulse_linux::kernel::{LoadedKernel, Support};
 use nodepulse_linux::logind::PowerMessage;
 use nodepulse_linux::os::psi::Trigger;
+use nodepulse_linux::store::Store;
 use tokio::sync::{mpsc, watch};
 
 use super::reload::Reloads;
@@ -77,6 +78,7 @@ pub struct Agent {
     pub(super) jitter: Jitter,
     pub(super) sites: Option<Vec<Site>>,
     pub(super) control: Option<Socket>,
+    pub(super) history: Option<Store>,
     pub(super) reloads: Option<Reloads>,
     pub(super) notify: Notify,
     pub(super) run_mode: RunMode,
@@ -115,6 +117,7 @@ impl Agent {
             jitter: Jitter::seeded(clock.now().boot.0 | 1),
             sites: None,
             control: None,
+            history: None,
             reloads: None,
             notify: Notify::default(),
             run_mode: RunMode::UntilStopped,
@@ -147,6 +150,8 @@ impl Agent {
         sites(sites: Vec<Site>) = Some(sites);
         /// Sets the control socket, for `status` and `explain`. Default: none.
         control(socket: impl Into<Option<Socket>>) = socket.into();
+        /// Sets where incidents are recorded. Default: nowhere.
+        history(store: Option<Store>) = store;
         /// Sets how the configuration is reloaded. Default: it is not.
         reloads(reloads: Reloads) = Some(reloads);
         /// Sets the service manager to notify. Default: none.

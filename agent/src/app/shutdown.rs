@@ -22,6 +22,7 @@ pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {
         app.feed(Input::KillCounter(outcomes), app.clock.now());
     }
     save_state(&mut app).await;
+    app.history.finish().await;
 }
 
 async fn last_records(app: &mut App, mut inputs: KernelInputs) {

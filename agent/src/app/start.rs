@@ -25,6 +25,7 @@ use super::reload::{self, Reloading};
 use super::service::Service;
 use super::{Agent, App, CertificateSetup, RunMode, VERSION, facts};
 use crate::config::Config;
+use crate::history::History;
 use crate::notify::heartbeat::Heartbeat;
 use crate::queries::Queries;
 use crate::queries::blocking::nodefs::Directories;
@@ -94,6 +95,7 @@ fn state(
     let (config, clock) = (agent.config, agent.clock);
     let now = clock.now();
     let client = agent.client;
+    let has_server = client.is_some();
     let certificate = certificate.zip(client.as_ref());
     let certificate = certificate.map(|(setup, client)| RotationSetup {
         found: setup.found.clone(),
@@ -109,13 +111,8 @@ fn state(
     }));
     let tier = inputs.kills.tier(inputs.support.tier());
     let lanes = lanes(client.as_ref(), &agent.names);
-    let mut metering = Metering::start(
-        &config.node_name,
-        tier,
-        sites,
-        client.clone(),
-        lanes.clone(),
-    );
+    let name = &config.node_name;
+    let mut metering = Metering::start(name, tier, sites, client.clone(), lanes.clone());
     metering.record_config(None, now);
     metering.record_support(&inputs.support);
     metering.set_per_pod(config.per_pod_metrics);
@@ -142,6 +139,7 @@ fn state(
         blocking: Blocking::start(&responder, runtime, agent.names, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
+    let history = History::start(agent.history, &lanes, &metering, &mut tasks);
     let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
     let triggers = &inputs.stalls;
@@ -149,6 +147,7 @@ fn state(
     let setup = Setup {
         started: now.boot,
         boot: boot_id(&config),
+        has_server,
         node: NodeSetup {
             mode: config.mode,
             page: page_size(),
@@ -180,6 +179,7 @@ fn state(
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
         reporting: None,
+        history,
         telemetry,
         service: Service {
             heartbeat: Heartbeat::new(agent.notify, now.boot),

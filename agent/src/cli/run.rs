@@ -186,6 +186,9 @@ impl Prepared {
             let _entered = runtime.enter();
             supervision::open(&config.state_directory, claim)
         });
+        let is_daemon = !flags.once && !flags.dry_run;
+        let directory = config.history_directory.as_deref().filter(|_| is_daemon);
+        let history = directory.and_then(supervision::history);
         memory::protect();
         // Everything that requires privileges is opened here.
         let kmsg = kernel_log(&config, &kernel);
@@ -207,6 +210,7 @@ impl Prepared {
             .client(client)
             .certificate(certificate)
             .control(control)
+            .history(history)
             .notify(notify)
             .run_mode(flags.run_mode())
             .logind(logind);

@@ -119,6 +119,14 @@ pub fn status(arguments: StatusArguments) -> ExitCode {
     })
 }
 
+/// Returns the directory of `nodepulse history`; `None` if no history is kept.
+pub(super) fn history_directory(overrides: &Overrides) -> Result<Option<PathBuf>, String> {
+    let config = configuration(overrides).map(|loaded| loaded.config);
+    // As in `located`.
+    let config = config.or_else(|reason| without_files(overrides).map_err(|_| reason))?;
+    Ok(config.history_directory)
+}
+
 /// Returns the state directory of the daemon, and the configuration. A daemon runs with the last
 /// valid one, so a fault in the file does not stop a command that only queries the daemon. Returns
 /// `Err` for a fault in a flag or a variable.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use nodepulse_core::escape::{escape, escape_json};
 use nodepulse_linux::os::file_watch::{self, WatchedFiles};
-use nodepulse_linux::state::{Claim, Holder, StateError, holder};
+use nodepulse_linux::state::{Claim, Holder, StateError, holder, is_known};
+use nodepulse_linux::store::{Bounds, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -66,7 +67,7 @@ impl<'a> Claiming<'a> {
     }
 
     pub(super) fn attempt(&mut self) -> Result<StateClaim, Obstacle> {
-        let other = match Claim::take(self.directory) {
+        let other = match Claim::take(self.directory, is_known) {
             Ok(Some(claim)) => return Ok(StateClaim::Taken(claim)),
             Ok(None) => holder(self.directory),
             Err(err @ (StateError::Owner { .. } | StateError::Shared { .. })) => {
@@ -132,6 +133,23 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
     (Some(claim), socket.ok())
 }
 
+/// Opens the history of incidents. Logs why none can be kept.
+pub(super) fn history(directory: &Path) -> Option<Store> {
+    let shown = directory.display();
+    match Store::open(directory, Bounds::default()) {
+        Ok(Some(store)) => return Some(store),
+        Ok(None) => warn!(
+            directory = %shown,
+            "no history of incidents is kept: another nodepulse appends to it; use another directory"
+        ),
+        Err(err) => {
+            let err = &err as &dyn std::error::Error;
+            warn!(directory = %shown, err, "no history of incidents is kept in this directory");
+        }
+    }
+    None
+}
+
 /// Keeps SIGHUP for [`reload_requests`] instead of ending the process. Call it with one thread.
 pub(super) fn postpone_reloads() -> io::Result<()> {
     SigSet::from(Signal::SIGHUP).thread_block()?;
@@ -195,7 +213,7 @@ mod tests {
     async fn a_process_that_can_run_is_waited_for_without_end() {
         let dir = Scratch::new();
         let state = dir.path().join("state");
-        let kept = Claim::take(&state).unwrap();
+        let kept = Claim::take(&state, is_known).unwrap();
         let mut claiming = Claiming::new(&state);
         // It has no control socket, as one that waits for its kubeconfig.
         for seconds in [0, 59, 2, 3600] {

@@ -109,6 +109,11 @@ const LOCATION: &[Pair] = &[
     ),
 ];
 
+const HISTORY: &[Pair] = &[
+    ("NODEPULSE_CONFIG", "The configuration file."),
+    ("NODEPULSE_HISTORY_DIRECTORY", "Directory of the history."),
+];
+
 const TERMINAL: &[Pair] = &[
     ("NO_COLOR", "If it is set, nothing is printed in color."),
     (
@@ -133,6 +138,10 @@ const DROP_INS: Pair = (
 const SOCKET: Pair = (
     "/run/nodepulse/nodepulse.sock",
     "The control socket of the daemon, for its user only.",
+);
+const HISTORY_FILES: Pair = (
+    "/var/lib/nodepulse/history/incidents-*.jsonl",
+    "The history, for root only.",
 );
 const STATE: Pair = (
     "/run/nodepulse/state",
@@ -280,6 +289,39 @@ const ALL: &[Texts] = &[
             ),
         ],
         see_also: "nodepulse-status(1), nodepulse-check(1), nodepulse(8).",
+    },
+    Texts {
+        command: "history",
+        description: &[
+            "Prints what the agents of this machine have recorded, also before a reboot, and while \
+             none runs: the time, the pod or the systemd unit, what happened, and the number at the end \
+             of the incident's id. With an ID, it prints everything that is known about one.",
+        ],
+        exit: &[
+            SUCCESS,
+            (
+                "1",
+                "There is no history or no such incident, or it cannot be read.",
+            ),
+            USAGE,
+        ],
+        environment: &[HISTORY],
+        files: &[CONFIG_FILE, HISTORY_FILES],
+        examples: &[
+            (
+                "nodepulse history --since 24h",
+                "What happened since yesterday.",
+            ),
+            (
+                "nodepulse history --follow --output json",
+                "Each incident as a line of JSON when it is complete.",
+            ),
+            (
+                "kubectl exec -n nodepulse POD -- /nodepulse history --pod shop/web-0",
+                "What happened to a pod on the node of this agent.",
+            ),
+        ],
+        see_also: "nodepulse-explain(1), nodepulse(8).",
     },
     Texts {
         command: "record",

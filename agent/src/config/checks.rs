@@ -233,6 +233,14 @@ pub(super) fn absolute(text: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
+/// Parses an absolute path; `None` for `off`.
+pub(super) fn directory_or_off(text: &str) -> Result<Option<PathBuf>, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    absolute(text).map(Some)
+}
+
 /// Accepts any path that is not empty.
 pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {

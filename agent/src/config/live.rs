@@ -84,6 +84,7 @@ fields! {
     runtime_endpoint: [runtime_endpoint],
     max_images: [node_status_max_images],
     state_directory: [state_directory],
+    history_directory: [history_directory],
     pods_cgroups: [cgroup_root, cgroup_driver],
     status_update_frequency: [node_status_update_frequency],
     status_report_frequency: [node_status_report_frequency],

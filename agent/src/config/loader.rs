@@ -40,6 +40,7 @@ impl Loader<'_> {
         let root_directory = keys.value(&key::root_directory)?;
         let imagefs_directory = keys.optional(&key::imagefs_directory)?;
         let state_directory = keys.value(&key::state_directory)?;
+        let history_directory = keys.value(&key::history_directory)?;
         let pods_cgroups = self.pods_cgroups()?;
         let thresholds = eviction::thresholds(keys, mode)?;
         let allocation = allocation::allocation(keys, &thresholds)?;
@@ -55,6 +56,7 @@ impl Loader<'_> {
             root_directory,
             imagefs_directory,
             state_directory,
+            history_directory,
             pods_cgroups,
             allocation,
             policy,

@@ -542,6 +542,12 @@ keys! {
                   on the Node is kept for one transition period.")
         .default("/run/nodepulse", "removed at reboot, as the state applies to one boot")
         .flag("DIR").heading(SERVICE);
+    history_directory: Option<PathBuf> =
+        Type::text(STRING, "path, or `off`", "^(off|/.*)$", checks::directory_or_off)
+        .key("historyDirectory", "Directory in which incidents are recorded, for `nodepulse history`")
+        .details("At most 4 MiB; the oldest are removed. Nothing is written while nothing happens.")
+        .default("/var/lib/nodepulse/history", "kept across reboots")
+        .flag("DIR|off").heading(SERVICE);
     log_level: LogLevel = one_of()
         .key("log.level", "Log level")
         .default("info", "a few lines per hour on an idle node").live().flag("LEVEL").heading(SERVICE).common();

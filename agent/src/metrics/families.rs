@@ -101,6 +101,9 @@ families! { ApiMetrics {
 } }
 
 families! { ProcessMetrics {
+    history_revisions: Labelled<Counter, 1> =
+        labelled("history_revisions", "Revisions of incidents for the history on the disk, by result",
+                 ["result"]);
     blocked_calls: Labelled<Gauge, 1> =
         labelled("blocked_calls", "1 while a file system call exceeds its time limit", ["purpose"]);
     wakeups: Labelled<Counter, 1> =

@@ -68,6 +68,7 @@ impl Profile {
             trees.flat_map(|tree| CGROUP_PRESSURE.iter().map(move |name| tree.join(name)))
         });
         let mut directories = vec![config.state_directory.clone()];
+        directories.extend(config.history_directory.clone());
         let mut files: Vec<PathBuf> = NODE_PRESSURE.iter().map(|file| root.join(file)).collect();
         files.extend(of_pods);
         if root != Path::new("/") {
@@ -165,7 +166,9 @@ mod tests {
             assert_eq!(absent.iter().find(writable), None, "{root}");
             let wide = profile.directories.contains(&"/tmp".into());
             assert_eq!(wide, plugin == Plugin::Runs);
-            assert!(profile.directories.contains(&"/run/nodepulse".into()));
+            for directory in ["/run/nodepulse", "/var/lib/nodepulse/history"] {
+                assert!(profile.directories.contains(&directory.into()));
+            }
         }
     }
 

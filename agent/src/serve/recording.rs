@@ -9,8 +9,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
+use nodepulse_core::checked_line::line;
 use nodepulse_core::subjects::Subjects;
-use nodepulse_core::subjects::recording::{Header, RunRecorder, Step, line};
+use nodepulse_core::subjects::recording::{Header, RunRecorder, Step};
 use serde::Serialize;
 use tokio::sync::mpsc;
 

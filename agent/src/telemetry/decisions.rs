@@ -66,19 +66,8 @@ pub fn log(decision: Decision, now: SystemTime) {
                  pods"
             );
         }
-        Decision::ForksRefused {
-            cgroup,
-            forks,
-            limit,
-        } => info!(cgroup, forks, limit, "forks refused at the limit on tasks"),
         Decision::LargestOwners { resource, owners } => {
             info!(resource = resource.as_str(), %owners, "largest consumers");
-        }
-        Decision::KillsReportedByNumber { cgroup, kills } => {
-            info!(
-                cgroup,
-                kills, "OOM kills without a record, reported as a count"
-            );
         }
         Decision::NodeEventsBy {
             recorded_by_monitor: true,
@@ -210,7 +199,7 @@ fn log_disk(decision: DiskDecision) {
 
 fn log_kill(finding: &Finding) {
     let (effect, reason) = finding.verdict.as_strs();
-    info!(
+    debug!(
         victim = finding.victim.0,
         comm = finding.comm,
         cgroup = finding.cgroup.as_deref(),
@@ -242,7 +231,7 @@ fn log_disk_report(device: DeviceNumber, report: DiskReport) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
     use std::time::Duration;
@@ -272,8 +261,12 @@ mod tests {
         }
     }
 
-    /// Returns what is logged at the levels that are on by default.
     fn logged(decision: Decision) -> String {
+        logged_by(|| log(decision, SystemTime::UNIX_EPOCH))
+    }
+
+    /// Returns what is logged at the levels that are on by default.
+    pub fn logged_by(log: impl FnOnce()) -> String {
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -282,7 +275,7 @@ mod tests {
             .with_target(false)
             .without_time()
             .finish();
-        with_default(subscriber, || log(decision, SystemTime::UNIX_EPOCH));
+        with_default(subscriber, log);
         let text = lines.0.lock().unwrap().clone();
         String::from_utf8(text).unwrap()
     }

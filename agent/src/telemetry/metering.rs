@@ -28,6 +28,7 @@ use nodepulse_kube::taints::TaintOutcome;
 use nodepulse_kube::{Client, Refusal};
 use nodepulse_linux::kernel::counters::ProbeCounters;
 use nodepulse_linux::kernel::{ProbeState, Support};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
@@ -58,6 +59,14 @@ pub fn open(config: &Config, reports: bool) -> Vec<Site> {
         sites.extend(Site::open(serve::KUBELET_HEALTHZ, Pages::Healthz, KUBELET));
     }
     sites
+}
+
+/// Counters of revisions of incidents.
+#[derive(Debug, Clone)]
+pub struct HistoryCounters {
+    pub recorded: Counter,
+    /// There was no room in the queue, or the disk refused them.
+    pub lost: Counter,
 }
 
 pub struct Metering {
@@ -415,6 +424,19 @@ impl Metering {
 
     pub fn record_reload(&self, result: &'static str) {
         self.metrics.process.config_reloads.of([result]).inc();
+    }
+
+    /// Returns true after all signals were evaluated once.
+    pub const fn is_evaluated(&self) -> bool {
+        self.evaluated
+    }
+
+    pub fn history_counters(&self) -> HistoryCounters {
+        let revisions = &self.metrics.process.history_revisions;
+        HistoryCounters {
+            recorded: revisions.of(["recorded"]),
+            lost: revisions.of(["lost"]),
+        }
     }
 
     /// Records the reason why the configuration was refused, or the time of the last valid one.

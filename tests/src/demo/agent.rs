@@ -34,6 +34,8 @@ impl Agent {
             .arg(kubeconfig)
             .arg("--state-directory")
             .arg(config.with_file_name("state"))
+            .arg("--history-directory")
+            .arg(config.with_file_name("history"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -175,7 +175,7 @@ impl Node {
             messages.find(|text| naming.iter().any(|name| text.contains(name.as_str())))
         };
         self.agent
-            .wait_for_line(&format!("victim={pid} "), PATIENCE)
+            .wait_for_line(&format!("pid={pid} victim="), PATIENCE)
             .await;
         self.api
             .wait_for(PATIENCE, "an event of the kill", message)

@@ -65,7 +65,9 @@ async fn reports_a_kill(agent: &Process) {
     let (pid, _) = provoke()
         .eat_in(&tree.dir("pod/container"), 256 * MIB)
         .unwrap();
-    let line = agent.wait_for_line(&format!("victim={pid} "), SOON).await;
+    let line = agent
+        .wait_for_line(&format!("pid={pid} victim="), SOON)
+        .await;
     for path in [tree.path("pod/container"), tree.path("pod")] {
         assert!(line.contains(&format!("\"{path}\"")), "{path}: {line}");
     }

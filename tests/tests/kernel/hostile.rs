@@ -165,7 +165,9 @@ async fn a_real_kill_in_a_cgroup_of_any_name_is_one_short_line() {
         let message = is_harmless(&event);
         println!("{message}");
         assert!(message.contains("(\"\\u{1b}[31m\\nroot:\\xff"), "{message}");
-        let line = agent.wait_for_line(&format!("victim={pid} "), SOON).await;
+        let line = agent
+            .wait_for_line(&format!("pid={pid} victim="), SOON)
+            .await;
         assert!(line.contains("root:"), "{line}");
     }
     agent.terminate();

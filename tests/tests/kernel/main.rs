@@ -5,6 +5,7 @@
 
 mod crowded_container;
 mod daemon;
+mod history;
 mod hostile;
 mod hostile_machine;
 mod hung;

@@ -24,7 +24,9 @@ fn victim(pid: u32) -> String {
 /// `killed`, and that every counted kill was reported once.
 async fn assert_all_reported(cluster: &Cluster, agent: Process, killed: &[Killed]) {
     for (pid, _) in killed {
-        agent.wait_for_line(&format!("victim={pid} "), SOON).await;
+        agent
+            .wait_for_line(&format!("pid={pid} victim="), SOON)
+            .await;
     }
     let log = stop(agent).await;
     let counted = cluster.counted();
@@ -161,7 +163,9 @@ async fn containers_that_crash_at_once_and_in_an_outage_are_called_by_their_name
     cluster.api.stop().await;
     let (killed, _) = cluster.kill(20).await;
     for (pid, _) in &killed {
-        agent.wait_for_line(&format!("victim={pid} "), SOON).await;
+        agent
+            .wait_for_line(&format!("pid={pid} victim="), SOON)
+            .await;
     }
     cluster.api.restart().await;
     assert_named(&cluster, &killed).await;

@@ -4,6 +4,7 @@ use std::path::Path;
 
 mod commands;
 mod control;
+mod history;
 mod plugin;
 mod recording;
 mod rotation;

@@ -3,7 +3,7 @@
 use std::os::unix::fs::chown;
 use std::path::Path;
 
-use nodepulse_linux::state::{Claim, State, StateError};
+use nodepulse_linux::state::{Claim, State, StateError, is_known};
 
 use nix::unistd::geteuid;
 use nodepulse_tests::skip;
@@ -21,10 +21,10 @@ fn a_file_of_another_user_is_refused_by_name() {
     let state = State::default();
     state.save(dir.path()).unwrap();
     assert_eq!(State::load(dir.path()).unwrap(), Some(state));
-    drop(Claim::take(dir.path()).unwrap());
+    drop(Claim::take(dir.path(), is_known).unwrap());
     let refused = |path: &Path| {
         chown(path, Some(OTHER_USER), None).unwrap();
-        let refused = Claim::take(dir.path()).unwrap_err().to_string();
+        let refused = Claim::take(dir.path(), is_known).unwrap_err().to_string();
         for part in [path.to_str().unwrap(), "65534", "chown"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
@@ -32,7 +32,7 @@ fn a_file_of_another_user_is_refused_by_name() {
     };
     refused(&dir.path().join("lock"));
     refused(dir.path());
-    assert!(Claim::take(dir.path()).unwrap().is_some());
+    assert!(Claim::take(dir.path(), is_known).unwrap().is_some());
 
     chown(dir.path().join("state"), Some(OTHER_USER), None).unwrap();
     let got = State::load(dir.path());

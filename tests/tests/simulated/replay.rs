@@ -59,7 +59,7 @@ const INPUTS: [(&str, usize); 45] = [
 ];
 
 /// The same of effects.
-const EFFECTS: [(&str, usize); 36] = [
+const EFFECTS: [(&str, usize); 34] = [
     ("BlockingQuery.Disk.Counters", 500),
     ("BlockingQuery.Disk.Find", 10),
     ("BlockingQuery.Disk.Statistics", 10),
@@ -75,9 +75,7 @@ const EFFECTS: [(&str, usize); 36] = [
     ("Log.Disk.HealthChanged", 50),
     ("Log.Disk.Reported", 20),
     ("Log.Disk.Unwatched", 10),
-    ("Log.ForksRefused", 10),
     ("Log.KillFound", 1000),
-    ("Log.KillsReportedByNumber", 20),
     ("Log.LargestOwners", 10),
     ("Log.PidLevelCrossed", 20),
     ("Log.PodKilled", 1000),

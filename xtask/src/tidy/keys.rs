@@ -33,7 +33,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("agent/linux/src/host/", "cgroupDriver"),
     ("agent/linux/src/kernel/", "kernel.tier"),
     ("agent/linux/src/kernel/", "kernel.probes"),
-    ("agent/linux/src/state.rs", "stateDirectory"),
 ];
 
 pub fn broken(sources: &[Source]) -> Vec<String> {

@@ -10,6 +10,7 @@ use crate::kube_event::{
     ContainerLabel, Finding, KillDetails, Kills, RefusedForks, ReportedKills, UnidentifiedKills,
     VictimOwner, VolumeTrouble,
 };
+use crate::node_status::ledger::ConditionChange;
 use crate::pods::{Pod, PodRef};
 
 /// One thing that happened. A revision is a whole value: it replaces the ones before it.
@@ -60,6 +61,7 @@ pub enum Occurrence {
     UnidentifiedKills(UnidentifiedKills),
     RefusedForks(RefusedForks),
     Volume(VolumeTrouble),
+    Condition(ConditionChange),
 }
 
 /// Groups kills by their causes, in order.
@@ -111,6 +113,17 @@ impl Incident {
 }
 
 impl Occurred {
+    pub fn condition(change: ConditionChange, now: Now) -> Self {
+        Self {
+            pod: None,
+            at: now.wall,
+            until: now.wall,
+            stamp: None,
+            kills: ReportedKills::default(),
+            occurrence: Occurrence::Condition(change),
+        }
+    }
+
     /// Returns the cause of the kills, if their records came.
     pub fn cause(&self) -> Option<u64> {
         Some(self.first_kill()?.cause.number)
@@ -121,7 +134,8 @@ impl Occurred {
             Occurrence::Kills(kills) => kills.first(),
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
-            | Occurrence::Volume(_) => None,
+            | Occurrence::Volume(_)
+            | Occurrence::Condition(_) => None,
         }
     }
 
@@ -131,7 +145,8 @@ impl Occurred {
             Occurrence::Kills(kills) => kills.findings.iter().map(|one| one.stamp.kernel).max(),
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
-            | Occurrence::Volume(_) => None,
+            | Occurrence::Volume(_)
+            | Occurrence::Condition(_) => None,
         }
     }
 
@@ -140,7 +155,7 @@ impl Occurred {
         match &self.occurrence {
             Occurrence::Kills(kills) => kills.count(),
             Occurrence::UnidentifiedKills(counted) => counted.kills.saturating_sub(counted.again),
-            Occurrence::RefusedForks(_) | Occurrence::Volume(_) => 0,
+            Occurrence::RefusedForks(_) | Occurrence::Volume(_) | Occurrence::Condition(_) => 0,
         }
     }
 

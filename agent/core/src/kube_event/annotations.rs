@@ -2,7 +2,8 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{Finding, KillDetails, Kills};
+use super::{ContainerLabel, Finding};
+use crate::incident::{Incident, Occurrence};
 use crate::kill_annotation::{MEMORY_USERS, MemoryUser, OOM_KILL, OomKill};
 use crate::reading::oom::{Consequence, LimitOwner};
 use crate::units::Bytes;
@@ -51,45 +52,65 @@ impl Serialize for Annotations {
     }
 }
 
-/// Returns the annotations of kills with one cause. `container` is the name of their container, if
-/// they were in one.
-pub(super) fn of_kills(kills: &Kills, container: Option<&str>) -> Annotations {
-    let Some(first) = kills.first() else {
-        return Annotations::new();
-    };
-    let limiting = first.scope.as_ref().memcg();
-    let usage = limiting.filter(|_| !first.is_global());
-    let usage = usage.and_then(|limiting| limiting.usage);
-    let kill = OomKill {
-        container: container.map(str::to_owned),
-        consequence: kills
-            .consequence()
-            .map(|of| Consequence::as_str(of).to_owned()),
-        limit: limit(first).map(str::to_owned),
-        limit_bytes: usage.map(|(_, limit)| limit.get()),
-        used_bytes: usage.map(|(used, _)| used.get()),
-        processes: kills.count(),
-        victim: first.comm.clone(),
-        victim_bytes: first.resident_sum().map(Bytes::get),
-    };
-    annotation(OOM_KILL, &kill)
-}
-
-/// Returns the annotations of details that were read after the kill.
-pub(super) fn of_details(details: &KillDetails) -> Annotations {
-    let user = |name: &str, bytes: Bytes| MemoryUser {
-        name: name.to_owned(),
-        bytes: bytes.get(),
-    };
-    let processes = details.processes.largest.iter();
-    let processes = processes.map(|process| user(&process.comm, process.resident));
-    let owners = details.memory.owners.iter();
-    let owners = owners.map(|of| user(&of.owner.short_name(), of.used));
-    let users: Vec<MemoryUser> = processes.chain(owners).collect();
-    if users.is_empty() {
-        return Annotations::new();
+impl Incident {
+    /// Returns the name of the container in which it happened, or the beginning of its id.
+    pub fn container(&self) -> Option<&str> {
+        let container = self.object.container.as_ref();
+        container.map(|container| container.called().0)
     }
-    annotation(MEMORY_USERS, &users)
+
+    /// Returns the kills with one cause as programs read them; `None` if it is no such incident.
+    pub fn oom_kill(&self) -> Option<OomKill> {
+        let Occurrence::Kills(kills) = &self.occurred.occurrence else {
+            return None;
+        };
+        let first = kills.first()?;
+        let limiting = first.scope.as_ref().memcg();
+        let usage = limiting.filter(|_| !first.is_global());
+        let usage = usage.and_then(|limiting| limiting.usage);
+        Some(OomKill {
+            container: self.container().map(str::to_owned),
+            consequence: kills
+                .consequence()
+                .map(|of| Consequence::as_str(of).to_owned()),
+            limit: limit(first).map(str::to_owned),
+            limit_bytes: usage.map(|(_, limit)| limit.get()),
+            used_bytes: usage.map(|(used, _)| used.get()),
+            processes: kills.count(),
+            victim: first.comm.clone(),
+            victim_bytes: first.resident_sum().map(Bytes::get),
+        })
+    }
+
+    /// Returns what used most memory, if that was read after a kill.
+    pub fn memory_users(&self) -> Vec<MemoryUser> {
+        let Some(details) = self.details() else {
+            return Vec::new();
+        };
+        let user = |name: &str, bytes: Bytes| MemoryUser {
+            name: name.to_owned(),
+            bytes: bytes.get(),
+        };
+        let processes = details.processes.largest.iter();
+        let processes = processes.map(|process| user(&process.comm, process.resident));
+        let owners = details.memory.owners.iter();
+        let owners = owners.map(|of| user(&of.owner.short_name(), of.used));
+        processes.chain(owners).collect()
+    }
+
+    /// `container` is the name of the container, in an Event on its Pod.
+    pub(super) fn annotations(&self, container: Option<&ContainerLabel>) -> Annotations {
+        let mut all = Annotations::new();
+        if let Some(mut kill) = self.oom_kill() {
+            kill.container = container.map(|container| container.called().0.to_owned());
+            all.add_all(annotation(OOM_KILL, &kill));
+        }
+        let users = self.memory_users();
+        if !users.is_empty() {
+            all.add_all(annotation(MEMORY_USERS, &users));
+        }
+        all
+    }
 }
 
 fn annotation(name: &str, value: &impl Serialize) -> Annotations {

@@ -2,10 +2,11 @@
 
 use super::container_label::{ContainerLabel, SHORT_ID};
 use super::finding::NodeEvents;
-use super::{Annotations, Draft, Involved, KillDetails, KillPlace, Kills, ReportedKills, Words};
-use super::{annotations, kill_text};
+use super::kill_text;
+use super::{Annotations, Draft, Involved, KillDetails, KillPlace, ReportedKills, Words};
 use crate::escape::quote;
 use crate::incident::{Incident, Occurrence};
+use crate::node_status::ledger::ConditionChange;
 use crate::node_status::transition::EventType;
 use crate::pods::PodId;
 
@@ -22,6 +23,8 @@ impl Incident {
             {
                 return None;
             }
+            // Its Event is written when the API server has the status.
+            Occurrence::Condition(_) => return None,
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_) => {
@@ -32,7 +35,7 @@ impl Incident {
         if !first.is_global() && self.occurred.pod.is_some() {
             return None;
         }
-        let (place, details) = (self.place(), self.details(kills));
+        let (place, details) = (self.place(), self.details());
         let words =
             kill_text::words_on_node(kills, place.as_deref(), details.as_ref(), node_events)?;
         let mut draft = self.draft(Involved::Node, words);
@@ -44,14 +47,57 @@ impl Incident {
 
     /// Returns the Event on the Node for an incident whose Pod is unknown.
     pub(super) fn on_node_instead(&self) -> Draft {
-        let of_pod = self.of_pod();
-        let words = match &self.occurred.occurrence {
+        Draft {
+            annotations: self.annotations(None),
+            ..self.draft(Involved::Node, self.words_on_node_instead())
+        }
+    }
+
+    /// Returns the Event on the Pod; `None` if it is not known.
+    pub(super) fn on_pod(&self) -> Option<Draft> {
+        let pod = self.object.pod.as_ref()?;
+        let container = self.object.container.as_ref();
+        let object = Involved::Pod {
+            namespace: pod.namespace.to_string(),
+            name: pod.name.to_string(),
+            uid: pod.uid.to_string(),
+            field_path: container.and_then(ContainerLabel::field_path),
+        };
+        let unspecified = |label: &&ContainerLabel| label.field_path().is_none();
+        Some(Draft {
+            annotations: self.annotations(container),
+            container: container.filter(unspecified).cloned(),
+            ..self.draft(object, self.words_on_pod())
+        })
+    }
+
+    /// Returns the words of the Event on the Pod, or of that on the Node if the Pod is not known.
+    pub fn words(&self) -> Words {
+        if self.object.pod.is_some() {
+            return self.words_on_pod();
+        }
+        let on_node = match &self.occurred.occurrence {
+            Occurrence::Kills(kills) => {
+                let (place, details) = (self.place(), self.details());
+                let node_events = NodeEvents::Companion;
+                kill_text::words_on_node(kills, place.as_deref(), details.as_ref(), node_events)
+            }
+            Occurrence::UnidentifiedKills(_)
+            | Occurrence::RefusedForks(_)
+            | Occurrence::Volume(_)
+            | Occurrence::Condition(_) => None,
+        };
+        on_node.unwrap_or_else(|| self.words_on_node_instead())
+    }
+
+    fn words_on_node_instead(&self) -> Words {
+        match &self.occurred.occurrence {
             Occurrence::Kills(kills) => Words {
                 reason: kill_text::IN_POD,
                 message: kill_text::on_node(
                     kills,
                     self.place().as_deref(),
-                    self.details(kills).as_ref(),
+                    self.details().as_ref(),
                 ),
             },
             Occurrence::UnidentifiedKills(counted) => counted.words(&match &counted.place {
@@ -64,30 +110,25 @@ impl Incident {
                 }
             }),
             Occurrence::RefusedForks(refused) => {
-                let cgroup = quote(&refused.cgroup);
+                let (cgroup, of_pod) = (quote(&refused.cgroup), self.of_pod());
                 let limit = refused.limit_of_cgroup();
                 refused.words(&format!(" in cgroup {cgroup}{of_pod}"), &limit)
             }
             Occurrence::Volume(trouble) => trouble.words(),
-        };
-        Draft {
-            annotations: self.annotations(None),
-            ..self.draft(Involved::Node, words)
+            Occurrence::Condition(change) => change_words(change),
         }
     }
 
-    /// Returns the Event on the Pod; `None` if it is not known.
-    pub(super) fn on_pod(&self) -> Option<Draft> {
-        let pod = self.object.pod.as_ref()?;
+    fn words_on_pod(&self) -> Words {
         let container = self.object.container.as_ref();
         let whereabouts = container.map_or_else(String::new, ContainerLabel::whereabouts);
-        let words = match &self.occurred.occurrence {
+        match &self.occurred.occurrence {
             Occurrence::Kills(kills) => Words {
                 reason: kill_text::IN_POD,
                 message: kill_text::in_pod(
                     kills,
                     container.map(ContainerLabel::called),
-                    self.details(kills).as_ref(),
+                    self.details().as_ref(),
                 ),
             },
             Occurrence::UnidentifiedKills(counted) => counted.words(&whereabouts),
@@ -95,35 +136,15 @@ impl Incident {
                 refused.words(&whereabouts, &refused.limit_of_pod())
             }
             Occurrence::Volume(trouble) => trouble.words(),
-        };
-        let object = Involved::Pod {
-            namespace: pod.namespace.to_string(),
-            name: pod.name.to_string(),
-            uid: pod.uid.to_string(),
-            field_path: container.and_then(ContainerLabel::field_path),
-        };
-        let unspecified = |label: &&ContainerLabel| label.field_path().is_none();
-        Some(Draft {
-            annotations: self.annotations(container),
-            container: container.filter(unspecified).cloned(),
-            ..self.draft(object, words)
-        })
-    }
-
-    fn annotations(&self, container: Option<&ContainerLabel>) -> Annotations {
-        let Occurrence::Kills(kills) = &self.occurred.occurrence else {
-            return Annotations::new();
-        };
-        let container = container.map(|container| container.called().0);
-        let mut all = annotations::of_kills(kills, container);
-        if let Some(details) = self.details(kills) {
-            all.add_all(annotations::of_details(&details));
+            Occurrence::Condition(change) => change_words(change),
         }
-        all
     }
 
     /// Returns the details that are not about the victims; `None` if there are none.
-    fn details(&self, kills: &Kills) -> Option<KillDetails> {
+    pub(super) fn details(&self) -> Option<KillDetails> {
+        let Occurrence::Kills(kills) = &self.occurred.occurrence else {
+            return None;
+        };
         let details = self.details.clone()?.without(&kills.findings);
         (!details.is_empty()).then_some(details)
     }
@@ -155,7 +176,9 @@ impl Incident {
         match &self.occurred.occurrence {
             Occurrence::Kills(kills) => (many(kills.count()), 1),
             Occurrence::UnidentifiedKills(counted) => (many(counted.kills), many(counted.kills)),
-            Occurrence::RefusedForks(_) | Occurrence::Volume(_) => (1, 1),
+            Occurrence::RefusedForks(_) | Occurrence::Volume(_) | Occurrence::Condition(_) => {
+                (1, 1)
+            }
         }
     }
 
@@ -177,6 +200,14 @@ impl Incident {
             at: self.occurred.at,
             stamp: self.occurred.stamp,
         }
+    }
+}
+
+fn change_words(change: &ConditionChange) -> Words {
+    let (type_, status, reason) = (&change.type_, change.status.as_str(), &change.reason);
+    Words {
+        reason: "ConditionChanged",
+        message: format!("{type_} is {status}: {reason} ({})", change.message),
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) fn words_on_node(
 }
 
 /// Words the message for readers of the Node's Events. `place` is the pod in which the kills were;
-/// without it, the cgroup is named.
+/// without it, the systemd unit is named, or else the cgroup.
 pub(super) fn on_node(kills: &Kills, place: Option<&str>, details: Option<&KillDetails>) -> String {
     let Some(first) = kills.first() else {
         return String::new();
@@ -67,11 +67,18 @@ pub(super) fn on_node(kills: &Kills, place: Option<&str>, details: Option<&KillD
             |cgroup| format!("cgroup {}", quoted(cgroup)),
         )
     };
-    let whose = place.map_or_else(cgroup, str::to_owned);
-    let limit = first.limit(|limiting| match place {
-        Some(_) => limiting.by_owner(false),
-        None => limiting.by_path(first.cgroup.as_deref()),
-    });
+    let unit = of_systemd(first.unit.as_ref());
+    let unit = unit.map(ToString::to_string);
+    let whose = place.map(str::to_owned).or(unit).unwrap_or_else(cgroup);
+    let limit = first.limit(
+        |limiting| match (place, of_systemd(limiting.unit.as_ref())) {
+            (Some(_), _) => limiting.by_owner(false),
+            (None, Some(unit)) if limiting.tied.is_none() => {
+                format!("{unit} reached its memory limit{}", limiting.usage())
+            }
+            (None, _) => limiting.by_path(first.cgroup.as_deref()),
+        },
+    );
     let killed = match kills.only() {
         Some(one) => format!("Process {} in {whose} was killed", one.process()),
         None => format!("The kernel killed {} together in {whose}", processes(kills)),
@@ -133,6 +140,11 @@ pub(super) fn in_pod(
         Some(request(kills)),
     ];
     sentences(facts)
+}
+
+/// Returns an owner that people know by the name that systemd gives it.
+fn of_systemd(owner: Option<&Owner>) -> Option<&Owner> {
+    owner.filter(|owner| owner.systemd_name().is_some())
 }
 
 fn sentences<const N: usize>(facts: [Option<String>; N]) -> String {

@@ -13,6 +13,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::setters::{self, SetterError, Setters};
 use super::{Condition, Facts, NodeStatus, Status, StoredNode};
 use crate::clock::Now;
@@ -77,6 +79,16 @@ fn others(status: &NodeStatus, stored: &Capacity) -> Capacity {
     others.map(|(key, size)| (key.clone(), *size)).collect()
 }
 
+/// A condition of the node that has another status than before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConditionChange {
+    pub type_: String,
+    pub status: Status,
+    /// The reason and the message of the condition.
+    pub reason: String,
+    pub message: String,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
     /// The status, reason or message of a condition has changed.
@@ -87,6 +99,8 @@ pub struct Update {
     pub began: Vec<String>,
     /// Types of the conditions that are not True any more, or were removed.
     pub ended: Vec<String>,
+    /// The changes that are incidents: each change of a status, and new conditions that are True.
+    pub changes: Vec<ConditionChange>,
 }
 
 /// The only place that computes a status.
@@ -145,11 +159,22 @@ impl Ledger {
             transitions: Vec::new(),
             began: true_only_in(&self.conditions, &before),
             ended: true_only_in(&before, &self.conditions),
+            changes: Vec::new(),
         };
         for condition in &self.conditions {
             let before = before.iter().find(|before| before.type_ == condition.type_);
             if before.is_some_and(|before| before.status != condition.status) {
                 update.transitions.push(condition.type_.clone());
+            }
+            if update.transitions.contains(&condition.type_)
+                || update.began.contains(&condition.type_)
+            {
+                update.changes.push(ConditionChange {
+                    type_: condition.type_.clone(),
+                    status: condition.status,
+                    reason: condition.reason.clone(),
+                    message: condition.message.clone(),
+                });
             }
             if update.began.contains(&condition.type_) {
                 let began = Arc::make_mut(&mut Arc::make_mut(&mut self.computed).began);
@@ -248,11 +273,23 @@ mod tests {
         assert!(Arc::ptr_eq(&computed, &ledger.computed()));
 
         let memory = || vec!["MemoryPressure".to_owned()];
+        let change = |status, reason: &str, message: &str| ConditionChange {
+            type_: "MemoryPressure".to_owned(),
+            status,
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        let insufficient = "kubelet has insufficient memory available";
         let began = Update {
             conditions: true,
             transitions: memory(),
             began: memory(),
             ended: Vec::new(),
+            changes: vec![change(
+                Status::True,
+                "KubeletHasInsufficientMemory",
+                insufficient,
+            )],
         };
         assert_eq!(ledger.update(&short_of_memory(), later(20)), began);
 
@@ -261,9 +298,15 @@ mod tests {
         let pressure = Pressure::UnderPressure { last_exceeded };
         longer.pressures.insert(Resource::Memory, pressure);
         assert_eq!(ledger.update(&longer, later(30)), Update::default());
+        let sufficient = "kubelet has sufficient memory available";
         let ended = Update {
             began: Vec::new(),
             ended: memory(),
+            changes: vec![change(
+                Status::False,
+                "KubeletHasSufficientMemory",
+                sufficient,
+            )],
             ..began
         };
         assert_eq!(ledger.update(&facts(), later(40)), ended);

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::{CgroupKind, Pod, PodId, classify};
-use crate::escape::quote_to;
+use crate::escape::{escape, quote_to};
 
 /// The number of characters of a name or a path that are shown. Names of systemd units are usually
 /// shorter.
@@ -139,6 +139,19 @@ impl Owner {
                 namespace, name, ..
             } => format!("{namespace}/{name}"),
             _ => self.to_string(),
+        }
+    }
+
+    /// Returns the escaped name that systemd's tools take; `None` for a pod or another cgroup.
+    pub fn systemd_name(&self) -> Option<String> {
+        match self {
+            Self::Unit { name, .. } | Self::Slice(name) => Some(escape(name)),
+            Self::Session { session, .. } => Some(escape(format!("session-{session}.scope"))),
+            Self::Pod { .. }
+            | Self::NamedPod { .. }
+            | Self::UnnamedPod
+            | Self::Pods
+            | Self::Other(_) => None,
         }
     }
 

@@ -22,6 +22,7 @@ impl Subjects {
         let Setup {
             started,
             boot,
+            has_server,
             node,
             signals,
             disks,
@@ -45,7 +46,7 @@ impl Subjects {
                 Mode::Node => None,
             },
             pods: KnownPods::default(),
-            incidents: Incidents::new(boot),
+            incidents: Incidents::new(boot, has_server),
             node_events,
             volumes: Volumes::new(transition_period),
             pod_pids: PodPids::new(node.refused_forks, started),
@@ -120,7 +121,7 @@ impl Subjects {
                 let starts = matches!(input, IncidentInput::ReportingStarted);
                 let mut effects = self.incidents.on(input, &self.pods, now);
                 if starts {
-                    effects.push(Effect::NodeEvents(self.node_events.current()));
+                    effects.insert(0, Effect::NodeEvents(self.node_events.current()));
                 }
                 effects
             }

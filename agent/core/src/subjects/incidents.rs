@@ -16,7 +16,7 @@ use super::pods::{KnownPods, ReadFailure};
 use super::{Decision, Effect, Input, KillCounterInput, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::incident::{BootId, Incident, IncidentId, IncidentIds, Object, Occurred};
-use crate::kube_event::{KillOutcomes, ReportedKills};
+use crate::kube_event::KillOutcomes;
 use crate::pods::{Pod, PodChange};
 use crate::subjects::kills::GROUP;
 
@@ -47,7 +47,7 @@ const MAX_OPEN: usize = 512;
 /// Everything that can happen to incidents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum IncidentInput {
-    /// Events are recorded from now on. Before, incidents are only logged.
+    /// Events are recorded from now on, also about what happened before.
     ReportingStarted,
     /// The API server answered for the first time.
     ServerAnswered,
@@ -89,11 +89,14 @@ struct Open {
     reported: u64,
 }
 
-/// Whether Events are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The Events about incidents.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum EventRecording {
-    LogOnly,
-    Events,
+    /// There is no API server.
+    None,
+    /// They are about to be recorded. What happened so far, at most [`MAX_OPEN`].
+    Starting(Vec<Occurred>),
+    Started,
 }
 
 /// The open incidents, and what is known about their objects.
@@ -115,9 +118,14 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    pub const fn new(boot: BootId) -> Self {
+    /// `has_server`: [`IncidentInput::ReportingStarted`] follows.
+    pub const fn new(boot: BootId, has_server: bool) -> Self {
         Self {
-            reporting: EventRecording::LogOnly,
+            reporting: if has_server {
+                EventRecording::Starting(Vec::new())
+            } else {
+                EventRecording::None
+            },
             ids: IncidentIds::new(boot),
             open: VecDeque::new(),
             links: Links::new(),
@@ -133,7 +141,12 @@ impl Incidents {
     pub fn on(&mut self, input: IncidentInput, pods: &KnownPods, now: Now) -> Vec<Effect> {
         let now = now.boot;
         match input {
-            IncidentInput::ReportingStarted => self.reporting = EventRecording::Events,
+            IncidentInput::ReportingStarted => {
+                let before = std::mem::replace(&mut self.reporting, EventRecording::Started);
+                if let EventRecording::Starting(occurred) = before {
+                    self.happened(occurred, pods, now);
+                }
+            }
             IncidentInput::ServerAnswered => self.server_answered(now),
             IncidentInput::Happened(occurred) => self.happened(occurred, pods, now),
             IncidentInput::PodChanged(change) => {
@@ -172,22 +185,27 @@ impl Incidents {
     }
 
     fn happened(&mut self, all: Vec<Occurred>, pods: &KnownPods, now: BootNanos) {
-        let mut unwanted = ReportedKills::default();
+        let mut outcomes = KillOutcomes::default();
         for occurred in all {
-            match self.reporting {
-                EventRecording::LogOnly => unwanted.add_all(occurred.kills),
-                EventRecording::Events => {
-                    if let Some(occurred) = self.add_to_open(occurred, pods, now) {
-                        self.decide(occurred, pods, now);
-                    }
+            match &mut self.reporting {
+                EventRecording::Starting(early) if early.len() < MAX_OPEN => {
+                    early.push(occurred);
+                    continue;
                 }
+                // They are reported by number later.
+                EventRecording::Starting(_) => {
+                    outcomes.dropped.add_all(occurred.kills);
+                    continue;
+                }
+                EventRecording::None => outcomes.acknowledged.add_all(occurred.kills.clone()),
+                EventRecording::Started => {}
+            }
+            if let Some(occurred) = self.add_to_open(occurred, pods, now) {
+                self.decide(occurred, pods, now);
             }
         }
-        if !unwanted.is_empty() {
-            let settled = KillCounterInput::Settled(KillOutcomes {
-                acknowledged: unwanted,
-                ..KillOutcomes::default()
-            });
+        if !outcomes.is_empty() {
+            let settled = KillCounterInput::Settled(outcomes);
             self.effects.push(pass_on(Input::KillCounter(settled)));
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{BlockingQuery, Decision, Effect, Query, pass_on};
+use super::{BlockingQuery, Decision, Effect, IncidentInput, Input, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::incident::{Occurred, Occurrence, by_cause};
 use crate::kube_event::{
@@ -22,7 +22,6 @@ use crate::pods::{PodRef, classify};
 
 mod baseline;
 mod causes;
-mod effects;
 mod input;
 mod ledger;
 mod no_pod;
@@ -32,7 +31,6 @@ mod states;
 mod tests;
 
 use causes::{counted_in_pods, new_in_pods};
-use effects::{log_reported, report};
 pub use input::{
     AcknowledgedKills, CgroupKills, CountedKills, Counting, KillCounterInput, KillCounterSetup,
     KillSource, PodsCounter, PreviousAgent,
@@ -374,7 +372,7 @@ impl KillCounters {
         if self.suspected.is_some() || self.ledger.is_paused() || self.ledger.expects_groups() {
             self.reading.want();
         }
-        let mut effects = log_reported(&incidents);
+        let mut effects = Vec::new();
         let in_pods = counted_in_pods(&incidents, now.boot);
         if !incidents.is_empty() {
             effects.push(report(incidents));
@@ -456,4 +454,9 @@ impl KillCounters {
             }),
         })
     }
+}
+
+/// Passes on what occurred, to become incidents.
+fn report(occurred: Vec<Occurred>) -> Effect {
+    pass_on(Input::Incident(IncidentInput::Happened(occurred)))
 }

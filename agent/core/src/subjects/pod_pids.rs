@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Decision, Effect, IncidentInput, Input, Query, pass_on};
+use super::{Effect, IncidentInput, Input, Query, pass_on};
 use crate::clock::{BootNanos, Now};
-use crate::escape::escape;
 use crate::incident::{Occurred, Occurrence};
 use crate::kube_event::{RefusedForks, ReportedKills};
 use crate::pods::{PodRef, classify};
@@ -137,11 +136,6 @@ impl PodPids {
             limit,
             tasks,
         };
-        let log = Decision::ForksRefused {
-            cgroup: escape(&refused.cgroup),
-            forks,
-            limit: refused.limit_of_cgroup(),
-        };
         let occurred = Occurred {
             pod,
             at: now.wall,
@@ -151,7 +145,7 @@ impl PodPids {
             occurrence: Occurrence::RefusedForks(refused),
         };
         let report = Input::Incident(IncidentInput::Happened(vec![occurred]));
-        vec![Effect::Log(log), pass_on(report)]
+        vec![pass_on(report)]
     }
 }
 

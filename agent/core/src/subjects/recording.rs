@@ -3,13 +3,14 @@
 //! each of the others is a [`Step`], which is one call of [`Subjects::on`].
 
 use std::env::consts::ARCH;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::ops::{ControlFlow, Deref};
 
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use super::{Effect, Input, Setup, Subjects};
+use crate::checked_line;
 use crate::clock::Now;
 
 #[cfg(test)]
@@ -101,29 +102,6 @@ impl Deref for RecordedSubjects {
     fn deref(&self) -> &Subjects {
         &self.subjects
     }
-}
-
-/// The beginning of the last member of a line: the checksum of the text before it.
-const SUM: &str = ",\"sum\":";
-
-/// Converts a header or a step to a line of text. A time before 1970 has no JSON.
-pub fn line(entry: &impl Serialize) -> Result<String, serde_json::Error> {
-    Ok(with_checksum(serde_json::to_string(entry)?))
-}
-
-fn with_checksum(mut object: String) -> String {
-    object.pop();
-    let sum = checksum(&object);
-    // Writing to a String cannot fail.
-    let _written: fmt::Result = writeln!(object, "{SUM}{sum}}}");
-    object
-}
-
-/// FNV-1a, which finds each change of one byte: every step of it is invertible.
-/// <https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>
-fn checksum(text: &str) -> u32 {
-    let step = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    text.bytes().fold(0x811c_9dc5, step)
 }
 
 /// The reason for which a recording cannot be replayed. Lines are counted from 1.
@@ -226,13 +204,9 @@ fn begin(first: &str) -> Result<Header<Subjects>, ReplayError> {
 }
 
 fn parse<T: DeserializeOwned>(line: usize, text: &str) -> Result<T, ReplayError> {
-    let whole = text
-        .strip_suffix("}\n")
-        .ok_or(ReplayError::CutOff { line })?;
-    let (entry, sum) = whole
-        .rsplit_once(SUM)
-        .ok_or(ReplayError::Changed { line })?;
-    if sum.parse() != Ok(checksum(entry)) {
+    let whole = text.strip_suffix('\n').filter(|text| text.ends_with('}'));
+    let whole = whole.ok_or(ReplayError::CutOff { line })?;
+    if !checked_line::is_intact(whole) {
         return Err(ReplayError::Changed { line });
     }
     serde_json::from_str(text).map_err(|source| ReplayError::Invalid { line, source })
@@ -243,7 +217,7 @@ fn compare(number: usize, recorded: &str, replayed: &impl Serialize) -> Result<(
         line: number,
         source,
     };
-    let replayed = line(replayed).map_err(invalid)?;
+    let replayed = checked_line::line(replayed).map_err(invalid)?;
     if replayed == recorded {
         return Ok(());
     }

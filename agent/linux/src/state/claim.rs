@@ -1,5 +1,6 @@
-//! The state directory: other users cannot access it, and one process at a time uses it.
+//! A directory that other users cannot access, and that one process at a time uses.
 
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,9 +17,6 @@ use super::StateError;
 
 /// Name of the locked file. The directory is not: every user who can open a file can lock it.
 const LOCK: &str = "lock";
-
-/// Names of the files that nodepulse writes to the directory.
-const WRITTEN: [&str; 4] = [LOCK, super::NAME, super::NEW, "nodepulse.sock"];
 
 /// The sticky bit: only a file's owner may remove it, as in `/tmp`.
 const STICKY: u32 = 0o1000;
@@ -46,15 +44,18 @@ impl Claim {
     /// Locks `directory`, which is created if it is missing, and closed to other users if it is
     /// open to them. Returns `None` if another process has locked it. The kernel releases the lock
     /// when the process ends. Fails with [`StateError::Owner`] if it belongs to another user than
-    /// nodepulse's or root, and with [`StateError::Shared`] if it is open to others and not for
-    /// nodepulse alone.
-    pub fn take(directory: &Path) -> Result<Option<Self>, StateError> {
+    /// nodepulse's or root, and with [`StateError::Shared`] if it is open to others and contains
+    /// files that are not nodepulse's by `is_known`.
+    pub fn take(
+        directory: &Path,
+        is_known: impl Fn(&OsStr) -> bool,
+    ) -> Result<Option<Self>, StateError> {
         builder().recursive(true).create(directory)?;
         // A descriptor ensures that the checked directory is the one that is changed.
         let opened = File::open(directory)?;
         let mode = opened.metadata()?.mode();
         if mode & OTHERS != 0
-            && let Some(why) = shared(directory, mode)?
+            && let Some(why) = shared(directory, mode, is_known)?
         {
             let path = directory.to_owned();
             return Err(StateError::Shared { path, why });
@@ -120,7 +121,11 @@ const fn is_halted(state: char, pending: u64) -> bool {
 }
 
 /// Returns the evidence that others use `directory`, which is open to them.
-fn shared(directory: &Path, mode: u32) -> io::Result<Option<String>> {
+fn shared(
+    directory: &Path,
+    mode: u32,
+    is_known: impl Fn(&OsStr) -> bool,
+) -> io::Result<Option<String>> {
     if directory.canonicalize()? == Path::new("/") {
         return Ok(Some("it is the root directory".to_owned()));
     }
@@ -129,7 +134,7 @@ fn shared(directory: &Path, mode: u32) -> io::Result<Option<String>> {
     }
     for entry in fs::read_dir(directory)? {
         let name = entry?.file_name();
-        if !WRITTEN.iter().any(|known| name == *known) {
+        if name != LOCK && !is_known(&name) {
             return Ok(Some(format!("it contains {:?}", name.to_string_lossy())));
         }
     }
@@ -162,6 +167,7 @@ mod tests {
     use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
 
+    use super::super::is_known;
     use super::*;
 
     /// Locks the file, as every user who can open it can.
@@ -208,13 +214,19 @@ mod tests {
     #[test]
     fn a_lock_on_the_directory_excludes_nothing_and_it_is_closed_to_other_users() {
         let (dir, _locked) = open_to_all("open");
-        let claim = Claim::take(dir.path()).unwrap();
+        let claim = Claim::take(dir.path(), is_known).unwrap();
         assert!(claim.is_some(), "another user's lock is on the directory");
         assert_eq!(mode(dir.path()), 0o700);
         assert_eq!(mode(&dir.path().join(LOCK)), 0o600);
-        assert!(Claim::take(dir.path()).unwrap().is_none(), "the second");
+        assert!(
+            Claim::take(dir.path(), is_known).unwrap().is_none(),
+            "the second"
+        );
         drop(claim);
-        assert!(Claim::take(dir.path()).unwrap().is_some(), "the next");
+        assert!(
+            Claim::take(dir.path(), is_known).unwrap().is_some(),
+            "the next"
+        );
     }
 
     #[test]
@@ -234,7 +246,7 @@ mod tests {
                 fs::write(dir.path().join(file), "").unwrap();
             }
             fs::set_permissions(dir.path(), Permissions::from_mode(bits)).unwrap();
-            let taken = Claim::take(dir.path());
+            let taken = Claim::take(dir.path(), is_known);
             let Some(why) = refused else {
                 let claim = taken.unwrap().unwrap();
                 let open = (bits & OTHERS != 0).then_some(bits);
@@ -249,7 +261,9 @@ mod tests {
             );
             assert_eq!(mode(dir.path()), bits, "{name}");
         }
-        let err = Claim::take(Path::new("/")).unwrap_err().to_string();
+        let err = Claim::take(Path::new("/"), is_known)
+            .unwrap_err()
+            .to_string();
         assert!(err.contains("it is the root directory"), "{err}");
     }
 
@@ -275,16 +289,19 @@ mod tests {
         let path = dir.path().join(LOCK);
         fs::write(&path, "kept").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
-        assert!(Claim::take(dir.path()).unwrap().is_some());
+        assert!(Claim::take(dir.path(), is_known).unwrap().is_some());
         assert_eq!(mode(&path), 0o600);
         assert_eq!(fs::read(&path).unwrap(), b"kept");
 
         fs::remove_file(&path).unwrap();
         symlink("/etc/hostname", &path).unwrap();
-        assert!(Claim::take(dir.path()).is_err(), "a link");
+        assert!(Claim::take(dir.path(), is_known).is_err(), "a link");
         fs::remove_file(&path).unwrap();
         mkfifo(&path, Mode::S_IRWXU).unwrap();
         // A pipe without another reader or writer is like a file.
-        assert!(Claim::take(dir.path()).unwrap().is_some(), "a pipe");
+        assert!(
+            Claim::take(dir.path(), is_known).unwrap().is_some(),
+            "a pipe"
+        );
     }
 }

@@ -3,6 +3,7 @@
 {{- $root := .root -}}
 {{- $values := .root.Values -}}
 {{- $stateDirectory := $values.config.stateDirectory | default "/run/nodepulse" -}}
+{{- $historyDirectory := $values.config.historyDirectory | default "/var/lib/nodepulse/history" -}}
 {{- $rootDirectory := $values.config.rootDirectory | default "/var/lib/kubelet" -}}
 {{- $imagefsDirectory := $values.config.imagefsDirectory | default "/var/lib/containerd" -}}
 serviceAccountName: {{ include "nodepulse.serviceAccount" $root }}
@@ -94,6 +95,9 @@ containers:
     volumeMounts:
       - {name: config, mountPath: /etc/nodepulse, readOnly: true}
       - {name: state, mountPath: {{ $stateDirectory | quote }}}
+      {{- if ne $historyDirectory "off" }}
+      - {name: history, mountPath: {{ $historyDirectory | quote }}}
+      {{- end }}
       # The runtime would mount only the container's cgroup here. With cgroup v1, each
       # controller is a mount below, hence recursively.
       - {name: cgroup, mountPath: /sys/fs/cgroup, readOnly: true, recursiveReadOnly: IfPossible}
@@ -111,6 +115,11 @@ volumes:
   # Kept when the pod is replaced, until the node reboots.
   - name: state
     hostPath: {path: {{ $stateDirectory | quote }}, type: DirectoryOrCreate}
+  {{- if ne $historyDirectory "off" }}
+  # Incidents, also of before a reboot.
+  - name: history
+    hostPath: {path: {{ $historyDirectory | quote }}, type: DirectoryOrCreate}
+  {{- end }}
   - name: cgroup
     hostPath: {path: /sys/fs/cgroup, type: Directory}
   # An empty directory on the file system of the kubelet's directory, to read its size. No

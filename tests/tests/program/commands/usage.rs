@@ -34,7 +34,7 @@ async fn a_typo_is_answered_with_what_was_probably_meant() {
         (&["rum"], "unknown command \"rum\"; did you mean run?"),
         (
             &["kubelet"],
-            "unknown command \"kubelet\"; the commands are run, check, status, explain, record, config, \
+            "unknown command \"kubelet\"; the commands are run, check, status, explain, history, record, config, \
              cleanup, completion, man, version, help",
         ),
         (

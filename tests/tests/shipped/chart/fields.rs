@@ -116,8 +116,8 @@ fn values_of_the_agents_are_in_their_set() {
             set(security("seLinuxOptions"), json!({"type": "spc_t"})),
             set(security("allowPrivilegeEscalation"), json!(false)),
             set(security("capabilities/drop"), json!(["ALL"])),
-            set(field("/volumes/6"), volume),
-            set(field("/containers/0/volumeMounts/6"), mount),
+            set(field("/volumes/7"), volume),
+            set(field("/containers/0/volumeMounts/7"), mount),
             ("ResourceQuota", "nodepulse", "/spec/hard/pods", json!("77")),
             ("ResourceQuota", "nodepulse", priority, json!(["nodes"])),
             (
@@ -148,8 +148,9 @@ fn mounts(pod: &Value) -> Value {
 fn configured_directories_are_mounted_and_none_twice() {
     let Some(helm) = Helm::find() else { return };
     let mut config = json!({"stateDirectory": "/data/state", "rootDirectory": "/data/kubelet",
-                            "imagefsDirectory": "/data/images"});
+                            "imagefsDirectory": "/data/images", "historyDirectory": "/data/history"});
     let state = json!(["/data/state", "/data/state", null]);
+    let history = json!(["/data/history", "/data/history", null]);
     let nodefs = json!(["/data/kubelet", "/data/kubelet/plugins/nodepulse.dev", true]);
     let imagefs = json!(["/data/images", "/data/images/nodepulse.dev", true]);
     let mounted = |config: &Value| {
@@ -158,12 +159,13 @@ fn configured_directories_are_mounted_and_none_twice() {
         mounts.as_array().unwrap().clone()
     };
     let all = mounted(&config);
-    for mount in [&state, &nodefs, &imagefs] {
+    for mount in [&state, &history, &nodefs, &imagefs] {
         assert!(all.contains(mount), "{all:?}");
     }
     config["imagefsDirectory"] = config["rootDirectory"].clone();
+    config["historyDirectory"] = "off".into();
     let without = mounted(&config);
-    assert_eq!(without.len(), all.len() - 1, "{without:?}");
+    assert_eq!(without.len(), all.len() - 2, "{without:?}");
 }
 
 #[test]
@@ -174,9 +176,11 @@ fn each_directory_of_the_node_is_mounted_where_the_agent_reads_it() {
     let nodefs = "/var/lib/kubelet/plugins/nodepulse.dev";
     let imagefs = "/var/lib/containerd/nodepulse.dev";
     let logs = "/var/log/containers";
+    let history = "/var/lib/nodepulse/history";
     let expected = json!([
         ["/etc/nodepulse", null, true],
         ["/run/nodepulse", "/run/nodepulse", null],
+        [history, history, null],
         ["/sys/fs/cgroup", "/sys/fs/cgroup", true],
         ["/var/lib/kubelet", nodefs, true],
         ["/var/lib/containerd", imagefs, true],

@@ -47,7 +47,8 @@ fn no_container_has_more_privileges_than_it_needs() {
                 .iter()
                 .find(|mount| mount["name"] == volume["name"])
                 .unwrap();
-            let writable = volume["hostPath"]["path"] == "/run/nodepulse";
+            let path = volume["hostPath"]["path"].as_str().unwrap();
+            let writable = ["/run/nodepulse", "/var/lib/nodepulse/history"].contains(&path);
             assert_eq!(mount["readOnly"] == true, !writable, "{mount}");
         }
     }
@@ -96,6 +97,10 @@ fn the_agent_accepts_the_shipped_configuration() {
         let images = images.unwrap_or(Path::new("/var/lib/containerd"));
         assert!(mounted(images), "imagefs");
         assert!(mounted(&config.state_directory), "what is remembered");
+        assert!(
+            mounted(config.history_directory.as_deref().unwrap()),
+            "incidents"
+        );
         let links = config.host_root.join(container_logs::DIRECTORY);
         assert!(mounted(&links), "names of containers");
     }

@@ -38,6 +38,7 @@ fn all_metrics() -> Metrics {
     drop(api.requests.of(["a", "b", "c"]));
     drop(api.client_certificate_expiration.of::<&str>([]));
     drop(metrics.process.blocked_calls.of(["a"]));
+    drop(metrics.process.history_revisions.of(["a"]));
     drop(metrics.process.wakeups.of(["a"]));
     drop(metrics.process.config_reloads.of(["a"]));
     metrics

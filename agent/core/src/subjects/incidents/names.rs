@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::links::{LinkWait, LinksRead};
-use super::{Incidents, Open};
+use super::{EventRecording, Incidents, Open};
 use crate::clock::BootNanos;
 use crate::incident::{Incident, Object};
 use crate::kube_event::ContainerLabel;
@@ -185,7 +185,7 @@ impl Incidents {
     ) -> bool {
         waiting.link = waiting.link.at(now);
         let Some(pod) = &object.pod else {
-            if pods.watch() == WatchPermission::Refused {
+            if pods.watch() == WatchPermission::Refused || self.reporting == EventRecording::None {
                 let until = waiting.link_until().unwrap_or(now);
                 waiting.wait = WaitFor::Pod { until };
             }

@@ -6,7 +6,7 @@ use crate::clock::Stamp;
 use crate::incident::Occurrence;
 use crate::kube_event::{
     ContainerLabel, Draft, EventId, EventWords, Finding, Involved, KillOwner, KillPlace,
-    NodeEvents, Period, UnidentifiedKills, VictimOwner, Worded,
+    NodeEvents, Period, ReportedKills, UnidentifiedKills, VictimOwner, Worded,
 };
 use crate::pods::{Container, ContainerList, Containers, PodId, PodRef};
 use crate::pressure::oom::{Doubt, KillVerdict};
@@ -21,6 +21,7 @@ use IncidentInput as In;
 mod details;
 mod groups;
 mod links;
+mod reads;
 
 const DUE: Input = Input::Incident(In::Due);
 const STOPPING: Input = Input::Incident(In::Stopping);
@@ -51,7 +52,7 @@ impl Incidents {
     fn new(node_events: NodeEvents) -> Self {
         Self {
             pods: KnownPods::default(),
-            subject: Subject::new(BootId(1)),
+            subject: Subject::new(BootId(1), true),
             causes: Causes::default(),
             words: EventWords::new(node_events),
             revisions: BTreeMap::new(),
@@ -351,39 +352,46 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
 }
 
 #[test]
-fn at_most_so_many_pods_are_read_at_the_same_time() {
+fn what_happens_before_events_are_recorded_becomes_one_later() {
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
-    incidents.on(In::ReportingStarted, at(0));
-    incidents.on(In::ServerAnswered, at(0));
-    let mut reads = 0;
-    for n in 0..=MAX_READS {
-        let uid = format!("{n:x}");
-        incidents.on(present(&uid), at(0));
-        let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
-        reads += usize::from(matches!(
-            effects.first(),
-            Some(Then::Other(Effect::ReadContainers(_)))
-        ));
+    for _ in 0..MAX_OPEN {
+        assert_eq!(incidents.on(happened(outside_pods()), at(0)), []);
     }
-    assert_eq!(reads, MAX_READS);
-    incidents.on(unnamed("0", ReadFailure::Other), at(1));
-    let effects = without_links(&mut incidents, happened(kill("20", Some("c"))), at(1));
-    let expected = ["read pod-20", "1 in pod-0", "on pod-0 -"];
-    assert_eq!(short(&effects), expected, "there is room again");
+    let effects = incidents.on(happened(outside_pods()), at(0));
+    let dropped = KillCounterInput::Settled(KillOutcomes {
+        dropped: kill("aa", None).kills,
+        ..KillOutcomes::default()
+    });
+    let dropped = Then::Other(pass_on(Input::KillCounter(dropped)));
+    assert_eq!(effects, [dropped], "reported by number later");
+    let effects = short(&incidents.on(In::ReportingStarted, at(0)));
+    assert_eq!(effects, vec!["on the node"; MAX_OPEN]);
 }
 
 #[test]
-fn kills_without_an_event_count_as_acknowledged() {
-    let mut incidents = Incidents::new(NodeEvents::Kubelet);
-    let effects = incidents.on(happened(kill("aa", None)), at(0));
-    assert_eq!(short(&effects), ["acknowledged"], "nothing is reported");
-    incidents.on(In::ReportingStarted, at(0));
-    incidents.on(In::ServerAnswered, at(0));
-    let effects = incidents.on(happened(outside_pods()), at(0));
-    assert_eq!(short(&effects), ["on the node"], "the Event has it");
-    incidents.on(present("aa"), at(0));
-    let effects = incidents.on(changed(PodChange::Removed("aa".to_owned())), at(0));
-    assert_eq!(short(&effects), ["pod-aa removed"]);
+fn without_an_api_server_kills_are_acknowledged_and_incidents_are_settled_soon() {
+    let mut subject = Subject::new(BootId(1), false);
+    let pods = KnownPods::default();
+    let killed = In::Happened(vec![kill("aa", Some("c1"))]);
+    let effects = subject.on(killed, &pods, at(0));
+    let of = |effects: &[Effect]| -> Vec<(u8, bool)> {
+        let revision = |effect: &Effect| match effect {
+            Effect::Incident(of) => Some((of.revision, of.settled)),
+            _ => None,
+        };
+        effects.iter().filter_map(revision).collect()
+    };
+    assert_eq!(of(&effects), [(1, false)]);
+    let is_settled = |effect: &Effect| match effect {
+        Effect::Input(input) => {
+            matches!(&**input, Input::KillCounter(KillCounterInput::Settled(_)))
+        }
+        _ => false,
+    };
+    assert!(effects.iter().any(is_settled), "{effects:?}");
+    assert_eq!(subject.due(), Some(at(50).boot), "a link may name the pod");
+    assert_eq!(of(&subject.on(In::Due, &pods, at(250))), [(2, true)]);
+    assert_eq!(subject.due(), None);
 }
 
 #[test]
@@ -432,32 +440,6 @@ fn a_removed_pod_has_events_but_is_neither_read_nor_counted_for_its_metric() {
         (700_002, present("cc"), &[], None),
         (700_002, changed(PodChange::Listed), &["pod-bb removed"], None),
     ]);
-}
-
-#[test]
-fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
-    let mut incidents = Incidents::new(NodeEvents::Kubelet);
-    incidents.on(In::ReportingStarted, at(0));
-    incidents.on(In::ServerAnswered, at(0));
-    for n in 0..names::MAX_REMEMBERED {
-        let uid = format!("{n:x}");
-        incidents.on(present(&uid), at(0));
-        let effects = without_links(&mut incidents, happened(kill(&uid, Some("c"))), at(0));
-        assert!(
-            matches!(effects[..], [Then::Other(Effect::ReadContainers(_))]),
-            "{n}: {effects:?}"
-        );
-        incidents.on(unnamed(&uid, ReadFailure::Other), at(0));
-        incidents.on(DUE, at(0));
-    }
-    incidents.on(present("new"), at(0));
-    let happens = |incidents: &mut Incidents, ms| {
-        let killed = happened(kill("new", Some("c")));
-        short(&without_links(incidents, killed, at(ms)))
-    };
-    let unread = ["1 in pod-new", "on pod-new -"];
-    assert_eq!(happens(&mut incidents, 999), unread);
-    assert_eq!(happens(&mut incidents, 1000), ["read pod-new"], "forgotten");
 }
 
 #[test]

@@ -35,13 +35,16 @@ fn short(effects: &[Effect]) -> Vec<String> {
     let text = |effect: &Effect| match effect {
         Effect::Query(Query::PidLimits(cgroup)) => format!("limits of {cgroup}"),
         Effect::Query(query) => format!("{query:?}"),
-        Effect::Log(Decision::ForksRefused { forks, limit, .. }) => {
-            format!("log {forks}: {limit}")
-        }
         Effect::Input(input) => match &**input {
-            Input::Incident(IncidentInput::Happened(incidents)) => {
-                format!("report {}", incidents.len())
-            }
+            Input::Incident(IncidentInput::Happened(occurred)) => match &occurred[..] {
+                [
+                    Occurred {
+                        occurrence: Occurrence::RefusedForks(refused),
+                        ..
+                    },
+                ] => format!("report {}: {}", refused.forks, refused.limit_of_cgroup()),
+                other => panic!("unexpected: {other:?}"),
+            },
             other => panic!("unexpected: {other:?}"),
         },
         other => panic!("unexpected: {other:?}"),
@@ -58,12 +61,12 @@ fn refused_forks_are_reported_with_their_limit_at_once_and_then_once_a_minute() 
         (0, counted(5), &[]),
         (1, In::CgroupsChanged, ask),
         (1, counted(7), ask_limits),
-        (1, limits(&[(CONTAINER, 9, 9)]), &["log 2: its limit is 9 tasks", "report 1"]),
+        (1, limits(&[(CONTAINER, 9, 9)]), &["report 2: its limit is 9 tasks"]),
         (2, In::CgroupsChanged, ask),
         (2, counted(8), &[]),
         (30, In::Sampled, &[]),
         (61, In::Sampled, ask_limits),
-        (61, limits(&[]), &["log 1: its limit is not known", "report 1"]),
+        (61, limits(&[]), &["report 1: its limit is not known"]),
         (62, limits(&[]), &[]),
         (63, In::Counted(None), &[]),
     ];
@@ -124,12 +127,12 @@ fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
         pod: PodId::Uid(pod.to_owned()),
         container: None,
     };
-    // Cgroup, its path in the log, limit, purpose.
+    // Cgroup, limit, purpose.
     #[rustfmt::skip]
     let rows = [
-        ("/kubepods/podaa/c", "/kubepods/podaa/c", "/kubepods/podaa/c", container("aa")),
-        ("/kubepods/podaa/c/x\u{1b}", "/kubepods/podaa/c/x\\u{1b}", PODS, CgroupKind::Pods),
-        ("/kubepods/podbb/c", "/kubepods/podbb/c", "/system", CgroupKind::Other),
+        ("/kubepods/podaa/c", "/kubepods/podaa/c", container("aa")),
+        ("/kubepods/podaa/c/x\u{1b}", PODS, CgroupKind::Pods),
+        ("/kubepods/podbb/c", "/system", CgroupKind::Other),
     ];
     let mut pids = PodPids::new(Announced::Yes, at(0).boot);
     let counts = |forks| {
@@ -141,16 +144,11 @@ fn a_report_has_the_pod_the_time_and_the_limit_of_the_cgroup_that_counted() {
     let queries = pids.on(counts(3), at(2));
     assert_eq!(queries.len(), rows.len());
     // The answers come in the order of the queries.
-    for (seconds, (cgroup, logged, at_limit, kind)) in (3..).zip(rows.clone()) {
+    for (seconds, (cgroup, at_limit, kind)) in (3..).zip(rows.clone()) {
         let effects = pids.on(limits(&[(at_limit, 9, 9)]), at(seconds));
-        let [
-            Effect::Log(Decision::ForksRefused { cgroup: log, .. }),
-            Effect::Input(input),
-        ] = &effects[..]
-        else {
+        let [Effect::Input(input)] = &effects[..] else {
             panic!("{cgroup}: {effects:?}");
         };
-        assert_eq!(log, logged);
         let Input::Incident(IncidentInput::Happened(incidents)) = &**input else {
             panic!("{cgroup}: {input:?}");
         };
@@ -198,7 +196,7 @@ fn at_the_limit_of_a_pod_the_container_with_most_of_its_tasks_is_named() {
                 .collect(),
         };
         let effects = pids.on(read, at(1));
-        let Some(Effect::Input(input)) = effects.get(1) else {
+        let Some(Effect::Input(input)) = effects.first() else {
             panic!("{effects:?}");
         };
         let Input::Incident(IncidentInput::Happened(incidents)) = &**input else {

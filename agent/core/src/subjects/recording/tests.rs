@@ -73,6 +73,7 @@ fn setup() -> Setup {
     };
     Setup {
         boot: BootId(1),
+        has_server: true,
         started: at(1).boot,
         runtime: crate::subjects::RuntimeUse::Unused,
         certificate: Some(RotationSetup {
@@ -256,11 +257,17 @@ struct Lines(Arc<Mutex<Vec<String>>>);
 
 impl RunRecorder for Lines {
     fn start(&mut self, header: &Header<&Subjects>) {
-        self.0.lock().unwrap().push(line(header).unwrap());
+        self.0
+            .lock()
+            .unwrap()
+            .push(checked_line::line(header).unwrap());
     }
 
     fn record(&mut self, step: &Step) -> ControlFlow<()> {
-        self.0.lock().unwrap().push(line(step).unwrap());
+        self.0
+            .lock()
+            .unwrap()
+            .push(checked_line::line(step).unwrap());
         ControlFlow::Continue(())
     }
 }
@@ -308,8 +315,10 @@ fn resealed(lines: &str) -> String {
     let lines = lines.split_inclusive('\n');
     lines
         .map(|line| {
-            let object = line.rsplit_once(SUM).map_or(line, |(object, _)| object);
-            with_checksum(format!("{object}}}"))
+            let object = line
+                .rsplit_once(",\"sum\":")
+                .map_or(line, |(object, _)| object);
+            checked_line::with_checksum(format!("{object}}}"))
         })
         .collect()
 }

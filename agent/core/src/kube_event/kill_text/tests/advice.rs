@@ -69,16 +69,25 @@ fn the_advice_for_a_kill_at_the_limit_of_a_unit_names_that_limit() {
             unit: Owner::of_limit(path, "/kubepods.slice"),
             ..at(path)
         };
+        let by_unit = limiting
+            .unit
+            .clone()
+            .filter(|of| of.systemd_name().is_some());
         let finding = Finding {
             cgroup: Some(path.to_owned()),
+            unit: by_unit.clone(),
             scope: OomScope::Memcg(limiting),
             ..finding(7, None, None)
         };
         let advice = raised.map_or_else(String::new, |raised| {
             format!("Raise {raised} or reduce what it uses. ")
         });
+        let (place, limit) = match by_unit {
+            Some(unit) => (unit.to_string(), unit.to_string()),
+            None => (format!("cgroup {path}"), "that cgroup".to_owned()),
+        };
         let expected = format!(
-            "Process 7 (p7) in cgroup {path} was killed because that cgroup reached its memory limit. \
+            "Process 7 (p7) in {place} was killed because {limit} reached its memory limit. \
              {advice}Process 7 (p7): "
         );
         let message = on_node(&vec![finding].into(), None, None);

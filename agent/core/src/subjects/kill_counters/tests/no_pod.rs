@@ -29,7 +29,7 @@ fn kills_outside_the_pods_are_accounted_for_by_the_counter_of_the_node() {
         counted: Some(counted_on_node(outside)),
     };
     let count = |outside| In::Counted(Some(counted_on_node(outside)));
-    let lost: &[&str] = &["log 1 by number", "report 1 by number, Now"];
+    let lost: &[&str] = &["report 1 by number, Now"];
     let mut counters = self::counters(KillSource::Program);
     #[rustfmt::skip]
     let steps: Vec<Step> = vec![
@@ -71,7 +71,7 @@ fn kills_outside_the_pods_are_accounted_for_by_the_counter_of_the_node() {
         let pods = [(CgroupId(1), 1), (CgroupId(2), 1)];
         PreviousAgent::Acknowledged(pods.into_iter().chain(outside).collect())
     };
-    let down: &[&str] = &["log 2 by number", "report 2 by number, WhileDown"];
+    let down: &[&str] = &["report 2 by number, WhileDown"];
     for (previous, expected, name) in [
         (saved(Some(5)), down, "while the agent was down"),
         (saved(None), &[], "saved by an older agent"),
@@ -103,10 +103,8 @@ fn counted_flat(in_pod: u64, on_node: u64) -> CountedKills {
 #[test]
 fn version_1_reports_kills_that_neither_a_record_nor_a_pod_accounts_for() {
     let count = |in_pod, on_node| In::Counted(Some(counted_flat(in_pod, on_node)));
-    let one: &[&str] = &["log 1 by number", "report 1 by number, Now"];
+    let one: &[&str] = &["report 1 by number, Now"];
     let both: &[&str] = &[
-        "log 1 by number",
-        "log 1 by number",
         "report 1 by number, Now, report 1 by number, Now",
         "incident in aa at 12",
     ];

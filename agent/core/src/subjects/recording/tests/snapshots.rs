@@ -29,9 +29,13 @@ fn restored_subjects_go_on_as_the_originals() {
                     "before input {n}"
                 );
             }
-            let snapshot = line(&original).unwrap();
+            let snapshot = checked_line::line(&original).unwrap();
             let read: Subjects = serde_json::from_str(&snapshot).unwrap();
-            assert_eq!(line(&read).unwrap(), snapshot, "before input {n}");
+            assert_eq!(
+                checked_line::line(&read).unwrap(),
+                snapshot,
+                "before input {n}"
+            );
             // Also what is not in the text.
             assert_eq!(
                 format!("{read:?}"),
@@ -45,15 +49,15 @@ fn restored_subjects_go_on_as_the_originals() {
         } else {
             Input::deserialize(&mut made_up).unwrap()
         };
-        let text = line(&input).unwrap();
+        let text = checked_line::line(&input).unwrap();
         let effects = original.on(input.clone(), at(n));
         queue.extend(effects.iter().filter_map(answer));
         queue.truncate(20);
         let restored = restored.as_mut().unwrap();
         let again = restored.on(input, at(n));
         assert_eq!(
-            line(&again).unwrap(),
-            line(&effects).unwrap(),
+            checked_line::line(&again).unwrap(),
+            checked_line::line(&effects).unwrap(),
             "input {n}: {text}"
         );
     }
@@ -66,7 +70,7 @@ fn no_field_of_the_subjects_is_left_out() {
     let mut names = BTreeSet::new();
     for _ in 0..50 {
         let value = Subjects::deserialize(&mut made_up).unwrap();
-        let text = line(&value).unwrap();
+        let text = checked_line::line(&value).unwrap();
         let debug = format!("{value:?}")
             .replace("tv_sec: ", "")
             .replace("tv_nsec: ", "");
@@ -130,7 +134,10 @@ fn a_recording_begins_and_ends_while_the_subjects_run() {
     for (now, input) in early.iter().chain(expected) {
         other.on(input.clone(), *now);
     }
-    assert_eq!(line(&again.subjects).unwrap(), line(&other).unwrap());
+    assert_eq!(
+        checked_line::line(&again.subjects).unwrap(),
+        checked_line::line(&other).unwrap()
+    );
 }
 
 #[test]

@@ -1,0 +1,195 @@
+use std::collections::BTreeSet;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+use serde_json::json;
+
+use nodepulse_core::checked_line;
+
+use super::*;
+use crate::host::scratch::Scratch;
+
+/// Room for five lines, in segments of two.
+const SMALL: Bounds = Bounds {
+    total: 5 * LINE,
+    segment: 2 * LINE,
+};
+
+/// Length of a [`line`].
+const LINE: u64 = 64;
+const LENGTH: usize = 64;
+
+fn line(number: usize) -> String {
+    let padded = |pad: &str| checked_line::line(&json!({"pad": pad, "number": number})).unwrap();
+    // The length of a checksum varies.
+    let pads =
+        ('a'..='z').flat_map(|pad| (0..64).map(move |length| String::from(pad).repeat(length)));
+    let mut lines = pads.map(|pad| padded(&pad));
+    lines.find(|line| line.len() == LENGTH).unwrap()
+}
+
+fn open(dir: &Path, bounds: Bounds) -> Store {
+    Store::open(dir, bounds).unwrap().unwrap()
+}
+
+fn append(store: &mut Store, numbers: impl IntoIterator<Item = usize>) {
+    for number in numbers {
+        store.append(&line(number)).unwrap();
+        store.sync().unwrap();
+    }
+}
+
+fn numbers(lines: &[String]) -> Vec<usize> {
+    let number = |line: &String| {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        usize::try_from(value["number"].as_u64().unwrap()).unwrap()
+    };
+    lines.iter().map(number).collect()
+}
+
+/// Returns the lines of the directory, and the number of damaged ones.
+fn read(dir: &Path) -> (Vec<usize>, u64) {
+    let mut reader = Reader::new(dir.to_owned());
+    let lines = reader.next_lines().unwrap();
+    (numbers(&lines), reader.damaged())
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let segments = segments(dir).unwrap().into_iter();
+    segments.map(Segment::name).collect()
+}
+
+#[test]
+fn the_oldest_segments_are_removed_and_each_start_begins_another_one() {
+    let dir = Scratch::new();
+    let dir = &dir.path().join("a/history");
+    let mut store = open(dir, SMALL);
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 1, "only the lock");
+    append(&mut store, 0..5);
+    assert_eq!(read(dir).0, [0, 1, 2, 3, 4]);
+    append(&mut store, 5..6);
+    assert_eq!(read(dir).0, [2, 3, 4, 5], "the first segment had two lines");
+    drop(store);
+    let mut store = open(dir, SMALL);
+    append(&mut store, 6..7);
+    assert_eq!(names(dir).len(), 3);
+    append(&mut store, 7..9);
+    assert_eq!(read(dir), ([4, 5, 6, 7, 8].into(), 0));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(dir), 0o700);
+    assert_eq!(mode(&dir.join(&names(dir)[0])), 0o600);
+}
+
+#[test]
+fn a_line_larger_than_all_bounds_replaces_everything_else() {
+    let dir = Scratch::new();
+    let mut store = open(dir.path(), SMALL);
+    append(&mut store, 0..4);
+    let large = checked_line::line(&json!({"number": 9, "pad": "x".repeat(500)})).unwrap();
+    store.append(&large).unwrap();
+    assert_eq!(read(dir.path()).0, [9]);
+    append(&mut store, 10..11);
+    assert_eq!(read(dir.path()).0, [10]);
+}
+
+#[test]
+fn one_process_appends_and_others_read_what_it_adds() {
+    let dir = Scratch::new();
+    let mut store = open(dir.path(), SMALL);
+    assert!(Store::open(dir.path(), SMALL).unwrap().is_none(), "locked");
+    let mut reader = Reader::new(dir.path().to_owned());
+    for number in 0..20 {
+        append(&mut store, [number]);
+        let lines = reader.next_lines().unwrap();
+        assert_eq!(numbers(&lines), [number]);
+        assert_eq!(reader.next_lines().unwrap(), Vec::<String>::new());
+    }
+    // A line that is being written is returned when it is whole.
+    let next = line(20);
+    let path = dir.path().join(names(dir.path()).pop().unwrap());
+    let mut file = OpenOptions::new().append(true).open(path).unwrap();
+    file.write_all(&next.as_bytes()[..30]).unwrap();
+    assert_eq!(reader.next_lines().unwrap(), Vec::<String>::new());
+    file.write_all(&next.as_bytes()[30..]).unwrap();
+    assert_eq!(numbers(&reader.next_lines().unwrap()), [20]);
+    assert_eq!(reader.damaged(), 0);
+}
+
+#[test]
+fn a_history_that_was_cut_off_anywhere_keeps_its_whole_lines_and_goes_on() {
+    let dir = Scratch::new();
+    append(&mut open(dir.path(), Bounds::default()), 0..4);
+    let path = dir.path().join(&names(dir.path())[0]);
+    let whole = fs::read(&path).unwrap();
+    for length in 0..whole.len() {
+        let torn = Scratch::new();
+        fs::write(
+            torn.path().join(path.file_name().unwrap()),
+            &whole[..length],
+        )
+        .unwrap();
+        append(&mut open(torn.path(), Bounds::default()), 4..5);
+        let left = length / LENGTH;
+        let expected: Vec<_> = (0..left).chain([4]).collect();
+        let damaged = u64::from(!length.is_multiple_of(LENGTH));
+        assert_eq!(read(torn.path()), (expected, damaged), "{length} bytes");
+    }
+}
+
+#[test]
+fn blocks_that_were_not_written_cost_only_their_lines() {
+    let dir = Scratch::new();
+    append(&mut open(dir.path(), Bounds::default()), 0..200);
+    let path = dir.path().join(&names(dir.path())[0]);
+    let whole = fs::read(&path).unwrap();
+    let blocks = whole.len() / 512;
+    let mut state = 1_u64;
+    for _ in 0..1000 {
+        let mut bytes = whole.clone();
+        let mut changed = BTreeSet::new();
+        for _ in 0..3 {
+            // https://en.wikipedia.org/wiki/Linear_congruential_generator#Parameters_in_common_use
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let [block, other, kind] =
+                [33, 40, 63].map(|bits| usize::try_from(state >> bits).unwrap());
+            let (block, other) = (block % blocks, other % blocks);
+            let range = block * 512..(block + 1) * 512;
+            match kind {
+                0 => bytes[range].fill(0),
+                _ => bytes.copy_within(other * 512..(other + 1) * 512, block * 512),
+            }
+            changed.insert(block);
+        }
+        fs::write(&path, &bytes).unwrap();
+        let (found, damaged) = read(dir.path());
+        let of_block = |number: &usize| number * LENGTH / 512;
+        let untouched = (0..200).filter(|number| !changed.contains(&of_block(number)));
+        let found: BTreeSet<_> = found.into_iter().collect();
+        let untouched: BTreeSet<_> = untouched.collect();
+        assert!(untouched.is_subset(&found), "{changed:?}");
+        assert!(damaged <= 24, "{damaged} of {changed:?}");
+    }
+}
+
+#[test]
+fn what_is_not_a_file_of_root_is_not_read() {
+    let dir = Scratch::new();
+    append(&mut open(dir.path(), SMALL), 0..1);
+    for name in [
+        "incidents-1.jsonl",
+        "incidents-+000000001.jsonl",
+        "incidents-0000000001.jsonl.gz",
+    ] {
+        fs::write(dir.path().join(name), line(7)).unwrap();
+    }
+    assert_eq!(read(dir.path()).0, [0], "other names");
+    symlink("/dev/zero", dir.path().join("incidents-0000000009.jsonl")).unwrap();
+    let mut reader = Reader::new(dir.path().to_owned());
+    assert!(reader.next_lines().is_err(), "a link");
+    fs::remove_file(dir.path().join("incidents-0000000009.jsonl")).unwrap();
+    let path = dir.path().join("incidents-0000000009.jsonl");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let err = Reader::new(dir.path().to_owned()).next_lines().unwrap_err();
+    assert!(err.to_string().contains("is not a file of root"), "{err}");
+}

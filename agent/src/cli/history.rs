@@ -1,0 +1,348 @@
+//! `nodepulse history`: the incidents that the agent has recorded.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use clap::{Args, ValueEnum};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nodepulse_core::incident::{API_VERSION, JsonIncident};
+use nodepulse_io::clock::Clock;
+use nodepulse_kube::convert;
+use nodepulse_linux::store::Reader;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::status::history_directory;
+use super::terminal::{self, Paint, Style};
+use super::{fail, print_error, refuse, text};
+use crate::config::{self, Overrides, key};
+
+/// Columns of the object in a table.
+const OBJECT: usize = 32;
+
+/// Flags of `history`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Print one incident in full: its id, or the number at its end.
+    #[arg(conflicts_with_all = ["follow", "since", "pod", "unit"])]
+    id: Option<String>,
+    /// Print the incidents that are recorded from now on, when they are complete.
+    #[arg(short, long)]
+    follow: bool,
+    /// Print only incidents of the last time. Example: 1h.
+    #[arg(long, value_name = "DURATION")]
+    since: Option<String>,
+    /// Print only incidents of this pod, or of all pods of a namespace.
+    #[arg(long, value_name = "NAMESPACE/POD|NAMESPACE/")]
+    pod: Option<String>,
+    /// Print only incidents of this systemd unit.
+    #[arg(long, value_name = "UNIT")]
+    unit: Option<String>,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: HistoryFormat,
+    /// Configuration file [default: /etc/nodepulse/config.yaml, if it exists].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Directory of the history [default: /var/lib/nodepulse/history].
+    #[arg(long = key::history_directory.spec.flag_name(), value_name = "DIR")]
+    history_directory: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum HistoryFormat {
+    /// A table; of one incident, YAML.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+/// The incidents to print.
+struct Filter {
+    since: Option<String>,
+    pod: Option<String>,
+    unit: Option<String>,
+}
+
+impl Filter {
+    fn matches(&self, incident: &JsonIncident) -> bool {
+        let object = &incident.object;
+        let name = object.pod.as_ref().map(|_| incident.object_name());
+        let is_pod = |wanted: &String| {
+            let is_in = |name: &String| wanted.ends_with('/') && name.starts_with(wanted);
+            name.as_ref()
+                .is_some_and(|name| name == wanted || is_in(name))
+        };
+        // Times in one format are in the order of their text.
+        self.since
+            .as_ref()
+            .is_none_or(|since| *since <= incident.time)
+            && self.pod.as_ref().is_none_or(is_pod)
+            && (self.unit.is_none() || self.unit == object.unit)
+    }
+}
+
+/// The latest revision of an incident, as recorded and as understood.
+struct Recorded {
+    json: Value,
+    incident: JsonIncident,
+}
+
+impl Recorded {
+    /// Returns `None` for what a newer version has recorded in another form.
+    fn parse(line: &str) -> Option<Self> {
+        let mut json: Value = serde_json::from_str(line).ok()?;
+        let incident = JsonIncident::deserialize(&json).ok()?;
+        if incident.api_version != API_VERSION {
+            return None;
+        }
+        if let Value::Object(members) = &mut json {
+            // The checksum of the line.
+            members.remove("sum");
+        }
+        Some(Self { json, incident })
+    }
+}
+
+/// The incidents of a history, in the order in which they were recorded first.
+#[derive(Default)]
+struct Incidents {
+    all: Vec<Recorded>,
+    by_id: HashMap<String, usize>,
+    /// The number of lines in a newer form.
+    newer: u64,
+}
+
+impl Incidents {
+    /// Adds revisions. Returns those that are complete.
+    fn add(&mut self, lines: &[String]) -> Vec<usize> {
+        let mut settled = Vec::new();
+        for line in lines {
+            let Some(recorded) = Recorded::parse(line) else {
+                self.newer += 1;
+                continue;
+            };
+            let next = self.all.len();
+            let at = *self
+                .by_id
+                .entry(recorded.incident.id.clone())
+                .or_insert(next);
+            if recorded.incident.settled {
+                settled.push(at);
+            }
+            match self.all.get_mut(at) {
+                Some(earlier) => *earlier = recorded,
+                None => self.all.push(recorded),
+            }
+        }
+        settled
+    }
+
+    /// Finds an incident by its id, or by the number at its end.
+    fn find(&self, id: &str) -> Result<&Recorded, String> {
+        let number = format!("-{id}");
+        let is_it = |one: &&Recorded| one.incident.id == id || one.incident.id.ends_with(&number);
+        let mut found = self.all.iter().filter(is_it);
+        match (found.next(), found.next()) {
+            (Some(found), None) => Ok(found),
+            (Some(_), Some(_)) => Err(format!(
+                "several incidents have the number {id}; give the whole id: \
+                 nodepulse history --output json"
+            )),
+            (None, _) => Err(format!(
+                "no incident {id} in the history; the older ones are removed: nodepulse history"
+            )),
+        }
+    }
+}
+
+pub fn run(arguments: Arguments) -> ExitCode {
+    let overrides = Overrides {
+        config: arguments.config,
+        history_directory: arguments.history_directory,
+        ..Overrides::default()
+    };
+    let directory = match history_directory(&overrides) {
+        Ok(Some(directory)) => directory,
+        Ok(None) => {
+            let key = key::history_directory.spec.name;
+            return refuse(&format!(
+                "{key}: off, so no history is kept; set a directory"
+            ));
+        }
+        Err(why) => return refuse(&why),
+    };
+    let since = match arguments.since.as_deref().map(since).transpose() {
+        Ok(since) => since,
+        Err(why) => return refuse(&why),
+    };
+    let filter = Filter {
+        since,
+        pod: arguments.pod,
+        unit: arguments.unit,
+    };
+    let printed = match (&arguments.id, arguments.follow) {
+        (Some(id), _) => one(&directory, id, arguments.output),
+        (None, false) => list(&directory, &filter, arguments.output),
+        (None, true) => follow(&directory, &filter, arguments.output),
+    };
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader has closed the pipe.
+        Err(Failure::Io(err)) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => fail(&failure.reason(&directory)),
+    }
+}
+
+/// Returns the beginning of the time, in the format of incidents.
+fn since(text: &str) -> Result<String, String> {
+    let since = config::parse_duration(text)
+        .map_err(|why| format!("--since: {text:?} {why}; example: --since 1h"))?;
+    let begin = Clock::kernel().now().wall.checked_sub(since);
+    Ok(convert::micro_time(begin.unwrap_or(SystemTime::UNIX_EPOCH)))
+}
+
+enum Failure {
+    Io(io::Error),
+    Other(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(err: io::Error) -> Self {
+        Self::Io(err)
+    }
+}
+
+impl Failure {
+    fn reason(self, directory: &Path) -> String {
+        let shown = directory.display();
+        match self {
+            Self::Io(err) => match err.kind() {
+                io::ErrorKind::NotFound => format!(
+                    "no history in {shown}: no agent has recorded one there; see {}",
+                    key::history_directory.spec.name
+                ),
+                io::ErrorKind::PermissionDenied => format!("{shown}: {err}; run it as root"),
+                _ => format!("{shown}: {err}"),
+            },
+            Self::Other(why) => why,
+        }
+    }
+}
+
+/// Reads the whole history. Prints what could not be read on standard error.
+fn read(reader: &mut Reader) -> io::Result<Incidents> {
+    let mut incidents = Incidents::default();
+    incidents.add(&reader.next_lines()?);
+    if 0 < reader.damaged() {
+        print_error(&format!(
+            "nodepulse: {} places of the history are damaged, as a power cut leaves them; the rest is \
+             complete",
+            reader.damaged()
+        ));
+    }
+    if 0 < incidents.newer {
+        print_error(&format!(
+            "nodepulse: {} revisions are of a newer nodepulse, and left out",
+            incidents.newer
+        ));
+    }
+    Ok(incidents)
+}
+
+fn one(directory: &Path, id: &str, output: HistoryFormat) -> Result<(), Failure> {
+    let incidents = read(&mut Reader::new(directory.to_owned()))?;
+    let found = incidents.find(id).map_err(Failure::Other)?;
+    let text = match output {
+        HistoryFormat::Text => full(found),
+        HistoryFormat::Json => format!("{:#}\n", found.json),
+    };
+    Ok(terminal::write(&text)?)
+}
+
+fn list(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<(), Failure> {
+    let incidents = read(&mut Reader::new(directory.to_owned()))?;
+    let matching = incidents
+        .all
+        .iter()
+        .filter(|one| filter.matches(&one.incident));
+    let matching: Vec<&Recorded> = matching.collect();
+    if matching.is_empty() && output == HistoryFormat::Text {
+        print_error("nodepulse: no such incident is recorded");
+        return Ok(());
+    }
+    Ok(terminal::write(&formatted(&matching, output, true))?)
+}
+
+fn follow(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<(), Failure> {
+    // Before the directory is read, so that no change is missed.
+    let changes = Inotify::init(InitFlags::IN_CLOEXEC).map_err(io::Error::from)?;
+    let wanted = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE;
+    let watched = changes.add_watch(directory, wanted);
+    watched.map_err(io::Error::from)?;
+    let mut reader = Reader::new(directory.to_owned());
+    let mut incidents = read(&mut reader)?;
+    loop {
+        changes.read_events().map_err(io::Error::from)?;
+        let settled = incidents.add(&reader.next_lines()?);
+        let settled = settled.iter().filter_map(|at| incidents.all.get(*at));
+        let matching: Vec<_> = settled
+            .filter(|one| filter.matches(&one.incident))
+            .collect();
+        terminal::write(&formatted(&matching, output, false))?;
+    }
+}
+
+/// Returns one incident for people: the message first, then everything else as YAML.
+fn full(found: &Recorded) -> String {
+    let (incident, mut rest) = (&found.incident, found.json.clone());
+    if let Value::Object(members) = &mut rest {
+        members.remove("message");
+    }
+    let mut out = String::new();
+    terminal::wrap(&mut out, &incident.message, 0, 0, terminal::width());
+    out + "\n" + &text::yaml(&rest)
+}
+
+/// Returns incidents as text. `is_table`: with a headline.
+fn formatted(incidents: &[&Recorded], output: HistoryFormat, is_table: bool) -> String {
+    let mut out = String::new();
+    if output == HistoryFormat::Json {
+        for Recorded { json, .. } in incidents {
+            // Writing to a String cannot fail.
+            let _written = writeln!(out, "{json}");
+        }
+        return out;
+    }
+    let style = Style::of_stdout();
+    if is_table {
+        let headline = format!("{:20}  {:OBJECT$}  {:16}  WHAT", "TIME", "OBJECT", "ID");
+        let _written = writeln!(out, "{}", style.paint(Paint::Bold, &headline));
+    }
+    for Recorded { incident, .. } in incidents {
+        let time = incident.time.get(..19).unwrap_or(&incident.time);
+        let number = incident.id.rsplit('-').next().unwrap_or_default();
+        let object = shortened(&incident.object_name(), OBJECT);
+        let line = format!(
+            "{time}Z  {object:OBJECT$}  {number:16}  {}",
+            incident.summary()
+        );
+        let line = style
+            .width
+            .map_or(line.clone(), |width| shortened(&line, width));
+        let _written = writeln!(out, "{line}");
+    }
+    out
+}
+
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept = text.chars().take(width.saturating_sub(1));
+    kept.chain(['…']).collect()
+}

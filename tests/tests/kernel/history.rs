@@ -1,0 +1,157 @@
+//! The history of incidents on a disk: what the kernel did, read by `nodepulse history`.
+//!
+//! Runs as root.
+
+use std::fs;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount, umount};
+use nodepulse_linux::store::Reader;
+use nodepulse_tests::process::{Process, node_mode};
+use nodepulse_tests::provoke::cgroup::CgroupTree;
+use nodepulse_tests::{SOON, eventually};
+use serde_json::Value;
+
+use super::provoke;
+
+const MIB: u64 = 1 << 20;
+
+const FULL: &str = "incidents are not recorded in the history";
+
+/// Returns the lines of `nodepulse history -o json` for this directory.
+async fn history(directory: &Path, further: &[&str]) -> Vec<Value> {
+    let directory = directory.display().to_string();
+    let args = ["history", "-o", "json", "--history-directory", &directory];
+    let output = Process::output(None, &[&args, further].concat()).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let parse = |line| serde_json::from_str(line).expect("a line of JSON");
+    output.stdout.lines().map(parse).collect()
+}
+
+fn agent(directory: &Path, tree: &CgroupTree) -> Process {
+    Process::start(node_mode(&[
+        "--cgroup-root",
+        &tree.path(""),
+        "--history-directory",
+        &directory.display().to_string(),
+    ]))
+}
+
+/// A tree with a container at whose limit a process can be killed.
+fn tree(name: &str) -> CgroupTree {
+    let name = format!("nodepulse-history-{name}-{}", std::process::id());
+    let mut tree = CgroupTree::new(&name).unwrap();
+    tree.add("kubepods/podaa/c").unwrap();
+    tree.limit("kubepods/podaa/c", 32 * MIB).unwrap();
+    tree
+}
+
+/// Kills a process at the limit, and waits until it is in the history.
+async fn recorded_kill(directory: &Path, tree: &CgroupTree) -> Value {
+    let eaten = provoke().eat_in(&tree.dir("kubepods/podaa/c"), 256 * MIB);
+    let (pid, _) = eaten.unwrap();
+    let is_it = |one: &Value| one["facts"]["victims"][0]["pid"] == pid && one["settled"] == true;
+    eventually("the kill in the history", || {
+        let lines = Reader::new(directory.to_owned()).next_lines();
+        let lines = lines.map_err(|err| err.to_string())?;
+        let mut values = lines
+            .iter()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        values.find(is_it).ok_or_else(|| lines.join("\n"))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_kill_is_in_the_history_of_an_agent_that_was_killed_and_of_the_next_one() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree("kept"));
+    let directory = dir.path().join("history");
+    let mut pids = Vec::new();
+    for _ in 0..2 {
+        let agent = agent(&directory, &tree);
+        agent.wait_for_line("OOM kill source selected", SOON).await;
+        let kill = recorded_kill(&directory, &tree).await;
+        assert_eq!(kill["kind"], "OOMKill", "{kill:#}");
+        assert_eq!(kill["object"]["pod"]["uid"], "aa", "{kill:#}");
+        assert_eq!(kill["object"]["cgroup"], tree.path("kubepods/podaa/c"));
+        let facts = &kill["facts"];
+        assert_eq!(
+            (&facts["limit"], &facts["limitBytes"]),
+            (&"container".into(), &(32 * MIB).into())
+        );
+        assert_eq!(facts["victims"][0]["name"], "provoke");
+        pids.push(facts["victims"][0]["pid"].clone());
+
+        let id = kill["id"].as_str().unwrap();
+        let number = id.rsplit('-').next().unwrap();
+        let shown = directory.display().to_string();
+        let args = ["history", number, "--history-directory", &shown];
+        let output = Process::output(None, &args).await;
+        assert!(output.stdout.contains(id), "{}", output.stdout);
+        // The disk has it, however the agent ends.
+        agent.kill();
+        agent.ends(SOON).await;
+    }
+    let kills = history(&directory, &["--since", "1h"]).await;
+    let found: Vec<_> = kills
+        .iter()
+        .map(|one| one["facts"]["victims"][0]["pid"].clone())
+        .collect();
+    assert_eq!(found, pids);
+    assert_eq!(
+        history(&directory, &["--pod", "shop/web-0"]).await,
+        Vec::<Value>::new()
+    );
+    let lines = fs::read_dir(&directory).unwrap().count();
+    assert_eq!(lines, 3, "the lock, and a segment for each start");
+}
+
+/// A file system that is unmounted when this value is dropped.
+struct Mounted<'a>(&'a Path);
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        // An error here must not hide the failure of the test.
+        let _unmounted: nix::Result<()> = umount(self.0);
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_logged_once_and_recording_goes_on_when_there_is_room() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree("full"));
+    let none = None::<&str>;
+    mount(
+        none,
+        dir.path(),
+        Some("tmpfs"),
+        MsFlags::empty(),
+        Some("size=64k"),
+    )
+    .unwrap();
+    let _mounted = Mounted(dir.path());
+    let directory = dir.path().join("history");
+    let agent = agent(&directory, &tree);
+    agent.wait_for_line("OOM kill source selected", SOON).await;
+    recorded_kill(&directory, &tree).await;
+    let rest = dir.path().join("rest");
+    // Everything that is left.
+    assert!(fs::write(&rest, vec![0; 64 << 10]).is_err());
+    // Some fit into the last block.
+    for _ in 0..50 {
+        provoke()
+            .eat_in(&tree.dir("kubepods/podaa/c"), 256 * MIB)
+            .unwrap();
+        if !agent.lines_with(FULL).is_empty() {
+            break;
+        }
+    }
+    agent.wait_for_line(FULL, SOON).await;
+    fs::remove_file(rest).unwrap();
+    recorded_kill(&directory, &tree).await;
+    agent
+        .wait_for_line("incidents are recorded again", SOON)
+        .await;
+    assert_eq!(agent.lines_with(FULL).len(), 1);
+    agent.terminate();
+    assert_eq!(agent.ends(SOON).await.code, Some(0));
+}

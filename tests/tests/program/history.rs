@@ -1,0 +1,136 @@
+//! The history of incidents without an API server, and `nodepulse history`.
+
+use std::fs;
+use std::path::Path;
+
+use nodepulse_linux::store::Reader;
+use nodepulse_tests::http1::get;
+use nodepulse_tests::process::{Output, Process};
+use nodepulse_tests::{SOON, eventually};
+use serde_json::Value;
+use tempfile::tempdir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use super::text;
+
+async fn history(directory: &Path, further: &[&str]) -> Output {
+    let directory = text(directory);
+    let args = ["history", "--history-directory", &directory];
+    Process::output(None, &[&args, further].concat()).await
+}
+
+/// Waits until a condition with this status is recorded last.
+async fn recorded(directory: &Path, status: &str) -> Value {
+    eventually(status, || {
+        let lines = Reader::new(directory.to_owned()).next_lines();
+        let lines = lines.map_err(|err| err.to_string())?;
+        let last = lines.last().ok_or("nothing")?;
+        let last: Value = serde_json::from_str(last).map_err(|err| err.to_string())?;
+        let is_it = last["facts"]["status"] == status && last["settled"] == true;
+        is_it
+            .then_some(last.clone())
+            .ok_or_else(|| last.to_string())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_condition_that_changes_is_in_the_history_and_is_followed() {
+    let dir = tempdir().unwrap();
+    let (config, directory) = (dir.path().join("config.yaml"), dir.path().join("history"));
+    let threshold = |memory: &str| {
+        let text = format!(
+            "apiVersion: nodepulse.dev/v1alpha1\nkind: NodepulseConfiguration\n\
+             evictionHard: {{memory.available: {memory}, pid.available: \"5\"}}\n\
+             evictionPressureTransitionPeriod: 1s\n"
+        );
+        fs::write(&config, text).unwrap();
+    };
+    threshold("1Mi");
+    let (file, kept) = (text(&config), text(&directory));
+    let flags = ["--config", &file, "--history-directory", &kept];
+    let run = ["run", "--mode", "companion", "--kernel-tier", "files"];
+    let environment = [("NODEPULSE_SERVE_ADDRESS", "127.0.0.1:0")];
+    let agent = Process::start_in(&environment, &[&run[..], &flags].concat());
+    agent.wait_for_line("eBPF programs attached", SOON).await;
+    let program = nodepulse_tests::process::program();
+    let mut follower = tokio::process::Command::new(program)
+        .args(["history", "--follow", "--history-directory", &kept])
+        .env_clear()
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+
+    threshold("99%");
+    agent.hang_up();
+    let change = recorded(&directory, "True").await;
+    assert_eq!(change["kind"], "Condition");
+    assert_eq!(change["facts"]["type"], "MemoryLow", "{change:#}");
+    assert_eq!(change["object"], serde_json::json!({}));
+    threshold("1Mi");
+    agent.hang_up();
+    let ended = recorded(&directory, "False").await;
+    assert_ne!(change["id"], ended["id"]);
+
+    let metrics = get(&agent.address().await, "/metrics").await.unwrap();
+    let counted = metrics.body.lines().find(|line| {
+        line.starts_with("nodepulse_history_revisions_total") && line.contains("recorded")
+    });
+    assert!(
+        counted.is_some_and(|line| line.ends_with(" 2")),
+        "{counted:?}"
+    );
+
+    let table = history(&directory, &[]).await;
+    let lines: Vec<&str> = table.stdout.lines().collect();
+    assert_eq!(lines.len(), 3, "{}", table.stdout);
+    assert!(
+        lines[1].contains("  node  ") && lines[1].contains("MemoryLow is True: "),
+        "{}",
+        lines[1]
+    );
+    let mut followed = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let line = tokio::time::timeout(SOON, followed.next_line()).await;
+    let line = line.unwrap().unwrap().unwrap();
+    assert!(line.contains("MemoryLow is "), "{line}");
+    agent.terminate();
+    assert_eq!(agent.ends(SOON).await.code, Some(0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_printed_is_one_line_with_the_cure() {
+    let dir = tempdir().unwrap();
+    let directory = dir.path().join("history");
+    let missing = history(&directory, &[]).await;
+    assert_eq!(missing.code, Some(1));
+    assert!(
+        missing.stderr.contains("see historyDirectory"),
+        "{}",
+        missing.stderr
+    );
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join("incidents-0000000001.jsonl"), "{\"torn\n").unwrap();
+    let none = history(&directory, &["--unit", "a.service"]).await;
+    assert_eq!(none.code, Some(0));
+    for part in ["1 places of the history are damaged", "no such incident"] {
+        assert!(none.stderr.contains(part), "{}", none.stderr);
+    }
+    #[rustfmt::skip]
+    let rows: [(&[&str], i32, &str); 4] = [
+        (&["7"], 1, "no incident 7 in the history"),
+        (&["--since", "often"], 2, "example: --since 1h"),
+        (&["7", "--follow"], 2, "conflicts with --follow"),
+        (&["--history-directory", "off"], 2, "historyDirectory: off"),
+    ];
+    for (flags, code, words) in rows {
+        let flags = match flags {
+            [first, ..] if *first == "--history-directory" => {
+                Process::output(None, &[&["history"], flags].concat()).await
+            }
+            flags => history(&directory, flags).await,
+        };
+        assert_eq!(flags.code, Some(code), "{}", flags.stderr);
+        assert!(flags.stderr.contains(words), "{words}: {}", flags.stderr);
+    }
+}
