@@ -38,7 +38,7 @@ use crate::queries::Queries;
 use crate::queries::blocking::{Answer, Question};
 use crate::reporting::{self, Report, Reporting, Why};
 use crate::serve::{StatePage, StateRequest};
-use crate::telemetry::{self, Telemetry};
+use crate::telemetry::{self, Journald, Telemetry};
 
 mod builder;
 mod error;
@@ -77,6 +77,7 @@ struct App {
     /// `None` without an API server.
     reporting: Option<Reporting>,
     history: History,
+    journald: Option<Journald>,
     telemetry: Telemetry,
     service: Service,
     tasks: Tasks,
@@ -186,7 +187,7 @@ impl App {
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => self.facts.apply(change),
             Effect::Incident(incident) => {
-                telemetry::log_incident(&incident);
+                telemetry::log_incident(&incident, self.journald.as_ref());
                 self.history.record(&incident);
                 if let Some(reporting) = &self.reporting {
                     reporting.events.incident(&incident);

@@ -39,7 +39,7 @@ mod table;
 
 #[cfg(feature = "testing")]
 pub use choices::Effect;
-pub use choices::{LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier};
+pub use choices::{JournaldUse, LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier};
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use live::ConfigChanges;
@@ -98,6 +98,7 @@ pub struct Config {
     /// `imagefsDirectory` on the node; its file system is imagefs. `None` if it is searched for.
     pub imagefs_directory: Option<PathBuf>,
     pub state_directory: PathBuf,
+    pub journald: JournaldUse,
     /// `None`: no history of incidents is kept on a disk.
     pub history_directory: Option<PathBuf>,
     /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set.

@@ -18,8 +18,10 @@ use crate::config::ConfigChanges;
 pub mod certificate;
 mod decisions;
 mod incidents;
+mod journald;
 pub mod metering;
 
+pub use journald::Journald;
 use metering::Metering;
 
 pub struct Telemetry {
@@ -88,8 +90,12 @@ impl Telemetry {
 }
 
 /// Logs an incident, once and with everything that is known about it.
-pub fn log_incident(incident: &Incident) {
-    if incident.settled {
+pub fn log_incident(incident: &Incident, journald: Option<&Journald>) {
+    if !incident.settled {
+        return;
+    }
+    let is_logged = journald.is_some_and(|journald| journald.report(incident));
+    if !is_logged {
         incidents::log(incident);
     }
 }

@@ -79,6 +79,9 @@ off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
+on\t''
+off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -134,6 +137,9 @@ off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
+on\t''
+off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -214,6 +220,9 @@ off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
+on\t''
+off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -265,6 +274,9 @@ off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
+on\t''
+off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -321,6 +333,9 @@ off\t''
 require\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l state-directory -d 'Directory of the state file and the control socket [default: /run/nodepulse]' -r -f -a "(__fish_complete_directories)"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l history-directory -d 'Directory in which incidents are recorded, for `nodepulse history` [default: /var/lib/nodepulse/history]' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
+on\t''
+off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''

@@ -364,7 +364,9 @@ fn built(repo: &Repo, target: &str, names: &[&str]) -> Result<PathBuf> {
     );
     let mut build = cargo_for(repo, "build", target)?;
     build.args(["--profile", PROFILE]);
-    build.args(["--package", "nodepulse-tests", "--package", "nodepulse"]);
+    for package in ["nodepulse-tests", "nodepulse", "kubectl-nodepulse"] {
+        build.args(["--package", package]);
+    }
     for name in names {
         build.args(["--bin", name]);
     }

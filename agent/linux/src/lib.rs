@@ -13,4 +13,5 @@ pub mod store;
 
 // Services of the machine.
 pub mod cri;
+pub mod journal;
 pub mod logind;

@@ -26,6 +26,7 @@ use crate::notify::Notify;
 use crate::queries::pressure_files;
 use crate::queries::signals::pods_path;
 use crate::serve::{Site, socket::Socket};
+use crate::telemetry::Journald;
 
 pub use crate::reporting::certificate::CertificateSetup;
 
@@ -79,6 +80,7 @@ pub struct Agent {
     pub(super) sites: Option<Vec<Site>>,
     pub(super) control: Option<Socket>,
     pub(super) history: Option<Store>,
+    pub(super) journald: Option<Journald>,
     pub(super) reloads: Option<Reloads>,
     pub(super) notify: Notify,
     pub(super) run_mode: RunMode,
@@ -118,6 +120,7 @@ impl Agent {
             sites: None,
             control: None,
             history: None,
+            journald: None,
             reloads: None,
             notify: Notify::default(),
             run_mode: RunMode::UntilStopped,
@@ -152,6 +155,8 @@ impl Agent {
         control(socket: impl Into<Option<Socket>>) = socket.into();
         /// Sets where incidents are recorded. Default: nowhere.
         history(store: Option<Store>) = store;
+        /// Sets the journal that has incidents as well. Default: none.
+        journald(journald: Option<Journald>) = journald;
         /// Sets how the configuration is reloaded. Default: it is not.
         reloads(reloads: Reloads) = Some(reloads);
         /// Sets the service manager to notify. Default: none.

@@ -180,6 +180,7 @@ fn state(
         facts,
         reporting: None,
         history,
+        journald: agent.journald,
         telemetry,
         service: Service {
             heartbeat: Heartbeat::new(agent.notify, now.boot),

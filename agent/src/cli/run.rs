@@ -189,6 +189,7 @@ impl Prepared {
         let is_daemon = !flags.once && !flags.dry_run;
         let directory = config.history_directory.as_deref().filter(|_| is_daemon);
         let history = directory.and_then(supervision::history);
+        let journald = is_daemon.then(|| supervision::journald(&config)).flatten();
         memory::protect();
         // Everything that requires privileges is opened here.
         let kmsg = kernel_log(&config, &kernel);
@@ -211,6 +212,7 @@ impl Prepared {
             .certificate(certificate)
             .control(control)
             .history(history)
+            .journald(journald)
             .notify(notify)
             .run_mode(flags.run_mode())
             .logind(logind);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
 use nodepulse_core::escape::{escape, escape_json};
+use nodepulse_linux::journal::{self, Journal};
 use nodepulse_linux::os::file_watch::{self, WatchedFiles};
 use nodepulse_linux::state::{Claim, Holder, StateError, holder, is_known};
 use nodepulse_linux::store::{Bounds, Store};
@@ -18,9 +19,10 @@ use tracing::{debug, info, warn};
 use super::obstacle::Obstacle;
 use super::settings::variable;
 use crate::app::RunMode;
-use crate::config::key;
+use crate::config::{Config, JournaldUse, key};
 use crate::notify::{self, Notify};
 use crate::serve::socket::Socket;
+use crate::telemetry::Journald;
 
 /// Time without running after which the process that keeps the state directory locked counts as
 /// halted. On a node that thrashes, an agent runs within a minute.
@@ -148,6 +150,23 @@ pub(super) fn history(directory: &Path) -> Option<Store> {
         }
     }
     None
+}
+
+/// Opens systemd's journal, if incidents are recorded there.
+pub(super) fn journald(config: &Config) -> Option<Journald> {
+    let is_outside = config.host_root == Path::new("/");
+    let wanted = match config.journald {
+        JournaldUse::Off => false,
+        JournaldUse::On => true,
+        JournaldUse::Auto => is_outside && Path::new(journal::SOCKET).exists(),
+    };
+    if !wanted {
+        return None;
+    }
+    let opened = Journal::open(Path::new(journal::SOCKET));
+    let journal = ok_or_log!(warn, opened, "cannot record incidents in the journal")?;
+    // Set by systemd for what writes to the journal.
+    Some(Journald::new(journal, variable("JOURNAL_STREAM").is_some()))
 }
 
 /// Keeps SIGHUP for [`reload_requests`] instead of ending the process. Call it with one thread.

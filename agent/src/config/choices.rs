@@ -70,6 +70,17 @@ pub enum ProbeGroup {
     Disks,
 }
 
+/// Whether systemd's journal receives incidents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum JournaldUse {
+    /// Outside of containers, if there is a journal.
+    Auto,
+    /// Always, with a warning if there is no journal.
+    On,
+    /// Never.
+    Off,
+}
+
 /// Whether privileges are dropped after start-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Sandbox {

@@ -85,6 +85,7 @@ fields! {
     max_images: [node_status_max_images],
     state_directory: [state_directory],
     history_directory: [history_directory],
+    journald: [sinks_journald],
     pods_cgroups: [cgroup_root, cgroup_driver],
     status_update_frequency: [node_status_update_frequency],
     status_report_frequency: [node_status_report_frequency],

@@ -57,6 +57,7 @@ impl Loader<'_> {
             imagefs_directory,
             state_directory,
             history_directory,
+            journald: keys.value(&key::sinks_journald)?,
             pods_cgroups,
             allocation,
             policy,

@@ -16,8 +16,8 @@ use nodepulse_core::units::quantity::Quantity;
 
 use super::checks;
 use super::choices::{
-    CgroupDriver, Enforced, LogFormat, LogLevel, ModeName, OomNodeEventsName, ProbeGroup,
-    RuntimeEndpoint, Sandbox, Tier, values,
+    CgroupDriver, Enforced, JournaldUse, LogFormat, LogLevel, ModeName, OomNodeEventsName,
+    ProbeGroup, RuntimeEndpoint, Sandbox, Tier, values,
 };
 use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
 
@@ -548,6 +548,10 @@ keys! {
         .details("At most 4 MiB; the oldest are removed. Nothing is written while nothing happens.")
         .default("/var/lib/nodepulse/history", "kept across reboots")
         .flag("DIR|off").heading(SERVICE);
+    sinks_journald: JournaldUse = one_of()
+        .key("sinks.journald", "Record incidents in systemd's journal")
+        .details("`journalctl --unit UNIT` then has those of a unit.")
+        .default("auto", "outside of containers, if there is a journal").flag("USE").heading(SERVICE);
     log_level: LogLevel = one_of()
         .key("log.level", "Log level")
         .default("info", "a few lines per hour on an idle node").live().flag("LEVEL").heading(SERVICE).common();

@@ -42,7 +42,7 @@ pub(super) fn restrict(profile: &Profile) -> Result<String, RulesetError> {
     for file in &profile.files {
         rules = allow(rules, file, AccessFs::ReadFile | AccessFs::WriteFile)?;
     }
-    for directory in &profile.sockets {
+    for directory in profile.sockets.iter().chain(&profile.journal) {
         rules = allow(rules, directory, read | AccessFs::ResolveUnix)?;
     }
     Ok(match rules.restrict_self()?.landlock {

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::Config;
+use nodepulse_linux::journal;
+
+use crate::config::{Config, JournaldUse};
 
 /// Pressure files; writing to one sets a trigger.
 const NODE_PRESSURE: [&str; 3] = [
@@ -45,6 +47,8 @@ pub struct Profile {
     /// Directories with the sockets of the container runtime and the system bus, to which
     /// connections may be opened. If empty, no UNIX socket may be opened.
     pub sockets: Vec<PathBuf>,
+    /// The directory of the journal's socket, to which an open socket sends.
+    pub journal: Option<PathBuf>,
 }
 
 impl Profile {
@@ -86,6 +90,9 @@ impl Profile {
             certificates: certificates.map(Path::to_owned),
             files,
             sockets: sockets(config),
+            journal: (config.journald != JournaldUse::Off)
+                .then(|| Path::new(journal::SOCKET).parent().map(Path::to_owned))
+                .flatten(),
         }
     }
 }

@@ -123,6 +123,7 @@ mod tests {
             certificates: None,
             files: Vec::new(),
             sockets: Vec::new(),
+            journal: None,
         };
         let (checks, permitted) = run(&profile(Plugin::None));
         assert_eq!(checks, 9);

@@ -50,6 +50,23 @@ reload() {
     nodepulse explain | grep 123 | head -n 1
 }
 
+# A service reaches its MemoryMax. Without an API server, the history has it, and the journal of the service.
+is_in_history() { nodepulse history --unit hog.service --output json | grep -q '"settled":true'; }
+service() {
+    limit='in hog.service was killed because hog.service reached its memory limit of 32Mi'
+    systemd-run --quiet --wait --unit hog --property MemoryMax=32M --property MemorySwapMax=0 tail /dev/zero &&
+        { echo "not killed"; return 1; }
+    until_ok is_in_history >/dev/null || { nodepulse history; journalctl --unit "$unit" --output cat; return 1; }
+    journalctl --sync
+    for found in "--unit hog.service" "MESSAGE_ID=587b2e343804407fbd7f2a4acac65aa0 OBJECT_SYSTEMD_UNIT=hog.service"; do
+        # Two words of each.
+        journalctl --output cat $found | grep -q "$limit" ||
+            { echo "not found by $found"; journalctl --output export SYSLOG_IDENTIFIER=nodepulse; return 1; }
+    done
+    equal 0 "$(journalctl --unit "$unit" --output cat | grep -c 'INFO.*OOM kill processes')" &&
+        nodepulse history --unit hog.service | tail -n 1
+}
+
 upgrade() {
     before=$(pid)
     dpkg --force-confold -i /packages/new.deb || return 1
@@ -307,9 +324,10 @@ shutdown() {
 
 read -r up _ </proc/uptime
 echo "vm-kernel: $(uname -r) ${up%.*}000"
-echo "vm-plan: install reload upgrade policy disabled killed remove purge journal node faults aborted images runtime network lock logind dbus shutdown"
+echo "vm-plan: install reload service upgrade policy disabled killed remove purge journal node faults aborted images runtime network lock logind dbus shutdown"
 check install install
 check reload reload
+check service service
 check upgrade upgrade
 check policy policy
 check disabled disabled
