@@ -187,11 +187,12 @@ impl App {
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => self.facts.apply(change),
             Effect::Incident(incident) => {
-                telemetry::log_incident(&incident, self.journald.as_ref());
-                self.history.record(&incident);
+                // The Event first: it is awaited.
                 if let Some(reporting) = &self.reporting {
                     reporting.events.incident(&incident);
                 }
+                self.history.record(&incident);
+                telemetry::log_incident(&incident, self.journald.as_ref());
             }
             Effect::NodeEvents(node_events) => {
                 if let Some(reporting) = &self.reporting {
