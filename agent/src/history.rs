@@ -117,6 +117,9 @@ struct Recorder {
 impl Recorder {
     fn append(&mut self, lines: &[String]) {
         for line in lines {
+            while self.store.excess(line.len()).is_some() {
+                self.store.remove_oldest();
+            }
             let appended = self.store.append(line);
             if appended.is_ok() {
                 self.counters.recorded.inc();

@@ -138,7 +138,7 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
 /// Opens the history of incidents. Logs why none can be kept.
 pub(super) fn history(directory: &Path) -> Option<Store> {
     let shown = directory.display();
-    match Store::open(directory, Bounds::default()) {
+    match Store::open(directory, Bounds::default(), 1, |_| false) {
         Ok(Some(store)) => return Some(store),
         Ok(None) => warn!(
             directory = %shown,
