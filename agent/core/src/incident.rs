@@ -1,4 +1,5 @@
-//! PURE: incidents, each of which is one thing that happened, and what sinks have delivered of them.
+//! PURE: incidents, each of which is one thing that happened, and what sinks have delivered of
+//! them.
 //!
 //! ```text
 //! decided: an id, revision 1 ──► history ──► sinks, each with a Cursor

@@ -3,7 +3,7 @@
 //! ```text
 //! revisions of the history ──► Cursor::delivered   when the receiver has acknowledged them
 //!                         └──► Cursor::removed     when there is no more room for them
-//!                                   └──► Cursor::summaries ──► Cursor::summarized
+//!                                   └──► Cursor::summary ──► Cursor::summarized
 //! ```
 
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ pub struct Cursor {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Removed {
-    /// The id of the first summary.
+    /// The id of the first summary. Those after it have the numbers that follow.
     first: Option<IncidentId>,
     objects: Vec<RemovedOfObject>,
 }
@@ -142,8 +142,7 @@ impl Cursor {
     }
 
     /// This revision is no longer in the history. If the sink has not delivered it, and it is the
-    /// last one of its incident, it is added to a summary. `id` is for the first summary; those
-    /// after it have the numbers that follow.
+    /// last one of its incident, it is added to a summary. `id` is for the first summary.
     pub fn removed(&mut self, entry: &Entry, id: impl FnOnce() -> IncidentId) {
         let incident = &entry.incident;
         if entry.position <= self.position {
@@ -162,27 +161,24 @@ impl Cursor {
         }
     }
 
-    /// Returns the summaries that are to be delivered before anything else; the same ones until
+    /// Returns the summary that is to be delivered before anything else; the same one until
     /// [`Self::summarized`].
-    pub fn summaries(&mut self) -> Vec<JsonIncident> {
+    pub fn summary(&mut self) -> Option<JsonIncident> {
         if self.summed_up.first.is_none() {
             self.summed_up = std::mem::take(&mut self.removed);
         }
-        let Removed {
-            first: Some(first),
-            objects,
-        } = &self.summed_up
-        else {
-            return Vec::new();
-        };
-        let ids = (first.number..).map(|number| IncidentId { number, ..*first });
-        let summaries = ids.zip(objects).map(|(id, object)| object.summary(id));
-        summaries.collect()
+        let Removed { first, objects } = &self.summed_up;
+        Some(objects.first()?.summary((*first)?))
     }
 
-    /// The receiver has the summaries.
+    /// The receiver has the summary.
     pub fn summarized(&mut self) {
-        self.summed_up = Removed::default();
+        let Removed { first, objects } = &mut self.summed_up;
+        objects.drain(..objects.len().min(1));
+        *first = first.filter(|_| !objects.is_empty()).map(|id| IncidentId {
+            number: id.number.wrapping_add(1),
+            ..id
+        });
     }
 }
 

@@ -7,8 +7,8 @@ use super::super::{Entry, JsonIncident, JsonObject, Position};
 /// What a sink sends at a time.
 #[derive(Debug, Clone)]
 pub enum Sending {
-    Entry(Entry),
-    Summaries(Vec<JsonIncident>),
+    Entry(Box<Entry>),
+    Summary(Box<JsonIncident>),
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Receiver {
                 }
                 self.take(&entry.incident);
             }
-            Sending::Summaries(summaries) => summaries.iter().for_each(|one| self.take(one)),
+            Sending::Summary(summary) => self.take(summary),
         }
     }
 
@@ -58,9 +58,7 @@ impl Receiver {
     pub fn doubt(&mut self, sending: &Sending) {
         match sending {
             Sending::Entry(entry) => self.may_come_again(&entry.incident),
-            Sending::Summaries(summaries) => {
-                summaries.iter().for_each(|one| self.may_come_again(one));
-            }
+            Sending::Summary(summary) => self.may_come_again(summary),
         }
     }
 

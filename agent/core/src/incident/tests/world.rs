@@ -233,14 +233,15 @@ impl World {
 
     fn next(&mut self, sink: usize) -> Option<Sending> {
         let cursor = &mut self.disk.cursors[sink];
-        let summaries = cursor.summaries();
-        if !summaries.is_empty() {
-            return Some(Sending::Summaries(summaries));
+        if let Some(summary) = cursor.summary() {
+            return Some(Sending::Summary(Box::new(summary)));
         }
         let log = self.disk.log.iter().map(|entry| &entry.recorded);
         let next = log.filter(|recorded| cursor.position() < recorded.position);
         let mut next = next.filter(|recorded| recorded.is_wanted());
-        next.next().cloned().map(Sending::Entry)
+        next.next()
+            .cloned()
+            .map(|entry| Sending::Entry(Box::new(entry)))
     }
 
     fn deliver(&mut self, sink: usize, outcome: Outcome) {
@@ -267,7 +268,7 @@ impl World {
         let cursor = &mut self.disk.cursors[sink];
         match sent {
             Sending::Entry(entry) => cursor.delivered(entry),
-            Sending::Summaries(_) => cursor.summarized(),
+            Sending::Summary(_) => cursor.summarized(),
         }
         for entry in self.agent.sending[sink]
             .take()
