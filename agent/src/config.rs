@@ -12,6 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use http::Uri;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::node_status::{Allocation, AttachDetach, Runtime, Taint};
 use nodepulse_core::pressure::Policy;
@@ -39,7 +40,9 @@ mod table;
 
 #[cfg(feature = "testing")]
 pub use choices::Effect;
-pub use choices::{JournaldUse, LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier};
+pub use choices::{
+    IncidentKind, JournaldUse, LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier,
+};
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use live::ConfigChanges;
@@ -83,6 +86,19 @@ pub struct PsiConfig {
     pub thresholds: StallThresholds,
 }
 
+/// The receivers of incidents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkConfig {
+    pub otlp: Option<Uri>,
+    pub otlp_headers: Option<PathBuf>,
+    pub webhook: Option<Uri>,
+    pub webhook_headers: Option<PathBuf>,
+    /// Empty: all.
+    pub webhook_kinds: Vec<IncidentKind>,
+    /// Certificates in PEM; `None`: those of the host.
+    pub authorities: Option<PathBuf>,
+}
+
 /// The checked configuration. It cannot represent invalid values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -99,6 +115,7 @@ pub struct Config {
     pub imagefs_directory: Option<PathBuf>,
     pub state_directory: PathBuf,
     pub journald: JournaldUse,
+    pub sinks: SinkConfig,
     /// `None`: no history of incidents is kept on a disk.
     pub history_directory: Option<PathBuf>,
     /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set.

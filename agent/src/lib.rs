@@ -24,6 +24,7 @@ mod queries;
 mod reporting;
 mod sandbox;
 mod serve;
+mod sinks;
 mod telemetry;
 
 pub use app::{Agent, AppError, KernelSource, RunMode};

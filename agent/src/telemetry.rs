@@ -20,6 +20,7 @@ mod decisions;
 mod incidents;
 mod journald;
 pub mod metering;
+pub mod series;
 
 pub use journald::Journald;
 use metering::Metering;

@@ -82,6 +82,8 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l history-dire
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
 on\t''
 off\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -140,6 +142,8 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l history-di
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
 on\t''
 off\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -223,6 +227,8 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
 on\t''
 off\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -277,6 +283,8 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
 on\t''
 off\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -336,6 +344,8 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l history-
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sinks-journald -d 'Record incidents in systemd\'s journal [default: auto]' -r -f -a "auto\t''
 on\t''
 off\t''"
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''

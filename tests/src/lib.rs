@@ -46,6 +46,7 @@ pub mod pod;
 pub mod pod_kills;
 pub mod process;
 pub mod provoke;
+pub mod receiver;
 pub mod skipped;
 pub mod tape;
 pub mod view;

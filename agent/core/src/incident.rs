@@ -1,20 +1,19 @@
-//! PURE: incidents, each of which is one thing that happened, and what is still to be delivered of
+//! PURE: incidents, each of which is one thing that happened, and what sinks have delivered of
 //! them.
 //!
 //! ```text
-//! decided: an id, revision 1 ──► recorded: Change::Revision ──► a sink: History::next
-//!             later revisions ──┘                                  │
-//!                                  Change::Receipt ◄── answer ─────┘
+//! decided: an id, revision 1 ──► history ──► sinks, each with a Cursor
+//!             later revisions ──┘
 //! ```
 
+mod cursor;
 mod facts;
-mod history;
 mod id;
 mod json;
 #[cfg(test)]
 mod tests;
 
+pub use cursor::{Cursor, Entry, Position};
 pub use facts::{Incident, Object, Occurred, Occurrence, by_cause};
-pub use history::{Change, History, Owed, Position, Receipt, Revision, Sink, Sinks, Undelivered};
 pub use id::{BootId, IncidentId, IncidentIds};
 pub use json::{API_VERSION, JsonFacts, JsonIncident, JsonObject, JsonPod};

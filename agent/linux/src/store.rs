@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nodepulse_core::checked_line::is_intact;
-use nodepulse_io::file::{self, is_trusted_owner};
+use nodepulse_io::file::{self, FileError, Links, is_trusted_owner};
 
 use crate::state::{Claim, StateError};
 
@@ -86,8 +86,12 @@ pub struct Store {
     /// The segments and their sizes. The last is appended to, if it is open.
     segments: Vec<(Segment, u64)>,
     last: Option<File>,
+    /// The next segment has at least this number.
+    next: Segment,
     /// A segment was added or removed since the last [`Self::sync`].
     directory_changed: bool,
+    /// A segment was closed whose lines may not survive a power cut.
+    unsynced: Option<io::Error>,
     _claim: Claim,
 }
 
@@ -95,31 +99,64 @@ impl Store {
     /// Opens the history in `directory`, which is created if it is missing. Returns `None` if
     /// another process appends to it. Creates no segment before the first [`Self::append`].
     ///
+    /// Segments that are created from now on have numbers of at least `first`, and larger ones than
+    /// those that exist. `is_known`: the other files that may be in the directory.
+    ///
     /// # Errors
     ///
     /// See [`Claim::take`].
-    pub fn open(directory: &Path, bounds: Bounds) -> Result<Option<Self>, StateError> {
-        let is_known = |name: &OsStr| Segment::parse(name).is_some();
+    pub fn open(
+        directory: &Path,
+        bounds: Bounds,
+        first: u64,
+        is_known: fn(&OsStr) -> bool,
+    ) -> Result<Option<Self>, StateError> {
+        let is_known = |name: &OsStr| Segment::parse(name).is_some() || is_known(name);
         let Some(claim) = Claim::take(directory, is_known)? else {
             return Ok(None);
         };
-        let mut sizes = Vec::new();
-        for segment in segments(directory)? {
-            let found = fs::symlink_metadata(segment.path(directory))?;
-            sizes.push((segment, found.len()));
-        }
-        Ok(Some(Self {
+        let mut store = Self {
             directory: directory.to_owned(),
             bounds,
-            segments: sizes,
+            segments: Vec::new(),
             last: None,
+            next: Segment(first),
             directory_changed: false,
+            unsynced: None,
             _claim: claim,
-        }))
+        };
+        store.list()?;
+        Ok(Some(store))
     }
 
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Returns the number of the next segment.
+    pub const fn next_segment(&self) -> u64 {
+        self.next.0
+    }
+
+    /// Returns a reader of the newest segment.
+    pub fn newest(&self) -> Reader {
+        let newest = self
+            .segments
+            .last()
+            .map_or(self.next, |(segment, _)| *segment);
+        Reader::new(self.directory.clone()).starting_at(newest.0)
+    }
+
+    /// Finds the segments of the directory. The next line begins another one.
+    fn list(&mut self) -> io::Result<()> {
+        self.last = None;
+        self.segments.clear();
+        for segment in segments(&self.directory)? {
+            let found = fs::symlink_metadata(segment.path(&self.directory))?;
+            self.segments.push((segment, found.len()));
+            self.next = self.next.max(segment.next());
+        }
+        Ok(())
     }
 
     /// Appends a line, which ends with a newline. After an error nothing of it remains, or a part
@@ -130,25 +167,27 @@ impl Store {
     /// Fails if the file system is full, read-only or faulty. The next call tries again.
     pub fn append(&mut self, line: &str) -> io::Result<()> {
         let length = u64::try_from(line.len()).unwrap_or(u64::MAX);
-        self.make_room(length)?;
-        let mut file = match self.last.take() {
-            Some(file) => file,
-            None => self.begin_segment()?,
-        };
-        // Without the file, the next call begins another segment.
-        if let Err(err) = file.write_all(line.as_bytes()) {
-            if let Some((_, size)) = self.segments.last()
-                && file.set_len(*size).is_ok()
-            {
-                self.last = Some(file);
+        let mut file = self.segment_for(length)?;
+        let (segment, size) = self.segments.pop().unwrap_or((self.next, 0));
+        let written = file.write_all(line.as_bytes());
+        let size = if written.is_ok() {
+            size.saturating_add(length)
+        } else if file.set_len(size).is_err() {
+            // The next call begins another segment, whose name must be free.
+            let path = segment.path(&self.directory);
+            if size == 0 && file::remove(&path).is_ok() {
+                return written;
             }
-            return Err(err);
-        }
-        if let Some((_, size)) = self.segments.last_mut() {
-            *size = size.saturating_add(length);
-        }
+            let size = fs::symlink_metadata(&path).map_or(size, |found| found.len());
+            self.unsynced = file.sync_data().err().or(self.unsynced.take());
+            self.segments.push((segment, size));
+            return written;
+        } else {
+            size
+        };
+        self.segments.push((segment, size));
         self.last = Some(file);
-        Ok(())
+        written
     }
 
     /// Waits until everything appended survives a power cut.
@@ -157,46 +196,107 @@ impl Store {
     ///
     /// Fails if the disk does. Lines since the last successful call may be lost in a power cut.
     pub fn sync(&mut self) -> io::Result<()> {
-        if let Some(file) = &self.last {
+        if let Some(file) = self.last.take() {
+            // The kernel reports an error once. The segment is closed, since its pages may be lost.
             file.sync_data()?;
+            self.last = Some(file);
         }
         if self.directory_changed {
             File::open(&self.directory)?.sync_all()?;
             self.directory_changed = false;
         }
-        Ok(())
+        self.unsynced.take().map_or(Ok(()), Err)
     }
 
-    /// Closes a segment that would become too large, and removes the oldest ones as necessary.
-    fn make_room(&mut self, length: u64) -> io::Result<()> {
-        let is_full = |size: u64| 0 < size && self.bounds.segment < size.saturating_add(length);
-        if let Some(file) = &self.last
-            && self.segments.last().is_some_and(|(_, size)| is_full(*size))
-        {
-            file.sync_data()?;
+    /// Reads another file of the directory. `None`: there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, or is not one of root or of this process's user.
+    pub fn load(&self, name: &str) -> Result<Option<Vec<u8>>, FileError> {
+        let mut bytes = Vec::new();
+        let path = self.directory.join(name);
+        match file::read_with_metadata(&path, file::LIMIT, Links::Refused, &mut bytes) {
+            Ok(found) if is_trusted_owner(found.uid()) => Ok(Some(bytes)),
+            Ok(_) => Err(io::Error::from(io::ErrorKind::PermissionDenied).into()),
+            Err(FileError::Io(err)) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(err) => Err(err),
+        }
+    }
+
+    /// Replaces another file of the directory. After a power cut it may be the former one, or
+    /// damaged.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file system is full, read-only or faulty.
+    pub fn replace(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let new = self.directory.join(format!("{name}.new"));
+        file::write_private(&new, bytes)?;
+        fs::rename(&new, self.directory.join(name))
+    }
+
+    /// Returns the number of the oldest segment if it must be removed before `length` bytes are
+    /// appended.
+    pub fn excess(&self, length: usize) -> Option<u64> {
+        let length = u64::try_from(length).unwrap_or(u64::MAX);
+        let total: u64 = self.segments.iter().map(|(_, size)| size).sum();
+        let (oldest, size) = self.segments.first()?;
+        let is_last = self.last.is_some() && self.segments.len() == 1;
+        let is_used = is_last && !self.is_full(*size, length);
+        (!is_used && self.bounds.total < total.saturating_add(length)).then_some(oldest.0)
+    }
+
+    /// Returns true if a line of this length belongs in another segment.
+    const fn is_full(&self, size: u64, length: u64) -> bool {
+        0 < size && self.bounds.segment < size.saturating_add(length)
+    }
+
+    /// Removes the oldest segment. One that cannot be removed no longer counts.
+    pub fn remove_oldest(&mut self) {
+        if self.segments.is_empty() {
+            return;
+        }
+        let (oldest, _) = self.segments.remove(0);
+        if self.segments.is_empty() {
             self.last = None;
         }
-        while let Some((oldest, _)) = self.segments.first().copied() {
-            let total: u64 = self.segments.iter().map(|(_, size)| size).sum();
-            let is_last = self.last.is_some() && self.segments.len() == 1;
-            if is_last || total.saturating_add(length) <= self.bounds.total {
-                break;
+        self.directory_changed |= file::remove(&oldest.path(&self.directory)).is_ok();
+    }
+
+    /// Returns the segment to append to: the last one, unless it would become too large or was
+    /// removed.
+    fn segment_for(&mut self, length: u64) -> io::Result<File> {
+        if let Some(file) = self.last.take() {
+            if file.metadata()?.nlink() == 0 {
+                self.list()?;
+            } else if self
+                .segments
+                .last()
+                .is_some_and(|(_, size)| self.is_full(*size, length))
+            {
+                self.unsynced = file.sync_data().err().or(self.unsynced.take());
+            } else {
+                return Ok(file);
             }
-            file::remove(&oldest.path(&self.directory))?;
-            self.directory_changed = true;
-            self.segments.remove(0);
         }
-        Ok(())
+        match self.begin_segment() {
+            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {
+                self.list()?;
+                self.begin_segment()
+            }
+            begun => begun,
+        }
     }
 
     fn begin_segment(&mut self) -> io::Result<File> {
-        let newest = self.segments.last();
-        let segment = newest.map_or(Segment(1), |(segment, _)| segment.next());
+        let segment = self.next;
         let file = OpenOptions::new()
             .append(true)
             .create_new(true)
             .mode(0o600)
             .open(segment.path(&self.directory))?;
+        self.next = segment.next();
         self.segments.push((segment, 0));
         self.directory_changed = true;
         Ok(file)
@@ -221,49 +321,83 @@ impl Reader {
         }
     }
 
+    /// Begins with the segment of number `first`, or the next one.
+    #[must_use]
+    pub const fn starting_at(mut self, first: u64) -> Self {
+        self.read = Some((Segment(first), 0));
+        self
+    }
+
+    /// Returns the number of the segment that is being read.
+    pub fn segment(&self) -> Option<u64> {
+        self.read.map(|(segment, _)| segment.0)
+    }
+
     /// Returns the lines that were not returned before, in order and without their ends.
     ///
     /// # Errors
     ///
-    /// Fails if the directory or a segment cannot be read, or if a segment is not a file of root or
-    /// of this process's user.
+    /// See [`Self::next_chunk`].
     pub fn next_lines(&mut self) -> io::Result<Vec<String>> {
         let mut lines = Vec::new();
+        while let Some(mut chunk) = self.next_chunk(MAX_READ)? {
+            lines.append(&mut chunk);
+        }
+        Ok(lines)
+    }
+
+    /// Like [`Self::next_lines`], of at most about `limit` bytes of one segment. `None`: there are
+    /// no further whole lines.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the directory or a segment cannot be read.
+    pub fn next_chunk(&mut self, limit: u64) -> io::Result<Option<Vec<String>>> {
         let segments = segments(&self.directory)?;
         let newest = segments.last().copied();
+        if newest < self.read.map(|(segment, _)| segment) {
+            // The numbers began again in an emptied directory.
+            self.read = self.read.filter(|(_, offset)| *offset == 0);
+        }
         for segment in segments {
             let offset = match self.read {
                 Some((read, _)) if segment < read => continue,
                 Some((read, offset)) if segment == read => offset,
                 Some(_) | None => 0,
             };
-            let bytes = match self.bytes(segment, offset) {
+            let (bytes, is_cut) = match self.bytes(segment, offset, limit) {
                 // Removed since the directory was read.
                 Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
                 bytes => bytes?,
             };
             let end = bytes.iter().rposition(|byte| *byte == b'\n');
-            let whole = bytes
-                .get(..end.map_or(0, |end| end + 1))
-                .unwrap_or_default();
-            // The rest of the newest segment may be a line that is being written.
-            if whole.len() < bytes.len() && Some(segment) != newest {
-                self.damaged = self.damaged.saturating_add(1);
-            }
+            let whole = match end {
+                Some(end) => bytes.get(..=end).unwrap_or_default(),
+                // The newest segment may end with a line that is being written.
+                None if bytes.is_empty() || (Some(segment) == newest && !is_cut) => continue,
+                // No line is so long, or none follows.
+                None => bytes.as_slice(),
+            };
             let length = u64::try_from(whole.len()).unwrap_or_default();
             self.read = Some((segment, offset.saturating_add(length)));
-            for line in whole.split_inclusive(|byte| *byte == b'\n') {
-                let text = str::from_utf8(line).unwrap_or_default();
-                // Blocks that were not written, before the line after them.
-                let rest = text.trim_start_matches('\0');
-                let line = rest.strip_suffix('\n').filter(|line| is_intact(line));
-                lines.extend(line.map(str::to_owned));
-                if line.is_none() || rest.len() < text.len() {
-                    self.damaged = self.damaged.saturating_add(1);
-                }
+            return Ok(Some(self.intact_lines(whole)));
+        }
+        Ok(None)
+    }
+
+    fn intact_lines(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let text = str::from_utf8(line).unwrap_or_default();
+            // Blocks that were not written, before the line after them.
+            let rest = text.trim_start_matches('\0');
+            let line = rest.strip_suffix('\n').filter(|line| is_intact(line));
+            lines.extend(line.map(str::to_owned));
+            if line.is_none() || rest.len() < text.len() {
+                self.damaged = self.damaged.saturating_add(1);
             }
         }
-        Ok(lines)
+        lines
     }
 
     /// Returns the number of places so far that a power cut or a faulty disk has damaged.
@@ -271,7 +405,9 @@ impl Reader {
         self.damaged
     }
 
-    fn bytes(&self, segment: Segment, offset: u64) -> io::Result<Vec<u8>> {
+    /// Returns at least one line if there is one of at most [`MAX_LINE`], and whether more bytes
+    /// may follow.
+    fn bytes(&self, segment: Segment, offset: u64, limit: u64) -> io::Result<(Vec<u8>, bool)> {
         let path = segment.path(&self.directory);
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK);
@@ -283,10 +419,22 @@ impl Reader {
         }
         file.seek(SeekFrom::Start(offset))?;
         let mut bytes = Vec::new();
-        file.take(MAX_READ).read_to_end(&mut bytes)?;
-        Ok(bytes)
+        let mut limit = limit;
+        loop {
+            let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            let mut rest = (&file).take(limit.saturating_sub(length));
+            let read = rest.read_to_end(&mut bytes)?;
+            let is_cut = 0 < read && rest.limit() == 0;
+            if !is_cut || bytes.contains(&b'\n') || MAX_LINE <= limit {
+                return Ok((bytes, is_cut));
+            }
+            limit = limit.saturating_mul(4);
+        }
     }
 }
 
-/// Maximum number of bytes that are read of a segment.
-const MAX_READ: u64 = 64 << 20;
+/// A segment is read in parts of this size.
+const MAX_READ: u64 = 1 << 20;
+
+/// Lines of this length are not written.
+const MAX_LINE: u64 = 1 << 20;

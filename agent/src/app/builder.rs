@@ -17,11 +17,11 @@ use nodepulse_linux::kernel::support::Missing;
 use nodepulse_linux::kernel::{LoadedKernel, Support};
 use nodepulse_linux::logind::PowerMessage;
 use nodepulse_linux::os::psi::Trigger;
-use nodepulse_linux::store::Store;
 use tokio::sync::{mpsc, watch};
 
 use super::reload::Reloads;
 use crate::config::Config;
+use crate::history::HistorySetup;
 use crate::notify::Notify;
 use crate::queries::pressure_files;
 use crate::queries::signals::pods_path;
@@ -79,7 +79,7 @@ pub struct Agent {
     pub(super) jitter: Jitter,
     pub(super) sites: Option<Vec<Site>>,
     pub(super) control: Option<Socket>,
-    pub(super) history: Option<Store>,
+    pub(super) history: HistorySetup,
     pub(super) journald: Option<Journald>,
     pub(super) reloads: Option<Reloads>,
     pub(super) notify: Notify,
@@ -119,7 +119,7 @@ impl Agent {
             jitter: Jitter::seeded(clock.now().boot.0 | 1),
             sites: None,
             control: None,
-            history: None,
+            history: HistorySetup::default(),
             journald: None,
             reloads: None,
             notify: Notify::default(),
@@ -154,7 +154,7 @@ impl Agent {
         /// Sets the control socket, for `status` and `explain`. Default: none.
         control(socket: impl Into<Option<Socket>>) = socket.into();
         /// Sets where incidents are recorded. Default: nowhere.
-        history(store: Option<Store>) = store;
+        history(setup: HistorySetup) = setup;
         /// Sets the journal that has incidents as well. Default: none.
         journald(journald: Option<Journald>) = journald;
         /// Sets how the configuration is reloaded. Default: it is not.

@@ -139,14 +139,15 @@ fn state(
         blocking: Blocking::start(&responder, runtime, agent.names, &lanes, &mut tasks),
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
-    let history = History::start(agent.history, &lanes, &metering, &mut tasks);
+    let boot = boot_id(&config);
+    let history = History::start(agent.history, boot, &lanes, &metering, &mut tasks);
     let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
     let triggers = &inputs.stalls;
     let watched = settings.stalls.iter();
     let setup = Setup {
         started: now.boot,
-        boot: boot_id(&config),
+        boot,
         has_server,
         node: NodeSetup {
             mode: config.mode,

@@ -101,7 +101,8 @@ impl Recorded {
             return None;
         }
         if let Value::Object(members) = &mut json {
-            // The checksum of the line.
+            // They are of the line.
+            members.remove("position");
             members.remove("sum");
         }
         Some(Self { json, incident })

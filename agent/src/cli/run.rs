@@ -31,7 +31,9 @@ use crate::app::{
     Agent, AppError, CertificateSetup, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
 };
 use crate::config::{Config, IgnoredKeys, LoadedConfig, Overrides, ProbeGroup, Sandbox, Tier, key};
+use crate::history::HistorySetup;
 use crate::sandbox::{self, Plugin, Profile, memory};
+use crate::sinks;
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
@@ -188,7 +190,15 @@ impl Prepared {
         });
         let is_daemon = !flags.once && !flags.dry_run;
         let directory = config.history_directory.as_deref().filter(|_| is_daemon);
-        let history = directory.and_then(supervision::history);
+        let mut history = HistorySetup {
+            files: directory.and_then(supervision::history),
+            sinks: Vec::new(),
+        };
+        if is_daemon {
+            let _entered = runtime.enter();
+            let sinks = sinks::open(&config, client.is_some());
+            history.sinks = sinks.map_err(|err| refuse(&err.to_string()))?;
+        }
         let journald = is_daemon.then(|| supervision::journald(&config)).flatten();
         memory::protect();
         // Everything that requires privileges is opened here.

@@ -10,7 +10,6 @@ use nodepulse_core::escape::{escape, escape_json};
 use nodepulse_linux::journal::{self, Journal};
 use nodepulse_linux::os::file_watch::{self, WatchedFiles};
 use nodepulse_linux::state::{Claim, Holder, StateError, holder, is_known};
-use nodepulse_linux::store::{Bounds, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -20,6 +19,7 @@ use super::obstacle::Obstacle;
 use super::settings::variable;
 use crate::app::RunMode;
 use crate::config::{Config, JournaldUse, key};
+use crate::history::HistoryFiles;
 use crate::notify::{self, Notify};
 use crate::serve::socket::Socket;
 use crate::telemetry::Journald;
@@ -136,20 +136,18 @@ pub(super) fn open(directory: &Path, claim: StateClaim) -> (Option<Claim>, Optio
 }
 
 /// Opens the history of incidents. Logs why none can be kept.
-pub(super) fn history(directory: &Path) -> Option<Store> {
+pub(super) fn history(directory: &Path) -> Option<HistoryFiles> {
     let shown = directory.display();
-    match Store::open(directory, Bounds::default()) {
-        Ok(Some(store)) => return Some(store),
-        Ok(None) => warn!(
-            directory = %shown,
-            "no history of incidents is kept: another nodepulse appends to it; use another directory"
-        ),
-        Err(err) => {
-            let err = &err as &dyn std::error::Error;
+    let warn = |why: &str| {
+        warn!(directory = %shown, why, "incidents are not recorded in the history until it can be opened");
+    };
+    let opened = HistoryFiles::open(directory, warn);
+    opened
+        .inspect_err(|err| {
+            let err = err as &dyn std::error::Error;
             warn!(directory = %shown, err, "no history of incidents is kept in this directory");
-        }
-    }
-    None
+        })
+        .ok()
 }
 
 /// Opens systemd's journal, if incidents are recorded there.

@@ -6,6 +6,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use http::Uri;
 use nodepulse_core::settings::SlowLimit;
 use nodepulse_core::units::duration;
 use nodepulse_core::units::quantity::Quantity;
@@ -239,6 +240,21 @@ pub(super) fn directory_or_off(text: &str) -> Result<Option<PathBuf>, String> {
         return Ok(None);
     }
     absolute(text).map(Some)
+}
+
+/// Accepts HTTP and HTTPS without credentials, which a URL would show in log lines.
+pub(super) fn url(text: &str) -> Result<Uri, String> {
+    let url: Uri = text.parse().map_err(|err| format!("is no URL: {err}"))?;
+    if !matches!(url.scheme_str(), Some("http" | "https")) {
+        return Err("does not begin with http:// or https://".to_owned());
+    }
+    if url
+        .authority()
+        .is_none_or(|authority| authority.as_str().contains('@'))
+    {
+        return Err("contains a user, whose credentials belong in a file with headers".to_owned());
+    }
+    Ok(url)
 }
 
 /// Accepts any path that is not empty.

@@ -81,6 +81,24 @@ pub enum JournaldUse {
     Off,
 }
 
+/// Kinds of incidents, by their names in the JSON form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+pub enum IncidentKind {
+    /// OOM kills.
+    #[value(name = "OOMKill")]
+    OomKill,
+    /// OOM kills of which only the number is known.
+    #[value(name = "UnidentifiedOOMKills")]
+    UnidentifiedOomKills,
+    /// Forks that failed at a limit on tasks.
+    RefusedForks,
+    /// Volumes whose disk is slow, does not respond or returns errors.
+    Volume,
+    /// Conditions that have another status.
+    Condition,
+}
+
 /// Whether privileges are dropped after start-up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Sandbox {

@@ -86,6 +86,10 @@ fields! {
     state_directory: [state_directory],
     history_directory: [history_directory],
     journald: [sinks_journald],
+    sinks: [
+        sinks_otlp_endpoint, sinks_otlp_headers_file, sinks_webhook_url, sinks_webhook_headers_file,
+        sinks_webhook_kinds, sinks_ca_file
+    ],
     pods_cgroups: [cgroup_root, cgroup_driver],
     status_update_frequency: [node_status_update_frequency],
     status_report_frequency: [node_status_report_frequency],

@@ -19,7 +19,7 @@ use super::keys::Keys;
 use super::layers::Setting;
 use super::spec::{Key, KeySpec};
 use super::table::key;
-use super::{CertificateConfig, Config, DiskIo, PerPodMetrics, PsiConfig};
+use super::{CertificateConfig, Config, DiskIo, PerPodMetrics, PsiConfig, SinkConfig};
 use super::{allocation, checks, companion, eviction, labels};
 
 pub(super) struct Loader<'a>(pub(super) Keys<'a>);
@@ -58,6 +58,7 @@ impl Loader<'_> {
             state_directory,
             history_directory,
             journald: keys.value(&key::sinks_journald)?,
+            sinks: self.sinks()?,
             pods_cgroups,
             allocation,
             policy,
@@ -99,6 +100,18 @@ impl Loader<'_> {
             sandbox: keys.value(&key::sandbox)?,
             log_level: keys.value(&key::log_level)?,
             log_format: keys.value(&key::log_format)?,
+        })
+    }
+
+    fn sinks(&self) -> Result<SinkConfig, ConfigError> {
+        let keys = &self.0;
+        Ok(SinkConfig {
+            otlp: keys.optional(&key::sinks_otlp_endpoint)?,
+            otlp_headers: keys.optional(&key::sinks_otlp_headers_file)?,
+            webhook: keys.optional(&key::sinks_webhook_url)?,
+            webhook_headers: keys.optional(&key::sinks_webhook_headers_file)?,
+            webhook_kinds: keys.list(&key::sinks_webhook_kinds)?,
+            authorities: keys.optional(&key::sinks_ca_file)?,
         })
     }
 

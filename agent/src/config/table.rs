@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use http::Uri;
 use nodepulse_core::node_status::nodepulse_condition::NodepulseCondition;
 use nodepulse_core::pressure::threshold::IGNORED_SIGNALS;
 use nodepulse_core::reading::Signal;
@@ -16,8 +17,8 @@ use nodepulse_core::units::quantity::Quantity;
 
 use super::checks;
 use super::choices::{
-    CgroupDriver, Enforced, JournaldUse, LogFormat, LogLevel, ModeName, OomNodeEventsName,
-    ProbeGroup, RuntimeEndpoint, Sandbox, Tier, values,
+    CgroupDriver, Enforced, IncidentKind, JournaldUse, LogFormat, LogLevel, ModeName,
+    OomNodeEventsName, ProbeGroup, RuntimeEndpoint, Sandbox, Tier, values,
 };
 use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
 
@@ -93,6 +94,7 @@ const FREQUENCY: Type<usize> = Type {
 const TEXT: Type<String> = Type::text(NUMBER, "text", "", checks::any);
 const PATH: Type<PathBuf> = Type::text(STRING, "path", "", checks::path);
 const DIRECTORY: Type<PathBuf> = Type::text(STRING, "path", "^/", checks::absolute);
+const URL: Type<Uri> = Type::text(STRING, "URL", "^https?://", checks::url);
 const DURATION: Type<Duration> = go_duration(true, duration::parse);
 const WINDOW: Type<Duration> = go_duration(false, checks::window);
 const FREQUENT_WINDOW: Type<Duration> = go_duration(false, checks::frequent_window);
@@ -552,6 +554,29 @@ keys! {
         .key("sinks.journald", "Record incidents in systemd's journal")
         .details("`journalctl --unit UNIT` then has those of a unit.")
         .default("auto", "outside of containers, if there is a journal").flag("USE").heading(SERVICE);
+    sinks_otlp_endpoint: Uri = URL
+        .key("sinks.otlp.endpoint", "OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP")
+        .details("`/v1/logs` is added to a URL without a path.")
+        .example("http://127.0.0.1:4318").flag("URL").heading(SERVICE);
+    sinks_otlp_headers_file: PathBuf = DIRECTORY
+        .key("sinks.otlp.headersFile", "File with headers for the collector, one `Name: value` in each line")
+        .details("It must be readable for its owner only.")
+        .example("/etc/nodepulse/otlp-headers");
+    sinks_webhook_url: Uri = URL
+        .key("sinks.webhook.url", "URL to which incidents are sent, as CloudEvents in JSON")
+        .example("https://alerts.example.com/nodepulse").flag("URL").heading(SERVICE);
+    sinks_webhook_headers_file: PathBuf = DIRECTORY
+        .key("sinks.webhook.headersFile", "File with headers for the webhook, one `Name: value` in each line")
+        .details("It must be readable for its owner only.")
+        .example("/etc/nodepulse/webhook-headers");
+    sinks_webhook_kinds: IncidentKind = Type { parse: checks::nearest_of, ..one_of() }
+        .list("sinks.webhook.kinds", "Kinds of incidents that the webhook gets")
+        .preset(Preset::Derived("all"))
+        .example("[OOMKill, Condition]");
+    sinks_ca_file: PathBuf = DIRECTORY
+        .key("sinks.caFile", "Certificates, in PEM, of the authorities that sign those of the receivers")
+        .details("Without it, those of the host or the container image.")
+        .example("/etc/nodepulse/receivers.pem");
     log_level: LogLevel = one_of()
         .key("log.level", "Log level")
         .default("info", "a few lines per hour on an idle node").live().flag("LEVEL").heading(SERVICE).common();

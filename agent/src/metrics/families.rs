@@ -104,6 +104,15 @@ families! { ProcessMetrics {
     history_revisions: Labelled<Counter, 1> =
         labelled("history_revisions", "Revisions of incidents for the history on the disk, by result",
                  ["result"]);
+    sink_delivered: Labelled<Counter, 1> =
+        labelled("sink_delivered", "Revisions of incidents that a receiver has accepted", ["sink"]);
+    sink_lost: Labelled<Counter, 2> =
+        labelled("sink_lost", "Revisions of incidents that a receiver did not get: `refused`, `expired`, or \
+                               `removed` from the history before, which a summary reports",
+                 ["sink", "reason"]);
+    sink_lag: Labelled<Gauge, 1> =
+        labelled("sink_lag", "Revisions of incidents since the agent's start that are not delivered yet",
+                 ["sink"]);
     blocked_calls: Labelled<Gauge, 1> =
         labelled("blocked_calls", "1 while a file system call exceeds its time limit", ["purpose"]);
     wakeups: Labelled<Counter, 1> =

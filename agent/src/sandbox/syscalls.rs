@@ -29,6 +29,7 @@ const ALLOWED: &[i64] = &[
     // most files of the node.
     libc::SYS_faccessat,
     libc::SYS_fdatasync,
+    libc::SYS_flock,
     libc::SYS_fstat,
     libc::SYS_fstatfs,
     libc::SYS_fsync,

@@ -30,25 +30,29 @@ impl Journald {
 }
 
 /// Each kind has an id, by which the journal can be searched and translated.
-const fn message_id(facts: &JsonFacts) -> &'static str {
-    match facts {
+const fn message_id(facts: &JsonFacts) -> Option<&'static str> {
+    Some(match facts {
         JsonFacts::OomKill(_) => "587b2e343804407fbd7f2a4acac65aa0",
         JsonFacts::UnidentifiedOomKills(_) => "0cc89c5ee5bc4b27bf5d159ce645ce16",
         JsonFacts::RefusedForks(_) => "ed8e4f871fe34356989dd0e7ad7321de",
         JsonFacts::Volume(_) => "0c76eebded134bd095f9db249a64bb86",
         JsonFacts::Condition(_) => "82ceb694025c4252872cf55719db300e",
-    }
+        // Only a sink that did not deliver incidents has one.
+        JsonFacts::Summary(_) => return None,
+    })
 }
 
 fn record(json: &JsonIncident) -> JournalRecord {
     let mut record = JournalRecord::default();
     record.add("MESSAGE", &json.message);
-    let is_good =
-        matches!(&json.facts, Some(JsonFacts::Condition(change)) if change.status != "True");
-    record.add("PRIORITY", if is_good { INFO } else { WARNING });
+    let priority = if json.is_improvement() { INFO } else { WARNING };
+    record.add("PRIORITY", priority);
     record.add("SYSLOG_IDENTIFIER", "nodepulse");
     let object = &json.object;
-    let (pod, id) = (object.pod.as_ref(), json.facts.as_ref().map(message_id));
+    let (pod, id) = (
+        object.pod.as_ref(),
+        json.facts.as_ref().and_then(message_id),
+    );
     let of_pod = |field: fn(&JsonPod) -> Option<&String>| pod.and_then(field).map(String::as_str);
     let fields = [
         ("MESSAGE_ID", id),

@@ -28,7 +28,6 @@ use nodepulse_kube::taints::TaintOutcome;
 use nodepulse_kube::{Client, Refusal};
 use nodepulse_linux::kernel::counters::ProbeCounters;
 use nodepulse_linux::kernel::{ProbeState, Support};
-use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{mpsc, watch};
 use tracing::info;
 
@@ -36,6 +35,7 @@ use crate::config::{Config, PerPodMetrics};
 use crate::metrics::{Label, Metrics, SetTotal as _};
 use crate::reporting::{Report, Why};
 use crate::serve::{self, Pages, ReadyPage, Server, Site, StateRequest};
+use crate::telemetry::series::{HistoryCounters, SinkSeries};
 
 mod scrape;
 
@@ -59,14 +59,6 @@ pub fn open(config: &Config, reports: bool) -> Vec<Site> {
         sites.extend(Site::open(serve::KUBELET_HEALTHZ, Pages::Healthz, KUBELET));
     }
     sites
-}
-
-/// Counters of revisions of incidents.
-#[derive(Debug, Clone)]
-pub struct HistoryCounters {
-    pub recorded: Counter,
-    /// There was no room in the queue, or the disk refused them.
-    pub lost: Counter,
 }
 
 pub struct Metering {
@@ -432,11 +424,11 @@ impl Metering {
     }
 
     pub fn history_counters(&self) -> HistoryCounters {
-        let revisions = &self.metrics.process.history_revisions;
-        HistoryCounters {
-            recorded: revisions.of(["recorded"]),
-            lost: revisions.of(["lost"]),
-        }
+        HistoryCounters::new(&self.metrics.process)
+    }
+
+    pub fn sink_series(&self, sink: &'static str) -> SinkSeries {
+        SinkSeries::new(&self.metrics.process, sink)
     }
 
     /// Records the reason why the configuration was refused, or the time of the last valid one.

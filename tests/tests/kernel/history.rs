@@ -125,7 +125,7 @@ async fn a_full_disk_is_logged_once_and_recording_goes_on_when_there_is_room() {
         dir.path(),
         Some("tmpfs"),
         MsFlags::empty(),
-        Some("size=64k"),
+        Some("size=256k"),
     )
     .unwrap();
     let _mounted = Mounted(dir.path());
@@ -135,7 +135,7 @@ async fn a_full_disk_is_logged_once_and_recording_goes_on_when_there_is_room() {
     recorded_kill(&directory, &tree).await;
     let rest = dir.path().join("rest");
     // Everything that is left.
-    assert!(fs::write(&rest, vec![0; 64 << 10]).is_err());
+    assert!(fs::write(&rest, vec![0; 256 << 10]).is_err());
     // Some fit into the last block.
     for _ in 0..50 {
         provoke()

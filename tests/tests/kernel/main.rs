@@ -17,6 +17,7 @@ mod newcomer;
 mod pids;
 mod pod_kills;
 mod replay_kernel;
+mod sinks;
 
 use nodepulse_tests::provoke::Provoke;
 

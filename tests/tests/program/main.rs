@@ -11,6 +11,7 @@ mod rotation;
 mod sandbox;
 mod shutdown;
 mod simulate;
+mod sinks;
 mod startup;
 mod state_directory;
 mod untrusted_files;

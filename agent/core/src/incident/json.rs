@@ -98,6 +98,9 @@ pub enum JsonFacts {
     Volume(JsonVolume),
     /// A condition of the node has another status than before.
     Condition(JsonCondition),
+    /// Incidents of the object were removed from the history before they could be delivered. Only
+    /// the receiver that did not get them gets this.
+    Summary(JsonSummary),
 }
 
 /// OOM kills with one cause.
@@ -191,7 +194,43 @@ pub struct JsonCondition {
     pub message: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct JsonSummary {
+    pub incidents: u64,
+    /// Killed processes of these incidents, and of earlier ones that were delivered without them.
+    pub kills: u64,
+}
+
 impl JsonIncident {
+    /// Returns the name of the kind; `None` if a newer version wrote it.
+    pub fn kind(&self) -> Option<&'static str> {
+        Some(match self.facts.as_ref()? {
+            JsonFacts::OomKill(_) => "OOMKill",
+            JsonFacts::UnidentifiedOomKills(_) => "UnidentifiedOOMKills",
+            JsonFacts::RefusedForks(_) => "RefusedForks",
+            JsonFacts::Volume(_) => "Volume",
+            JsonFacts::Condition(_) => "Condition",
+            JsonFacts::Summary(_) => "Summary",
+        })
+    }
+
+    /// Returns true if something ended or became better.
+    pub fn is_improvement(&self) -> bool {
+        matches!(&self.facts, Some(JsonFacts::Condition(change)) if change.status != "True")
+    }
+
+    /// Returns the number of killed processes.
+    pub fn kills(&self) -> u64 {
+        match &self.facts {
+            Some(JsonFacts::OomKill(kill)) => kill.kill.processes,
+            Some(JsonFacts::UnidentifiedOomKills(counted)) => counted.kills,
+            Some(JsonFacts::Summary(summary)) => summary.kills,
+            _ => 0,
+        }
+    }
+
     /// `time` formats in RFC 3339 with microseconds.
     pub fn new(incident: &Incident, time: fn(SystemTime) -> String) -> Self {
         let words = incident.words();
@@ -253,7 +292,7 @@ impl JsonIncident {
             Some(JsonFacts::Condition(change)) => {
                 format!("{} is {}: {}", change.type_, change.status, change.message)
             }
-            None => self.message.clone(),
+            Some(JsonFacts::Summary(_)) | None => self.message.clone(),
         };
         container + &what
     }
@@ -634,6 +673,8 @@ mod tests {
             let json = serde_json::to_value(JsonIncident::new(&incident, time)).unwrap();
             json["kind"].as_str().unwrap().to_owned()
         });
+        // Only a cursor makes it.
+        let expected = expected.chain(["Summary".to_owned()]);
         assert_eq!(kinds, expected.collect(), "an example of each kind");
     }
 }

@@ -28,12 +28,23 @@ fn line(number: usize) -> String {
 }
 
 fn open(dir: &Path, bounds: Bounds) -> Store {
-    Store::open(dir, bounds).unwrap().unwrap()
+    try_open(dir, bounds).unwrap()
+}
+
+fn try_open(dir: &Path, bounds: Bounds) -> Option<Store> {
+    Store::open(dir, bounds, 1, |_| false).unwrap()
+}
+
+fn append_line(store: &mut Store, line: &str) {
+    while store.excess(line.len()).is_some() {
+        store.remove_oldest();
+    }
+    store.append(line).unwrap();
 }
 
 fn append(store: &mut Store, numbers: impl IntoIterator<Item = usize>) {
     for number in numbers {
-        store.append(&line(number)).unwrap();
+        append_line(store, &line(number));
         store.sync().unwrap();
     }
 }
@@ -85,7 +96,7 @@ fn a_line_larger_than_all_bounds_replaces_everything_else() {
     let mut store = open(dir.path(), SMALL);
     append(&mut store, 0..4);
     let large = checked_line::line(&json!({"number": 9, "pad": "x".repeat(500)})).unwrap();
-    store.append(&large).unwrap();
+    append_line(&mut store, &large);
     assert_eq!(read(dir.path()).0, [9]);
     append(&mut store, 10..11);
     assert_eq!(read(dir.path()).0, [10]);
@@ -95,7 +106,7 @@ fn a_line_larger_than_all_bounds_replaces_everything_else() {
 fn one_process_appends_and_others_read_what_it_adds() {
     let dir = Scratch::new();
     let mut store = open(dir.path(), SMALL);
-    assert!(Store::open(dir.path(), SMALL).unwrap().is_none(), "locked");
+    assert!(try_open(dir.path(), SMALL).is_none(), "locked");
     let mut reader = Reader::new(dir.path().to_owned());
     for number in 0..20 {
         append(&mut store, [number]);
@@ -112,6 +123,58 @@ fn one_process_appends_and_others_read_what_it_adds() {
     file.write_all(&next.as_bytes()[30..]).unwrap();
     assert_eq!(numbers(&reader.next_lines().unwrap()), [20]);
     assert_eq!(reader.damaged(), 0);
+}
+
+#[test]
+fn a_segment_that_was_removed_or_created_by_others_ends_nothing() {
+    let dir = Scratch::new();
+    let mut store = open(dir.path(), Bounds::default());
+    append(&mut store, 0..2);
+    fs::remove_file(dir.path().join(&names(dir.path())[0])).unwrap();
+    append(&mut store, 2..3);
+    assert_eq!(
+        read(dir.path()),
+        ([2].into(), 0),
+        "in a segment of this name"
+    );
+    drop(store);
+    let mut store = open(dir.path(), Bounds::default());
+    let next = Segment(store.next_segment());
+    fs::write(next.path(dir.path()), line(7)).unwrap();
+    append(&mut store, 8..9);
+    assert_eq!(
+        read(dir.path()),
+        ([2, 7, 8].into(), 0),
+        "a name that is in use"
+    );
+    // A directory cannot be removed like a file.
+    let odd = dir.path().join("incidents-0000000000.jsonl");
+    fs::create_dir_all(odd.join("a")).unwrap();
+    drop(store);
+    let mut store = open(dir.path(), SMALL);
+    append(&mut store, 10..20);
+    fs::remove_dir_all(&odd).unwrap();
+    assert_eq!(read(dir.path()).0.last(), Some(&19));
+}
+
+#[test]
+fn a_reader_starts_anywhere_and_reads_in_parts() {
+    let dir = Scratch::new();
+    append(&mut open(dir.path(), Bounds::default()), 0..9);
+    append(&mut open(dir.path(), Bounds::default()), 9..12);
+    let mut reader = Reader::new(dir.path().to_owned());
+    let mut parts = Vec::new();
+    while let Some(part) = reader.next_chunk(LINE * 4 + 3).unwrap() {
+        parts.push(numbers(&part));
+    }
+    let expected: [&[usize]; 4] = [&[0, 1, 2, 3], &[4, 5, 6, 7], &[8], &[9, 10, 11]];
+    assert_eq!(parts, expected);
+    let mut reader = Reader::new(dir.path().to_owned()).starting_at(2);
+    // A line that is longer than the limit.
+    assert_eq!(
+        reader.next_chunk(5).unwrap().map(|part| numbers(&part)),
+        Some(vec![9])
+    );
 }
 
 #[test]

@@ -39,6 +39,9 @@ fn all_metrics() -> Metrics {
     drop(api.client_certificate_expiration.of::<&str>([]));
     drop(metrics.process.blocked_calls.of(["a"]));
     drop(metrics.process.history_revisions.of(["a"]));
+    drop(metrics.process.sink_delivered.of(["a"]));
+    drop(metrics.process.sink_lost.of(["a", "b"]));
+    drop(metrics.process.sink_lag.of(["a"]));
     drop(metrics.process.wakeups.of(["a"]));
     drop(metrics.process.config_reloads.of(["a"]));
     metrics

@@ -1,10 +1,11 @@
-//! The agent: its subjects and the history, the queries and deliveries that are under way.
+//! The agent: its subjects, the queries and deliveries that are under way.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
 
-use super::super::{BootId, History, Incident, IncidentIds, Undelivered};
+use super::super::{BootId, Entry, Incident};
 use super::kernel::{Kernel, PODS};
+use super::receiver::Sending;
 use crate::clock::Now;
 use crate::kube_event::{KillOutcomes, ReportedKills};
 use crate::pods::{Pod, PodChange};
@@ -24,12 +25,9 @@ pub const SINKS: usize = 3;
 
 pub struct Agent {
     subjects: Subjects,
-    pub history: History,
-    /// Of summaries.
-    pub ids: IncidentIds,
     asked: VecDeque<BlockingQuery>,
-    /// Deliveries without an answer.
-    pub sending: [Option<Undelivered>; SINKS],
+    /// Deliveries without an answer, and what was removed from the history meanwhile.
+    pub sending: [Option<(Sending, Vec<Entry>)>; SINKS],
 }
 
 /// What follows from an input.
@@ -40,7 +38,7 @@ pub struct Outcomes {
 }
 
 impl Agent {
-    pub fn new(kernel: &Kernel, boot: BootId, history: History) -> Self {
+    pub fn new(kernel: &Kernel, boot: BootId) -> Self {
         let counting = if kernel.nested {
             Counting::Nested
         } else {
@@ -55,11 +53,8 @@ impl Agent {
         setup.boot = boot;
         let mut agent = Self {
             subjects: Subjects::new(&setup),
-            history,
-            // No incident of the subjects has one of these.
-            ids: IncidentIds::new(BootId(u128::MAX - boot.0)),
             asked: VecDeque::new(),
-            sending: [None; SINKS],
+            sending: Default::default(),
         };
         for input in [
             IncidentInput::ReportingStarted,

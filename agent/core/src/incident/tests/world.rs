@@ -1,16 +1,14 @@
 //! The machine, the agent, what it stores, and the receivers.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::{
-    BootId, Change, History, IncidentId, Owed, Position, Receipt, Revision, Sink, Sinks,
-    Undelivered,
+    BootId, Cursor, Entry as Recorded, IncidentId, IncidentIds, JsonIncident, Position,
 };
 use super::agent::{Agent, Outcomes, SINKS, present, record};
 use super::kernel::Kernel;
-use super::receiver::Receiver;
+use super::receiver::{Receiver, Sending};
 use super::{Outcome, Step};
 use crate::kube_event::KillOwner;
 use crate::record::RecordedKill;
@@ -25,15 +23,12 @@ const SEGMENTS: usize = 4;
 const LATEST_RECORD: Duration = Duration::from_secs(2);
 /// The revision by which the next start settles an incident that a crash left open.
 const AFTER_CRASH: u8 = 5;
-/// The sink that delivers only settled revisions.
-const SETTLED_ONLY: Sink = Sink(1);
 
 /// An entry of the log.
 #[derive(Debug, Clone)]
 struct Entry {
-    position: Position,
-    change: Change,
-    /// The kills that a revision adds, and the counter that has them; `None` for summaries.
+    recorded: Recorded,
+    /// The kills that a revision adds, and the counter that has them.
     added: Option<(KillOwner, u64)>,
 }
 
@@ -48,8 +43,10 @@ struct Checkpoint {
 struct Disk {
     log: Vec<Entry>,
     checkpoint: Option<Checkpoint>,
-    /// Everything up to here survives a power cut.
-    durable: Position,
+    cursors: [Cursor; SINKS],
+    /// Everything up to here survives a power cut, and these cursors, without what was removed
+    /// during a delivery.
+    durable: (Position, [Cursor; SINKS], [Vec<Recorded>; SINKS]),
 }
 
 pub struct World {
@@ -59,10 +56,10 @@ pub struct World {
     agent: Agent,
     receivers: [Receiver; SINKS],
     /// Every revision that was recorded and not lost in a power cut.
-    archive: Vec<(Position, Revision, Sinks)>,
-    summaries: BTreeSet<IncidentId>,
-    /// The incidents that are only in a summary.
-    summarized: BTreeSet<(Sink, IncidentId)>,
+    archive: Vec<Recorded>,
+    end: Position,
+    /// Of summaries. No incident of the subjects has one of these.
+    ids: IncidentIds,
 }
 
 impl World {
@@ -70,14 +67,14 @@ impl World {
         let kernel = Kernel::new(nested);
         let boot = BootId(1);
         let mut world = Self {
-            agent: Agent::new(&kernel, boot, History::default()),
+            agent: Agent::new(&kernel, boot),
             kernel,
             boot,
             disk: Disk::default(),
             receivers: Default::default(),
             archive: Vec::new(),
-            summaries: BTreeSet::new(),
-            summarized: BTreeSet::new(),
+            end: Position::default(),
+            ids: IncidentIds::new(BootId(u128::MAX)),
         };
         world.start();
         world
@@ -114,7 +111,7 @@ impl World {
                     self.record_all(outcomes);
                 }
             }
-            Step::Deliver { sink, outcome } => self.deliver(Sink(sink), outcome),
+            Step::Deliver { sink, outcome } => self.deliver(sink.into(), outcome),
             Step::Sigkill => self.crash(),
             Step::PowerCut { entries } => self.cut_power(entries.into()),
         }
@@ -168,7 +165,7 @@ impl World {
     fn recorded_since(&self, checkpoint: &Checkpoint) -> Saved {
         let mut saved = checkpoint.saved.clone();
         let later = self.disk.log.iter();
-        let later = later.filter(|entry| checkpoint.position < entry.position);
+        let later = later.filter(|entry| checkpoint.position < entry.recorded.position);
         for entry in later {
             if let Some((owner, kills)) = &entry.added {
                 self.kernel.add_recorded(&mut saved.kills, owner, *kills);
@@ -184,73 +181,31 @@ impl World {
             self.disk.checkpoint = Some(Checkpoint {
                 boot: self.boot,
                 saved,
-                position: self.end(),
+                position: self.end,
             });
         }
         let written = Input::State(StateInput::Written);
         assert!(self.agent.feed(written, &self.kernel).revisions.is_empty());
     }
 
-    fn end(&self) -> Position {
-        let last = self.disk.log.last();
-        last.map_or(Position(0), |entry| entry.position)
-    }
-
     fn record_all(&mut self, outcomes: Outcomes) {
         for incident in outcomes.revisions {
-            let occurred = &incident.occurred;
-            let mut hasher = DefaultHasher::new();
-            format!("{:?}", occurred.pod).hash(&mut hasher);
-            let revision = Revision {
-                id: incident.id,
-                revision: incident.revision,
-                settled: incident.settled,
-                kills: occurred.kills.total(),
-                object: hasher.finish(),
-            };
             let added = incident.added_kills().into_iter().next();
-            self.record(revision, all(), added);
+            let json = JsonIncident::new(&incident, |at| format!("{at:?}"));
+            self.record(json, added);
         }
         // The saved kills are those of the entries so far only when all of them are recorded.
         self.make_room();
     }
 
-    fn record(&mut self, revision: Revision, sinks: Sinks, added: Option<(KillOwner, u64)>) {
-        let sinks = if revision.settled {
-            sinks
-        } else {
-            sinks.iter().filter(|sink| *sink != SETTLED_ONLY).collect()
+    fn record(&mut self, incident: JsonIncident, added: Option<(KillOwner, u64)>) {
+        self.end = self.end.next();
+        let recorded = Recorded {
+            position: self.end,
+            incident,
         };
-        self.append_revision(revision, sinks, added);
-    }
-
-    fn append_revision(
-        &mut self,
-        revision: Revision,
-        sinks: Sinks,
-        added: Option<(KillOwner, u64)>,
-    ) {
-        let position = self.append(Change::Revision(revision, sinks), added);
-        self.archive.push((position, revision, sinks));
-    }
-
-    fn append(&mut self, change: Change, added: Option<(KillOwner, u64)>) -> Position {
-        if self.disk.log.len().is_multiple_of(SEGMENT) {
-            let reported = self.agent.history.reported().clone().into_iter().collect();
-            self.append_one(Change::Segment(reported), None);
-        }
-        self.append_one(change, added)
-    }
-
-    fn append_one(&mut self, change: Change, added: Option<(KillOwner, u64)>) -> Position {
-        let position = self.agent.history.end();
-        self.agent.history.apply(position, &change);
-        self.disk.log.push(Entry {
-            position,
-            change,
-            added,
-        });
-        position
+        self.archive.push(recorded.clone());
+        self.disk.log.push(Entry { recorded, added });
     }
 
     /// Removes the oldest segments while there are too many.
@@ -262,112 +217,101 @@ impl World {
     }
 
     fn remove_oldest(&mut self) {
-        let end = self.disk.log[SEGMENT].position;
-        for open in self.agent.history.open_before(end) {
-            self.append_revision(open.revision, open.sinks, None);
-        }
-        let mut summaries: BTreeMap<(Sink, u64), u64> = BTreeMap::new();
-        for Owed {
-            sink,
-            position,
-            kills,
-        } in self.agent.history.remove_before(end)
-        {
-            let mut log = self.disk.log.iter();
-            let entry = log.find(|entry| entry.position == position);
-            let Some(Change::Revision(revision, _)) = entry.map(|entry| &entry.change) else {
-                panic!("no revision at {position:?}");
-            };
-            self.summarized.insert((sink, revision.id));
-            let at = usize::from(sink.0);
-            let sending = self.agent.sending[at].map(|sending| sending.revision);
-            if let Some(sent) = sending.filter(|sent| sent.id == revision.id) {
-                self.receivers[at].doubt(sent.id, sent.revision, sent.kills);
+        for Entry { recorded, .. } in self.disk.log.drain(..SEGMENT) {
+            for (at, cursor) in self.disk.cursors.iter_mut().enumerate() {
+                match &mut self.agent.sending[at] {
+                    Some((_, removed)) => removed.push(recorded.clone()),
+                    None => cursor.removed(&recorded, || self.ids.assign(self.kernel.now)),
+                }
             }
-            *summaries.entry((sink, revision.object)).or_default() += kills;
         }
-        for ((sink, object), kills) in summaries {
-            let summary = Revision {
-                id: self.agent.ids.assign(self.kernel.now),
-                revision: 1,
-                settled: true,
-                kills,
-                object,
-            };
-            self.summaries.insert(summary.id);
-            self.append_revision(summary, Sinks::NONE.with(sink), None);
-        }
-        self.disk.durable = self.end();
-        self.disk.log.drain(..SEGMENT);
+        let sending = self.agent.sending.each_ref();
+        let removed = sending.map(|sending| sending.as_ref().map(|(_, removed)| removed.clone()));
+        let removed = removed.map(Option::unwrap_or_default);
+        self.disk.durable = (self.end, self.disk.cursors.clone(), removed);
     }
 
-    fn deliver(&mut self, sink: Sink, outcome: Outcome) {
-        let at = usize::from(sink.0);
-        if let Some(entry) = self.agent.sending[at].take() {
-            return self.acknowledged(sink, entry.revision);
+    fn next(&mut self, sink: usize) -> Option<Sending> {
+        let cursor = &mut self.disk.cursors[sink];
+        if let Some(summary) = cursor.summary() {
+            return Some(Sending::Summary(Box::new(summary)));
         }
-        let Some(entry) = self.agent.history.next(sink, &BTreeSet::new()).copied() else {
+        let log = self.disk.log.iter().map(|entry| &entry.recorded);
+        let next = log.filter(|recorded| cursor.position() < recorded.position);
+        let mut next = next.filter(|recorded| recorded.is_wanted());
+        next.next()
+            .cloned()
+            .map(|entry| Sending::Entry(Box::new(entry)))
+    }
+
+    fn deliver(&mut self, sink: usize, outcome: Outcome) {
+        if let Some((sent, _)) = &self.agent.sending[sink] {
+            let sent = sent.clone();
+            return self.acknowledged(sink, &sent);
+        }
+        let Some(next) = self.next(sink) else {
             return;
         };
-        let Undelivered {
-            position, revision, ..
-        } = entry;
-        let receiver = &mut self.receivers[at];
+        let receiver = &mut self.receivers[sink];
         if outcome != Outcome::NotReached {
-            receiver.receive(position, revision);
+            receiver.receive(&next);
         }
         match outcome {
-            Outcome::Accepted | Outcome::Refused => self.acknowledged(sink, revision),
+            Outcome::Accepted | Outcome::Refused => self.acknowledged(sink, &next),
             Outcome::NotReached => {}
-            Outcome::AnswerLost => receiver.doubt(revision.id, revision.revision, revision.kills),
-            Outcome::Slow => self.agent.sending[at] = Some(entry),
+            Outcome::AnswerLost => receiver.doubt(&next),
+            Outcome::Slow => self.agent.sending[sink] = Some((next, Vec::new())),
         }
     }
 
-    fn acknowledged(&mut self, sink: Sink, revision: Revision) {
-        let receipt = Receipt {
-            id: revision.id,
-            revision: revision.revision,
-            kills: revision.kills,
-        };
-        self.append(Change::Receipt(sink, receipt), None);
-        self.make_room();
+    fn acknowledged(&mut self, sink: usize, sent: &Sending) {
+        let cursor = &mut self.disk.cursors[sink];
+        match sent {
+            Sending::Entry(entry) => cursor.delivered(entry),
+            Sending::Summary(_) => cursor.summarized(),
+        }
+        for entry in self.agent.sending[sink]
+            .take()
+            .into_iter()
+            .flat_map(|(_, removed)| removed)
+        {
+            cursor.removed(&entry, || self.ids.assign(self.kernel.now));
+        }
     }
 
     /// The agent is killed, and starts again.
     fn crash(&mut self) {
-        for (sink, entry) in self.agent.sending.iter_mut().enumerate() {
-            if let Some(Undelivered { revision, .. }) = entry.take() {
-                self.receivers[sink].doubt(revision.id, revision.revision, revision.kills);
+        for (at, sending) in self.agent.sending.iter_mut().enumerate() {
+            if let Some((sent, removed)) = sending.take() {
+                self.receivers[at].doubt(&sent);
+                self.receivers[at].miss(&removed);
             }
         }
         self.kernel.lose_reader();
         self.kernel.wait(Duration::from_millis(1));
-        let mut history = History::default();
-        for entry in &self.disk.log {
-            history.apply(entry.position, &entry.change);
-        }
-        self.agent = Agent::new(&self.kernel, self.boot, history);
+        self.agent = Agent::new(&self.kernel, self.boot);
         self.start();
     }
 
     fn cut_power(&mut self, entries: usize) {
-        let durable = self.disk.durable;
-        let cut = self.disk.log.len().saturating_sub(entries);
-        let first = self
-            .disk
-            .log
+        let (durable, cursors, removed) = self.disk.durable.clone();
+        let log = &mut self.disk.log;
+        let first = log
             .iter()
-            .position(|entry| durable < entry.position);
-        let cut = first.map_or(self.disk.log.len(), |first| first.max(cut));
-        for entry in self.disk.log.drain(cut..) {
-            self.archive.retain(|(at, ..)| *at != entry.position);
-            if let Change::Receipt(sink, receipt) = entry.change {
-                let receiver = &mut self.receivers[usize::from(sink.0)];
-                receiver.doubt(receipt.id, receipt.revision, receipt.kills);
-            }
+            .position(|entry| durable < entry.recorded.position);
+        let cut = log
+            .len()
+            .saturating_sub(entries)
+            .max(first.unwrap_or(log.len()));
+        for entry in log.drain(cut..) {
+            let lost = entry.recorded.position;
+            self.archive.retain(|recorded| recorded.position != lost);
         }
-        self.receivers.iter_mut().for_each(Receiver::forget_order);
+        self.disk.cursors = cursors;
+        for (receiver, removed) in self.receivers.iter_mut().zip(&removed) {
+            receiver.miss(removed);
+            receiver.everything_may_come_again();
+        }
         self.boot = BootId(self.boot.0 + 1);
         self.kernel = Kernel::new(self.kernel.nested);
         self.crash();
@@ -376,18 +320,22 @@ impl World {
     /// The agent starts: it takes the counters as they are, or goes on from what is saved. Then it
     /// saves, so that it can remove entries, and settles what a crash left open.
     fn start(&mut self) {
-        let open: Vec<Undelivered> = self.agent.history.open().copied().collect();
+        let mut last = BTreeMap::new();
+        for Entry { recorded, .. } in &self.disk.log {
+            last.insert(recorded.incident.id.clone(), recorded.incident.clone());
+        }
+        last.retain(|_, incident| !incident.settled);
         self.see_cgroups();
         self.feed(Input::Starting);
         self.answer();
         self.save();
-        for Undelivered { revision, .. } in open {
-            let settled = Revision {
+        for (_, incident) in last {
+            let settled = JsonIncident {
                 revision: AFTER_CRASH,
                 settled: true,
-                ..revision
+                ..incident
             };
-            self.record(settled, all(), None);
+            self.record(settled, None);
         }
         self.make_room();
     }
@@ -402,27 +350,23 @@ impl World {
         }
         self.wait(Duration::from_secs(4));
         for sink in 0..SINKS {
-            let sink = Sink(u8::try_from(sink).unwrap());
-            loop {
+            while self.next(sink).is_some() || self.agent.sending[sink].is_some() {
                 self.deliver(sink, Outcome::Accepted);
-                let idle = self.agent.history.next(sink, &BTreeSet::new()).is_none();
-                if idle && self.agent.sending[usize::from(sink.0)].is_none() {
-                    break;
-                }
             }
         }
     }
 
     pub fn check(&self) {
-        let mut last: BTreeMap<IncidentId, (Revision, Sinks)> = BTreeMap::new();
-        for (_, revision, sinks) in &self.archive {
-            last.insert(revision.id, (*revision, *sinks));
+        let mut last: BTreeMap<&str, &JsonIncident> = BTreeMap::new();
+        for Recorded { incident, .. } in &self.archive {
+            last.insert(&incident.id, incident);
         }
-        let of_boot = |(id, _): &(&IncidentId, &(Revision, Sinks))| {
-            id.boot == self.boot && !self.summaries.contains(id)
+        let is_of_boot = |incident: &&&JsonIncident| {
+            let id: IncidentId = incident.id.parse().unwrap();
+            id.boot == self.boot
         };
-        let recorded = last.iter().filter(of_boot).map(|(_, (of, _))| of.kills);
-        let recorded: u64 = recorded.sum();
+        let of_boot = last.values().filter(is_of_boot);
+        let recorded: u64 = of_boot.map(|incident| incident.kills()).sum();
         let Kernel {
             killed,
             ambiguous,
@@ -434,32 +378,14 @@ impl World {
             expected.contains(&recorded),
             "{recorded} kills are recorded, and not {expected:?}"
         );
+        let all: u64 = last.values().map(|incident| incident.kills()).sum();
         for (at, receiver) in self.receivers.iter().enumerate() {
-            let sink = Sink(u8::try_from(at).unwrap());
-            for (id, (revision, sinks)) in &last {
-                let is_for = sinks.contains(sink) || !self.summaries.contains(id);
-                let has = receiver.latest.get(id).map(|(number, _)| *number);
-                let is_summarized = self.summarized.contains(&(sink, *id));
-                assert!(
-                    !is_for || has == Some(revision.revision) || is_summarized,
-                    "sink {at} has {has:?} of {revision:?}"
-                );
-            }
-            let has = receiver
-                .latest
-                .iter()
-                .filter(|(id, _)| last.contains_key(id));
-            let has: u64 = has.map(|(_, (_, kills))| kills).sum();
-            let all = last.iter().filter(|(id, _)| !self.summaries.contains(id));
-            let all: u64 = all.map(|(_, (revision, _))| revision.kills).sum();
+            let has = receiver.kills(|id| last.contains_key(id));
+            let expected = all.saturating_sub(receiver.missing)..=all + receiver.doubtful;
             assert!(
-                (all..=all + receiver.doubtful).contains(&has),
-                "sink {at} has {has} of {all} kills"
+                expected.contains(&has),
+                "sink {at} has {has} kills, and not {expected:?}"
             );
         }
     }
-}
-
-fn all() -> Sinks {
-    (0..3).map(Sink).collect()
 }

@@ -1,0 +1,236 @@
+//! How far a sink has delivered the history, and what was removed from it before.
+//!
+//! ```text
+//! revisions of the history ──► Cursor::delivered   when the receiver has acknowledged them
+//!                         └──► Cursor::removed     when there is no more room for them
+//!                                   └──► Cursor::summary ──► Cursor::summarized
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use super::IncidentId;
+use super::json::{API_VERSION, JsonFacts, JsonIncident, JsonObject, JsonSummary};
+
+/// The number of unsettled incidents whose kills are remembered: so many can be open.
+const UNSETTLED: usize = 512;
+
+/// The number of objects of which a summary is made; further ones have a common summary.
+const OBJECTS: usize = 64;
+
+/// The place of a revision in the history: the number of the agent's start, and the number of the
+/// revision since then. Grows over restarts and boots.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Position(pub u64);
+
+/// Bits of the number of a revision since the start.
+const REVISIONS: u32 = 32;
+
+impl Position {
+    /// Returns the position before the first revision of a start.
+    pub const fn before_start(start: u64) -> Self {
+        Self(start << REVISIONS)
+    }
+
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    pub const fn start(self) -> u64 {
+        self.0 >> REVISIONS
+    }
+}
+
+/// A revision in the history.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub position: Position,
+    #[serde(flatten)]
+    pub incident: JsonIncident,
+}
+
+impl Entry {
+    /// Returns true if sinks deliver this revision: of each incident the first, because it is new,
+    /// and the last, because it is complete.
+    pub const fn is_wanted(&self) -> bool {
+        self.incident.revision == 1 || self.incident.settled
+    }
+}
+
+/// What one sink has delivered. After a restart it continues there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cursor {
+    position: Position,
+    /// The kills that were delivered of each incident that is not settled.
+    unsettled: BTreeMap<String, u64>,
+    /// What was removed since the last summaries.
+    removed: Removed,
+    /// The summaries that are being delivered.
+    summed_up: Removed,
+}
+
+/// Revisions that were removed from the history before a sink had delivered them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Removed {
+    /// The id of the first summary. Those after it have the numbers that follow.
+    first: Option<IncidentId>,
+    objects: Vec<RemovedOfObject>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct RemovedOfObject {
+    object: JsonObject,
+    incidents: u64,
+    kills: u64,
+    since: String,
+    until: String,
+}
+
+impl Cursor {
+    pub const fn new(position: Position) -> Self {
+        Self {
+            position,
+            unsettled: BTreeMap::new(),
+            removed: Removed {
+                first: None,
+                objects: Vec::new(),
+            },
+            summed_up: Removed {
+                first: None,
+                objects: Vec::new(),
+            },
+        }
+    }
+
+    /// Returns the position up to which everything was delivered or removed.
+    pub const fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Continues after `position`. What is between was recorded, but is not in the history.
+    pub fn skip_to(&mut self, position: Position) {
+        self.position = self.position.max(position);
+    }
+
+    /// Continues where the history of this start begins if the sink is beyond it: a history was
+    /// removed, so that positions began again.
+    #[must_use]
+    pub fn limited_to(mut self, start: Position) -> Self {
+        self.position = self.position.min(start);
+        self
+    }
+
+    /// The receiver has this revision, or has refused it for good.
+    pub fn delivered(&mut self, entry: &Entry) {
+        self.position = self.position.max(entry.position);
+        let incident = &entry.incident;
+        if incident.settled {
+            self.unsettled.remove(&incident.id);
+        } else if incident.revision == 1 {
+            self.unsettled.insert(incident.id.clone(), incident.kills());
+            if self.unsettled.len() > UNSETTLED {
+                self.unsettled.pop_first();
+            }
+        }
+    }
+
+    /// This revision is no longer in the history. If the sink has not delivered it, and it is the
+    /// last one of its incident, it is added to a summary. `id` is for the first summary.
+    pub fn removed(&mut self, entry: &Entry, id: impl FnOnce() -> IncidentId) {
+        let incident = &entry.incident;
+        if entry.position <= self.position {
+            return;
+        }
+        self.position = entry.position;
+        if !incident.settled {
+            return;
+        }
+        let delivered = self.unsettled.remove(&incident.id);
+        let kills = incident.kills().saturating_sub(delivered.unwrap_or(0));
+        let incidents = u64::from(delivered.is_none());
+        if 0 < kills || 0 < incidents {
+            self.removed.first.get_or_insert_with(id);
+            self.removed.add(incident, incidents, kills);
+        }
+    }
+
+    /// Returns the summary that is to be delivered before anything else; the same one until
+    /// [`Self::summarized`].
+    pub fn summary(&mut self) -> Option<JsonIncident> {
+        if self.summed_up.first.is_none() {
+            self.summed_up = std::mem::take(&mut self.removed);
+        }
+        let Removed { first, objects } = &self.summed_up;
+        Some(objects.first()?.summary((*first)?))
+    }
+
+    /// The receiver has the summary.
+    pub fn summarized(&mut self) {
+        let Removed { first, objects } = &mut self.summed_up;
+        objects.drain(..objects.len().min(1));
+        *first = first.filter(|_| !objects.is_empty()).map(|id| IncidentId {
+            number: id.number.wrapping_add(1),
+            ..id
+        });
+    }
+}
+
+impl Removed {
+    /// Adds to what was removed of the object of `incident`, or of further objects.
+    fn add(&mut self, incident: &JsonIncident, incidents: u64, kills: u64) {
+        let objects = &mut self.objects;
+        let known = objects.iter().position(|one| one.object == incident.object);
+        let at = known.unwrap_or(objects.len()).min(OBJECTS - 1);
+        if at == objects.len() {
+            let is_common = at + 1 == OBJECTS;
+            let object = (!is_common).then(|| incident.object.clone());
+            objects.push(RemovedOfObject {
+                object: object.unwrap_or_default(),
+                incidents: 0,
+                kills: 0,
+                since: incident.time.clone(),
+                until: incident.time.clone(),
+            });
+        }
+        if let Some(object) = objects.get_mut(at) {
+            object.incidents = object.incidents.saturating_add(incidents);
+            object.kills = object.kills.saturating_add(kills);
+            if object.until < incident.time {
+                object.until.clone_from(&incident.time);
+            }
+        }
+    }
+}
+
+impl RemovedOfObject {
+    fn summary(&self, id: IncidentId) -> JsonIncident {
+        let Self {
+            incidents, kills, ..
+        } = *self;
+        let mut message = format!("{incidents} incidents");
+        if 0 < kills {
+            // Writing to a String cannot fail.
+            let _written = write!(message, ", with {kills} OOM kills,");
+        }
+        message += " were removed from the history before they could be delivered here";
+        JsonIncident {
+            api_version: API_VERSION.to_owned(),
+            id: id.to_string(),
+            revision: 1,
+            settled: true,
+            time: self.since.clone(),
+            until: (self.since < self.until).then(|| self.until.clone()),
+            object: self.object.clone(),
+            reason: "IncidentsRemoved".to_owned(),
+            message,
+            facts: Some(JsonFacts::Summary(JsonSummary { incidents, kills })),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! The calls that can wait for the disk of the history, one at a time on a separate thread.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nodepulse_core::checked_line;
+use nodepulse_core::incident::{Entry, JsonIncident, Position};
+use nodepulse_io::lane::{Lane, NoAnswer};
+use nodepulse_linux::state::StateError;
+use nodepulse_linux::store::{Bounds, Reader, Store};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
+use tracing::{info, warn};
+
+use super::outbox::Outbox;
+use crate::telemetry::series::HistoryCounters;
+
+/// After this time without an answer, the disk counts as hanging.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// An incident survives a power cut after this time.
+const DURABLE: Duration = Duration::from_secs(1);
+
+/// The number of lines that are kept while the disk refuses them. Of more, the oldest are lost.
+const REFUSED: usize = 64;
+
+/// A revision to be recorded.
+pub type Line = (Position, String);
+
+/// The history on the disk, as used by one call at a time.
+pub struct Recorder {
+    directory: PathBuf,
+    first: u64,
+    /// `None` until it can be opened.
+    store: Option<Store>,
+    /// Lines that are not recorded yet.
+    lines: VecDeque<Line>,
+    outbox: Option<Arc<Outbox>>,
+    /// Names of the files with the cursors of the sinks.
+    cursors: Vec<String>,
+    counters: HistoryCounters,
+    /// The last call failed.
+    is_failing: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum RecordError {
+    #[error("another nodepulse appends to it; use another directory")]
+    InUse,
+    #[error(transparent)]
+    Open(#[from] StateError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Opens the history of `directory`. `first`: see [`Store::open`].
+pub fn open(directory: &Path, first: u64) -> Result<Option<Store>, StateError> {
+    Store::open(directory, Bounds::default(), first, is_known)
+}
+
+/// Returns the incidents that a former agent could not settle, as it was killed: settled. They were
+/// open for seconds, so that they are in the newest segment.
+pub fn unsettled(store: &Store) -> io::Result<Vec<JsonIncident>> {
+    let mut reader = store.newest();
+    let mut open = BTreeMap::new();
+    while let Some(lines) = reader.next_chunk(READ)? {
+        for Entry { position, incident } in entries(&lines) {
+            if incident.settled {
+                open.remove(&incident.id);
+            } else {
+                open.insert(incident.id.clone(), (position, incident));
+            }
+        }
+    }
+    let mut open: Vec<_> = open.into_values().collect();
+    open.sort_by_key(|(position, _)| *position);
+    let settle = |(_, incident): (_, JsonIncident)| JsonIncident {
+        revision: incident.revision.saturating_add(1),
+        settled: true,
+        ..incident
+    };
+    Ok(open.into_iter().map(settle).collect())
+}
+
+/// Files that sinks have in the directory.
+fn is_known(name: &std::ffi::OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(SINK.as_bytes())
+}
+
+const SINK: &str = "sink-";
+
+/// Returns the name of the file with the cursor of a sink.
+pub fn cursor_file(sink: &str) -> String {
+    format!("{SINK}{sink}.json")
+}
+
+impl Recorder {
+    pub fn new(
+        directory: PathBuf,
+        first: u64,
+        store: Option<Store>,
+        outbox: Option<(Arc<Outbox>, Vec<String>)>,
+        counters: HistoryCounters,
+    ) -> Self {
+        let (outbox, cursors) = outbox.unzip();
+        Self {
+            directory,
+            first,
+            is_failing: store.is_none(),
+            store,
+            lines: VecDeque::new(),
+            outbox,
+            cursors: cursors.unwrap_or_default(),
+            counters,
+        }
+    }
+
+    fn append(&mut self, lines: Vec<Line>) {
+        self.lines.extend(lines);
+        while let Some((position, line)) = self.lines.pop_front() {
+            if let Err(err) = self.append_line(&line) {
+                self.failed(&err);
+                self.lines.push_front((position, line));
+                break;
+            }
+            self.counters.recorded.inc();
+            self.recorded(position);
+        }
+        while self.lines.len() > REFUSED
+            && let Some((position, _)) = self.lines.pop_front()
+        {
+            self.counters.lost.inc();
+            self.recorded(position);
+        }
+    }
+
+    fn append_line(&mut self, line: &str) -> Result<(), RecordError> {
+        self.open()?;
+        while let Some(store) = &mut self.store
+            && let Some(oldest) = store.excess(line.len())
+        {
+            self.remove(oldest);
+        }
+        if let Some(store) = &mut self.store {
+            store.append(line)?;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self) -> Result<(), RecordError> {
+        if self.store.is_none() {
+            let opened = open(&self.directory, self.first)?;
+            self.store = Some(opened.ok_or(RecordError::InUse)?);
+        }
+        Ok(())
+    }
+
+    /// Removes the oldest segment. What sinks still needed of it becomes part of a summary.
+    fn remove(&mut self, oldest: u64) {
+        if let Some(outbox) = self.outbox.clone()
+            && outbox.needs_history()
+        {
+            let mut reader = Reader::new(self.directory.clone()).starting_at(oldest);
+            while reader.segment() == Some(oldest)
+                && let Ok(Some(lines)) = reader.next_chunk(READ)
+                && reader.segment() == Some(oldest)
+            {
+                outbox.removed(&entries(&lines));
+            }
+            for sink in 0..self.cursors.len() {
+                self.save(sink);
+            }
+        }
+        if let Some(store) = &mut self.store {
+            store.remove_oldest();
+        }
+    }
+
+    /// Saves the cursor of a sink. If that fails, the sink delivers something twice after a
+    /// restart.
+    fn save(&mut self, sink: usize) {
+        let cursor = self.outbox.as_ref().and_then(|outbox| outbox.cursor(sink));
+        let (Some(store), Some(file), Some(cursor)) = (&self.store, self.cursors.get(sink), cursor)
+        else {
+            return;
+        };
+        // Serialization fails only for a map whose keys are not strings.
+        let saved = checked_line::line(&cursor).map(|line| store.replace(file, line.as_bytes()));
+        if let Ok(Err(err)) = saved {
+            self.failed(&RecordError::Io(err));
+        }
+    }
+
+    fn sync(&mut self) {
+        let synced = self.store.as_mut().map_or(Ok(()), Store::sync);
+        match synced {
+            Err(err) => self.failed(&RecordError::Io(err)),
+            Ok(()) if self.lines.is_empty() && self.is_failing => {
+                self.is_failing = false;
+                info!(directory = %self.directory.display(), "incidents are recorded again");
+            }
+            Ok(()) => {}
+        }
+    }
+
+    fn recorded(&self, position: Position) {
+        if let Some(outbox) = &self.outbox {
+            outbox.recorded(position);
+        }
+    }
+
+    /// Logs the first of several failures.
+    fn failed(&mut self, err: &RecordError) {
+        if !std::mem::replace(&mut self.is_failing, true) {
+            let err = err as &dyn std::error::Error;
+            let directory = self.directory.display();
+            warn!(%directory, err, "incidents are not recorded in the history");
+        }
+    }
+}
+
+/// The number of bytes of the history that are read at a time.
+const READ: u64 = 64 << 10;
+
+fn entries(lines: &[String]) -> Vec<Entry> {
+    // Lines of earlier versions have no position. Those of newer ones may have another form.
+    let parsed = lines.iter().map(|line| serde_json::from_str(line));
+    parsed.filter_map(Result::ok).collect()
+}
+
+/// The disk of the history. Clones share it.
+#[derive(Clone)]
+pub struct Disk {
+    recorder: Arc<Mutex<Recorder>>,
+    lane: Lane,
+}
+
+impl Disk {
+    pub fn new(recorder: Recorder, lane: Lane) -> Self {
+        Self {
+            recorder: Arc::new(Mutex::new(recorder)),
+            lane,
+        }
+    }
+
+    /// Returns when there will be no further lines and all are recorded.
+    pub async fn record_all(&self, mut queued: mpsc::Receiver<Line>) {
+        while let Some(first) = queued.recv().await {
+            let durable = Instant::now() + DURABLE;
+            let mut next = Some(first);
+            while let Some(line) = next {
+                let mut lines = vec![line];
+                while let Ok(line) = queued.try_recv() {
+                    lines.push(line);
+                }
+                self.call(move |recorder| recorder.append(lines)).await;
+                next = if Instant::now() < durable {
+                    timeout_at(durable, queued.recv()).await.ok().flatten()
+                } else {
+                    None
+                };
+            }
+            self.call(Recorder::sync).await;
+        }
+    }
+
+    /// Saves the cursor of a sink, by its number.
+    pub async fn save(&self, sink: usize) {
+        self.call(move |recorder| recorder.save(sink)).await;
+    }
+
+    /// Reads further entries. `None`: there are no further ones at present.
+    pub async fn read(
+        &self,
+        reader: Option<Reader>,
+        after: Position,
+    ) -> (Option<Reader>, Option<Vec<Entry>>) {
+        let read = move |recorder: &mut Recorder| {
+            let new = || Reader::new(recorder.directory.clone()).starting_at(after.start());
+            let mut reader = reader.unwrap_or_else(new);
+            match reader.next_chunk(READ) {
+                Ok(lines) => {
+                    let found = lines.map(|lines| entries(&lines));
+                    (found.is_some().then_some(reader), found)
+                }
+                Err(err) => {
+                    recorder.failed(&RecordError::Io(err));
+                    (None, None)
+                }
+            }
+        };
+        self.call(read).await.unwrap_or_default()
+    }
+
+    /// Returns when the call has ended, however long that takes. It is made at the latest when the
+    /// kernel has a thread again.
+    async fn call<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Recorder) -> T + Send + 'static,
+    ) -> Option<T> {
+        let call = Arc::new(Mutex::new(Some(call)));
+        let result = Arc::new(Mutex::new(None));
+        loop {
+            let (recorder, call) = (Arc::clone(&self.recorder), Arc::clone(&call));
+            let returned = Arc::clone(&result);
+            let run = move || {
+                let call = lock(&call).take();
+                if let Some(call) = call {
+                    let value = call(&mut lock(&recorder));
+                    *lock(&returned) = Some(value);
+                }
+            };
+            match self.lane.run(LIMIT, run).await {
+                Ok(()) | Err(NoAnswer::Ended) => return lock(&result).take(),
+                Err(NoAnswer::Late(_) | NoAnswer::Blocked) => self.lane.free().await,
+                Err(NoAnswer::NoThread(_)) => tokio::time::sleep(DURABLE).await,
+            }
+        }
+    }
+}
+
+/// A panic elsewhere leaves the values consistent.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

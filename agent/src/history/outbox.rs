@@ -1,0 +1,256 @@
+//! What sinks have still to deliver: recent revisions in memory, older ones in the history.
+//!
+//! A sink that keeps up never waits for the disk, which may be what an incident is about.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nodepulse_core::incident::{BootId, Cursor, Entry, IncidentId, JsonIncident, Position};
+use nodepulse_io::clock::Clock;
+use tokio::sync::watch;
+
+use crate::telemetry::series::SinkSeries;
+
+/// The number of revisions in memory that a sink has not delivered. Of more, the oldest are only in
+/// the history; without one, they are summed up.
+const RECENT: usize = 64;
+
+/// A sink, as known before it starts.
+pub struct SinkState {
+    pub cursor: Cursor,
+    pub series: SinkSeries,
+}
+
+struct Tracked {
+    state: SinkState,
+    /// The sink waits for the answer to what it is sending. What is removed meanwhile waits here:
+    /// it may have been delivered.
+    removed: Option<Vec<Entry>>,
+}
+
+/// The next thing that a sink has to do.
+pub enum Work {
+    /// Nothing before the next change.
+    Wait,
+    Summary(Box<JsonIncident>),
+    Entries(Vec<Arc<Entry>>),
+    /// The revisions after `after` are to be read from the history. Those up to `through` are
+    /// there, or were lost.
+    Read {
+        after: Position,
+        through: Position,
+    },
+}
+
+/// Revisions on their way to the sinks.
+pub struct Outbox {
+    state: Mutex<State>,
+    changes: watch::Sender<u64>,
+    boot: BootId,
+    has_history: bool,
+}
+
+struct State {
+    recent: VecDeque<Arc<Entry>>,
+    newest: Position,
+    /// Revisions up to here are not in memory.
+    evicted: Position,
+    /// Revisions up to here are in the history, or could not be recorded.
+    recorded: Position,
+    sinks: Vec<Tracked>,
+}
+
+impl Outbox {
+    /// `begin`: the position before the first revision of this start.
+    pub fn new(
+        begin: Position,
+        sinks: impl IntoIterator<Item = SinkState>,
+        boot: BootId,
+        has_history: bool,
+    ) -> Self {
+        let tracked = |state| Tracked {
+            state,
+            removed: None,
+        };
+        Self {
+            state: Mutex::new(State {
+                recent: VecDeque::new(),
+                newest: begin,
+                evicted: begin,
+                recorded: begin,
+                sinks: sinks.into_iter().map(tracked).collect(),
+            }),
+            changes: watch::Sender::new(0),
+            boot,
+            has_history,
+        }
+    }
+
+    /// Returns a receiver that changes when there may be new work.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub fn push(&self, entry: Entry) {
+        let mut state = self.lock();
+        state.newest = entry.position;
+        state.recent.push_back(Arc::new(entry));
+        if state.recent.len() > RECENT
+            && let Some(oldest) = state.recent.pop_front()
+        {
+            state.evicted = oldest.position;
+            if !self.has_history {
+                self.remove(&mut state, &oldest);
+            }
+        }
+        self.changed(&mut state);
+    }
+
+    /// The history has everything up to `position` that it will ever have.
+    pub fn recorded(&self, position: Position) {
+        let mut state = self.lock();
+        state.recorded = state.recorded.max(position);
+        self.changed(&mut state);
+    }
+
+    /// Returns true if a sink needs revisions that are only in the history.
+    pub fn needs_history(&self) -> bool {
+        let state = self.lock();
+        state.sinks.iter().any(|sink| state.is_behind(sink))
+    }
+
+    /// These revisions, in their order, will be removed from the history. The cursors are to be
+    /// saved before.
+    pub fn removed(&self, entries: &[Entry]) {
+        let mut state = self.lock();
+        for entry in entries {
+            if entry.position <= state.evicted {
+                self.remove(&mut state, entry);
+            }
+        }
+        self.changed(&mut state);
+    }
+
+    fn remove(&self, state: &mut State, entry: &Entry) {
+        for Tracked { state, removed } in &mut state.sinks {
+            match removed {
+                Some(removed) => removed.push(entry.clone()),
+                None => state.remove(entry, self.boot),
+            }
+        }
+    }
+
+    /// Returns the next work of a sink, by its number.
+    pub fn work(&self, sink: usize) -> Work {
+        let mut state = self.lock();
+        let (evicted, recorded) = (state.evicted, state.recorded);
+        let Some(tracked) = state.sinks.get_mut(sink) else {
+            return Work::Wait;
+        };
+        let cursor = &mut tracked.state.cursor;
+        if let Some(summary) = cursor.summary() {
+            return Work::Summary(Box::new(summary));
+        }
+        let after = cursor.position();
+        if evicted <= after {
+            let next = state.recent.iter().filter(|entry| after < entry.position);
+            let entries: Vec<_> = next.cloned().collect();
+            return if entries.is_empty() {
+                Work::Wait
+            } else {
+                Work::Entries(entries)
+            };
+        }
+        // Whatever is between is still being written.
+        if recorded <= after && recorded < evicted {
+            return Work::Wait;
+        }
+        Work::Read {
+            after,
+            through: recorded,
+        }
+    }
+
+    pub fn cursor(&self, sink: usize) -> Option<Cursor> {
+        let state = self.lock();
+        state.sinks.get(sink).map(|sink| sink.state.cursor.clone())
+    }
+
+    /// Changes the cursor of a sink.
+    pub fn advance(&self, sink: usize, change: impl FnOnce(&mut Cursor)) {
+        let mut state = self.lock();
+        let Some(tracked) = state.sinks.get_mut(sink) else {
+            return;
+        };
+        change(&mut tracked.state.cursor);
+        for entry in tracked.removed.take().unwrap_or_default() {
+            tracked.state.remove(&entry, self.boot);
+        }
+        self.changed(&mut state);
+    }
+
+    /// The sink begins to send what follows the returned position. The answer ends with
+    /// [`Self::advance`].
+    pub fn begin(&self, sink: usize) -> Position {
+        let mut state = self.lock();
+        let Some(tracked) = state.sinks.get_mut(sink) else {
+            return Position::default();
+        };
+        tracked.removed = Some(Vec::new());
+        tracked.state.cursor.position()
+    }
+
+    /// Returns true if the incident with this id happened since the machine has started.
+    pub fn is_of_boot(&self, id: &str) -> bool {
+        id.parse::<IncidentId>()
+            .is_ok_and(|id| id.boot == self.boot)
+    }
+
+    /// Returns true if no sink has work.
+    pub fn is_empty(&self) -> bool {
+        let state = self.lock();
+        let mut sinks = state.sinks.iter();
+        sinks.all(|sink| state.newest <= sink.state.cursor.position())
+    }
+
+    fn changed(&self, state: &mut State) {
+        let delivered = state.sinks.iter().map(|sink| sink.state.cursor.position());
+        let delivered = delivered.min().unwrap_or(state.newest);
+        let is_delivered = |entry: &mut Arc<Entry>| entry.position <= delivered;
+        while state.recent.pop_front_if(is_delivered).is_some() {}
+        for sink in &state.sinks {
+            let SinkState { cursor, series } = &sink.state;
+            let first = cursor
+                .position()
+                .max(Position::before_start(state.newest.start()));
+            let lag = state.newest.0.saturating_sub(first.0);
+            series.lag.set(i64::try_from(lag).unwrap_or(i64::MAX));
+        }
+        self.changes
+            .send_modify(|changes| *changes = changes.wrapping_add(1));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves the values consistent.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_behind(&self, sink: &Tracked) -> bool {
+        sink.state.cursor.position() < self.evicted
+    }
+}
+
+impl SinkState {
+    fn remove(&mut self, entry: &Entry, boot: BootId) {
+        if self.cursor.position() < entry.position {
+            self.series.removed.inc();
+        }
+        let id = || IncidentId {
+            boot,
+            number: Clock::kernel().now().boot.0,
+        };
+        self.cursor.removed(entry, id);
+    }
+}

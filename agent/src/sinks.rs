@@ -1,0 +1,293 @@
+//! EDGE: delivers incidents to other programs: an OpenTelemetry collector, a webhook.
+//!
+//! Each sink has a task and a cursor, so that none delays another. Delivery is at least once, in
+//! order, until the receiver accepts an incident or refuses it for good.
+
+#![forbid(unsafe_code)]
+
+mod otlp;
+mod receiver;
+mod setup;
+mod webhook;
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use clap::ValueEnum as _;
+use nodepulse_core::backoff::{Backoff, Jitter};
+use nodepulse_core::incident::{Cursor, Entry, JsonIncident, Position};
+use nodepulse_io::clock::Clock;
+use nodepulse_kube::convert;
+use nodepulse_linux::store::Reader;
+use tracing::{info, warn};
+
+use crate::config::IncidentKind;
+use crate::history::Disk;
+use crate::history::outbox::{Outbox, Work};
+use crate::telemetry::metering::Metering;
+use crate::telemetry::series::SinkSeries;
+
+use otlp::Otlp;
+use receiver::{Answer, Receiver};
+pub use setup::open;
+use webhook::Webhook;
+
+/// The delay after a failed delivery doubles from one second.
+const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
+
+/// The receiver may ask for a longer delay, up to this one.
+const LONGEST: Duration = Duration::from_mins(5);
+
+/// The number of attempts at what the receiver cannot process.
+const ATTEMPTS: u32 = 8;
+
+/// Incidents of former boots are delivered up to this age.
+const EXPIRY: Duration = Duration::from_hours(24);
+
+/// A receiver of incidents.
+#[derive(Debug)]
+pub struct Sink {
+    form: Form,
+    receiver: Receiver,
+    /// Empty: all.
+    kinds: Vec<IncidentKind>,
+}
+
+#[derive(Debug)]
+enum Form {
+    Otlp(Otlp),
+    Webhook(Webhook),
+}
+
+impl Sink {
+    /// Returns the name in metrics and log lines.
+    pub const fn name(&self) -> &'static str {
+        match self.form {
+            Form::Otlp(_) => "otlp",
+            Form::Webhook(_) => "webhook",
+        }
+    }
+
+    const fn batch(&self) -> usize {
+        match self.form {
+            Form::Otlp(_) => 64,
+            Form::Webhook(_) => 1,
+        }
+    }
+
+    async fn send(&self, incidents: &[&JsonIncident]) -> Answer {
+        let body = match (&self.form, incidents) {
+            (Form::Otlp(form), incidents) => form.body(incidents),
+            (Form::Webhook(form), [incident, ..]) => form.body(incident),
+            (Form::Webhook(_), []) => return Answer::Accepted,
+        };
+        match body {
+            Ok(body) => self.receiver.post(body).await,
+            Err(err) => Answer::Refused(err.to_string()),
+        }
+    }
+
+    fn takes(&self, incident: &JsonIncident) -> bool {
+        let name = |kind: &IncidentKind| Some(kind.to_possible_value()?.get_name().to_owned());
+        let is_taken = |kind: &str| {
+            self.kinds
+                .iter()
+                .any(|one| name(one).as_deref() == Some(kind))
+        };
+        self.kinds.is_empty() || incident.kind().is_none_or(is_taken)
+    }
+}
+
+/// The task of a sink.
+pub struct Delivery {
+    sink: Sink,
+    number: usize,
+    outbox: Arc<Outbox>,
+    disk: Option<Disk>,
+    series: SinkSeries,
+    /// Entries that were read and are not delivered.
+    entries: VecDeque<Arc<Entry>>,
+    reader: Option<Reader>,
+    retries: Backoff,
+    jitter: Jitter,
+    /// The number of attempts that the receiver did not accept since the last success.
+    failures: u32,
+}
+
+impl Delivery {
+    pub fn new(
+        sink: Sink,
+        number: usize,
+        outbox: Arc<Outbox>,
+        disk: Option<Disk>,
+        metering: &Metering,
+    ) -> Self {
+        let series = metering.sink_series(sink.name());
+        Self {
+            sink,
+            number,
+            outbox,
+            disk,
+            series,
+            entries: VecDeque::new(),
+            reader: None,
+            retries: RETRIES,
+            // Spreads the retries of many nodes.
+            jitter: Jitter::seeded(RandomState::new().hash_one(number)),
+            failures: 0,
+        }
+    }
+
+    /// Never returns.
+    pub async fn run(mut self) {
+        let mut changes = self.outbox.changes();
+        // The cursor of a new sink.
+        self.advance(|_| {}).await;
+        loop {
+            if !self.entries.is_empty() {
+                self.deliver_entries().await;
+                continue;
+            }
+            match self.outbox.work(self.number) {
+                Work::Wait => {
+                    self.reader = None;
+                    // The outbox lives as long as this task.
+                    let _changed = changes.changed().await;
+                }
+                Work::Summary(summary) => {
+                    self.outbox.begin(self.number);
+                    let result = self.attempt(&[&summary]).await;
+                    let is_done = result.is_ok();
+                    self.advance(|cursor| {
+                        if is_done {
+                            cursor.summarized();
+                        }
+                    })
+                    .await;
+                    self.pause(result).await;
+                }
+                Work::Entries(entries) => self.entries.extend(entries),
+                Work::Read { after, through } => self.read(after, through).await,
+            }
+        }
+    }
+
+    /// Reads entries from the history.
+    async fn read(&mut self, after: Position, through: Position) {
+        let mut entries = None;
+        if let Some(disk) = &self.disk {
+            (self.reader, entries) = disk.read(self.reader.take(), after).await;
+        }
+        match entries {
+            Some(entries) => self.entries.extend(entries.into_iter().map(Arc::new)),
+            None => self.advance(|cursor| cursor.skip_to(through)).await,
+        }
+    }
+
+    /// Attempts to deliver the next entries, unless they were removed from the history meanwhile.
+    async fn deliver_entries(&mut self) {
+        let delivered = self.outbox.begin(self.number);
+        let is_delivered = |entry: &mut Arc<Entry>| entry.position <= delivered;
+        while self.entries.pop_front_if(is_delivered).is_some() {}
+        let now = Clock::kernel().now().wall;
+        let size = if self.failures == 0 {
+            self.sink.batch()
+        } else {
+            1
+        };
+        let batch: Vec<_> = self.entries.iter().take(size).cloned().collect();
+        let wanted = batch.iter().filter(|entry| entry.is_wanted());
+        let wanted = wanted.filter(|entry| self.sink.takes(&entry.incident));
+        let (expired, wanted): (Vec<_>, Vec<_>) = wanted
+            .map(|entry| &entry.incident)
+            .partition(|incident| self.is_expired(incident, now));
+        let result = if wanted.is_empty() {
+            Ok(())
+        } else {
+            self.attempt(&wanted).await
+        };
+        if result.is_ok() {
+            self.series.expired.inc_by(count(expired.len()));
+            self.entries.drain(..batch.len());
+        }
+        let is_done = result.is_ok();
+        let advance = |cursor: &mut Cursor| {
+            for entry in batch.iter().filter(|_| is_done) {
+                cursor.delivered(entry);
+            }
+        };
+        self.advance(advance).await;
+        self.pause(result).await;
+    }
+
+    fn is_expired(&self, incident: &JsonIncident, now: SystemTime) -> bool {
+        let at = convert::parse_time(Some(&incident.time.as_str().into()));
+        let age = at.and_then(|at| now.duration_since(at).ok());
+        !self.outbox.is_of_boot(&incident.id) && age.is_none_or(|age| EXPIRY < age)
+    }
+
+    /// Returns the delay before the next attempt if the receiver has not accepted these incidents,
+    /// nor refused them for good.
+    async fn attempt(&mut self, incidents: &[&JsonIncident]) -> Result<(), Duration> {
+        let (why, after) = match self.sink.send(incidents).await {
+            Answer::Accepted => {
+                self.series.delivered.inc_by(count(incidents.len()));
+                if 0 < self.failures {
+                    info!(sink = self.sink.name(), "incidents are delivered again");
+                }
+                self.failures = 0;
+                self.retries = RETRIES;
+                return Ok(());
+            }
+            Answer::Refused(why) if incidents.len() == 1 => {
+                self.refused(&why);
+                return Ok(());
+            }
+            Answer::Failed(why) if ATTEMPTS <= self.failures && incidents.len() == 1 => {
+                self.refused(&why);
+                return Ok(());
+            }
+            Answer::Refused(why) | Answer::Failed(why) => (why, None),
+            Answer::Later { why, after } => (why, after),
+        };
+        if self.failures == 0 {
+            warn!(
+                sink = self.sink.name(),
+                why, "incidents are not delivered, and are tried again"
+            );
+        }
+        self.failures = self.failures.saturating_add(1);
+        let delay = self.retries.advance();
+        let delay = self.jitter.stretch(delay, 0.2);
+        Err(after.map_or(delay, |after| after.min(LONGEST).max(delay)))
+    }
+
+    fn refused(&mut self, why: &str) {
+        self.series.refused.inc();
+        warn!(
+            sink = self.sink.name(),
+            why, "the receiver refuses an incident"
+        );
+        self.failures = 0;
+    }
+
+    /// Changes the cursor, and records it before the next delivery.
+    async fn advance(&mut self, change: impl FnOnce(&mut Cursor)) {
+        self.outbox.advance(self.number, change);
+        if let Some(disk) = &self.disk {
+            disk.save(self.number).await;
+        }
+    }
+
+    async fn pause(&self, result: Result<(), Duration>) {
+        if let Err(delay) = result {
+            tokio::time::sleep(delay).await;
+        }
+    }
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}

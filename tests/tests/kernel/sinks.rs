@@ -1,0 +1,83 @@
+//! Kills reach a collector and a webhook, whichever is away, and however the agent ends.
+//!
+//! Runs as root.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nodepulse_tests::process::{Process, node_mode};
+use nodepulse_tests::provoke::cgroup::CgroupTree;
+use nodepulse_tests::receiver::Receiver;
+use nodepulse_tests::{SOON, eventually};
+
+use super::provoke;
+
+const MIB: u64 = 1 << 20;
+
+/// Kills in each part of the test.
+const KILLS: u64 = 12;
+
+async fn agent(directory: &Path, tree: &CgroupTree, receivers: [&Receiver; 2]) -> Process {
+    let [collector, webhook] =
+        receivers.map(|receiver| format!("http://127.0.0.1:{}", receiver.port));
+    let agent = Process::start(node_mode(&[
+        "--cgroup-root",
+        &tree.path(""),
+        "--history-directory",
+        &directory.display().to_string(),
+        "--sinks-otlp-endpoint",
+        &collector,
+        "--sinks-webhook-url",
+        &webhook,
+    ]));
+    agent.wait_for_line("OOM kill source selected", SOON).await;
+    agent
+}
+
+/// Returns the kills of all incidents that the receiver has accepted.
+fn kills(receiver: &Receiver) -> u64 {
+    let mut latest = BTreeMap::new();
+    for (id, revision, kills) in receiver.accepted() {
+        let known = latest.entry(id).or_insert((revision, kills));
+        *known = (*known).max((revision, kills));
+    }
+    latest.values().map(|(_, kills)| kills).sum()
+}
+
+#[tokio::test]
+async fn each_receiver_gets_every_kill_although_it_was_away_and_the_agent_was_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tree = CgroupTree::new(&format!("nodepulse-sinks-{}", std::process::id())).unwrap();
+    tree.add("kubepods/podaa/c").unwrap();
+    tree.limit("kubepods/podaa/c", 32 * MIB).unwrap();
+    let collector = Receiver::start(200, None).await.unwrap();
+    let webhook = Receiver::start(200, None).await.unwrap();
+    let receivers = [&collector, &webhook];
+    let mut expected = 0;
+    for statuses in [[503, 200], [200, 503], [503, 503], [200, 200]] {
+        for (receiver, status) in receivers.iter().zip(statuses) {
+            receiver.set_status(status);
+        }
+        let agent = agent(dir.path(), &tree, receivers).await;
+        let cgroup = tree.dir("kubepods/podaa/c");
+        // The receivers answer meanwhile.
+        let killed = tokio::task::spawn_blocking(move || {
+            for _ in 0..KILLS {
+                provoke().eat_in(&cgroup, 256 * MIB).unwrap();
+            }
+        });
+        killed.await.unwrap();
+        expected += KILLS;
+        for (receiver, status) in receivers.iter().zip(statuses) {
+            eventually("what was killed so far", || {
+                let counted = kills(receiver);
+                (status != 200 || counted == expected)
+                    .then_some(())
+                    .ok_or(counted)
+            })
+            .await;
+        }
+        agent.kill();
+        agent.ends(SOON).await;
+    }
+}
