@@ -22,6 +22,7 @@ Examples:
   kubectl nodepulse worker-1               one node in full
   kubectl nodepulse kills -A --since 1h    OOM kills of the last hour
   kubectl nodepulse why web-0 -n shop      the story of one pod, and what to do
+  kubectl nodepulse top worker-1           live view of one node
 
 Exit status: 0 success, 1 failure, 2 wrong usage. NO_COLOR turns colors off.";
 
@@ -53,6 +54,8 @@ enum Subcommands {
     Kills(KillsOptions),
     /// The story of one pod
     Why(WhyOptions),
+    /// Live view of one node
+    Top(TopOptions),
 }
 
 /// The cluster, and the user.
@@ -167,6 +170,13 @@ pub struct WhyOptions {
     pub pod: String,
 }
 
+/// Options of the live view.
+#[derive(Debug, Args)]
+pub struct TopOptions {
+    /// Name of the node
+    pub node: String,
+}
+
 #[derive(Debug)]
 pub struct Arguments {
     pub connection: Connection,
@@ -179,6 +189,7 @@ pub enum Command {
     Node(NodeOptions),
     Kills(KillsOptions),
     Why(WhyOptions),
+    Top(NodeOptions),
 }
 
 /// Help, or a usage error.
@@ -223,6 +234,9 @@ impl Arguments {
         let command = match (parsed.command, parsed.node) {
             (Some(Subcommands::Kills(options)), _) => Command::Kills(options),
             (Some(Subcommands::Why(options)), _) => Command::Why(options),
+            (Some(Subcommands::Top(TopOptions { node: name })), _) => {
+                Command::Top(NodeOptions { name, agents })
+            }
             (None, Some(name)) => Command::Node(NodeOptions { name, agents }),
             (None, None) => Command::Fleet(FleetOptions {
                 agents,

@@ -21,6 +21,7 @@ mod screen;
 mod style;
 mod table;
 mod tier;
+mod top;
 mod why;
 
 use std::process::ExitCode;
@@ -61,6 +62,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Command::Node(options) => node::run(&cluster, options, style).await,
             Command::Kills(options) => kills::run(&cluster, options, style).await,
             Command::Why(options) => why::run(&cluster, options, style).await,
+            Command::Top(options) => top::run(&cluster, options).await,
         }
     });
     // A program that kubectl started may keep its output open.

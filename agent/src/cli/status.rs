@@ -161,7 +161,7 @@ pub fn explain(arguments: ExplainArguments) -> ExitCode {
         Err(err) => {
             return match config {
                 Err(reason) if matches!(err, DaemonError::NotRunning) => refuse(&reason),
-                _ => fail(&err.reason(&state_directory, "explain")),
+                _ => fail(&client::reason(err, &state_directory, "explain")),
             };
         }
     };
