@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nodepulse_core::escape::escape;
 use nodepulse_core::incident::{API_VERSION, JsonIncident};
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::convert;
@@ -180,10 +181,15 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(since) => since,
         Err(why) => return refuse(&why),
     };
+    if let Some(pod) = arguments.pod.as_deref().filter(|pod| !pod.contains('/')) {
+        return refuse(&format!(
+            "--pod: {pod:?} has no namespace; example: --pod default/web-0"
+        ));
+    }
     let filter = Filter {
         since,
         pod: arguments.pod,
-        unit: arguments.unit,
+        unit: arguments.unit.as_deref().map(unit_name),
     };
     let printed = match (&arguments.id, arguments.follow) {
         (Some(id), _) => one(&directory, id, arguments.output),
@@ -204,6 +210,12 @@ fn since(text: &str) -> Result<String, String> {
         .map_err(|why| format!("--since: {text:?} {why}; example: --since 1h"))?;
     let begin = Clock::kernel().now().wall.checked_sub(since);
     Ok(convert::micro_time(begin.unwrap_or(SystemTime::UNIX_EPOCH)))
+}
+
+/// Returns the name as recorded: escaped and, as in systemctl, of a service without a suffix.
+fn unit_name(unit: &str) -> String {
+    let suffix = if unit.contains('.') { "" } else { ".service" };
+    escape(format!("{unit}{suffix}"))
 }
 
 enum Failure {
@@ -285,9 +297,11 @@ fn follow(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<()
     let watched = changes.add_watch(directory, wanted);
     watched.map_err(io::Error::from)?;
     let mut reader = Reader::new(directory.to_owned());
-    let mut incidents = read(&mut reader)?;
+    drop(read(&mut reader)?);
     loop {
         changes.read_events().map_err(io::Error::from)?;
+        // A settled revision is whole, so nothing is kept of earlier ones.
+        let mut incidents = Incidents::default();
         let settled = incidents.add(&reader.next_lines()?);
         let settled = settled.iter().filter_map(|at| incidents.all.get(*at));
         let matching: Vec<_> = settled
