@@ -30,7 +30,7 @@ complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "run" -d 'Run th
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "check" -d 'Check what this machine and the API server provide, with a remedy for each fault'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "status" -d 'Print the node status of the running daemon, or compute it if none is running'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "explain" -d 'Print why each condition has its status'
-complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "history" -d 'Print the incidents of this machine: OOM kills, refused forks, volumes on unhealthy disks'
+complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "history" -d 'Print the incidents of this machine: OOM kills, refused forks, unhealthy disks, conditions'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "record" -d 'Record what the running daemon observes and decides'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "config" -d 'Print or check the configuration'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "cleanup" -d 'Remove nodepulse\'s conditions and taints from this Node, or from all Nodes'

@@ -63,6 +63,9 @@ pub struct JsonObject {
     /// The systemd unit, slice or session, outside of pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// The unit of the user's service manager, if `unit` is such a manager. The user chose the name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_unit: Option<String>,
     /// Path of the cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
@@ -252,7 +255,11 @@ impl JsonIncident {
     /// Returns the object in one line, for a table.
     pub fn object_name(&self) -> String {
         let JsonObject {
-            pod, unit, cgroup, ..
+            pod,
+            unit,
+            user_unit,
+            cgroup,
+            ..
         } = &self.object;
         match pod {
             Some(JsonPod {
@@ -262,6 +269,9 @@ impl JsonIncident {
             }) => format!("{namespace}/{name}"),
             Some(pod) => format!("pod {}", pod.uid),
             None => {
+                if let (Some(manager), Some(unit)) = (unit, user_unit) {
+                    return format!("{manager}/{unit}");
+                }
                 let other = unit.as_ref().or(cgroup.as_ref());
                 other.cloned().unwrap_or_else(|| "node".to_owned())
             }
@@ -365,6 +375,7 @@ fn object(incident: &Incident) -> JsonObject {
         pod,
         container: incident.container().map(str::to_owned),
         unit: owner.and_then(Owner::systemd_name),
+        user_unit: owner.and_then(Owner::user_unit),
         // That of a kill is escaped.
         cgroup: match first {
             Some(first) => first.cgroup.clone(),
@@ -434,7 +445,9 @@ fn kill_facts(incident: &Incident, kills: &Kills) -> Option<JsonKill> {
 /// Returns the systemd unit, slice or session whose limit was reached.
 pub fn limiting_unit(kill: &Finding) -> Option<String> {
     let limiting = kill.scope.as_ref().memcg()?;
-    limiting.unit.as_ref()?.systemd_name()
+    let owner = limiting.unit.as_ref()?;
+    let of_user = owner.user_unit().map(|_| owner.to_string());
+    of_user.or_else(|| owner.systemd_name())
 }
 
 fn fork_facts(refused: &RefusedForks) -> JsonForks {
@@ -553,6 +566,20 @@ mod tests {
             unit: Some(Owner::Slice("user-7.slice".to_owned())),
         });
         let service = incident(by_cause(vec![unit], now(9)).remove(0));
+        let mut imitation = finding(9);
+        let of_user = Some(Owner::Unit {
+            name: "sshd.service".to_owned(),
+            user: Some(7),
+        });
+        imitation.unit = of_user.clone();
+        imitation.scope = OomScope::Memcg(Limiting {
+            owner: LimitOwner::Other,
+            path: None,
+            tied: None,
+            usage: None,
+            unit: of_user,
+        });
+        let imitation = incident(by_cause(vec![imitation], now(9)).remove(0));
         let change = ConditionChange {
             type_: "MemoryLow".to_owned(),
             status: Status::True,
@@ -560,7 +587,15 @@ mod tests {
             message: "memory is low".to_owned(),
         };
         let condition = incident(Occurred::condition(change, now(9)));
-        vec![kill(), forks, counted, volume, service, condition]
+        vec![
+            kill(),
+            forks,
+            counted,
+            volume,
+            service,
+            imitation,
+            condition,
+        ]
     }
 
     #[test]
@@ -625,6 +660,7 @@ mod tests {
             ("a.service", "3 OOM kills, victims unknown"),
             ("node", "volume a\\nb on sdb: slow"),
             ("a\\u{1b}.service", "p9 (9) at the limit of user-7.slice"),
+            ("user@7.service/sshd.service", "p9 (9) at the limit of sshd.service of user 7"),
             ("node", "MemoryLow is True: memory is low"),
         ]);
     }
