@@ -63,7 +63,8 @@ pub struct JsonObject {
     /// The systemd unit, slice or session, outside of pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// The unit of the user's service manager, if `unit` is such a manager. The user chose the name.
+    /// The unit of the user's service manager, if `unit` is such a manager. The user chose the
+    /// name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_unit: Option<String>,
     /// Path of the cgroup.

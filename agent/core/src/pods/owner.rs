@@ -142,8 +142,8 @@ impl Owner {
         }
     }
 
-    /// Returns the escaped name that systemd's tools take; `None` for a pod or another cgroup. Users
-    /// choose the names of their units, so for such a unit it is that of the user's manager.
+    /// Returns the escaped name that systemd's tools take; `None` for a pod or another cgroup.
+    /// Users choose the names of their units, so for such a unit it is that of the user's manager.
     pub fn systemd_name(&self) -> Option<String> {
         match self {
             Self::Unit {
