@@ -17,6 +17,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nodepulse_core::checked_line::is_intact;
 use nodepulse_io::file::{self, is_trusted_owner};
 
+use crate::black_box;
 use crate::state::{Claim, StateError};
 
 #[cfg(test)]
@@ -99,7 +100,7 @@ impl Store {
     ///
     /// See [`Claim::take`].
     pub fn open(directory: &Path, bounds: Bounds) -> Result<Option<Self>, StateError> {
-        let is_known = |name: &OsStr| Segment::parse(name).is_some();
+        let is_known = |name: &OsStr| Segment::parse(name).is_some() || name == black_box::FILE;
         let Some(claim) = Claim::take(directory, is_known)? else {
             return Ok(None);
         };

@@ -1,5 +1,6 @@
 //! The record of each incident in systemd's journal, also under the unit that it is about.
 
+use nodepulse_core::black_box::UNCLEAN_REBOOT;
 use nodepulse_core::incident::{Incident, JsonFacts, JsonIncident, JsonPod};
 use nodepulse_kube::convert;
 use nodepulse_linux::journal::{Journal, JournalRecord};
@@ -36,6 +37,7 @@ const fn message_id(facts: &JsonFacts) -> &'static str {
         JsonFacts::UnidentifiedOomKills(_) => "0cc89c5ee5bc4b27bf5d159ce645ce16",
         JsonFacts::RefusedForks(_) => "ed8e4f871fe34356989dd0e7ad7321de",
         JsonFacts::Volume(_) => "0c76eebded134bd095f9db249a64bb86",
+        JsonFacts::Boot(_) => "f320c904f34c46a1b8259044ee89864c",
         JsonFacts::Condition(_) => "82ceb694025c4252872cf55719db300e",
     }
 }
@@ -43,8 +45,11 @@ const fn message_id(facts: &JsonFacts) -> &'static str {
 fn record(json: &JsonIncident) -> JournalRecord {
     let mut record = JournalRecord::default();
     record.add("MESSAGE", &json.message);
-    let is_good =
-        matches!(&json.facts, Some(JsonFacts::Condition(change)) if change.status != "True");
+    let is_good = match &json.facts {
+        Some(JsonFacts::Condition(change)) => change.status != "True",
+        Some(JsonFacts::Boot(_)) => json.reason != UNCLEAN_REBOOT,
+        _ => false,
+    };
     record.add("PRIORITY", if is_good { INFO } else { WARNING });
     record.add("SYSLOG_IDENTIFIER", "nodepulse");
     let object = &json.object;
