@@ -39,7 +39,9 @@ mod table;
 
 #[cfg(feature = "testing")]
 pub use choices::Effect;
-pub use choices::{JournaldUse, LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier};
+pub use choices::{
+    BlackBoxSync, JournaldUse, LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier,
+};
 pub use effective::Effective;
 pub use error::ConfigError;
 pub use live::ConfigChanges;
@@ -99,6 +101,7 @@ pub struct Config {
     pub imagefs_directory: Option<PathBuf>,
     pub state_directory: PathBuf,
     pub journald: JournaldUse,
+    pub black_box_sync: BlackBoxSync,
     /// `None`: no history of incidents is kept on a disk.
     pub history_directory: Option<PathBuf>,
     /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set.

@@ -24,6 +24,7 @@ use super::kernel_inputs::KernelInputs;
 use super::reload::{self, Reloading};
 use super::service::Service;
 use super::{Agent, App, CertificateSetup, RunMode, VERSION, facts};
+use crate::black_box::{BlackBox, OpenBlackBox};
 use crate::config::Config;
 use crate::history::History;
 use crate::notify::heartbeat::Heartbeat;
@@ -60,9 +61,15 @@ pub(super) async fn app(
     if let Some(client) = &client {
         client.spread_by(agent.jitter.clone());
     }
+    let last_boot = agent.black_box.as_mut();
+    let last_boot = last_boot.and_then(OpenBlackBox::take_last_boot);
     let mut app = state(agent, certificate.as_ref(), persistence, inputs);
     initial_evaluation(&mut app, once || client.is_none()).await;
     let now = clock.now();
+    if let Some(end) = last_boot {
+        let happened = IncidentInput::Happened(vec![end]);
+        app.feed(Input::Incident(happened), now);
+    }
     // The first evaluation is not a transition.
     app.ledger = Ledger::new(setters, &app.facts, now);
     app.telemetry.record_failed(app.ledger.failed());
@@ -180,6 +187,7 @@ fn state(
         facts,
         reporting: None,
         history,
+        black_box: BlackBox::start(agent.black_box, &lanes, &mut tasks),
         journald: agent.journald,
         telemetry,
         service: Service {

@@ -189,6 +189,9 @@ impl Prepared {
         let is_daemon = !flags.once && !flags.dry_run;
         let directory = config.history_directory.as_deref().filter(|_| is_daemon);
         let history = directory.and_then(supervision::history);
+        let black_box = history
+            .as_ref()
+            .and_then(|history| supervision::black_box(history.directory(), &config));
         let journald = is_daemon.then(|| supervision::journald(&config)).flatten();
         memory::protect();
         // Everything that requires privileges is opened here.
@@ -212,6 +215,7 @@ impl Prepared {
             .certificate(certificate)
             .control(control)
             .history(history)
+            .black_box(black_box)
             .journald(journald)
             .notify(notify)
             .run_mode(flags.run_mode())

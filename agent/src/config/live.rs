@@ -86,6 +86,7 @@ fields! {
     state_directory: [state_directory],
     history_directory: [history_directory],
     journald: [sinks_journald],
+    black_box_sync: [black_box_sync],
     pods_cgroups: [cgroup_root, cgroup_driver],
     status_update_frequency: [node_status_update_frequency],
     status_report_frequency: [node_status_report_frequency],

@@ -58,6 +58,7 @@ impl Loader<'_> {
             state_directory,
             history_directory,
             journald: keys.value(&key::sinks_journald)?,
+            black_box_sync: keys.value(&key::black_box_sync)?,
             pods_cgroups,
             allocation,
             policy,

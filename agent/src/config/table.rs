@@ -16,8 +16,8 @@ use nodepulse_core::units::quantity::Quantity;
 
 use super::checks;
 use super::choices::{
-    CgroupDriver, Enforced, JournaldUse, LogFormat, LogLevel, ModeName, OomNodeEventsName,
-    ProbeGroup, RuntimeEndpoint, Sandbox, Tier, values,
+    BlackBoxSync, CgroupDriver, Enforced, JournaldUse, LogFormat, LogLevel, ModeName,
+    OomNodeEventsName, ProbeGroup, RuntimeEndpoint, Sandbox, Tier, values,
 };
 use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
 
@@ -545,13 +545,17 @@ keys! {
     history_directory: Option<PathBuf> =
         Type::text(STRING, "path, or `off`", "^(off|/.*)$", checks::directory_or_off)
         .key("historyDirectory", "Directory in which incidents are recorded, for `nodepulse history`")
-        .details("At most 4 MiB; the oldest are removed. Nothing is written while nothing happens.")
+        .details("At most 4 MiB; the oldest are removed. The black box is here as well, with 64 KiB.")
         .default("/var/lib/nodepulse/history", "kept across reboots")
         .flag("DIR|off").heading(SERVICE);
     sinks_journald: JournaldUse = one_of()
         .key("sinks.journald", "Record incidents in systemd's journal")
         .details("`journalctl --unit UNIT` then has those of a unit.")
         .default("auto", "outside of containers, if there is a journal").flag("USE").heading(SERVICE);
+    black_box_sync: BlackBoxSync = one_of()
+        .key("blackBox.sync", "When the black box in `historyDirectory` is synchronised with the disk")
+        .details("It shows how the last boot ended: `nodepulse history --boot=-1`.")
+        .default("auto", "it survives a power cut").heading(SERVICE);
     log_level: LogLevel = one_of()
         .key("log.level", "Log level")
         .default("info", "a few lines per hour on an idle node").live().flag("LEVEL").heading(SERVICE).common();

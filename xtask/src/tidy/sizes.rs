@@ -20,7 +20,7 @@ const UNBREAKABLE: &[&str] = &["://", "//! |", "/// |", "─"];
 
 /// Lines of product code below a path, without unit tests, and at most how many there may be.
 const LIMITS: &[(&str, usize)] = &[
-    ("agent", 72_600),
+    ("agent", 74_100),
     ("agent/simulate/", 2_560),
     ("xtask/", 8_500),
 ];
