@@ -166,6 +166,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -l state-di
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -s o -l output -d 'Output format' -r -f -a "text\t'Plain text'
 json\t'A JSON object'"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l boot -d 'Print how a boot ended: -1 is the last one, -2 the one before' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l since -d 'Print only incidents of the last time. Example: 1h' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l pod -d 'Print only incidents of this pod, or of all pods of a namespace' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l unit -d 'Print only incidents of this systemd unit' -r

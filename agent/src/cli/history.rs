@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use clap::{Args, ValueEnum};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nodepulse_core::escape::escape;
-use nodepulse_core::incident::{API_VERSION, JsonIncident};
+use nodepulse_core::incident::{API_VERSION, JsonFacts, JsonIncident};
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::convert;
 use nodepulse_linux::store::Reader;
@@ -20,6 +20,8 @@ use super::status::history_directory;
 use super::terminal::{self, Paint, Style};
 use super::{fail, print_error, refuse, text};
 use crate::config::{self, Overrides, key};
+
+mod boot;
 
 /// The history is read in parts of this size, in bytes.
 const PART: u64 = 64 << 10;
@@ -33,6 +35,15 @@ pub struct Arguments {
     /// Print one incident in full: its id, or the number at its end.
     #[arg(conflicts_with_all = ["follow", "since", "pod", "unit"])]
     id: Option<String>,
+    /// Print how a boot ended: -1 is the last one, -2 the one before.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-9_999..=-1),
+        conflicts_with_all = ["id", "follow", "since", "pod", "unit"]
+    )]
+    boot: Option<i64>,
     /// Print the incidents that are recorded from now on, when they are complete.
     #[arg(short, long)]
     follow: bool,
@@ -196,10 +207,11 @@ pub fn run(arguments: Arguments) -> ExitCode {
         pod: arguments.pod,
         unit: arguments.unit.as_deref().map(unit_name),
     };
-    let printed = match (&arguments.id, arguments.follow) {
-        (Some(id), _) => one(&directory, id, arguments.output),
-        (None, false) => list(&directory, &filter, arguments.output),
-        (None, true) => follow(&directory, &filter, arguments.output),
+    let printed = match (&arguments.id, arguments.boot, arguments.follow) {
+        (Some(id), ..) => one(&directory, id, arguments.output),
+        (None, Some(number), _) => end_of_boot(&directory, number, arguments.output),
+        (None, None, false) => list(&directory, &filter, arguments.output),
+        (None, None, true) => follow(&directory, &filter, arguments.output),
     };
     match printed {
         Ok(()) => ExitCode::SUCCESS,
@@ -278,6 +290,29 @@ fn one(directory: &Path, id: &str, output: HistoryFormat) -> Result<(), Failure>
     let found = incidents.find(id).map_err(Failure::Other)?;
     let text = match output {
         HistoryFormat::Text => full(found),
+        HistoryFormat::Json => format!("{:#}\n", found.json()),
+    };
+    Ok(terminal::write(&text)?)
+}
+
+/// Prints the end of the last boot (-1), or of one before.
+fn end_of_boot(directory: &Path, number: i64, output: HistoryFormat) -> Result<(), Failure> {
+    let incidents = read(&mut Reader::new(directory.to_owned()))?;
+    let mut boots = incidents.all.iter().rev().filter_map(|one| {
+        let Some(JsonFacts::Boot(boot)) = &one.incident.facts else {
+            return None;
+        };
+        Some((one, boot))
+    });
+    let newer = usize::try_from(number.unsigned_abs() - 1).unwrap_or(usize::MAX);
+    let (found, boot) = boots.nth(newer).ok_or_else(|| {
+        Failure::Other(format!(
+            "the end of boot {number} is not in the history; it is recorded at the first start of the \
+             agent after a boot in which it ran; list what is there: nodepulse history"
+        ))
+    })?;
+    let text = match output {
+        HistoryFormat::Text => boot::text(&found.incident, boot, Style::of_stdout()),
         HistoryFormat::Json => format!("{:#}\n", found.json()),
     };
     Ok(terminal::write(&text)?)

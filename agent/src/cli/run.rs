@@ -198,6 +198,8 @@ impl Prepared {
             let sinks = sinks::open(&config, client.is_some());
             history.sinks = sinks.map_err(|err| refuse(&err.to_string()))?;
         }
+        let kept = history.files.as_ref().map(HistoryFiles::directory);
+        let black_box = kept.and_then(|directory| supervision::black_box(directory, &config));
         let journald = is_daemon.then(|| supervision::journald(&config)).flatten();
         memory::protect();
         // Everything that requires privileges is opened here.
@@ -225,6 +227,7 @@ impl Prepared {
             .certificate(certificate)
             .control(control)
             .history(history)
+            .black_box(black_box)
             .journald(journald)
             .notify(notify)
             .run_mode(flags.run_mode())

@@ -20,6 +20,7 @@ use tracing::{debug, info, warn};
 use super::obstacle::Obstacle;
 use super::settings::variable;
 use crate::app::RunMode;
+use crate::black_box::OpenBlackBox;
 use crate::config::{Config, JournaldUse, key};
 use crate::history::HistoryFiles;
 use crate::notify::{self, Notify};
@@ -150,6 +151,12 @@ pub(super) fn history(directory: &Path) -> Option<HistoryFiles> {
             warn!(directory = %shown, err, "no history of incidents is kept in this directory");
         })
         .ok()
+}
+
+/// Opens the black box. Logs why there is none.
+pub(super) fn black_box(directory: &Path, config: &Config) -> Option<OpenBlackBox> {
+    let opened = OpenBlackBox::open(directory, config);
+    ok_or_log!(warn, opened, "no black box is kept")
 }
 
 /// Opens systemd's journal, if incidents are recorded there.

@@ -36,6 +36,7 @@ const fn message_id(facts: &JsonFacts) -> Option<&'static str> {
         JsonFacts::UnidentifiedOomKills(_) => "0cc89c5ee5bc4b27bf5d159ce645ce16",
         JsonFacts::RefusedForks(_) => "ed8e4f871fe34356989dd0e7ad7321de",
         JsonFacts::Volume(_) => "0c76eebded134bd095f9db249a64bb86",
+        JsonFacts::Boot(_) => "f320c904f34c46a1b8259044ee89864c",
         JsonFacts::Condition(_) => "82ceb694025c4252872cf55719db300e",
         // Only a sink that did not deliver incidents has one.
         JsonFacts::Summary(_) => return None,
