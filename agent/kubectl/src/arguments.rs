@@ -21,6 +21,7 @@ Examples:
   kubectl nodepulse -o wide                with the source of kernel data (tier)
   kubectl nodepulse worker-1               one node in full
   kubectl nodepulse kills -A --since 1h    OOM kills of the last hour
+  kubectl nodepulse kills -A --history     with those before, from the agents
   kubectl nodepulse why web-0 -n shop      the story of one pod, and what to do
 
 Exit status: 0 success, 1 failure, 2 wrong usage. NO_COLOR turns colors off.";
@@ -155,9 +156,14 @@ pub struct KillsOptions {
     /// Only kills of the last time, such as 30m or 2h
     #[arg(long, value_name = "DURATION", value_parser = age::parse_duration)]
     pub since: Option<Duration>,
+    /// Read the agents' histories, which go back further than Events
+    #[arg(long)]
+    pub history: bool,
     /// Output format: json
     #[arg(short, long, value_name = "FORMAT", hide_possible_values = true)]
     pub output: Option<Format>,
+    #[arg(skip)]
+    pub agents: String,
 }
 
 /// Options of one pod.
@@ -221,7 +227,9 @@ impl Arguments {
             return Err(Message(err));
         }
         let command = match (parsed.command, parsed.node) {
-            (Some(Subcommands::Kills(options)), _) => Command::Kills(options),
+            (Some(Subcommands::Kills(options)), _) => {
+                Command::Kills(KillsOptions { agents, ..options })
+            }
             (Some(Subcommands::Why(options)), _) => Command::Why(options),
             (None, Some(name)) => Command::Node(NodeOptions { name, agents }),
             (None, None) => Command::Fleet(FleetOptions {

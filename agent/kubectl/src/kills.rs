@@ -1,4 +1,4 @@
-//! OOM kills by pod, from the annotations of their Events.
+//! OOM kills by pod, from the annotations of their Events and from the histories of the agents.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use crate::arguments::KillsOptions;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::fleet::print_as_json;
+use crate::history::Histories;
 use crate::objects::Event;
 use crate::place::Place;
 use crate::screen::{note, print, safe};
@@ -118,11 +119,27 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
         let age = at.map(|at| age::seconds(at, cluster.now()));
         since.is_none_or(|since| age.is_some_and(|age| age <= since))
     };
-    let mut events = Vec::new();
+    let mut histories = match options.history {
+        true => {
+            Histories::read(cluster, &options.agents, |kill| {
+                // Events about a Node are in this namespace.
+                let of_node = kill.namespace.is_empty().then_some("default");
+                namespace.is_none_or(|wanted| wanted == of_node.unwrap_or(&kill.namespace))
+                    && is_recent(kill.last)
+            })
+            .await?
+        }
+        false => Histories::default(),
+    };
+    let mut events = std::mem::take(&mut histories.kills);
     for reason in REASONS {
         let selector = format!("reason={reason},source=nodepulse");
         let query = [("fieldSelector", selector.as_str())];
-        let row = |event: Event| KillEvent::of(&event).filter(|kill| is_recent(kill.last));
+        let row = |event: Event| {
+            let kill = KillEvent::of(&event).filter(|kill| is_recent(kill.last))?;
+            let host = event.source.host.as_deref().unwrap_or_default();
+            (!histories.have(host, kill.last)).then_some(kill)
+        };
         events.extend(cluster.list(&place, &query, row).await?.0);
     }
     let items = items(events);
@@ -130,10 +147,17 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
         return print_as_json(&items);
     }
     if items.is_empty() {
-        note(&format!(
-            "no OOM kills {}: an API server keeps Events for an hour by default",
-            place.whereabouts()
-        ));
+        let place = place.whereabouts();
+        note(&match options.history {
+            true => format!(
+                "no OOM kills {place}, in the histories of {} nodes and in Events",
+                histories.count()
+            ),
+            false => format!(
+                "no OOM kills {place}: an API server keeps Events for an hour by default; older \
+                 ones: --history"
+            ),
+        });
         return Ok(());
     }
     let row = |item: &Item| row(item, cluster.now(), is_recent(item.first));
