@@ -130,4 +130,12 @@ mod tests {
             ["--", "/nodepulse", "explain", "--output=json"]
         );
     }
+
+    #[test]
+    fn an_output_over_the_limit_is_an_error_and_its_writer_ends() {
+        let mut endless = Command::new("yes");
+        let child = endless.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let finished = finish(child.spawn().unwrap(), 1 << 20);
+        assert_eq!(finished, Err("the answer exceeds 1 MiB".to_owned()));
+    }
 }

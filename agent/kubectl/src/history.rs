@@ -47,9 +47,10 @@ impl Histories {
         let read = |pod: &AgentPod| {
             let pod = pod.clone();
             async move {
-                let history = match pod.is_running() {
-                    true => explain::output(cluster, &pod, &HISTORY).await,
-                    false => Err(format!("the pod is {}", pod.summary())),
+                let history = if pod.is_running() {
+                    explain::output(cluster, &pod, &HISTORY).await
+                } else {
+                    Err(format!("the pod is {}", pod.summary()))
                 };
                 (pod, history)
             }
@@ -91,7 +92,7 @@ impl Histories {
         Ok(all)
     }
 
-    /// Returns the number of nodes.
+    /// Returns the number of histories.
     pub fn count(&self) -> usize {
         self.begin.len()
     }
@@ -198,7 +199,7 @@ mod tests {
             newer,
             json!("cut"),
         ];
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let text = lines.map(|line| line.to_string()).join("\n");
         let mut all = Histories::default();
         assert_eq!(all.add("worker-1", &text, |_| true), Ok(2));
         all.kills.sort_by_key(|kill| (kill.last, kill.count));

@@ -119,18 +119,17 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
         let age = at.map(|at| age::seconds(at, cluster.now()));
         since.is_none_or(|since| age.is_some_and(|age| age <= since))
     };
-    let mut histories = match options.history {
-        true => {
-            Histories::read(cluster, &options.agents, |kill| {
-                // Events about a Node are in this namespace.
-                let of_node = kill.namespace.is_empty().then_some("default");
-                namespace.is_none_or(|wanted| wanted == of_node.unwrap_or(&kill.namespace))
-                    && is_recent(kill.last)
-            })
-            .await?
-        }
-        false => Histories::default(),
-    };
+    let mut histories = Histories::default();
+    if options.history {
+        let is_wanted = |kill: &KillEvent| {
+            // Events about a Node are in the namespace default.
+            let is_there = |name: &str| {
+                name == kill.namespace || kill.namespace.is_empty() && name == "default"
+            };
+            namespace.is_none_or(is_there) && is_recent(kill.last)
+        };
+        histories = Histories::read(cluster, &options.agents, is_wanted).await?;
+    }
     let mut events = std::mem::take(&mut histories.kills);
     for reason in REASONS {
         let selector = format!("reason={reason},source=nodepulse");
@@ -148,16 +147,15 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
     }
     if items.is_empty() {
         let place = place.whereabouts();
-        note(&match options.history {
-            true => format!(
-                "no OOM kills {place}, in the histories of {} nodes and in Events",
+        let hint = if options.history {
+            format!(
+                ", in the histories of {} nodes and in Events",
                 histories.count()
-            ),
-            false => format!(
-                "no OOM kills {place}: an API server keeps Events for an hour by default; older \
-                 ones: --history"
-            ),
-        });
+            )
+        } else {
+            ": an API server keeps Events for an hour by default; older kills: --history".to_owned()
+        };
+        note(&format!("no OOM kills {place}{hint}"));
         return Ok(());
     }
     let row = |item: &Item| row(item, cluster.now(), is_recent(item.first));
