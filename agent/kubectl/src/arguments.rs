@@ -171,6 +171,11 @@ pub struct KillsOptions {
 pub struct WhyOptions {
     /// Name of the pod
     pub pod: String,
+    /// Read the OOM kills from the agents' histories, which go back further than Events
+    #[arg(long)]
+    pub history: bool,
+    #[arg(skip)]
+    pub agents: String,
 }
 
 #[derive(Debug)]
@@ -230,7 +235,7 @@ impl Arguments {
             (Some(Subcommands::Kills(options)), _) => {
                 Command::Kills(KillsOptions { agents, ..options })
             }
-            (Some(Subcommands::Why(options)), _) => Command::Why(options),
+            (Some(Subcommands::Why(options)), _) => Command::Why(WhyOptions { agents, ..options }),
             (None, Some(name)) => Command::Node(NodeOptions { name, agents }),
             (None, None) => Command::Fleet(FleetOptions {
                 agents,

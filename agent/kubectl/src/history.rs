@@ -1,5 +1,5 @@
-//! OOM kills from the histories of the agents, from `nodepulse history` in their pods. They go back
-//! further than Events.
+//! The histories of the agents, from `nodepulse history` in their pods. They go back further than
+//! Events, and their incidents are read as the Events that they were.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,14 +7,15 @@ use std::time::Duration;
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::jiff::Timestamp;
 use nodepulse_core::incident::{API_VERSION, JsonFacts, JsonIncident};
-use nodepulse_core::kill_annotation::OomKill;
+use nodepulse_core::kill_annotation::{MEMORY_USERS, OOM_KILL};
+use serde_json::json;
 
 use crate::age;
 use crate::agent_pods::{AgentPod, AgentPods};
 use crate::cluster::{Cluster, OBJECTS};
 use crate::explain::{self, Request};
 use crate::failure::Failure;
-use crate::kills::KillEvent;
+use crate::objects::{Event, InvolvedObject, Metadata, Source};
 use crate::screen::{note, safe};
 
 /// A history has at most 4 MiB by default on the disk.
@@ -31,18 +32,17 @@ const NAMED: usize = 20;
 /// The histories that could be read.
 #[derive(Default)]
 pub struct Histories {
-    pub kills: Vec<KillEvent>,
     /// By node: the time of the oldest incident of any kind; `None` if there is none.
     begin: HashMap<String, Option<Timestamp>>,
 }
 
 impl Histories {
-    /// Reads the kills for which `is_wanted` is true. Prints which nodes could not be read.
-    pub async fn read(
+    /// Returns the results of `row` for each incident. Prints which nodes could not be read.
+    pub async fn read<R>(
         cluster: &Cluster,
         labels: &str,
-        is_wanted: impl Fn(&KillEvent) -> bool,
-    ) -> Result<Self, Failure> {
+        row: impl Fn(Event) -> Option<R>,
+    ) -> Result<(Vec<R>, Self), Failure> {
         let (pods, _) = AgentPods::list(cluster, labels, None).await?;
         let read = |pod: &AgentPod| {
             let pod = pod.clone();
@@ -56,10 +56,10 @@ impl Histories {
             }
         };
         let mut answers = stream::iter(pods.each().map(read)).buffer_unordered(AT_ONCE);
-        let mut all = Self::default();
+        let (mut rows, mut all) = (Vec::new(), Self::default());
         let mut notes = Vec::new();
         while let Some((pod, history)) = answers.next().await {
-            let added = history.and_then(|text| all.add(&pod.node, &text, &is_wanted));
+            let added = history.and_then(|text| all.add(&pod.node, &text, &row, &mut rows));
             let node = safe(&pod.node);
             match added {
                 Ok(0) => {}
@@ -89,7 +89,7 @@ impl Histories {
         if NAMED < notes.len() {
             note(&format!("so it is on {} more nodes", notes.len() - NAMED));
         }
-        Ok(all)
+        Ok((rows, all))
     }
 
     /// Returns the number of histories.
@@ -97,19 +97,22 @@ impl Histories {
         self.begin.len()
     }
 
-    /// Returns true if the history of the node has what an Event of its agent is about: it goes
-    /// back further than the Event. Events have whole seconds.
-    pub fn have(&self, node: &str, last: Option<Timestamp>) -> bool {
+    /// Returns true if a history has what an Event of its agent is about: it goes back further than
+    /// the Event, which has whole seconds.
+    pub fn have(&self, event: &Event) -> bool {
+        let node = event.source.host.as_deref().unwrap_or_default();
         let begin = self.begin.get(node).copied().flatten();
+        let last = age::parse(event.last_time());
         begin.is_some_and(|begin| last.is_none_or(|last| begin.as_second() <= last.as_second()))
     }
 
     /// Adds the history of a node. Returns the number of lines that cannot be read.
-    fn add(
+    fn add<R>(
         &mut self,
         node: &str,
         text: &str,
-        is_wanted: impl Fn(&KillEvent) -> bool,
+        row: impl Fn(Event) -> Option<R>,
+        rows: &mut Vec<R>,
     ) -> Result<u64, String> {
         let mut by_id: HashMap<String, JsonIncident> = HashMap::new();
         let mut unreadable = 0_u64;
@@ -127,38 +130,62 @@ impl Histories {
         }
         let times = by_id.values();
         let begin = times.filter_map(|one| age::parse(Some(&one.time))).min();
-        let kills = by_id.into_values().filter_map(|one| kill(node, one));
-        let kills: Vec<_> = kills.filter(is_wanted).collect();
-        if OBJECTS < self.kills.len().saturating_add(kills.len()) {
+        let events = by_id.into_values().map(|one| event(node, one));
+        let added: Vec<R> = events.filter_map(row).collect();
+        if OBJECTS < rows.len().saturating_add(added.len()) {
             return Err(format!("there are more than {OBJECTS} kills; set --since"));
         }
-        self.kills.extend(kills);
+        rows.extend(added);
         self.begin.insert(node.to_owned(), begin);
         Ok(unreadable)
     }
 }
 
-/// Returns the kill as its Event would have it; `None` for other incidents.
-fn kill(node: &str, incident: JsonIncident) -> Option<KillEvent> {
-    let (mut kill, users, count) = match incident.facts? {
-        JsonFacts::OomKill(facts) => (facts.kill, facts.memory_users, 1),
-        JsonFacts::UnidentifiedOomKills(facts) => (OomKill::default(), Vec::new(), facts.kills),
-        _ => return None,
+/// Returns an incident in the form of its Event.
+fn event(node: &str, incident: JsonIncident) -> Event {
+    let (count, annotations) = match &incident.facts {
+        Some(JsonFacts::OomKill(facts)) => {
+            let users = json!(facts.memory_users).to_string();
+            let all = [
+                (OOM_KILL, json!(facts.kill).to_string()),
+                (MEMORY_USERS, users),
+            ];
+            let all = all.map(|(name, value)| (name.to_owned(), value));
+            (1, Some(all.into()))
+        }
+        Some(JsonFacts::UnidentifiedOomKills(facts)) => (facts.kills, None),
+        _ => (1, None),
     };
-    kill.container = kill.container.or(incident.object.container);
-    let pod = incident.object.pod;
-    let pod = pod.and_then(|pod| Some((pod.namespace?, pod.name?)));
-    let (namespace, object) = pod.unwrap_or_else(|| (String::new(), format!("node/{node}")));
-    let first = age::parse(Some(&incident.time));
-    Some(KillEvent {
-        namespace,
-        object,
-        count,
-        first,
-        last: age::parse(incident.until.as_deref()).or(first),
-        kill,
-        users,
-    })
+    let container = incident.object.container;
+    let of_node = InvolvedObject {
+        kind: "Node".to_owned(),
+        name: node.to_owned(),
+        ..InvolvedObject::default()
+    };
+    let of_pod = incident.object.pod.and_then(|pod| {
+        Some(InvolvedObject {
+            kind: "Pod".to_owned(),
+            name: pod.name?,
+            namespace: Some(pod.namespace?),
+            uid: Some(pod.uid),
+            field_path: container.map(|name| format!("spec.containers{{{name}}}")),
+        })
+    });
+    Event {
+        metadata: Metadata {
+            annotations,
+            ..Metadata::default()
+        },
+        involved_object: of_pod.unwrap_or(of_node),
+        reason: Some(incident.reason),
+        message: Some(incident.message),
+        source: Source {
+            host: Some(node.to_owned()),
+        },
+        last_timestamp: incident.until.or_else(|| Some(incident.time.clone())),
+        first_timestamp: Some(incident.time),
+        count: Some(count),
+    }
 }
 
 #[cfg(test)]
@@ -166,6 +193,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::kills::KillEvent;
 
     fn incident(id: u32, revision: u8, time: &str, processes: u64) -> Value {
         json!({
@@ -201,9 +229,11 @@ mod tests {
         ];
         let text = lines.map(|line| line.to_string()).join("\n");
         let mut all = Histories::default();
-        assert_eq!(all.add("worker-1", &text, |_| true), Ok(2));
-        all.kills.sort_by_key(|kill| (kill.last, kill.count));
-        let got = all.kills.iter().map(|kill| {
+        let mut kills = Vec::new();
+        let added = all.add("worker-1", &text, |event| KillEvent::of(&event), &mut kills);
+        assert_eq!(added, Ok(2));
+        kills.sort_by_key(|kill| (kill.last, kill.count));
+        let got = kills.iter().map(|kill| {
             let container = kill.kill.container.as_deref();
             let counts = (kill.count, kill.kill.processes);
             (
@@ -220,7 +250,7 @@ mod tests {
         ];
         assert_eq!(got.collect::<Vec<_>>(), expected);
 
-        assert_eq!(all.add("empty", "", |_| true), Ok(0));
+        assert_eq!(all.add("empty", "", Some, &mut Vec::new()), Ok(0));
         //  node, the last time of an Event, is it in the history
         let rows = [
             ("worker-1", "2026-11-20T09:59:59Z", false),
@@ -230,11 +260,9 @@ mod tests {
             ("", late, false),
         ];
         for (node, last, expected) in rows {
-            assert_eq!(
-                all.have(node, age::parse(Some(last))),
-                expected,
-                "{node} {last}"
-            );
+            let event = json!({ "source": { "host": node }, "lastTimestamp": last });
+            let event = serde_json::from_value(event).unwrap();
+            assert_eq!(all.have(&event), expected, "{node} {last}");
         }
     }
 }

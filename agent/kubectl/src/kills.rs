@@ -119,25 +119,24 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
         let age = at.map(|at| age::seconds(at, cluster.now()));
         since.is_none_or(|since| age.is_some_and(|age| age <= since))
     };
-    let mut histories = Histories::default();
+    let (mut events, mut histories) = (Vec::new(), Histories::default());
     if options.history {
-        let is_wanted = |kill: &KillEvent| {
+        let row = |event: Event| {
+            let kill = KillEvent::of(&event).filter(|kill| is_recent(kill.last))?;
             // Events about a Node are in the namespace default.
             let is_there = |name: &str| {
                 name == kill.namespace || kill.namespace.is_empty() && name == "default"
             };
-            namespace.is_none_or(is_there) && is_recent(kill.last)
+            namespace.is_none_or(is_there).then_some(kill)
         };
-        histories = Histories::read(cluster, &options.agents, is_wanted).await?;
+        (events, histories) = Histories::read(cluster, &options.agents, row).await?;
     }
-    let mut events = std::mem::take(&mut histories.kills);
     for reason in REASONS {
         let selector = format!("reason={reason},source=nodepulse");
         let query = [("fieldSelector", selector.as_str())];
         let row = |event: Event| {
             let kill = KillEvent::of(&event).filter(|kill| is_recent(kill.last))?;
-            let host = event.source.host.as_deref().unwrap_or_default();
-            (!histories.have(host, kill.last)).then_some(kill)
+            (!histories.have(&event)).then_some(kill)
         };
         events.extend(cluster.list(&place, &query, row).await?.0);
     }

@@ -171,4 +171,16 @@ async fn a_history_replaces_the_events_of_its_node_and_has_older_kills() {
     let text = run(&args, &kubeconfig, &environment).await.stdout;
     assert_eq!(text.lines().count(), 2, "{text}");
     assert!(text.contains("away-0"), "{text}");
+
+    // The pod is deleted, and its Events are gone.
+    let args = ["why", "cart-0", "-n", "other"];
+    let failed = run(&args, &kubeconfig, &environment).await.failed(1);
+    assert!(failed.contains("not found"), "{failed}");
+    let args = ["why", "cart-0", "-n", "other", "--history"];
+    let text = run(&args, &kubeconfig, &environment).await.stdout;
+    assert!(
+        text.starts_with("Pod other/cart-0 on node worker-1: deleted\n"),
+        "{text}"
+    );
+    assert!(text.contains("24h  OOMKilled: m\n"), "{text}");
 }
