@@ -21,6 +21,7 @@ Examples:
   kubectl nodepulse -o wide                with the source of kernel data (tier)
   kubectl nodepulse worker-1               one node in full
   kubectl nodepulse kills -A --since 1h    OOM kills of the last hour
+  kubectl nodepulse kills -A --history     with those before, from the agents
   kubectl nodepulse why web-0 -n shop      the story of one pod, and what to do
   kubectl nodepulse top worker-1           live view of one node
 
@@ -158,9 +159,14 @@ pub struct KillsOptions {
     /// Only kills of the last time, such as 30m or 2h
     #[arg(long, value_name = "DURATION", value_parser = age::parse_duration)]
     pub since: Option<Duration>,
+    /// Read the agents' histories, which go back further than Events
+    #[arg(long)]
+    pub history: bool,
     /// Output format: json
     #[arg(short, long, value_name = "FORMAT", hide_possible_values = true)]
     pub output: Option<Format>,
+    #[arg(skip)]
+    pub agents: String,
 }
 
 /// Options of one pod.
@@ -168,6 +174,11 @@ pub struct KillsOptions {
 pub struct WhyOptions {
     /// Name of the pod
     pub pod: String,
+    /// Read the OOM kills from the agents' histories, which go back further than Events
+    #[arg(long)]
+    pub history: bool,
+    #[arg(skip)]
+    pub agents: String,
 }
 
 /// Options of the live view.
@@ -232,8 +243,10 @@ impl Arguments {
             return Err(Message(err));
         }
         let command = match (parsed.command, parsed.node) {
-            (Some(Subcommands::Kills(options)), _) => Command::Kills(options),
-            (Some(Subcommands::Why(options)), _) => Command::Why(options),
+            (Some(Subcommands::Kills(options)), _) => {
+                Command::Kills(KillsOptions { agents, ..options })
+            }
+            (Some(Subcommands::Why(options)), _) => Command::Why(WhyOptions { agents, ..options }),
             (Some(Subcommands::Top(TopOptions { node: name })), _) => {
                 Command::Top(NodeOptions { name, agents })
             }

@@ -11,6 +11,7 @@ mod explain;
 mod failure;
 mod fleet;
 mod health;
+mod history;
 mod kills;
 mod kubeconfig;
 mod node;
