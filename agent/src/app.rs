@@ -11,18 +11,19 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 
+use nodepulse_core::black_box::Observed;
 use nodepulse_core::clock::{ALIGN, BootNanos, Now};
 use nodepulse_core::explanation::CurrentState;
 use nodepulse_core::incident::Occurred;
 use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::ledger::Ledger;
-use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus};
+use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus, Shutdown};
 use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
 use nodepulse_core::subjects::{
-    Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, PodInput, Rotation,
-    StateInput, records,
+    Decision, Effect, IncidentInput, Input, KillCounterInput, KillInput, NodeEventInput, PodInput,
+    Rotation, StateInput, records,
 };
 use nodepulse_io::clock::{Alarm, Clock};
 use nodepulse_io::tasks::Tasks;
@@ -32,6 +33,7 @@ use nodepulse_linux::logind::PowerMessage;
 use tokio::sync::mpsc;
 use tracing::info;
 
+use crate::black_box::BlackBox;
 use crate::config::Config;
 use crate::history::History;
 use crate::queries::Queries;
@@ -77,6 +79,7 @@ struct App {
     /// `None` without an API server.
     reporting: Option<Reporting>,
     history: History,
+    black_box: BlackBox,
     journald: Option<Journald>,
     telemetry: Telemetry,
     service: Service,
@@ -192,6 +195,7 @@ impl App {
                     reporting.events.incident(&incident);
                 }
                 self.history.record(&incident);
+                self.black_box.observe_incident(&incident);
                 telemetry::log_incident(&incident, self.journald.as_ref());
             }
             Effect::NodeEvents(node_events) => {
@@ -217,7 +221,18 @@ impl App {
                 }
             }
             Effect::Save(saved) => self.queries.blocking.ask(Question::Save(saved)),
-            Effect::Log(decision) => self.telemetry.decided(decision, &self.config.policy, now),
+            Effect::Log(decision) => {
+                if let Decision::Sampled(samples) = &decision {
+                    let observed = Observed {
+                        samples,
+                        policy: &self.config.policy,
+                        stalls: &self.subjects.stalls.readings(),
+                        disks: &self.facts.disks,
+                    };
+                    self.black_box.observe(&observed, now);
+                }
+                self.telemetry.decided(decision, &self.config.policy, now);
+            }
         }
         None
     }
@@ -473,6 +488,8 @@ impl App {
     /// limit of status writes for changed conditions does not apply.
     fn power(&mut self, message: PowerMessage, now: Now) {
         let shutdown = service::follow(message, &mut self.service.power);
+        self.black_box
+            .shut_down(shutdown == Shutdown::Announced, now);
         self.facts.set(NodeFact::Shutdown(shutdown));
         self.record(Draft::shutdown(shutdown, now.wall));
         self.sync(Why::Edge, now);

@@ -59,7 +59,7 @@ enum Command {
     Status(status::StatusArguments),
     /// Print why each condition has its status.
     Explain(status::ExplainArguments),
-    /// Print the incidents of this machine: OOM kills, refused forks, volumes on unhealthy disks.
+    /// Print the incidents of this machine: OOM kills, refused forks, unhealthy disks, conditions.
     History(history::Arguments),
     /// Record what the running daemon observes and decides.
     Record(record::Arguments),

@@ -41,7 +41,8 @@ mod table;
 #[cfg(feature = "testing")]
 pub use choices::Effect;
 pub use choices::{
-    IncidentKind, JournaldUse, LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint, Sandbox, Tier,
+    BlackBoxSync, IncidentKind, JournaldUse, LogFormat, LogLevel, ProbeGroup, RuntimeEndpoint,
+    Sandbox, Tier,
 };
 pub use effective::Effective;
 pub use error::ConfigError;
@@ -116,6 +117,7 @@ pub struct Config {
     pub state_directory: PathBuf,
     pub journald: JournaldUse,
     pub sinks: SinkConfig,
+    pub black_box_sync: BlackBoxSync,
     /// `None`: no history of incidents is kept on a disk.
     pub history_directory: Option<PathBuf>,
     /// Possible paths of the pods cgroup below the cgroup mount: one if `cgroupDriver` is set.

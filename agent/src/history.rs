@@ -93,6 +93,10 @@ impl HistoryFiles {
         })
     }
 
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Returns the cursor of a sink, and `None` if the sink is new.
     fn cursor(&self, sink: &str) -> Option<Cursor> {
         let store = self.store.as_ref()?;

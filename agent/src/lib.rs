@@ -15,6 +15,7 @@
 mod ok_or_log;
 
 mod app;
+mod black_box;
 mod cli;
 mod config;
 mod history;

@@ -19,7 +19,7 @@ pub mod profile;
 mod syscalls;
 mod verify;
 
-pub use profile::{Plugin, Profile};
+pub use profile::{Plugin, Profile, Used};
 
 #[derive(Debug)]
 pub struct SandboxReport {

@@ -1376,12 +1376,16 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__history)
-            opts="-f -o -h --follow --since --pod --unit --output --config --history-directory --help"
+            opts="-f -o -h --boot --follow --since --pod --unit --output --config --history-directory --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --boot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --since)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -30,7 +30,7 @@ complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "run" -d 'Run th
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "check" -d 'Check what this machine and the API server provide, with a remedy for each fault'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "status" -d 'Print the node status of the running daemon, or compute it if none is running'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "explain" -d 'Print why each condition has its status'
-complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "history" -d 'Print the incidents of this machine: OOM kills, refused forks, volumes on unhealthy disks'
+complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "history" -d 'Print the incidents of this machine: OOM kills, refused forks, unhealthy disks, conditions'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "record" -d 'Record what the running daemon observes and decides'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "config" -d 'Print or check the configuration'
 complete -c nodepulse -n "__fish_nodepulse_needs_command" -f -a "cleanup" -d 'Remove nodepulse\'s conditions and taints from this Node, or from all Nodes'
@@ -166,6 +166,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -l state-di
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -s o -l output -d 'Output format' -r -f -a "text\t'Plain text'
 json\t'A JSON object'"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l boot -d 'Print how a boot ended: -1 is the last one, -2 the one before' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l since -d 'Print only incidents of the last time. Example: 1h' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l pod -d 'Print only incidents of this pod, or of all pods of a namespace' -r
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand history" -l unit -d 'Print only incidents of this systemd unit' -r

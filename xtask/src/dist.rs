@@ -29,9 +29,9 @@ struct Program {
     name: &'static str,
     /// The crate with the binary.
     package: &'static str,
-    /// True if it runs on nodes: it is in the image and in the packages, and embeds the eBPF
-    /// object.
+    /// True if it runs on nodes: it is in the packages, and embeds the eBPF object.
     on_nodes: bool,
+    in_image: bool,
 }
 
 /// Each program is also released as an archive. Exactly one is for nodes.
@@ -40,21 +40,31 @@ const PROGRAMS: &[Program] = &[
         name: "nodepulse",
         package: "nodepulse",
         on_nodes: true,
+        in_image: true,
     },
     Program {
         name: "kubectl-nodepulse",
         package: "kubectl-nodepulse",
         on_nodes: false,
+        in_image: false,
     },
     Program {
         name: "nodepulse-replay",
         package: "nodepulse-replay",
         on_nodes: false,
+        in_image: false,
     },
     Program {
         name: "nodepulse-simulate",
         package: "nodepulse-simulate",
         on_nodes: false,
+        in_image: false,
+    },
+    Program {
+        name: "nodepulse-top",
+        package: "nodepulse-top",
+        on_nodes: false,
+        in_image: true,
     },
 ];
 
@@ -323,14 +333,15 @@ fn walk(dir: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 /// Builds one image for all architectures. It also contains the licences, which must accompany the
 /// program.
 fn images(repo: &Repo, name: &str, binaries: &[Binary], licences: &str) -> Result<layout::Blobs> {
-    let mut layers = Vec::new();
-    for binary in binaries.iter().filter(|binary| binary.program.on_nodes) {
-        let files = [
-            binary.file(),
-            File::new("licenses/LICENSE", 0o644, repo.read("LICENSE")?),
-            File::new("licenses/THIRD-PARTY.txt", 0o644, licences),
-        ];
-        layers.push((binary.arch.as_str(), files));
+    let mut layers: BTreeMap<&'static str, Vec<File>> = BTreeMap::new();
+    for binary in binaries.iter().filter(|binary| binary.program.in_image) {
+        let layer = layers.entry(binary.arch.as_str()).or_default();
+        layer.push(binary.file());
+    }
+    for layer in layers.values_mut() {
+        let licence = repo.read("LICENSE")?;
+        layer.push(File::new("licenses/LICENSE", 0o644, licence));
+        layer.push(File::new("licenses/THIRD-PARTY.txt", 0o644, licences));
     }
     let images: Vec<Image<'_>> = layers
         .iter()

@@ -1,5 +1,5 @@
-//! Builds the container image as an OCI layout, without a daemon: it contains only the static
-//! binary. The same binary of the same commit gives the same bytes.
+//! Builds the container image as an OCI layout, without a daemon: it contains only static binaries,
+//! the agent and `nodepulse-top`. The same binaries of the same commit give the same bytes.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,6 +17,9 @@ pub mod layout;
 use bom::Built;
 use layout::{About, Blobs, Image};
 
+/// The live view, for `kubectl exec`.
+const TOP: &str = "nodepulse-top";
+
 /// The name in the chart and the manifests.
 pub const NAME: &str = "localhost/nodepulse";
 
@@ -31,7 +34,7 @@ pub struct Args {
     /// Directory of the results [default: image/ in the target directory]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Pack this binary instead of building one.
+    /// Pack only this binary instead of building the agent and `nodepulse-top`.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
 }
@@ -44,6 +47,11 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         None => run::agent_for(&repo, target)?,
     };
     let program = files::read(&binary)?;
+    let top = args
+        .binary
+        .is_none()
+        .then(|| run::release(&repo, target, TOP, TOP));
+    let top = top.transpose()?;
     let about = about(&repo, &args.name);
     let out = args.out.clone();
     let out = out.unwrap_or_else(|| repo.target_dir.join("image"));
@@ -58,7 +66,10 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         bytes: &program,
         crates: &linked(&repo, "nodepulse", target)?,
     });
-    let layer = [File::new(layout::PROGRAM, 0o755, program)];
+    let mut layer = vec![File::new(layout::PROGRAM, 0o755, program)];
+    if let Some(top) = top {
+        layer.push(File::new(TOP, 0o755, files::read(&top)?));
+    }
     let image = Image {
         arch,
         files: &layer,

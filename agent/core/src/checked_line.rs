@@ -19,7 +19,7 @@ pub fn line(value: &impl Serialize) -> Result<String, serde_json::Error> {
 /// Adds the checksum to an object, and the end of the line.
 pub(crate) fn with_checksum(mut object: String) -> String {
     object.pop();
-    let sum = checksum(&object);
+    let sum = checksum(object.as_bytes());
     // Writing to a String cannot fail.
     let _written: fmt::Result = writeln!(object, "{SUM}{sum}}}");
     object
@@ -30,12 +30,12 @@ pub fn is_intact(line: &str) -> bool {
     let sum = line
         .strip_suffix('}')
         .and_then(|text| text.rsplit_once(SUM));
-    sum.is_some_and(|(object, sum)| sum.parse() == Ok(checksum(object)))
+    sum.is_some_and(|(object, sum)| sum.parse() == Ok(checksum(object.as_bytes())))
 }
 
 /// FNV-1a, which finds each change of one byte: every step of it is invertible.
 /// <https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>
-fn checksum(text: &str) -> u32 {
-    let step = |sum: u32, byte: u8| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193);
-    text.bytes().fold(0x811c_9dc5, step)
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
+    let step = |sum: u32, byte: &u8| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    bytes.iter().fold(0x811c_9dc5, step)
 }

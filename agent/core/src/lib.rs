@@ -24,6 +24,7 @@ pub mod settings;
 pub mod units;
 
 // From the kernel's record to the decision.
+pub mod black_box;
 pub mod client_certificate;
 pub mod incident;
 pub mod kube_event;

@@ -10,6 +10,7 @@ pub mod lane;
 pub mod tasks;
 
 // Files and the network.
+pub mod control_socket;
 pub mod file;
 pub mod http2;
 pub mod names;

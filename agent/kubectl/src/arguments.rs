@@ -20,8 +20,9 @@ Examples:
   kubectl nodepulse -l zone=a --watch      changes of some nodes
   kubectl nodepulse -o wide                with the source of kernel data (tier)
   kubectl nodepulse worker-1               one node in full
-  kubectl nodepulse kills -A --since 1h    OOM kills of the last hour
+  kubectl nodepulse kills -A --history     OOM kills, those before Events included
   kubectl nodepulse why web-0 -n shop      the story of one pod, and what to do
+  kubectl nodepulse top worker-1           live view of one node
 
 Exit status: 0 success, 1 failure, 2 wrong usage. NO_COLOR turns colors off.";
 
@@ -53,6 +54,8 @@ enum Subcommands {
     Kills(KillsOptions),
     /// The story of one pod
     Why(WhyOptions),
+    /// Live view of one node
+    Top(TopOptions),
 }
 
 /// The cluster, and the user.
@@ -155,9 +158,14 @@ pub struct KillsOptions {
     /// Only kills of the last time, such as 30m or 2h
     #[arg(long, value_name = "DURATION", value_parser = age::parse_duration)]
     pub since: Option<Duration>,
+    /// Read the agents' histories, which go back further than Events
+    #[arg(long)]
+    pub history: bool,
     /// Output format: json
     #[arg(short, long, value_name = "FORMAT", hide_possible_values = true)]
     pub output: Option<Format>,
+    #[arg(skip)]
+    pub agents: String,
 }
 
 /// Options of one pod.
@@ -165,6 +173,18 @@ pub struct KillsOptions {
 pub struct WhyOptions {
     /// Name of the pod
     pub pod: String,
+    /// Read the OOM kills from the agents' histories, which go back further than Events
+    #[arg(long)]
+    pub history: bool,
+    #[arg(skip)]
+    pub agents: String,
+}
+
+/// Options of the live view.
+#[derive(Debug, Args)]
+pub struct TopOptions {
+    /// Name of the node
+    pub node: String,
 }
 
 #[derive(Debug)]
@@ -179,6 +199,7 @@ pub enum Command {
     Node(NodeOptions),
     Kills(KillsOptions),
     Why(WhyOptions),
+    Top(NodeOptions),
 }
 
 /// Help, or a usage error.
@@ -221,8 +242,13 @@ impl Arguments {
             return Err(Message(err));
         }
         let command = match (parsed.command, parsed.node) {
-            (Some(Subcommands::Kills(options)), _) => Command::Kills(options),
-            (Some(Subcommands::Why(options)), _) => Command::Why(options),
+            (Some(Subcommands::Kills(options)), _) => {
+                Command::Kills(KillsOptions { agents, ..options })
+            }
+            (Some(Subcommands::Why(options)), _) => Command::Why(WhyOptions { agents, ..options }),
+            (Some(Subcommands::Top(TopOptions { node: name })), _) => {
+                Command::Top(NodeOptions { name, agents })
+            }
             (None, Some(name)) => Command::Node(NodeOptions { name, agents }),
             (None, None) => Command::Fleet(FleetOptions {
                 agents,

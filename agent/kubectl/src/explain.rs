@@ -1,5 +1,5 @@
-//! The explanation of an agent, from `nodepulse explain` in its pod by `kubectl exec`: kubectl is
-//! available, since this is its plugin, and it supports the protocols of all versions.
+//! Commands in the agent's pod by `kubectl exec`: kubectl is available, since this is its plugin,
+//! and it supports the protocols of all versions. `nodepulse explain` explains the conditions.
 
 use std::io::{self, Read as _};
 use std::process::{Child, Command, Stdio};
@@ -15,17 +15,38 @@ use crate::agent_pods::AgentPod;
 use crate::cluster::Cluster;
 use crate::failure::one_line;
 
-/// Timeout for the output.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// Maximum size of the output in bytes.
-const OUTPUT: u64 = 1 << 20;
+const EXPLANATION: Request = Request {
+    command: "explain",
+    patience: Duration::from_secs(15),
+    output: 1 << 20,
+};
+
+/// A command of the agent that prints JSON.
+pub struct Request {
+    pub command: &'static str,
+    /// Timeout for the output.
+    pub patience: Duration,
+    /// Maximum size of the output in bytes. A larger one is an error.
+    pub output: u64,
+}
 
 /// Reads the explanation. The error is part of a sentence.
 pub async fn read(cluster: &Cluster, pod: &AgentPod) -> Result<Explanation, String> {
+    let output = output(cluster, pod, &EXPLANATION).await?;
+    serde_json::from_str(&output)
+        .map_err(|err| one_line(&format!("the agent's answer cannot be read: {err}")))
+}
+
+/// Runs a command in the agent's pod. The error is part of a sentence.
+pub async fn output(
+    cluster: &Cluster,
+    pod: &AgentPod,
+    request: &Request,
+) -> Result<String, String> {
     let mut command = Command::new("kubectl");
     command
         .args(&cluster.kubectl)
-        .args(arguments(pod))
+        .args(arguments(pod, request.command))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
@@ -34,35 +55,38 @@ pub async fn read(cluster: &Cluster, pod: &AgentPod) -> Result<Explanation, Stri
         _ => format!("cannot run kubectl: {err}"),
     })?;
     let pid = i32::try_from(child.id()).ok().map(Pid::from_raw);
-    let Ok(finished) = timeout(PATIENCE, spawn_blocking(move || finish(child))).await else {
+    let (patience, limit) = (request.patience, request.output);
+    let finished = spawn_blocking(move || finish(child, limit));
+    let Ok(finished) = timeout(patience, finished).await else {
         if let Some(pid) = pid {
             // It may have ended in this moment.
             let _ended = kill(pid, Signal::SIGKILL);
         }
-        return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+        return Err(format!("no answer within {} s", patience.as_secs()));
     };
     let finished = finished.map_err(|err| one_line(&err.to_string()))?;
-    let output = finished.map_err(|why| one_line(&why))?;
-    serde_json::from_str(&output)
-        .map_err(|err| one_line(&format!("the agent's answer cannot be read: {err}")))
+    finished.map_err(|why| one_line(&why))
 }
 
 /// The name is part of an argument that cannot be an option, whatever the API server calls the pod.
-fn arguments(pod: &AgentPod) -> Vec<String> {
+fn arguments(pod: &AgentPod, command: &str) -> Vec<String> {
     let namespace = format!("--namespace={}", pod.namespace);
     let pod = format!("pod/{}", pod.name);
     let of_kubectl = ["exec", &namespace, &pod, "--container=nodepulse"];
-    let of_agent = ["--", "/nodepulse", "explain", "--output=json"];
+    let of_agent = ["--", "/nodepulse", command, "--output=json"];
     let all = of_kubectl.into_iter().chain(of_agent);
     all.map(str::to_owned).collect()
 }
 
-fn finish(mut child: Child) -> Result<String, String> {
+fn finish(mut child: Child, limit: u64) -> Result<String, String> {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let errors = std::thread::spawn(move || text(stderr));
-    let output = text(stdout);
+    let errors = std::thread::spawn(move || text(stderr, limit));
+    let output = text(stdout, limit);
     let errors = errors.join().unwrap_or_default();
     let status = child.wait().map_err(|err| err.to_string())?;
+    if u64::try_from(output.len()).is_ok_and(|size| limit < size) {
+        return Err(format!("the answer exceeds {} MiB", limit >> 20));
+    }
     if !status.success() {
         let last = errors.lines().rfind(|line| !line.trim().is_empty());
         return Err(last.map_or_else(|| status.to_string(), str::to_owned));
@@ -70,12 +94,12 @@ fn finish(mut child: Child) -> Result<String, String> {
     Ok(output)
 }
 
-/// Reads at most [`OUTPUT`] bytes of a stream. The rest is dropped, and its writer ends.
-fn text(stream: Option<impl io::Read>) -> String {
+/// Reads one byte more than the limit at most. The rest is dropped, and its writer ends.
+fn text(stream: Option<impl io::Read>, limit: u64) -> String {
     let mut bytes = Vec::new();
     if let Some(stream) = stream {
         // What was read before an error is printed.
-        drop(stream.take(OUTPUT).read_to_end(&mut bytes));
+        drop(stream.take(limit.saturating_add(1)).read_to_end(&mut bytes));
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -93,7 +117,7 @@ mod tests {
             "spec": { "nodeName": "worker-1", "containers": [{ "name": "nodepulse" }] },
         });
         let pod = AgentPod::of(serde_json::from_value(pod).unwrap()).unwrap();
-        let arguments = arguments(&pod);
+        let arguments = arguments(&pod, "explain");
         let expected = [
             "exec",
             "--namespace=--as=admin",
@@ -105,5 +129,13 @@ mod tests {
             arguments[4..],
             ["--", "/nodepulse", "explain", "--output=json"]
         );
+    }
+
+    #[test]
+    fn an_output_over_the_limit_is_an_error_and_its_writer_ends() {
+        let mut endless = Command::new("yes");
+        let child = endless.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let finished = finish(child.spawn().unwrap(), 1 << 20);
+        assert_eq!(finished, Err("the answer exceeds 1 MiB".to_owned()));
     }
 }

@@ -11,6 +11,8 @@ pub enum Failure {
     BrokenPipe,
     #[error("cannot write the output: {0}")]
     Output(io::Error),
+    #[error("cannot run kubectl, which must be in PATH: {0}")]
+    Kubectl(io::Error),
     /// A thread cannot be started, or there is no memory.
     #[error("cannot start: {0}")]
     Runtime(io::Error),

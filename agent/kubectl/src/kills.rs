@@ -1,4 +1,4 @@
-//! OOM kills by pod, from the annotations of their Events.
+//! OOM kills by pod, from the annotations of their Events and from the histories of the agents.
 
 use std::collections::BTreeMap;
 
@@ -13,6 +13,7 @@ use crate::arguments::KillsOptions;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::fleet::print_as_json;
+use crate::history::Histories;
 use crate::objects::Event;
 use crate::place::Place;
 use crate::screen::{note, print, safe};
@@ -118,11 +119,25 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
         let age = at.map(|at| age::seconds(at, cluster.now()));
         since.is_none_or(|since| age.is_some_and(|age| age <= since))
     };
-    let mut events = Vec::new();
+    let (mut events, mut histories) = (Vec::new(), Histories::default());
+    if options.history {
+        let row = |event: Event| {
+            let kill = KillEvent::of(&event).filter(|kill| is_recent(kill.last))?;
+            // Events about a Node are in the namespace default.
+            let is_there = |name: &str| {
+                name == kill.namespace || kill.namespace.is_empty() && name == "default"
+            };
+            namespace.is_none_or(is_there).then_some(kill)
+        };
+        (events, histories) = Histories::read(cluster, &options.agents, row).await?;
+    }
     for reason in REASONS {
         let selector = format!("reason={reason},source=nodepulse");
         let query = [("fieldSelector", selector.as_str())];
-        let row = |event: Event| KillEvent::of(&event).filter(|kill| is_recent(kill.last));
+        let row = |event: Event| {
+            let kill = KillEvent::of(&event).filter(|kill| is_recent(kill.last))?;
+            (!histories.have(&event)).then_some(kill)
+        };
         events.extend(cluster.list(&place, &query, row).await?.0);
     }
     let items = items(events);
@@ -130,10 +145,16 @@ pub async fn run(cluster: &Cluster, options: &KillsOptions, style: Style) -> Res
         return print_as_json(&items);
     }
     if items.is_empty() {
-        note(&format!(
-            "no OOM kills {}: an API server keeps Events for an hour by default",
-            place.whereabouts()
-        ));
+        let place = place.whereabouts();
+        let hint = if options.history {
+            format!(
+                ", in the histories of {} nodes and in Events",
+                histories.count()
+            )
+        } else {
+            ": an API server keeps Events for an hour by default; older kills: --history".to_owned()
+        };
+        note(&format!("no OOM kills {place}{hint}"));
         return Ok(());
     }
     let row = |item: &Item| row(item, cluster.now(), is_recent(item.first));

@@ -11,6 +11,7 @@ mod explain;
 mod failure;
 mod fleet;
 mod health;
+mod history;
 mod kills;
 mod kubeconfig;
 mod node;
@@ -21,6 +22,7 @@ mod screen;
 mod style;
 mod table;
 mod tier;
+mod top;
 mod why;
 
 use std::process::ExitCode;
@@ -61,6 +63,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             Command::Node(options) => node::run(&cluster, options, style).await,
             Command::Kills(options) => kills::run(&cluster, options, style).await,
             Command::Why(options) => why::run(&cluster, options, style).await,
+            Command::Top(options) => top::run(&cluster, options).await,
         }
     });
     // A program that kubectl started may keep its output open.

@@ -8,6 +8,8 @@ use crate::arguments::WhyOptions;
 use crate::cluster::Cluster;
 use crate::failure::Failure;
 use crate::health::NodeHealth;
+use crate::history::Histories;
+use crate::kills::KillEvent;
 use crate::node::{node_events, sort};
 use crate::objects::{Event, Node, Pod};
 use crate::place::Place;
@@ -16,7 +18,7 @@ use crate::style::{Paint, Style};
 use timeline::Timeline;
 
 pub async fn run(cluster: &Cluster, options: &WhyOptions, style: Style) -> Result<(), Failure> {
-    let story = Story::read(cluster, &cluster.namespace, &options.pod).await?;
+    let story = Story::read(cluster, &cluster.namespace, options).await?;
     print(&story.text(style))
 }
 
@@ -36,7 +38,12 @@ struct Story {
 }
 
 impl Story {
-    async fn read(cluster: &Cluster, namespace: &str, name: &str) -> Result<Self, Failure> {
+    async fn read(
+        cluster: &Cluster,
+        namespace: &str,
+        options: &WhyOptions,
+    ) -> Result<Self, Failure> {
+        let name = options.pod.as_str();
         let place = Place::pod(namespace, name)?;
         let selector =
             format!("involvedObject.kind=Pod,involvedObject.name={name},source=nodepulse");
@@ -45,6 +52,15 @@ impl Story {
         let events = cluster.list(&events, &query, Some);
         let (pod, events) = tokio::join!(cluster.get::<Pod>(&place), events);
         let mut events = events?.0;
+        if options.history {
+            let row = |event: Event| {
+                let kill = KillEvent::of(&event)?;
+                (kill.namespace == namespace && kill.object == name).then_some(event)
+            };
+            let (kills, histories) = Histories::read(cluster, &options.agents, row).await?;
+            events.retain(|event| KillEvent::of(event).is_none() || !histories.have(event));
+            events.extend(kills);
+        }
         sort(&mut events);
         let pod = match pod {
             Err(failure) if failure.is_not_found() && !events.is_empty() => None,

@@ -6,6 +6,7 @@ pub mod kernel;
 pub mod os;
 
 // Files.
+pub mod black_box;
 pub mod certificate_store;
 pub mod host;
 pub mod state;

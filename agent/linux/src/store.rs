@@ -17,6 +17,7 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use nodepulse_core::checked_line::is_intact;
 use nodepulse_io::file::{self, FileError, Links, is_trusted_owner};
 
+use crate::black_box;
 use crate::state::{Claim, StateError};
 
 #[cfg(test)]
@@ -111,7 +112,9 @@ impl Store {
         first: u64,
         is_known: fn(&OsStr) -> bool,
     ) -> Result<Option<Self>, StateError> {
-        let is_known = |name: &OsStr| Segment::parse(name).is_some() || is_known(name);
+        let is_known = |name: &OsStr| {
+            Segment::parse(name).is_some() || name == black_box::FILE || is_known(name)
+        };
         let Some(claim) = Claim::take(directory, is_known)? else {
             return Ok(None);
         };

@@ -20,6 +20,7 @@ use nodepulse_linux::os::psi::Trigger;
 use tokio::sync::{mpsc, watch};
 
 use super::reload::Reloads;
+use crate::black_box::OpenBlackBox;
 use crate::config::Config;
 use crate::history::HistorySetup;
 use crate::notify::Notify;
@@ -80,6 +81,7 @@ pub struct Agent {
     pub(super) sites: Option<Vec<Site>>,
     pub(super) control: Option<Socket>,
     pub(super) history: HistorySetup,
+    pub(super) black_box: Option<OpenBlackBox>,
     pub(super) journald: Option<Journald>,
     pub(super) reloads: Option<Reloads>,
     pub(super) notify: Notify,
@@ -120,6 +122,7 @@ impl Agent {
             sites: None,
             control: None,
             history: HistorySetup::default(),
+            black_box: None,
             journald: None,
             reloads: None,
             notify: Notify::default(),
@@ -155,6 +158,8 @@ impl Agent {
         control(socket: impl Into<Option<Socket>>) = socket.into();
         /// Sets where incidents are recorded. Default: nowhere.
         history(setup: HistorySetup) = setup;
+        /// Sets where readings are kept for the next boot. Default: nowhere.
+        black_box(opened: Option<OpenBlackBox>) = opened;
         /// Sets the journal that has incidents as well. Default: none.
         journald(journald: Option<Journald>) = journald;
         /// Sets how the configuration is reloaded. Default: it is not.

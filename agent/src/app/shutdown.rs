@@ -22,7 +22,8 @@ pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {
         app.feed(Input::KillCounter(outcomes), app.clock.now());
     }
     save_state(&mut app).await;
-    app.history.finish().await;
+    let now = app.clock.now();
+    tokio::join!(app.history.finish(), app.black_box.finish(now));
 }
 
 async fn last_records(app: &mut App, mut inputs: KernelInputs) {

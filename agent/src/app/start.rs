@@ -11,7 +11,7 @@ use nodepulse_core::settings::{DiskIo, Mode};
 use nodepulse_core::subjects::recording::{RecordedSubjects, RunRecorder};
 use nodepulse_core::subjects::{
     BlockingQuery, DiskQuery, DiskSetup, IncidentInput, Input, IoTrigger, NodeSetup, RotationSetup,
-    RuntimeUse, Setup, SignalSetup, StallSetup,
+    RuntimeUse, Settings, Setup, SignalSetup, StallSetup,
 };
 use nodepulse_io::lane::Lanes;
 use nodepulse_io::names::Names;
@@ -24,6 +24,7 @@ use super::kernel_inputs::KernelInputs;
 use super::reload::{self, Reloading};
 use super::service::Service;
 use super::{Agent, App, CertificateSetup, RunMode, VERSION, facts};
+use crate::black_box::{BlackBox, OpenBlackBox};
 use crate::config::Config;
 use crate::history::History;
 use crate::notify::heartbeat::Heartbeat;
@@ -60,9 +61,15 @@ pub(super) async fn app(
     if let Some(client) = &client {
         client.spread_by(agent.jitter.clone());
     }
+    let last_boot = agent.black_box.as_mut();
+    let last_boot = last_boot.and_then(OpenBlackBox::take_last_boot);
     let mut app = state(agent, certificate.as_ref(), persistence, inputs);
     initial_evaluation(&mut app, once || client.is_none()).await;
     let now = clock.now();
+    if let Some(end) = last_boot {
+        let happened = IncidentInput::Happened(vec![end]);
+        app.feed(Input::Incident(happened), now);
+    }
     // The first evaluation is not a transition.
     app.ledger = Ledger::new(setters, &app.facts, now);
     app.telemetry.record_failed(app.ledger.failed());
@@ -144,7 +151,6 @@ fn state(
     let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
     let triggers = &inputs.stalls;
-    let watched = settings.stalls.iter();
     let setup = Setup {
         started: now.boot,
         boot,
@@ -157,11 +163,7 @@ fn state(
             frequent_oom: settings.frequent_oom,
             refused_forks: queries.cgroups.announces_refused_forks(),
         },
-        stalls: StallSetup {
-            thresholds: config.psi.thresholds,
-            transition_period: settings.policy.transition_period,
-            watched: watched.map(|one| (*one, triggers.contains(one))).collect(),
-        },
+        stalls: stall_setup(&config, &settings, triggers),
         signals: SignalSetup {
             policy: settings.policy,
             announced: queries.probes.announced(),
@@ -181,6 +183,7 @@ fn state(
         facts,
         reporting: None,
         history,
+        black_box: BlackBox::start(agent.black_box, &lanes, &mut tasks),
         journald: agent.journald,
         telemetry,
         service: Service {
@@ -227,6 +230,16 @@ fn runtime_use(config: &Config) -> RuntimeUse {
         _ if config.runtime_sockets().is_empty() => RuntimeUse::Unused,
         Runtime::Required => RuntimeUse::Required,
         Runtime::NotNeeded => RuntimeUse::Optional,
+    }
+}
+
+/// `triggers` are the stalls with a trigger.
+fn stall_setup(config: &Config, settings: &Settings, triggers: &[Stall]) -> StallSetup {
+    let watched = settings.stalls.iter();
+    StallSetup {
+        thresholds: config.psi.thresholds,
+        transition_period: settings.policy.transition_period,
+        watched: watched.map(|one| (*one, triggers.contains(one))).collect(),
     }
 }
 

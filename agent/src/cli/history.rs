@@ -9,17 +9,22 @@ use std::time::SystemTime;
 
 use clap::{Args, ValueEnum};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use nodepulse_core::incident::{API_VERSION, JsonIncident};
+use nodepulse_core::escape::escape;
+use nodepulse_core::incident::{API_VERSION, JsonFacts, JsonIncident};
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::convert;
 use nodepulse_linux::store::Reader;
-use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::status::history_directory;
 use super::terminal::{self, Paint, Style};
 use super::{fail, print_error, refuse, text};
 use crate::config::{self, Overrides, key};
+
+mod boot;
+
+/// The history is read in parts of this size, in bytes.
+const PART: u64 = 64 << 10;
 
 /// Columns of the object in a table.
 const OBJECT: usize = 32;
@@ -30,6 +35,15 @@ pub struct Arguments {
     /// Print one incident in full: its id, or the number at its end.
     #[arg(conflicts_with_all = ["follow", "since", "pod", "unit"])]
     id: Option<String>,
+    /// Print how a boot ended: -1 is the last one, -2 the one before.
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i64).range(-9_999..=-1),
+        conflicts_with_all = ["id", "follow", "since", "pod", "unit"]
+    )]
+    boot: Option<i64>,
     /// Print the incidents that are recorded from now on, when they are complete.
     #[arg(short, long)]
     follow: bool,
@@ -88,24 +102,26 @@ impl Filter {
 
 /// The latest revision of an incident, as recorded and as understood.
 struct Recorded {
-    json: Value,
+    line: String,
     incident: JsonIncident,
 }
 
 impl Recorded {
     /// Returns `None` for what a newer version has recorded in another form.
-    fn parse(line: &str) -> Option<Self> {
-        let mut json: Value = serde_json::from_str(line).ok()?;
-        let incident = JsonIncident::deserialize(&json).ok()?;
-        if incident.api_version != API_VERSION {
-            return None;
-        }
+    fn parse(line: String) -> Option<Self> {
+        let incident: JsonIncident = serde_json::from_str(&line).ok()?;
+        (incident.api_version == API_VERSION).then_some(Self { line, incident })
+    }
+
+    /// Returns the incident with all members, also those that a newer version has added.
+    fn json(&self) -> Value {
+        let mut json = serde_json::from_str(&self.line).unwrap_or_default();
         if let Value::Object(members) = &mut json {
             // They are of the line.
             members.remove("position");
             members.remove("sum");
         }
-        Some(Self { json, incident })
+        json
     }
 }
 
@@ -120,7 +136,7 @@ struct Incidents {
 
 impl Incidents {
     /// Adds revisions. Returns those that are complete.
-    fn add(&mut self, lines: &[String]) -> Vec<usize> {
+    fn add(&mut self, lines: Vec<String>) -> Vec<usize> {
         let mut settled = Vec::new();
         for line in lines {
             let Some(recorded) = Recorded::parse(line) else {
@@ -181,15 +197,21 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(since) => since,
         Err(why) => return refuse(&why),
     };
+    if let Some(pod) = arguments.pod.as_deref().filter(|pod| !pod.contains('/')) {
+        return refuse(&format!(
+            "--pod: {pod:?} has no namespace; example: --pod default/web-0"
+        ));
+    }
     let filter = Filter {
         since,
         pod: arguments.pod,
-        unit: arguments.unit,
+        unit: arguments.unit.as_deref().map(unit_name),
     };
-    let printed = match (&arguments.id, arguments.follow) {
-        (Some(id), _) => one(&directory, id, arguments.output),
-        (None, false) => list(&directory, &filter, arguments.output),
-        (None, true) => follow(&directory, &filter, arguments.output),
+    let printed = match (&arguments.id, arguments.boot, arguments.follow) {
+        (Some(id), ..) => one(&directory, id, arguments.output),
+        (None, Some(number), _) => end_of_boot(&directory, number, arguments.output),
+        (None, None, false) => list(&directory, &filter, arguments.output),
+        (None, None, true) => follow(&directory, &filter, arguments.output),
     };
     match printed {
         Ok(()) => ExitCode::SUCCESS,
@@ -205,6 +227,12 @@ fn since(text: &str) -> Result<String, String> {
         .map_err(|why| format!("--since: {text:?} {why}; example: --since 1h"))?;
     let begin = Clock::kernel().now().wall.checked_sub(since);
     Ok(convert::micro_time(begin.unwrap_or(SystemTime::UNIX_EPOCH)))
+}
+
+/// Returns the name as recorded: escaped and, as in systemctl, of a service without a suffix.
+fn unit_name(unit: &str) -> String {
+    let suffix = if unit.contains('.') { "" } else { ".service" };
+    escape(format!("{unit}{suffix}"))
 }
 
 enum Failure {
@@ -238,7 +266,9 @@ impl Failure {
 /// Reads the whole history. Prints what could not be read on standard error.
 fn read(reader: &mut Reader) -> io::Result<Incidents> {
     let mut incidents = Incidents::default();
-    incidents.add(&reader.next_lines()?);
+    while let Some(lines) = reader.next_chunk(PART)? {
+        incidents.add(lines);
+    }
     if 0 < reader.damaged() {
         print_error(&format!(
             "nodepulse: {} places of the history are damaged, as a power cut leaves them; the rest is \
@@ -260,7 +290,30 @@ fn one(directory: &Path, id: &str, output: HistoryFormat) -> Result<(), Failure>
     let found = incidents.find(id).map_err(Failure::Other)?;
     let text = match output {
         HistoryFormat::Text => full(found),
-        HistoryFormat::Json => format!("{:#}\n", found.json),
+        HistoryFormat::Json => format!("{:#}\n", found.json()),
+    };
+    Ok(terminal::write(&text)?)
+}
+
+/// Prints the end of the last boot (-1), or of one before.
+fn end_of_boot(directory: &Path, number: i64, output: HistoryFormat) -> Result<(), Failure> {
+    let incidents = read(&mut Reader::new(directory.to_owned()))?;
+    let mut boots = incidents.all.iter().rev().filter_map(|one| {
+        let Some(JsonFacts::Boot(boot)) = &one.incident.facts else {
+            return None;
+        };
+        Some((one, boot))
+    });
+    let newer = usize::try_from(number.unsigned_abs() - 1).unwrap_or(usize::MAX);
+    let (found, boot) = boots.nth(newer).ok_or_else(|| {
+        Failure::Other(format!(
+            "the end of boot {number} is not in the history; it is recorded at the first start of the \
+             agent after a boot in which it ran; list what is there: nodepulse history"
+        ))
+    })?;
+    let text = match output {
+        HistoryFormat::Text => boot::text(&found.incident, boot, Style::of_stdout()),
+        HistoryFormat::Json => format!("{:#}\n", found.json()),
     };
     Ok(terminal::write(&text)?)
 }
@@ -286,10 +339,12 @@ fn follow(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<()
     let watched = changes.add_watch(directory, wanted);
     watched.map_err(io::Error::from)?;
     let mut reader = Reader::new(directory.to_owned());
-    let mut incidents = read(&mut reader)?;
+    while reader.next_chunk(PART)?.is_some() {}
     loop {
         changes.read_events().map_err(io::Error::from)?;
-        let settled = incidents.add(&reader.next_lines()?);
+        // A settled revision is whole, so nothing is kept of earlier ones.
+        let mut incidents = Incidents::default();
+        let settled = incidents.add(reader.next_lines()?);
         let settled = settled.iter().filter_map(|at| incidents.all.get(*at));
         let matching: Vec<_> = settled
             .filter(|one| filter.matches(&one.incident))
@@ -300,7 +355,7 @@ fn follow(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<()
 
 /// Returns one incident for people: the message first, then everything else as YAML.
 fn full(found: &Recorded) -> String {
-    let (incident, mut rest) = (&found.incident, found.json.clone());
+    let (incident, mut rest) = (&found.incident, found.json());
     if let Value::Object(members) = &mut rest {
         members.remove("message");
     }
@@ -313,7 +368,7 @@ fn full(found: &Recorded) -> String {
 fn formatted(incidents: &[&Recorded], output: HistoryFormat, is_table: bool) -> String {
     let mut out = String::new();
     if output == HistoryFormat::Json {
-        for Recorded { json, .. } in incidents {
+        for json in incidents.iter().map(|one| one.json()) {
             // Writing to a String cannot fail.
             let _written = writeln!(out, "{json}");
         }

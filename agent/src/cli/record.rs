@@ -81,7 +81,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
                 // It is new and empty.
                 let _removed: io::Result<()> = fs::remove_file(&arguments.file);
             }
-            return fail(&err.reason(&directory, "record"));
+            return fail(&client::reason(err, &directory, "record"));
         }
     };
     let runtime = match Builder::new_current_thread().enable_all().build() {

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::future::Future;
 use std::io;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -31,8 +30,8 @@ use crate::app::{
     Agent, AppError, CertificateSetup, KernelSource, ReadConfig, Reloads, RunMode, SetLogging,
 };
 use crate::config::{Config, IgnoredKeys, LoadedConfig, Overrides, ProbeGroup, Sandbox, Tier, key};
-use crate::history::HistorySetup;
-use crate::sandbox::{self, Plugin, Profile, memory};
+use crate::history::{HistoryFiles, HistorySetup};
+use crate::sandbox::{self, Plugin, Profile, Used, memory};
 use crate::sinks;
 
 /// Flags of `run`.
@@ -199,6 +198,8 @@ impl Prepared {
             let sinks = sinks::open(&config, client.is_some());
             history.sinks = sinks.map_err(|err| refuse(&err.to_string()))?;
         }
+        let kept = history.files.as_ref().map(HistoryFiles::directory);
+        let black_box = kept.and_then(|directory| supervision::black_box(directory, &config));
         let journald = is_daemon.then(|| supervision::journald(&config)).flatten();
         memory::protect();
         // Everything that requires privileges is opened here.
@@ -209,8 +210,12 @@ impl Prepared {
             logind::start(config.system_bus())
         });
         let agent = Agent::new(config, Clock::kernel()).set_triggers();
-        let certificates = certificate.as_ref().map(|setup| setup.store.directory());
-        confine(agent.config(), &kernel, client.as_ref(), certificates).map_err(|why| {
+        let used = Used {
+            certificates: certificate.as_ref().map(|setup| setup.store.directory()),
+            history: history.files.as_ref().map(HistoryFiles::directory),
+            journal: journald.is_some(),
+        };
+        confine(agent.config(), &kernel, client.as_ref(), used).map_err(|why| {
             refuse(&format!(
                 "sandbox: \"require\", but {why}; example: sandbox: auto"
             ))
@@ -222,6 +227,7 @@ impl Prepared {
             .certificate(certificate)
             .control(control)
             .history(history)
+            .black_box(black_box)
             .journald(journald)
             .notify(notify)
             .run_mode(flags.run_mode())
@@ -309,7 +315,7 @@ fn confine(
     config: &Config,
     kernel: &KernelSource,
     client: Option<&Client>,
-    certificates: Option<&Path>,
+    used: Used<'_>,
 ) -> Result<(), String> {
     if config.sandbox == Sandbox::Off {
         return Ok(());
@@ -318,7 +324,7 @@ fn confine(
         Some(client) if client.runs_a_plugin() => Plugin::Runs,
         Some(_) | None => Plugin::None,
     };
-    let profile = Profile::new(config, plugin, certificates);
+    let profile = Profile::new(config, plugin, used);
     let report = sandbox::enter(&profile, || match kernel {
         KernelSource::Attached(loaded) => loaded.kernel.losses().is_ok(),
         KernelSource::Simulated { .. } | KernelSource::None(_) => true,

@@ -18,7 +18,7 @@ use tokio::runtime::Builder;
 use super::client::{self, DaemonError};
 use super::settings::{configuration, one_of, without_files};
 use super::terminal::{Style, print};
-use super::{Output, explanation, fail, refuse, text};
+use super::{Output, explanation, fail, print_error, refuse, text};
 use crate::app::Agent;
 use crate::config::{Config, Overrides, key};
 
@@ -122,8 +122,20 @@ pub fn status(arguments: StatusArguments) -> ExitCode {
 /// Returns the directory of `nodepulse history`; `None` if no history is kept.
 pub(super) fn history_directory(overrides: &Overrides) -> Result<Option<PathBuf>, String> {
     let config = configuration(overrides).map(|loaded| loaded.config);
-    // As in `located`.
-    let config = config.or_else(|reason| without_files(overrides).map_err(|_| reason))?;
+    let config = match config {
+        Err(reason) if overrides.history_directory.is_none() && overrides.config.is_some() => {
+            return Err(reason);
+        }
+        // As in `located`.
+        Err(reason) => match without_files(overrides) {
+            Ok(config) => {
+                print_error(&format!("nodepulse: {reason}; using the default directory"));
+                config
+            }
+            Err(_) => return Err(reason),
+        },
+        Ok(config) => config,
+    };
     Ok(config.history_directory)
 }
 
@@ -161,7 +173,7 @@ pub fn explain(arguments: ExplainArguments) -> ExitCode {
         Err(err) => {
             return match config {
                 Err(reason) if matches!(err, DaemonError::NotRunning) => refuse(&reason),
-                _ => fail(&err.reason(&state_directory, "explain")),
+                _ => fail(&client::reason(err, &state_directory, "explain")),
             };
         }
     };

@@ -2,10 +2,12 @@
 //! the control socket, and requests to reload the configuration.
 
 use std::io::{self, Write as _};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::fstat;
 use nodepulse_core::escape::{escape, escape_json};
 use nodepulse_linux::journal::{self, Journal};
 use nodepulse_linux::os::file_watch::{self, WatchedFiles};
@@ -18,6 +20,7 @@ use tracing::{debug, info, warn};
 use super::obstacle::Obstacle;
 use super::settings::variable;
 use crate::app::RunMode;
+use crate::black_box::OpenBlackBox;
 use crate::config::{Config, JournaldUse, key};
 use crate::history::HistoryFiles;
 use crate::notify::{self, Notify};
@@ -150,6 +153,12 @@ pub(super) fn history(directory: &Path) -> Option<HistoryFiles> {
         .ok()
 }
 
+/// Opens the black box. Logs why there is none.
+pub(super) fn black_box(directory: &Path, config: &Config) -> Option<OpenBlackBox> {
+    let opened = OpenBlackBox::open(directory, config);
+    ok_or_log!(warn, opened, "no black box is kept")
+}
+
 /// Opens systemd's journal, if incidents are recorded there.
 pub(super) fn journald(config: &Config) -> Option<Journald> {
     let is_outside = config.host_root == Path::new("/");
@@ -163,8 +172,15 @@ pub(super) fn journald(config: &Config) -> Option<Journald> {
     }
     let opened = Journal::open(Path::new(journal::SOCKET));
     let journal = ok_or_log!(warn, opened, "cannot record incidents in the journal")?;
-    // Set by systemd for what writes to the journal.
-    Some(Journald::new(journal, variable("JOURNAL_STREAM").is_some()))
+    let stream = variable("JOURNAL_STREAM");
+    let has_log = stream.is_some_and(|stream| is_stream(&stream, io::stderr()));
+    Some(Journald::new(journal, has_log))
+}
+
+/// Compares the device and inode that systemd sets for what writes to the journal: the variable is
+/// inherited by programs with another output, too.
+fn is_stream(stream: &str, output: impl AsFd) -> bool {
+    fstat(output).is_ok_and(|found| stream == format!("{}:{}", found.st_dev, found.st_ino))
 }
 
 /// Keeps SIGHUP for [`reload_requests`] instead of ending the process. Call it with one thread.
@@ -218,6 +234,20 @@ mod tests {
     use nodepulse_linux::host::scratch::Scratch;
 
     use super::*;
+
+    #[test]
+    fn the_journal_has_the_log_only_if_the_output_is_its_stream() {
+        let dir = Scratch::new();
+        dir.write("stream", "");
+        let path = dir.path().join("stream");
+        let found = nix::sys::stat::stat(&path).unwrap();
+        let stream = format!("{}:{}", found.st_dev, found.st_ino);
+        assert!(is_stream(&stream, std::fs::File::open(&path).unwrap()));
+        assert!(!is_stream(
+            &stream,
+            std::fs::File::open("/dev/null").unwrap()
+        ));
+    }
 
     fn assert_waits(attempt: Result<StateClaim, Obstacle>) {
         let Err(Obstacle::Passing(why)) = attempt else {

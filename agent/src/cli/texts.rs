@@ -295,7 +295,8 @@ const ALL: &[Texts] = &[
         description: &[
             "Prints what the agents of this machine have recorded, also before a reboot, and while \
              none runs: the time, the pod or the systemd unit, what happened, and the number at the end \
-             of the incident's id. With an ID, it prints everything that is known about one.",
+             of the incident's id. With an ID, it prints everything that is known about one, and with \
+             --boot how a boot ended.",
         ],
         exit: &[
             SUCCESS,
@@ -311,6 +312,10 @@ const ALL: &[Texts] = &[
             (
                 "nodepulse history --since 24h",
                 "What happened since yesterday.",
+            ),
+            (
+                "nodepulse history --boot=-1",
+                "How the last boot ended, and what was read in its last ten minutes.",
             ),
             (
                 "nodepulse history --follow --output json",

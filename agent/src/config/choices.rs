@@ -97,6 +97,17 @@ pub enum IncidentKind {
     Volume,
     /// Conditions that have another status.
     Condition,
+    /// Ends of boots.
+    Boot,
+}
+
+/// When the black box is synchronised with the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BlackBoxSync {
+    /// Once a minute, and every ten seconds while a threshold is near.
+    Auto,
+    /// Never; the kernel writes it back later.
+    Off,
 }
 
 /// Whether privileges are dropped after start-up.

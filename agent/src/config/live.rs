@@ -90,6 +90,7 @@ fields! {
         sinks_otlp_endpoint, sinks_otlp_headers_file, sinks_webhook_url, sinks_webhook_headers_file,
         sinks_webhook_kinds, sinks_ca_file
     ],
+    black_box_sync: [black_box_sync],
     pods_cgroups: [cgroup_root, cgroup_driver],
     status_update_frequency: [node_status_update_frequency],
     status_report_frequency: [node_status_report_frequency],

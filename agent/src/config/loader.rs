@@ -59,6 +59,7 @@ impl Loader<'_> {
             history_directory,
             journald: keys.value(&key::sinks_journald)?,
             sinks: self.sinks()?,
+            black_box_sync: keys.value(&key::black_box_sync)?,
             pods_cgroups,
             allocation,
             policy,

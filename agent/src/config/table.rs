@@ -17,7 +17,7 @@ use nodepulse_core::units::quantity::Quantity;
 
 use super::checks;
 use super::choices::{
-    CgroupDriver, Enforced, IncidentKind, JournaldUse, LogFormat, LogLevel, ModeName,
+    BlackBoxSync, CgroupDriver, Enforced, IncidentKind, JournaldUse, LogFormat, LogLevel, ModeName,
     OomNodeEventsName, ProbeGroup, RuntimeEndpoint, Sandbox, Tier, values,
 };
 use super::spec::{Form, Json, Key, KeySpec, Names, Preset, Scalar, SignalPreset, Type};
@@ -547,7 +547,7 @@ keys! {
     history_directory: Option<PathBuf> =
         Type::text(STRING, "path, or `off`", "^(off|/.*)$", checks::directory_or_off)
         .key("historyDirectory", "Directory in which incidents are recorded, for `nodepulse history`")
-        .details("At most 4 MiB; the oldest are removed. Nothing is written while nothing happens.")
+        .details("At most 4 MiB; the oldest are removed. The black box is here as well, with 64 KiB.")
         .default("/var/lib/nodepulse/history", "kept across reboots")
         .flag("DIR|off").heading(SERVICE);
     sinks_journald: JournaldUse = one_of()
@@ -577,6 +577,10 @@ keys! {
         .key("sinks.caFile", "Certificates, in PEM, of the authorities that sign those of the receivers")
         .details("Without it, those of the host or the container image.")
         .example("/etc/nodepulse/receivers.pem");
+    black_box_sync: BlackBoxSync = one_of()
+        .key("blackBox.sync", "When the black box in `historyDirectory` is synchronised with the disk")
+        .details("It shows how the last boot ended: `nodepulse history --boot=-1`.")
+        .default("auto", "it survives a power cut").heading(SERVICE);
     log_level: LogLevel = one_of()
         .key("log.level", "Log level")
         .default("info", "a few lines per hour on an idle node").live().flag("LEVEL").heading(SERVICE).common();

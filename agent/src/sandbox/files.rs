@@ -28,6 +28,8 @@ pub(super) fn restrict(profile: &Profile) -> Result<String, RulesetError> {
         | AccessFs::MakeSock
         | AccessFs::RemoveDir
         | AccessFs::RemoveFile;
+    let in_history =
+        read | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::MakeReg | AccessFs::RemoveFile;
     let mut rules = Ruleset::default()
         .handle_access(AccessFs::from_all(NEWEST))?
         .scope(Scope::from_all(NEWEST))?
@@ -35,6 +37,9 @@ pub(super) fn restrict(profile: &Profile) -> Result<String, RulesetError> {
     rules = allow(rules, Path::new("/"), everywhere)?;
     for directory in &profile.directories {
         rules = allow(rules, directory, in_directories)?;
+    }
+    if let Some(directory) = &profile.history {
+        rules = allow(rules, directory, in_history)?;
     }
     if let Some(directory) = &profile.certificates {
         rules = allow(rules, directory, in_directories | AccessFs::MakeSym)?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use nodepulse_linux::journal;
 
-use crate::config::{Config, JournaldUse};
+use crate::config::Config;
 
 /// Pressure files; writing to one sets a trigger.
 const NODE_PRESSURE: [&str; 3] = [
@@ -35,12 +35,25 @@ pub enum UnixSockets {
     Streams,
 }
 
+/// Places that the agent uses after the start.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Used<'a> {
+    /// The directory of requested certificates.
+    pub certificates: Option<&'a Path>,
+    /// The directory of the open history.
+    pub history: Option<&'a Path>,
+    /// The journal's socket is open.
+    pub journal: bool,
+}
+
 /// Permissions of the running agent. Reading is not restricted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     pub plugin: Plugin,
     /// Directories in which files and sockets may be created, written and removed.
     pub directories: Vec<PathBuf>,
+    /// The directory of the history, in which only files may be created, written and removed.
+    pub history: Option<PathBuf>,
     /// The directory of the client certificate, in which links may be created as well.
     pub certificates: Option<PathBuf>,
     pub files: Vec<PathBuf>,
@@ -60,11 +73,10 @@ impl Profile {
         }
     }
 
-    /// The profile for `config` and `plugin`, with the directory of `certificates` if they are
-    /// requested.
+    /// The profile for `config` and `plugin`, with the places in use.
     ///
     /// Paths that do not exist when the sandbox is entered are never writable.
-    pub fn new(config: &Config, plugin: Plugin, certificates: Option<&Path>) -> Self {
+    pub fn new(config: &Config, plugin: Plugin, used: Used<'_>) -> Self {
         let root = &config.host_root;
         let of_pods = config.pods_cgroups.iter().flat_map(|pods| {
             let pods = pods.strip_prefix("/").unwrap_or(pods);
@@ -72,7 +84,6 @@ impl Profile {
             trees.flat_map(|tree| CGROUP_PRESSURE.iter().map(move |name| tree.join(name)))
         });
         let mut directories = vec![config.state_directory.clone()];
-        directories.extend(config.history_directory.clone());
         let mut files: Vec<PathBuf> = NODE_PRESSURE.iter().map(|file| root.join(file)).collect();
         files.extend(of_pods);
         if root != Path::new("/") {
@@ -87,12 +98,14 @@ impl Profile {
         Self {
             plugin,
             directories,
-            certificates: certificates.map(Path::to_owned),
+            history: used.history.map(Path::to_owned),
+            certificates: used.certificates.map(Path::to_owned),
             files,
             sockets: sockets(config),
-            journal: (config.journald != JournaldUse::Off)
-                .then(|| Path::new(journal::SOCKET).parent().map(Path::to_owned))
-                .flatten(),
+            journal: Path::new(journal::SOCKET)
+                .parent()
+                .filter(|_| used.journal)
+                .map(Path::to_owned),
         }
     }
 }
@@ -167,15 +180,23 @@ mod tests {
                 host_root: Some(root.to_owned()),
                 ..Overrides::default()
             };
-            let profile = Profile::new(&config(&flags), plugin, None);
+            let profile = Profile::new(&config(&flags), plugin, Used::default());
             let writable = |path: &&&str| profile.files.iter().any(|file| file == Path::new(path));
             assert_eq!(there.iter().find(|path| !writable(path)), None, "{root}");
             assert_eq!(absent.iter().find(writable), None, "{root}");
             let wide = profile.directories.contains(&"/tmp".into());
             assert_eq!(wide, plugin == Plugin::Runs);
-            for directory in ["/run/nodepulse", "/var/lib/nodepulse/history"] {
-                assert!(profile.directories.contains(&directory.into()));
-            }
+            assert!(profile.directories.contains(&"/run/nodepulse".into()));
+            // The configured history was not opened.
+            let of_history = Path::new("/var/lib/nodepulse/history");
+            assert!(!profile.directories.contains(&of_history.into()));
+            assert_eq!((profile.history, profile.journal), (None, None));
+            let used = Used {
+                history: Some(of_history),
+                ..Used::default()
+            };
+            let profile = Profile::new(&config(&flags), plugin, used);
+            assert_eq!(profile.history.as_deref(), Some(of_history));
         }
     }
 
@@ -192,7 +213,11 @@ mod tests {
         let directory = &config.certificate.as_ref().unwrap().directory;
         // The kubeconfig may have other credentials.
         for requested in [None, Some(directory.as_path())] {
-            let profile = Profile::new(&config, Plugin::None, requested);
+            let used = Used {
+                certificates: requested,
+                ..Used::default()
+            };
+            let profile = Profile::new(&config, Plugin::None, used);
             assert_eq!(profile.certificates.as_deref(), requested);
         }
     }
@@ -231,7 +256,7 @@ mod tests {
                 host_root: Some(dir.path().display().to_string()),
                 ..Overrides::default()
             };
-            Profile::new(&config(&flags), Plugin::None, None)
+            Profile::new(&config(&flags), Plugin::None, Used::default())
         };
         let node = with("node", "auto");
         assert_eq!(node.unix_sockets(), UnixSockets::Streams);

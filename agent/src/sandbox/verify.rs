@@ -120,6 +120,7 @@ mod tests {
         let profile = |plugin| Profile {
             plugin,
             directories: Vec::new(),
+            history: None,
             certificates: None,
             files: Vec::new(),
             sockets: Vec::new(),

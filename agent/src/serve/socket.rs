@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::stat::{Mode, umask};
 use tokio::net::UnixListener;
 
-/// Name in the state directory.
-pub const NAME: &str = "nodepulse.sock";
+pub use nodepulse_io::control_socket::NAME;
 
 /// A bound socket. Its file is removed on drop.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 
 use nodepulse_core::escape::{escape, quote, quoted};
 use nodepulse_core::incident::{Incident, Occurrence};
-use nodepulse_core::kube_event::{DiskTrouble, KillPlace};
+use nodepulse_core::kube_event::KillPlace;
 use nodepulse_core::pods::Owner;
 use nodepulse_core::units::Bytes;
-use tracing::info;
+use tracing::{info, warn};
 
 pub fn log(incident: &Incident) {
     let (id, pod, container) = (incident.id, pod(incident), incident.container());
@@ -32,17 +32,21 @@ pub fn log(incident: &Incident) {
         ),
         // Logged with the decision from which it follows.
         Occurrence::Condition(_) => {}
+        Occurrence::Boot(end) => {
+            let (verdict, certainty) = (end.end.as_str(), end.certainty.as_str());
+            let (boot, message) = (&end.boot, end.words().message);
+            if end.is_unclean() {
+                warn!(end = verdict, certainty, %boot, message, %id, "the last boot ended uncleanly");
+            } else {
+                info!(end = verdict, certainty, %boot, message, %id, "the last boot ended");
+            }
+        }
         Occurrence::Volume(trouble) => {
-            let health = match trouble.trouble {
-                DiskTrouble::Slow => "slow",
-                DiskTrouble::Stalled => "stalled",
-                DiskTrouble::Errors => "errors",
-            };
             info!(
                 pod,
                 volume = %quote(&trouble.volume),
                 disk = %quote(&trouble.disk),
-                health,
+                health = trouble.trouble.as_str(),
                 details = %trouble.details,
                 %id,
                 "volume on an unhealthy disk"
@@ -100,8 +104,8 @@ mod tests {
     use nodepulse_core::clock::{BootNanos, Now, Stamp};
     use nodepulse_core::incident::{BootId, IncidentId, Object, Occurred, by_cause};
     use nodepulse_core::kube_event::{
-        Cause, ContainerLabel, Finding, KillDetails, KillOwner, Limiting, Period, RefusedForks,
-        ReportedKills, UnidentifiedKills, VictimOwner, VolumeTrouble,
+        Cause, ContainerLabel, DiskTrouble, Finding, KillDetails, KillOwner, Limiting, Period,
+        RefusedForks, ReportedKills, UnidentifiedKills, VictimOwner, VolumeTrouble,
     };
     use nodepulse_core::pods::{Container, Pod, PodId, PodRef};
     use nodepulse_core::pressure::oom::{Doubt, KillVerdict};

@@ -36,6 +36,7 @@ const fn message_id(facts: &JsonFacts) -> Option<&'static str> {
         JsonFacts::UnidentifiedOomKills(_) => "0cc89c5ee5bc4b27bf5d159ce645ce16",
         JsonFacts::RefusedForks(_) => "ed8e4f871fe34356989dd0e7ad7321de",
         JsonFacts::Volume(_) => "0c76eebded134bd095f9db249a64bb86",
+        JsonFacts::Boot(_) => "f320c904f34c46a1b8259044ee89864c",
         JsonFacts::Condition(_) => "82ceb694025c4252872cf55719db300e",
         // Only a sink that did not deliver incidents has one.
         JsonFacts::Summary(_) => return None,
@@ -54,6 +55,9 @@ fn record(json: &JsonIncident) -> JournalRecord {
         json.facts.as_ref().and_then(message_id),
     );
     let of_pod = |field: fn(&JsonPod) -> Option<&String>| pod.and_then(field).map(String::as_str);
+    // Names of units have no other character that is escaped.
+    let raw = |unit: &Option<String>| unit.as_ref().map(|unit| unit.replace("\\\\", "\\"));
+    let (unit, user_unit) = (raw(&object.unit), raw(&object.user_unit));
     let fields = [
         ("MESSAGE_ID", id),
         ("NODEPULSE_ID", Some(json.id.as_str())),
@@ -63,7 +67,8 @@ fn record(json: &JsonIncident) -> JournalRecord {
         ("NODEPULSE_CONTAINER", object.container.as_deref()),
         ("NODEPULSE_CGROUP", object.cgroup.as_deref()),
         // `journalctl --unit` finds what root's programs record about a unit by this field.
-        ("OBJECT_SYSTEMD_UNIT", object.unit.as_deref()),
+        ("OBJECT_SYSTEMD_UNIT", unit.as_deref()),
+        ("OBJECT_SYSTEMD_USER_UNIT", user_unit.as_deref()),
     ];
     for (name, value) in fields {
         if let Some(value) = value {
@@ -111,6 +116,14 @@ mod tests {
                     ..JsonObject::default()
                 },
                 "OBJECT_SYSTEMD_UNIT=hog.service\n",
+            ),
+            (
+                JsonObject {
+                    unit: Some("user@7.service".to_owned()),
+                    user_unit: Some("a\\\\x2db.service".to_owned()),
+                    ..JsonObject::default()
+                },
+                "OBJECT_SYSTEMD_UNIT=user@7.service\nOBJECT_SYSTEMD_USER_UNIT=a\\x2db.service\n",
             ),
             (
                 JsonObject {

@@ -6,6 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount, umount};
+use nodepulse_core::black_box::{RECORD, Record, offset};
+use nodepulse_core::incident::BootId;
+use nodepulse_linux::black_box;
 use nodepulse_linux::store::Reader;
 use nodepulse_tests::process::{Process, node_mode};
 use nodepulse_tests::provoke::cgroup::CgroupTree;
@@ -103,7 +106,10 @@ async fn a_kill_is_in_the_history_of_an_agent_that_was_killed_and_of_the_next_on
         Vec::<Value>::new()
     );
     let lines = fs::read_dir(&directory).unwrap().count();
-    assert_eq!(lines, 3, "the lock, and a segment for each start");
+    assert_eq!(
+        lines, 4,
+        "the lock, the black box, and a segment for each start"
+    );
 }
 
 /// A file system that is unmounted when this value is dropped.
@@ -154,4 +160,81 @@ async fn a_full_disk_is_logged_once_and_recording_goes_on_when_there_is_room() {
     assert_eq!(agent.lines_with(FULL).len(), 1);
     agent.terminate();
     assert_eq!(agent.ends(SOON).await.code, Some(0));
+}
+
+/// Changes the boot of all records of the black box. Returns their number.
+fn move_to_former_boot(directory: &Path) -> usize {
+    let path = directory.join(black_box::FILE);
+    let mut ring = fs::read(&path).unwrap();
+    let mut records = Record::decode_ring(&ring);
+    for record in &mut records {
+        record.origin.boot = BootId(1);
+        let begin = usize::try_from(offset(record.number)).unwrap();
+        ring[begin..begin + RECORD].copy_from_slice(&record.encode());
+    }
+    fs::write(path, ring).unwrap();
+    records.len()
+}
+
+/// Starts an agent, and returns it when its first record is on the disk.
+async fn observed(directory: &Path, tree: &CgroupTree) -> Process {
+    let path = directory.join(black_box::FILE);
+    let newest = || Record::decode_ring(&fs::read(&path).unwrap_or_default()).pop();
+    let before = newest();
+    let agent = agent(directory, tree);
+    eventually("a record in the black box", || {
+        (newest() != before).then_some(()).ok_or("no record")
+    })
+    .await;
+    agent
+}
+
+#[tokio::test]
+async fn the_first_start_after_a_boot_records_how_the_last_one_ended_and_the_second_does_not() {
+    let (dir, tree) = (tempfile::tempdir().unwrap(), tree("boot"));
+    let directory = dir.path().join("history");
+    let killed = observed(&directory, &tree).await;
+    killed.kill();
+    killed.ends(SOON).await;
+    assert_ne!(move_to_former_boot(&directory), 0);
+
+    let stopped = observed(&directory, &tree).await;
+    stopped
+        .wait_for_line("the last boot ended uncleanly", SOON)
+        .await;
+    stopped.terminate();
+    assert_eq!(stopped.ends(SOON).await.code, Some(0));
+    let third = observed(&directory, &tree).await;
+    assert_eq!(third.lines_with("the last boot ended").len(), 0);
+    third.terminate();
+    third.ends(SOON).await;
+
+    let recorded = history(&directory, &[]).await;
+    let [boot] = recorded.as_slice() else {
+        panic!("{recorded:#?}");
+    };
+    assert_eq!(boot["reason"], "UncleanReboot", "{boot:#}");
+    assert_eq!(boot["facts"]["end"], "PowerLossOrReset", "{boot:#}");
+    let signals = boot["facts"]["minutes"][0]["readings"]["signals"].as_object();
+    assert!(
+        signals.is_some_and(|signals| !signals.is_empty()),
+        "{boot:#}"
+    );
+    let shown = directory.display().to_string();
+    let args = ["history", "--boot", "-1", "--history-directory", &shown];
+    let output = Process::output(None, &args).await;
+    assert!(
+        output.stdout.starts_with("PowerLossOrReset ("),
+        "{output:?}"
+    );
+    let args = ["history", "--boot", "-2", "--history-directory", &shown];
+    assert_eq!(Process::output(None, &args).await.code, Some(1));
+
+    // In the next boot, the last agent had stopped in order.
+    move_to_former_boot(&directory);
+    let next = observed(&directory, &tree).await;
+    next.wait_for_line("the last boot ended end=\"NotObserved\"", SOON)
+        .await;
+    next.terminate();
+    next.ends(SOON).await;
 }

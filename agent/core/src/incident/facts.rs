@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::IncidentId;
+use crate::black_box::BootEnd;
 use crate::clock::{BootNanos, Now, Stamp};
 use crate::kube_event::{
     ContainerLabel, Finding, KillDetails, Kills, RefusedForks, ReportedKills, UnidentifiedKills,
@@ -62,6 +63,8 @@ pub enum Occurrence {
     RefusedForks(RefusedForks),
     Volume(VolumeTrouble),
     Condition(ConditionChange),
+    /// The first start after a boot: how the last one ended.
+    Boot(Box<BootEnd>),
 }
 
 /// Groups kills by their causes, in order.
@@ -114,13 +117,34 @@ impl Incident {
 
 impl Occurred {
     pub fn condition(change: ConditionChange, now: Now) -> Self {
+        Self::of_node(Occurrence::Condition(change), now.wall)
+    }
+
+    /// `booted`: when the next boot began.
+    pub fn boot(end: BootEnd, last_record: SystemTime, booted: SystemTime) -> Self {
+        Self {
+            until: booted.max(last_record),
+            ..Self::of_node(Occurrence::Boot(Box::new(end)), last_record)
+        }
+    }
+
+    fn of_node(occurrence: Occurrence, at: SystemTime) -> Self {
         Self {
             pod: None,
-            at: now.wall,
-            until: now.wall,
+            at,
+            until: at,
             stamp: None,
             kills: ReportedKills::default(),
-            occurrence: Occurrence::Condition(change),
+            occurrence,
+        }
+    }
+
+    /// Returns the time of the first fact, for the id. A start that repeats the decision about the
+    /// last boot gives it the same id.
+    pub fn first_fact(&self, now: BootNanos) -> BootNanos {
+        match (&self.occurrence, self.stamp) {
+            (Occurrence::Boot(_), _) => BootNanos(0),
+            (_, stamp) => stamp.map_or(now, |stamp| stamp.kernel),
         }
     }
 
@@ -135,7 +159,8 @@ impl Occurred {
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
-            | Occurrence::Condition(_) => None,
+            | Occurrence::Condition(_)
+            | Occurrence::Boot(_) => None,
         }
     }
 
@@ -146,7 +171,8 @@ impl Occurred {
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
-            | Occurrence::Condition(_) => None,
+            | Occurrence::Condition(_)
+            | Occurrence::Boot(_) => None,
         }
     }
 
@@ -155,7 +181,10 @@ impl Occurred {
         match &self.occurrence {
             Occurrence::Kills(kills) => kills.count(),
             Occurrence::UnidentifiedKills(counted) => counted.kills.saturating_sub(counted.again),
-            Occurrence::RefusedForks(_) | Occurrence::Volume(_) | Occurrence::Condition(_) => 0,
+            Occurrence::RefusedForks(_)
+            | Occurrence::Volume(_)
+            | Occurrence::Condition(_)
+            | Occurrence::Boot(_) => 0,
         }
     }
 

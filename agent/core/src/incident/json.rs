@@ -6,9 +6,10 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::{Incident, Occurrence};
+use crate::black_box::{BootEnd, UNCLEAN_REBOOT};
 use crate::escape::escape;
 use crate::kill_annotation::{MemoryUser, OomKill};
-use crate::kube_event::{DiskTrouble, Finding, KillPlace, Kills, Period, RefusedForks};
+use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
 use crate::pods::{Owner, PodId};
 use crate::units::Bytes;
 
@@ -34,9 +35,11 @@ pub struct JsonIncident {
     pub revision: u8,
     /// No revision follows.
     pub settled: bool,
-    /// The time of the first fact, in RFC 3339 with microseconds.
+    /// The time of the first fact, in RFC 3339 with microseconds. For the kind `Boot`, that of the
+    /// last record of the boot that ended.
     pub time: String,
-    /// The time of the last process that was killed, if that is later.
+    /// The time of the last process that was killed, if that is later. For the kind `Boot`, that of
+    /// the boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// What it happened to. Empty: the node.
@@ -63,6 +66,10 @@ pub struct JsonObject {
     /// The systemd unit, slice or session, outside of pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// The unit of the user's service manager, if `unit` is such a manager. The user chose the
+    /// name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_unit: Option<String>,
     /// Path of the cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
@@ -101,6 +108,8 @@ pub enum JsonFacts {
     /// Incidents of the object were removed from the history before they could be delivered. Only
     /// the receiver that did not get them gets this.
     Summary(JsonSummary),
+    /// The machine has booted: how the last boot ended.
+    Boot(Box<BootEnd>),
 }
 
 /// OOM kills with one cause.
@@ -213,12 +222,17 @@ impl JsonIncident {
             JsonFacts::Volume(_) => "Volume",
             JsonFacts::Condition(_) => "Condition",
             JsonFacts::Summary(_) => "Summary",
+            JsonFacts::Boot(_) => "Boot",
         })
     }
 
-    /// Returns true if something ended or became better.
+    /// Returns true if something ended or is as it should be.
     pub fn is_improvement(&self) -> bool {
-        matches!(&self.facts, Some(JsonFacts::Condition(change)) if change.status != "True")
+        match &self.facts {
+            Some(JsonFacts::Condition(change)) => change.status != "True",
+            Some(JsonFacts::Boot(_)) => self.reason != UNCLEAN_REBOOT,
+            _ => false,
+        }
     }
 
     /// Returns the number of killed processes.
@@ -252,7 +266,11 @@ impl JsonIncident {
     /// Returns the object in one line, for a table.
     pub fn object_name(&self) -> String {
         let JsonObject {
-            pod, unit, cgroup, ..
+            pod,
+            unit,
+            user_unit,
+            cgroup,
+            ..
         } = &self.object;
         match pod {
             Some(JsonPod {
@@ -262,6 +280,9 @@ impl JsonIncident {
             }) => format!("{namespace}/{name}"),
             Some(pod) => format!("pod {}", pod.uid),
             None => {
+                if let (Some(manager), Some(unit)) = (unit, user_unit) {
+                    return format!("{manager}/{unit}");
+                }
                 let other = unit.as_ref().or(cgroup.as_ref());
                 other.cloned().unwrap_or_else(|| "node".to_owned())
             }
@@ -291,6 +312,11 @@ impl JsonIncident {
             }
             Some(JsonFacts::Condition(change)) => {
                 format!("{} is {}: {}", change.type_, change.status, change.message)
+            }
+            Some(JsonFacts::Boot(boot)) => {
+                let (end, certainty) = (boot.end.as_str(), boot.certainty.as_str());
+                let first = boot.evidence.first().map_or("", String::as_str);
+                format!("last boot: {end} ({certainty}): {first}")
             }
             Some(JsonFacts::Summary(_)) | None => self.message.clone(),
         };
@@ -350,7 +376,10 @@ fn object(incident: &Incident) -> JsonObject {
         (None, None) => None,
     };
     let path = match &occurred.occurrence {
-        Occurrence::Kills(_) | Occurrence::Volume(_) | Occurrence::Condition(_) => None,
+        Occurrence::Kills(_)
+        | Occurrence::Volume(_)
+        | Occurrence::Condition(_)
+        | Occurrence::Boot(_) => None,
         Occurrence::RefusedForks(refused) => Some(&refused.cgroup),
         Occurrence::UnidentifiedKills(counted) => match &counted.place {
             KillPlace::Cgroup(path) => Some(path),
@@ -365,6 +394,7 @@ fn object(incident: &Incident) -> JsonObject {
         pod,
         container: incident.container().map(str::to_owned),
         unit: owner.and_then(Owner::systemd_name),
+        user_unit: owner.and_then(Owner::user_unit),
         // That of a kill is escaped.
         cgroup: match first {
             Some(first) => first.cgroup.clone(),
@@ -389,12 +419,7 @@ fn facts(incident: &Incident) -> Option<JsonFacts> {
         Occurrence::Volume(trouble) => JsonFacts::Volume(JsonVolume {
             name: escape(&trouble.volume),
             disk: escape(&trouble.disk),
-            health: match trouble.trouble {
-                DiskTrouble::Slow => "slow",
-                DiskTrouble::Stalled => "stalled",
-                DiskTrouble::Errors => "errors",
-            }
-            .to_owned(),
+            health: trouble.trouble.as_str().to_owned(),
             details: trouble.details.clone(),
         }),
         Occurrence::Condition(change) => JsonFacts::Condition(JsonCondition {
@@ -403,6 +428,7 @@ fn facts(incident: &Incident) -> Option<JsonFacts> {
             reason: change.reason.clone(),
             message: change.message.clone(),
         }),
+        Occurrence::Boot(end) => JsonFacts::Boot(end.clone()),
     })
 }
 
@@ -434,7 +460,9 @@ fn kill_facts(incident: &Incident, kills: &Kills) -> Option<JsonKill> {
 /// Returns the systemd unit, slice or session whose limit was reached.
 pub fn limiting_unit(kill: &Finding) -> Option<String> {
     let limiting = kill.scope.as_ref().memcg()?;
-    limiting.unit.as_ref()?.systemd_name()
+    let owner = limiting.unit.as_ref()?;
+    let of_user = owner.user_unit().map(|_| owner.to_string());
+    of_user.or_else(|| owner.systemd_name())
 }
 
 fn fork_facts(refused: &RefusedForks) -> JsonForks {
@@ -457,7 +485,7 @@ mod tests {
     use super::*;
     use crate::incident::{Object, Occurred, by_cause};
     use crate::kube_event::{
-        ContainerLabel, Limiting, UnidentifiedKills, VictimOwner, VolumeTrouble,
+        ContainerLabel, DiskTrouble, Limiting, UnidentifiedKills, VictimOwner, VolumeTrouble,
     };
     use crate::node_status::Status;
     use crate::node_status::ledger::ConditionChange;
@@ -553,6 +581,20 @@ mod tests {
             unit: Some(Owner::Slice("user-7.slice".to_owned())),
         });
         let service = incident(by_cause(vec![unit], now(9)).remove(0));
+        let mut imitation = finding(9);
+        let of_user = Some(Owner::Unit {
+            name: "sshd.service".to_owned(),
+            user: Some(7),
+        });
+        imitation.unit = of_user.clone();
+        imitation.scope = OomScope::Memcg(Limiting {
+            owner: LimitOwner::Other,
+            path: None,
+            tied: None,
+            usage: None,
+            unit: of_user,
+        });
+        let imitation = incident(by_cause(vec![imitation], now(9)).remove(0));
         let change = ConditionChange {
             type_: "MemoryLow".to_owned(),
             status: Status::True,
@@ -560,7 +602,17 @@ mod tests {
             message: "memory is low".to_owned(),
         };
         let condition = incident(Occurred::condition(change, now(9)));
-        vec![kill(), forks, counted, volume, service, condition]
+        let boot = incident(crate::black_box::tests::panic());
+        vec![
+            kill(),
+            forks,
+            counted,
+            volume,
+            service,
+            imitation,
+            condition,
+            boot,
+        ]
     }
 
     #[test]
@@ -625,7 +677,9 @@ mod tests {
             ("a.service", "3 OOM kills, victims unknown"),
             ("node", "volume a\\nb on sdb: slow"),
             ("a\\u{1b}.service", "p9 (9) at the limit of user-7.slice"),
+            ("user@7.service/sshd.service", "p9 (9) at the limit of sshd.service of user 7"),
             ("node", "MemoryLow is True: memory is low"),
+            ("node", "last boot: KernelPanic (certain): dmesg.txt: Kernel panic - not syncing: \\u{1b}Oops"),
         ]);
     }
 

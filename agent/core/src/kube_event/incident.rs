@@ -25,6 +25,7 @@ impl Incident {
             }
             // Its Event is written when the API server has the status.
             Occurrence::Condition(_) => return None,
+            Occurrence::Boot(end) => return end.is_unclean().then(|| self.on_node_instead()),
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_) => {
@@ -85,7 +86,8 @@ impl Incident {
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
-            | Occurrence::Condition(_) => None,
+            | Occurrence::Condition(_)
+            | Occurrence::Boot(_) => None,
         };
         on_node.unwrap_or_else(|| self.words_on_node_instead())
     }
@@ -116,6 +118,7 @@ impl Incident {
             }
             Occurrence::Volume(trouble) => trouble.words(),
             Occurrence::Condition(change) => change_words(change),
+            Occurrence::Boot(end) => end.words(),
         }
     }
 
@@ -137,6 +140,7 @@ impl Incident {
             }
             Occurrence::Volume(trouble) => trouble.words(),
             Occurrence::Condition(change) => change_words(change),
+            Occurrence::Boot(end) => end.words(),
         }
     }
 
@@ -176,9 +180,10 @@ impl Incident {
         match &self.occurred.occurrence {
             Occurrence::Kills(kills) => (many(kills.count()), 1),
             Occurrence::UnidentifiedKills(counted) => (many(counted.kills), many(counted.kills)),
-            Occurrence::RefusedForks(_) | Occurrence::Volume(_) | Occurrence::Condition(_) => {
-                (1, 1)
-            }
+            Occurrence::RefusedForks(_)
+            | Occurrence::Volume(_)
+            | Occurrence::Condition(_)
+            | Occurrence::Boot(_) => (1, 1),
         }
     }
 

@@ -9,6 +9,8 @@ use crate::escape::quote_to;
 const NAME_CHARS: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
 pub enum DiskTrouble {
     /// The disk has high I/O latency.
     Slow,
@@ -25,6 +27,17 @@ pub struct VolumeTrouble {
     pub trouble: DiskTrouble,
     /// Numbers and causes, escaped. May be empty.
     pub details: String,
+}
+
+impl DiskTrouble {
+    /// The name in JSON and in the log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Slow => "slow",
+            Self::Stalled => "stalled",
+            Self::Errors => "errors",
+        }
+    }
 }
 
 impl VolumeTrouble {

@@ -143,15 +143,30 @@ impl Owner {
     }
 
     /// Returns the escaped name that systemd's tools take; `None` for a pod or another cgroup.
+    /// Users choose the names of their units, so for such a unit it is that of the user's manager.
     pub fn systemd_name(&self) -> Option<String> {
         match self {
-            Self::Unit { name, .. } | Self::Slice(name) => Some(escape(name)),
+            Self::Unit {
+                user: Some(user), ..
+            } => Some(format!("user@{user}.service")),
+            Self::Unit { name, user: None } | Self::Slice(name) => Some(escape(name)),
             Self::Session { session, .. } => Some(escape(format!("session-{session}.scope"))),
             Self::Pod { .. }
             | Self::NamedPod { .. }
             | Self::UnnamedPod
             | Self::Pods
             | Self::Other(_) => None,
+        }
+    }
+
+    /// Returns the escaped name of a unit of a user's service manager.
+    pub fn user_unit(&self) -> Option<String> {
+        match self {
+            Self::Unit {
+                name,
+                user: Some(_),
+            } => Some(escape(name)),
+            _ => None,
         }
     }
 

@@ -239,9 +239,8 @@ impl Incidents {
     }
 
     fn decide(&mut self, occurred: Occurred, pods: &KnownPods, now: BootNanos) {
-        let first = occurred.stamp.map_or(now, |stamp| stamp.kernel);
         let incident = Incident {
-            id: self.ids.assign(first),
+            id: self.ids.assign(occurred.first_fact(now)),
             revision: 0,
             settled: false,
             added: 0,

@@ -13,6 +13,7 @@ pub mod paths;
 pub mod pids;
 pub mod pod_memory;
 pub mod pods;
+pub mod usage;
 pub mod walk;
 
 use std::path::{Component, Path, PathBuf};

@@ -97,6 +97,7 @@ containers:
       - {name: state, mountPath: {{ $stateDirectory | quote }}}
       {{- if ne $historyDirectory "off" }}
       - {name: history, mountPath: {{ $historyDirectory | quote }}}
+      - {name: pstore, mountPath: /var/lib/systemd/pstore, readOnly: true}
       {{- end }}
       # The runtime would mount only the container's cgroup here. With cgroup v1, each
       # controller is a mount below, hence recursively.
@@ -119,6 +120,9 @@ volumes:
   # Incidents, also of before a reboot.
   - name: history
     hostPath: {path: {{ $historyDirectory | quote }}, type: DirectoryOrCreate}
+  # Where systemd moves the kernel's log of a panic.
+  - name: pstore
+    hostPath: {path: /var/lib/systemd/pstore, type: DirectoryOrCreate}
   {{- end }}
   - name: cgroup
     hostPath: {path: /sys/fs/cgroup, type: Directory}

@@ -1,5 +1,8 @@
 //! `kubectl nodepulse kills`.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 
 /// A copy of the agent's Event about another pod.
@@ -104,4 +107,80 @@ async fn no_kill_is_a_note_and_no_table() {
             .stderr
             .starts_with("no OOM kills in namespace default")
     );
+}
+
+#[tokio::test]
+async fn a_history_replaces_the_events_of_its_node_and_has_older_kills() {
+    let cluster = Cluster::reported().await;
+    copied(&cluster, "away-0", |event| {
+        event["source"]["host"] = json!("worker-2");
+    });
+    for node in ["worker-1", "worker-2"] {
+        cluster.api.put_object(agent_pod(node, &running()));
+    }
+    let incident = |number: u32, namespace: &str, seconds: u64| {
+        json!({
+            "apiVersion": "nodepulse.dev/incident/v1", "id": format!("boot-{number}"),
+            "revision": 1, "settled": true, "time": ago(seconds), "reason": "OOMKilled",
+            "message": "m", "kind": "OOMKill",
+            "object": {
+                "pod": { "namespace": namespace, "name": "cart-0", "uid": UID }, "container": "web",
+            },
+            "facts": {
+                "consequence": "main_process", "limit": "container", "processes": 1,
+                "victim": "java", "victims": [], "nodePressure": false, "verdict": "v",
+            },
+        })
+    };
+    let history = [
+        incident(1, "shop", 90_000),
+        incident(2, "shop", 86_400),
+        incident(3, "other", 86_400),
+    ];
+    let history: String = history.iter().map(|one| format!("{one}\n")).collect();
+    let dir = cluster.dir.path();
+    fs::write(dir.join("history"), history).unwrap();
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in\n\
+         *pod/nodepulse-worker-1*' -- /nodepulse history --output=json') cat {}/history;;\n\
+         *) echo 'no such command' >&2; exit 1;;\nesac\n",
+        dir.display()
+    );
+    let kubectl = dir.join("kubectl");
+    fs::write(&kubectl, script).unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/bin:/usr/bin", dir.display());
+    let kubeconfig = cluster.kubeconfig();
+    let environment = [("PATH", path.as_str())];
+
+    let args = ["kills", "-n", "shop", "--history"];
+    let printed = run(&args, &kubeconfig, &environment).await;
+    let (text, notes) = (printed.stdout, printed.stderr);
+    assert_eq!(printed.code, Some(0), "{notes}");
+    assert_eq!(text.lines().count(), 3, "{text}");
+    let cart = row(&text, "cart-0");
+    assert_eq!(cart[1..4], ["web", "main", "process"], "{text}");
+    assert!(cart.contains(&"2") && cart.contains(&"24h"), "{text}");
+    assert!(row(&text, "away-0").contains(&"child"), "{text}");
+    let expected = "node worker-2: only its Events are used, because its history cannot be read: no \
+                    such command; check: kubectl -n nodepulse exec nodepulse-worker-2 -- \
+                    /nodepulse history\n";
+    assert_eq!(notes, expected);
+
+    let args = ["kills", "-n", "shop", "--history", "--since", "1h"];
+    let text = run(&args, &kubeconfig, &environment).await.stdout;
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.contains("away-0"), "{text}");
+
+    // The pod is deleted, and its Events are gone.
+    let args = ["why", "cart-0", "-n", "other"];
+    let failed = run(&args, &kubeconfig, &environment).await.failed(1);
+    assert!(failed.contains("not found"), "{failed}");
+    let args = ["why", "cart-0", "-n", "other", "--history"];
+    let text = run(&args, &kubeconfig, &environment).await.stdout;
+    assert!(
+        text.starts_with("Pod other/cart-0 on node worker-1: deleted\n"),
+        "{text}"
+    );
+    assert!(text.contains("24h  OOMKilled: m\n"), "{text}");
 }

@@ -109,3 +109,25 @@ async fn without_permission_to_run_commands_the_rest_is_shown() {
             .contains("not available: kubectl is not in PATH")
     );
 }
+
+#[tokio::test]
+async fn the_live_view_is_kubectl_in_the_pod_of_the_node() {
+    let cluster = Cluster::new().await;
+    cluster.api.put_object(agent_pod("worker-1", &running()));
+    let dir = tempfile::tempdir().unwrap();
+    let kubectl = dir.path().join("kubectl");
+    fs::write(&kubectl, "#!/bin/sh\necho \"$@\"\nexit 3\n").unwrap();
+    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", dir.path().display());
+    let kubeconfig = cluster.kubeconfig();
+    let printed = run(&["top", "worker-1"], &kubeconfig, &[("PATH", &path)]).await;
+    let expected = "exec --namespace=nodepulse pod/nodepulse-worker-1 --container=nodepulse -- \
+                    /nodepulse-top --once\n";
+    assert!(printed.stdout.ends_with(expected), "{}", printed.stdout);
+    assert_eq!(printed.code, Some(3));
+    let line = run(&["top", "worker-2"], &kubeconfig, &[]).await.failed(1);
+    assert!(
+        line.contains("a running agent on node worker-2 not found"),
+        "{line}"
+    );
+}

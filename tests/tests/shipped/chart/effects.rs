@@ -338,7 +338,7 @@ fn values_are_rendered_in_their_fields() {
     assert_eq!(container["ports"][0]["containerPort"], 9999);
     assert_eq!(container["env"][2]["value"], "$(POD_IP):9999");
     assert_eq!(container["env"][3], json!({"name": "A", "value": "b"}));
-    let cgroup = &container["volumeMounts"][3];
+    let cgroup = &container["volumeMounts"][4];
     assert_eq!(cgroup["recursiveReadOnly"], "IfPossible");
     let mut maps = rendered.iter().filter(|o| o["kind"] == "ConfigMap");
     let map = maps.next_back().unwrap();

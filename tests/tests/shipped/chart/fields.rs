@@ -116,8 +116,8 @@ fn values_of_the_agents_are_in_their_set() {
             set(security("seLinuxOptions"), json!({"type": "spc_t"})),
             set(security("allowPrivilegeEscalation"), json!(false)),
             set(security("capabilities/drop"), json!(["ALL"])),
-            set(field("/volumes/7"), volume),
-            set(field("/containers/0/volumeMounts/7"), mount),
+            set(field("/volumes/8"), volume),
+            set(field("/containers/0/volumeMounts/8"), mount),
             ("ResourceQuota", "nodepulse", "/spec/hard/pods", json!("77")),
             ("ResourceQuota", "nodepulse", priority, json!(["nodes"])),
             (
@@ -165,7 +165,7 @@ fn configured_directories_are_mounted_and_none_twice() {
     config["imagefsDirectory"] = config["rootDirectory"].clone();
     config["historyDirectory"] = "off".into();
     let without = mounted(&config);
-    assert_eq!(without.len(), all.len() - 2, "{without:?}");
+    assert_eq!(without.len(), all.len() - 3, "{without:?}");
 }
 
 #[test]
@@ -177,10 +177,12 @@ fn each_directory_of_the_node_is_mounted_where_the_agent_reads_it() {
     let imagefs = "/var/lib/containerd/nodepulse.dev";
     let logs = "/var/log/containers";
     let history = "/var/lib/nodepulse/history";
+    let pstore = "/var/lib/systemd/pstore";
     let expected = json!([
         ["/etc/nodepulse", null, true],
         ["/run/nodepulse", "/run/nodepulse", null],
         [history, history, null],
+        [pstore, pstore, true],
         ["/sys/fs/cgroup", "/sys/fs/cgroup", true],
         ["/var/lib/kubelet", nodefs, true],
         ["/var/lib/containerd", imagefs, true],

@@ -1,0 +1,329 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::incident::{Occurred, Occurrence};
+use crate::node_status::Disks;
+use crate::pressure::sample::Sample;
+use crate::pressure::stall::{StallReading, StallSample};
+use crate::pressure::threshold::Threshold;
+use crate::pressure::{Policy, Pressure, SlowDisks};
+use crate::reading::{Reading, Stall};
+use crate::tests::{boot, now};
+
+const HERE: u64 = 7;
+const LAST: BootId = BootId(1);
+const THIS: BootId = BootId(2);
+
+fn at(since_boot: u64, wall: u64) -> Now {
+    Now {
+        boot: boot(since_boot),
+        ..now(wall)
+    }
+}
+
+/// A record of the last boot, `seconds` after it.
+fn record(number: u64, seconds: u64) -> Record {
+    let range = Range {
+        lowest: 1 << 20,
+        highest: 2 << 20,
+    };
+    let signals = [("memory.available".to_owned(), range)];
+    Record {
+        number,
+        origin: Origin {
+            machine: HERE,
+            boot: LAST,
+            tag: 3,
+        },
+        at: at(seconds, 10_000 + seconds),
+        marks: Marks::default(),
+        readings: Readings {
+            signals: BTreeMap::from(signals),
+            stalls: BTreeMap::from([("memory".to_owned(), 40)]),
+            kills: 1,
+            disks: vec![UnhealthyDisk {
+                name: "nvme0n1".to_owned(),
+                health: DiskTrouble::Stalled,
+            }],
+            others: 2,
+        },
+        newest: Some(9),
+    }
+}
+
+fn marked(shutdown: bool, agent_stopped: bool) -> Record {
+    Record {
+        marks: Marks {
+            shutdown,
+            agent_stopped,
+        },
+        ..record(200, 1_000)
+    }
+}
+
+/// A file that was written `seconds` after the last boot. The last record is of 1,000.
+fn file(seconds: u64, text: &str) -> WrittenFile {
+    WrittenFile {
+        path: "dmesg.txt".to_owned(),
+        at: now(10_000 + seconds).wall,
+        text: text.to_owned(),
+    }
+}
+
+fn evidence() -> Evidence {
+    Evidence {
+        has_pstore: true,
+        ..Evidence::default()
+    }
+}
+
+/// The end, 60 seconds after which this boot began.
+fn end(last: Record, evidence: &Evidence) -> Occurred {
+    let found = LastBoot::find(&[last], HERE, THIS).unwrap();
+    found.end(evidence, at(30, 11_090))
+}
+
+fn boot_end(occurred: Occurred) -> BootEnd {
+    match occurred.occurrence {
+        Occurrence::Boot(end) => *end,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub fn panic() -> Occurred {
+    let log = "<4>[ 1001.5] a\n<0>[ 1002.5] Kernel panic - not syncing: \u{1b}Oops\n<4>[ 1002.6] b";
+    let logs = vec![file(1_003, log)];
+    end(record(200, 1_000), &Evidence { logs, ..evidence() })
+}
+
+#[test]
+fn the_end_of_a_boot_is_decided_by_its_traces() {
+    use Certainty::{Certain, Likely, Possible};
+    use End::{KernelPanic, MachineCheck, NotObserved, PowerLossOrReset, Shutdown, Watchdog};
+    const LOG: &str = "[ 1002.5] Kernel panic - not syncing: Fatal exception";
+    let logs = |seconds, text| Evidence {
+        logs: vec![file(seconds, text)],
+        ..evidence()
+    };
+    let watchdog = || Evidence {
+        watchdogs: vec!["watchdog0".to_owned()],
+        ..evidence()
+    };
+    let crash = |seconds| Evidence {
+        crashes: vec![file(seconds, "")],
+        ..evidence()
+    };
+    let plain = || marked(false, false);
+    #[rustfmt::skip]
+    let rows = [
+        ("no trace", plain(), evidence(), (PowerLossOrReset, Likely)),
+        ("no pstore", plain(), Evidence::default(), (PowerLossOrReset, Possible)),
+        ("the agent may have died before", record(9, 10), evidence(), (PowerLossOrReset, Possible)),
+        ("shutdown", marked(true, true), evidence(), (Shutdown, Likely)),
+        ("not stopped in time", marked(true, false), evidence(), (Shutdown, Likely)),
+        ("agent stopped", marked(false, true), evidence(), (NotObserved, Certain)),
+        ("watchdog", plain(), watchdog(), (Watchdog, Certain)),
+        ("watchdog without an agent", marked(false, true), watchdog(), (Watchdog, Certain)),
+        ("hung shutdown", marked(true, true), watchdog(), (Shutdown, Likely)),
+        ("panic", plain(), logs(1_003, LOG), (KernelPanic, Certain)),
+        ("panic in a shutdown", marked(true, true), logs(1_003, LOG), (KernelPanic, Certain)),
+        ("panic of an older boot", plain(), logs(900, LOG), (PowerLossOrReset, Likely)),
+        ("oops", plain(), logs(1_003, "[ 1001.5] Oops: 0000"), (PowerLossOrReset, Likely)),
+        ("without times", plain(), logs(1_003, "Kernel panic - not syncing: x"), (KernelPanic, Likely)),
+        ("copied, of an earlier time", plain(), logs(1_003, "[    9.1] Kernel panic - not syncing: x"), (KernelPanic, Possible)),
+        ("machine check", plain(), logs(1_003, "[ 1002.5] Kernel panic - not syncing: Fatal machine check"), (MachineCheck, Certain)),
+        ("hardware", plain(), logs(1_003, "mce: [Hardware Error]: CPU 1: Bank 5\n[ 1002.5] Kernel panic - not syncing: x"), (MachineCheck, Certain)),
+        ("crash kernel", plain(), crash(1_050), (KernelPanic, Likely)),
+        ("old crash", plain(), crash(990), (PowerLossOrReset, Likely)),
+    ];
+    for (name, last, evidence, expected) in rows {
+        let end = boot_end(end(last, &evidence));
+        assert_eq!((end.end, end.certainty), expected, "{name}: {end:?}");
+        let reason = end.words().reason;
+        assert_eq!(reason == UNCLEAN_REBOOT, end.is_unclean(), "{name}");
+    }
+    let message = boot_end(panic()).words().message;
+    let expected = "The last boot ended by a kernel panic: dmesg.txt: Kernel panic - not syncing: \
+                    \\u{1b}Oops; the next boot began 60 s after the last record. In its last ten \
+                    minutes, at least 1.0Mi of memory was available, tasks waited for memory up to \
+                    40% of the time, 1 processes were OOM-killed, disk nvme0n1 did not respond.";
+    assert_eq!(message, expected);
+}
+
+#[test]
+fn only_the_first_start_after_a_boot_of_this_machine_decides() {
+    let of = |machine, boot| {
+        let mut one = record(5, 100);
+        one.origin.machine = machine;
+        one.origin.boot = boot;
+        one
+    };
+    let find = |records: &[Record]| LastBoot::find(records, HERE, THIS).is_some();
+    assert!(!find(&[]), "the first start of all");
+    assert!(find(&[of(HERE, LAST)]));
+    assert!(!find(&[of(HERE, LAST), of(HERE, THIS)]), "the second start");
+    assert!(!find(&[of(8, LAST)]), "the disk of another machine");
+    assert!(
+        find(&[of(HERE, LAST), of(8, THIS)]),
+        "foreign records are skipped"
+    );
+}
+
+#[test]
+fn the_last_ten_minutes_are_reported_minute_by_minute() {
+    let records: Vec<_> = (0..256).map(|n| record(n + 1, 5 * n)).collect();
+    let found = LastBoot::find(&records, HERE, THIS).unwrap();
+    let end = boot_end(found.end(&evidence(), now(11_300)));
+    assert_eq!(end.minutes.len(), 10);
+    let readings = end.readings();
+    assert_eq!(readings.kills, 120);
+    assert_eq!(readings.stalls["memory"], 40);
+}
+
+#[test]
+fn a_ring_is_read_whatever_a_power_cut_left_of_it() {
+    let mut ring = vec![0; RING];
+    let records: Vec<_> = (250..=300).map(|n| record(n, n)).collect();
+    for record in &records {
+        let begin = usize::try_from(offset(record.number)).unwrap();
+        ring[begin..begin + RECORD].copy_from_slice(&record.encode());
+    }
+    assert_eq!(Record::decode_ring(&ring), records);
+    assert_eq!(next_number(&records), 301);
+    assert_eq!(next_number(&[]), 1);
+
+    // Each changed byte costs one record, each cut all behind it.
+    let mut random = 0x1234_5678_u64;
+    for _ in 0..2_000 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let place = usize::try_from(random >> 33).unwrap() % RING;
+        let mut torn = ring.clone();
+        torn[place] ^= 1 << (random % 8);
+        let read = Record::decode_ring(&torn);
+        let hit = Record::decode(&ring[place / RECORD * RECORD..][..RECORD]);
+        let left = records.iter().filter(|one| Some(*one) != hit.as_ref());
+        assert_eq!(read, left.cloned().collect::<Vec<_>>(), "{place}");
+        torn.truncate(place);
+        assert!(Record::decode_ring(&torn).len() <= records.len());
+    }
+}
+
+/// Observes available memory, of 1000 with a threshold of 100.
+fn observe(recorder: &mut Recorder, seconds: u64, available: i64, stall: f32) {
+    let policy = Policy {
+        thresholds: vec![
+            Threshold::parse("memory.available", "100")
+                .unwrap()
+                .unwrap(),
+        ],
+        transition_period: Duration::from_mins(5),
+        slow_disks: SlowDisks::NodepulseConditionOnly,
+    };
+    let sample = Sample::Read(Reading {
+        signal: Signal::MemoryAvailable,
+        available,
+        capacity: 1_000,
+    });
+    let read = StallSample {
+        avg10: stall,
+        avg60: 0.0,
+    };
+    let stall = StallReading {
+        stall: Stall::NODE_MEMORY,
+        pressure: Pressure::Normal,
+        threshold: 15.0,
+        last: Some((read, boot(seconds))),
+    };
+    let observed = Observed {
+        samples: &[sample],
+        policy: &policy,
+        stalls: &[stall],
+        disks: &Disks::default(),
+    };
+    recorder.observe(&observed, now(seconds));
+}
+
+fn taken(recorder: &mut Recorder, seconds: u64) -> Vec<Record> {
+    if !recorder.is_due(now(seconds)) {
+        return Vec::new();
+    }
+    let batch = recorder.take(now(seconds));
+    let decoded = batch
+        .iter()
+        .map(|(_, bytes)| Record::decode(bytes).unwrap());
+    decoded.collect()
+}
+
+#[test]
+fn records_are_written_once_a_minute_and_every_ten_seconds_near_a_threshold() {
+    let mut recorder = Recorder::new(record(1, 0).origin, 41);
+    let mut written = Vec::new();
+    for second in (100..=400).step_by(2) {
+        // Near from 200 on, a stall from 250 on, calm from 300 on.
+        let available = if (200..250).contains(&second) {
+            190
+        } else {
+            900
+        };
+        let stall = if (250..300).contains(&second) {
+            8.0
+        } else {
+            0.0
+        };
+        observe(&mut recorder, second, available, stall);
+        let records = taken(&mut recorder, second);
+        if !records.is_empty() {
+            written.push((second, records));
+        }
+    }
+    let times: Vec<u64> = written.iter().map(|(second, _)| *second).collect();
+    let near: Vec<u64> = times
+        .iter()
+        .copied()
+        .filter(|at| (200..300).contains(at))
+        .collect();
+    assert_eq!(times[..2], [100, 160], "at once, then after a minute");
+    assert!(9 <= near.len(), "{times:?}");
+    assert!(
+        times.iter().filter(|at| **at > 320).count() <= 2,
+        "{times:?}"
+    );
+    let all: Vec<&Record> = written.iter().flat_map(|(_, records)| records).collect();
+    let numbers: Vec<u64> = all.iter().map(|record| record.number).collect();
+    assert_eq!(numbers, (41..41 + numbers.len() as u64).collect::<Vec<_>>());
+    let apart = all
+        .windows(2)
+        .map(|two| two[1].at.boot.since(two[0].at.boot));
+    assert!(apart.min().unwrap() >= Duration::from_secs(5));
+    let lowest = all
+        .iter()
+        .map(|record| record.readings.signals["memory.available"].lowest);
+    assert_eq!(lowest.min(), Some(190));
+}
+
+#[test]
+fn an_announced_shutdown_is_written_at_once_until_it_is_cancelled() {
+    let mut recorder = Recorder::new(record(1, 0).origin, 1);
+    observe(&mut recorder, 100, 900, 0.0);
+    assert_eq!(taken(&mut recorder, 100).len(), 1);
+    recorder.shut_down(true, now(101));
+    assert!(taken(&mut recorder, 101)[0].marks.shutdown);
+    recorder.shut_down(false, now(102));
+    assert_eq!(taken(&mut recorder, 102)[0].marks, Marks::default());
+    let (_, last) = recorder.stop(now(103)).pop().unwrap();
+    assert!(Record::decode(&last).unwrap().marks.agent_stopped);
+}
+
+#[test]
+fn while_the_disk_hangs_the_newest_records_wait() {
+    let mut recorder = Recorder::new(record(1, 0).origin, 1);
+    for second in 0..2_000 {
+        observe(&mut recorder, 100 + 5 * second, 900, 0.0);
+    }
+    let batch = recorder.take(now(20_000));
+    assert_eq!(batch.len(), 256);
+    let (_, last) = batch.last().unwrap();
+    assert_eq!(Record::decode(last).unwrap().number, 2_000);
+}
