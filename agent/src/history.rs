@@ -34,7 +34,7 @@ use crate::sinks::{Delivery, Sink};
 use crate::telemetry::metering::Metering;
 use crate::telemetry::series::HistoryCounters;
 
-pub use disk::Disk;
+pub use disk::{Disk, ReadFailed};
 use disk::{Line, Recorder, cursor_file};
 use outbox::{Outbox, SinkState};
 
@@ -91,6 +91,11 @@ impl HistoryFiles {
             first: store.as_ref().map_or(first, Store::next_segment),
             store,
         })
+    }
+
+    /// Returns true if no other process uses the directory.
+    pub const fn is_open(&self) -> bool {
+        self.store.is_some()
     }
 
     pub fn directory(&self) -> &Path {

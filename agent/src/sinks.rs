@@ -21,11 +21,12 @@ use nodepulse_core::incident::{Cursor, Entry, JsonIncident, Position};
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::convert;
 use nodepulse_linux::store::Reader;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::config::IncidentKind;
-use crate::history::Disk;
 use crate::history::outbox::{Outbox, Work};
+use crate::history::{Disk, ReadFailed};
 use crate::telemetry::metering::Metering;
 use crate::telemetry::series::SinkSeries;
 
@@ -42,6 +43,12 @@ const LONGEST: Duration = Duration::from_mins(5);
 
 /// The number of attempts at what the receiver cannot process.
 const ATTEMPTS: u32 = 8;
+
+/// Time for recording what was delivered.
+const SAVE: Duration = Duration::from_millis(100);
+
+/// Delay after the history could not be read.
+const PAUSE: Duration = Duration::from_secs(10);
 
 /// Incidents of former boots are delivered up to this age.
 const EXPIRY: Duration = Duration::from_hours(24);
@@ -112,8 +119,12 @@ pub struct Delivery {
     reader: Option<Reader>,
     retries: Backoff,
     jitter: Jitter,
-    /// The number of attempts that the receiver did not accept since the last success.
-    failures: u32,
+    /// The number of entries that are sent one by one, because a batch with them was refused.
+    single: usize,
+    /// The number of attempts at which the receiver could not process the next incident.
+    failed: u32,
+    /// The last attempt was not accepted.
+    is_failing: bool,
 }
 
 impl Delivery {
@@ -136,7 +147,9 @@ impl Delivery {
             retries: RETRIES,
             // Spreads the retries of many nodes.
             jitter: Jitter::seeded(RandomState::new().hash_one(number)),
-            failures: 0,
+            single: 0,
+            failed: 0,
+            is_failing: false,
         }
     }
 
@@ -176,13 +189,18 @@ impl Delivery {
 
     /// Reads entries from the history.
     async fn read(&mut self, after: Position, through: Position) {
-        let mut entries = None;
-        if let Some(disk) = &self.disk {
-            (self.reader, entries) = disk.read(self.reader.take(), after).await;
-        }
-        match entries {
-            Some(entries) => self.entries.extend(entries.into_iter().map(Arc::new)),
-            None => self.advance(|cursor| cursor.skip_to(through)).await,
+        let read = match &self.disk {
+            Some(disk) => disk.read(self.reader.take(), after).await,
+            None => Ok(None),
+        };
+        match read {
+            Ok(Some((reader, entries))) => {
+                self.reader = Some(reader);
+                self.entries.extend(entries.into_iter().map(Arc::new));
+            }
+            Ok(None) => self.advance(|cursor| cursor.skip_to(through)).await,
+            // The disk may be well later.
+            Err(ReadFailed) => self.pause(Err(PAUSE)).await,
         }
     }
 
@@ -192,7 +210,7 @@ impl Delivery {
         let is_delivered = |entry: &mut Arc<Entry>| entry.position <= delivered;
         while self.entries.pop_front_if(is_delivered).is_some() {}
         let now = Clock::kernel().now().wall;
-        let size = if self.failures == 0 {
+        let size = if self.single == 0 {
             self.sink.batch()
         } else {
             1
@@ -211,6 +229,8 @@ impl Delivery {
         if result.is_ok() {
             self.series.expired.inc_by(count(expired.len()));
             self.entries.drain(..batch.len());
+            self.single = self.single.saturating_sub(batch.len());
+            self.failed = 0;
         }
         let is_done = result.is_ok();
         let advance = |cursor: &mut Cursor| {
@@ -225,7 +245,7 @@ impl Delivery {
     fn is_expired(&self, incident: &JsonIncident, now: SystemTime) -> bool {
         let at = convert::parse_time(Some(&incident.time.as_str().into()));
         let age = at.and_then(|at| now.duration_since(at).ok());
-        !self.outbox.is_of_boot(&incident.id) && age.is_none_or(|age| EXPIRY < age)
+        !self.outbox.is_of_boot(&incident.id) && age.is_some_and(|age| EXPIRY < age)
     }
 
     /// Returns the delay before the next attempt if the receiver has not accepted these incidents,
@@ -233,51 +253,67 @@ impl Delivery {
     async fn attempt(&mut self, incidents: &[&JsonIncident]) -> Result<(), Duration> {
         let (why, after) = match self.sink.send(incidents).await {
             Answer::Accepted => {
-                self.series.delivered.inc_by(count(incidents.len()));
-                if 0 < self.failures {
-                    info!(sink = self.sink.name(), "incidents are delivered again");
-                }
-                self.failures = 0;
-                self.retries = RETRIES;
+                self.accepted(count(incidents.len()), 0);
                 return Ok(());
             }
-            Answer::Refused(why) if incidents.len() == 1 => {
-                self.refused(&why);
+            // Another attempt at the rest is not allowed.
+            Answer::Partial { rejected, why } => {
+                self.accepted(count(incidents.len()), rejected);
+                self.log_refused(&why);
                 return Ok(());
             }
-            Answer::Failed(why) if ATTEMPTS <= self.failures && incidents.len() == 1 => {
-                self.refused(&why);
+            Answer::Refused(_) if 1 < incidents.len() => {
+                self.single = incidents.len();
+                return Err(Duration::ZERO);
+            }
+            Answer::Failed(why) if self.failed < ATTEMPTS => {
+                self.failed = self.failed.saturating_add(1);
+                self.single = self.single.max(incidents.len());
+                (why, None)
+            }
+            Answer::Refused(why) | Answer::Failed(why) => {
+                self.accepted(1, 1);
+                self.log_refused(&why);
                 return Ok(());
             }
-            Answer::Refused(why) | Answer::Failed(why) => (why, None),
             Answer::Later { why, after } => (why, after),
         };
-        if self.failures == 0 {
+        if !self.is_failing {
             warn!(
                 sink = self.sink.name(),
                 why, "incidents are not delivered, and are tried again"
             );
         }
-        self.failures = self.failures.saturating_add(1);
+        self.is_failing = true;
         let delay = self.retries.advance();
         let delay = self.jitter.stretch(delay, 0.2);
         Err(after.map_or(delay, |after| after.min(LONGEST).max(delay)))
     }
 
-    fn refused(&mut self, why: &str) {
-        self.series.refused.inc();
+    /// The receiver has answered about incidents, of which it has refused some for good.
+    fn accepted(&mut self, incidents: u64, refused: u64) {
+        let accepted = incidents.saturating_sub(refused);
+        self.series.delivered.inc_by(accepted);
+        self.series.refused.inc_by(refused.min(incidents));
+        if std::mem::take(&mut self.is_failing) && 0 < accepted {
+            info!(sink = self.sink.name(), "incidents are delivered again");
+        }
+        self.retries = RETRIES;
+    }
+
+    fn log_refused(&self, why: &str) {
         warn!(
             sink = self.sink.name(),
             why, "the receiver refuses an incident"
         );
-        self.failures = 0;
     }
 
-    /// Changes the cursor, and records it before the next delivery.
+    /// Changes the cursor, and records it before the next delivery, unless the disk hangs: then a
+    /// restart repeats deliveries.
     async fn advance(&mut self, change: impl FnOnce(&mut Cursor)) {
         self.outbox.advance(self.number, change);
         if let Some(disk) = &self.disk {
-            disk.save(self.number).await;
+            let _saved = timeout(SAVE, disk.save(self.number)).await;
         }
     }
 

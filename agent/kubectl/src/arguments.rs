@@ -20,7 +20,7 @@ Examples:
   kubectl nodepulse -l zone=a --watch      changes of some nodes
   kubectl nodepulse -o wide                with the source of kernel data (tier)
   kubectl nodepulse worker-1               one node in full
-  kubectl nodepulse kills -A --history     OOM kills, those before Events included
+  kubectl nodepulse kills -A --history     OOM kills, older ones included
   kubectl nodepulse why web-0 -n shop      the story of one pod, and what to do
   kubectl nodepulse top worker-1           live view of one node
 

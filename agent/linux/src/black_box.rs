@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use nix::sys::statfs::{FsType, statfs};
 use nodepulse_core::black_box::{Batch, Evidence, RING, Record, WrittenFile};
 use nodepulse_io::file::is_trusted_owner;
 
@@ -32,9 +33,9 @@ const CARD_RESET: u32 = 0x20;
 const ENTRIES: usize = 256;
 const DEPTH: usize = 3;
 /// Logs that are read. They are the newest.
-const LOGS: usize = 8;
+const LOGS: usize = 64;
 /// Bytes of a log that are read, at its end: a panic is there.
-const LOG: u64 = 256 << 10;
+const LOG: u64 = 64 << 10;
 
 /// The file, which no other process writes, since the directory is claimed.
 #[derive(Debug)]
@@ -138,12 +139,22 @@ pub fn evidence(root: &HostRoot) -> Evidence {
     };
     let backend = root.read_string(PSTORE_BACKEND).unwrap_or_default();
     Evidence {
-        has_pstore: !backend.is_empty() && backend != "(null)",
+        has_pstore: !backend.is_empty() && backend != "(null)" && is_visible(root),
         logs: logs.into_iter().filter_map(log).collect(),
         crashes: crashes(&root.path(CRASHES)),
         watchdogs: watchdogs(root),
     }
 }
+
+/// Returns true if what the kernel kept can be seen: in a container, systemd's directory is mounted
+/// whether systemd uses it or not.
+fn is_visible(root: &HostRoot) -> bool {
+    let mounted = statfs(&root.path(PSTORE[1])).is_ok_and(|found| found.filesystem_type() == MAGIC);
+    mounted || (root.path("") == Path::new("/") && Path::new("/").join(PSTORE[0]).is_dir())
+}
+
+/// `PSTOREFS_MAGIC`.
+const MAGIC: FsType = FsType(0x6165_676c);
 
 fn entries(directory: &Path) -> Vec<(PathBuf, fs::Metadata)> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
@@ -182,9 +193,11 @@ fn crashes(directory: &Path) -> Vec<WrittenFile> {
     };
     let mut crashes = Vec::new();
     let below = entries(directory).into_iter();
-    for (path, _) in below.filter(|(_, found)| found.is_dir()) {
+    // In some distributions every user can create files there.
+    let is_trusted = |found: &fs::Metadata| is_trusted_owner(found.uid());
+    for (path, _) in below.filter(|(_, found)| found.is_dir() && is_trusted(found)) {
         let mut inside = entries(&path).into_iter();
-        if let Some((_, found)) = inside.find(|(path, _)| is_dump(path))
+        if let Some((_, found)) = inside.find(|(path, found)| is_dump(path) && is_trusted(found))
             && let Ok(at) = found.modified()
         {
             let (path, text) = (path.display().to_string(), String::new());
@@ -278,14 +291,14 @@ mod tests {
         dir.write("sys/class/watchdog/watchdog0/bootstatus", "32\n");
         dir.write("sys/class/watchdog/watchdog1/bootstatus", "0\n");
         let found = evidence(&dir.root());
-        assert!(found.has_pstore);
+        assert!(!found.has_pstore, "it is not mounted");
         let name = |file: &WrittenFile| {
             let inside = Path::new(&file.path).strip_prefix(dir.path()).unwrap();
             (inside.display().to_string(), file.text.len())
         };
         let logs: Vec<_> = found.logs.iter().map(name).collect();
         let systemd = ("var/lib/systemd/pstore/1764/001/dmesg.txt".to_owned(), 12);
-        let kernel = ("sys/fs/pstore/dmesg-ramoops-0".to_owned(), 256 << 10);
+        let kernel = ("sys/fs/pstore/dmesg-ramoops-0".to_owned(), 64 << 10);
         assert_eq!(logs, [systemd, kernel]);
         let crashes: Vec<_> = found.crashes.iter().map(name).collect();
         assert_eq!(crashes, [("var/crash/202611280000".to_owned(), 0)]);

@@ -198,7 +198,8 @@ impl Prepared {
             let sinks = sinks::open(&config, client.is_some());
             history.sinks = sinks.map_err(|err| refuse(&err.to_string()))?;
         }
-        let kept = history.files.as_ref().map(HistoryFiles::directory);
+        let open = history.files.as_ref().filter(|files| files.is_open());
+        let kept = open.map(HistoryFiles::directory);
         let black_box = kept.and_then(|directory| supervision::black_box(directory, &config));
         let journald = is_daemon.then(|| supervision::journald(&config)).flatten();
         memory::protect();

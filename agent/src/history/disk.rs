@@ -44,7 +44,12 @@ pub struct Recorder {
     counters: HistoryCounters,
     /// The last call failed.
     is_failing: bool,
+    has_failed_sinks: bool,
 }
+
+/// The history could not be read. The log has the reason.
+#[derive(Debug)]
+pub struct ReadFailed;
 
 #[derive(Debug, thiserror::Error)]
 enum RecordError {
@@ -110,6 +115,7 @@ impl Recorder {
             directory,
             first,
             is_failing: store.is_none(),
+            has_failed_sinks: false,
             store,
             lines: VecDeque::new(),
             outbox,
@@ -190,7 +196,7 @@ impl Recorder {
         // Serialization fails only for a map whose keys are not strings.
         let saved = checked_line::line(&cursor).map(|line| store.replace(file, line.as_bytes()));
         if let Ok(Err(err)) = saved {
-            self.failed(&RecordError::Io(err));
+            self.cannot(&err, "cannot record what a sink has delivered");
         }
     }
 
@@ -209,6 +215,14 @@ impl Recorder {
     fn recorded(&self, position: Position) {
         if let Some(outbox) = &self.outbox {
             outbox.recorded(position);
+        }
+    }
+
+    /// Logs the first failure for sinks.
+    fn cannot(&mut self, err: &io::Error, what: &str) {
+        if !std::mem::replace(&mut self.has_failed_sinks, true) {
+            let err = err as &dyn std::error::Error;
+            warn!(directory = %self.directory.display(), err, "{what}");
         }
     }
 
@@ -265,6 +279,12 @@ impl Disk {
             }
             self.call(Recorder::sync).await;
         }
+        // The disk may have room by now.
+        let last = |recorder: &mut Recorder| {
+            recorder.append(Vec::new());
+            recorder.sync();
+        };
+        self.call(last).await;
     }
 
     /// Saves the cursor of a sink, by its number.
@@ -277,22 +297,19 @@ impl Disk {
         &self,
         reader: Option<Reader>,
         after: Position,
-    ) -> (Option<Reader>, Option<Vec<Entry>>) {
+    ) -> Result<Option<(Reader, Vec<Entry>)>, ReadFailed> {
         let read = move |recorder: &mut Recorder| {
             let new = || Reader::new(recorder.directory.clone()).starting_at(after.start());
             let mut reader = reader.unwrap_or_else(new);
             match reader.next_chunk(READ) {
-                Ok(lines) => {
-                    let found = lines.map(|lines| entries(&lines));
-                    (found.is_some().then_some(reader), found)
-                }
+                Ok(lines) => Ok(lines.map(|lines| (reader, entries(&lines)))),
                 Err(err) => {
-                    recorder.failed(&RecordError::Io(err));
-                    (None, None)
+                    recorder.cannot(&err, "cannot read the history for a sink");
+                    Err(ReadFailed)
                 }
             }
         };
-        self.call(read).await.unwrap_or_default()
+        self.call(read).await.unwrap_or(Err(ReadFailed))
     }
 
     /// Returns when the call has ended, however long that takes. It is made at the latest when the

@@ -17,6 +17,9 @@ use tokio::time::timeout;
 /// Time for a request, including the connection.
 const LIMIT: Duration = Duration::from_secs(10);
 
+/// Time for the body of an answer.
+const BODY: Duration = Duration::from_secs(2);
+
 /// An unused connection is closed after this time, which costs one wake-up.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -37,6 +40,11 @@ pub struct Body {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
     Accepted,
+    /// It has accepted all but some, which it will never accept.
+    Partial {
+        rejected: u64,
+        why: String,
+    },
     /// It will never accept this.
     Refused(String),
     /// It cannot process this. Another attempt may succeed.
@@ -100,10 +108,9 @@ impl Receiver {
         }
         let (answer, body) = self.client.request(request).await?.into_parts();
         // The status is the answer, also without the whole body.
-        let body = Limited::new(body, ANSWER).collect().await;
-        let body = body
-            .map(http_body_util::Collected::to_bytes)
-            .unwrap_or_default();
+        let body = timeout(BODY, Limited::new(body, ANSWER).collect()).await;
+        let body = body.ok().and_then(Result::ok);
+        let body = body.map_or_else(Bytes::new, http_body_util::Collected::to_bytes);
         Ok(judge(answer.status, &answer.headers, &body))
     }
 }
@@ -125,10 +132,7 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
         format!("{status}{separator}{}", escape(&excerpt))
     };
     match status.as_u16() {
-        200..=299 => match rejected(body) {
-            Some(why) => Answer::Refused(why),
-            None => Answer::Accepted,
-        },
+        200..=299 => rejected(body).unwrap_or(Answer::Accepted),
         400 | 413 | 422 => Answer::Refused(why()),
         500 => Answer::Failed(why()),
         300..=399 => Answer::Later {
@@ -142,16 +146,19 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
     }
 }
 
-/// Returns why a collector has rejected log records that it was able to read.
+/// Returns how many log records a collector has rejected that it was able to read.
 /// <https://opentelemetry.io/docs/specs/otlp/#partial-success-1>
-fn rejected(body: &[u8]) -> Option<String> {
+fn rejected(body: &[u8]) -> Option<Answer> {
     let answer: Value = serde_json::from_slice(body).ok()?;
     let partial = answer.get("partialSuccess")?;
     let number = partial.get("rejectedLogRecords")?;
     let number = number.as_u64().or_else(|| number.as_str()?.parse().ok())?;
     let message = partial.get("errorMessage").and_then(Value::as_str);
     let message: String = message.unwrap_or_default().chars().take(EXCERPT).collect();
-    (0 < number).then(|| format!("{number} log records rejected: {}", escape(&message)))
+    (0 < number).then(|| Answer::Partial {
+        rejected: number,
+        why: format!("{number} log records rejected: {}", escape(&message)),
+    })
 }
 
 /// Only in seconds: a date depends on the clocks of both sides.
@@ -179,7 +186,10 @@ mod tests {
             (200, "", "", Answer::Accepted),
             (202, "", "\u{0}garbage", Answer::Accepted),
             (200, "", r#"{"partialSuccess": {"rejectedLogRecords": "0"}}"#, Answer::Accepted),
-            (200, "", partial, refused("2 log records rejected: too\\nold")),
+            (200, "", partial, Answer::Partial {
+                rejected: 2,
+                why: "2 log records rejected: too\\nold".to_owned(),
+            }),
             (400, "", "no\r\nJSON", refused("400 Bad Request: no\\r\\nJSON")),
             (413, "", "", refused("413 Payload Too Large")),
             (500, "", "", Answer::Failed("500 Internal Server Error".to_owned())),

@@ -10,6 +10,9 @@ use crate::clock::{BootNanos, Now};
 use crate::escape::escape;
 use crate::incident::{BootId, Occurred};
 
+/// Characters of the line of a panic that are kept.
+const LINE: usize = 200;
+
 /// The time before the last record that is reported.
 const REPORTED: Duration = Duration::from_mins(10);
 const MINUTE: u64 = 60;
@@ -161,7 +164,7 @@ impl LastBoot {
     /// Decides how the boot ended. `now`: a time in the boot that followed.
     pub fn end(self, evidence: &Evidence, now: Now) -> Occurred {
         let mut sentences = Vec::new();
-        let panic = self.panic(evidence, &mut sentences);
+        let panic = self.panic(evidence, now, &mut sentences);
         for name in &evidence.watchdogs {
             let name = escape(name);
             sentences.push(format!("{name} reports that it has reset the machine"));
@@ -174,7 +177,8 @@ impl LastBoot {
             sentences.push("the agent had stopped before".to_owned());
         }
         let booted = now.wall_at(BootNanos(0));
-        let gap = booted.duration_since(self.last.at.wall).unwrap_or_default();
+        // `None` if the clock was set back.
+        let gap = booted.duration_since(self.last.at.wall).ok();
         let (end, certainty) = match panic {
             Some(panic) => panic,
             None if marks.shutdown => (End::Shutdown, Certainty::Likely),
@@ -183,11 +187,10 @@ impl LastBoot {
             None => {
                 sentences.push("no shutdown, panic or watchdog reset was recorded".to_owned());
                 if !evidence.has_pstore {
-                    let why =
-                        "a kernel panic would have left no trace, since pstore has no storage";
+                    let why = "a kernel panic would have left no trace, since no pstore is visible";
                     sentences.push(why.to_owned());
                 }
-                let is_sure = evidence.has_pstore && gap < LONG;
+                let is_sure = evidence.has_pstore && gap.is_some_and(|gap| gap < LONG);
                 let certainty = if is_sure {
                     Certainty::Likely
                 } else {
@@ -196,10 +199,10 @@ impl LastBoot {
                 (End::PowerLossOrReset, certainty)
             }
         };
-        let seconds = gap.as_secs();
-        sentences.push(format!(
-            "the next boot began {seconds} s after the last record"
-        ));
+        sentences.extend(gap.map(|gap| {
+            let seconds = gap.as_secs();
+            format!("the next boot began {seconds} s after the last record")
+        }));
         let end = BootEnd {
             boot: self.last.origin.boot.to_string(),
             end,
@@ -210,16 +213,22 @@ impl LastBoot {
         Occurred::boot(end, self.last.at.wall, booted)
     }
 
-    fn panic(&self, evidence: &Evidence, sentences: &mut Vec<String>) -> Option<(End, Certainty)> {
+    fn panic(
+        &self,
+        evidence: &Evidence,
+        now: Now,
+        sentences: &mut Vec<String>,
+    ) -> Option<(End, Certainty)> {
         let since = self.last.at.wall.checked_sub(ROUNDING);
         let since = since.unwrap_or(SystemTime::UNIX_EPOCH);
-        let is_newer = |file: &&WrittenFile| since <= file.at;
+        let is_newer = |file: &&WrittenFile| since <= file.at && file.at <= now.wall;
         for log in evidence.logs.iter().filter(is_newer) {
             let Some((_, from)) = log.text.split_once(PANIC) else {
                 continue;
             };
             let line = from.lines().next().unwrap_or_default();
-            let line = escape(format!("{PANIC}{}", line.trim_end()));
+            let line: String = line.trim_end().chars().take(LINE).collect();
+            let line = escape(format!("{PANIC}{line}"));
             sentences.push(format!("{}: {line}", escape(&log.path)));
             let is_of_hardware =
                 line.to_lowercase().contains("machine check") || log.text.contains(HARDWARE_ERROR);
