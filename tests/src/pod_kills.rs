@@ -317,7 +317,16 @@ impl Cluster {
         self.tree.unlimit(&container).expect("no limit");
         let crowd = Provoke::sleepers_in(&self.tree.dir(&container), processes);
         let crowd = crowd.expect("processes");
-        let used = self.tree.usage(&container).expect("memory in use");
+        // A process that has not run yet will use more.
+        let mut used = 0;
+        loop {
+            let now = self.tree.usage(&container).expect("memory in use");
+            if now <= used {
+                break;
+            }
+            used = now;
+            std::thread::sleep(Duration::from_millis(200));
+        }
         self.tree.limit(&container, used + LIMIT).expect("a limit");
         crowd
     }
