@@ -312,20 +312,17 @@ impl Cluster {
 
     /// Starts processes in the container of a pod, whose limit leaves room for one more to be
     /// killed.
-    pub fn crowded(&self, pod: usize, processes: u32) -> Crowd {
+    pub async fn crowded(&self, pod: usize, processes: u32) -> Crowd {
         let container = cgroup(pod, 0);
         self.tree.unlimit(&container).expect("no limit");
         let crowd = Provoke::sleepers_in(&self.tree.dir(&container), processes);
         let crowd = crowd.expect("processes");
         // A process that has not run yet will use more.
+        let usage = || self.tree.usage(&container).expect("memory in use");
         let mut used = 0;
-        loop {
-            let now = self.tree.usage(&container).expect("memory in use");
-            if now <= used {
-                break;
-            }
-            used = now;
-            std::thread::sleep(Duration::from_millis(200));
+        while used < usage() {
+            used = usage();
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
         self.tree.limit(&container, used + LIMIT).expect("a limit");
         crowd
