@@ -312,12 +312,18 @@ impl Cluster {
 
     /// Starts processes in the container of a pod, whose limit leaves room for one more to be
     /// killed.
-    pub fn crowded(&self, pod: usize, processes: u32) -> Crowd {
+    pub async fn crowded(&self, pod: usize, processes: u32) -> Crowd {
         let container = cgroup(pod, 0);
         self.tree.unlimit(&container).expect("no limit");
         let crowd = Provoke::sleepers_in(&self.tree.dir(&container), processes);
         let crowd = crowd.expect("processes");
-        let used = self.tree.usage(&container).expect("memory in use");
+        // A process that has not run yet will use more.
+        let usage = || self.tree.usage(&container).expect("memory in use");
+        let mut used = 0;
+        while used < usage() {
+            used = usage();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
         self.tree.limit(&container, used + LIMIT).expect("a limit");
         crowd
     }

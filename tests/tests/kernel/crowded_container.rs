@@ -16,7 +16,7 @@ const PROCESSES: u32 = 10_000;
 async fn of_ten_thousand_processes_the_event_names_three_and_how_many_were_compared() {
     let cluster = Cluster::with("crowded", 1, provoke()).await;
     let agent = cluster.agent(&program()).await;
-    let crowd = cluster.crowded(0, PROCESSES);
+    let crowd = cluster.crowded(0, PROCESSES).await;
     cluster.kill_below(0, &[]).await;
     let (pod, _) = &cluster.pods[0];
     let detailed = cluster.api.wait_for(SOON, "details of the kill", |api| {

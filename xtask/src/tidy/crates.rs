@@ -7,7 +7,7 @@ use crate::repo::{MUSL_TARGET, Repo, output};
 
 /// Crates that may not be linked: a second TLS stack, a second provider of rustls, with which it
 /// panics at the first handshake, or code for a protocol that the agent does not use.
-const CRATES: &str = "aws-lc-rs aws-lc-sys flate2 native-tls openssl openssl-sys rustls-openssl \
+const CRATES: &str = "aws-lc-rs aws-lc-sys native-tls openssl openssl-sys rustls-openssl \
                       rustls-rustcrypto tokio-tungstenite tungstenite";
 
 /// Features of `kube` and `kube-client` that cost memory and code, and that the agent does not use.
