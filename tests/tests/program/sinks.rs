@@ -161,6 +161,50 @@ async fn what_a_receiver_did_not_accept_is_delivered_by_the_next_agent_and_only_
     assert_eq!(ids.len(), all, "{ids:?}");
 }
 
+#[tokio::test]
+async fn a_batch_that_a_collector_refuses_is_sent_one_by_one_and_ends_there() {
+    let collector = Receiver::start(503, None).await.unwrap();
+    let endpoint = format!("http://127.0.0.1:{}", collector.port);
+    let node = Node::new(format!("{{otlp: {{endpoint: \"{endpoint}\"}}}}"));
+    let agent = node.start().await;
+    node.change(&agent, &collector, 1).await;
+    node.set_memory("1Mi");
+    agent.hang_up();
+    agent.wait_for_line("from=True to=False", SOON).await;
+    let records = |body: &serde_json::Value| {
+        let records = &body["resourceLogs"][0]["scopeLogs"][0]["logRecords"];
+        records.as_array().map_or(0, Vec::len)
+    };
+    end(agent).await;
+    let tried = collector.received().len();
+    collector.set_status(400);
+    let agent = node.start().await;
+    agent
+        .wait_for_line("the receiver refuses an incident", SOON)
+        .await;
+    asked(&collector, tried + 3).await;
+    let sizes: Vec<_> = collector
+        .received()
+        .iter()
+        .skip(tried)
+        .map(|one| records(&one.body))
+        .collect();
+    assert_eq!(sizes, [2, 1, 1], "both changes, then each");
+    collector.set_status(200);
+    node.change(&agent, &collector, tried + 4).await;
+    let last = collector.received().pop().unwrap();
+    assert_eq!((records(&last.body), last.answered), (1, 200));
+    let metrics = get(&agent.address().await, "/metrics").await.unwrap().body;
+    let refused = metrics
+        .lines()
+        .find(|line| line.contains("reason=\"refused\""));
+    assert!(
+        refused.is_some_and(|line| line.ends_with(" 2")),
+        "{refused:?}"
+    );
+    end(agent).await;
+}
+
 /// Returns a server's certificate in PEM, and the server's side.
 fn certificate() -> (String, TlsAcceptor) {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
