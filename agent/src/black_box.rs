@@ -89,18 +89,12 @@ impl BlackBox {
     pub fn start(opened: Option<OpenBlackBox>, lanes: &Lanes, tasks: &mut Tasks) -> Self {
         Self(opened.map(|opened| {
             let (batches, queued) = mpsc::channel(1);
-            let (end, ended) = oneshot::channel();
             let (ring, lane) = (Arc::new(opened.ring), lanes.of(Purpose::History));
-            tasks.spawn("black box", async move {
-                write(ring, &lane, queued, opened.is_durable).await;
-                // The agent is not waiting if it is being aborted.
-                let _awaited = end.send(());
-                std::future::pending::<()>().await;
-            });
+            let writing = write(ring, lane, queued, opened.is_durable);
             Recording {
                 recorder: opened.recorder,
                 batches,
-                ended,
+                ended: tasks.spawn_finite("black box", writing),
             }
         }))
     }
@@ -159,7 +153,7 @@ impl Recording {
 }
 
 /// Returns when there will be no further batches and all are written.
-async fn write(ring: Arc<Ring>, lane: &Lane, mut batches: mpsc::Receiver<Batch>, durable: bool) {
+async fn write(ring: Arc<Ring>, lane: Lane, mut batches: mpsc::Receiver<Batch>, durable: bool) {
     let mut is_failing = false;
     while let Some(batch) = batches.recv().await {
         let ring = Arc::clone(&ring);

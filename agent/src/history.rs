@@ -168,14 +168,8 @@ impl History {
             .as_mut()
             .map(|files| std::mem::take(&mut files.unsettled));
         let disk = files.map(|files| {
-            let HistoryFiles {
-                directory,
-                first,
-                store,
-                unsettled: _,
-            } = files;
-            let outbox = outbox.clone().zip(Some(names.clone()));
-            let recorder = Recorder::new(directory, first, store, outbox, counters.clone());
+            let outbox = outbox.clone().map(|outbox| (outbox, names));
+            let recorder = Recorder::new(files, outbox, counters.clone());
             Disk::new(recorder, lanes.of(Purpose::History))
         });
         for (number, sink) in sinks.into_iter().enumerate() {
@@ -186,16 +180,9 @@ impl History {
         }
         let recording = disk.map(|disk| {
             let (sender, queued) = mpsc::channel(QUEUE);
-            let (end, ended) = oneshot::channel();
-            tasks.spawn("history", async move {
-                disk.record_all(queued).await;
-                // The agent is not waiting if it is being aborted.
-                let _awaited = end.send(());
-                std::future::pending::<()>().await;
-            });
             Recording {
                 lines: sender,
-                ended,
+                ended: tasks.spawn_finite("history", disk.record_all(queued)),
             }
         });
         let mut history = Self {

@@ -15,7 +15,6 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use clap::ValueEnum as _;
 use nodepulse_core::backoff::{Backoff, Jitter};
 use nodepulse_core::incident::{Cursor, Entry, JsonIncident, Position};
 use nodepulse_io::clock::Clock;
@@ -24,7 +23,6 @@ use nodepulse_linux::store::Reader;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::config::IncidentKind;
 use crate::history::outbox::{Outbox, Work};
 use crate::history::{Disk, ReadFailed};
 use crate::telemetry::metering::Metering;
@@ -59,7 +57,7 @@ pub struct Sink {
     form: Form,
     receiver: Receiver,
     /// Empty: all.
-    kinds: Vec<IncidentKind>,
+    kinds: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -97,12 +95,7 @@ impl Sink {
     }
 
     fn takes(&self, incident: &JsonIncident) -> bool {
-        let name = |kind: &IncidentKind| Some(kind.to_possible_value()?.get_name().to_owned());
-        let is_taken = |kind: &str| {
-            self.kinds
-                .iter()
-                .any(|one| name(one).as_deref() == Some(kind))
-        };
+        let is_taken = |kind: &str| self.kinds.iter().any(|one| one == kind);
         self.kinds.is_empty() || incident.kind().is_none_or(is_taken)
     }
 }

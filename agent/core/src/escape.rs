@@ -91,6 +91,12 @@ pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// Joins an error and its causes. Nothing is escaped.
+pub fn chain(err: &dyn std::error::Error) -> String {
+    let all = std::iter::successors(Some(err), |err| err.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
 /// Encodes any text as the value of a query: everything but ASCII letters and digits becomes `%xx`.
 pub fn query_value(text: &str) -> String {
     let encode = |byte: u8| match byte {

@@ -90,6 +90,9 @@ pub fn read_with_metadata(
     Ok(metadata)
 }
 
+/// Mode bits of the permissions of other users.
+pub const OTHERS: u32 = 0o077;
+
 /// Returns true for root and the user of this process.
 pub fn is_trusted_owner(uid: u32) -> bool {
     uid == 0 || uid == nix::unistd::geteuid().as_raw()

@@ -267,12 +267,6 @@ pub mod testing {
             () = write => {}
         }
     }
-
-    /// Joins the chain of an error to one string.
-    pub fn chain(err: &dyn std::error::Error) -> String {
-        let all = std::iter::successors(Some(err), |err| err.source());
-        all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 
+use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, Id, JoinSet};
 use tracing::error;
 
@@ -28,6 +29,23 @@ impl Tasks {
         let handle = self.running.spawn(task);
         self.names.insert(handle.id(), name);
         handle
+    }
+
+    /// Starts a task whose work ends in order, which the returned receiver announces. As a task it
+    /// goes on, so that [`Self::ended`] does not report it. Must be called in a runtime.
+    pub fn spawn_finite(
+        &mut self,
+        name: &'static str,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> oneshot::Receiver<()> {
+        let (end, ended) = oneshot::channel();
+        self.spawn(name, async move {
+            work.await;
+            // Fails if the end is not awaited, as when the agent is aborted.
+            let _awaited = end.send(());
+            std::future::pending::<()>().await;
+        });
+        ended
     }
 
     /// Waits until a task ends, and returns its name. Waits for ever while there is none.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
-use nodepulse_core::escape::one_line;
+use nodepulse_core::escape::{self, one_line};
 use serde_json::Value;
 use tower::BoxError;
 
@@ -234,13 +234,7 @@ impl ApiError {
     }
 
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = self.as_dyn().source();
-        while let Some(inner) = cause {
-            text = format!("{text}: {inner}");
-            cause = inner.source();
-        }
-        one_line(&text)
+        one_line(&escape::chain(self))
     }
 
     pub(super) fn as_dyn(&self) -> &(dyn std::error::Error + 'static) {

@@ -327,7 +327,8 @@ fn user_agent() -> String {
 
 #[cfg(test)]
 mod tests {
-    use nodepulse_io::http2::testing::{chain, flood};
+    use nodepulse_core::escape::chain;
+    use nodepulse_io::http2::testing::flood;
 
     use super::*;
 

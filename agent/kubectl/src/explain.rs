@@ -68,14 +68,18 @@ pub async fn output(
     finished.map_err(|why| one_line(&why))
 }
 
-/// The name is part of an argument that cannot be an option, whatever the API server calls the pod.
 fn arguments(pod: &AgentPod, command: &str) -> Vec<String> {
+    exec(pod, &[], &["/nodepulse", command, "--output=json"])
+}
+
+/// Returns the arguments of kubectl that run `program` in the agent's pod, with further `flags`.
+/// The name is part of an argument that cannot be an option, whatever the API server calls the pod.
+pub fn exec(pod: &AgentPod, flags: &[&str], program: &[&str]) -> Vec<String> {
     let namespace = format!("--namespace={}", pod.namespace);
     let pod = format!("pod/{}", pod.name);
     let of_kubectl = ["exec", &namespace, &pod, "--container=nodepulse"];
-    let of_agent = ["--", "/nodepulse", command, "--output=json"];
-    let all = of_kubectl.into_iter().chain(of_agent);
-    all.map(str::to_owned).collect()
+    let all = [&of_kubectl, flags, &["--"], program].concat();
+    all.into_iter().map(str::to_owned).collect()
 }
 
 fn finish(mut child: Child, limit: u64) -> Result<String, String> {

@@ -5,14 +5,13 @@ use std::io::{self, IsTerminal as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use crate::agent_pods::{AgentPod, AgentPods};
+use crate::agent_pods::AgentPods;
 use crate::arguments::NodeOptions;
 use crate::cluster::Cluster;
+use crate::explain::exec;
 use crate::failure::{Failure, one_line};
 
-/// With a terminal, and without one.
-const LIVE: &[&str] = &["--stdin", "--tty", "--", "/nodepulse-top"];
-const ONCE: &[&str] = &["--", "/nodepulse-top", "--once"];
+const PROGRAM: &str = "/nodepulse-top";
 
 /// Returns only if kubectl cannot be started.
 pub async fn run(cluster: &Cluster, options: &NodeOptions) -> Result<(), Failure> {
@@ -22,18 +21,13 @@ pub async fn run(cluster: &Cluster, options: &NodeOptions) -> Result<(), Failure
     let what = || format!("a running agent on node {}", one_line(node));
     let pod = pod.ok_or_else(|| Failure::NotFound { what: what() })?;
     let is_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
-    let rest = if is_terminal { LIVE } else { ONCE };
+    let arguments = if is_terminal {
+        exec(pod, &["--stdin", "--tty"], &[PROGRAM])
+    } else {
+        exec(pod, &[], &[PROGRAM, "--once"])
+    };
     let mut command = Command::new("kubectl");
     command.args(&cluster.kubectl);
-    let err = command.args(arguments(pod, rest)).exec();
+    let err = command.args(arguments).exec();
     Err(Failure::Kubectl(err))
-}
-
-/// The name is part of an argument that cannot be an option, whatever the API server calls the pod.
-fn arguments(pod: &AgentPod, rest: &[&str]) -> Vec<String> {
-    let namespace = format!("--namespace={}", pod.namespace);
-    let pod = format!("pod/{}", pod.name);
-    let exec = ["exec", &namespace, &pod, "--container=nodepulse"];
-    let all = exec.iter().chain(rest);
-    all.map(|&argument| argument.to_owned()).collect()
 }

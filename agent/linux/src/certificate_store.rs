@@ -54,8 +54,6 @@ const MAX_CERTIFICATES: usize = 16;
 const LIMIT: u64 = 64 << 10;
 /// A key on P-256 in PEM has less than this number of bytes.
 const KEY_LEN: usize = 512;
-/// Permissions of other users.
-const OTHERS: u32 = 0o077;
 /// Permission of other users to write.
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 
@@ -320,7 +318,7 @@ fn private_file(path: &Path, links: Links) -> Result<Zeroizing<Vec<u8>>, Problem
     if !file::is_trusted_owner(found.uid()) {
         return Err(Problem::Owner(found.uid()));
     }
-    if found.mode() & OTHERS != 0 {
+    if found.mode() & file::OTHERS != 0 {
         return Err(Problem::ReadableByOthers(found.mode() & 0o7777));
     }
     Ok(text)

@@ -187,7 +187,8 @@ async fn limited<T>(
 
 #[cfg(test)]
 mod tests {
-    use nodepulse_io::http2::testing::{chain, flood};
+    use nodepulse_core::escape::chain;
+    use nodepulse_io::http2::testing::flood;
 
     use super::*;
 

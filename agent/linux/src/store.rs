@@ -132,10 +132,6 @@ impl Store {
         Ok(Some(store))
     }
 
-    pub fn directory(&self) -> &Path {
-        &self.directory
-    }
-
     /// Returns the number of the next segment.
     pub const fn next_segment(&self) -> u64 {
         self.next.0

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
+use super::HistoryFiles;
 use super::outbox::Outbox;
 use crate::telemetry::series::HistoryCounters;
 
@@ -104,19 +105,17 @@ pub fn cursor_file(sink: &str) -> String {
 
 impl Recorder {
     pub fn new(
-        directory: PathBuf,
-        first: u64,
-        store: Option<Store>,
+        files: HistoryFiles,
         outbox: Option<(Arc<Outbox>, Vec<String>)>,
         counters: HistoryCounters,
     ) -> Self {
         let (outbox, cursors) = outbox.unzip();
         Self {
-            directory,
-            first,
-            is_failing: store.is_none(),
+            directory: files.directory,
+            first: files.first,
+            is_failing: files.store.is_none(),
             has_failed_sinks: false,
-            store,
+            store: files.store,
             lines: VecDeque::new(),
             outbox,
             cursors: cursors.unwrap_or_default(),
@@ -261,7 +260,7 @@ impl Disk {
     }
 
     /// Returns when there will be no further lines and all are recorded.
-    pub async fn record_all(&self, mut queued: mpsc::Receiver<Line>) {
+    pub async fn record_all(self, mut queued: mpsc::Receiver<Line>) {
         while let Some(first) = queued.recv().await {
             let durable = Instant::now() + DURABLE;
             let mut next = Some(first);

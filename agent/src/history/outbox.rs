@@ -110,13 +110,15 @@ impl Outbox {
     pub fn recorded(&self, position: Position) {
         let mut state = self.lock();
         state.recorded = state.recorded.max(position);
-        self.changed(&mut state);
+        // The others have it from memory.
+        if state.needs_history() {
+            self.changed(&mut state);
+        }
     }
 
     /// Returns true if a sink needs revisions that are only in the history.
     pub fn needs_history(&self) -> bool {
-        let state = self.lock();
-        state.sinks.iter().any(|sink| state.is_behind(sink))
+        self.lock().needs_history()
     }
 
     /// These revisions, in their order, will be removed from the history. The cursors are to be
@@ -237,8 +239,9 @@ impl Outbox {
 }
 
 impl State {
-    fn is_behind(&self, sink: &Tracked) -> bool {
-        sink.state.cursor.position() < self.evicted
+    fn needs_history(&self) -> bool {
+        let mut positions = self.sinks.iter().map(|sink| sink.state.cursor.position());
+        positions.any(|position| position < self.evicted)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Requests to the receiver of a sink.
 
-use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use nodepulse_core::escape::escape;
+use nodepulse_core::escape::{chain, escape};
 use nodepulse_kube::transport::Connector;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -88,7 +87,7 @@ impl Receiver {
         let later = |why| Answer::Later { why, after: None };
         match timeout(LIMIT, self.exchange(body)).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(err)) => later(reasons(&*err)),
+            Ok(Err(err)) => later(escape(chain(&*err))),
             Err(_) => later(format!("no answer within {}s", LIMIT.as_secs())),
         }
     }
@@ -113,13 +112,6 @@ impl Receiver {
         let body = body.map_or_else(Bytes::new, http_body_util::Collected::to_bytes);
         Ok(judge(answer.status, &answer.headers, &body))
     }
-}
-
-/// Returns an error with its causes, in one line.
-fn reasons(err: &(dyn Error + 'static)) -> String {
-    let all = std::iter::successors(Some(err), |&err| err.source());
-    let all: Vec<_> = all.map(ToString::to_string).collect();
-    escape(all.join(": "))
 }
 
 /// What is wrong with this agent or with the receiver can be mended without losing incidents, so

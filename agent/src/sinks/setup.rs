@@ -3,9 +3,10 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use clap::ValueEnum as _;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use nodepulse_io::file::{self, FileError, Links, is_trusted_owner};
+use nodepulse_io::file::{self, FileError, Links, OTHERS, is_trusted_owner};
 use nodepulse_kube::transport;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -15,9 +16,6 @@ use super::receiver::Receiver;
 use super::webhook::Webhook;
 use super::{Form, Sink};
 use crate::config::{Config, key};
-
-/// Mode bits of other users.
-const OTHERS: u32 = 0o077;
 
 /// Maximum size of a file of the configuration, in bytes.
 const LIMIT: u64 = 1 << 20;
@@ -78,7 +76,9 @@ pub fn open(config: &Config, is_kubernetes: bool) -> Result<Vec<Sink>, SinkError
         let form = Form::Webhook(Webhook {
             source: format!("/nodes/{}", config.node_name),
         });
-        let kinds = sinks.webhook_kinds.clone();
+        let kinds = sinks.webhook_kinds.iter();
+        let kinds = kinds.filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()));
+        let kinds = kinds.collect();
         let key = key::sinks_webhook_url.spec.name;
         found.push((form, url.clone(), headers, kinds, key));
     }

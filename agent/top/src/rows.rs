@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 use nodepulse_core::explanation::{ExplainedCondition, Explanation, SignalReading, amount};
-use nodepulse_core::incident::JsonFacts;
 use nodepulse_core::node_status::setters::ready;
 use nodepulse_core::reading::Signal;
 use nodepulse_core::units::Bytes;
@@ -255,9 +254,10 @@ pub fn incidents(view: &View, first: usize, width: usize) -> Pane {
     let count = incidents.len();
     pane.title = format!("INCIDENTS  {count} recorded, scrolled by {first}");
     for incident in incidents.iter().skip(first) {
-        let style = match &incident.facts {
-            Some(JsonFacts::Condition(of)) if of.status == "False" => PLAIN,
-            _ => BAD,
+        let style = if incident.is_improvement() {
+            PLAIN
+        } else {
+            BAD
         };
         // Month, day and time of day, in UTC.
         let time = incident.time.get(5..19).unwrap_or_default();

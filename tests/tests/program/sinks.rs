@@ -135,7 +135,10 @@ async fn a_collector_and_a_webhook_get_an_incident_in_their_forms() {
 async fn what_a_receiver_did_not_accept_is_delivered_by_the_next_agent_and_only_once() {
     let webhook = Receiver::start(503, None).await.unwrap();
     let url = format!("http://127.0.0.1:{}", webhook.port);
-    let node = Node::new(format!("{{webhook: {{url: \"{url}\"}}}}"));
+    // Other tests can have processes killed meanwhile.
+    let node = Node::new(format!(
+        "{{webhook: {{url: \"{url}\", kinds: [Condition]}}}}"
+    ));
     let agent = node.start().await;
     node.change(&agent, &webhook, 2).await;
     let logged = agent

@@ -176,5 +176,5 @@ impl Recorder {
 /// Rounds down.
 fn percent(share: f32) -> u8 {
     let is_below = |percent: &u8| f32::from(*percent) <= share;
-    (1..NONE).rev().find(is_below).unwrap_or(0)
+    (1..NONE).take_while(is_below).last().unwrap_or(0)
 }

@@ -94,18 +94,10 @@ struct RemovedOfObject {
 }
 
 impl Cursor {
-    pub const fn new(position: Position) -> Self {
+    pub fn new(position: Position) -> Self {
         Self {
             position,
-            unsettled: BTreeMap::new(),
-            removed: Removed {
-                first: None,
-                objects: Vec::new(),
-            },
-            summed_up: Removed {
-                first: None,
-                objects: Vec::new(),
-            },
+            ..Self::default()
         }
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::Path;
 
 use nix::libc::{self, O_NOFOLLOW, O_NONBLOCK};
-use nodepulse_io::file::is_trusted_owner;
+use nodepulse_io::file::{OTHERS, is_trusted_owner};
 use procfs::LockType;
 use procfs::process::Process;
 use rustix::fs::{FlockOperation, flock, major, minor};
@@ -20,9 +20,6 @@ const LOCK: &str = "lock";
 
 /// The sticky bit: only a file's owner may remove it, as in `/tmp`.
 const STICKY: u32 = 0o1000;
-
-/// Mode bits of the permissions of other users.
-const OTHERS: u32 = 0o077;
 
 /// Returns a builder of directories with access only for nodepulse's user.
 pub(super) fn builder() -> DirBuilder {
