@@ -2,7 +2,7 @@
 //! them to other programs, without delaying anything else.
 //!
 //! ```text
-//! record ──► outbox, in memory ─────────────► sinks
+//! record ──► outbox, in memory ─────────────► sinks, first of them Kubernetes
 //!       └──► queue ──► history, on the disk ──┘ what the outbox no longer has
 //! ```
 //!
@@ -14,12 +14,14 @@
 mod disk;
 pub mod outbox;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use nodepulse_core::checked_line;
 use nodepulse_core::incident::{BootId, Cursor, Entry, Incident, JsonIncident, Position};
+use nodepulse_core::kube_event::{NodeEvents, ReportedKills};
 use nodepulse_io::clock::Clock;
 use nodepulse_io::lane::{Lanes, Purpose};
 use nodepulse_io::tasks::Tasks;
@@ -30,6 +32,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::warn;
 
+use crate::sinks::kubernetes::{self, Kubernetes, Reported, Source};
 use crate::sinks::{Delivery, Sink};
 use crate::telemetry::metering::Metering;
 use crate::telemetry::series::HistoryCounters;
@@ -43,6 +46,9 @@ const QUEUE: usize = 512;
 
 /// Time for what is left to be recorded, and then to be delivered, at the exit.
 const LAST: Duration = Duration::from_secs(1);
+
+/// Time for the recorder of Events to take what is left. It takes no more than it has room for.
+const HAND_OVER: Duration = Duration::from_millis(200);
 
 /// The directory of a history.
 #[derive(Debug)]
@@ -133,6 +139,13 @@ pub struct History {
     recording: Option<Recording>,
     outbox: Option<Arc<Outbox>>,
     counters: HistoryCounters,
+    /// `None` without an API server.
+    events: Option<Source>,
+    /// Set until the recorder is started.
+    start_events: Option<oneshot::Sender<Reported>>,
+    events_ended: Option<oneshot::Receiver<()>>,
+    /// Kills of revisions that would be lost with this process.
+    unsafe_kills: VecDeque<(Position, ReportedKills)>,
 }
 
 struct Recording {
@@ -140,11 +153,15 @@ struct Recording {
     ended: oneshot::Receiver<()>,
 }
 
+/// Maximum number of revisions with kills of which each is known not to be recorded. Of more, they
+/// are recorded with the newest.
+const UNSAFE: usize = 4096;
+
 impl History {
-    /// Must be called in a runtime.
+    /// Must be called in a runtime. `has_server`: [`Self::start_events`] follows.
     pub fn start(
         setup: HistorySetup,
-        boot: BootId,
+        (boot, has_server): (BootId, bool),
         lanes: &Lanes,
         metering: &Metering,
         tasks: &mut Tasks,
@@ -152,31 +169,43 @@ impl History {
         let HistorySetup { mut files, sinks } = setup;
         let first = files.as_ref().map_or(1, |files| files.first);
         let begin = Position::before_start(first);
-        let names: Vec<_> = sinks.iter().map(|sink| cursor_file(sink.name())).collect();
-        let states = sinks.iter().map(|sink| SinkState {
-            cursor: files
-                .as_ref()
-                .and_then(|files| files.cursor(sink.name()))
-                .map_or(Cursor::new(begin), |cursor| cursor.limited_to(begin)),
-            series: metering.sink_series(sink.name()),
+        let events = has_server.then_some(kubernetes::NAME);
+        let names: Vec<_> = sinks.iter().map(Sink::name).chain(events).collect();
+        let states = names.iter().map(|name| {
+            let saved = files.as_ref().and_then(|files| files.cursor(name));
+            let cursor = saved.map_or(Cursor::new(begin), |cursor| cursor.limited_to(begin));
+            SinkState {
+                taken: (*name == kubernetes::NAME).then(|| cursor.position()),
+                cursor,
+                series: metering.sink_series(name),
+            }
         });
         let has_history = files.is_some();
-        let outbox =
-            (!sinks.is_empty()).then(|| Arc::new(Outbox::new(begin, states, boot, has_history)));
+        let outbox = (has_history || !names.is_empty())
+            .then(|| Arc::new(Outbox::new(begin, states, boot, has_history)));
         let counters = metering.history_counters();
         let unsettled = files
             .as_mut()
             .map(|files| std::mem::take(&mut files.unsettled));
-        let disk = files.map(|files| {
-            let outbox = outbox.clone().map(|outbox| (outbox, names));
-            let recorder = Recorder::new(files, outbox, counters.clone());
+        let disk = files.zip(outbox.clone()).map(|(files, outbox)| {
+            let names = names.iter().map(|name| cursor_file(name)).collect();
+            let recorder = Recorder::new(files, (outbox, names), counters.clone());
             Disk::new(recorder, lanes.of(Purpose::History))
         });
+        let number = sinks.len();
         for (number, sink) in sinks.into_iter().enumerate() {
             if let Some(outbox) = outbox.clone() {
                 let delivery = Delivery::new(sink, number, outbox, disk.clone(), metering);
                 tasks.spawn("sink", delivery.run());
             }
+        }
+        let (mut start_events, mut events_ended, mut events) = (None, None, None);
+        if let Some(outbox) = outbox.clone().filter(|_| has_server) {
+            let series = metering.sink_series(kubernetes::NAME);
+            let (source, sink) = Kubernetes::new((outbox, number), disk.clone(), series);
+            let (start, started) = oneshot::channel();
+            (start_events, events) = (Some(start), Some(source));
+            events_ended = Some(tasks.spawn_finite("events", sink.run(started)));
         }
         let recording = disk.map(|disk| {
             let (sender, queued) = mpsc::channel(QUEUE);
@@ -190,6 +219,10 @@ impl History {
             recording,
             outbox,
             counters,
+            events,
+            start_events,
+            events_ended,
+            unsafe_kills: VecDeque::new(),
         };
         for incident in unsettled.unwrap_or_default() {
             history.append(incident);
@@ -197,11 +230,61 @@ impl History {
         history
     }
 
-    /// Queues a revision.
-    pub fn record(&mut self, incident: &Incident) {
-        if self.recording.is_some() || self.outbox.is_some() {
-            self.append(JsonIncident::new(incident, convert::micro_time));
+    /// Starts to deliver Events.
+    pub fn start_events(&mut self, reported: Reported) {
+        if let Some(start) = self.start_events.take() {
+            // Fails if the task has ended, which is reported separately.
+            let _ended = start.send(reported);
         }
+    }
+
+    /// Sets who records Events on the Node about incidents from now on.
+    pub fn node_events(&self, node_events: NodeEvents) {
+        if let Some(events) = &self.events {
+            events.node_events.send_replace(node_events);
+        }
+    }
+
+    /// Queues a revision. Events about it are written before anything else is done with it.
+    pub fn record(&mut self, incident: &Incident) {
+        let kills = incident.added_kills();
+        if !kills.is_empty() {
+            self.add_unsafe(kills);
+        }
+        if self.outbox.is_none() {
+            return;
+        }
+        if let Some(events) = &self.events {
+            // If there is no room, it is read later.
+            let fresh = (self.newest.next(), Box::new(incident.clone()));
+            let _full = events.fresh.try_send(fresh);
+        }
+        self.append(JsonIncident::new(incident, convert::micro_time));
+    }
+
+    fn add_unsafe(&mut self, kills: ReportedKills) {
+        let position = self.newest.next();
+        let is_full = self.unsafe_kills.len() >= UNSAFE;
+        match self.unsafe_kills.back_mut().filter(|_| is_full) {
+            Some((newest, sum)) => {
+                *newest = position;
+                sum.add_all(kills);
+            }
+            None => self.unsafe_kills.push_back((position, kills)),
+        }
+    }
+
+    /// Returns the kills that will survive this process, and did not at the last call.
+    pub fn recorded_kills(&mut self) -> ReportedKills {
+        let mut recorded = ReportedKills::default();
+        let outbox = self.outbox.as_ref();
+        let is_safe = |(position, _): &mut (Position, ReportedKills)| {
+            outbox.is_none_or(|outbox| outbox.is_safe(*position))
+        };
+        while let Some((_, kills)) = self.unsafe_kills.pop_front_if(is_safe) {
+            recorded.add_all(kills);
+        }
+        recorded
     }
 
     fn append(&mut self, incident: JsonIncident) {
@@ -224,13 +307,32 @@ impl History {
         }
     }
 
-    /// Waits until everything queued is on the disk and delivered, within limits.
+    /// Waits until the recorder has what it can take, within a limit.
+    pub async fn hand_over(&self) {
+        if let Some(events) = &self.events {
+            let mut handed_over = events.handed_over.clone();
+            let all = handed_over.wait_for(|position| self.newest <= *position);
+            // The rest is delivered after the next start.
+            let _taken = timeout(HAND_OVER, all).await;
+        }
+    }
+
+    /// Waits until everything queued is on the disk, within a limit. Nothing is recorded after
+    /// that.
+    pub async fn flush(&mut self) {
+        let Some(Recording { lines, ended }) = self.recording.take() else {
+            return;
+        };
+        drop(lines);
+        if timeout(LAST, ended).await.is_err() {
+            warn!("the last incidents may be missing in the history: the disk does not answer");
+        }
+    }
+
+    /// Waits until everything is delivered, and that is recorded, within limits.
     pub async fn finish(self) {
-        if let Some(Recording { lines, ended }) = self.recording {
-            drop(lines);
-            if timeout(LAST, ended).await.is_err() {
-                warn!("the last incidents may be missing in the history: the disk does not answer");
-            }
+        if let Some(ended) = self.events_ended {
+            let _recorded = timeout(LAST, ended).await;
         }
         if let Some(outbox) = self.outbox {
             let mut changes = outbox.changes();

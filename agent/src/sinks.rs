@@ -1,10 +1,12 @@
-//! EDGE: delivers incidents to other programs: an OpenTelemetry collector, a webhook.
+//! EDGE: delivers incidents to other programs: an API server, an OpenTelemetry collector, a
+//! webhook.
 //!
 //! Each sink has a task and a cursor, so that none delays another. Delivery is at least once, in
 //! order, until the receiver accepts an incident or refuses it for good.
 
 #![forbid(unsafe_code)]
 
+pub mod kubernetes;
 mod otlp;
 mod receiver;
 mod setup;

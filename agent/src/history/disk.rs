@@ -39,7 +39,7 @@ pub struct Recorder {
     store: Option<Store>,
     /// Lines that are not recorded yet.
     lines: VecDeque<Line>,
-    outbox: Option<Arc<Outbox>>,
+    outbox: Arc<Outbox>,
     /// Names of the files with the cursors of the sinks.
     cursors: Vec<String>,
     counters: HistoryCounters,
@@ -106,10 +106,9 @@ pub fn cursor_file(sink: &str) -> String {
 impl Recorder {
     pub fn new(
         files: HistoryFiles,
-        outbox: Option<(Arc<Outbox>, Vec<String>)>,
+        (outbox, cursors): (Arc<Outbox>, Vec<String>),
         counters: HistoryCounters,
     ) -> Self {
-        let (outbox, cursors) = outbox.unzip();
         Self {
             directory: files.directory,
             first: files.first,
@@ -118,7 +117,7 @@ impl Recorder {
             store: files.store,
             lines: VecDeque::new(),
             outbox,
-            cursors: cursors.unwrap_or_default(),
+            cursors,
             counters,
         }
     }
@@ -132,13 +131,13 @@ impl Recorder {
                 break;
             }
             self.counters.recorded.inc();
-            self.recorded(position);
+            self.outbox.recorded(position);
         }
         while self.lines.len() > REFUSED
             && let Some((position, _)) = self.lines.pop_front()
         {
             self.counters.lost.inc();
-            self.recorded(position);
+            self.outbox.recorded(position);
         }
     }
 
@@ -165,9 +164,8 @@ impl Recorder {
 
     /// Removes the oldest segment. What sinks still needed of it becomes part of a summary.
     fn remove(&mut self, oldest: u64) {
-        if let Some(outbox) = self.outbox.clone()
-            && outbox.needs_history()
-        {
+        let outbox = Arc::clone(&self.outbox);
+        if outbox.needs_history() {
             let mut reader = Reader::new(self.directory.clone()).starting_at(oldest);
             while reader.segment() == Some(oldest)
                 && let Ok(Some(lines)) = reader.next_chunk(READ)
@@ -187,7 +185,7 @@ impl Recorder {
     /// Saves the cursor of a sink. If that fails, the sink delivers something twice after a
     /// restart.
     fn save(&mut self, sink: usize) {
-        let cursor = self.outbox.as_ref().and_then(|outbox| outbox.cursor(sink));
+        let cursor = self.outbox.cursor(sink);
         let (Some(store), Some(file), Some(cursor)) = (&self.store, self.cursors.get(sink), cursor)
         else {
             return;
@@ -208,12 +206,6 @@ impl Recorder {
                 info!(directory = %self.directory.display(), "incidents are recorded again");
             }
             Ok(()) => {}
-        }
-    }
-
-    fn recorded(&self, position: Position) {
-        if let Some(outbox) = &self.outbox {
-            outbox.recorded(position);
         }
     }
 

@@ -19,6 +19,9 @@ const RECENT: usize = 64;
 pub struct SinkState {
     pub cursor: Cursor,
     pub series: SinkSeries,
+    /// Set for a sink that does not wait for each answer: the position up to which it has taken
+    /// revisions.
+    pub taken: Option<Position>,
 }
 
 struct Tracked {
@@ -144,16 +147,20 @@ impl Outbox {
 
     /// Returns the next work of a sink, by its number.
     pub fn work(&self, sink: usize) -> Work {
-        let mut state = self.lock();
+        if let Some(summary) = self.summary(sink) {
+            return Work::Summary(summary);
+        }
+        self.revisions(sink)
+    }
+
+    /// Returns the next work of a sink, without summaries.
+    pub fn revisions(&self, sink: usize) -> Work {
+        let state = self.lock();
         let (evicted, recorded) = (state.evicted, state.recorded);
-        let Some(tracked) = state.sinks.get_mut(sink) else {
+        let Some(tracked) = state.sinks.get(sink) else {
             return Work::Wait;
         };
-        let cursor = &mut tracked.state.cursor;
-        if let Some(summary) = cursor.summary() {
-            return Work::Summary(Box::new(summary));
-        }
-        let after = cursor.position();
+        let after = tracked.state.reached();
         if evicted <= after {
             let next = state.recent.iter().filter(|entry| after < entry.position);
             let entries: Vec<_> = next.cloned().collect();
@@ -170,6 +177,43 @@ impl Outbox {
         Work::Read {
             after,
             through: recorded,
+        }
+    }
+
+    /// Returns the next summary for a sink; the same one until it is delivered.
+    pub fn summary(&self, sink: usize) -> Option<Box<JsonIncident>> {
+        let mut state = self.lock();
+        let tracked = state.sinks.get_mut(sink)?;
+        tracked.state.cursor.summary().map(Box::new)
+    }
+
+    /// Returns the position up to which a sink has taken revisions.
+    pub fn taken(&self, sink: usize) -> Position {
+        let state = self.lock();
+        let tracked = state.sinks.get(sink);
+        tracked.map_or(Position::default(), |tracked| tracked.state.reached())
+    }
+
+    /// The sink takes what follows up to `position`.
+    pub fn take(&self, sink: usize, position: Position) {
+        let mut state = self.lock();
+        if let Some(tracked) = state.sinks.get_mut(sink) {
+            tracked.state.taken = Some(tracked.state.reached().max(position));
+        }
+        self.changed(&mut state);
+    }
+
+    /// Returns true if an incident would not be lost with this process: it is in the history, or
+    /// delivered by a sink that takes several at a time.
+    pub fn is_safe(&self, position: Position) -> bool {
+        let state = self.lock();
+        if self.has_history && position <= state.recorded {
+            return true;
+        }
+        let mut sinks = state.sinks.iter().map(|sink| &sink.state);
+        match sinks.find(|sink| sink.taken.is_some()) {
+            Some(sink) => sink.cursor.has(position) && !sink.cursor.has_summary(),
+            None => !self.has_history,
         }
     }
 
@@ -208,20 +252,20 @@ impl Outbox {
             .is_ok_and(|id| id.boot == self.boot)
     }
 
-    /// Returns true if no sink has work.
+    /// Returns true if no sink has work, or has not taken it.
     pub fn is_empty(&self) -> bool {
         let state = self.lock();
         let mut sinks = state.sinks.iter();
-        sinks.all(|sink| state.newest <= sink.state.cursor.position())
+        sinks.all(|sink| state.newest <= sink.state.reached())
     }
 
     fn changed(&self, state: &mut State) {
-        let delivered = state.sinks.iter().map(|sink| sink.state.cursor.position());
-        let delivered = delivered.min().unwrap_or(state.newest);
-        let is_delivered = |entry: &mut Arc<Entry>| entry.position <= delivered;
-        while state.recent.pop_front_if(is_delivered).is_some() {}
+        let reached = state.sinks.iter().map(|sink| sink.state.reached());
+        let reached = reached.min().unwrap_or(state.newest);
+        let is_taken = |entry: &mut Arc<Entry>| entry.position <= reached;
+        while state.recent.pop_front_if(is_taken).is_some() {}
         for sink in &state.sinks {
-            let SinkState { cursor, series } = &sink.state;
+            let SinkState { cursor, series, .. } = &sink.state;
             let first = cursor
                 .position()
                 .max(Position::before_start(state.newest.start()));
@@ -240,16 +284,24 @@ impl Outbox {
 
 impl State {
     fn needs_history(&self) -> bool {
-        let mut positions = self.sinks.iter().map(|sink| sink.state.cursor.position());
-        positions.any(|position| position < self.evicted)
+        let mut reached = self.sinks.iter().map(|sink| sink.state.reached());
+        reached.any(|position| position < self.evicted)
     }
 }
 
 impl SinkState {
+    /// Returns the position up to which the sink needs nothing any more.
+    fn reached(&self) -> Position {
+        let delivered = self.cursor.position();
+        self.taken.map_or(delivered, |taken| taken.max(delivered))
+    }
+
     fn remove(&mut self, entry: &Entry, boot: BootId) {
-        if self.cursor.position() < entry.position {
-            self.series.removed.inc();
+        // What was taken is in memory.
+        if entry.position <= self.reached() {
+            return;
         }
+        self.series.removed.inc();
         let id = || IncidentId {
             boot,
             number: Clock::kernel().now().boot.0,

@@ -6,7 +6,7 @@
 //!                                   └──► Cursor::summary ──► Cursor::summarized
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
@@ -62,11 +62,35 @@ impl Entry {
     }
 }
 
+/// What a cursor has to know of a revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revision {
+    pub position: Position,
+    pub id: String,
+    pub kills: u64,
+    pub settled: bool,
+}
+
+impl From<&Entry> for Revision {
+    fn from(entry: &Entry) -> Self {
+        let Entry { position, incident } = entry;
+        Self {
+            position: *position,
+            id: incident.id.clone(),
+            kills: incident.kills(),
+            settled: incident.settled,
+        }
+    }
+}
+
 /// What one sink has delivered. After a restart it continues there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cursor {
     position: Position,
+    /// Delivered after `position`, by a sink that does not wait for each answer.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    above: BTreeSet<Position>,
     /// The kills that were delivered of each incident that is not settled.
     unsettled: BTreeMap<String, u64>,
     /// What was removed since the last summaries.
@@ -119,17 +143,49 @@ impl Cursor {
         self
     }
 
+    /// Returns true if this revision was delivered or removed.
+    pub fn has(&self, position: Position) -> bool {
+        position <= self.position || self.above.contains(&position)
+    }
+
+    /// Returns true if a summary is to be delivered, or waits for its answer.
+    pub const fn has_summary(&self) -> bool {
+        self.removed.first.is_some() || self.summed_up.first.is_some()
+    }
+
+    /// The number of revisions that were delivered out of order.
+    pub fn out_of_order(&self) -> usize {
+        self.above.len()
+    }
+
+    /// The receiver has this revision, or has refused it for good. `first`: the first of the
+    /// revisions that wait for their outcome, or else the one after those that were taken.
+    pub fn delivered_before(&mut self, revision: &Revision, first: Position) {
+        self.remember(revision);
+        self.above.insert(revision.position);
+        while let Some(next) = self.above.first().copied().filter(|next| *next < first) {
+            self.above.pop_first();
+            self.position = self.position.max(next);
+        }
+    }
+
     /// The receiver has this revision, or has refused it for good.
     pub fn delivered(&mut self, entry: &Entry) {
         self.position = self.position.max(entry.position);
-        let incident = &entry.incident;
-        if incident.settled {
-            self.unsettled.remove(&incident.id);
-        } else if incident.revision == 1 {
-            self.unsettled.insert(incident.id.clone(), incident.kills());
-            if self.unsettled.len() > UNSETTLED {
-                self.unsettled.pop_first();
-            }
+        if entry.is_wanted() {
+            self.remember(&entry.into());
+        }
+    }
+
+    fn remember(&mut self, revision: &Revision) {
+        if revision.settled {
+            self.unsettled.remove(&revision.id);
+            return;
+        }
+        let kills = self.unsettled.entry(revision.id.clone()).or_default();
+        *kills = revision.kills.max(*kills);
+        if self.unsettled.len() > UNSETTLED {
+            self.unsettled.pop_first();
         }
     }
 
@@ -137,10 +193,11 @@ impl Cursor {
     /// last one of its incident, it is added to a summary. `id` is for the first summary.
     pub fn removed(&mut self, entry: &Entry, id: impl FnOnce() -> IncidentId) {
         let incident = &entry.incident;
-        if entry.position <= self.position {
+        if self.has(entry.position) {
             return;
         }
         self.position = entry.position;
+        self.above.retain(|position| entry.position < *position);
         if !incident.settled {
             return;
         }

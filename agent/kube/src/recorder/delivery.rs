@@ -45,6 +45,11 @@ pub struct Delivery {
     pub number: u64,
     /// Name and object of a new Event, if none exists or it has expired.
     pub fresh: (String, Value),
+    /// The patch if an Event of that name exists: an earlier start or attempt has created it.
+    /// `None` if another object may have the name.
+    pub completion: Option<Vec<u8>>,
+    /// An Event that has expired is not created again only to have its details.
+    pub is_details: bool,
     /// The container that the Event is about, if `fieldPath` is missing in the object.
     pub container: Option<ContainerLabel>,
     /// The Event has waited for the API server, so that its missing `fieldPath` is read first.
@@ -178,7 +183,9 @@ impl Delivery {
             match self.client.patch(&place, patch).await {
                 Ok(_) => return Ok(*known),
                 // The server keeps Events for an hour.
-                Err(err) if err.refusal() == Some(Refusal::NotFound) => self.known = None,
+                Err(err) if err.refusal() == Some(Refusal::NotFound) && !self.is_details => {
+                    self.known = None;
+                }
                 Err(err) => return Err(err),
             }
         }
@@ -192,8 +199,15 @@ impl Delivery {
         };
         let place = Endpoint::new_event(&self.namespace, name);
         match self.client.create(&place, event).await {
-            // Created by an attempt whose answer was lost.
-            Err(err) if unanswered && err.refusal() == Some(Refusal::AlreadyExists) => Ok(known),
+            Err(err) if err.refusal() == Some(Refusal::AlreadyExists) => match &self.completion {
+                Some(patch) => {
+                    let place = Endpoint::event(&self.namespace, name);
+                    self.client.patch(&place, patch).await.map(|_| known)
+                }
+                // Created by an attempt whose answer was lost.
+                None if unanswered => Ok(known),
+                None => Err(err),
+            },
             created => created.map(|_| known),
         }
     }
@@ -207,5 +221,5 @@ fn may_be_starting(err: &ApiError) -> bool {
 /// Returns true if the same Event may still be accepted. A decision of the server about an Event is
 /// final.
 fn is_worth_a_retry(err: &ApiError) -> bool {
-    err.is_outage() || err.refusal() == Some(Refusal::Server)
+    err.is_outage() || matches!(err.refusal(), Some(Refusal::Conflict | Refusal::Server))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kube_event::{Finding, KillOutcomes};
+use crate::kube_event::{Finding, ReportedKills};
 use crate::pods::PodId;
 use crate::units::CgroupId;
 
@@ -47,8 +47,9 @@ pub enum KillCounterInput {
     RecordsLost,
     /// The kernel's log reports no more kills.
     LogEnded,
-    /// What became of kills that were reported.
-    Settled(KillOutcomes),
+    /// Kills that were reported will survive this process: their incidents are recorded in the
+    /// history, or without one delivered.
+    Recorded(ReportedKills),
     /// Memory was sampled.
     Sampled,
     /// To [`super::super::Query::PodsKillCounter`].
