@@ -92,12 +92,21 @@ pub struct PsiConfig {
 pub struct SinkConfig {
     pub otlp: Option<Uri>,
     pub otlp_headers: Option<PathBuf>,
-    pub webhook: Option<Uri>,
-    pub webhook_headers: Option<PathBuf>,
-    /// Empty: all.
-    pub webhook_kinds: Vec<IncidentKind>,
+    pub webhooks: Vec<WebhookConfig>,
     /// Certificates in PEM; `None`: those of the host.
     pub authorities: Option<PathBuf>,
+}
+
+/// The names of webhooks in metrics and log lines, by their places in the list.
+pub const WEBHOOK_NAMES: [&str; 4] = ["webhook", "webhook-2", "webhook-3", "webhook-4"];
+
+/// An entry of `sinks.webhooks`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookConfig {
+    pub url: Uri,
+    pub headers_file: Option<PathBuf>,
+    /// Empty: all.
+    pub kinds: Vec<IncidentKind>,
 }
 
 /// The checked configuration. It cannot represent invalid values.

@@ -54,6 +54,8 @@ const EXPIRY: Duration = Duration::from_hours(24);
 /// A receiver of incidents.
 #[derive(Debug)]
 pub struct Sink {
+    /// The name in metrics and log lines.
+    name: &'static str,
     form: Form,
     receiver: Receiver,
     /// Empty: all.
@@ -67,12 +69,8 @@ enum Form {
 }
 
 impl Sink {
-    /// Returns the name in metrics and log lines.
     pub const fn name(&self) -> &'static str {
-        match self.form {
-            Form::Otlp(_) => "otlp",
-            Form::Webhook(_) => "webhook",
-        }
+        self.name
     }
 
     const fn batch(&self) -> usize {

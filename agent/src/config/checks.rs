@@ -11,6 +11,7 @@ use nodepulse_core::settings::SlowLimit;
 use nodepulse_core::units::duration;
 use nodepulse_core::units::quantity::Quantity;
 
+use super::WebhookConfig;
 use super::choices::{RuntimeEndpoint, names};
 use super::nearest::nearest;
 
@@ -255,6 +256,27 @@ pub(super) fn url(text: &str) -> Result<Uri, String> {
         return Err("contains a user, whose credentials belong in a file with headers".to_owned());
     }
     Ok(url)
+}
+
+/// Parses `URL kinds=KIND+KIND headersFile=FILE`, of which only the URL is required.
+pub(super) fn webhook(text: &str) -> Result<WebhookConfig, String> {
+    let (text, file) = text
+        .split_once(" headersFile=")
+        .map_or((text, None), |(text, file)| (text, Some(file)));
+    let (text, kinds) = text
+        .split_once(" kinds=")
+        .map_or((text, None), |(text, kinds)| (text, Some(kinds)));
+    let kind = |kind: &str| {
+        let kind = nearest_of(kind);
+        kind.map_err(|why| format!("has a kind that {why}"))
+    };
+    let kinds = kinds.into_iter().flat_map(|kinds| kinds.split('+'));
+    let headers_file = file.map(absolute).transpose();
+    Ok(WebhookConfig {
+        url: url(text)?,
+        headers_file: headers_file.map_err(|why| format!("has a headersFile that {why}"))?,
+        kinds: kinds.map(kind).collect::<Result<_, _>>()?,
+    })
 }
 
 /// Accepts any path that is not empty.

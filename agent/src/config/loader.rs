@@ -109,9 +109,7 @@ impl Loader<'_> {
         Ok(SinkConfig {
             otlp: keys.optional(&key::sinks_otlp_endpoint)?,
             otlp_headers: keys.optional(&key::sinks_otlp_headers_file)?,
-            webhook: keys.optional(&key::sinks_webhook_url)?,
-            webhook_headers: keys.optional(&key::sinks_webhook_headers_file)?,
-            webhook_kinds: keys.list(&key::sinks_webhook_kinds)?,
+            webhooks: keys.list(&key::sinks_webhooks)?,
             authorities: keys.optional(&key::sinks_ca_file)?,
         })
     }

@@ -15,7 +15,7 @@ use super::otlp::Otlp;
 use super::receiver::Receiver;
 use super::webhook::Webhook;
 use super::{Form, Sink};
-use crate::config::{Config, key};
+use crate::config::{Config, WEBHOOK_NAMES, key};
 
 /// Maximum size of a file of the configuration, in bytes.
 const LIMIT: u64 = 1 << 20;
@@ -62,28 +62,22 @@ pub fn open(config: &Config, is_kubernetes: bool) -> Result<Vec<Sink>, SinkError
             is_kubernetes,
         });
         let url = with_path(url, "/v1/logs");
-        found.push((
-            form,
-            url,
-            headers,
-            Vec::new(),
-            key::sinks_otlp_endpoint.spec.name,
-        ));
+        let key = key::sinks_otlp_endpoint.spec.name;
+        found.push(("otlp", form, url, headers, Vec::new(), key));
     }
-    if let Some(url) = &sinks.webhook {
-        let file = sinks.webhook_headers.as_deref();
-        let headers = headers(file, key::sinks_webhook_headers_file.spec.name)?;
+    for (webhook, name) in sinks.webhooks.iter().zip(WEBHOOK_NAMES) {
+        let key = key::sinks_webhooks.spec.name;
+        let headers = headers(webhook.headers_file.as_deref(), key)?;
         let form = Form::Webhook(Webhook {
             source: format!("/nodes/{}", config.node_name),
         });
-        let kinds = sinks.webhook_kinds.iter();
+        let kinds = webhook.kinds.iter();
         let kinds = kinds.filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()));
         let kinds = kinds.collect();
-        let key = key::sinks_webhook_url.spec.name;
-        found.push((form, url.clone(), headers, kinds, key));
+        found.push((name, form, webhook.url.clone(), headers, kinds, key));
     }
     let authorities = sinks.authorities.as_deref().map(certificates).transpose()?;
-    let sink = |(form, url, headers, kinds, key): (_, Uri, _, _, _)| {
+    let sink = |(name, form, url, headers, kinds, key): (_, _, Uri, _, _, _)| {
         let mut tls = kube::Config::new(url.clone());
         tls.root_cert.clone_from(&authorities);
         let connector = transport::tcp_tls(&tls).map_err(|err| SinkError::Setup {
@@ -91,6 +85,7 @@ pub fn open(config: &Config, is_kubernetes: bool) -> Result<Vec<Sink>, SinkError
             why: err.chain(),
         })?;
         Ok(Sink {
+            name,
             form,
             receiver: Receiver::new(url, headers, connector),
             kinds,

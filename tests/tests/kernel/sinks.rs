@@ -27,7 +27,7 @@ async fn agent(directory: &Path, tree: &CgroupTree, receivers: [&Receiver; 2]) -
         &directory.display().to_string(),
         "--sinks-otlp-endpoint",
         &collector,
-        "--sinks-webhook-url",
+        "--sinks-webhooks",
         &webhook,
     ]));
     agent.wait_for_line("OOM kill source selected", SOON).await;
