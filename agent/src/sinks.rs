@@ -39,7 +39,7 @@ const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_min
 /// The receiver may ask for a longer delay, up to this one.
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// The number of attempts at what the receiver cannot process.
+/// The number of attempts at what the receiver cannot process, and at a file of the history.
 const ATTEMPTS: u32 = 8;
 
 /// Time for recording what was delivered.
@@ -108,6 +108,8 @@ pub struct Delivery {
     /// Entries that were read and are not delivered.
     entries: VecDeque<Arc<Entry>>,
     reader: Option<Reader>,
+    /// The number of attempts at which the history could not be read.
+    unread: u32,
     retries: Backoff,
     jitter: Jitter,
     /// The number of entries that are sent one by one, because a batch with them was refused.
@@ -135,6 +137,7 @@ impl Delivery {
             series,
             entries: VecDeque::new(),
             reader: None,
+            unread: 0,
             retries: RETRIES,
             // Spreads the retries of many nodes.
             jitter: Jitter::seeded(RandomState::new().hash_one(number)),
@@ -181,17 +184,24 @@ impl Delivery {
     /// Reads entries from the history.
     async fn read(&mut self, after: Position, through: Position) {
         let read = match &self.disk {
-            Some(disk) => disk.read(self.reader.take(), after).await,
+            Some(disk) => {
+                let skips = ATTEMPTS <= self.unread;
+                disk.read(self.reader.take(), after, skips).await
+            }
             None => Ok(None),
         };
         match read {
             Ok(Some((reader, entries))) => {
                 self.reader = Some(reader);
+                self.unread = 0;
                 self.entries.extend(entries.into_iter().map(Arc::new));
             }
             Ok(None) => self.advance(|cursor| cursor.skip_to(through)).await,
             // The disk may be well later.
-            Err(ReadFailed) => self.pause(Err(PAUSE)).await,
+            Err(ReadFailed) => {
+                self.unread = self.unread.saturating_add(1);
+                self.pause(Err(PAUSE)).await;
+            }
         }
     }
 

@@ -80,6 +80,7 @@ pub fn unsettled(store: &Store) -> io::Result<Vec<JsonIncident>> {
                 open.insert(incident.id.clone(), (position, incident));
             }
         }
+        reader.take_fault().map_or(Ok(()), Err)?;
     }
     let mut open: Vec<_> = open.into_values().collect();
     open.sort_by_key(|(position, _)| *position);
@@ -291,16 +292,20 @@ impl Disk {
         self.call(move |recorder| recorder.save(sink)).await;
     }
 
-    /// Reads further entries. `None`: there are no further ones at present.
+    /// Reads further entries. `None`: there are no further ones at present. `skips`: a file that
+    /// cannot be read is left out.
     pub async fn read(
         &self,
         reader: Option<Reader>,
         after: Position,
+        skips: bool,
     ) -> Result<Option<(Reader, Vec<Entry>)>, ReadFailed> {
         let read = move |recorder: &mut Recorder| {
             let new = || Reader::new(recorder.directory.clone()).starting_at(after.start());
             let mut reader = reader.unwrap_or_else(new);
-            match reader.next_chunk(READ) {
+            let read = reader.next_chunk(READ);
+            let fault = reader.take_fault().filter(|_| !skips);
+            match fault.map_or(read, Err) {
                 Ok(lines) => Ok(lines.map(|lines| (reader, entries(&lines)))),
                 Err(err) => {
                     recorder.cannot(&err, "cannot read the history for a sink");
