@@ -19,7 +19,7 @@ use nodepulse_core::pressure::Policy;
 use nodepulse_core::pressure::frequent_kills::FrequentOom;
 use nodepulse_core::pressure::stall::StallThresholds;
 use nodepulse_core::settings::{DiskIo, Mode, OomNodeEvents};
-use nodepulse_core::units::duration;
+pub use nodepulse_core::units::duration::parse as parse_duration;
 
 mod allocation;
 mod checks;
@@ -273,11 +273,6 @@ pub fn load(
         effective,
         ignored,
     })
-}
-
-/// Parses a duration in the form of the file, such as `1m30s`.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    duration::parse(text)
 }
 
 /// The default configuration in `mode`. `nodeName`, which defaults to the host name, is not set.

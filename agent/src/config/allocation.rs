@@ -24,7 +24,7 @@ pub(super) fn allocation(
         max_pods: max_pods.unwrap_or_default(),
         pods_per_core: per_core.unwrap_or_default(),
         reserved: reserved(keys)?,
-        volume_limits: volume_limits(keys)?,
+        volume_limits: labels::volume_limits(keys.map(&key::volume_limits)?)?,
         memory_threshold: hard_value(thresholds, Signal::MemoryAvailable),
         nodefs_threshold: hard_value(thresholds, Signal::NodefsAvailable),
     })
@@ -40,10 +40,6 @@ fn reserved(keys: &Keys<'_>) -> Result<BTreeMap<String, Quantity>, ConfigError> 
         sum.insert("cpu".to_owned(), Quantity::from_count(cpus));
     }
     Ok(sum)
-}
-
-fn volume_limits(keys: &Keys<'_>) -> Result<BTreeMap<String, u32>, ConfigError> {
-    labels::volume_limits(keys.map(&key::volume_limits)?)
 }
 
 fn add_reservations(

@@ -259,13 +259,13 @@ pub(super) fn url(text: &str) -> Result<Uri, String> {
 }
 
 /// Parses `URL kinds=KIND+KIND headersFile=FILE`, of which only the URL is required.
-pub(super) fn webhook(text: &str) -> Result<WebhookConfig, String> {
-    let (text, file) = text
-        .split_once(" headersFile=")
-        .map_or((text, None), |(text, file)| (text, Some(file)));
-    let (text, kinds) = text
-        .split_once(" kinds=")
-        .map_or((text, None), |(text, kinds)| (text, Some(kinds)));
+pub(super) fn webhook<'a>(text: &'a str) -> Result<WebhookConfig, String> {
+    let split = |text: &'a str, word| match text.split_once(word) {
+        Some((text, value)) => (text, Some(value)),
+        None => (text, None),
+    };
+    let (text, file) = split(text, " headersFile=");
+    let (text, kinds) = split(text, " kinds=");
     let kind = |kind: &str| {
         let kind = nearest_of(kind);
         kind.map_err(|why| format!("has a kind that {why}"))
