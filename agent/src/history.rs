@@ -73,11 +73,7 @@ impl HistoryFiles {
         let since_epoch = Clock::kernel().now().wall.duration_since(UNIX_EPOCH);
         let first = since_epoch.unwrap_or_default().as_secs();
         let store = match disk::open(directory, first) {
-            Ok(Some(store)) => Some(store),
-            Ok(None) => {
-                warn("another nodepulse appends to it; use another directory");
-                None
-            }
+            Ok(store) => Some(store),
             Err(StateError::Io(err)) => {
                 warn(&err.to_string());
                 None

@@ -40,7 +40,12 @@ impl Loader<'_> {
         let root_directory = keys.value(&key::root_directory)?;
         let imagefs_directory = keys.optional(&key::imagefs_directory)?;
         let state_directory = keys.value(&key::state_directory)?;
-        let history_directory = keys.value(&key::history_directory)?;
+        let history_directory = keys.checked(&key::history_directory, |directory| {
+            if directory.as_ref() == Some(&state_directory) {
+                return Err(format!("is the {}", key::state_directory));
+            }
+            Ok(directory)
+        })?;
         let pods_cgroups = self.pods_cgroups()?;
         let thresholds = eviction::thresholds(keys, mode)?;
         let allocation = allocation::allocation(keys, &thresholds)?;

@@ -91,6 +91,18 @@ fn the_oldest_segments_are_removed_and_each_start_begins_another_one() {
 }
 
 #[test]
+fn a_directory_may_be_reached_by_a_link() {
+    let dir = Scratch::new();
+    let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+    fs::create_dir(&target).unwrap();
+    symlink(&target, &link).unwrap();
+    append(&mut open(&link, SMALL), 0..1);
+    assert_eq!((read(&target).0, read(&link).0), (vec![0], vec![0]));
+    let _open = open(&link, SMALL);
+    assert!(try_open(&target, SMALL).is_none(), "one lock");
+}
+
+#[test]
 fn a_line_larger_than_all_bounds_replaces_everything_else() {
     let dir = Scratch::new();
     let mut store = open(dir.path(), SMALL);

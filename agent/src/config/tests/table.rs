@@ -114,6 +114,7 @@ pub(super) const BAD: &[(&str, &[&str])] = &[
     ("sinks: {webhooks: [{url: http://a, kinds: [Boot, boot]}]}", &["has a kind that", "the nearest is Boot"]),
     ("sinks: {webhooks: [{url: http://a}, {url: http://b}, {url: http://c}, {url: http://d}, {url: http://e}]}",
         &["sinks.webhooks[4]", "http://e", "more than 4"]),
+    ("historyDirectory: /run/nodepulse/.", &["historyDirectory in", "is the stateDirectory", "example"]),
     ("nodeIP: localhost", &["nodeIP", r#""localhost""#, "192.0.2.10"]),
     ("nodeIP: 192.0.2.1,192.0.2.2", &["one family"]),
     ("nodeIP: '0.0.0.0,::1'", &["unspecified"]),
