@@ -8,6 +8,8 @@
 mod otlp;
 mod receiver;
 mod setup;
+#[cfg(test)]
+mod tests;
 mod webhook;
 
 use std::collections::VecDeque;
@@ -41,6 +43,10 @@ const LONGEST: Duration = Duration::from_mins(5);
 
 /// The number of attempts at what the receiver cannot process, and at a file of the history.
 const ATTEMPTS: u32 = 8;
+
+/// The number of attempts while the receiver has not accepted anything, which are an hour: the
+/// answers may be those of something else on the way to it.
+const FIRST_ATTEMPTS: u32 = 64;
 
 /// Time for recording what was delivered.
 const SAVE: Duration = Duration::from_millis(100);
@@ -118,6 +124,8 @@ pub struct Delivery {
     failed: u32,
     /// The last attempt was not accepted.
     is_failing: bool,
+    /// The number of attempts at what the receiver cannot process.
+    attempts: u32,
 }
 
 impl Delivery {
@@ -144,6 +152,7 @@ impl Delivery {
             single: 0,
             failed: 0,
             is_failing: false,
+            attempts: FIRST_ATTEMPTS,
         }
     }
 
@@ -249,32 +258,35 @@ impl Delivery {
         !self.outbox.is_of_boot(&incident.id) && age.is_some_and(|age| EXPIRY < age)
     }
 
+    async fn attempt(&mut self, incidents: &[&JsonIncident]) -> Result<(), Duration> {
+        let answer = self.sink.send(incidents).await;
+        self.answered(answer, incidents.len())
+    }
+
     /// Returns the delay before the next attempt if the receiver has not accepted these incidents,
     /// nor refused them for good.
-    async fn attempt(&mut self, incidents: &[&JsonIncident]) -> Result<(), Duration> {
-        let (why, after) = match self.sink.send(incidents).await {
+    fn answered(&mut self, answer: Answer, incidents: usize) -> Result<(), Duration> {
+        let (why, after) = match answer {
             Answer::Accepted => {
-                self.accepted(count(incidents.len()), 0);
+                self.accepted(count(incidents), 0, "");
                 return Ok(());
             }
             // Another attempt at the rest is not allowed.
             Answer::Partial { rejected, why } => {
-                self.accepted(count(incidents.len()), rejected);
-                self.log_refused(&why);
+                self.accepted(count(incidents), rejected, &why);
                 return Ok(());
             }
-            Answer::Refused(_) if 1 < incidents.len() => {
-                self.single = incidents.len();
+            Answer::Refused(_) if 1 < incidents => {
+                self.single = incidents;
                 return Err(Duration::ZERO);
             }
-            Answer::Failed(why) if self.failed < ATTEMPTS => {
+            Answer::Failed(why) if self.failed < self.attempts => {
                 self.failed = self.failed.saturating_add(1);
-                self.single = self.single.max(incidents.len());
+                self.single = self.single.max(incidents);
                 (why, None)
             }
             Answer::Refused(why) | Answer::Failed(why) => {
-                self.accepted(1, 1);
-                self.log_refused(&why);
+                self.accepted(1, 1, &why);
                 return Ok(());
             }
             Answer::Later { why, after } => (why, after),
@@ -292,21 +304,21 @@ impl Delivery {
     }
 
     /// The receiver has answered about incidents, of which it has refused some for good.
-    fn accepted(&mut self, incidents: u64, refused: u64) {
+    fn accepted(&mut self, incidents: u64, refused: u64, why: &str) {
         let accepted = incidents.saturating_sub(refused);
         self.series.delivered.inc_by(accepted);
         self.series.refused.inc_by(refused.min(incidents));
+        let sink = self.sink.name();
+        if 0 < refused {
+            warn!(sink, why, "the receiver refuses an incident");
+        }
+        if 0 < accepted {
+            self.attempts = ATTEMPTS;
+        }
         if std::mem::take(&mut self.is_failing) && 0 < accepted {
-            info!(sink = self.sink.name(), "incidents are delivered again");
+            info!(sink, "incidents are delivered again");
         }
         self.retries = RETRIES;
-    }
-
-    fn log_refused(&self, why: &str) {
-        warn!(
-            sink = self.sink.name(),
-            why, "the receiver refuses an incident"
-        );
     }
 
     /// Changes the cursor, and records it before the next delivery, unless the disk hangs: then a

@@ -131,8 +131,9 @@ impl Receiver {
     }
 }
 
-/// What is wrong with this agent or with the receiver can be mended without losing incidents, so
-/// that only an answer about the body is final.
+/// What is wrong with this agent, with the receiver or between them can be mended without losing
+/// incidents, so that only an answer about the body is final. 400 is also the answer of a TLS port
+/// that is addressed without TLS, and of firewalls.
 fn judge(status: StatusCode, headers: &HeaderMap, body: &str) -> Answer {
     let why = || {
         let excerpt: String = body.trim().chars().take(EXCERPT).collect();
@@ -141,8 +142,8 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: &str) -> Answer {
     };
     match status.as_u16() {
         200..=299 => rejected(body).unwrap_or(Answer::Accepted),
-        400 | 413 | 422 => Answer::Refused(why()),
-        500 => Answer::Failed(why()),
+        413 | 422 => Answer::Refused(why()),
+        400 | 500 => Answer::Failed(why()),
         300..=399 => Answer::Later {
             why: format!("{status}: redirects are not followed; configure the final URL"),
             after: None,
@@ -200,7 +201,7 @@ mod tests {
                 rejected: 2,
                 why: "2 log records rejected: too\\nold".to_owned(),
             }),
-            (400, "", "no\r\nJSON", refused("400 Bad Request: no\\r\\nJSON")),
+            (400, "", "no\r\nJSON", Answer::Failed("400 Bad Request: no\\r\\nJSON".to_owned())),
             (413, "", "", refused("413 Payload Too Large")),
             (500, "", "", Answer::Failed("500 Internal Server Error".to_owned())),
             (401, "", "", later("401 Unauthorized", None)),

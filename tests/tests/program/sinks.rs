@@ -185,7 +185,7 @@ async fn a_batch_that_a_collector_refuses_is_sent_one_by_one_and_ends_there() {
     };
     end(agent).await;
     let tried = collector.received().len();
-    collector.set_status(400);
+    collector.set_status(422);
     let agent = node.start().await;
     agent
         .wait_for_line("the receiver refuses an incident", SOON)
