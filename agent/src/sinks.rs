@@ -205,7 +205,10 @@ impl Delivery {
                 self.unread = 0;
                 self.entries.extend(entries.into_iter().map(Arc::new));
             }
-            Ok(None) => self.advance(|cursor| cursor.skip_to(through)).await,
+            Ok(None) => {
+                self.count_unrecorded(after, through);
+                self.advance(|cursor| cursor.skip_to(through)).await;
+            }
             // The disk may be well later.
             Err(ReadFailed) => {
                 self.unread = self.unread.saturating_add(1);
@@ -238,6 +241,11 @@ impl Delivery {
         };
         if result.is_ok() {
             self.series.expired.inc_by(count(expired.len()));
+            let mut last = delivered;
+            for Entry { position, .. } in batch.iter().map(Arc::as_ref) {
+                self.count_unrecorded(last, Position(position.0.saturating_sub(1)));
+                last = *position;
+            }
             self.entries.drain(..batch.len());
             self.single = self.single.saturating_sub(batch.len());
             self.failed = 0;
@@ -250,6 +258,13 @@ impl Delivery {
         };
         self.advance(advance).await;
         self.pause(result).await;
+    }
+
+    /// Counts the revisions after `from`, up to `to`, which neither memory nor the history has. How
+    /// many there were before an earlier exit is not known.
+    fn count_unrecorded(&self, from: Position, to: Position) {
+        let from = from.max(Position::before_start(to.start()));
+        self.series.unrecorded.inc_by(to.0.saturating_sub(from.0));
     }
 
     fn is_expired(&self, incident: &JsonIncident, now: SystemTime) -> bool {

@@ -169,7 +169,8 @@ impl Outbox {
         }
         Work::Read {
             after,
-            through: recorded,
+            // Those after `evicted` are in memory, also if the disk lost them.
+            through: recorded.min(evicted),
         }
     }
 

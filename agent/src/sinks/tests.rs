@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::config::{Config, Overrides};
+use crate::history::outbox::SinkState;
 use crate::history::{History, HistoryFiles, HistorySetup};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -120,6 +121,32 @@ async fn what_is_in_memory_is_delivered_while_the_disk_hangs() {
     }
     assert_eq!(lanes.blocked(), ["history"]);
     drop(disk);
+}
+
+#[tokio::test]
+async fn revisions_that_the_disk_lost_are_counted_and_those_in_memory_follow() {
+    let (sink, mut received) = webhook().await;
+    let metering = metering(&Lanes::new(&[]));
+    let series = metering.sink_series(sink.name());
+    let state = SinkState {
+        cursor: Cursor::default(),
+        series: series.clone(),
+    };
+    let outbox = Outbox::new(Position::default(), [state], BootId(7), true);
+    for number in 1..=70 {
+        outbox.push(entry(number));
+    }
+    // No disk is there to read from.
+    outbox.recorded(Position(70));
+    let delivery = Delivery::new(sink, 0, Arc::new(outbox), None, &metering);
+    let delivering = tokio::spawn(delivery.run());
+    for number in 7..=70 {
+        let incident = next(&mut received).await;
+        assert_eq!(incident["id"], format!("{BOOT}-{number}"));
+    }
+    assert_eq!(series.unrecorded.get(), 6);
+    assert_eq!(series.removed.get(), 0);
+    delivering.abort();
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ pub struct SinkSeries {
     pub refused: Counter,
     pub expired: Counter,
     pub removed: Counter,
+    pub unrecorded: Counter,
     pub lag: Gauge,
 }
 
@@ -41,6 +42,7 @@ impl SinkSeries {
             refused: lost("refused"),
             expired: lost("expired"),
             removed: lost("removed"),
+            unrecorded: lost("unrecorded"),
             lag: metrics.sink_lag.of([sink]),
         }
     }
