@@ -139,10 +139,8 @@ impl Store {
 
     /// Returns a reader of the newest segment.
     pub fn newest(&self) -> Reader {
-        let newest = self
-            .segments
-            .last()
-            .map_or(self.next, |(segment, _)| *segment);
+        let newest = self.segments.last();
+        let newest = newest.map_or(self.next, |(segment, _)| *segment);
         Reader::new(self.directory.clone()).starting_at(newest.0)
     }
 

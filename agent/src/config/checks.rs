@@ -162,10 +162,6 @@ pub(super) fn interval(text: &str) -> Result<Option<Duration>, String> {
     }
 }
 
-pub(super) fn positive(text: &str) -> Result<Duration, String> {
-    period(text)?.ok_or_else(|| "must be greater than zero".to_owned())
-}
-
 /// Parses the time for which a disk must be slow: at least one window of the kernel program.
 pub(super) fn slow_for(text: &str) -> Result<Duration, String> {
     let why = "must be from 1s to 10m, because the latency of a disk is judged once a second";
@@ -207,7 +203,7 @@ pub(super) fn slow_limit(text: &str) -> Result<SlowLimit, String> {
     if text == "auto" {
         return Ok(SlowLimit::Auto);
     }
-    let limit = positive(text)?;
+    let limit = period(text)?.ok_or("must be greater than zero")?;
     let valid = limit <= Duration::from_mins(1);
     let why = "must be at most 1m, because only a disk that does not respond needs longer";
     valid
