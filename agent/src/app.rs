@@ -447,6 +447,7 @@ impl App {
             transition_period: self.config.policy.transition_period,
             blocked: &self.telemetry.metering.lanes().blocked(),
             missing_credentials: &self.telemetry.metering.missing_credentials(),
+            sinks: &self.telemetry.metering.sinks(&self.config.sinks),
             now,
             time: convert::time,
         };

@@ -100,6 +100,14 @@ pub struct SinkConfig {
 /// The names of webhooks in metrics and log lines, by their places in the list.
 pub const WEBHOOK_NAMES: [&str; 4] = ["webhook", "webhook-2", "webhook-3", "webhook-4"];
 
+impl SinkConfig {
+    /// Returns the names of the sinks in metrics and log lines.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        let webhooks = WEBHOOK_NAMES.into_iter().take(self.webhooks.len());
+        self.otlp.iter().map(|_| "otlp").chain(webhooks)
+    }
+}
+
 /// An entry of `sinks.webhooks`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookConfig {

@@ -122,8 +122,6 @@ pub struct Delivery {
     single: usize,
     /// The number of attempts at which the receiver could not process the next incident.
     failed: u32,
-    /// The last attempt was not accepted.
-    is_failing: bool,
     /// The number of attempts at what the receiver cannot process.
     attempts: u32,
 }
@@ -151,7 +149,6 @@ impl Delivery {
             jitter: Jitter::seeded(RandomState::new().hash_one(number)),
             single: 0,
             failed: 0,
-            is_failing: false,
             attempts: FIRST_ATTEMPTS,
         }
     }
@@ -306,13 +303,12 @@ impl Delivery {
             }
             Answer::Later { why, after } => (why, after),
         };
-        if !self.is_failing {
+        if self.series.failing.set(1) == 0 {
             warn!(
                 sink = self.sink.name(),
                 why, "incidents are not delivered, and are tried again"
             );
         }
-        self.is_failing = true;
         let delay = self.retries.advance();
         let delay = self.jitter.stretch(delay, 0.2);
         Err(after.map_or(delay, |after| after.min(LONGEST).max(delay)))
@@ -330,7 +326,7 @@ impl Delivery {
         if 0 < accepted {
             self.attempts = ATTEMPTS;
         }
-        if std::mem::take(&mut self.is_failing) && 0 < accepted {
+        if 0 < self.series.failing.set(0) && 0 < accepted {
             info!(sink, "incidents are delivered again");
         }
         self.retries = RETRIES;

@@ -114,6 +114,8 @@ families! { ProcessMetrics {
     sink_lag: Labelled<Gauge, 1> =
         labelled("sink_lag", "Revisions of incidents since the agent's start that are not delivered yet",
                  ["sink"]);
+    sink_failing: Labelled<Gauge, 1> =
+        labelled("sink_failing", "1 while a receiver does not accept incidents", ["sink"]);
     blocked_calls: Labelled<Gauge, 1> =
         labelled("blocked_calls", "1 while a file system call exceeds its time limit", ["purpose"]);
     wakeups: Labelled<Counter, 1> =

@@ -20,17 +20,20 @@ use crate::history::{History, HistoryFiles, HistorySetup};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Starts a webhook that accepts everything. Returns its sink, and the incidents that it gets.
-async fn webhook() -> (Sink, mpsc::Receiver<Value>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+fn config(url: String) -> Config {
     let flags = Overrides {
         sinks_webhooks: Some(url),
         ..Overrides::default()
     };
     let absent = |_: &Path| Err(io::ErrorKind::NotFound.into());
-    let config = Config::load(&flags, &|_| None, &absent, "worker-1").unwrap();
-    let sink = open(&config, false).unwrap().remove(0);
+    Config::load(&flags, &|_| None, &absent, "worker-1").unwrap()
+}
+
+/// Starts a webhook that accepts everything. Returns its sink, and the incidents that it gets.
+async fn webhook() -> (Sink, mpsc::Receiver<Value>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let sink = open(&config(url), false).unwrap().remove(0);
     let (sender, received) = mpsc::channel(1_000);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -155,10 +158,18 @@ async fn a_receiver_that_has_accepted_nothing_refuses_nothing_for_an_hour() {
     let metering = metering(&Lanes::new(&[]));
     let outbox = Outbox::new(Position::default(), [], BootId(7), true);
     let mut delivery = Delivery::new(sink, 0, Arc::new(outbox), None, &metering);
+    let config = config("http://127.0.0.1:9".to_owned());
+    let is_failing = || {
+        let sinks = metering.sinks(&config.sinks);
+        assert_eq!((sinks.len(), sinks[0].name.as_str()), (1, "webhook"));
+        sinks[0].failing
+    };
+    assert!(!is_failing());
     let refuse = |delivery: &mut Delivery| {
         let mut waited = Duration::ZERO;
         delivery.failed = 0;
         while let Err(delay) = delivery.answered(Answer::Failed("400".to_owned()), 1) {
+            assert!(is_failing());
             waited += delay;
         }
         waited.as_secs() / 60

@@ -22,6 +22,7 @@ pub struct SinkSeries {
     pub removed: Counter,
     pub unrecorded: Counter,
     pub lag: Gauge,
+    pub failing: Gauge,
 }
 
 impl HistoryCounters {
@@ -44,6 +45,7 @@ impl SinkSeries {
             removed: lost("removed"),
             unrecorded: lost("unrecorded"),
             lag: metrics.sink_lag.of([sink]),
+            failing: metrics.sink_failing.of([sink]),
         }
     }
 }

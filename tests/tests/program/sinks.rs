@@ -149,6 +149,12 @@ async fn what_a_receiver_did_not_accept_is_delivered_by_the_next_agent_and_only_
         .await;
     assert!(logged.contains("503 Service Unavailable"), "{logged}");
     asked(&other, 1).await;
+    let metrics = get(&agent.address().await, "/metrics").await.unwrap().body;
+    let mut failing = metrics
+        .lines()
+        .filter(|line| line.starts_with("nodepulse_sink_failing"));
+    let expected = "sink=\"webhook\"} 1";
+    assert!(failing.any(|line| line.ends_with(expected)), "{metrics}");
     end(agent).await;
     let tried = webhook.received();
     webhook.set_status(200);
