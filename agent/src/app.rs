@@ -355,9 +355,10 @@ impl App {
 
     /// Passes the OOM kills that are recorded to the kill counters.
     fn settle_kills(&mut self, now: Now) {
-        let kills = self.history.recorded_kills();
+        let (kills, until) = self.history.recorded_kills();
         if !kills.is_empty() {
-            self.feed(Input::KillCounter(KillCounterInput::Recorded(kills)), now);
+            let recorded = KillCounterInput::Recorded { kills, until };
+            self.feed(Input::KillCounter(recorded), now);
         }
     }
 
@@ -438,6 +439,7 @@ impl App {
             transition_period: self.config.policy.transition_period,
             blocked: &self.telemetry.metering.lanes().blocked(),
             missing_credentials: &self.telemetry.metering.missing_credentials(),
+            sinks: &self.telemetry.metering.sinks(&self.config.sinks),
             now,
             time: convert::time,
         };

@@ -38,7 +38,7 @@ use crate::telemetry::metering::Metering;
 use crate::telemetry::series::HistoryCounters;
 
 pub use disk::{Disk, ReadFailed};
-use disk::{Line, Recorder, cursor_file};
+use disk::{End, Line, Recorder, cursor_file};
 use outbox::{Outbox, SinkState};
 
 /// The number of incidents that wait for the disk. So many can be open at the same time.
@@ -56,8 +56,7 @@ pub struct HistoryFiles {
     directory: PathBuf,
     first: u64,
     store: Option<Store>,
-    /// The first incidents to be recorded.
-    unsettled: Vec<JsonIncident>,
+    end: End,
 }
 
 /// Where incidents are recorded and to whom they are sent.
@@ -65,6 +64,14 @@ pub struct HistoryFiles {
 pub struct HistorySetup {
     pub files: Option<HistoryFiles>,
     pub sinks: Vec<Sink>,
+}
+
+impl HistorySetup {
+    /// Returns the kills of the last revisions that a former agent recorded.
+    pub fn kills(&mut self) -> Vec<(Position, ReportedKills)> {
+        let files = self.files.as_mut();
+        files.map_or_else(Vec::new, |files| std::mem::take(&mut files.end.kills))
+    }
 }
 
 impl HistoryFiles {
@@ -79,20 +86,16 @@ impl HistoryFiles {
         let since_epoch = Clock::kernel().now().wall.duration_since(UNIX_EPOCH);
         let first = since_epoch.unwrap_or_default().as_secs();
         let store = match disk::open(directory, first) {
-            Ok(Some(store)) => Some(store),
-            Ok(None) => {
-                warn("another nodepulse appends to it; use another directory");
-                None
-            }
+            Ok(store) => Some(store),
             Err(StateError::Io(err)) => {
                 warn(&err.to_string());
                 None
             }
             Err(err) => return Err(err),
         };
-        let unsettled = store.as_ref().map_or(Ok(Vec::new()), disk::unsettled);
+        let end = store.as_ref().map_or(Ok(End::default()), disk::end);
         Ok(Self {
-            unsettled: ok_or_log!(warn, unsettled, "cannot read the history").unwrap_or_default(),
+            end: ok_or_log!(warn, end, "cannot read the history").unwrap_or_default(),
             directory: directory.to_owned(),
             first: store.as_ref().map_or(first, Store::next_segment),
             store,
@@ -186,7 +189,7 @@ impl History {
         let counters = metering.history_counters();
         let unsettled = files
             .as_mut()
-            .map(|files| std::mem::take(&mut files.unsettled));
+            .map(|files| std::mem::take(&mut files.end.unsettled));
         let disk = files.zip(outbox.clone()).map(|(files, outbox)| {
             let names = names.iter().map(|name| cursor_file(name)).collect();
             let recorder = Recorder::new(files, (outbox, names), counters.clone());
@@ -225,7 +228,7 @@ impl History {
             unsafe_kills: VecDeque::new(),
         };
         for incident in unsettled.unwrap_or_default() {
-            history.append(incident);
+            history.append(incident, ReportedKills::default());
         }
         history
     }
@@ -249,7 +252,7 @@ impl History {
     pub fn record(&mut self, incident: &Incident) {
         let kills = incident.added_kills();
         if !kills.is_empty() {
-            self.add_unsafe(kills);
+            self.add_unsafe(kills.clone());
         }
         if self.outbox.is_none() {
             return;
@@ -259,7 +262,7 @@ impl History {
             let fresh = (self.newest.next(), Box::new(incident.clone()));
             let _full = events.fresh.try_send(fresh);
         }
-        self.append(JsonIncident::new(incident, convert::micro_time));
+        self.append(JsonIncident::new(incident, convert::micro_time), kills);
     }
 
     fn add_unsafe(&mut self, kills: ReportedKills) {
@@ -274,36 +277,41 @@ impl History {
         }
     }
 
-    /// Returns the kills that will survive this process, and did not at the last call.
-    pub fn recorded_kills(&mut self) -> ReportedKills {
-        let mut recorded = ReportedKills::default();
+    /// Returns the kills that will survive this process, and did not at the last call, up to which
+    /// revision.
+    pub fn recorded_kills(&mut self) -> (ReportedKills, Position) {
+        let (mut recorded, mut until) = (ReportedKills::default(), Position(0));
         let outbox = self.outbox.as_ref();
         let is_safe = |(position, _): &mut (Position, ReportedKills)| {
             outbox.is_none_or(|outbox| outbox.is_safe(*position))
         };
-        while let Some((_, kills)) = self.unsafe_kills.pop_front_if(is_safe) {
+        while let Some((position, kills)) = self.unsafe_kills.pop_front_if(is_safe) {
             recorded.add_all(kills);
+            until = position;
         }
-        recorded
+        (recorded, until)
     }
 
-    fn append(&mut self, incident: JsonIncident) {
+    fn append(&mut self, incident: JsonIncident, added: ReportedKills) {
         self.newest = self.newest.next();
         let entry = Entry {
             position: self.newest,
+            added,
             incident,
         };
         // Serialization fails only for a map whose keys are not strings.
         let line = checked_line::line(&entry).ok();
-        if let Some(outbox) = &self.outbox {
-            outbox.push(entry);
-        }
+        let Some(outbox) = &self.outbox else {
+            return;
+        };
+        outbox.push(entry);
         let Some(Recording { lines, .. }) = &self.recording else {
             return;
         };
         let queued = line.map(|line| lines.try_send((self.newest, line)));
         if !matches!(queued, Some(Ok(()))) {
             self.counters.lost.inc();
+            outbox.lost(self.newest);
         }
     }
 
@@ -317,9 +325,12 @@ impl History {
         }
     }
 
-    /// Waits until everything queued is on the disk, within a limit. Nothing is recorded after
-    /// that.
+    /// Waits until all outcomes of Events are known, and everything queued is on the disk, within
+    /// limits. Nothing is recorded after that.
     pub async fn flush(&mut self) {
+        if let Some(ended) = self.events_ended.take() {
+            let _ended = timeout(LAST, ended).await;
+        }
         let Some(Recording { lines, ended }) = self.recording.take() else {
             return;
         };
@@ -329,11 +340,8 @@ impl History {
         }
     }
 
-    /// Waits until everything is delivered, and that is recorded, within limits.
+    /// Waits until everything is delivered, within a limit.
     pub async fn finish(self) {
-        if let Some(ended) = self.events_ended {
-            let _recorded = timeout(LAST, ended).await;
-        }
         if let Some(outbox) = self.outbox {
             let mut changes = outbox.changes();
             let delivered =

@@ -30,7 +30,7 @@ mod sink;
 mod version;
 
 use correlate::{Backlog, Correlator, CreatedEvent, EventWrite, PendingEvent};
-use delivery::{Delivery, Written};
+use delivery::{Delivery, RETRY_WAIT, Written};
 use lru::Lru;
 pub use sink::{EventCounts, EventSink, Outcome};
 use sink::{EventTally, add};
@@ -131,6 +131,8 @@ pub struct Recorder {
     returned: BootNanos,
     /// The time of the next write while Events of an outage are written.
     paced: Option<BootNanos>,
+    /// When one of the Events that the server could not process is tried again.
+    retry_at: BootNanos,
     /// The last reported value of [`EventCounts::lost`].
     lost_reported: u64,
     refusal_logged: Option<BootNanos>,
@@ -175,6 +177,7 @@ impl Recorder {
             last_number: 0,
             returned: BootNanos(0),
             paced: None,
+            retry_at: BootNanos(0),
             lost_reported: 0,
             refusal_logged: None,
         };
@@ -201,7 +204,7 @@ impl Recorder {
             }
             let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
             self.tally.waiting.store(depth, Ordering::Relaxed);
-            if writing.is_none() && last && self.backlog.len() == 0 {
+            if writing.is_none() && last && self.backlog.is_empty() {
                 return;
             }
             let due = self.next_due();
@@ -267,12 +270,16 @@ impl Recorder {
 
     /// Returns the time until something can be written that cannot be written now.
     fn next_due(&self) -> Option<Duration> {
-        let due = if self.backlog.len() > 0 {
-            self.paced?
+        let due = if self.backlog.is_empty() {
+            let failed = self.backlog.has_failed().then_some(self.retry_at);
+            let due = [self.correlator.next_due(), failed]
+                .into_iter()
+                .flatten()
+                .min()?;
+            // These are paced too.
+            self.paced.map_or(due, |paced| paced.max(due))
         } else {
-            // Releases of the rate limit are paced too.
-            let released = self.correlator.next_due()?;
-            self.paced.map_or(released, |paced| paced.max(released))
+            self.paced?
         };
         Some(due.since(self.clock.now().boot))
     }
@@ -282,7 +289,7 @@ impl Recorder {
         if self.paced.is_some_and(|at| now < at) {
             return None;
         }
-        while let Some(pending) = self.backlog.pop() {
+        while let Some(pending) = self.next_pending(now, last) {
             let pending = match self.update(pending) {
                 Update::Write(write) => {
                     self.paced = self.paced.map(|_| now.plus(PACE));
@@ -301,7 +308,7 @@ impl Recorder {
             }
             if let Some(write) = write {
                 self.paced = self.paced.map(|_| now.plus(PACE));
-                return Some(write);
+                return Some(self.correlator.combine(write, &mut self.backlog));
             }
         }
         self.paced = None;
@@ -310,6 +317,16 @@ impl Recorder {
         } else {
             self.correlator.release(now)
         }
+    }
+
+    /// Returns what waits, or else one of those that the server could not process.
+    fn next_pending(&mut self, now: BootNanos, last: bool) -> Option<PendingEvent> {
+        let waiting = self.backlog.pop();
+        if waiting.is_some() || last || now < self.retry_at {
+            return waiting;
+        }
+        self.retry_at = now.plus(RETRY_WAIT);
+        self.backlog.pop_failed()
     }
 
     fn start(&mut self, write: EventWrite) -> Writing {
@@ -338,6 +355,7 @@ impl Recorder {
             fresh: (name, event),
             completion: newest.id.map(|_| body::completion(&write)),
             is_details: write.pending.is_details(),
+            is_retry: write.pending.failing_since.is_some(),
             jitter: self.jitter.fork(),
             leaving: self.leaving.subscribe(),
         };
@@ -354,6 +372,7 @@ impl Recorder {
         };
         let times = write.pending.times;
         self.report(&write.pending, true);
+        self.retry_at = written.acked;
         add(&self.tally.delivered, times);
         if let Some(delayed_by) = written.delayed_by {
             self.returned = written.acked;
@@ -399,11 +418,15 @@ impl Recorder {
             }
             return self.push(instead);
         }
-        if !is_final(err) && !self.is_expired(&write) {
+        if !is_final(err) && !self.is_expired(&write.pending) {
             // At the end it stays undelivered, and the next start delivers it.
             if !is_last {
                 debug!(err = err.as_dyn(), "an event is tried again later");
-                self.push(write.pending);
+                let now = self.clock.now().boot;
+                let mut pending = write.pending;
+                pending.failing_since.get_or_insert(now);
+                self.retry_at = now.plus(RETRY_WAIT);
+                self.backlog.push_failed(pending);
             }
             return;
         }
@@ -419,9 +442,11 @@ impl Recorder {
         self.log_lost(&write, err);
     }
 
-    fn is_expired(&self, write: &EventWrite) -> bool {
-        let age = self.clock.now().wall.duration_since(write.pending.first);
-        age.is_ok_and(|age| RETRIED < age)
+    fn is_expired(&self, pending: &PendingEvent) -> bool {
+        let failing = pending
+            .failing_since
+            .map(|since| self.clock.now().boot.since(since));
+        failing.is_some_and(|failing| RETRIED < failing)
     }
 
     /// Logs the outage, and paces the writes that catch up, because the server accepts Events
@@ -484,8 +509,9 @@ impl Recorder {
 /// Returns true if the server has rejected an Event permanently. If the server fails, is overloaded
 /// or does not answer, the Event is written later.
 fn is_final(err: &ApiError) -> bool {
-    err.refusal()
-        .is_some_and(|refusal| refusal != Refusal::Server && !err.is_outage())
+    let answered = err.refusal().map(|refusal| refusal != Refusal::Server);
+    let is_exceeded = matches!(err, ApiError::RetriesExceeded { .. });
+    answered.unwrap_or(!is_exceeded) && !err.is_outage()
 }
 
 /// Waits for the end of a write; for ever if there is none.

@@ -140,7 +140,9 @@ fn state(
     let absent = pressure_files::absent(&config, &agent.pods);
     let directories = Directories::new(&config);
     let runtime = RuntimeClient::new(&config, agent.runtime_connector, &directories);
-    let responder = Responder::new(&config, directories, agent.pods.clone(), base, read);
+    let mut setup = agent.history;
+    let responder = Responder::new(&config, directories, agent.pods.clone(), base, read)
+        .recorded(setup.kills());
     let queries = Queries {
         signals: SignalReader::new(&config, agent.pods.clone()),
         probes: Probes::start(
@@ -155,7 +157,7 @@ fn state(
     };
     let boot = boot_id(&config);
     let of_node = (boot, has_server);
-    let history = History::start(agent.history, of_node, &lanes, &metering, &mut tasks);
+    let history = History::start(setup, of_node, &lanes, &metering, &mut tasks);
     let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
     let triggers = &inputs.stalls;

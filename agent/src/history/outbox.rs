@@ -4,9 +4,11 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use nodepulse_core::incident::{BootId, Cursor, Entry, IncidentId, JsonIncident, Position};
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::convert;
 use tokio::sync::watch;
 
 use crate::telemetry::series::SinkSeries;
@@ -14,6 +16,9 @@ use crate::telemetry::series::SinkSeries;
 /// The number of revisions in memory that a sink has not delivered. Of more, the oldest are only in
 /// the history; without one, they are summed up.
 const RECENT: usize = 64;
+
+/// Incidents of former boots are delivered up to this age.
+const EXPIRY: Duration = Duration::from_hours(24);
 
 /// A sink, as known before it starts.
 pub struct SinkState {
@@ -60,6 +65,8 @@ struct State {
     evicted: Position,
     /// Revisions up to here are in the history, or could not be recorded.
     recorded: Position,
+    /// The last one that could not be recorded.
+    lost: Position,
     sinks: Vec<Tracked>,
 }
 
@@ -81,6 +88,7 @@ impl Outbox {
                 newest: begin,
                 evicted: begin,
                 recorded: begin,
+                lost: begin,
                 sinks: sinks.into_iter().map(tracked).collect(),
             }),
             changes: watch::Sender::new(0),
@@ -117,6 +125,12 @@ impl Outbox {
         if state.needs_history() {
             self.changed(&mut state);
         }
+    }
+
+    /// The history will not have this revision.
+    pub fn lost(&self, position: Position) {
+        let mut state = self.lock();
+        state.lost = state.lost.max(position);
     }
 
     /// Returns true if a sink needs revisions that are only in the history.
@@ -176,7 +190,8 @@ impl Outbox {
         }
         Work::Read {
             after,
-            through: recorded,
+            // Those after `evicted` are in memory, also if the disk lost them.
+            through: recorded.min(evicted),
         }
     }
 
@@ -207,7 +222,7 @@ impl Outbox {
     /// delivered by a sink that takes several at a time.
     pub fn is_safe(&self, position: Position) -> bool {
         let state = self.lock();
-        if self.has_history && position <= state.recorded {
+        if self.has_history && position <= state.recorded && state.lost < position {
             return true;
         }
         let mut sinks = state.sinks.iter().map(|sink| &sink.state);
@@ -246,10 +261,13 @@ impl Outbox {
         tracked.state.cursor.position()
     }
 
-    /// Returns true if the incident with this id happened since the machine has started.
-    pub fn is_of_boot(&self, id: &str) -> bool {
-        id.parse::<IncidentId>()
-            .is_ok_and(|id| id.boot == self.boot)
+    /// Returns true for an incident of a former boot that is too old to be delivered.
+    pub fn is_expired(&self, incident: &JsonIncident, now: SystemTime) -> bool {
+        let id = incident.id.parse::<IncidentId>();
+        let is_of_boot = id.is_ok_and(|id| id.boot == self.boot);
+        let at = convert::parse_time(Some(&incident.time.as_str().into()));
+        let age = at.and_then(|at| now.duration_since(at).ok());
+        !is_of_boot && age.is_some_and(|age| EXPIRY < age)
     }
 
     /// Returns true if no sink has work, or has not taken it.
@@ -302,10 +320,12 @@ impl SinkState {
             return;
         }
         self.series.removed.inc();
+        let reached = self.reached();
+        self.taken = self.taken.map(|_| entry.position);
         let id = || IncidentId {
             boot,
             number: Clock::kernel().now().boot.0,
         };
-        self.cursor.removed(entry, id);
+        self.cursor.removed(entry, reached, id);
     }
 }

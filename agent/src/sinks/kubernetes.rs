@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::Duration;
 
 use nodepulse_core::incident::{Cursor, Entry, Incident, JsonIncident, Position, Revision};
 use nodepulse_core::kube_event::{Draft, EventWords, NodeEvents, Settled};
@@ -18,8 +18,8 @@ use nodepulse_kube::convert;
 use nodepulse_kube::recorder::{EventSink, Outcome};
 use nodepulse_linux::store::Reader;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 
-use super::{EXPIRY, PAUSE};
 use crate::history::outbox::{Outbox, Work};
 use crate::history::{Disk, ReadFailed};
 use crate::telemetry::series::SinkSeries;
@@ -32,10 +32,10 @@ const FRESH: usize = 64;
 
 /// The number of revisions whose Events wait for an outcome. A rate limit delays many of one
 /// object, which become one Event.
-const PENDING: usize = 16_384;
+const PENDING: usize = 4096;
 
-/// The number of revisions that are delivered before an earlier one.
-const OUT_OF_ORDER: usize = 1024;
+/// Time for reading from the history. What follows must not wait for a disk that hangs.
+const READ: Duration = Duration::from_secs(1);
 
 /// In place of the position of a summary, which has none.
 const SUMMARY: Position = Position(0);
@@ -81,6 +81,8 @@ pub struct Kubernetes {
     /// The summary is with the recorder.
     is_summing_up: bool,
     reader: Option<Reader>,
+    /// The first revision that could not be read.
+    unread: Option<Position>,
     reading: Option<(Position, Calling<Read>)>,
     saving: Option<Calling<()>>,
     is_unsaved: bool,
@@ -114,6 +116,7 @@ impl Kubernetes {
             pending: BTreeMap::new(),
             is_summing_up: false,
             reader: None,
+            unread: None,
             reading: None,
             saving: None,
             // The cursor of a new sink.
@@ -188,12 +191,7 @@ impl Kubernetes {
     }
 
     fn has_room(&self) -> bool {
-        let cursor = self.outbox.cursor(self.number);
-        let ahead = cursor.map_or(0, |cursor| cursor.out_of_order());
-        self.drafts.is_empty()
-            && self.reading.is_none()
-            && self.pending.len() < PENDING
-            && ahead < OUT_OF_ORDER
+        self.drafts.is_empty() && self.reading.is_none() && self.pending.len() < PENDING
     }
 
     fn take_fresh(&mut self, position: Position, incident: &Incident) {
@@ -228,12 +226,8 @@ impl Kubernetes {
                 let (disk, reader) = (self.disk.clone(), self.reader.take());
                 let read = async move {
                     let Some(disk) = disk else { return Ok(None) };
-                    let read = disk.read(reader, after).await;
-                    if read.is_err() {
-                        // The disk may be well later.
-                        tokio::time::sleep(PAUSE).await;
-                    }
-                    read
+                    let read = timeout(READ, disk.read(reader, after, true)).await;
+                    read.unwrap_or(Err(ReadFailed))
                 };
                 self.reading = Some((through, Box::pin(read)));
                 false
@@ -251,7 +245,12 @@ impl Kubernetes {
                 }
             }
             Ok(None) => self.outbox.take(self.number, through),
-            Err(ReadFailed) => {}
+            // The next start reads it.
+            Err(ReadFailed) => {
+                let taken = self.outbox.taken(self.number);
+                self.unread.get_or_insert(taken.next());
+                self.outbox.take(self.number, through);
+            }
         }
     }
 
@@ -278,7 +277,7 @@ impl Kubernetes {
         if !json.settled {
             return Vec::new();
         }
-        if self.is_expired(json, at) {
+        if self.outbox.is_expired(json, Clock::kernel().now().wall) {
             self.series.expired.inc();
             return Vec::new();
         }
@@ -289,11 +288,6 @@ impl Kubernetes {
             until: json.until.as_deref().and_then(parse).unwrap_or(at),
         };
         self.words.word_settled(&incident, position)
-    }
-
-    fn is_expired(&self, json: &JsonIncident, at: SystemTime) -> bool {
-        let age = Clock::kernel().now().wall.duration_since(at);
-        !self.outbox.is_of_boot(&json.id) && age.is_ok_and(|age| EXPIRY < age)
     }
 
     fn sum_up(&mut self, summary: &JsonIncident) {
@@ -341,7 +335,9 @@ impl Kubernetes {
 
     fn delivered(&mut self, revision: &Revision) {
         let pending = self.pending.first_key_value().map(|(first, _)| *first);
-        let first = pending.unwrap_or_else(|| self.outbox.taken(self.number).next());
+        let next = self.outbox.taken(self.number).next();
+        let undone = [pending, self.unread].into_iter().flatten().min();
+        let first = undone.unwrap_or(next);
         self.outbox.advance(self.number, |cursor| {
             cursor.delivered_before(revision, first);
         });
@@ -377,7 +373,7 @@ async fn saved(saving: &mut Option<Calling<()>>) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::SystemTime;
 
     use nodepulse_core::clock::{BootNanos, Now};
     use nodepulse_core::incident::{BootId, Cursor, IncidentId, Object, Occurred, Occurrence};
@@ -482,6 +478,7 @@ mod tests {
             }
             self.outbox.push(Entry {
                 position: self.newest,
+                added: ReportedKills::default(),
                 incident: JsonIncident::new(incident, convert::micro_time),
             });
         }
@@ -526,7 +523,7 @@ mod tests {
         let newest = started.newest;
         assert_eq!(*started.source.handed_over.borrow(), newest);
         let cursor = started.end().await;
-        assert_eq!((cursor.position(), cursor.out_of_order()), (newest, 0));
+        assert_eq!(cursor.position(), newest);
     }
 
     #[tokio::test(start_paused = true)]

@@ -41,7 +41,7 @@ async fn agent(
         &history.display().to_string(),
         "--sinks-otlp-endpoint",
         &collector,
-        "--sinks-webhook-url",
+        "--sinks-webhooks",
         &webhook,
     ]));
     agent.wait_for_line("OOM kill source selected", SOON).await;

@@ -693,6 +693,8 @@ mod tests {
             let json = JsonIncident::new(&incident, time);
             let text = serde_json::to_string(&json).unwrap();
             assert_eq!(serde_json::from_str::<JsonIncident>(&text).unwrap(), json);
+            let kind = json.kind().unwrap();
+            assert!(text.contains(&format!("\"kind\":\"{kind}\"")), "{text}");
             let newer = text.replace("\"kind\":\"", "\"kind\":\"New");
             let newer: JsonIncident = serde_json::from_str(&newer).unwrap();
             assert_eq!(

@@ -8,6 +8,9 @@ use super::settled::{self, Settled};
 use super::{Draft, EventId, NodeEvents};
 use crate::incident::{Incident, IncidentId, Position};
 
+/// The number of incidents that can be open.
+const OPEN: usize = 512;
+
 /// The Events about incidents of which more revisions follow.
 #[derive(Debug)]
 pub struct EventWords {
@@ -70,6 +73,10 @@ impl EventWords {
         }
         if !incident.settled {
             self.open.insert(incident.id, events);
+            // The settled revision of the oldest was removed from the history.
+            if self.open.len() > OPEN {
+                self.open.pop_first();
+            }
         }
         revision.drafts
     }

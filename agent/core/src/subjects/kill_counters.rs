@@ -119,12 +119,12 @@ impl KillCounters {
                 Vec::new()
             }
             In::LogEnded => self.log_ended(now.boot),
-            In::Recorded(kills) => {
+            In::Recorded { kills, until } => {
                 if !kills.is_empty() {
                     self.saving.acknowledged();
                     self.unsaved = self.unsaved.saturating_add(kills.total());
                 }
-                self.ledger.acknowledge(kills);
+                self.ledger.acknowledge(kills, until);
                 self.save_if_many(now.boot)
             }
             In::Sampled => self.sampled(now.boot),

@@ -41,6 +41,8 @@ pub struct PendingEvent {
     pub positions: Vec<Position>,
     /// Time of the oldest observation.
     pub first: SystemTime,
+    /// When the server could first not process it.
+    pub failing_since: Option<BootNanos>,
     /// The messages differ, or are combined with earlier ones.
     mixed: bool,
     /// The beginning of the message: the pod, if the Event is on the Node instead of it.
@@ -51,6 +53,7 @@ impl PendingEvent {
     pub fn once(input: Draft) -> Self {
         Self {
             first: input.at,
+            failing_since: None,
             of: input.of,
             times: input.times,
             positions: input.position.into_iter().collect(),
@@ -114,19 +117,40 @@ impl PendingEvent {
 
 /// Observations that wait for the API server.
 #[derive(Debug, Default)]
-pub struct Backlog(VecDeque<PendingEvent>);
+pub struct Backlog {
+    waiting: VecDeque<PendingEvent>,
+    /// The server could not process them.
+    failed: VecDeque<PendingEvent>,
+}
 
 impl Backlog {
     /// Adds the newest observation, to an earlier version of it if that waits.
     pub fn push(&mut self, pending: PendingEvent) {
         if pending.newest.is_later {
             let id = pending.newest.id;
-            let mut waiting = self.0.iter_mut().rev();
+            let mut waiting = self.waiting.iter_mut().chain(&mut self.failed).rev();
             if let Some(earlier) = waiting.find(|waiting| waiting.newest.id == id) {
                 return earlier.update(pending);
             }
         }
-        self.0.push_back(pending);
+        self.waiting.push_back(pending);
+    }
+
+    pub fn push_failed(&mut self, pending: PendingEvent) {
+        self.failed.push_back(pending);
+    }
+
+    /// Removes the one that was tried first.
+    pub fn pop_failed(&mut self) -> Option<PendingEvent> {
+        self.failed.pop_front()
+    }
+
+    pub fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     pub fn take_version(&mut self, id: EventId) -> Option<PendingEvent> {
@@ -134,7 +158,7 @@ impl Backlog {
     }
 
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.waiting.len() + self.failed.len()
     }
 
     /// Removes the oldest observation about a change of the Node's status, or else the oldest one.
@@ -142,12 +166,27 @@ impl Backlog {
     pub fn pop(&mut self) -> Option<PendingEvent> {
         let transition = self.take(|waiting| waiting.newest.is_transition);
         let write = transition.or_else(|| self.take(|waiting| !waiting.is_details()));
-        write.or_else(|| self.0.pop_front())
+        write.or_else(|| self.waiting.pop_front())
+    }
+
+    /// Adds to an observation that is combined with others anyway all that are similar.
+    fn combine(&mut self, mut pending: PendingEvent) -> PendingEvent {
+        let is_similar = |pending: &PendingEvent, waiting: &PendingEvent| {
+            let [one, other] = [pending, waiting].map(|of| &of.newest);
+            !other.is_later
+                && (&one.object, one.type_, &one.reason)
+                    == (&other.object, other.type_, &other.reason)
+        };
+        while let Some(mut newer) = self.take(|waiting| is_similar(&pending, waiting)) {
+            newer.add_older(pending);
+            pending = newer;
+        }
+        pending
     }
 
     fn take(&mut self, wanted: impl FnMut(&PendingEvent) -> bool) -> Option<PendingEvent> {
-        let at = self.0.iter().position(wanted)?;
-        self.0.remove(at)
+        let at = self.waiting.iter().position(wanted)?;
+        self.waiting.remove(at)
     }
 }
 
@@ -295,7 +334,8 @@ impl Correlator {
     /// none.
     pub fn update_delayed(&mut self, id: EventId, later: PendingEvent) -> Option<PendingEvent> {
         let subjects = self.subjects.values_mut();
-        let mut delayed = subjects.flat_map(|subject| &mut subject.delayed);
+        let delayed = subjects.flat_map(|subject| &mut subject.delayed);
+        let mut delayed = delayed.chain(&mut self.released);
         let Some(earlier) = delayed.find(|delayed| delayed.newest.id == Some(id)) else {
             return Some(later);
         };
@@ -324,6 +364,15 @@ impl Correlator {
         let delayed = || self.all().find_map(|subject| subject.delayed.pop_front());
         let pending = released.or_else(delayed)?;
         Some(self.write(pending))
+    }
+
+    /// Adds what waits to a combined Event, which has one write for all.
+    pub fn combine(&mut self, write: EventWrite, backlog: &mut Backlog) -> EventWrite {
+        if !write.is_combined() || write.is_update() {
+            return write;
+        }
+        let all = backlog.combine(write.pending);
+        self.write(all)
     }
 
     pub fn written(&mut self, key: &EventKey, known: CreatedEvent) {

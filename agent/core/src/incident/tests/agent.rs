@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::SystemTime;
 
-use super::super::{BootId, Entry, Incident};
+use super::super::{BootId, Entry, Incident, Position};
 use super::kernel::{Kernel, PODS};
 use super::receiver::Sending;
 use crate::clock::Now;
@@ -132,8 +132,12 @@ fn process() -> ProcessSize {
 }
 
 /// What is recorded is not reported again.
-fn acknowledged(acknowledged: ReportedKills) -> Input {
-    Input::KillCounter(KillCounterInput::Recorded(acknowledged))
+fn acknowledged(kills: ReportedKills) -> Input {
+    Input::KillCounter(KillCounterInput::Recorded {
+        kills,
+        // The checkpoint of the world has the position.
+        until: Position(0),
+    })
 }
 
 fn now(kernel: &Kernel) -> Now {

@@ -30,6 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn entry(position: u64) -> Entry {
     Entry {
         position: Position(position),
+        added: crate::kube_event::ReportedKills::default(),
         incident: JsonIncident {
             api_version: String::new(),
             id: position.to_string(),
@@ -76,12 +77,10 @@ proptest! {
                 Step::Remove(further) => {
                     let last = taken + u64::from(further);
                     for position in taken + 1..=last {
-                        if !cursor.has(Position(position)) {
-                            // What waits for its answer was removed before.
-                            done.extend((1..=position).map(Position));
-                        }
+                        done.insert(Position(position));
                         let id = IncidentId { boot: BootId(1), number: position };
-                        cursor.removed(&entry(position), || id);
+                        let reached = Position(position - 1).max(cursor.position());
+                        cursor.removed(&entry(position), reached, || id);
                     }
                     taken = last;
                 }
@@ -96,6 +95,13 @@ proptest! {
                 prop_assert_eq!(cursor.has(position), done.contains(&position), "{:?}", position);
             }
         }
-        prop_assert!(cursor.out_of_order() <= done.len());
+        for position in pending {
+            done.insert(position);
+            let last = Position(taken + 1);
+            cursor.delivered_before(&(&entry(position.0)).into(), last);
+        }
+        // Positions that were not taken again are still above.
+        let last = done.last().copied().unwrap_or_default();
+        prop_assert!(cursor.position() <= last);
     }
 }

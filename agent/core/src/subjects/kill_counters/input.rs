@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::incident::Position;
 use crate::kube_event::{Finding, ReportedKills};
 use crate::pods::PodId;
 use crate::units::CgroupId;
@@ -49,7 +50,11 @@ pub enum KillCounterInput {
     LogEnded,
     /// Kills that were reported will survive this process: their incidents are recorded in the
     /// history, or without one delivered.
-    Recorded(ReportedKills),
+    Recorded {
+        kills: ReportedKills,
+        /// The last revision with any of them.
+        until: Position,
+    },
     /// Memory was sampled.
     Sampled,
     /// To [`super::super::Query::PodsKillCounter`].
@@ -93,13 +98,19 @@ pub struct AcknowledgedKills {
     /// Those in pods whose counter was not read yet, so that their cgroup is not known.
     #[serde(with = "crate::pairs", default)]
     pub pods: BTreeMap<PodId, u64>,
+    /// They are in the history up to here.
+    #[serde(default)]
+    pub until: Position,
+    /// Further ones, which the history has after that. They are not saved.
+    #[serde(default)]
+    pub later: ReportedKills,
 }
 
 impl FromIterator<(CgroupId, u64)> for AcknowledgedKills {
     fn from_iter<I: IntoIterator<Item = (CgroupId, u64)>>(cgroups: I) -> Self {
         Self {
             cgroups: cgroups.into_iter().collect(),
-            pods: BTreeMap::new(),
+            ..Self::default()
         }
     }
 }

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::AcknowledgedKills;
 use crate::clock::BootNanos;
+use crate::incident::Position;
 use crate::kube_event::{KillOwner, ReportedKills};
 use crate::pods::{CgroupKind, classify};
 use crate::subjects::kills::GROUP;
@@ -65,6 +66,8 @@ pub struct KillLedger {
     nested: bool,
     #[serde(with = "crate::pairs")]
     entries: BTreeMap<KillOwner, KillEntry>,
+    /// What is acknowledged is in the history up to here.
+    recorded: Position,
     /// When the counters were last asked for.
     asked_at: BootNanos,
 }
@@ -99,6 +102,7 @@ impl KillLedger {
         Self {
             nested,
             entries: BTreeMap::new(),
+            recorded: Position(0),
             asked_at: BootNanos(0),
         }
     }
@@ -126,7 +130,8 @@ impl KillLedger {
         });
     }
 
-    pub fn acknowledge(&mut self, kills: ReportedKills) {
+    pub fn acknowledge(&mut self, kills: ReportedKills, until: Position) {
+        self.recorded = self.recorded.max(until);
         for (owner, kills) in kills {
             self.each(&owner, |entry| {
                 let kills = kills.min(entry.pending);
@@ -160,7 +165,13 @@ impl KillLedger {
 
     /// Goes on from what the last start had acknowledged.
     pub fn resume(&mut self, counters: &Counters, acknowledged: &AcknowledgedKills) {
-        let AcknowledgedKills { cgroups, pods } = acknowledged;
+        let AcknowledgedKills {
+            cgroups,
+            pods,
+            until,
+            later,
+        } = acknowledged;
+        self.recorded = *until;
         self.found(counters);
         for (owner, counter) in counters {
             if let Some(entry) = self.entries.get_mut(owner) {
@@ -171,6 +182,9 @@ impl KillLedger {
                 let known = cgroups.get(&counter.id).or(unread).copied();
                 entry.acknowledged = i128::from(known.unwrap_or(0));
             }
+        }
+        for (owner, kills) in later.clone() {
+            self.each(&owner, |entry| entry.acknowledged += i128::from(kills));
         }
         let has = |owner: &KillOwner| {
             let counter = counters.get(owner);
@@ -262,7 +276,10 @@ impl KillLedger {
     }
 
     pub fn acknowledged(&self) -> AcknowledgedKills {
-        let mut all = AcknowledgedKills::default();
+        let mut all = AcknowledgedKills {
+            until: self.recorded,
+            ..AcknowledgedKills::default()
+        };
         for (owner, entry) in &self.entries {
             let known = u64::try_from(entry.acknowledged.max(0)).unwrap_or(u64::MAX);
             if let Some(id) = entry.id {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::incident::Position;
 use crate::kube_event::VictimOwner;
 use crate::pods::{CgroupKind, PodId};
 use crate::subjects::{IncidentInput, Input, StateInput};
@@ -60,7 +61,10 @@ fn record(seconds: u64) -> In {
 
 fn acknowledged(kills: u64) -> In {
     let owner = KillOwner::Pod(PodId::Uid("aa".to_owned()));
-    In::Recorded(ReportedKills::of(owner, kills))
+    In::Recorded {
+        kills: ReportedKills::of(owner, kills),
+        until: Position(1),
+    }
 }
 
 /// What follows, in short.

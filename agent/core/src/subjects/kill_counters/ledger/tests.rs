@@ -57,7 +57,7 @@ fn play(name: &str, nested: bool, steps: &[Step], acknowledged: Saved) {
             }
             Asked => ledger.asked(BootNanos(0)),
             Seen(pod, counted) => ledger.seen(&owner(pod), counted),
-            Acknowledged(pod, kills) => ledger.acknowledge(of(pod, kills)),
+            Acknowledged(pod, kills) => ledger.acknowledge(of(pod, kills), Position(1)),
             Count(counts, expected) => {
                 let missing = ledger.count(&counters(counts)).missing;
                 let expected = expected.iter().map(|(name, kills)| (owner(name), *kills));
