@@ -141,7 +141,9 @@ impl Recorder {
     }
 
     pub fn take(&mut self, now: Now) -> Batch {
-        let limit = if self.is_near { NEAR } else { CALM };
+        // The first batch of a start has next to nothing, and a boot can end within a minute.
+        let is_soon = self.is_near || self.due.is_none();
+        let limit = if is_soon { NEAR } else { CALM };
         self.is_near = false;
         self.due = Some(now.boot.plus(limit));
         std::mem::take(&mut self.pending)
