@@ -60,12 +60,16 @@ impl OpenBlackBox {
         };
         let (ring, records) = Ring::open(directory)?;
         let last = LastBoot::find(&records, origin.machine, boot);
-        let now = Clock::kernel().now();
+        let last_boot = last.map(|last| {
+            let evidence = evidence(&root);
+            // After all files that were read.
+            last.end(&evidence, Clock::kernel().now())
+        });
         Ok(Self {
             ring,
             recorder: Recorder::new(origin, next_number(&records)),
             is_durable: config.black_box_sync == BlackBoxSync::Auto,
-            last_boot: last.map(|last| last.end(&evidence(&root), now)),
+            last_boot,
         })
     }
 
