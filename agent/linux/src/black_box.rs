@@ -238,7 +238,7 @@ mod tests {
             boot: BootNanos(9),
             wall: std::time::SystemTime::UNIX_EPOCH,
         };
-        Recorder::new(origin, number).stop(now)
+        Recorder::new(origin, number).stop(false, now)
     }
 
     #[test]

@@ -129,8 +129,10 @@ impl Recorder {
         self.due = None;
     }
 
-    /// Returns all that remains, with the mark of an agent that stopped in order.
-    pub fn stop(mut self, now: Now) -> Batch {
+    /// Returns all that remains, with the mark of an agent that stopped in order, and, if this was
+    /// because the machine shuts down, with that of a shutdown.
+    pub fn stop(mut self, is_shutdown: bool, now: Now) -> Batch {
+        self.is_shutting_down |= is_shutdown;
         self.record(now, true);
         self.pending
     }
