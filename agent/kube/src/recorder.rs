@@ -19,12 +19,13 @@ use nodepulse_io::clock::Clock;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
-use super::{ApiError, Client, Endpoint, Refusal};
+use super::{ApiError, Client, Endpoint};
 use nodepulse_core::backoff::Jitter;
 
 mod body;
 mod correlate;
 mod delivery;
+mod failure;
 mod lru;
 mod sink;
 mod version;
@@ -40,9 +41,6 @@ use version::{Update, WrittenEvent};
 const ROOM: usize = 1000;
 /// Capacity of the channel with Events about incidents, which wait for room in the queue.
 const INCIDENTS: usize = 32;
-/// An Event that the server could not process is tried again for this time: as long as a server
-/// keeps Events.
-const RETRIED: Duration = Duration::from_hours(1);
 /// A write that was delayed longer than this waited for the server.
 const OUTAGE: Duration = Duration::from_secs(2);
 /// The delay before the second Event after an outage is a random part of this, so that the nodes of
@@ -50,8 +48,6 @@ const OUTAGE: Duration = Duration::from_secs(2);
 const SPREAD: Duration = Duration::from_secs(10);
 /// Interval of writes that catch up after an outage.
 const PACE: Duration = Duration::from_millis(200);
-/// Interval of warnings about rejected Events.
-const WARNING_INTERVAL: Duration = Duration::from_hours(1);
 /// Maximum number of written Events of which later versions are expected.
 const WRITTEN: usize = 256;
 /// Maximum length of a stored and written message in characters: the limit of the newer Event API.
@@ -404,51 +400,6 @@ impl Recorder {
         }
     }
 
-    fn failed(&mut self, write: EventWrite, err: &ApiError, is_last: bool) {
-        let rejected = matches!(err.refusal(), Some(Refusal::Forbidden | Refusal::NotFound));
-        // The namespace of a deleted pod may be deleted too. The Event on the Node does not depend
-        // on it.
-        if let Some(mut instead) = rejected.then(|| write.pending.clone().of_node()).flatten() {
-            if write.is_update() {
-                add(&self.tally.recorded, instead.times);
-            }
-            let id = instead.newest.id;
-            if let Some(later) = id.and_then(|id| self.backlog.take_version(id)) {
-                instead.update(later);
-            }
-            return self.push(instead);
-        }
-        if !is_final(err) && !self.is_expired(&write.pending) {
-            // At the end it stays undelivered, and the next start delivers it.
-            if !is_last {
-                debug!(err = err.as_dyn(), "an event is tried again later");
-                let now = self.clock.now().boot;
-                let mut pending = write.pending;
-                pending.failing_since.get_or_insert(now);
-                self.retry_at = now.plus(RETRY_WAIT);
-                self.backlog.push_failed(pending);
-            }
-            return;
-        }
-        self.report(&write.pending, write.pending.is_details());
-        if write.pending.is_details() {
-            debug!(err = err.as_dyn(), "an event was not updated");
-            return;
-        }
-        match err.refusal() {
-            Some(_) => add(&self.tally.lost_refused, write.pending.times),
-            None => add(&self.tally.lost_unreachable, write.pending.times),
-        }
-        self.log_lost(&write, err);
-    }
-
-    fn is_expired(&self, pending: &PendingEvent) -> bool {
-        let failing = pending
-            .failing_since
-            .map(|since| self.clock.now().boot.since(since));
-        failing.is_some_and(|failing| RETRIED < failing)
-    }
-
     /// Logs the outage, and paces the writes that catch up, because the server accepts Events
     /// again.
     fn back(&mut self, away: Duration, now: BootNanos) {
@@ -463,23 +414,6 @@ impl Recorder {
             );
         } else {
             info!(away_s, waiting, "the API server accepts events again");
-        }
-    }
-
-    fn log_lost(&mut self, write: &EventWrite, err: &ApiError) {
-        let (reason, times) = (write.pending.newest.reason.as_str(), write.pending.times);
-        let (err, now) = (err.as_dyn(), self.clock.now().boot);
-        if self
-            .refusal_logged
-            .is_none_or(|logged| WARNING_INTERVAL <= now.since(logged))
-        {
-            self.refusal_logged = Some(now);
-            warn!(
-                reason,
-                times, err, "event dropped; further drops are not logged for an hour"
-            );
-        } else {
-            debug!(reason, times, err, "event dropped");
         }
     }
 
@@ -504,14 +438,6 @@ impl Recorder {
         };
         body::name(object, number)
     }
-}
-
-/// Returns true if the server has rejected an Event permanently. If the server fails, is overloaded
-/// or does not answer, the Event is written later.
-fn is_final(err: &ApiError) -> bool {
-    let answered = err.refusal().map(|refusal| refusal != Refusal::Server);
-    let is_exceeded = matches!(err, ApiError::RetriesExceeded { .. });
-    answered.unwrap_or(!is_exceeded) && !err.is_outage()
 }
 
 /// Waits for the end of a write; for ever if there is none.

@@ -139,8 +139,9 @@ impl Store {
 
     /// Returns a reader of the newest two segments.
     pub fn newest(&self) -> Reader {
-        let newest = self.segments.iter().rev().take(2).last();
-        let first = newest.map_or(self.next, |(segment, _)| *segment);
+        let second = self.segments.len().saturating_sub(2);
+        let first = self.segments.get(second);
+        let first = first.map_or(self.next, |(segment, _)| *segment);
         Reader::new(self.directory.clone()).starting_at(first.0)
     }
 

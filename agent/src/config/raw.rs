@@ -278,7 +278,7 @@ struct RawWebhook {
     kinds: Option<Vec<String>>,
 }
 
-/// The flag form: see [`super::checks::webhook`].
+/// The flag form: see `checks::webhook`.
 impl From<RawWebhook> for String {
     fn from(webhook: RawWebhook) -> Self {
         let kinds = webhook.kinds.filter(|kinds| !kinds.is_empty());

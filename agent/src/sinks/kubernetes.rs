@@ -453,12 +453,12 @@ mod tests {
         let (events, recorder) =
             Recorder::new(server.client(), clock, reporter, deliveries, send_outcomes);
         tokio::spawn(recorder.run());
-        let (reported, started) = oneshot::channel();
+        let (start, started) = oneshot::channel();
         let with = Reported {
             events: events.clone(),
             outcomes,
         };
-        reported.send(with).ok().unwrap();
+        start.send(with).ok().unwrap();
         Started {
             outbox,
             source,

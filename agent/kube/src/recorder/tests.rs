@@ -8,6 +8,7 @@ use nodepulse_core::incident::{BootId, Position};
 use serde_json::json;
 
 use super::correlate::tests::{input, pod};
+use super::failure::RETRIED;
 use super::*;
 use crate::convert::tests::at;
 use crate::scripted::{Reply, Scripted, refusal};

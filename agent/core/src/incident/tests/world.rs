@@ -223,7 +223,7 @@ impl World {
                 match &mut self.agent.sending[at] {
                     Some((_, removed)) => removed.push(recorded.clone()),
                     None => {
-                        cursor.removed(&recorded, Position(0), || self.ids.assign(self.kernel.now))
+                        cursor.removed(&recorded, Position(0), || self.ids.assign(self.kernel.now));
                     }
                 }
             }

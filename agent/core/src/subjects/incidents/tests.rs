@@ -209,9 +209,6 @@ fn short(effects: &[Then]) -> Vec<String> {
         }
         Then::Other(Effect::Log(Decision::PodRemoved { name, .. })) => format!("{name} removed"),
         Then::Other(Effect::Log(Decision::ContainersForbidden)) => "forbidden".to_owned(),
-        Then::Other(Effect::Input(input)) => match &**input {
-            other => panic!("unexpected: {other:?}"),
-        },
         other @ Then::Other(_) => panic!("unexpected: {other:?}"),
     };
     effects.iter().map(text).collect()
