@@ -190,19 +190,11 @@ impl App {
             Effect::Input(input) => return Some(*input),
             Effect::Fact(change) => self.facts.apply(change),
             Effect::Incident(incident) => {
-                // The Event first: it is awaited.
-                if let Some(reporting) = &self.reporting {
-                    reporting.events.incident(&incident);
-                }
                 self.history.record(&incident);
                 self.black_box.observe_incident(&incident);
                 telemetry::log_incident(&incident, self.journald.as_ref());
             }
-            Effect::NodeEvents(node_events) => {
-                if let Some(reporting) = &self.reporting {
-                    reporting.events.node_events(node_events);
-                }
-            }
+            Effect::NodeEvents(node_events) => self.history.node_events(node_events),
             Effect::Publish => *publish = true,
             Effect::Caused { resource, stamp } => {
                 if let Some(reporting) = &mut self.reporting {
@@ -361,12 +353,12 @@ impl App {
         self.settle_kills(now);
     }
 
-    /// Passes the outcomes of Events about OOM kills to the kill counters.
+    /// Passes the OOM kills that are recorded to the kill counters.
     fn settle_kills(&mut self, now: Now) {
-        let reporting = self.reporting.as_ref();
-        let outcomes = reporting.map(|reporting| reporting.events.kill_outcomes());
-        if let Some(outcomes) = outcomes.filter(|outcomes| !outcomes.is_empty()) {
-            self.feed(Input::KillCounter(KillCounterInput::Settled(outcomes)), now);
+        let (kills, until) = self.history.recorded_kills();
+        if !kills.is_empty() {
+            let recorded = KillCounterInput::Recorded { kills, until };
+            self.feed(Input::KillCounter(recorded), now);
         }
     }
 
@@ -447,6 +439,7 @@ impl App {
             transition_period: self.config.policy.transition_period,
             blocked: &self.telemetry.metering.lanes().blocked(),
             missing_credentials: &self.telemetry.metering.missing_credentials(),
+            sinks: &self.telemetry.metering.sinks(&self.config.sinks),
             now,
             time: convert::time,
         };

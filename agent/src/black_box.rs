@@ -5,9 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,12 +33,17 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Time for the last records at the exit.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
+/// The unit creates this file in the state directory before it stops the agent, if the machine
+/// shuts down.
+const SHUTDOWN: &str = "shutdown";
+
 /// An open black box, before anything is recorded.
 #[derive(Debug)]
 pub struct OpenBlackBox {
     ring: Ring,
     recorder: Recorder,
     is_durable: bool,
+    shutdown: PathBuf,
     /// Set at the first start after a boot.
     last_boot: Option<Occurred>,
 }
@@ -60,12 +66,20 @@ impl OpenBlackBox {
         };
         let (ring, records) = Ring::open(directory)?;
         let last = LastBoot::find(&records, origin.machine, boot);
-        let now = Clock::kernel().now();
+        let last_boot = last.map(|last| {
+            let evidence = evidence(&root);
+            // After all files that were read.
+            last.end(&evidence, Clock::kernel().now())
+        });
+        let shutdown = config.state_directory.join(SHUTDOWN);
+        // It outlives a restart of systemd without one of the kernel. As a rule there is none.
+        let _removed = fs::remove_file(&shutdown);
         Ok(Self {
             ring,
             recorder: Recorder::new(origin, next_number(&records)),
             is_durable: config.black_box_sync == BlackBoxSync::Auto,
-            last_boot: last.map(|last| last.end(&evidence(&root), now)),
+            shutdown,
+            last_boot,
         })
     }
 
@@ -82,6 +96,8 @@ struct Recording {
     /// Has room for one batch. While the disk does not answer, records wait in the recorder.
     batches: mpsc::Sender<Batch>,
     ended: oneshot::Receiver<()>,
+    lane: Lane,
+    shutdown: PathBuf,
 }
 
 impl BlackBox {
@@ -90,11 +106,13 @@ impl BlackBox {
         Self(opened.map(|opened| {
             let (batches, queued) = mpsc::channel(1);
             let (ring, lane) = (Arc::new(opened.ring), lanes.of(Purpose::History));
-            let writing = write(ring, lane, queued, opened.is_durable);
+            let writing = write(ring, lane.clone(), queued, opened.is_durable);
             Recording {
                 recorder: opened.recorder,
                 batches,
                 ended: tasks.spawn_finite("black box", writing),
+                lane,
+                shutdown: opened.shutdown,
             }
         }))
     }
@@ -126,13 +144,17 @@ impl BlackBox {
             recorder,
             batches,
             ended,
+            lane,
+            shutdown,
         }) = self.0
         else {
             return;
         };
         let written = async {
+            let is_shutdown = lane.run(LAST_WRITE, move || shutdown.exists()).await;
+            let last = recorder.stop(is_shutdown.unwrap_or(false), now);
             // Fails if the task was aborted.
-            let _queued = batches.send(recorder.stop(now)).await;
+            let _queued = batches.send(last).await;
             drop(batches);
             ended.await
         };

@@ -19,7 +19,7 @@ use nodepulse_core::pressure::Policy;
 use nodepulse_core::pressure::frequent_kills::FrequentOom;
 use nodepulse_core::pressure::stall::StallThresholds;
 use nodepulse_core::settings::{DiskIo, Mode, OomNodeEvents};
-use nodepulse_core::units::duration;
+pub use nodepulse_core::units::duration::parse as parse_duration;
 
 mod allocation;
 mod checks;
@@ -92,12 +92,29 @@ pub struct PsiConfig {
 pub struct SinkConfig {
     pub otlp: Option<Uri>,
     pub otlp_headers: Option<PathBuf>,
-    pub webhook: Option<Uri>,
-    pub webhook_headers: Option<PathBuf>,
-    /// Empty: all.
-    pub webhook_kinds: Vec<IncidentKind>,
+    pub webhooks: Vec<WebhookConfig>,
     /// Certificates in PEM; `None`: those of the host.
     pub authorities: Option<PathBuf>,
+}
+
+/// The names of webhooks in metrics and log lines, by their places in the list.
+pub const WEBHOOK_NAMES: [&str; 4] = ["webhook", "webhook-2", "webhook-3", "webhook-4"];
+
+impl SinkConfig {
+    /// Returns the names of the sinks in metrics and log lines.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        let webhooks = WEBHOOK_NAMES.into_iter().take(self.webhooks.len());
+        self.otlp.iter().map(|_| "otlp").chain(webhooks)
+    }
+}
+
+/// An entry of `sinks.webhooks`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookConfig {
+    pub url: Uri,
+    pub headers_file: Option<PathBuf>,
+    /// Empty: all.
+    pub kinds: Vec<IncidentKind>,
 }
 
 /// The checked configuration. It cannot represent invalid values.
@@ -191,18 +208,14 @@ pub struct IgnoredKeys {
 impl Config {
     /// The runtime's sockets, in the order in which they are tried; empty if no runtime is used.
     pub fn runtime_sockets(&self) -> Vec<PathBuf> {
-        let below_host_root = |socket: PathBuf| {
-            let relative = socket.strip_prefix("/").unwrap_or(&socket);
-            self.host_root.join(relative)
-        };
-        match self.mode {
-            Mode::Node => {
-                let sockets = self.runtime_endpoint.sockets().into_iter();
-                sockets.map(below_host_root).collect()
-            }
-            // The kubelet uses the runtime.
-            Mode::Companion => Vec::new(),
-        }
+        // In companion mode, the kubelet uses the runtime.
+        let sockets = self.runtime_endpoint.sockets().into_iter();
+        let sockets = sockets.filter(|_| self.mode == Mode::Node);
+        let relative = sockets.map(|socket| socket.strip_prefix("/").map(Path::to_owned));
+        relative
+            .flatten()
+            .map(|path| self.host_root.join(path))
+            .collect()
     }
 
     pub fn system_bus(&self) -> PathBuf {
@@ -239,8 +252,8 @@ pub fn load(
     }
     let mut ignored = IgnoredKeys::default();
     let mut files = Vec::new();
-    for (path, presence, format) in sources(overrides, env) {
-        let Some(text) = read(&path, presence, format, read_file)? else {
+    for (path, is_required, format) in sources(overrides, env) {
+        let Some(text) = read(&path, is_required, format, read_file)? else {
             continue;
         };
         let mut raw = RawConfig::parse(&text, &path, format)?;
@@ -266,11 +279,6 @@ pub fn load(
     })
 }
 
-/// Parses a duration in the form of the file, such as `1m30s`.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    duration::parse(text)
-}
-
 /// The default configuration in `mode`. `nodeName`, which defaults to the host name, is not set.
 pub fn defaults(mode: Option<String>) -> Result<Effective, ConfigError> {
     let overrides = Overrides {
@@ -288,48 +296,34 @@ pub fn drop_in_directory(
     overrides: &Overrides,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Option<PathBuf> {
-    let path = file(overrides, env);
+    let (path, _) = file(overrides, env);
     (path != Path::new("-")).then(|| path.with_file_name(DROP_INS))
-}
-
-/// The path of the configuration file, which may not exist.
-pub fn file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
-    main_file(overrides, env).0
 }
 
 /// The files, highest precedence first.
 fn sources(
     overrides: &Overrides,
     env: &dyn Fn(&str) -> Option<String>,
-) -> impl Iterator<Item = (PathBuf, FilePresence, Format)> {
+) -> impl Iterator<Item = (PathBuf, bool, Format)> {
     let drop_ins = overrides.drop_ins.iter().rev();
-    let drop_ins = drop_ins.map(|path| (path.clone(), FilePresence::Required));
-    let files = drop_ins.chain([main_file(overrides, env)]);
+    let drop_ins = drop_ins.map(|path| (path.clone(), true));
+    let files = drop_ins.chain([file(overrides, env)]);
     let kubelet = named(
         overrides.kubelet_config.as_ref(),
         "NODEPULSE_KUBELET_CONFIG",
         env,
     );
-    let kubelet = kubelet.map(|path| (path, FilePresence::Required, Format::Kubelet));
+    let kubelet = kubelet.map(|path| (path, true, Format::Kubelet));
     files
-        .map(|(path, presence)| (path, presence, Format::Nodepulse))
+        .map(|(path, is_required)| (path, is_required, Format::Nodepulse))
         .chain(kubelet)
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FilePresence {
-    Required,
-    Optional,
-}
-
-/// The configured file, or the default one, which may be missing.
-fn main_file(
-    overrides: &Overrides,
-    env: &dyn Fn(&str) -> Option<String>,
-) -> (PathBuf, FilePresence) {
+/// The configured file, which must exist, or the default one.
+pub fn file(overrides: &Overrides, env: &dyn Fn(&str) -> Option<String>) -> (PathBuf, bool) {
     match named(overrides.config.as_ref(), "NODEPULSE_CONFIG", env) {
-        Some(path) => (path, FilePresence::Required),
-        None => (FILE.into(), FilePresence::Optional),
+        Some(path) => (path, true),
+        None => (FILE.into(), false),
     }
 }
 
@@ -344,15 +338,13 @@ fn named(
 
 fn read(
     path: &Path,
-    presence: FilePresence,
+    is_required: bool,
     format: Format,
     read_file: &dyn Fn(&Path) -> io::Result<String>,
 ) -> Result<Option<String>, ConfigError> {
     match read_file(path) {
         Ok(text) => Ok(Some(text)),
-        Err(err) if err.kind() == io::ErrorKind::NotFound && presence == FilePresence::Optional => {
-            Ok(None)
-        }
+        Err(err) if err.kind() == io::ErrorKind::NotFound && !is_required => Ok(None),
         Err(source) => Err(ConfigError::Read {
             path: path.to_owned(),
             flag: match format {

@@ -2,7 +2,7 @@
 //! them to other programs, without delaying anything else.
 //!
 //! ```text
-//! record ──► outbox, in memory ─────────────► sinks
+//! record ──► outbox, in memory ─────────────► sinks, first of them Kubernetes
 //!       └──► queue ──► history, on the disk ──┘ what the outbox no longer has
 //! ```
 //!
@@ -14,12 +14,14 @@
 mod disk;
 pub mod outbox;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use nodepulse_core::checked_line;
 use nodepulse_core::incident::{BootId, Cursor, Entry, Incident, JsonIncident, Position};
+use nodepulse_core::kube_event::{NodeEvents, ReportedKills};
 use nodepulse_io::clock::Clock;
 use nodepulse_io::lane::{Lanes, Purpose};
 use nodepulse_io::tasks::Tasks;
@@ -30,12 +32,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use tracing::warn;
 
+use crate::sinks::kubernetes::{self, Kubernetes, Reported, Source};
 use crate::sinks::{Delivery, Sink};
 use crate::telemetry::metering::Metering;
 use crate::telemetry::series::HistoryCounters;
 
 pub use disk::{Disk, ReadFailed};
-use disk::{Line, Recorder, cursor_file};
+use disk::{End, Line, Recorder, cursor_file};
 use outbox::{Outbox, SinkState};
 
 /// The number of incidents that wait for the disk. So many can be open at the same time.
@@ -44,14 +47,16 @@ const QUEUE: usize = 512;
 /// Time for what is left to be recorded, and then to be delivered, at the exit.
 const LAST: Duration = Duration::from_secs(1);
 
+/// Time for the recorder of Events to take what is left. It takes no more than it has room for.
+const HAND_OVER: Duration = Duration::from_millis(200);
+
 /// The directory of a history.
 #[derive(Debug)]
 pub struct HistoryFiles {
     directory: PathBuf,
     first: u64,
     store: Option<Store>,
-    /// The first incidents to be recorded.
-    unsettled: Vec<JsonIncident>,
+    end: End,
 }
 
 /// Where incidents are recorded and to whom they are sent.
@@ -59,6 +64,14 @@ pub struct HistoryFiles {
 pub struct HistorySetup {
     pub files: Option<HistoryFiles>,
     pub sinks: Vec<Sink>,
+}
+
+impl HistorySetup {
+    /// Returns the kills of the last revisions that a former agent recorded.
+    pub fn kills(&mut self) -> Vec<(Position, ReportedKills)> {
+        let files = self.files.as_mut();
+        files.map_or_else(Vec::new, |files| std::mem::take(&mut files.end.kills))
+    }
 }
 
 impl HistoryFiles {
@@ -73,20 +86,16 @@ impl HistoryFiles {
         let since_epoch = Clock::kernel().now().wall.duration_since(UNIX_EPOCH);
         let first = since_epoch.unwrap_or_default().as_secs();
         let store = match disk::open(directory, first) {
-            Ok(Some(store)) => Some(store),
-            Ok(None) => {
-                warn("another nodepulse appends to it; use another directory");
-                None
-            }
+            Ok(store) => Some(store),
             Err(StateError::Io(err)) => {
                 warn(&err.to_string());
                 None
             }
             Err(err) => return Err(err),
         };
-        let unsettled = store.as_ref().map_or(Ok(Vec::new()), disk::unsettled);
+        let end = store.as_ref().map_or(Ok(End::default()), disk::end);
         Ok(Self {
-            unsettled: ok_or_log!(warn, unsettled, "cannot read the history").unwrap_or_default(),
+            end: ok_or_log!(warn, end, "cannot read the history").unwrap_or_default(),
             directory: directory.to_owned(),
             first: store.as_ref().map_or(first, Store::next_segment),
             store,
@@ -133,6 +142,13 @@ pub struct History {
     recording: Option<Recording>,
     outbox: Option<Arc<Outbox>>,
     counters: HistoryCounters,
+    /// `None` without an API server.
+    events: Option<Source>,
+    /// Set until the recorder is started.
+    start_events: Option<oneshot::Sender<Reported>>,
+    events_ended: Option<oneshot::Receiver<()>>,
+    /// Kills of revisions that would be lost with this process.
+    unsafe_kills: VecDeque<(Position, ReportedKills)>,
 }
 
 struct Recording {
@@ -140,11 +156,15 @@ struct Recording {
     ended: oneshot::Receiver<()>,
 }
 
+/// Maximum number of revisions with kills of which each is known not to be recorded. Of more, they
+/// are recorded with the newest.
+const UNSAFE: usize = 4096;
+
 impl History {
-    /// Must be called in a runtime.
+    /// Must be called in a runtime. `has_server`: [`Self::start_events`] follows.
     pub fn start(
         setup: HistorySetup,
-        boot: BootId,
+        (boot, has_server): (BootId, bool),
         lanes: &Lanes,
         metering: &Metering,
         tasks: &mut Tasks,
@@ -152,31 +172,43 @@ impl History {
         let HistorySetup { mut files, sinks } = setup;
         let first = files.as_ref().map_or(1, |files| files.first);
         let begin = Position::before_start(first);
-        let names: Vec<_> = sinks.iter().map(|sink| cursor_file(sink.name())).collect();
-        let states = sinks.iter().map(|sink| SinkState {
-            cursor: files
-                .as_ref()
-                .and_then(|files| files.cursor(sink.name()))
-                .map_or(Cursor::new(begin), |cursor| cursor.limited_to(begin)),
-            series: metering.sink_series(sink.name()),
+        let events = has_server.then_some(kubernetes::NAME);
+        let names: Vec<_> = sinks.iter().map(Sink::name).chain(events).collect();
+        let states = names.iter().map(|name| {
+            let saved = files.as_ref().and_then(|files| files.cursor(name));
+            let cursor = saved.map_or(Cursor::new(begin), |cursor| cursor.limited_to(begin));
+            SinkState {
+                taken: (*name == kubernetes::NAME).then(|| cursor.position()),
+                cursor,
+                series: metering.sink_series(name),
+            }
         });
         let has_history = files.is_some();
-        let outbox =
-            (!sinks.is_empty()).then(|| Arc::new(Outbox::new(begin, states, boot, has_history)));
+        let outbox = (has_history || !names.is_empty())
+            .then(|| Arc::new(Outbox::new(begin, states, boot, has_history)));
         let counters = metering.history_counters();
         let unsettled = files
             .as_mut()
-            .map(|files| std::mem::take(&mut files.unsettled));
-        let disk = files.map(|files| {
-            let outbox = outbox.clone().map(|outbox| (outbox, names));
-            let recorder = Recorder::new(files, outbox, counters.clone());
+            .map(|files| std::mem::take(&mut files.end.unsettled));
+        let disk = files.zip(outbox.clone()).map(|(files, outbox)| {
+            let names = names.iter().map(|name| cursor_file(name)).collect();
+            let recorder = Recorder::new(files, (outbox, names), counters.clone());
             Disk::new(recorder, lanes.of(Purpose::History))
         });
+        let number = sinks.len();
         for (number, sink) in sinks.into_iter().enumerate() {
             if let Some(outbox) = outbox.clone() {
                 let delivery = Delivery::new(sink, number, outbox, disk.clone(), metering);
                 tasks.spawn("sink", delivery.run());
             }
+        }
+        let (mut start_events, mut events_ended, mut events) = (None, None, None);
+        if let Some(outbox) = outbox.clone().filter(|_| has_server) {
+            let series = metering.sink_series(kubernetes::NAME);
+            let (source, sink) = Kubernetes::new((outbox, number), disk.clone(), series);
+            let (start, started) = oneshot::channel();
+            (start_events, events) = (Some(start), Some(source));
+            events_ended = Some(tasks.spawn_finite("events", sink.run(started)));
         }
         let recording = disk.map(|disk| {
             let (sender, queued) = mpsc::channel(QUEUE);
@@ -190,48 +222,126 @@ impl History {
             recording,
             outbox,
             counters,
+            events,
+            start_events,
+            events_ended,
+            unsafe_kills: VecDeque::new(),
         };
         for incident in unsettled.unwrap_or_default() {
-            history.append(incident);
+            history.append(incident, ReportedKills::default());
         }
         history
     }
 
-    /// Queues a revision.
-    pub fn record(&mut self, incident: &Incident) {
-        if self.recording.is_some() || self.outbox.is_some() {
-            self.append(JsonIncident::new(incident, convert::micro_time));
+    /// Starts to deliver Events.
+    pub fn start_events(&mut self, reported: Reported) {
+        if let Some(start) = self.start_events.take() {
+            // Fails if the task has ended, which is reported separately.
+            let _ended = start.send(reported);
         }
     }
 
-    fn append(&mut self, incident: JsonIncident) {
+    /// Sets who records Events on the Node about incidents from now on.
+    pub fn node_events(&self, node_events: NodeEvents) {
+        if let Some(events) = &self.events {
+            events.node_events.send_replace(node_events);
+        }
+    }
+
+    /// Queues a revision. Events about it are written before anything else is done with it.
+    pub fn record(&mut self, incident: &Incident) {
+        let kills = incident.added_kills();
+        if !kills.is_empty() {
+            self.add_unsafe(kills.clone());
+        }
+        if self.outbox.is_none() {
+            return;
+        }
+        if let Some(events) = &self.events {
+            // If there is no room, it is read later.
+            let fresh = (self.newest.next(), Box::new(incident.clone()));
+            let _full = events.fresh.try_send(fresh);
+        }
+        self.append(JsonIncident::new(incident, convert::micro_time), kills);
+    }
+
+    fn add_unsafe(&mut self, kills: ReportedKills) {
+        let position = self.newest.next();
+        let is_full = self.unsafe_kills.len() >= UNSAFE;
+        match self.unsafe_kills.back_mut().filter(|_| is_full) {
+            Some((newest, sum)) => {
+                *newest = position;
+                sum.add_all(kills);
+            }
+            None => self.unsafe_kills.push_back((position, kills)),
+        }
+    }
+
+    /// Returns the kills that will survive this process, and did not at the last call, up to which
+    /// revision.
+    pub fn recorded_kills(&mut self) -> (ReportedKills, Position) {
+        let (mut recorded, mut until) = (ReportedKills::default(), Position(0));
+        let outbox = self.outbox.as_ref();
+        let is_safe = |(position, _): &mut (Position, ReportedKills)| {
+            outbox.is_none_or(|outbox| outbox.is_safe(*position))
+        };
+        while let Some((position, kills)) = self.unsafe_kills.pop_front_if(is_safe) {
+            recorded.add_all(kills);
+            until = position;
+        }
+        (recorded, until)
+    }
+
+    fn append(&mut self, incident: JsonIncident, added: ReportedKills) {
         self.newest = self.newest.next();
         let entry = Entry {
             position: self.newest,
+            added,
             incident,
         };
         // Serialization fails only for a map whose keys are not strings.
         let line = checked_line::line(&entry).ok();
-        if let Some(outbox) = &self.outbox {
-            outbox.push(entry);
-        }
+        let Some(outbox) = &self.outbox else {
+            return;
+        };
+        outbox.push(entry);
         let Some(Recording { lines, .. }) = &self.recording else {
             return;
         };
         let queued = line.map(|line| lines.try_send((self.newest, line)));
         if !matches!(queued, Some(Ok(()))) {
             self.counters.lost.inc();
+            outbox.lost(self.newest);
         }
     }
 
-    /// Waits until everything queued is on the disk and delivered, within limits.
-    pub async fn finish(self) {
-        if let Some(Recording { lines, ended }) = self.recording {
-            drop(lines);
-            if timeout(LAST, ended).await.is_err() {
-                warn!("the last incidents may be missing in the history: the disk does not answer");
-            }
+    /// Waits until the recorder has what it can take, within a limit.
+    pub async fn hand_over(&self) {
+        if let Some(events) = &self.events {
+            let mut handed_over = events.handed_over.clone();
+            let all = handed_over.wait_for(|position| self.newest <= *position);
+            // The rest is delivered after the next start.
+            let _taken = timeout(HAND_OVER, all).await;
         }
+    }
+
+    /// Waits until all outcomes of Events are known, and everything queued is on the disk, within
+    /// limits. Nothing is recorded after that.
+    pub async fn flush(&mut self) {
+        if let Some(ended) = self.events_ended.take() {
+            let _ended = timeout(LAST, ended).await;
+        }
+        let Some(Recording { lines, ended }) = self.recording.take() else {
+            return;
+        };
+        drop(lines);
+        if timeout(LAST, ended).await.is_err() {
+            warn!("the last incidents may be missing in the history: the disk does not answer");
+        }
+    }
+
+    /// Waits until everything is delivered, within a limit.
+    pub async fn finish(self) {
         if let Some(outbox) = self.outbox {
             let mut changes = outbox.changes();
             let delivered =

@@ -18,7 +18,7 @@ use nodepulse_io::clock::Clock;
 use nodepulse_io::tasks::Tasks;
 use nodepulse_kube::lease::Cycle;
 use nodepulse_kube::lease_holder::LeaseHolder;
-use nodepulse_kube::recorder::{Delivered, EventSink};
+use nodepulse_kube::recorder::{Delivered, EventSink, Outcome};
 use nodepulse_kube::status::Sent;
 use nodepulse_kube::taints::TaintOutcome;
 use nodepulse_kube::{ApiError, Client, Disposition};
@@ -141,6 +141,7 @@ struct Channels {
     leases: mpsc::Receiver<Option<String>>,
     /// Results to the loop. The tasks wait while it is full; the loop never waits for them.
     reports: mpsc::Sender<Box<Report>>,
+    outcomes: mpsc::UnboundedSender<Outcome>,
 }
 
 /// The client of the API server, and how its certificate is requested, if it is.
@@ -149,6 +150,8 @@ pub struct ApiAccess {
     pub client: Client,
     /// `None` if its credentials are given.
     pub certificate: Option<CertificateSetup>,
+    /// The outcomes of Events about incidents.
+    pub outcomes: mpsc::UnboundedSender<Outcome>,
 }
 
 /// The loop's side.
@@ -184,6 +187,7 @@ impl Reporting {
         let ApiAccess {
             client,
             certificate,
+            outcomes,
         } = access;
         let now = clock.now().boot;
         let (computed, computed_seen) = watch::channel(computed);
@@ -197,6 +201,7 @@ impl Reporting {
             syncs: sync_requests,
             leases: lease_requests,
             reports: send_reports,
+            outcomes,
         };
         let certificate = certificate.map(|setup| {
             let (operations, requested) = mpsc::channel(1);
@@ -394,6 +399,8 @@ impl Reporting {
         };
         if tokio::time::timeout(LAST_EVENTS, recorded).await.is_err() {
             debug!("the recorder was not done");
+            // Outcomes are not waited for any more.
+            recorder.abort();
         }
         let counts = events.counts();
         if counts.pending() > 0 {

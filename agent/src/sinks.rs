@@ -1,24 +1,27 @@
-//! EDGE: delivers incidents to other programs: an OpenTelemetry collector, a webhook.
+//! EDGE: delivers incidents to other programs: an API server, an OpenTelemetry collector, a
+//! webhook.
 //!
 //! Each sink has a task and a cursor, so that none delays another. Delivery is at least once, in
 //! order, until the receiver accepts an incident or refuses it for good.
 
 #![forbid(unsafe_code)]
 
+pub mod kubernetes;
 mod otlp;
 mod receiver;
 mod setup;
+#[cfg(test)]
+mod tests;
 mod webhook;
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use nodepulse_core::backoff::{Backoff, Jitter};
 use nodepulse_core::incident::{Cursor, Entry, JsonIncident, Position};
 use nodepulse_io::clock::Clock;
-use nodepulse_kube::convert;
 use nodepulse_linux::store::Reader;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -39,8 +42,12 @@ const RETRIES: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_min
 /// The receiver may ask for a longer delay, up to this one.
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// The number of attempts at what the receiver cannot process.
+/// The number of attempts at what the receiver cannot process, and at a file of the history.
 const ATTEMPTS: u32 = 8;
+
+/// The number of attempts while the receiver has not accepted anything, which are an hour: the
+/// answers may be those of something else on the way to it.
+const FIRST_ATTEMPTS: u32 = 64;
 
 /// Time for recording what was delivered.
 const SAVE: Duration = Duration::from_millis(100);
@@ -48,12 +55,11 @@ const SAVE: Duration = Duration::from_millis(100);
 /// Delay after the history could not be read.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Incidents of former boots are delivered up to this age.
-const EXPIRY: Duration = Duration::from_hours(24);
-
 /// A receiver of incidents.
 #[derive(Debug)]
 pub struct Sink {
+    /// The name in metrics and log lines.
+    name: &'static str,
     form: Form,
     receiver: Receiver,
     /// Empty: all.
@@ -67,12 +73,8 @@ enum Form {
 }
 
 impl Sink {
-    /// Returns the name in metrics and log lines.
     pub const fn name(&self) -> &'static str {
-        match self.form {
-            Form::Otlp(_) => "otlp",
-            Form::Webhook(_) => "webhook",
-        }
+        self.name
     }
 
     const fn batch(&self) -> usize {
@@ -110,14 +112,16 @@ pub struct Delivery {
     /// Entries that were read and are not delivered.
     entries: VecDeque<Arc<Entry>>,
     reader: Option<Reader>,
+    /// The number of attempts at which the history could not be read.
+    unread: u32,
     retries: Backoff,
     jitter: Jitter,
     /// The number of entries that are sent one by one, because a batch with them was refused.
     single: usize,
     /// The number of attempts at which the receiver could not process the next incident.
     failed: u32,
-    /// The last attempt was not accepted.
-    is_failing: bool,
+    /// The number of attempts at what the receiver cannot process.
+    attempts: u32,
 }
 
 impl Delivery {
@@ -137,12 +141,13 @@ impl Delivery {
             series,
             entries: VecDeque::new(),
             reader: None,
+            unread: 0,
             retries: RETRIES,
             // Spreads the retries of many nodes.
             jitter: Jitter::seeded(RandomState::new().hash_one(number)),
             single: 0,
             failed: 0,
-            is_failing: false,
+            attempts: FIRST_ATTEMPTS,
         }
     }
 
@@ -183,17 +188,27 @@ impl Delivery {
     /// Reads entries from the history.
     async fn read(&mut self, after: Position, through: Position) {
         let read = match &self.disk {
-            Some(disk) => disk.read(self.reader.take(), after).await,
+            Some(disk) => {
+                let skips = ATTEMPTS <= self.unread;
+                disk.read(self.reader.take(), after, skips).await
+            }
             None => Ok(None),
         };
         match read {
             Ok(Some((reader, entries))) => {
                 self.reader = Some(reader);
+                self.unread = 0;
                 self.entries.extend(entries.into_iter().map(Arc::new));
             }
-            Ok(None) => self.advance(|cursor| cursor.skip_to(through)).await,
+            Ok(None) => {
+                self.count_unrecorded(after, through);
+                self.advance(|cursor| cursor.skip_to(through)).await;
+            }
             // The disk may be well later.
-            Err(ReadFailed) => self.pause(Err(PAUSE)).await,
+            Err(ReadFailed) => {
+                self.unread = self.unread.saturating_add(1);
+                self.pause(Err(PAUSE)).await;
+            }
         }
     }
 
@@ -213,7 +228,7 @@ impl Delivery {
         let wanted = wanted.filter(|entry| self.sink.takes(&entry.incident));
         let (expired, wanted): (Vec<_>, Vec<_>) = wanted
             .map(|entry| &entry.incident)
-            .partition(|incident| self.is_expired(incident, now));
+            .partition(|incident| self.outbox.is_expired(incident, now));
         let result = if wanted.is_empty() {
             Ok(())
         } else {
@@ -221,6 +236,11 @@ impl Delivery {
         };
         if result.is_ok() {
             self.series.expired.inc_by(count(expired.len()));
+            let mut last = delivered;
+            for Entry { position, .. } in batch.iter().map(Arc::as_ref) {
+                self.count_unrecorded(last, Position(position.0.saturating_sub(1)));
+                last = *position;
+            }
             self.entries.drain(..batch.len());
             self.single = self.single.saturating_sub(batch.len());
             self.failed = 0;
@@ -235,70 +255,73 @@ impl Delivery {
         self.pause(result).await;
     }
 
-    fn is_expired(&self, incident: &JsonIncident, now: SystemTime) -> bool {
-        let at = convert::parse_time(Some(&incident.time.as_str().into()));
-        let age = at.and_then(|at| now.duration_since(at).ok());
-        !self.outbox.is_of_boot(&incident.id) && age.is_some_and(|age| EXPIRY < age)
+    /// Counts the revisions after `from`, up to `to`, which neither memory nor the history has. How
+    /// many there were before an earlier exit is not known.
+    fn count_unrecorded(&self, from: Position, to: Position) {
+        let from = from.max(Position::before_start(to.start()));
+        self.series.unrecorded.inc_by(to.0.saturating_sub(from.0));
+    }
+
+    async fn attempt(&mut self, incidents: &[&JsonIncident]) -> Result<(), Duration> {
+        let answer = self.sink.send(incidents).await;
+        self.answered(answer, incidents.len())
     }
 
     /// Returns the delay before the next attempt if the receiver has not accepted these incidents,
     /// nor refused them for good.
-    async fn attempt(&mut self, incidents: &[&JsonIncident]) -> Result<(), Duration> {
-        let (why, after) = match self.sink.send(incidents).await {
+    fn answered(&mut self, answer: Answer, incidents: usize) -> Result<(), Duration> {
+        let (why, after) = match answer {
             Answer::Accepted => {
-                self.accepted(count(incidents.len()), 0);
+                self.accepted(count(incidents), 0, "");
                 return Ok(());
             }
             // Another attempt at the rest is not allowed.
             Answer::Partial { rejected, why } => {
-                self.accepted(count(incidents.len()), rejected);
-                self.log_refused(&why);
+                self.accepted(count(incidents), rejected, &why);
                 return Ok(());
             }
-            Answer::Refused(_) if 1 < incidents.len() => {
-                self.single = incidents.len();
+            Answer::Refused(_) if 1 < incidents => {
+                self.single = incidents;
                 return Err(Duration::ZERO);
             }
-            Answer::Failed(why) if self.failed < ATTEMPTS => {
+            Answer::Failed(why) if self.failed < self.attempts => {
                 self.failed = self.failed.saturating_add(1);
-                self.single = self.single.max(incidents.len());
+                self.single = self.single.max(incidents);
                 (why, None)
             }
             Answer::Refused(why) | Answer::Failed(why) => {
-                self.accepted(1, 1);
-                self.log_refused(&why);
+                self.accepted(1, 1, &why);
                 return Ok(());
             }
             Answer::Later { why, after } => (why, after),
         };
-        if !self.is_failing {
+        if self.series.failing.set(1) == 0 {
             warn!(
                 sink = self.sink.name(),
                 why, "incidents are not delivered, and are tried again"
             );
         }
-        self.is_failing = true;
         let delay = self.retries.advance();
         let delay = self.jitter.stretch(delay, 0.2);
         Err(after.map_or(delay, |after| after.min(LONGEST).max(delay)))
     }
 
     /// The receiver has answered about incidents, of which it has refused some for good.
-    fn accepted(&mut self, incidents: u64, refused: u64) {
+    fn accepted(&mut self, incidents: u64, refused: u64, why: &str) {
         let accepted = incidents.saturating_sub(refused);
         self.series.delivered.inc_by(accepted);
         self.series.refused.inc_by(refused.min(incidents));
-        if std::mem::take(&mut self.is_failing) && 0 < accepted {
-            info!(sink = self.sink.name(), "incidents are delivered again");
+        let sink = self.sink.name();
+        if 0 < refused {
+            warn!(sink, why, "the receiver refuses an incident");
+        }
+        if 0 < accepted {
+            self.attempts = ATTEMPTS;
+        }
+        if 0 < self.series.failing.set(0) && 0 < accepted {
+            info!(sink, "incidents are delivered again");
         }
         self.retries = RETRIES;
-    }
-
-    fn log_refused(&self, why: &str) {
-        warn!(
-            sink = self.sink.name(),
-            why, "the receiver refuses an incident"
-        );
     }
 
     /// Changes the cursor, and records it before the next delivery, unless the disk hangs: then a

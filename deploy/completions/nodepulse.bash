@@ -82,7 +82,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__check)
-            opts="-o -h --output --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhook-url --log-level --log-format --help"
+            opts="-o -h --output --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhooks --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -358,7 +358,7 @@ _nodepulse() {
                     fi
                     return 0
                     ;;
-                --sinks-webhook-url)
+                --sinks-webhooks)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -387,7 +387,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__cleanup)
-            opts="-h --all-nodes --selector --taints-only --stale --force --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhook-url --log-level --log-format --help"
+            opts="-h --all-nodes --selector --taints-only --stale --force --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhooks --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -663,7 +663,7 @@ _nodepulse() {
                     fi
                     return 0
                     ;;
-                --sinks-webhook-url)
+                --sinks-webhooks)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -738,7 +738,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__config__subcmd__print)
-            opts="-h --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhook-url --log-level --log-format --help"
+            opts="-h --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhooks --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1006,7 +1006,7 @@ _nodepulse() {
                     fi
                     return 0
                     ;;
-                --sinks-webhook-url)
+                --sinks-webhooks)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1035,7 +1035,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__config__subcmd__validate)
-            opts="-h --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhook-url --log-level --log-format --help"
+            opts="-h --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhooks --log-level --log-format --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1303,7 +1303,7 @@ _nodepulse() {
                     fi
                     return 0
                     ;;
-                --sinks-webhook-url)
+                --sinks-webhooks)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
@@ -1462,7 +1462,7 @@ _nodepulse() {
             return 0
             ;;
         nodepulse__subcmd__run)
-            opts="-h --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhook-url --log-level --log-format --once --dry-run --help"
+            opts="-h --config --kubelet-config --mode --kubeconfig --bootstrap-kubeconfig --cert-dir --node-name --node-ip --node-labels --register-with-taints --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --eviction-pressure-transition-period --register-node --provider-id --enable-controller-attach-detach --node-status-update-frequency --max-pods --pods-per-core --system-reserved --kube-reserved --reserved-system-cpus --take-over --allow-ready-without-runtime --runtime-endpoint --cgroup-root --cgroup-driver --enforce-node-allocatable --root-directory --kernel-tier --serve-address --sandbox --state-directory --history-directory --sinks-journald --sinks-otlp-endpoint --sinks-webhooks --log-level --log-format --once --dry-run --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1730,7 +1730,7 @@ _nodepulse() {
                     fi
                     return 0
                     ;;
-                --sinks-webhook-url)
+                --sinks-webhooks)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

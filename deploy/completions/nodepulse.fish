@@ -83,7 +83,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sinks-journa
 on\t''
 off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l sinks-webhooks -d 'Webhooks to which incidents are sent, as CloudEvents in JSON, at most four' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand run" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -143,7 +143,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sinks-jour
 on\t''
 off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l sinks-webhooks -d 'Webhooks to which incidents are sent, as CloudEvents in JSON, at most four' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand check" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -229,7 +229,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 on\t''
 off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l sinks-webhooks -d 'Webhooks to which incidents are sent, as CloudEvents in JSON, at most four' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from print" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -285,7 +285,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_s
 on\t''
 off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l sinks-webhooks -d 'Webhooks to which incidents are sent, as CloudEvents in JSON, at most four' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand config; and __fish_seen_subcommand_from validate" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''
@@ -346,7 +346,7 @@ complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sinks-jo
 on\t''
 off\t''"
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sinks-otlp-endpoint -d 'OpenTelemetry collector to which incidents are sent, as logs over OTLP/HTTP' -r -f
-complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sinks-webhook-url -d 'URL to which incidents are sent, as CloudEvents in JSON' -r -f
+complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l sinks-webhooks -d 'Webhooks to which incidents are sent, as CloudEvents in JSON, at most four' -r -f
 complete -c nodepulse -n "__fish_nodepulse_using_subcommand cleanup" -l log-level -d 'Log level [default: info]' -r -f -a "error\t''
 warn\t''
 info\t''

@@ -12,6 +12,7 @@ use std::time::Duration;
 use nodepulse::{Agent, AppError, KernelSource};
 use nodepulse::{Config, Overrides};
 use nodepulse_core::backoff::Jitter;
+use nodepulse_core::incident::Position;
 use nodepulse_core::subjects::recording::RunRecorder;
 use nodepulse_io::clock::Clock;
 use nodepulse_kube::credentials::CredentialSource;
@@ -384,22 +385,23 @@ impl Cluster {
         self.api.wait_for(SOON * 6, &what, all).await;
     }
 
-    /// Waits until the state file contains the kills that Events report, and at least this many: a
-    /// SIGKILL between the two makes the next start report them again.
+    /// Waits until the state file contains the kills that Events report, at least this many, and
+    /// the cursor of the sink is after them: until then a SIGKILL makes counts rise again.
     pub async fn saved(&self, at_least: u64) {
         let path = self.dir.path().join("state/state");
+        let cursor = self.dir.path().join("state/history/sink-kubernetes.json");
         let saved = |_: &ApiServer| {
-            let state = State::from_text(&std::fs::read_to_string(&path).ok()?)?;
+            let state = State::from_text(&fs::read_to_string(&path).ok()?)?;
             // Excludes those of the node, which have no cgroup.
-            let kills = state
-                .kills
-                .cgroups
-                .iter()
-                .filter(|(cgroup, _)| cgroup.0 != 0);
+            let kills = state.kills.cgroups.iter();
+            let kills = kills.filter(|(cgroup, _)| cgroup.0 != 0);
             let saved: u64 = kills.map(|(_, kills)| kills).sum();
             let reported: u64 = self.reported().values().sum();
             // On version 2, the cgroup of all pods counts each once more.
-            (at_least <= reported && (saved == reported || saved == 2 * reported)).then_some(())
+            let is_saved = saved == reported || saved == 2 * reported;
+            let cursor: Value = serde_json::from_slice(&fs::read(&cursor).ok()?).ok()?;
+            let is_delivered = state.kills.until <= Position(cursor["position"].as_u64()?);
+            (at_least <= reported && is_saved && is_delivered).then_some(())
         };
         let what = "a state file with what is reported";
         self.api.wait_for(SOON * 6, what, saved).await;

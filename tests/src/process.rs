@@ -344,6 +344,11 @@ impl Process {
 
 /// Nothing of this machine matters to it but what the test names.
 fn prepare(command: &mut Command, take_over: bool, state: &Path) {
+    // Agents that have a state directory in common have a history in common.
+    let mut args = command.as_std().get_args();
+    let given = args.find(|arg| *arg == "--state-directory");
+    let given = given.and_then(|_| args.next()).map(PathBuf::from);
+    let history = given.unwrap_or_else(|| state.to_owned()).join("history");
     command
         .env_clear()
         .envs(std::env::vars().filter(|(name, _)| ENVIRONMENT.contains(&name.as_str())))
@@ -351,7 +356,7 @@ fn prepare(command: &mut Command, take_over: bool, state: &Path) {
         // Several run at a time. A flag turns it on.
         .env("NODEPULSE_SERVE_ADDRESS", "off")
         .env("NODEPULSE_STATE_DIRECTORY", state)
-        .env("NODEPULSE_HISTORY_DIRECTORY", state.join("history"))
+        .env("NODEPULSE_HISTORY_DIRECTORY", history)
         .stdin(Stdio::null());
 }
 

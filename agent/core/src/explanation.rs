@@ -24,7 +24,19 @@ pub struct Explanation {
     pub blocked_calls: Vec<String>,
     /// The reason for missing credentials for the API server; empty if there are credentials.
     pub missing_credentials: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sinks: Vec<ExplainedSink>,
     pub conditions: Vec<ExplainedCondition>,
+}
+
+/// A receiver of incidents.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedSink {
+    pub name: String,
+    /// The number of revisions that are not delivered.
+    pub lag: i64,
+    /// The receiver did not accept the last attempt.
+    pub failing: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

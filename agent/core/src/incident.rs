@@ -13,7 +13,7 @@ mod json;
 #[cfg(test)]
 mod tests;
 
-pub use cursor::{Cursor, Entry, Position};
+pub use cursor::{Cursor, Entry, Position, Revision};
 pub use facts::{Incident, Object, Occurred, Occurrence, by_cause};
 pub use id::{BootId, IncidentId, IncidentIds};
-pub use json::{API_VERSION, JsonFacts, JsonIncident, JsonObject, JsonPod};
+pub use json::{API_VERSION, JsonFacts, JsonIncident, JsonKill, JsonObject, JsonPod};

@@ -4,12 +4,12 @@
 //! Incident ──► EventWords ──► Draft on the Pod, on the Node, or on both
 //! ```
 //!
-//! A [`Draft`] is complete: `api::recorder` combines, limits and writes drafts, and words nothing.
+//! A [`Draft`] is complete: the recorder combines, limits and writes drafts, and words nothing.
 
 use std::time::SystemTime;
 
 use crate::clock::Stamp;
-use crate::incident::IncidentId;
+use crate::incident::{IncidentId, Position};
 use crate::node_status::Shutdown;
 use crate::node_status::transition::EventType;
 
@@ -23,17 +23,19 @@ mod kill_text;
 mod kills;
 mod refused_forks;
 mod reported_kills;
+mod settled;
 mod unidentified_kills;
 mod volume;
 
 pub use annotations::Annotations;
 pub use container_label::ContainerLabel;
-pub use event_words::{EventWords, Worded};
+pub use event_words::EventWords;
 pub use finding::{Cause, Finding, Limiting, NodeEvents, VictimOwner};
 pub use kill_details::KillDetails;
 pub use kills::Kills;
 pub use refused_forks::RefusedForks;
-pub use reported_kills::{KillOutcomes, KillOwner, ReportedKills};
+pub use reported_kills::{KillOwner, ReportedKills};
+pub use settled::Settled;
 pub use unidentified_kills::{
     KillPlace, Period, SOME_VICTIMS_UNKNOWN, UnidentifiedKills, VICTIMS_UNKNOWN,
 };
@@ -74,6 +76,16 @@ pub struct EventId {
     pub on_node: bool,
 }
 
+impl EventId {
+    /// Returns a number for the name of the Event, which no other Event of this object has.
+    pub fn number(self) -> u64 {
+        let IncidentId { boot, number } = self.incident;
+        let (high, low) = boot.into();
+        let number = high ^ low ^ number;
+        if self.on_node { !number } else { number }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     pub object: Involved,
@@ -95,14 +107,14 @@ pub struct Draft {
     /// The container of the pod, if its `fieldPath` is not known. An Event that waited for the API
     /// server reads it before it is sent.
     pub container: Option<ContainerLabel>,
-    /// Set if it is about an incident.
+    /// Set if it is about an incident. The name of the Event is made of it.
     pub id: Option<EventId>,
-    /// A later revision of the incident is the reason: this replaces the message of that Event,
-    /// adds annotations, and has only the `kills` that the Event did not report yet, `of` being
-    /// their number. If the Event is not known any more, those become a separate Event.
+    /// A later revision of the incident is the reason: this replaces the message of that Event and
+    /// adds annotations. `of` is the number of kills that the Event did not report yet. If the
+    /// Event is not known any more, those become a separate Event.
     pub is_later: bool,
-    /// The kills that the Event reports, if any. `EventSink::kill_outcomes` has their outcome.
-    pub kills: ReportedKills,
+    /// The revision of the incident, whose delivery is reported to the sink.
+    pub position: Option<Position>,
     /// The time of the occurrence: the kernel's if the kernel recorded one.
     pub at: SystemTime,
     /// Set if the kernel recorded the occurrence.
@@ -129,7 +141,7 @@ impl Draft {
             id: None,
             container: None,
             is_later: false,
-            kills: ReportedKills::default(),
+            position: None,
             at,
             stamp: None,
         }

@@ -389,7 +389,7 @@ pub struct Setup {
     pub started: BootNanos,
     /// Identifies this boot, or this start if that cannot be known.
     pub boot: BootId,
-    /// Events are recorded: [`IncidentInput::ReportingStarted`] follows.
+    /// There is an API server, which knows the pods.
     pub has_server: bool,
     /// The properties of the node.
     pub node: NodeSetup,

@@ -1,8 +1,9 @@
-//! Kubernetes Events: queues, folds, limits and writes them.
+//! Kubernetes Events: queues, combines, limits and writes them.
 //!
 //! Recording never blocks, and writing never delays lease and status. While the API server is
 //! unavailable, Events wait with their times from the kernel; the first is tried every one to two
-//! seconds, and the others follow it at a random moment and one at a time.
+//! seconds, and the others follow it at a random moment and one at a time. Those about incidents
+//! wait in the history when the queue is full.
 
 #![forbid(unsafe_code)]
 
@@ -18,26 +19,28 @@ use nodepulse_io::clock::Clock;
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, info, warn};
 
-use super::{ApiError, Client, Endpoint, Refusal};
+use super::{ApiError, Client, Endpoint};
 use nodepulse_core::backoff::Jitter;
 
-mod amendment;
 mod body;
 mod correlate;
 mod delivery;
+mod failure;
 mod lru;
 mod sink;
 mod version;
 
-use correlate::{Backlog, Correlator, CreatedEvent, EventWrite, Overflow, PendingEvent};
-use delivery::{Delivery, Written};
+use correlate::{Backlog, Correlator, CreatedEvent, EventWrite, PendingEvent};
+use delivery::{Delivery, RETRY_WAIT, Written};
 use lru::Lru;
-pub use sink::{EventCounts, EventSink};
+pub use sink::{EventCounts, EventSink, Outcome};
 use sink::{EventTally, add};
 use version::{Update, WrittenEvent};
 
 /// Capacity of the channel to the recorder.
 const ROOM: usize = 1000;
+/// Capacity of the channel with Events about incidents, which wait for room in the queue.
+const INCIDENTS: usize = 32;
 /// A write that was delayed longer than this waited for the server.
 const OUTAGE: Duration = Duration::from_secs(2);
 /// The delay before the second Event after an outage is a random part of this, so that the nodes of
@@ -45,8 +48,6 @@ const OUTAGE: Duration = Duration::from_secs(2);
 const SPREAD: Duration = Duration::from_secs(10);
 /// Interval of writes that catch up after an outage.
 const PACE: Duration = Duration::from_millis(200);
-/// Interval of warnings about rejected Events.
-const WARNING_INTERVAL: Duration = Duration::from_hours(1);
 /// Maximum number of written Events of which later versions are expected.
 const WRITTEN: usize = 256;
 /// Maximum length of a stored and written message in characters: the limit of the newer Event API.
@@ -109,6 +110,9 @@ pub struct Recorder {
     jitter: Jitter,
     /// Boxed, because tokio keeps up to four blocks of 32 messages.
     inputs: mpsc::Receiver<Box<Draft>>,
+    incidents: mpsc::Receiver<Box<Draft>>,
+    /// One outcome for each draft with a position, so that it has no more than there are drafts.
+    outcomes: mpsc::UnboundedSender<Outcome>,
     /// The last Events about incidents that were written.
     written: Lru<EventId, WrittenEvent>,
     /// The channel to the logger. A delivery is not reported if it is full.
@@ -123,19 +127,15 @@ pub struct Recorder {
     returned: BootNanos,
     /// The time of the next write while Events of an outage are written.
     paced: Option<BootNanos>,
+    /// When one of the Events that the server could not process is tried again.
+    retry_at: BootNanos,
     /// The last reported value of [`EventCounts::lost`].
     lost_reported: u64,
     refusal_logged: Option<BootNanos>,
 }
 
-/// Details of an Event that are being added, for which writes do not wait.
-type Amending = (EventId, Pin<Box<dyn Future<Output = ()> + Send>>);
-
-/// A write in progress, and the Event if it is about an incident.
-type Writing = (
-    Option<EventId>,
-    Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError>)> + Send>>,
-);
+/// A write in progress.
+type Writing = Pin<Box<dyn Future<Output = (EventWrite, Result<Written, ApiError>)> + Send>>;
 
 impl Recorder {
     /// Creates a recorder to run, and a sink for it. `deliveries` may have any capacity.
@@ -144,27 +144,36 @@ impl Recorder {
         clock: Clock,
         reporter: Reporter,
         deliveries: mpsc::Sender<Box<Delivered>>,
+        outcomes: mpsc::UnboundedSender<Outcome>,
     ) -> (EventSink, Self) {
         let (sender, inputs) = mpsc::channel(ROOM);
+        let (of_incidents, incidents) = mpsc::channel(INCIDENTS);
         let tally = Arc::<EventTally>::default();
         let leaving = watch::Sender::new(false);
-        let backlog = Backlog::new(reporter.queue);
-        let sink = EventSink::new(sender, Arc::clone(&tally), leaving.clone());
+        let sink = EventSink {
+            inputs: sender,
+            incidents: of_incidents,
+            tally: Arc::clone(&tally),
+            leaving: leaving.clone(),
+        };
         let recorder = Self {
             jitter: client.jitter(),
             client,
             clock,
             reporter,
             inputs,
+            incidents,
+            outcomes,
             written: Lru::new(WRITTEN),
             deliveries,
             tally,
             leaving,
-            backlog,
+            backlog: Backlog::default(),
             correlator: Correlator::new(),
             last_number: 0,
             returned: BootNanos(0),
             paced: None,
+            retry_at: BootNanos(0),
             lost_reported: 0,
             refusal_logged: None,
         };
@@ -177,47 +186,38 @@ impl Recorder {
     pub async fn run(mut self) {
         let mut leaving = self.leaving.subscribe();
         let mut writing: Option<Writing> = None;
-        let mut amending: Option<Amending> = None;
         let mut open = true;
         loop {
             let is_stopping = *leaving.borrow_and_update();
             let last = is_stopping || !open;
-            while is_stopping && let Ok(input) = self.inputs.try_recv() {
-                self.queue(*input);
-            }
             if is_stopping {
+                self.queue_rest();
                 self.paced = None;
-                self.backlog.drop_details();
             }
-            let mut amended_event = amending.as_ref().map(|(id, _)| *id);
             if writing.is_none() {
-                let next = self.next_write(amended_event.filter(|_| !is_stopping), last);
+                let next = self.next_write(last);
                 writing = next.map(|write| self.start(write));
-            }
-            if amending.is_none() {
-                let written = writing.as_ref().and_then(|(id, _)| *id);
-                amending = self.next_details(written);
-                amended_event = amending.as_ref().map(|(id, _)| *id);
             }
             let depth = u64::try_from(self.backlog.len()).unwrap_or(u64::MAX);
             self.tally.waiting.store(depth, Ordering::Relaxed);
-            if writing.is_none() && amending.is_none() && last && self.backlog.len() == 0 {
+            if writing.is_none() && last && self.backlog.is_empty() {
                 return;
             }
-            let due = self.next_due(amended_event);
+            let due = self.next_due();
+            let has_room = self.backlog.len() < self.reporter.queue;
             tokio::select! {
                 input = self.inputs.recv(), if open => match input {
-                    Some(input) => self.queue(*input),
+                    Some(input) => self.queue_change(*input),
                     None => open = false,
                 },
+                Some(input) = self.incidents.recv(), if has_room => self.queue(*input),
                 (write, result) = finished(&mut writing) => {
                     writing = None;
                     if is_stopping && result.as_ref().is_err_and(ApiError::is_outage) {
                         return; // No further write can succeed.
                     }
-                    self.finish(write, result);
+                    self.finish(write, result, is_stopping);
                 }
-                () = amended(&mut amending) => amending = None,
                 () = tokio::time::sleep(due.unwrap_or_default()), if writing.is_none() && due.is_some() => {}
                 Ok(()) = leaving.changed(), if !is_stopping => {}
             }
@@ -228,55 +228,70 @@ impl Recorder {
         self.push(PendingEvent::once(input));
     }
 
+    /// Queues an Event that is not about an incident, or loses it if there is no room.
+    fn queue_change(&mut self, input: Draft) {
+        if self.backlog.len() < self.reporter.queue {
+            self.queue(input);
+        } else {
+            add(&self.tally.lost_full, input.times);
+        }
+    }
+
+    fn queue_rest(&mut self) {
+        while let Ok(input) = self.inputs.try_recv() {
+            self.queue(*input);
+        }
+        while let Ok(input) = self.incidents.try_recv() {
+            self.queue(*input);
+        }
+    }
+
     fn push(&mut self, mut pending: PendingEvent) {
         let message = &mut pending.newest.message;
         message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));
-        match self.backlog.push(pending) {
-            Overflow::None => {}
-            Overflow::Folded => add(&self.tally.folded, 1),
-            Overflow::Lost(lost) => {
-                add(&self.tally.lost_full, lost.times);
-                self.tally.dropped(lost.kills);
-            }
+        self.backlog.push(pending);
+    }
+
+    /// Reports that the Events about these revisions are written, or never will be.
+    fn report(&self, pending: &PendingEvent, is_accepted: bool) {
+        for position in pending.positions.iter().copied() {
+            let outcome = Outcome {
+                position,
+                is_accepted,
+            };
+            // Nothing waits for it any more.
+            let _ended = self.outcomes.send(outcome);
         }
     }
 
     /// Returns the time until something can be written that cannot be written now.
-    fn next_due(&self, amending: Option<EventId>) -> Option<Duration> {
-        let due = if self.backlog.has_write(amending) {
-            self.paced?
+    fn next_due(&self) -> Option<Duration> {
+        let due = if self.backlog.is_empty() {
+            let failed = self.backlog.has_failed().then_some(self.retry_at);
+            let due = [self.correlator.next_due(), failed]
+                .into_iter()
+                .flatten()
+                .min()?;
+            // These are paced too.
+            self.paced.map_or(due, |paced| paced.max(due))
         } else {
-            // Releases of the rate limit are paced too.
-            let released = self.correlator.next_due()?;
-            self.paced.map_or(released, |paced| paced.max(released))
+            self.paced?
         };
         Some(due.since(self.clock.now().boot))
     }
 
-    /// Returns the next details that can be added to an Event, which is not the one that is being
-    /// written.
-    fn next_details(&mut self, writing: Option<EventId>) -> Option<Amending> {
-        while let Some(pending) = self.backlog.pop_details(writing) {
-            if let Update::Amend(id, amendment) = self.update(pending) {
-                return Some((id, amendment));
-            }
-        }
-        None
-    }
-
-    /// Returns what is to be written next. Later versions of an Event wait for its details.
-    fn next_write(&mut self, amending: Option<EventId>, last: bool) -> Option<EventWrite> {
+    fn next_write(&mut self, last: bool) -> Option<EventWrite> {
         let now = self.clock.now().boot;
         if self.paced.is_some_and(|at| now < at) {
             return None;
         }
-        while let Some(pending) = self.backlog.pop(amending) {
+        while let Some(pending) = self.next_pending(now, last) {
             let pending = match self.update(pending) {
                 Update::Write(write) => {
                     self.paced = self.paced.map(|_| now.plus(PACE));
                     return Some(*write);
                 }
-                Update::Amend(..) | Update::Done => continue,
+                Update::Done => continue,
                 Update::Separate(pending) => *pending,
             };
             let (times, reason) = (pending.times, pending.newest.reason.clone());
@@ -287,12 +302,9 @@ impl Recorder {
             {
                 add(&self.tally.delayed, times);
             }
-            let (forgotten, kills) = self.correlator.take_lost();
-            add(&self.tally.lost_full, forgotten);
-            self.tally.dropped(kills);
             if let Some(write) = write {
                 self.paced = self.paced.map(|_| now.plus(PACE));
-                return Some(write);
+                return Some(self.correlator.combine(write, &mut self.backlog));
             }
         }
         self.paced = None;
@@ -301,6 +313,16 @@ impl Recorder {
         } else {
             self.correlator.release(now)
         }
+    }
+
+    /// Returns what waits, or else one of those that the server could not process.
+    fn next_pending(&mut self, now: BootNanos, last: bool) -> Option<PendingEvent> {
+        let waiting = self.backlog.pop();
+        if waiting.is_some() || last || now < self.retry_at {
+            return waiting;
+        }
+        self.retry_at = now.plus(RETRY_WAIT);
+        self.backlog.pop_failed()
     }
 
     fn start(&mut self, write: EventWrite) -> Writing {
@@ -327,63 +349,27 @@ impl Recorder {
             known,
             number,
             fresh: (name, event),
+            completion: newest.id.map(|_| body::completion(&write)),
+            is_details: write.pending.is_details(),
+            is_retry: write.pending.failing_since.is_some(),
             jitter: self.jitter.fork(),
             leaving: self.leaving.subscribe(),
         };
-        let id = write.pending.newest.id;
-        let writing = async move {
+        Box::pin(async move {
             let result = delivery.deliver(write.count).await;
             (write, result)
-        };
-        (id, Box::pin(writing))
+        })
     }
 
-    fn finish(&mut self, mut write: EventWrite, result: Result<Written, ApiError>) {
-        let times = write.pending.times;
+    fn finish(&mut self, write: EventWrite, result: Result<Written, ApiError>, is_last: bool) {
         let written = match result {
             Ok(written) => written,
-            Err(err) => {
-                let rejected =
-                    matches!(err.refusal(), Some(Refusal::Forbidden | Refusal::NotFound));
-                // The namespace of a deleted pod may be deleted too. The Event on the Node does not
-                // depend on it.
-                if let Some(mut instead) =
-                    rejected.then(|| write.pending.clone().of_node()).flatten()
-                {
-                    if write.is_update() {
-                        add(&self.tally.recorded, instead.times);
-                    }
-                    let later = instead
-                        .newest
-                        .id
-                        .and_then(|id| self.backlog.take_version(id));
-                    if let Some(later) = later {
-                        instead.update(later);
-                    }
-                    self.push(instead);
-                    return;
-                }
-                let kills = std::mem::take(&mut write.pending.kills);
-                if write.is_update() && kills.is_empty() {
-                    debug!(err = err.as_dyn(), "an event was not updated");
-                    return;
-                }
-                match err.refusal() {
-                    Some(_) => add(&self.tally.lost_refused, times),
-                    None => add(&self.tally.lost_unreachable, times),
-                }
-                if is_final(&err) {
-                    self.tally.acknowledged(kills);
-                } else {
-                    self.tally.dropped(kills);
-                }
-                self.log_lost(&write, &err);
-                return;
-            }
+            Err(err) => return self.failed(write, &err, is_last),
         };
+        let times = write.pending.times;
+        self.report(&write.pending, true);
+        self.retry_at = written.acked;
         add(&self.tally.delivered, times);
-        self.tally
-            .acknowledged(std::mem::take(&mut write.pending.kills));
         if let Some(delayed_by) = written.delayed_by {
             self.returned = written.acked;
             if OUTAGE < delayed_by {
@@ -394,7 +380,6 @@ impl Recorder {
         let id = id.filter(|_| !write.is_combined() && !write.is_update());
         if let Some(id) = id {
             let event = WrittenEvent {
-                namespace: body::namespace(&write.pending.newest.object).to_owned(),
                 key: write.key.clone(),
                 prefix: write.pending.prefix.clone(),
             };
@@ -432,25 +417,12 @@ impl Recorder {
         }
     }
 
-    fn log_lost(&mut self, write: &EventWrite, err: &ApiError) {
-        let (reason, times) = (write.pending.newest.reason.as_str(), write.pending.times);
-        let (err, now) = (err.as_dyn(), self.clock.now().boot);
-        if self
-            .refusal_logged
-            .is_none_or(|logged| WARNING_INTERVAL <= now.since(logged))
-        {
-            self.refusal_logged = Some(now);
-            warn!(
-                reason,
-                times, err, "event dropped; further drops are not logged for an hour"
-            );
-        } else {
-            debug!(reason, times, err, "event dropped");
-        }
-    }
-
-    /// Returns the number for a name. No two Events have the same name, even in one nanosecond.
+    /// Returns the number for a name: that of the incident, which is the same at a later start. No
+    /// two other Events have the same name, even in one nanosecond.
     fn next_number(&mut self, write: &EventWrite) -> u64 {
+        if let Some(id) = write.pending.newest.id {
+            return id.number();
+        }
         let at = write.pending.newest.at;
         let since_epoch = at.duration_since(SystemTime::UNIX_EPOCH);
         let nanos = since_epoch.map_or(0, |since| since.as_nanos());
@@ -468,25 +440,10 @@ impl Recorder {
     }
 }
 
-/// Returns true if the server has rejected an Event permanently, so that its kills are not reported
-/// again. If the server fails, is overloaded or does not answer, they are reported later.
-fn is_final(err: &ApiError) -> bool {
-    err.refusal()
-        .is_some_and(|refusal| refusal != Refusal::Server && !err.is_outage())
-}
-
 /// Waits for the end of a write; for ever if there is none.
 async fn finished(writing: &mut Option<Writing>) -> (EventWrite, Result<Written, ApiError>) {
     match writing {
-        Some((_, writing)) => writing.await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until details are added; for ever if there are none.
-async fn amended(amending: &mut Option<Amending>) {
-    match amending {
-        Some((_, amending)) => amending.await,
+        Some(writing) => writing.await,
         None => std::future::pending().await,
     }
 }

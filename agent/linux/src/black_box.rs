@@ -19,8 +19,9 @@ use crate::host::HostRoot;
 /// The file in the directory of the history.
 pub const FILE: &str = "black-box";
 
-/// Where systemd moves what the kernel kept, at each boot, before the place from which it does.
-const PSTORE: [&str; 2] = ["var/lib/systemd/pstore", "sys/fs/pstore"];
+/// Where the kernel keeps its log, and where systemd moves it at each boot, which is read later: a
+/// log that is moved meanwhile is found there.
+const PSTORE: [&str; 2] = ["sys/fs/pstore", "var/lib/systemd/pstore"];
 /// The name of the storage, or `(null)`.
 const PSTORE_BACKEND: &str = "sys/module/pstore/parameters/backend";
 /// Where kdump writes.
@@ -114,7 +115,12 @@ pub fn machine_id(root: &HostRoot) -> String {
 
 /// Reads the traces of the end of the last boot. What is missing or unreadable is left out.
 pub fn evidence(root: &HostRoot) -> Evidence {
-    let mut logs: Vec<(std::time::SystemTime, PathBuf)> = Vec::new();
+    let log = |(at, path): (_, PathBuf)| {
+        let text = end_of(&path).ok()?;
+        let path = path.display().to_string();
+        Some(WrittenFile { path, at, text })
+    };
+    let mut logs = Vec::new();
     for directory in PSTORE {
         let mut found = Vec::new();
         files_below(&root.path(directory), DEPTH, &mut found);
@@ -130,17 +136,12 @@ pub fn evidence(root: &HostRoot) -> Evidence {
             .filter_map(written)
             .collect();
         found.sort_by(|one, other| other.cmp(one));
-        logs.extend(found.into_iter().take(LOGS));
+        logs.extend(found.into_iter().take(LOGS).filter_map(log));
     }
-    let log = |(at, path): (_, PathBuf)| {
-        let text = end_of(&path).ok()?;
-        let path = path.display().to_string();
-        Some(WrittenFile { path, at, text })
-    };
     let backend = root.read_string(PSTORE_BACKEND).unwrap_or_default();
     Evidence {
         has_pstore: !backend.is_empty() && backend != "(null)" && is_visible(root),
-        logs: logs.into_iter().filter_map(log).collect(),
+        logs,
         crashes: crashes(&root.path(CRASHES)),
         watchdogs: watchdogs(root),
     }
@@ -149,8 +150,8 @@ pub fn evidence(root: &HostRoot) -> Evidence {
 /// Returns true if what the kernel kept can be seen: in a container, systemd's directory is mounted
 /// whether systemd uses it or not.
 fn is_visible(root: &HostRoot) -> bool {
-    let mounted = statfs(&root.path(PSTORE[1])).is_ok_and(|found| found.filesystem_type() == MAGIC);
-    mounted || (root.path("") == Path::new("/") && Path::new("/").join(PSTORE[0]).is_dir())
+    let mounted = statfs(&root.path(PSTORE[0])).is_ok_and(|found| found.filesystem_type() == MAGIC);
+    mounted || (root.path("") == Path::new("/") && Path::new("/").join(PSTORE[1]).is_dir())
 }
 
 /// `PSTOREFS_MAGIC`.
@@ -237,7 +238,7 @@ mod tests {
             boot: BootNanos(9),
             wall: std::time::SystemTime::UNIX_EPOCH,
         };
-        Recorder::new(origin, number).stop(now)
+        Recorder::new(origin, number).stop(false, now)
     }
 
     #[test]
@@ -299,7 +300,7 @@ mod tests {
         let logs: Vec<_> = found.logs.iter().map(name).collect();
         let systemd = ("var/lib/systemd/pstore/1764/001/dmesg.txt".to_owned(), 12);
         let kernel = ("sys/fs/pstore/dmesg-ramoops-0".to_owned(), 64 << 10);
-        assert_eq!(logs, [systemd, kernel]);
+        assert_eq!(logs, [kernel, systemd]);
         let crashes: Vec<_> = found.crashes.iter().map(name).collect();
         assert_eq!(crashes, [("var/crash/202611280000".to_owned(), 0)]);
         assert_eq!(found.watchdogs, ["watchdog0"]);

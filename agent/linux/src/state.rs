@@ -15,6 +15,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use nodepulse_core::clock::BootNanos;
+use nodepulse_core::incident::Position;
 use nodepulse_core::pods::PodId;
 use nodepulse_core::subjects::kill_counters::AcknowledgedKills;
 use nodepulse_core::units::CgroupId;
@@ -41,7 +42,7 @@ pub struct State {
     pub tier: String,
     /// Each probe, with its state or the reason why it does not run, for people who read the file.
     pub probes: Vec<(String, String)>,
-    /// Kills that the API server acknowledged; the next start reports others.
+    /// Kills that are recorded; the next start reports others.
     pub kills: AcknowledgedKills,
     /// Set if kills could not be counted so far: a cgroup that is not in `kills` may have had some.
     pub uncounted: bool,
@@ -135,6 +136,8 @@ impl State {
                 state.exceeded.insert(type_.to_owned(), at);
             } else if line == UNCOUNTED {
                 state.uncounted = true;
+            } else if let Some(position) = line.strip_prefix("recorded ") {
+                state.kills.until = Position(position.parse().ok()?);
             } else if let Some(pod) = line.strip_prefix("pod ") {
                 let (id, kills) = pod.split_once(' ')?;
                 let kills = kills.parse().ok()?;
@@ -154,7 +157,13 @@ impl State {
             let parts: Vec<_> = state.split_whitespace().collect();
             format!("probe {probe} {}", parts.join(" "))
         });
-        let AcknowledgedKills { cgroups, pods } = &self.kills;
+        let AcknowledgedKills {
+            cgroups,
+            pods,
+            until,
+            later: _,
+        } = &self.kills;
+        let recorded = format!("recorded {}", until.0);
         let cgroups = cgroups.iter();
         let cgroups = cgroups.map(|(cgroup, kills)| format!("cgroup {} {kills}", cgroup.0));
         let pods = pods.iter();
@@ -164,7 +173,7 @@ impl State {
             None => format!("exceeded {type_} {NEVER}"),
         });
         let uncounted = self.uncounted.then(|| UNCOUNTED.to_owned());
-        let lines = std::iter::once(head).chain(probes).chain(uncounted);
+        let lines = [head, recorded].into_iter().chain(probes).chain(uncounted);
         let lines: Vec<_> = lines.chain(cgroups).chain(pods).chain(exceeded).collect();
         lines.join("\n") + END
     }
@@ -190,6 +199,8 @@ mod tests {
                     (PodId::Uid("0a-1".to_owned()), 2),
                     (PodId::ConfigHash("0a".repeat(16)), 1),
                 ]),
+                until: Position(9),
+                ..AcknowledgedKills::default()
             },
             uncounted: true,
             exceeded: BTreeMap::from([
@@ -243,6 +254,7 @@ mod tests {
             (with("cgroup 1"), "an incomplete line"),
             (with("cgroup -1 4"), "an invalid number"),
             (with("pod web 4"), "an invalid pod"),
+            (with("recorded -1"), "an invalid position"),
             (with("exceeded PIDsLow"), "a condition without a time"),
             (with("exceeded PIDsLow -1"), "an invalid time"),
             (with("another kind"), "of a newer version"),

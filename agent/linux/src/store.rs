@@ -137,13 +137,12 @@ impl Store {
         self.next.0
     }
 
-    /// Returns a reader of the newest segment.
+    /// Returns a reader of the newest two segments.
     pub fn newest(&self) -> Reader {
-        let newest = self
-            .segments
-            .last()
-            .map_or(self.next, |(segment, _)| *segment);
-        Reader::new(self.directory.clone()).starting_at(newest.0)
+        let second = self.segments.len().saturating_sub(2);
+        let first = self.segments.get(second);
+        let first = first.map_or(self.next, |(segment, _)| *segment);
+        Reader::new(self.directory.clone()).starting_at(first.0)
     }
 
     /// Finds the segments of the directory. The next line begins another one.
@@ -309,6 +308,7 @@ pub struct Reader {
     /// The segment and the offset in it up to which lines were returned.
     read: Option<(Segment, u64)>,
     damaged: u64,
+    fault: Option<io::Error>,
 }
 
 impl Reader {
@@ -317,6 +317,7 @@ impl Reader {
             directory,
             read: None,
             damaged: 0,
+            fault: None,
         }
     }
 
@@ -346,11 +347,12 @@ impl Reader {
     }
 
     /// Like [`Self::next_lines`], of at most about `limit` bytes of one segment. `None`: there are
-    /// no further whole lines.
+    /// no further whole lines. The rest of a segment that cannot be read is left out: see
+    /// [`Self::take_fault`].
     ///
     /// # Errors
     ///
-    /// Fails if the directory or a segment cannot be read.
+    /// Fails if the directory cannot be read.
     pub fn next_chunk(&mut self, limit: u64) -> io::Result<Option<Vec<String>>> {
         let segments = segments(&self.directory)?;
         let newest = segments.last().copied();
@@ -367,7 +369,14 @@ impl Reader {
             let (bytes, is_cut) = match self.bytes(segment, offset, limit) {
                 // Removed since the directory was read.
                 Err(err) if err.kind() == io::ErrorKind::NotFound => continue,
-                bytes => bytes?,
+                Err(err) => {
+                    let path = segment.path(&self.directory);
+                    let why = format!("{}: {err}", path.display());
+                    self.fault = Some(io::Error::new(err.kind(), why));
+                    self.read = Some((segment.next(), 0));
+                    return Ok(Some(Vec::new()));
+                }
+                Ok(bytes) => bytes,
             };
             let end = bytes.iter().rposition(|byte| *byte == b'\n');
             let whole = match end {
@@ -404,6 +413,11 @@ impl Reader {
         self.damaged
     }
 
+    /// Returns why the last [`Self::next_chunk`] has left out a segment.
+    pub const fn take_fault(&mut self) -> Option<io::Error> {
+        self.fault.take()
+    }
+
     /// Returns at least one line if there is one of at most [`MAX_LINE`], and whether more bytes
     /// may follow.
     fn bytes(&self, segment: Segment, offset: u64, limit: u64) -> io::Result<(Vec<u8>, bool)> {
@@ -413,7 +427,7 @@ impl Reader {
         let mut file = options.open(&path)?;
         let found = file.metadata()?;
         if !found.is_file() || !is_trusted_owner(found.uid()) {
-            let why = format!("{} is not a file of root", path.display());
+            let why = "it is not a file of root";
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         file.seek(SeekFrom::Start(offset))?;

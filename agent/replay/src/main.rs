@@ -99,7 +99,7 @@ fn describe(step: &Step, words: &mut EventWords, out: &mut String) {
                 continue;
             }
             Effect::Incident(incident) => {
-                let drafts = words.word(incident).drafts;
+                let drafts = words.word(incident, None);
                 let drafts: Vec<String> = drafts.iter().map(described).collect();
                 if drafts.is_empty() {
                     continue;

@@ -75,8 +75,5 @@ pub fn draft(pod: &Pod, now: Now) -> Option<Draft> {
         occurred,
         details: None,
     };
-    EventWords::new(NodeEvents::Off)
-        .word(&incident)
-        .drafts
-        .pop()
+    EventWords::new(NodeEvents::Off).word(&incident, None).pop()
 }

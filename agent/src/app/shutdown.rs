@@ -15,12 +15,11 @@ pub(super) async fn shut_down(mut app: App, inputs: KernelInputs) {
     last_counts(&mut app).await;
     app.feed(Input::Incident(IncidentInput::Stopping), app.clock.now());
     if let Some(reporting) = app.reporting.take() {
-        let events = reporting.events.clone();
+        app.history.hand_over().await;
         reporting.finish(&mut app.tasks).await;
-        // Only now all acknowledgements are known.
-        let outcomes = KillCounterInput::Settled(events.kill_outcomes());
-        app.feed(Input::KillCounter(outcomes), app.clock.now());
     }
+    app.history.flush().await;
+    app.settle_kills(app.clock.now());
     save_state(&mut app).await;
     let now = app.clock.now();
     tokio::join!(app.history.finish(), app.black_box.finish(now));

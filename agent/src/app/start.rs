@@ -19,6 +19,7 @@ use nodepulse_io::tasks::Tasks;
 use nodepulse_kube::Client;
 use nodepulse_linux::host::HostRoot;
 use nodepulse_linux::logind::power::Power;
+use tokio::sync::mpsc;
 
 use super::kernel_inputs::KernelInputs;
 use super::reload::{self, Reloading};
@@ -39,6 +40,7 @@ use crate::queries::signals::SignalReader;
 use crate::reporting::once::Once;
 use crate::reporting::{ApiAccess, Reporting, Why};
 use crate::serve::{Listener, Pages, Site};
+use crate::sinks::kubernetes::Reported;
 use crate::telemetry::Telemetry;
 use crate::telemetry::metering::{self, Metering};
 
@@ -78,15 +80,20 @@ pub(super) async fn app(
     app.telemetry.metering.conditions(conditions, &[]);
     app.reporting = client.map(|client| {
         let computed = app.ledger.computed();
+        let (outcomes, reported) = mpsc::unbounded_channel();
         let access = ApiAccess {
             client,
             certificate,
+            outcomes,
         };
-        Reporting::start(&app.config, access, clock, computed, &mut app.tasks)
+        let reporting = Reporting::start(&app.config, access, clock, computed, &mut app.tasks);
+        let reported = Reported {
+            events: reporting.events.clone(),
+            outcomes: reported,
+        };
+        app.history.start_events(reported);
+        reporting
     });
-    if app.reporting.is_some() {
-        app.feed(Input::Incident(IncidentInput::ReportingStarted), now);
-    }
     app.sync(Why::Tick, now);
     app.notify_ready();
     app.service.once = once.then(|| Once::new(app.config.mode, now.boot));
@@ -133,7 +140,9 @@ fn state(
     let absent = pressure_files::absent(&config, &agent.pods);
     let directories = Directories::new(&config);
     let runtime = RuntimeClient::new(&config, agent.runtime_connector, &directories);
-    let responder = Responder::new(&config, directories, agent.pods.clone(), base, read);
+    let mut setup = agent.history;
+    let responder = Responder::new(&config, directories, agent.pods.clone(), base, read)
+        .recorded(setup.kills());
     let queries = Queries {
         signals: SignalReader::new(&config, agent.pods.clone()),
         probes: Probes::start(
@@ -147,7 +156,8 @@ fn state(
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
     let boot = boot_id(&config);
-    let history = History::start(agent.history, boot, &lanes, &metering, &mut tasks);
+    let of_node = (boot, has_server);
+    let history = History::start(setup, of_node, &lanes, &metering, &mut tasks);
     let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
     let triggers = &inputs.stalls;

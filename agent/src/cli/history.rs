@@ -132,6 +132,8 @@ struct Incidents {
     by_id: HashMap<String, usize>,
     /// The number of lines in a newer form.
     newer: u64,
+    /// A segment could not be read.
+    is_partial: bool,
 }
 
 impl Incidents {
@@ -207,14 +209,22 @@ pub fn run(arguments: Arguments) -> ExitCode {
         pod: arguments.pod,
         unit: arguments.unit.as_deref().map(unit_name),
     };
-    let printed = match (&arguments.id, arguments.boot, arguments.follow) {
-        (Some(id), ..) => one(&directory, id, arguments.output),
-        (None, Some(number), _) => end_of_boot(&directory, number, arguments.output),
-        (None, None, false) => list(&directory, &filter, arguments.output),
-        (None, None, true) => follow(&directory, &filter, arguments.output),
+    let printed = if arguments.follow {
+        follow(&directory, &filter, arguments.output).map(|()| true)
+    } else {
+        read(&directory).and_then(|incidents| {
+            match (&arguments.id, arguments.boot) {
+                (Some(id), _) => one(&incidents, id, arguments.output)?,
+                (None, Some(number)) => end_of_boot(&incidents, number, arguments.output)?,
+                (None, None) => list(&incidents, &filter, arguments.output)?,
+            }
+            Ok(!incidents.is_partial)
+        })
     };
     match printed {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        // The reason is printed.
+        Ok(false) => ExitCode::FAILURE,
         // The reader has closed the pipe.
         Err(Failure::Io(err)) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => fail(&failure.reason(&directory)),
@@ -264,10 +274,12 @@ impl Failure {
 }
 
 /// Reads the whole history. Prints what could not be read on standard error.
-fn read(reader: &mut Reader) -> io::Result<Incidents> {
+fn read(directory: &Path) -> Result<Incidents, Failure> {
+    let mut reader = Reader::new(directory.to_owned());
     let mut incidents = Incidents::default();
     while let Some(lines) = reader.next_chunk(PART)? {
         incidents.add(lines);
+        incidents.is_partial |= is_faulty(&mut reader);
     }
     if 0 < reader.damaged() {
         print_error(&format!(
@@ -285,8 +297,18 @@ fn read(reader: &mut Reader) -> io::Result<Incidents> {
     Ok(incidents)
 }
 
-fn one(directory: &Path, id: &str, output: HistoryFormat) -> Result<(), Failure> {
-    let incidents = read(&mut Reader::new(directory.to_owned()))?;
+/// Prints why a segment could not be read.
+fn is_faulty(reader: &mut Reader) -> bool {
+    let fault = reader.take_fault();
+    if let Some(fault) = &fault {
+        print_error(&format!(
+            "nodepulse: cannot read {fault}; the rest is printed"
+        ));
+    }
+    fault.is_some()
+}
+
+fn one(incidents: &Incidents, id: &str, output: HistoryFormat) -> Result<(), Failure> {
     let found = incidents.find(id).map_err(Failure::Other)?;
     let text = match output {
         HistoryFormat::Text => full(found),
@@ -296,8 +318,7 @@ fn one(directory: &Path, id: &str, output: HistoryFormat) -> Result<(), Failure>
 }
 
 /// Prints the end of the last boot (-1), or of one before.
-fn end_of_boot(directory: &Path, number: i64, output: HistoryFormat) -> Result<(), Failure> {
-    let incidents = read(&mut Reader::new(directory.to_owned()))?;
+fn end_of_boot(incidents: &Incidents, number: i64, output: HistoryFormat) -> Result<(), Failure> {
     let mut boots = incidents.all.iter().rev().filter_map(|one| {
         let Some(JsonFacts::Boot(boot)) = &one.incident.facts else {
             return None;
@@ -318,8 +339,7 @@ fn end_of_boot(directory: &Path, number: i64, output: HistoryFormat) -> Result<(
     Ok(terminal::write(&text)?)
 }
 
-fn list(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<(), Failure> {
-    let incidents = read(&mut Reader::new(directory.to_owned()))?;
+fn list(incidents: &Incidents, filter: &Filter, output: HistoryFormat) -> Result<(), Failure> {
     let matching = incidents
         .all
         .iter()
@@ -339,12 +359,15 @@ fn follow(directory: &Path, filter: &Filter, output: HistoryFormat) -> Result<()
     let watched = changes.add_watch(directory, wanted);
     watched.map_err(io::Error::from)?;
     let mut reader = Reader::new(directory.to_owned());
-    while reader.next_chunk(PART)?.is_some() {}
+    while reader.next_chunk(PART)?.is_some() {
+        is_faulty(&mut reader);
+    }
     loop {
         changes.read_events().map_err(io::Error::from)?;
         // A settled revision is whole, so nothing is kept of earlier ones.
         let mut incidents = Incidents::default();
         let settled = incidents.add(reader.next_lines()?);
+        is_faulty(&mut reader);
         let settled = settled.iter().filter_map(|at| incidents.all.get(*at));
         let matching: Vec<_> = settled
             .filter(|one| filter.matches(&one.incident))

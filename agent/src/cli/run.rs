@@ -196,7 +196,7 @@ impl Prepared {
         if is_daemon {
             let _entered = runtime.enter();
             let sinks = sinks::open(&config, client.is_some());
-            history.sinks = sinks.map_err(|err| refuse(&err.to_string()))?;
+            history.sinks = sinks.map_err(|why| refuse(&why))?;
         }
         let open = history.files.as_ref().filter(|files| files.is_open());
         let kept = open.map(HistoryFiles::directory);

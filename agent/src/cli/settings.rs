@@ -268,7 +268,7 @@ pub(super) fn excessive_reservations(config: &Config) -> Option<String> {
 /// The configuration files to watch; `None` for standard input.
 pub(super) fn files(overrides: &Overrides) -> Option<WatchedFiles> {
     Some(WatchedFiles {
-        file: config::file(overrides, &variable),
+        file: config::file(overrides, &variable).0,
         drop_ins: Some(DropIns {
             directory: config::drop_in_directory(overrides, &variable)?,
             extension: EXTENSION,

@@ -302,7 +302,7 @@ const ALL: &[Texts] = &[
             SUCCESS,
             (
                 "1",
-                "There is no history or no such incident, or it cannot be read.",
+                "There is no history or no such incident, or a file of the history cannot be read.",
             ),
             USAGE,
         ],

@@ -10,7 +10,6 @@ use nodepulse_core::units::quantity::Quantity;
 use super::error::ConfigError;
 use super::keys::Keys;
 use super::labels;
-use super::layers::Setting;
 use super::table::{RESOURCES, key};
 
 /// Reads `maxPods`, `podsPerCore`, `volumeLimits`, reservations, and hard thresholds.
@@ -24,7 +23,7 @@ pub(super) fn allocation(
         max_pods: max_pods.unwrap_or_default(),
         pods_per_core: per_core.unwrap_or_default(),
         reserved: reserved(keys)?,
-        volume_limits: volume_limits(keys)?,
+        volume_limits: labels::volume_limits(keys.map(&key::volume_limits)?)?,
         memory_threshold: hard_value(thresholds, Signal::MemoryAvailable),
         nodefs_threshold: hard_value(thresholds, Signal::NodefsAvailable),
     })
@@ -34,35 +33,21 @@ pub(super) fn allocation(
 fn reserved(keys: &Keys<'_>) -> Result<BTreeMap<String, Quantity>, ConfigError> {
     let mut sum = BTreeMap::new();
     for reservation in [&key::system_reserved, &key::kube_reserved] {
-        add_reservations(&mut sum, keys.map(reservation)?)?;
+        for (resource, setting) in keys.map(reservation)? {
+            if !RESOURCES.contains(&resource.as_str()) {
+                let all = RESOURCES.join(", ");
+                let why = format!("is for {resource:?}, which is not one of {all}");
+                return Err(setting.refused(why));
+            }
+            let quantity = setting.parsed(reservation.parse)?;
+            let entry: &mut Quantity = sum.entry(resource).or_default();
+            *entry = entry.saturating_add(quantity);
+        }
     }
     if let Some(cpus) = keys.optional(&key::reserved_system_cpus)?.flatten() {
         sum.insert("cpu".to_owned(), Quantity::from_count(cpus));
     }
     Ok(sum)
-}
-
-fn volume_limits(keys: &Keys<'_>) -> Result<BTreeMap<String, u32>, ConfigError> {
-    labels::volume_limits(keys.map(&key::volume_limits)?)
-}
-
-fn add_reservations(
-    sum: &mut BTreeMap<String, Quantity>,
-    settings: BTreeMap<String, Setting>,
-) -> Result<(), ConfigError> {
-    for (resource, setting) in settings {
-        if !RESOURCES.contains(&resource.as_str()) {
-            let why = format!(
-                "is for {resource:?}, which is not one of {}",
-                RESOURCES.join(", ")
-            );
-            return Err(setting.refused(why));
-        }
-        let quantity = setting.parsed(key::system_reserved.parse)?;
-        let entry = sum.entry(resource).or_default();
-        *entry = entry.saturating_add(quantity);
-    }
-    Ok(())
 }
 
 /// The hard threshold of a signal. There is at most one.

@@ -11,6 +11,7 @@ use nodepulse_core::settings::SlowLimit;
 use nodepulse_core::units::duration;
 use nodepulse_core::units::quantity::Quantity;
 
+use super::WebhookConfig;
 use super::choices::{RuntimeEndpoint, names};
 use super::nearest::nearest;
 
@@ -161,10 +162,6 @@ pub(super) fn interval(text: &str) -> Result<Option<Duration>, String> {
     }
 }
 
-pub(super) fn positive(text: &str) -> Result<Duration, String> {
-    period(text)?.ok_or_else(|| "must be greater than zero".to_owned())
-}
-
 /// Parses the time for which a disk must be slow: at least one window of the kernel program.
 pub(super) fn slow_for(text: &str) -> Result<Duration, String> {
     let why = "must be from 1s to 10m, because the latency of a disk is judged once a second";
@@ -206,7 +203,7 @@ pub(super) fn slow_limit(text: &str) -> Result<SlowLimit, String> {
     if text == "auto" {
         return Ok(SlowLimit::Auto);
     }
-    let limit = positive(text)?;
+    let limit = period(text)?.ok_or("must be greater than zero")?;
     let valid = limit <= Duration::from_mins(1);
     let why = "must be at most 1m, because only a disk that does not respond needs longer";
     valid
@@ -255,6 +252,27 @@ pub(super) fn url(text: &str) -> Result<Uri, String> {
         return Err("contains a user, whose credentials belong in a file with headers".to_owned());
     }
     Ok(url)
+}
+
+/// Parses `URL kinds=KIND+KIND headersFile=FILE`, of which only the URL is required.
+pub(super) fn webhook<'a>(text: &'a str) -> Result<WebhookConfig, String> {
+    let split = |text: &'a str, word| match text.split_once(word) {
+        Some((text, value)) => (text, Some(value)),
+        None => (text, None),
+    };
+    let (text, file) = split(text, " headersFile=");
+    let (text, kinds) = split(text, " kinds=");
+    let kind = |kind: &str| {
+        let kind = nearest_of(kind);
+        kind.map_err(|why| format!("has a kind that {why}"))
+    };
+    let kinds = kinds.into_iter().flat_map(|kinds| kinds.split('+'));
+    let headers_file = file.map(absolute).transpose();
+    Ok(WebhookConfig {
+        url: url(text)?,
+        headers_file: headers_file.map_err(|why| format!("has a headersFile that {why}"))?,
+        kinds: kinds.map(kind).collect::<Result<_, _>>()?,
+    })
 }
 
 /// Accepts any path that is not empty.

@@ -228,3 +228,28 @@ pub(super) fn names<T: ValueEnum>() -> Vec<String> {
     let all = values::<T>().into_iter();
     all.map(|value| value.get_name().to_owned()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn the_kinds_of_incidents_are_those_of_the_schema() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/incident.schema.json");
+        let schema: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let forms = schema["anyOf"][0]["oneOf"].as_array().unwrap().iter();
+        let kind = |form: &Value| {
+            form["properties"]["kind"]["const"]
+                .as_str()
+                .map(str::to_owned)
+        };
+        let mut kinds: BTreeSet<String> = forms.filter_map(kind).collect();
+        // It replaces what a receiver did not get, so that it goes to each.
+        assert!(kinds.remove("Summary"), "{kinds:?}");
+        assert_eq!(kinds, names::<IncidentKind>().into_iter().collect());
+    }
+}

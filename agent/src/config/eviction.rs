@@ -44,25 +44,16 @@ fn hard(keys: &Keys<'_>, mode: Mode) -> Result<Vec<Threshold>, ConfigError> {
     });
     let effective: BTreeMap<String, Setting> = base.chain(given.into_iter().flatten()).collect();
     keys.insert_map(SPEC, &effective);
-    let parsed = effective
-        .iter()
-        .map(|(signal, setting)| parse(signal, setting));
-    Ok(parsed
-        .collect::<Result<Vec<_>, _>>()?
-        .into_iter()
-        .flatten()
-        .collect())
+    let parsed = effective.iter().map(|(name, setting)| parse(name, setting));
+    parsed.filter_map(Result::transpose).collect()
 }
 
 fn soft(keys: &Keys<'_>) -> Result<Vec<Threshold>, ConfigError> {
-    let graces = keys.map(&key::eviction_soft_grace_period)?;
-    let graces: BTreeMap<String, Duration> = graces
-        .into_iter()
-        .map(|(name, setting)| {
-            signal(&name, &setting)?;
-            Ok((name, setting.parsed(key::eviction_soft_grace_period.parse)?))
-        })
-        .collect::<Result<_, ConfigError>>()?;
+    let mut graces: BTreeMap<String, Duration> = BTreeMap::new();
+    for (name, setting) in keys.map(&key::eviction_soft_grace_period)? {
+        signal(&name, &setting)?;
+        graces.insert(name, setting.parsed(key::eviction_soft_grace_period.parse)?);
+    }
 
     let given = keys.map(&key::eviction_soft)?;
     let mut thresholds = Vec::new();

@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use super::WEBHOOK_NAMES;
 use super::effective::{Effective, Shown};
 use super::error::ConfigError;
 use super::layers::{Layers, Setting};
-use super::spec::{Key, KeySpec, Preset};
+use super::spec::{Form, Key, KeySpec, Preset};
 
 /// All layers of one load, and the effective configuration.
 pub(super) struct Keys<'a> {
@@ -94,6 +95,11 @@ impl<'a> Keys<'a> {
                 .map(|text| Setting::preset(key.spec.name, text, from))
                 .collect()
         });
+        if let Form::Webhooks(_) = key.spec.form
+            && let Some(excess) = list.get(WEBHOOK_NAMES.len())
+        {
+            return Err(excess.refused(format!("is one of more than {}", WEBHOOK_NAMES.len())));
+        }
         let shown = list.iter().map(Shown::from).collect();
         self.insert(&key.spec, Shown::List(shown));
         list.iter().map(|one| one.parsed(key.parse)).collect()

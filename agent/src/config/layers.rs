@@ -23,6 +23,20 @@ pub(super) struct Setting {
 }
 
 impl Setting {
+    fn new(
+        key: impl Into<String>,
+        origin: String,
+        from: impl Into<String>,
+        text: impl Into<String>,
+    ) -> Self {
+        Self {
+            key: key.into(),
+            origin,
+            from: from.into(),
+            text: text.into(),
+        }
+    }
+
     pub(super) fn refused(&self, why: impl AsRef<str>) -> ConfigError {
         ConfigError::value(&self.key, &self.origin, &self.text, why.as_ref())
     }
@@ -36,31 +50,20 @@ impl Setting {
 
     /// Returns the host name, if no layer sets the key.
     pub(super) fn of_host(key: &str, hostname: &str) -> Self {
-        Self {
-            key: key.to_owned(),
-            origin: format!("{key} from the host name"),
-            from: "the host name".to_owned(),
-            text: hostname.to_owned(),
-        }
+        let origin = format!("{key} from the host name");
+        Self::new(key, origin, "the host name", hostname)
     }
 
     /// Returns the default, if no layer sets the key.
     pub(super) fn preset(key: &str, text: &str, from: &str) -> Self {
-        Self {
-            key: key.to_owned(),
-            origin: format!("the default of {key}"),
-            from: format!("default: {from}"),
-            text: text.to_owned(),
-        }
+        let origin = format!("the default of {key}");
+        Self::new(key, origin, format!("default: {from}"), text)
     }
 
     fn part(&self, name: &str, text: &str) -> Self {
-        Self {
-            key: format!("{}.{name}", self.key),
-            origin: format!("{} ({name})", self.origin),
-            from: self.from.clone(),
-            text: text.to_owned(),
-        }
+        let key = format!("{}.{name}", self.key);
+        let origin = format!("{} ({name})", self.origin);
+        Self::new(key, origin, &self.from, text)
     }
 }
 
@@ -73,12 +76,7 @@ pub(super) struct FileLayer {
 impl FileLayer {
     fn setting(&self, key: &str, text: &str) -> Setting {
         let path = self.path.display();
-        Setting {
-            key: key.to_owned(),
-            origin: format!("{key} in {path}"),
-            from: path.to_string(),
-            text: text.to_owned(),
-        }
+        Setting::new(key, format!("{key} in {path}"), path.to_string(), text)
     }
 }
 
@@ -162,14 +160,9 @@ impl Layers<'_> {
     /// Returns the value of the flag, else of the first variable that is neither unset nor empty. A
     /// manifest can omit a value with an empty one.
     fn above_files(&self, spec: &KeySpec) -> Option<Setting> {
-        let set = |from: String, text: String| Setting {
-            key: spec.name.to_owned(),
-            origin: from.clone(),
-            from,
-            text,
-        };
+        let set = |from: String, text: &str| Setting::new(spec.name, from.clone(), from, text);
         if let Some(text) = self.flags.get(spec) {
-            return Some(set(format!("--{}", spec.flag_name()), text.clone()));
+            return Some(set(format!("--{}", spec.flag_name()), text));
         }
         let other = spec.other_variable.map(str::to_owned);
         [spec.variable()]
@@ -177,7 +170,7 @@ impl Layers<'_> {
             .chain(other)
             .find_map(|variable| {
                 let text = (self.env)(&variable).filter(|text| !text.is_empty())?;
-                Some(set(variable, text))
+                Some(set(variable, &text))
             })
     }
 }

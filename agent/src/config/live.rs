@@ -87,8 +87,7 @@ fields! {
     history_directory: [history_directory],
     journald: [sinks_journald],
     sinks: [
-        sinks_otlp_endpoint, sinks_otlp_headers_file, sinks_webhook_url, sinks_webhook_headers_file,
-        sinks_webhook_kinds, sinks_ca_file
+        sinks_otlp_endpoint, sinks_otlp_headers_file, sinks_webhooks, sinks_ca_file
     ],
     black_box_sync: [black_box_sync],
     pods_cgroups: [cgroup_root, cgroup_driver],

@@ -40,7 +40,12 @@ impl Loader<'_> {
         let root_directory = keys.value(&key::root_directory)?;
         let imagefs_directory = keys.optional(&key::imagefs_directory)?;
         let state_directory = keys.value(&key::state_directory)?;
-        let history_directory = keys.value(&key::history_directory)?;
+        let history_directory = keys.checked(&key::history_directory, |directory| {
+            if directory.as_ref() == Some(&state_directory) {
+                return Err(format!("is the {}", key::state_directory));
+            }
+            Ok(directory)
+        })?;
         let pods_cgroups = self.pods_cgroups()?;
         let thresholds = eviction::thresholds(keys, mode)?;
         let allocation = allocation::allocation(keys, &thresholds)?;
@@ -72,7 +77,11 @@ impl Loader<'_> {
             conditions,
             nodepulse_taints,
             node_labels: labels::node_labels(keys.map(&key::node_labels)?)?,
-            attach_detach: self.attach_detach()?,
+            attach_detach: if keys.value(&key::enable_controller_attach_detach)? {
+                AttachDetach::Controller
+            } else {
+                AttachDetach::Node
+            },
             node_ips: keys.optional(&key::node_ip)?.unwrap_or_default(),
             provider_id: keys
                 .optional(&key::provider_id)?
@@ -90,14 +99,22 @@ impl Loader<'_> {
             oom_name_pods: keys.value(&key::oom_name_pods)?,
             frequent_oom: self.frequent_oom()?,
             kubernetes_version: keys.optional(&key::kubernetes_version)?,
-            runtime: self.runtime()?,
+            runtime: if keys.value(&key::allow_ready_without_runtime)? {
+                Runtime::NotNeeded
+            } else {
+                Runtime::Required
+            },
             runtime_endpoint: keys.value(&key::runtime_endpoint)?,
             max_images: keys.value(&key::node_status_max_images)?,
             tier: keys.value(&key::kernel_tier)?,
             probes: keys.list(&key::kernel_probes)?.into_iter().collect(),
             event_queue: keys.value(&key::events_queue)?,
             serve: keys.value(&key::serve_address)?,
-            per_pod_metrics: self.per_pod_metrics()?,
+            per_pod_metrics: if keys.value(&key::serve_per_pod_metrics)? {
+                PerPodMetrics::On
+            } else {
+                PerPodMetrics::Off
+            },
             sandbox: keys.value(&key::sandbox)?,
             log_level: keys.value(&key::log_level)?,
             log_format: keys.value(&key::log_format)?,
@@ -109,9 +126,7 @@ impl Loader<'_> {
         Ok(SinkConfig {
             otlp: keys.optional(&key::sinks_otlp_endpoint)?,
             otlp_headers: keys.optional(&key::sinks_otlp_headers_file)?,
-            webhook: keys.optional(&key::sinks_webhook_url)?,
-            webhook_headers: keys.optional(&key::sinks_webhook_headers_file)?,
-            webhook_kinds: keys.list(&key::sinks_webhook_kinds)?,
+            webhooks: keys.list(&key::sinks_webhooks)?,
             authorities: keys.optional(&key::sinks_ca_file)?,
         })
     }
@@ -246,15 +261,6 @@ impl Loader<'_> {
         Ok(taints)
     }
 
-    fn attach_detach(&self) -> Result<AttachDetach, ConfigError> {
-        let by_controller = self.0.value(&key::enable_controller_attach_detach)?;
-        Ok(if by_controller {
-            AttachDetach::Controller
-        } else {
-            AttachDetach::Node
-        })
-    }
-
     fn disk_io(&self) -> Result<DiskIo, ConfigError> {
         const DEVICES: &Key<SlowLimit> = &key::disk_io_devices;
 
@@ -306,22 +312,6 @@ impl Loader<'_> {
             incidents,
             pods,
             window: keys.value(&key::oom_frequent_window)?,
-        })
-    }
-
-    fn runtime(&self) -> Result<Runtime, ConfigError> {
-        Ok(if self.0.value(&key::allow_ready_without_runtime)? {
-            Runtime::NotNeeded
-        } else {
-            Runtime::Required
-        })
-    }
-
-    fn per_pod_metrics(&self) -> Result<PerPodMetrics, ConfigError> {
-        Ok(if self.0.value(&key::serve_per_pod_metrics)? {
-            PerPodMetrics::On
-        } else {
-            PerPodMetrics::Off
         })
     }
 }

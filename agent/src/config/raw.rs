@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::path::Path;
 
 use serde::de::value::MapAccessDeserializer;
@@ -209,8 +210,8 @@ impl FileValue {
                 taints.map(|taints| Self::List(taints.into_iter().map(RawTaint::text).collect()))
             }
             Form::ConditionTaints => {
-                let taints: Option<BTreeMap<String, RawConditionTaint>> = map.next_value()?;
-                let text = |(type_, RawConditionTaint(text))| (type_, text);
+                let taints: Option<BTreeMap<String, TextOr<RawTaint>>> = map.next_value()?;
+                let text = |(type_, TextOr(text, _))| (type_, text);
                 taints.map(|taints| Self::Map(taints.into_iter().map(text).collect()))
             }
             Form::Disks => {
@@ -218,11 +219,16 @@ impl FileValue {
                 let slow = |(name, disk): (String, RawDisk)| (name, disk.slow.unwrap_or_default());
                 disks.map(|disks| Self::Map(disks.into_iter().map(slow).collect()))
             }
+            Form::Webhooks(_) => {
+                let webhooks: Option<Vec<TextOr<RawWebhook>>> = map.next_value()?;
+                let text = |TextOr(text, _)| text;
+                webhooks.map(|all| Self::List(all.into_iter().map(text).collect()))
+            }
         })
     }
 }
 
-/// An entry of `registerWithTaints`, or of `taints` if it is a block.
+/// An entry of `registerWithTaints`, or a block of `taints`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct RawTaint {
@@ -246,6 +252,16 @@ impl RawTaint {
     }
 }
 
+/// The flag form of `taints`: `effect`, `key:effect`, `=value:effect` or `key=value:effect`.
+impl From<RawTaint> for String {
+    fn from(taint: RawTaint) -> Self {
+        match taint.parts() {
+            (name, effect) if name.is_empty() => effect,
+            (name, effect) => format!("{name}:{effect}"),
+        }
+    }
+}
+
 /// An entry of `diskIO.devices`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -253,36 +269,51 @@ struct RawDisk {
     slow: Option<String>,
 }
 
-/// One entry of `taints`: an effect, optionally with key and value. Becomes `effect`, `key:effect`,
-/// `=value:effect` or `key=value:effect`.
-struct RawConditionTaint(String);
+/// An entry of `sinks.webhooks`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
+struct RawWebhook {
+    url: Option<String>,
+    headers_file: Option<String>,
+    kinds: Option<Vec<String>>,
+}
 
-impl<'de> Deserialize<'de> for RawConditionTaint {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ConditionTaintVisitor)
+/// The flag form: see `checks::webhook`.
+impl From<RawWebhook> for String {
+    fn from(webhook: RawWebhook) -> Self {
+        let kinds = webhook.kinds.filter(|kinds| !kinds.is_empty());
+        let kinds = kinds.map(|kinds| format!(" kinds={}", kinds.join("+")));
+        let file = webhook.headers_file;
+        let file = file.map(|file| format!(" headersFile={file}"));
+        [webhook.url, kinds, file].into_iter().flatten().collect()
     }
 }
 
-struct ConditionTaintVisitor;
+/// An entry in the flag form, or a block with the same meaning.
+struct TextOr<T>(String, PhantomData<T>);
 
-impl<'de> Visitor<'de> for ConditionTaintVisitor {
-    type Value = RawConditionTaint;
+impl<'de, T: Deserialize<'de> + Into<String>> Deserialize<'de> for TextOr<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TextOrVisitor(PhantomData))
+    }
+}
+
+struct TextOrVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de> + Into<String>> Visitor<'de> for TextOrVisitor<T> {
+    type Value = TextOr<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an effect such as NoSchedule, or {effect: …, key: …, value: …}")
+        f.write_str("a text or a block of keys")
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<RawConditionTaint, E> {
-        Ok(RawConditionTaint(text.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<TextOr<T>, E> {
+        Ok(TextOr(text.to_owned(), PhantomData))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawConditionTaint, A::Error> {
-        let taint = RawTaint::deserialize(MapAccessDeserializer::new(map))?;
-        let text = match taint.parts() {
-            (name, effect) if name.is_empty() => effect,
-            (name, effect) => format!("{name}:{effect}"),
-        };
-        Ok(RawConditionTaint(text))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TextOr<T>, A::Error> {
+        let block = T::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(TextOr(block.into(), PhantomData))
     }
 }
 

@@ -51,6 +51,9 @@ pub enum Form {
     ConditionTaints,
     /// A map of disks to `{slow}`.
     Disks,
+    /// A list of URLs or `{url, headersFile, kinds}`, in flags and variables
+    /// `url kinds=kind+… headersFile=file,…`. The scalar is that of a kind.
+    Webhooks(Scalar),
 }
 
 #[derive(Debug, Clone, Copy)]

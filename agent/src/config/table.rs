@@ -15,6 +15,7 @@ use nodepulse_core::settings::{Mode, OomNodeEvents, SlowLimit};
 use nodepulse_core::units::duration;
 use nodepulse_core::units::quantity::Quantity;
 
+use super::WebhookConfig;
 use super::checks;
 use super::choices::{
     BlackBoxSync, CgroupDriver, Enforced, IncidentKind, JournaldUse, LogFormat, LogLevel, ModeName,
@@ -562,17 +563,15 @@ keys! {
         .key("sinks.otlp.headersFile", "File with headers for the collector, one `Name: value` in each line")
         .details("It must be readable for its owner only.")
         .example("/etc/nodepulse/otlp-headers");
-    sinks_webhook_url: Uri = URL
-        .key("sinks.webhook.url", "URL to which incidents are sent, as CloudEvents in JSON")
-        .example("https://alerts.example.com/nodepulse").flag("URL").heading(SERVICE);
-    sinks_webhook_headers_file: PathBuf = DIRECTORY
-        .key("sinks.webhook.headersFile", "File with headers for the webhook, one `Name: value` in each line")
-        .details("It must be readable for its owner only.")
-        .example("/etc/nodepulse/webhook-headers");
-    sinks_webhook_kinds: IncidentKind = Type { parse: checks::nearest_of, ..one_of() }
-        .list("sinks.webhook.kinds", "Kinds of incidents that the webhook gets")
-        .preset(Preset::Derived("all"))
-        .example("[OOMKill, Condition]");
+    sinks_webhooks: WebhookConfig = Key::new(
+            Form::Webhooks(one_of::<IncidentKind>().scalar), checks::webhook, "sinks.webhooks",
+            "Webhooks to which incidents are sent, as CloudEvents in JSON, at most four"
+        )
+        .details("`headersFile` is like that of the collector. Without `kinds`, all are sent. In flags and \
+                  variables: `URL kinds=KIND+KIND headersFile=FILE`, of which only the URL is required. A \
+                  webhook is known by its place in the list: add new ones at the end.")
+        .example("[{url: \"https://alerts.example.com/nodepulse\", kinds: [OOMKill, Condition]}]")
+        .flag("URL,…").heading(SERVICE);
     sinks_ca_file: PathBuf = DIRECTORY
         .key("sinks.caFile", "Certificates, in PEM, of the authorities that sign those of the receivers")
         .details("Without it, those of the host or the container image.")

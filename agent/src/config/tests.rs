@@ -241,6 +241,10 @@ kubernetesVersion: 1.34.2
 kernel: {tier: files, probes: [disks, oom]}
 events: {queue: 50}
 serve: {address: '[::1]:9100', perPodMetrics: true}
+sinks:
+  webhooks:
+  - {url: 'https://a.example/b?c=d', headersFile: /a b, kinds: [OOMKill, Boot]}
+  - {url: http://127.0.0.1:9}
 sandbox: require
 log: {level: debug, format: json}
 ";

@@ -1,6 +1,7 @@
 //! The calls that can wait for the disk of the history, one at a time on a separate thread.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,8 +9,9 @@ use std::time::Duration;
 
 use nodepulse_core::checked_line;
 use nodepulse_core::incident::{Entry, JsonIncident, Position};
+use nodepulse_core::kube_event::ReportedKills;
 use nodepulse_io::lane::{Lane, NoAnswer};
-use nodepulse_linux::state::StateError;
+use nodepulse_linux::state::{StateError, holder};
 use nodepulse_linux::store::{Bounds, Reader, Store};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
@@ -17,6 +19,7 @@ use tracing::{info, warn};
 
 use super::HistoryFiles;
 use super::outbox::Outbox;
+use crate::config::key;
 use crate::telemetry::series::HistoryCounters;
 
 /// After this time without an answer, the disk counts as hanging.
@@ -39,7 +42,7 @@ pub struct Recorder {
     store: Option<Store>,
     /// Lines that are not recorded yet.
     lines: VecDeque<Line>,
-    outbox: Option<Arc<Outbox>>,
+    outbox: Arc<Outbox>,
     /// Names of the files with the cursors of the sinks.
     cursors: Vec<String>,
     counters: HistoryCounters,
@@ -52,34 +55,47 @@ pub struct Recorder {
 #[derive(Debug)]
 pub struct ReadFailed;
 
-#[derive(Debug, thiserror::Error)]
-enum RecordError {
-    #[error("another nodepulse appends to it; use another directory")]
-    InUse,
-    #[error(transparent)]
-    Open(#[from] StateError),
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
 /// Opens the history of `directory`. `first`: see [`Store::open`].
-pub fn open(directory: &Path, first: u64) -> Result<Option<Store>, StateError> {
-    Store::open(directory, Bounds::default(), first, is_known)
+pub fn open(directory: &Path, first: u64) -> Result<Store, StateError> {
+    let store = Store::open(directory, Bounds::default(), first, is_known)?;
+    store.ok_or_else(|| {
+        let holder = holder(directory).map(|holder| i64::from(holder.pid));
+        let why = if holder == Some(std::process::id().into()) {
+            format!("it is the {}", key::state_directory)
+        } else {
+            "another nodepulse appends to it".to_owned()
+        };
+        io::Error::other(format!("{why}; use another directory")).into()
+    })
 }
 
-/// Returns the incidents that a former agent could not settle, as it was killed: settled. They were
-/// open for seconds, so that they are in the newest segment.
-pub fn unsettled(store: &Store) -> io::Result<Vec<JsonIncident>> {
+/// The end of the history of a former agent.
+#[derive(Debug, Default)]
+pub struct End {
+    /// The incidents that the agent could not settle, as it was killed: settled.
+    pub unsettled: Vec<JsonIncident>,
+    /// The kills of each revision.
+    pub kills: Vec<(Position, ReportedKills)>,
+}
+
+/// Reads the end of the history. Incidents were open for seconds, and kills are saved after
+/// seconds, so that they are in the newest segments.
+pub fn end(store: &Store) -> io::Result<End> {
     let mut reader = store.newest();
-    let mut open = BTreeMap::new();
+    let (mut open, mut kills) = (BTreeMap::new(), Vec::new());
     while let Some(lines) = reader.next_chunk(READ)? {
-        for Entry { position, incident } in entries(&lines) {
+        for entry in entries(&lines) {
+            let (position, incident) = (entry.position, entry.incident);
+            if !entry.added.is_empty() {
+                kills.push((position, entry.added));
+            }
             if incident.settled {
                 open.remove(&incident.id);
             } else {
                 open.insert(incident.id.clone(), (position, incident));
             }
         }
+        reader.take_fault().map_or(Ok(()), Err)?;
     }
     let mut open: Vec<_> = open.into_values().collect();
     open.sort_by_key(|(position, _)| *position);
@@ -88,7 +104,8 @@ pub fn unsettled(store: &Store) -> io::Result<Vec<JsonIncident>> {
         settled: true,
         ..incident
     };
-    Ok(open.into_iter().map(settle).collect())
+    let unsettled = open.into_iter().map(settle).collect();
+    Ok(End { unsettled, kills })
 }
 
 /// Files that sinks have in the directory.
@@ -106,10 +123,9 @@ pub fn cursor_file(sink: &str) -> String {
 impl Recorder {
     pub fn new(
         files: HistoryFiles,
-        outbox: Option<(Arc<Outbox>, Vec<String>)>,
+        (outbox, cursors): (Arc<Outbox>, Vec<String>),
         counters: HistoryCounters,
     ) -> Self {
-        let (outbox, cursors) = outbox.unzip();
         Self {
             directory: files.directory,
             first: files.first,
@@ -118,7 +134,7 @@ impl Recorder {
             store: files.store,
             lines: VecDeque::new(),
             outbox,
-            cursors: cursors.unwrap_or_default(),
+            cursors,
             counters,
         }
     }
@@ -127,23 +143,26 @@ impl Recorder {
         self.lines.extend(lines);
         while let Some((position, line)) = self.lines.pop_front() {
             if let Err(err) = self.append_line(&line) {
-                self.failed(&err);
+                self.failed(&*err);
                 self.lines.push_front((position, line));
                 break;
             }
             self.counters.recorded.inc();
-            self.recorded(position);
+            self.outbox.recorded(position);
         }
         while self.lines.len() > REFUSED
             && let Some((position, _)) = self.lines.pop_front()
         {
             self.counters.lost.inc();
-            self.recorded(position);
+            self.outbox.lost(position);
+            self.outbox.recorded(position);
         }
     }
 
-    fn append_line(&mut self, line: &str) -> Result<(), RecordError> {
-        self.open()?;
+    fn append_line(&mut self, line: &str) -> Result<(), Box<dyn Error>> {
+        if self.store.is_none() {
+            self.store = Some(open(&self.directory, self.first)?);
+        }
         while let Some(store) = &mut self.store
             && let Some(oldest) = store.excess(line.len())
         {
@@ -155,19 +174,10 @@ impl Recorder {
         Ok(())
     }
 
-    fn open(&mut self) -> Result<(), RecordError> {
-        if self.store.is_none() {
-            let opened = open(&self.directory, self.first)?;
-            self.store = Some(opened.ok_or(RecordError::InUse)?);
-        }
-        Ok(())
-    }
-
     /// Removes the oldest segment. What sinks still needed of it becomes part of a summary.
     fn remove(&mut self, oldest: u64) {
-        if let Some(outbox) = self.outbox.clone()
-            && outbox.needs_history()
-        {
+        let outbox = Arc::clone(&self.outbox);
+        if outbox.needs_history() {
             let mut reader = Reader::new(self.directory.clone()).starting_at(oldest);
             while reader.segment() == Some(oldest)
                 && let Ok(Some(lines)) = reader.next_chunk(READ)
@@ -187,7 +197,7 @@ impl Recorder {
     /// Saves the cursor of a sink. If that fails, the sink delivers something twice after a
     /// restart.
     fn save(&mut self, sink: usize) {
-        let cursor = self.outbox.as_ref().and_then(|outbox| outbox.cursor(sink));
+        let cursor = self.outbox.cursor(sink);
         let (Some(store), Some(file), Some(cursor)) = (&self.store, self.cursors.get(sink), cursor)
         else {
             return;
@@ -202,7 +212,7 @@ impl Recorder {
     fn sync(&mut self) {
         let synced = self.store.as_mut().map_or(Ok(()), Store::sync);
         match synced {
-            Err(err) => self.failed(&RecordError::Io(err)),
+            Err(err) => self.failed(&err),
             Ok(()) if self.lines.is_empty() && self.is_failing => {
                 self.is_failing = false;
                 info!(directory = %self.directory.display(), "incidents are recorded again");
@@ -211,24 +221,17 @@ impl Recorder {
         }
     }
 
-    fn recorded(&self, position: Position) {
-        if let Some(outbox) = &self.outbox {
-            outbox.recorded(position);
-        }
-    }
-
     /// Logs the first failure for sinks.
     fn cannot(&mut self, err: &io::Error, what: &str) {
         if !std::mem::replace(&mut self.has_failed_sinks, true) {
-            let err = err as &dyn std::error::Error;
+            let err = err as &dyn Error;
             warn!(directory = %self.directory.display(), err, "{what}");
         }
     }
 
     /// Logs the first of several failures.
-    fn failed(&mut self, err: &RecordError) {
+    fn failed(&mut self, err: &(dyn Error + 'static)) {
         if !std::mem::replace(&mut self.is_failing, true) {
-            let err = err as &dyn std::error::Error;
             let directory = self.directory.display();
             warn!(%directory, err, "incidents are not recorded in the history");
         }
@@ -291,16 +294,20 @@ impl Disk {
         self.call(move |recorder| recorder.save(sink)).await;
     }
 
-    /// Reads further entries. `None`: there are no further ones at present.
+    /// Reads further entries. `None`: there are no further ones at present. `skips`: a file that
+    /// cannot be read is left out.
     pub async fn read(
         &self,
         reader: Option<Reader>,
         after: Position,
+        skips: bool,
     ) -> Result<Option<(Reader, Vec<Entry>)>, ReadFailed> {
         let read = move |recorder: &mut Recorder| {
             let new = || Reader::new(recorder.directory.clone()).starting_at(after.start());
             let mut reader = reader.unwrap_or_else(new);
-            match reader.next_chunk(READ) {
+            let read = reader.next_chunk(READ);
+            let fault = reader.take_fault().filter(|_| !skips);
+            match fault.map_or(read, Err) {
                 Ok(lines) => Ok(lines.map(|lines| (reader, entries(&lines)))),
                 Err(err) => {
                     recorder.cannot(&err, "cannot read the history for a sink");

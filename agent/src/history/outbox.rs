@@ -4,9 +4,11 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use nodepulse_core::incident::{BootId, Cursor, Entry, IncidentId, JsonIncident, Position};
 use nodepulse_io::clock::Clock;
+use nodepulse_kube::convert;
 use tokio::sync::watch;
 
 use crate::telemetry::series::SinkSeries;
@@ -15,10 +17,16 @@ use crate::telemetry::series::SinkSeries;
 /// the history; without one, they are summed up.
 const RECENT: usize = 64;
 
+/// Incidents of former boots are delivered up to this age.
+const EXPIRY: Duration = Duration::from_hours(24);
+
 /// A sink, as known before it starts.
 pub struct SinkState {
     pub cursor: Cursor,
     pub series: SinkSeries,
+    /// Set for a sink that does not wait for each answer: the position up to which it has taken
+    /// revisions.
+    pub taken: Option<Position>,
 }
 
 struct Tracked {
@@ -57,6 +65,8 @@ struct State {
     evicted: Position,
     /// Revisions up to here are in the history, or could not be recorded.
     recorded: Position,
+    /// The last one that could not be recorded.
+    lost: Position,
     sinks: Vec<Tracked>,
 }
 
@@ -78,6 +88,7 @@ impl Outbox {
                 newest: begin,
                 evicted: begin,
                 recorded: begin,
+                lost: begin,
                 sinks: sinks.into_iter().map(tracked).collect(),
             }),
             changes: watch::Sender::new(0),
@@ -116,6 +127,12 @@ impl Outbox {
         }
     }
 
+    /// The history will not have this revision.
+    pub fn lost(&self, position: Position) {
+        let mut state = self.lock();
+        state.lost = state.lost.max(position);
+    }
+
     /// Returns true if a sink needs revisions that are only in the history.
     pub fn needs_history(&self) -> bool {
         self.lock().needs_history()
@@ -144,16 +161,20 @@ impl Outbox {
 
     /// Returns the next work of a sink, by its number.
     pub fn work(&self, sink: usize) -> Work {
-        let mut state = self.lock();
+        if let Some(summary) = self.summary(sink) {
+            return Work::Summary(summary);
+        }
+        self.revisions(sink)
+    }
+
+    /// Returns the next work of a sink, without summaries.
+    pub fn revisions(&self, sink: usize) -> Work {
+        let state = self.lock();
         let (evicted, recorded) = (state.evicted, state.recorded);
-        let Some(tracked) = state.sinks.get_mut(sink) else {
+        let Some(tracked) = state.sinks.get(sink) else {
             return Work::Wait;
         };
-        let cursor = &mut tracked.state.cursor;
-        if let Some(summary) = cursor.summary() {
-            return Work::Summary(Box::new(summary));
-        }
-        let after = cursor.position();
+        let after = tracked.state.reached();
         if evicted <= after {
             let next = state.recent.iter().filter(|entry| after < entry.position);
             let entries: Vec<_> = next.cloned().collect();
@@ -169,7 +190,45 @@ impl Outbox {
         }
         Work::Read {
             after,
-            through: recorded,
+            // Those after `evicted` are in memory, also if the disk lost them.
+            through: recorded.min(evicted),
+        }
+    }
+
+    /// Returns the next summary for a sink; the same one until it is delivered.
+    pub fn summary(&self, sink: usize) -> Option<Box<JsonIncident>> {
+        let mut state = self.lock();
+        let tracked = state.sinks.get_mut(sink)?;
+        tracked.state.cursor.summary().map(Box::new)
+    }
+
+    /// Returns the position up to which a sink has taken revisions.
+    pub fn taken(&self, sink: usize) -> Position {
+        let state = self.lock();
+        let tracked = state.sinks.get(sink);
+        tracked.map_or(Position::default(), |tracked| tracked.state.reached())
+    }
+
+    /// The sink takes what follows up to `position`.
+    pub fn take(&self, sink: usize, position: Position) {
+        let mut state = self.lock();
+        if let Some(tracked) = state.sinks.get_mut(sink) {
+            tracked.state.taken = Some(tracked.state.reached().max(position));
+        }
+        self.changed(&mut state);
+    }
+
+    /// Returns true if an incident would not be lost with this process: it is in the history, or
+    /// delivered by a sink that takes several at a time.
+    pub fn is_safe(&self, position: Position) -> bool {
+        let state = self.lock();
+        if self.has_history && position <= state.recorded && state.lost < position {
+            return true;
+        }
+        let mut sinks = state.sinks.iter().map(|sink| &sink.state);
+        match sinks.find(|sink| sink.taken.is_some()) {
+            Some(sink) => sink.cursor.has(position) && !sink.cursor.has_summary(),
+            None => !self.has_history,
         }
     }
 
@@ -202,26 +261,29 @@ impl Outbox {
         tracked.state.cursor.position()
     }
 
-    /// Returns true if the incident with this id happened since the machine has started.
-    pub fn is_of_boot(&self, id: &str) -> bool {
-        id.parse::<IncidentId>()
-            .is_ok_and(|id| id.boot == self.boot)
+    /// Returns true for an incident of a former boot that is too old to be delivered.
+    pub fn is_expired(&self, incident: &JsonIncident, now: SystemTime) -> bool {
+        let id = incident.id.parse::<IncidentId>();
+        let is_of_boot = id.is_ok_and(|id| id.boot == self.boot);
+        let at = convert::parse_time(Some(&incident.time.as_str().into()));
+        let age = at.and_then(|at| now.duration_since(at).ok());
+        !is_of_boot && age.is_some_and(|age| EXPIRY < age)
     }
 
-    /// Returns true if no sink has work.
+    /// Returns true if no sink has work, or has not taken it.
     pub fn is_empty(&self) -> bool {
         let state = self.lock();
         let mut sinks = state.sinks.iter();
-        sinks.all(|sink| state.newest <= sink.state.cursor.position())
+        sinks.all(|sink| state.newest <= sink.state.reached())
     }
 
     fn changed(&self, state: &mut State) {
-        let delivered = state.sinks.iter().map(|sink| sink.state.cursor.position());
-        let delivered = delivered.min().unwrap_or(state.newest);
-        let is_delivered = |entry: &mut Arc<Entry>| entry.position <= delivered;
-        while state.recent.pop_front_if(is_delivered).is_some() {}
+        let reached = state.sinks.iter().map(|sink| sink.state.reached());
+        let reached = reached.min().unwrap_or(state.newest);
+        let is_taken = |entry: &mut Arc<Entry>| entry.position <= reached;
+        while state.recent.pop_front_if(is_taken).is_some() {}
         for sink in &state.sinks {
-            let SinkState { cursor, series } = &sink.state;
+            let SinkState { cursor, series, .. } = &sink.state;
             let first = cursor
                 .position()
                 .max(Position::before_start(state.newest.start()));
@@ -240,20 +302,30 @@ impl Outbox {
 
 impl State {
     fn needs_history(&self) -> bool {
-        let mut positions = self.sinks.iter().map(|sink| sink.state.cursor.position());
-        positions.any(|position| position < self.evicted)
+        let mut reached = self.sinks.iter().map(|sink| sink.state.reached());
+        reached.any(|position| position < self.evicted)
     }
 }
 
 impl SinkState {
+    /// Returns the position up to which the sink needs nothing any more.
+    fn reached(&self) -> Position {
+        let delivered = self.cursor.position();
+        self.taken.map_or(delivered, |taken| taken.max(delivered))
+    }
+
     fn remove(&mut self, entry: &Entry, boot: BootId) {
-        if self.cursor.position() < entry.position {
-            self.series.removed.inc();
+        // What was taken is in memory.
+        if entry.position <= self.reached() {
+            return;
         }
+        self.series.removed.inc();
+        let reached = self.reached();
+        self.taken = self.taken.map(|_| entry.position);
         let id = || IncidentId {
             boot,
             number: Clock::kernel().now().boot.0,
         };
-        self.cursor.removed(entry, id);
+        self.cursor.removed(entry, reached, id);
     }
 }

@@ -107,12 +107,15 @@ families! { ProcessMetrics {
     sink_delivered: Labelled<Counter, 1> =
         labelled("sink_delivered", "Revisions of incidents that a receiver has accepted", ["sink"]);
     sink_lost: Labelled<Counter, 2> =
-        labelled("sink_lost", "Revisions of incidents that a receiver did not get: `refused`, `expired`, or \
-                               `removed` from the history before, which a summary reports",
+        labelled("sink_lost", "Revisions of incidents that a receiver did not get: `refused`, `expired`, \
+                               `removed` from the history before, which a summary reports, or `unrecorded`, \
+                               because the disk did not take or return them",
                  ["sink", "reason"]);
     sink_lag: Labelled<Gauge, 1> =
         labelled("sink_lag", "Revisions of incidents since the agent's start that are not delivered yet",
                  ["sink"]);
+    sink_failing: Labelled<Gauge, 1> =
+        labelled("sink_failing", "1 while a receiver does not accept incidents", ["sink"]);
     blocked_calls: Labelled<Gauge, 1> =
         labelled("blocked_calls", "1 while a file system call exceeds its time limit", ["purpose"]);
     wakeups: Labelled<Counter, 1> =

@@ -5,6 +5,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nodepulse_core::incident::Position;
+use nodepulse_core::kube_event::ReportedKills;
 use nodepulse_core::node_status::AttachDetach;
 use nodepulse_core::pods::LinkSearch;
 use nodepulse_core::reading::Machine;
@@ -96,6 +98,8 @@ pub struct Responder {
     /// `oom.namePods`.
     name_pods: bool,
     read: Option<ReadConfig>,
+    /// The kills of the last revisions that a former agent recorded.
+    recorded: Vec<(Position, ReportedKills)>,
 }
 
 impl Blocking {
@@ -303,7 +307,13 @@ impl Responder {
             pods,
             name_pods: config.oom_name_pods,
             read,
+            recorded: Vec::new(),
         }
+    }
+
+    #[must_use]
+    pub fn recorded(self, recorded: Vec<(Position, ReportedKills)>) -> Self {
+        Self { recorded, ..self }
     }
 
     fn answer(&self, question: Question) -> Answer {
@@ -354,7 +364,7 @@ impl Responder {
             )),
             BlockingQuery::Recall => Input::State(StateInput::Recalled {
                 previous: match &self.base {
-                    Some(base) => saved::load(&self.state_directory, base),
+                    Some(base) => saved::load(&self.state_directory, base, &self.recorded),
                     None => Previous::Unknown,
                 },
                 counted: counted_kills::read(&self.root, &self.pods),

@@ -49,6 +49,7 @@ pub(super) fn start(
         details,
         leases,
         reports,
+        outcomes,
     } = channels;
     let (uid, uid_seen) = watch::channel(String::new());
     let (deliveries, delivered) = mpsc::channel(DELIVERIES);
@@ -57,7 +58,7 @@ pub(super) fn start(
         uid: uid_seen,
         queue: config.event_queue,
     };
-    let (sink, recorder) = Recorder::new(client.clone(), clock, reporter, deliveries);
+    let (sink, recorder) = Recorder::new(client.clone(), clock, reporter, deliveries, outcomes);
     tasks.spawn("credentials", client.clone().load());
     let recorder = tasks.spawn("recorder", recorder.run());
     tasks.spawn("deliveries", forward_deliveries(delivered, reports.clone()));

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use nodepulse_core::backoff::Jitter;
 use nodepulse_core::clock::{Now, Stamp};
-use nodepulse_core::kube_event::{Annotations, Draft, Involved, ReportedKills};
+use nodepulse_core::kube_event::{Annotations, Draft, Involved};
 use nodepulse_core::node_status::Condition;
 use nodepulse_core::node_status::ledger::{Began, Computed};
 use nodepulse_core::node_status::release::Release;
@@ -286,7 +286,7 @@ fn events(
             id: None,
             container: None,
             is_later: false,
-            kills: ReportedKills::default(),
+            position: None,
             at: stamp.map_or(now.wall, |stamp| now.wall_at(stamp.kernel)),
             stamp,
         };
@@ -331,7 +331,13 @@ mod tests {
         };
         let (deliveries, mut delivered) = mpsc::channel(8);
         let clock = Clock::runtime(now);
-        let (sink, recorder) = Recorder::new(server.client(), clock, reporter, deliveries);
+        let (sink, recorder) = Recorder::new(
+            server.client(),
+            clock,
+            reporter,
+            deliveries,
+            mpsc::unbounded_channel().0,
+        );
         tokio::spawn(recorder.run());
         let pids = Ground::Resource(Resource::Pids);
         let edge = |reason: &str, status| Edge::Nodepulse {

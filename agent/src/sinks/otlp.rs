@@ -7,7 +7,7 @@ use std::time::UNIX_EPOCH;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use nodepulse_core::incident::{JsonIncident, JsonPod};
+use nodepulse_core::incident::JsonIncident;
 use nodepulse_kube::convert;
 use serde_json::{Map, Value, json};
 
@@ -68,14 +68,18 @@ fn record(incident: &JsonIncident) -> serde_json::Result<Value> {
     // 64-bit integers are strings in the JSON of Protobuf.
     let time = time.unwrap_or_default().as_nanos().to_string();
     let object = &incident.object;
-    let of_pod = |field: fn(&JsonPod) -> Option<&String>| object.pod.as_ref().and_then(field);
+    let pod = object.pod.as_ref();
     let named = [
-        ("k8s.namespace.name", of_pod(|pod| pod.namespace.as_ref())),
-        ("k8s.pod.name", of_pod(|pod| pod.name.as_ref())),
-        ("k8s.pod.uid", of_pod(|pod| Some(&pod.uid))),
-        ("k8s.container.name", object.container.as_ref()),
-        ("nodepulse.unit", object.unit.as_ref()),
-        ("nodepulse.cgroup", object.cgroup.as_ref()),
+        (
+            "k8s.namespace.name",
+            pod.and_then(|pod| pod.namespace.as_deref()),
+        ),
+        ("k8s.pod.name", pod.and_then(|pod| pod.name.as_deref())),
+        ("k8s.pod.uid", pod.map(|pod| pod.uid.as_str())),
+        ("k8s.container.name", object.container.as_deref()),
+        ("nodepulse.unit", object.unit.as_deref()),
+        ("nodepulse.cgroup", object.cgroup.as_deref()),
+        ("nodepulse.kind", incident.kind()),
     ];
     let mut attributes = vec![
         attribute("nodepulse.incident.id", incident.id.as_str().into()),
@@ -83,15 +87,8 @@ fn record(incident: &JsonIncident) -> serde_json::Result<Value> {
         attribute("nodepulse.incident.settled", incident.settled.into()),
         attribute("nodepulse.reason", incident.reason.as_str().into()),
     ];
-    let named = named
-        .into_iter()
-        .filter_map(|(key, value)| Some((key, value?)));
-    attributes.extend(named.map(|(key, value)| attribute(key, value.as_str().into())));
-    attributes.extend(
-        incident
-            .kind()
-            .map(|kind| attribute("nodepulse.kind", kind.into())),
-    );
+    let named = named.into_iter();
+    attributes.extend(named.filter_map(|(key, value)| Some(attribute(key, value?.into()))));
     if let Some(Value::Object(mut facts)) = Some(serde_json::to_value(&incident.facts)?)
         && let Some(facts) = facts.remove("facts")
     {

@@ -110,23 +110,40 @@ impl Receiver {
         let body = timeout(BODY, Limited::new(body, ANSWER).collect()).await;
         let body = body.ok().and_then(Result::ok);
         let body = body.map_or_else(Bytes::new, http_body_util::Collected::to_bytes);
-        Ok(judge(answer.status, &answer.headers, &body))
+        Ok(judge(answer.status, &answer.headers, &self.redacted(&body)))
+    }
+
+    /// Returns an answer without the values of the headers file, which it may repeat.
+    fn redacted(&self, body: &[u8]) -> String {
+        let mut text = String::from_utf8_lossy(body).into_owned();
+        let secret = self.headers.values().filter(|value| value.is_sensitive());
+        for value in secret {
+            let value = String::from_utf8_lossy(value.as_bytes());
+            // A token is often repeated without its scheme.
+            let parts = [&*value]
+                .into_iter()
+                .chain(value.split([' ', ',', ';', '=']));
+            for part in parts.filter(|part| 3 <= part.len()) {
+                text = text.replace(part, "…");
+            }
+        }
+        text
     }
 }
 
-/// What is wrong with this agent or with the receiver can be mended without losing incidents, so
-/// that only an answer about the body is final.
-fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
+/// What is wrong with this agent, with the receiver or between them can be mended without losing
+/// incidents, so that only an answer about the body is final. 400 is also the answer of a TLS port
+/// that is addressed without TLS, and of firewalls.
+fn judge(status: StatusCode, headers: &HeaderMap, body: &str) -> Answer {
     let why = || {
-        let text = String::from_utf8_lossy(body);
-        let excerpt: String = text.trim().chars().take(EXCERPT).collect();
+        let excerpt: String = body.trim().chars().take(EXCERPT).collect();
         let separator = if excerpt.is_empty() { "" } else { ": " };
         format!("{status}{separator}{}", escape(&excerpt))
     };
     match status.as_u16() {
         200..=299 => rejected(body).unwrap_or(Answer::Accepted),
-        400 | 413 | 422 => Answer::Refused(why()),
-        500 => Answer::Failed(why()),
+        413 | 422 => Answer::Refused(why()),
+        400 | 500 => Answer::Failed(why()),
         300..=399 => Answer::Later {
             why: format!("{status}: redirects are not followed; configure the final URL"),
             after: None,
@@ -140,8 +157,8 @@ fn judge(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
 
 /// Returns how many log records a collector has rejected that it was able to read.
 /// <https://opentelemetry.io/docs/specs/otlp/#partial-success-1>
-fn rejected(body: &[u8]) -> Option<Answer> {
-    let answer: Value = serde_json::from_slice(body).ok()?;
+fn rejected(body: &str) -> Option<Answer> {
+    let answer: Value = serde_json::from_str(body).ok()?;
     let partial = answer.get("partialSuccess")?;
     let number = partial.get("rejectedLogRecords")?;
     let number = number.as_u64().or_else(|| number.as_str()?.parse().ok())?;
@@ -161,6 +178,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use nodepulse_kube::transport;
+
     use super::*;
 
     #[test]
@@ -182,7 +201,7 @@ mod tests {
                 rejected: 2,
                 why: "2 log records rejected: too\\nold".to_owned(),
             }),
-            (400, "", "no\r\nJSON", refused("400 Bad Request: no\\r\\nJSON")),
+            (400, "", "no\r\nJSON", Answer::Failed("400 Bad Request: no\\r\\nJSON".to_owned())),
             (413, "", "", refused("413 Payload Too Large")),
             (500, "", "", Answer::Failed("500 Internal Server Error".to_owned())),
             (401, "", "", later("401 Unauthorized", None)),
@@ -199,7 +218,29 @@ mod tests {
                 headers.insert(RETRY_AFTER, after.parse().unwrap());
             }
             let status = StatusCode::from_u16(status).unwrap();
-            assert_eq!(judge(status, &headers, body.as_bytes()), answer);
+            assert_eq!(judge(status, &headers, body), answer);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_repeats_a_secret_is_shown_without_it() {
+        let url: Uri = "http://127.0.0.1:9".parse().unwrap();
+        let connector = transport::tcp_tls(&kube::Config::new(url.clone())).unwrap();
+        let mut headers = HeaderMap::new();
+        for (name, value) in [("authorization", "Bearer s3cr3t.Value"), ("x-key", "abc")] {
+            let mut value = HeaderValue::from_static(value);
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        headers.insert("x-shown", HeaderValue::from_static("forbidden"));
+        let receiver = Receiver::new(url, headers, connector);
+        let rows = [
+            ("forbidden", "forbidden"),
+            ("got 'Bearer s3cr3t.Value'", "got '…'"),
+            ("token s3cr3t.Value, key abc", "token …, key …"),
+        ];
+        for (body, shown) in rows {
+            assert_eq!(receiver.redacted(body.as_bytes()), shown);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::ValueEnum as _;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
-use nodepulse_io::file::{self, FileError, Links, OTHERS, is_trusted_owner};
+use nodepulse_io::file::{self, Links, OTHERS, is_trusted_owner};
 use nodepulse_kube::transport;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -15,88 +15,59 @@ use super::otlp::Otlp;
 use super::receiver::Receiver;
 use super::webhook::Webhook;
 use super::{Form, Sink};
-use crate::config::{Config, key};
+use crate::config::{Config, KeySpec, WEBHOOK_NAMES, key};
 
 /// Maximum size of a file of the configuration, in bytes.
 const LIMIT: u64 = 1 << 20;
 
-/// Why a sink cannot be used, with the key.
-#[derive(Debug, thiserror::Error)]
-pub enum SinkError {
-    #[error("{key}: {path}: {source}")]
-    Read {
-        key: &'static str,
-        path: String,
-        source: FileError,
-    },
-    #[error(
-        "{key}: {path} is accessible to other users: chmod 0600 {path}, and in a pod, mount \
-             the Secret with defaultMode: 0400"
-    )]
-    Shared { key: &'static str, path: String },
-    #[error("{key}: line {line} of {path} is not of the form `Name: value`")]
-    Header {
-        key: &'static str,
-        path: String,
-        line: usize,
-    },
-    #[error("{key}: {path} contains no certificate in PEM")]
-    Certificates { key: &'static str, path: String },
-    #[error("{key}: {why}")]
-    Setup { key: &'static str, why: String },
-}
-
 /// Opens the sinks of `config`. `is_kubernetes`: there is an API server.
 ///
 /// Must be called in a runtime.
-pub fn open(config: &Config, is_kubernetes: bool) -> Result<Vec<Sink>, SinkError> {
+///
+/// # Errors
+///
+/// Fails with the key of a file that cannot be used.
+pub fn open(config: &Config, is_kubernetes: bool) -> Result<Vec<Sink>, String> {
     let sinks = &config.sinks;
-    let mut found = Vec::new();
-    if let Some(url) = &sinks.otlp {
-        let headers = headers(
-            sinks.otlp_headers.as_deref(),
-            key::sinks_otlp_headers_file.spec.name,
-        )?;
-        let form = Form::Otlp(Otlp {
-            host_name: config.node_name.clone(),
-            is_kubernetes,
-        });
-        let url = with_path(url, "/v1/logs");
-        found.push((
-            form,
-            url,
-            headers,
-            Vec::new(),
-            key::sinks_otlp_endpoint.spec.name,
-        ));
-    }
-    if let Some(url) = &sinks.webhook {
-        let file = sinks.webhook_headers.as_deref();
-        let headers = headers(file, key::sinks_webhook_headers_file.spec.name)?;
-        let form = Form::Webhook(Webhook {
-            source: format!("/nodes/{}", config.node_name),
-        });
-        let kinds = sinks.webhook_kinds.iter();
-        let kinds = kinds.filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()));
-        let kinds = kinds.collect();
-        let key = key::sinks_webhook_url.spec.name;
-        found.push((form, url.clone(), headers, kinds, key));
-    }
-    let authorities = sinks.authorities.as_deref().map(certificates).transpose()?;
-    let sink = |(form, url, headers, kinds, key): (_, Uri, _, _, _)| {
+    let authorities = sinks.authorities.as_deref().map(certificates).transpose();
+    let authorities = authorities.map_err(|why| format!("{}: {why}", key::sinks_ca_file))?;
+    let receiver = |url: Uri, file: Option<&Path>, key: &KeySpec| {
+        let headers = file.map(headers).transpose();
+        let headers = headers.map_err(|why| format!("{}: {why}", key.name))?;
         let mut tls = kube::Config::new(url.clone());
         tls.root_cert.clone_from(&authorities);
-        let connector = transport::tcp_tls(&tls).map_err(|err| SinkError::Setup {
-            key,
-            why: err.chain(),
-        })?;
-        Ok(Sink {
-            form,
-            receiver: Receiver::new(url, headers, connector),
-            kinds,
-        })
+        let connector = transport::tcp_tls(&tls)
+            .map_err(|err| format!("{}: {}", key::sinks_ca_file, err.chain()))?;
+        Ok::<_, String>(Receiver::new(url, headers.unwrap_or_default(), connector))
     };
-    found.into_iter().map(sink).collect()
+    let mut found = Vec::new();
+    if let Some(url) = &sinks.otlp {
+        let url = with_path(url, "/v1/logs");
+        let file = sinks.otlp_headers.as_deref();
+        found.push(Sink {
+            name: "otlp",
+            form: Form::Otlp(Otlp {
+                host_name: config.node_name.clone(),
+                is_kubernetes,
+            }),
+            receiver: receiver(url, file, &key::sinks_otlp_headers_file.spec)?,
+            kinds: Vec::new(),
+        });
+    }
+    for (webhook, name) in sinks.webhooks.iter().zip(WEBHOOK_NAMES) {
+        let file = webhook.headers_file.as_deref();
+        let kinds = webhook.kinds.iter();
+        let kinds = kinds.filter_map(|kind| Some(kind.to_possible_value()?.get_name().to_owned()));
+        found.push(Sink {
+            name,
+            form: Form::Webhook(Webhook {
+                source: format!("/nodes/{}", config.node_name),
+            }),
+            receiver: receiver(webhook.url.clone(), file, &key::sinks_webhooks.spec)?,
+            kinds: kinds.collect(),
+        });
+    }
+    Ok(found)
 }
 
 /// Adds a path to a URL without one.
@@ -110,58 +81,47 @@ fn with_path(url: &Uri, path: &'static str) -> Uri {
     Uri::from_parts(parts).unwrap_or_else(|_| url.clone())
 }
 
-fn headers(path: Option<&Path>, key: &'static str) -> Result<HeaderMap, SinkError> {
-    let mut headers = HeaderMap::new();
-    let Some(path) = path else {
-        return Ok(headers);
-    };
-    let shown = || path.display().to_string();
+fn headers(path: &Path) -> Result<HeaderMap, String> {
+    let shown = path.display();
     let mut bytes = Vec::new();
-    let found = file::read_with_metadata(path, LIMIT, Links::Followed, &mut bytes);
-    let found = found.map_err(|source| SinkError::Read {
-        key,
-        path: shown(),
-        source,
-    })?;
+    let found = file::read_with_metadata(path, LIMIT, Links::Followed, &mut bytes)
+        .map_err(|err| format!("{shown}: {err}"))?;
     if found.mode() & OTHERS != 0 || !is_trusted_owner(found.uid()) {
-        return Err(SinkError::Shared { key, path: shown() });
+        return Err(format!(
+            "{shown} is accessible to other users: chmod 0600 {shown}, and in a pod, mount the \
+             Secret with defaultMode: 0400"
+        ));
     }
+    let mut headers = HeaderMap::new();
     for (number, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() {
             continue;
         }
-        let header = line
-            .iter()
-            .position(|byte| *byte == b':')
-            .and_then(|colon| {
-                let (name, value) = line.split_at_checked(colon)?;
-                let mut value = HeaderValue::from_bytes(value.get(1..)?.trim_ascii()).ok()?;
-                value.set_sensitive(true);
-                Some((HeaderName::from_bytes(name.trim_ascii()).ok()?, value))
-            });
-        let (name, value) = header.ok_or_else(|| SinkError::Header {
-            key,
-            path: shown(),
-            line: number + 1,
+        let (name, value) = header(line).ok_or_else(|| {
+            let number = number + 1;
+            format!("line {number} of {shown} is not of the form `Name: value`")
         })?;
         headers.append(name, value);
     }
     Ok(headers)
 }
 
-fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, SinkError> {
-    let key = key::sinks_ca_file.spec.name;
-    let shown = || path.display().to_string();
-    let bytes = file::read(path).map_err(|source| SinkError::Read {
-        key,
-        path: shown(),
-        source,
-    })?;
+fn header(line: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+    let colon = line.iter().position(|byte| *byte == b':')?;
+    let (name, value) = line.split_at_checked(colon)?;
+    let mut value = HeaderValue::from_bytes(value.get(1..)?.trim_ascii()).ok()?;
+    value.set_sensitive(true);
+    Some((HeaderName::from_bytes(name.trim_ascii()).ok()?, value))
+}
+
+fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let shown = path.display();
+    let bytes = file::read(path).map_err(|err| format!("{shown}: {err}"))?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     let found = found.unwrap_or_default();
     if found.is_empty() {
-        return Err(SinkError::Certificates { key, path: shown() });
+        return Err(format!("{shown} contains no certificate in PEM"));
     }
     Ok(found.iter().map(|one| one.to_vec()).collect())
 }

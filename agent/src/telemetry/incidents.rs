@@ -216,7 +216,6 @@ mod tests {
         let counted = Occurrence::UnidentifiedKills(UnidentifiedKills {
             place: KillPlace::NoPod,
             kills: 3,
-            again: 0,
             period: Period::Now,
         });
         let volume = Occurrence::Volume(VolumeTrouble {

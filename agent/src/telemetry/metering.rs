@@ -387,7 +387,6 @@ impl Metering {
         let results = [
             ("recorded", counts.recorded),
             ("delivered", counts.delivered),
-            ("folded", counts.folded),
             ("delayed", counts.delayed),
             ("lost_full", counts.lost_full),
             ("lost_refused", counts.lost_refused),

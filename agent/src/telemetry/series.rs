@@ -20,7 +20,9 @@ pub struct SinkSeries {
     pub refused: Counter,
     pub expired: Counter,
     pub removed: Counter,
+    pub unrecorded: Counter,
     pub lag: Gauge,
+    pub failing: Gauge,
 }
 
 impl HistoryCounters {
@@ -41,7 +43,9 @@ impl SinkSeries {
             refused: lost("refused"),
             expired: lost("expired"),
             removed: lost("removed"),
+            unrecorded: lost("unrecorded"),
             lag: metrics.sink_lag.of([sink]),
+            failing: metrics.sink_failing.of([sink]),
         }
     }
 }

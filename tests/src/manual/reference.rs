@@ -76,6 +76,10 @@ fn form(form: Form) -> String {
             "map of condition type to an effect or `{effect, key, value}`".to_owned()
         }
         Form::Disks => "map of disk to `{slow}`".to_owned(),
+        Form::Webhooks(kind) => format!(
+            "list of URLs or `{{url, headersFile, kinds}}`; kinds: {}",
+            scalar(kind, ", ")
+        ),
     }
 }
 

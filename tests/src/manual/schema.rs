@@ -147,15 +147,28 @@ fn form(form: Form) -> Value {
                 all.map(|condition| (condition.type_().to_owned(), condition_taint(condition)));
             object(all.collect())
         }
-        Form::Disks => {
-            let slow = KEYS.iter().find_map(|spec| match spec.form {
-                Form::One(value) if spec.name.ends_with(".slow") => Some(scalar(value)),
-                _ => None,
-            });
-            let disk = Map::from_iter([("slow".to_owned(), slow.unwrap_or_default())]);
-            map(&[], &object(disk))
+        Form::Disks => map(&[], &object(Map::from_iter([like("slow", ".slow")]))),
+        Form::Webhooks(kind) => {
+            let kinds = json!({ "type": ["array", "null"], "items": scalar(kind) });
+            let mut webhook = object(Map::from_iter([
+                like("url", ".otlp.endpoint"),
+                like("headersFile", ".headersFile"),
+                ("kinds".to_owned(), kinds),
+            ]));
+            webhook["required"] = json!(["url"]);
+            let (_, url) = like("url", ".otlp.endpoint");
+            json!({ "type": "array", "maxItems": 4, "items": {"anyOf": [url, webhook]} })
         }
     }
+}
+
+/// Describes a member like the key that ends so.
+fn like(name: &str, end: &str) -> (String, Value) {
+    let value = KEYS.iter().find_map(|spec| match spec.form {
+        Form::One(value) if spec.name.ends_with(end) => Some(scalar(value)),
+        _ => None,
+    });
+    (name.to_owned(), value.unwrap_or_default())
 }
 
 /// Describes a map with these names, or with any.

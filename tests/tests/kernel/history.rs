@@ -235,6 +235,14 @@ async fn the_first_start_after_a_boot_records_how_the_last_one_ended_and_the_sec
     let next = observed(&directory, &tree).await;
     next.wait_for_line("the last boot ended end=\"NotObserved\"", SOON)
         .await;
+    // As the unit does if the machine shuts down.
+    fs::write(next.state().join("shutdown"), "").unwrap();
     next.terminate();
     next.ends(SOON).await;
+    move_to_former_boot(&directory);
+    let last = observed(&directory, &tree).await;
+    last.wait_for_line("the last boot ended end=\"Shutdown\"", SOON)
+        .await;
+    last.terminate();
+    last.ends(SOON).await;
 }

@@ -22,7 +22,7 @@ const INPUTS: [(&str, usize); 9] = [
     ("Kill.Recorded", 50),
     ("KillCounter.Found", 1),
     ("KillCounter.Recalled", 1),
-    ("KillCounter.Settled", 1),
+    ("KillCounter.Recorded", 1),
 ];
 
 /// Effects, and the minimum number of each.

@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use nodepulse_core::checked_line;
 use nodepulse_linux::store::Reader;
 use nodepulse_tests::http1::get;
 use nodepulse_tests::process::{Output, Process};
 use nodepulse_tests::{SOON, eventually};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::tempdir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
@@ -67,7 +68,7 @@ async fn a_condition_that_changes_is_in_the_history_and_is_followed() {
     let change = recorded(&directory, "True").await;
     assert_eq!(change["kind"], "Condition");
     assert_eq!(change["facts"]["type"], "MemoryLow", "{change:#}");
-    assert_eq!(change["object"], serde_json::json!({}));
+    assert_eq!(change["object"], json!({}));
     threshold("1Mi");
     agent.hang_up();
     let ended = recorded(&directory, "False").await;
@@ -116,6 +117,23 @@ async fn what_cannot_be_printed_is_one_line_with_the_cure() {
     for part in ["1 places of the history are damaged", "no such incident"] {
         assert!(none.stderr.contains(part), "{}", none.stderr);
     }
+    fs::create_dir(directory.join("incidents-0000000002.jsonl")).unwrap();
+    let incident = json!({
+        "apiVersion": "nodepulse.dev/incident/v1",
+        "id": "0-1", "revision": 1, "settled": true, "time": "", "object": {},
+        "reason": "", "message": "", "kind": "UnidentifiedOOMKills", "facts": {"kills": 1, "whileDown": true},
+    });
+    let line = checked_line::line(&incident).unwrap();
+    fs::write(directory.join("incidents-0000000003.jsonl"), &line).unwrap();
+    let rest = history(&directory, &["--output", "json"]).await;
+    assert_eq!(rest.code, Some(1), "not all of it was read");
+    assert!(
+        rest.stderr
+            .contains("0002.jsonl: it is not a file of root; the rest is printed"),
+        "{}",
+        rest.stderr
+    );
+    assert_eq!(rest.stdout.lines().count(), 1, "{}", rest.stdout);
     #[rustfmt::skip]
     let rows: [(&[&str], i32, &str); 4] = [
         (&["7"], 1, "no incident 7 in the history"),

@@ -88,7 +88,7 @@ async fn a_collector_and_a_webhook_get_an_incident_in_their_forms() {
     private(&file, "Authorization: Bearer secret\n\nX-Site: a b\n");
     let node = Node::new(format!(
         "{{otlp: {{endpoint: \"http://127.0.0.1:{}\"}}, \
-           webhook: {{url: \"http://127.0.0.1:{}/hook?a=b\", headersFile: {file}}}}}",
+           webhooks: [{{url: \"http://127.0.0.1:{}/hook?a=b\", headersFile: {file}}}]}}",
         collector.port, webhook.port
     ));
     let agent = node.start().await;
@@ -136,8 +136,11 @@ async fn what_a_receiver_did_not_accept_is_delivered_by_the_next_agent_and_only_
     let webhook = Receiver::start(503, None).await.unwrap();
     let url = format!("http://127.0.0.1:{}", webhook.port);
     // Other tests can have processes killed meanwhile.
+    let other = Receiver::start(200, None).await.unwrap();
     let node = Node::new(format!(
-        "{{webhook: {{url: \"{url}\", kinds: [Condition]}}}}"
+        "{{webhooks: [{{url: \"{url}\", kinds: [Condition]}}, \
+                      {{url: \"http://127.0.0.1:{}\", kinds: [Condition]}}]}}",
+        other.port
     ));
     let agent = node.start().await;
     node.change(&agent, &webhook, 2).await;
@@ -145,6 +148,13 @@ async fn what_a_receiver_did_not_accept_is_delivered_by_the_next_agent_and_only_
         .wait_for_line("incidents are not delivered", SOON)
         .await;
     assert!(logged.contains("503 Service Unavailable"), "{logged}");
+    asked(&other, 1).await;
+    let metrics = get(&agent.address().await, "/metrics").await.unwrap().body;
+    let mut failing = metrics
+        .lines()
+        .filter(|line| line.starts_with("nodepulse_sink_failing"));
+    let expected = "sink=\"webhook\"} 1";
+    assert!(failing.any(|line| line.ends_with(expected)), "{metrics}");
     end(agent).await;
     let tried = webhook.received();
     webhook.set_status(200);
@@ -157,6 +167,7 @@ async fn what_a_receiver_did_not_accept_is_delivered_by_the_next_agent_and_only_
     node.change(&agent, &webhook, tried.len() + accepted.len() + 1)
         .await;
     end(agent).await;
+    assert_eq!(other.accepted(), webhook.accepted(), "each has its cursor");
     let mut ids: Vec<_> = webhook.accepted();
     let all = ids.len();
     ids.sort();
@@ -180,7 +191,7 @@ async fn a_batch_that_a_collector_refuses_is_sent_one_by_one_and_ends_there() {
     };
     end(agent).await;
     let tried = collector.received().len();
-    collector.set_status(400);
+    collector.set_status(422);
     let agent = node.start().await;
     agent
         .wait_for_line("the receiver refuses an incident", SOON)
@@ -227,7 +238,7 @@ async fn redirects_are_not_followed_and_only_a_verified_server_gets_incidents() 
     let sinks = |further: &str| {
         format!(
             "{{otlp: {{endpoint: \"https://127.0.0.1:{}\"}}, \
-               webhook: {{url: \"http://127.0.0.1:{}/here\"}}{further}}}",
+               webhooks: [{{url: \"http://127.0.0.1:{}/here\"}}]{further}}}",
             collector.port, moved.port
         )
     };
@@ -267,13 +278,13 @@ async fn a_receiver_that_is_not_configured_safely_is_refused_with_the_cure() {
     let url = "url: \"http://127.0.0.1:9\"";
     #[rustfmt::skip]
     let rows = [
-        (format!("{{webhook: {{{url}, headersFile: {shared}}}}}"), "chmod 0600"),
-        (format!("{{webhook: {{{url}, headersFile: {torn}}}}}"), "line 2 of"),
-        (format!("{{webhook: {{{url}, headersFile: /nothing}}}}"), "sinks.webhook.headersFile: /nothing"),
-        (format!("{{webhook: {{{url}}}, caFile: {pem}}}"), "no certificate in PEM"),
-        ("{webhook: {url: \"https://a:b@c\"}}".to_owned(), "belong in a file with headers"),
+        (format!("{{webhooks: [{{{url}, headersFile: {shared}}}]}}"), "chmod 0600"),
+        (format!("{{webhooks: [{{{url}, headersFile: {torn}}}]}}"), "line 2 of"),
+        (format!("{{webhooks: [{{{url}, headersFile: /nothing}}]}}"), "sinks.webhooks: /nothing"),
+        (format!("{{webhooks: [{{{url}}}], caFile: {pem}}}"), "no certificate in PEM"),
+        ("{webhooks: [{url: \"https://a:b@c\"}]}".to_owned(), "belong in a file with headers"),
         ("{otlp: {endpoint: \"ftp://c\"}}".to_owned(), "http:// or https://"),
-        (format!("{{webhook: {{{url}, kinds: [OOMKil]}}}}"), "OOMKill"),
+        (format!("{{webhooks: [{{{url}, kinds: [OOMKil]}}]}}"), "the nearest is OOMKill"),
     ];
     for (sinks, words) in rows {
         let node = Node::new(sinks);

@@ -38,7 +38,7 @@ const INPUTS: [(&str, usize); 45] = [
     ("KillCounter.Counted", 100),
     ("KillCounter.Recalled", 1),
     ("KillCounter.RecordsLost", 50),
-    ("KillCounter.Settled", 100),
+    ("KillCounter.Recorded", 100),
     ("Pid.Configured", 5),
     ("Pid.Sampled", 5000),
     ("PidsReported", 20),

@@ -129,8 +129,10 @@ impl Recorder {
         self.due = None;
     }
 
-    /// Returns all that remains, with the mark of an agent that stopped in order.
-    pub fn stop(mut self, now: Now) -> Batch {
+    /// Returns all that remains, with the mark of an agent that stopped in order, and, if this was
+    /// because the machine shuts down, with that of a shutdown.
+    pub fn stop(mut self, is_shutdown: bool, now: Now) -> Batch {
+        self.is_shutting_down |= is_shutdown;
         self.record(now, true);
         self.pending
     }
@@ -141,7 +143,9 @@ impl Recorder {
     }
 
     pub fn take(&mut self, now: Now) -> Batch {
-        let limit = if self.is_near { NEAR } else { CALM };
+        // The first batch of a start has next to nothing, and a boot can end within a minute.
+        let is_soon = self.is_near || self.due.is_none();
+        let limit = if is_soon { NEAR } else { CALM };
         self.is_near = false;
         self.due = Some(now.boot.plus(limit));
         std::mem::take(&mut self.pending)

@@ -284,7 +284,12 @@ fn records_are_written_once_a_minute_and_every_ten_seconds_near_a_threshold() {
         .copied()
         .filter(|at| (200..300).contains(at))
         .collect();
-    assert_eq!(times[..2], [100, 160], "at once, then after a minute");
+    let first = [100, 110, 170];
+    assert_eq!(
+        times[..3],
+        first,
+        "at once, after ten seconds, then after a minute"
+    );
     assert!(9 <= near.len(), "{times:?}");
     assert!(
         times.iter().filter(|at| **at > 320).count() <= 2,
@@ -312,8 +317,13 @@ fn an_announced_shutdown_is_written_at_once_until_it_is_cancelled() {
     assert!(taken(&mut recorder, 101)[0].marks.shutdown);
     recorder.shut_down(false, now(102));
     assert_eq!(taken(&mut recorder, 102)[0].marks, Marks::default());
-    let (_, last) = recorder.stop(now(103)).pop().unwrap();
-    assert!(Record::decode(&last).unwrap().marks.agent_stopped);
+    for is_shutdown in [false, true] {
+        let recorder = Recorder::new(record(1, 0).origin, 1);
+        let (_, last) = recorder.stop(is_shutdown, now(103)).pop().unwrap();
+        let marks = Record::decode(&last).unwrap().marks;
+        assert!(marks.agent_stopped);
+        assert_eq!(marks.shutdown, is_shutdown);
+    }
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl Readings {
             });
         }
         if parts.is_empty() {
-            return "Nothing was read in its last ten minutes.".to_owned();
+            return "Memory was not read in its last ten minutes.".to_owned();
         }
         format!("In its last ten minutes, {}.", parts.join(", "))
     }

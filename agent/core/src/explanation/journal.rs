@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     EarlierSample, ExplainedChange, ExplainedCondition, ExplainedKills, ExplainedShortage,
-    ExplainedSignal, ExplainedStall, Explanation, OnNode, SignalReading, StoredCondition, disks,
+    ExplainedSignal, ExplainedSink, ExplainedStall, Explanation, OnNode, SignalReading,
+    StoredCondition, disks,
 };
 use crate::clock::{BootNanos, Now};
 use crate::node_status::nodepulse_condition::NodepulseCondition;
@@ -71,6 +72,7 @@ pub struct CurrentState<'a> {
     pub blocked: &'a [&'static str],
     /// The reason for missing credentials for the API server; empty if there are credentials.
     pub missing_credentials: &'a str,
+    pub sinks: &'a [ExplainedSink],
     pub now: Now,
     pub time: fn(SystemTime) -> String,
 }
@@ -169,6 +171,7 @@ impl Journal {
             transition_period_seconds: current.transition_period.as_secs(),
             blocked_calls: current.blocked.iter().map(ToString::to_string).collect(),
             missing_credentials: current.missing_credentials.to_owned(),
+            sinks: current.sinks.to_vec(),
             conditions: conditions
                 .map(|condition| self.condition(condition, current))
                 .collect(),
@@ -555,6 +558,7 @@ mod tests {
             transition_period: PERIOD,
             blocked: &["nodefs"],
             missing_credentials: "",
+            sinks: &[],
             now: at(25),
             time: seconds,
         };

@@ -2,7 +2,7 @@
 
 use super::{
     ExplainedCondition, ExplainedDisk, ExplainedKills, ExplainedShortage, ExplainedSignal,
-    ExplainedStall, Explanation, OnNode, amount,
+    ExplainedSink, ExplainedStall, Explanation, OnNode, amount,
 };
 use crate::escape::{is_unsafe, quote};
 use crate::node_status::setters::ready;
@@ -44,6 +44,17 @@ impl Explanation {
         if !self.missing_credentials.is_empty() {
             let why = &self.missing_credentials;
             lines.text(0, &format!("No credentials for the API server: {why}"));
+        }
+        for ExplainedSink { name, lag, failing } in &self.sinks {
+            let end = if *failing {
+                "; the last attempt failed"
+            } else {
+                ""
+            };
+            lines.text(
+                0,
+                &format!("Sink {name}: {lag} revisions to be delivered{end}"),
+            );
         }
         for condition in &self.conditions {
             if !lines.0.is_empty() {
@@ -262,7 +273,8 @@ mod tests {
     #[test]
     fn the_text_has_every_value_and_no_control_characters() {
         let answer = json!({ "node": "n", "at": "t", "transitionPeriodSeconds": 300,
-            "missingCredentials": "", "blockedCalls": ["nodefs", "disks"], "conditions": [{
+            "missingCredentials": "", "blockedCalls": ["nodefs", "disks"],
+            "sinks": [{"name": "otlp", "lag": 3, "failing": true}], "conditions": [{
             "type": "MemoryPressure", "status": "True", "reason": "Low", "message": "m\u{1b}[2J\u{202e}",
             "since": "t0",
             "signals": [
@@ -298,6 +310,7 @@ mod tests {
         }, { "type": "Ready", "status": "True", "reason": "R", "message": "m", "since": "t3" }] });
         let expected = "\
 Blocked file system calls: nodefs, disks
+Sink otlp: 3 revisions to be delivered; the last attempt failed
 
 MemoryPressure is True (Low) since t0
   m[2J

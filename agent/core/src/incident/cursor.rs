@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::IncidentId;
 use super::json::{API_VERSION, JsonFacts, JsonIncident, JsonObject, JsonSummary};
+use crate::kube_event::ReportedKills;
 
 /// The number of unsettled incidents whose kills are remembered: so many can be open.
 const UNSETTLED: usize = 512;
@@ -50,6 +51,9 @@ impl Position {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub position: Position,
+    /// The kills that earlier revisions did not have, for the account of kills of the next start.
+    #[serde(default, skip_serializing_if = "ReportedKills::is_empty")]
+    pub added: ReportedKills,
     #[serde(flatten)]
     pub incident: JsonIncident,
 }
@@ -62,11 +66,38 @@ impl Entry {
     }
 }
 
+/// What a cursor has to know of a revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revision {
+    pub position: Position,
+    pub id: String,
+    pub kills: u64,
+    pub settled: bool,
+}
+
+impl From<&Entry> for Revision {
+    fn from(entry: &Entry) -> Self {
+        let Entry {
+            position, incident, ..
+        } = entry;
+        Self {
+            position: *position,
+            id: incident.id.clone(),
+            kills: incident.kills(),
+            settled: incident.settled,
+        }
+    }
+}
+
 /// What one sink has delivered. After a restart it continues there.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cursor {
     position: Position,
+    /// What was delivered or removed after `position`, of a sink that does not wait for each
+    /// answer: the positions after the first and up to the second.
+    #[serde(with = "crate::pairs")]
+    above: BTreeMap<Position, Position>,
     /// The kills that were delivered of each incident that is not settled.
     unsettled: BTreeMap<String, u64>,
     /// What was removed since the last summaries.
@@ -116,31 +147,92 @@ impl Cursor {
     #[must_use]
     pub fn limited_to(mut self, start: Position) -> Self {
         self.position = self.position.min(start);
+        self.above.retain(|_, last| *last <= start);
         self
+    }
+
+    /// Returns true if this revision was delivered or removed.
+    pub fn has(&self, position: Position) -> bool {
+        let range = self.above.range(..position).next_back();
+        position <= self.position || range.is_some_and(|(_, last)| position <= *last)
+    }
+
+    /// Returns true if a summary is to be delivered, or waits for its answer.
+    pub const fn has_summary(&self) -> bool {
+        self.removed.first.is_some() || self.summed_up.first.is_some()
+    }
+
+    /// The receiver has this revision, or has refused it for good. `first`: the first of the
+    /// revisions that wait for their outcome, or else the one after those that were taken.
+    pub fn delivered_before(&mut self, revision: &Revision, first: Position) {
+        self.remember(revision);
+        self.add(
+            Position(revision.position.0.saturating_sub(1)),
+            revision.position,
+        );
+        self.advance(first);
+    }
+
+    /// Everything before `first` was delivered or removed.
+    fn advance(&mut self, first: Position) {
+        while let Some(range) = self
+            .above
+            .first_entry()
+            .filter(|range| *range.get() < first)
+        {
+            self.position = self.position.max(range.remove());
+        }
+    }
+
+    /// Adds what is after `after` and up to `last`.
+    fn add(&mut self, mut after: Position, mut last: Position) {
+        if let Some((start, end)) = self.above.range(..=after).next_back()
+            && after <= *end
+        {
+            (after, last) = (*start, last.max(*end));
+        }
+        while let Some((start, end)) = self.above.range(after..=last).next() {
+            let start = *start;
+            last = last.max(*end);
+            self.above.remove(&start);
+        }
+        self.above.insert(after, last);
     }
 
     /// The receiver has this revision, or has refused it for good.
     pub fn delivered(&mut self, entry: &Entry) {
         self.position = self.position.max(entry.position);
-        let incident = &entry.incident;
-        if incident.settled {
-            self.unsettled.remove(&incident.id);
-        } else if incident.revision == 1 {
-            self.unsettled.insert(incident.id.clone(), incident.kills());
-            if self.unsettled.len() > UNSETTLED {
-                self.unsettled.pop_first();
-            }
+        if entry.is_wanted() {
+            self.remember(&entry.into());
+        }
+    }
+
+    fn remember(&mut self, revision: &Revision) {
+        if revision.settled {
+            self.unsettled.remove(&revision.id);
+            return;
+        }
+        let kills = self.unsettled.entry(revision.id.clone()).or_default();
+        *kills = revision.kills.max(*kills);
+        if self.unsettled.len() > UNSETTLED {
+            self.unsettled.pop_first();
         }
     }
 
     /// This revision is no longer in the history. If the sink has not delivered it, and it is the
-    /// last one of its incident, it is added to a summary. `id` is for the first summary.
-    pub fn removed(&mut self, entry: &Entry, id: impl FnOnce() -> IncidentId) {
+    /// last one of its incident, it is added to a summary. `taken`: the sink is delivering what is
+    /// up to there. `id` is for the first summary.
+    pub fn removed(&mut self, entry: &Entry, taken: Position, id: impl FnOnce() -> IncidentId) {
         let incident = &entry.incident;
-        if entry.position <= self.position {
+        if self.has(entry.position) {
             return;
         }
-        self.position = entry.position;
+        if self.position < taken {
+            self.add(taken, entry.position);
+        } else {
+            self.position = entry.position;
+            self.advance(entry.position.next());
+        }
         if !incident.settled {
             return;
         }

@@ -176,11 +176,11 @@ impl Occurred {
         }
     }
 
-    /// Returns the number of killed processes for which no Event was recorded before.
-    pub fn new_kills(&self) -> u64 {
+    /// Returns the number of killed processes.
+    pub fn killed(&self) -> u64 {
         match &self.occurrence {
             Occurrence::Kills(kills) => kills.count(),
-            Occurrence::UnidentifiedKills(counted) => counted.kills.saturating_sub(counted.again),
+            Occurrence::UnidentifiedKills(counted) => counted.kills,
             Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
             | Occurrence::Condition(_)

@@ -325,6 +325,11 @@ impl JsonIncident {
 }
 
 impl JsonKill {
+    /// Returns true if the node was out of memory.
+    pub fn is_global(&self) -> bool {
+        self.kill.limit.as_deref() == Some("node")
+    }
+
     fn summary(&self) -> String {
         let size = |bytes: Option<u64>, before: &str| {
             bytes.map_or_else(String::new, |bytes| {
@@ -559,7 +564,6 @@ mod tests {
         let counted = incident(occurred(Occurrence::UnidentifiedKills(UnidentifiedKills {
             place: KillPlace::Cgroup("/system.slice/a.service".to_owned()),
             kills: 3,
-            again: 0,
             period: Period::WhileDown,
         })));
         let volume = incident(occurred(Occurrence::Volume(VolumeTrouble {
@@ -689,6 +693,8 @@ mod tests {
             let json = JsonIncident::new(&incident, time);
             let text = serde_json::to_string(&json).unwrap();
             assert_eq!(serde_json::from_str::<JsonIncident>(&text).unwrap(), json);
+            let kind = json.kind().unwrap();
+            assert!(text.contains(&format!("\"kind\":\"{kind}\"")), "{text}");
             let newer = text.replace("\"kind\":\"", "\"kind\":\"New");
             let newer: JsonIncident = serde_json::from_str(&newer).unwrap();
             assert_eq!(

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 mod agent;
 mod kernel;
+mod out_of_order;
 mod receiver;
 mod world;
 

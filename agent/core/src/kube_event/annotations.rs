@@ -113,7 +113,7 @@ impl Incident {
     }
 }
 
-fn annotation(name: &str, value: &impl Serialize) -> Annotations {
+pub(super) fn annotation(name: &str, value: &impl Serialize) -> Annotations {
     serde_json::to_string(value)
         .map_or_else(|_| Annotations::new(), |text| Annotations::one(name, &text))
 }

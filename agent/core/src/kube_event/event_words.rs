@@ -2,9 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::SystemTime;
 
-use super::{Draft, EventId, NodeEvents, ReportedKills};
-use crate::incident::{Incident, IncidentId};
+use super::settled::{self, Settled};
+use super::{Draft, EventId, NodeEvents};
+use crate::incident::{Incident, IncidentId, Position};
+
+/// The number of incidents that can be open.
+const OPEN: usize = 512;
 
 /// The Events about incidents of which more revisions follow.
 #[derive(Debug)]
@@ -13,19 +18,8 @@ pub struct EventWords {
     open: BTreeMap<IncidentId, IncidentEvents>,
 }
 
-/// What follows from a revision.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Worded {
-    /// New Events, and later versions of Events if something is added.
-    pub drafts: Vec<Draft>,
-    /// The kills for which there is no Event, because another program records it.
-    pub unwanted: ReportedKills,
-}
-
 #[derive(Debug)]
 struct IncidentEvents {
-    /// The kills that an Event reports, or for which there is none.
-    kills: u64,
     /// As of the first revision.
     node_events: NodeEvents,
     /// Set with the first revision.
@@ -57,61 +51,85 @@ impl EventWords {
         self.node_events = node_events;
     }
 
-    pub fn word(&mut self, incident: &Incident) -> Worded {
-        let known = self.open.remove(&incident.id);
-        let mut events = known.unwrap_or(IncidentEvents {
-            kills: 0,
+    /// Returns new Events, and later versions of Events if something is added.
+    pub fn word(&mut self, incident: &Incident, position: Option<Position>) -> Vec<Draft> {
+        let mut events = self.take(incident.id);
+        let on_node = incident.on_node(events.node_events);
+        let on_node = on_node.filter(|_| !matches!(events.on_node, Some(EventText::Absent)));
+        let on_object = match incident.on_pod() {
+            None if on_node.is_some() || incident.occurred.pod.is_none() => None,
+            None => Some(incident.on_node_instead()),
+            on_pod => on_pod,
+        };
+        let mut revision = Revision {
+            id: incident.id,
+            until: incident.occurred.until,
+            position,
+            drafts: Vec::new(),
+        };
+        events.on_node = Some(revision.add(on_node, true, events.on_node));
+        if incident.object.is_resolved {
+            events.on_object = Some(revision.add(on_object, false, events.on_object));
+        }
+        if !incident.settled {
+            self.open.insert(incident.id, events);
+            // The settled revision of the oldest was removed from the history.
+            if self.open.len() > OPEN {
+                self.open.pop_first();
+            }
+        }
+        revision.drafts
+    }
+
+    /// Like [`Self::word`], for a settled incident from the history, possibly of an earlier start.
+    pub fn word_settled(&mut self, incident: &Settled<'_>, position: Position) -> Vec<Draft> {
+        let Settled {
+            id,
+            json,
+            at,
+            until,
+        } = *incident;
+        let events = self.take(id);
+        let (on_node, on_object) = settled::drafts(json, events.node_events, at);
+        let on_node = on_node.filter(|_| !matches!(events.on_node, Some(EventText::Absent)));
+        let mut revision = Revision {
+            id,
+            until,
+            position: Some(position),
+            drafts: Vec::new(),
+        };
+        revision.add(on_node, true, events.on_node);
+        revision.add(on_object, false, events.on_object);
+        revision.drafts
+    }
+
+    fn take(&mut self, id: IncidentId) -> IncidentEvents {
+        self.open.remove(&id).unwrap_or(IncidentEvents {
             node_events: self.node_events,
             on_node: None,
             on_object: None,
-        });
-        let mut revision = Revision {
-            incident,
-            kills: incident.occurred.kills.beyond(events.kills),
-            worded: Worded::default(),
-        };
-        let on_node = match events.on_node {
-            Some(EventText::Absent) => None,
-            Some(EventText::Recorded { .. }) | None => incident.on_node(events.node_events),
-        };
-        let is_on_node = on_node.is_some();
-        events.on_node = Some(revision.add(on_node, true, events.on_node));
-        if incident.object.is_resolved {
-            let on_object = match incident.on_pod() {
-                None if is_on_node || incident.occurred.pod.is_none() => None,
-                None => Some(incident.on_node_instead()),
-                on_pod => on_pod,
-            };
-            events.on_object = Some(revision.add(on_object, false, events.on_object));
-            revision.worded.unwanted = std::mem::take(&mut revision.kills);
-        }
-        events.kills = incident.occurred.kills.total() - revision.kills.total();
-        if !incident.settled {
-            self.open.insert(incident.id, events);
-        }
-        revision.worded
+        })
     }
 }
 
-struct Revision<'a> {
-    incident: &'a Incident,
-    /// The kills that no Event reports yet.
-    kills: ReportedKills,
-    worded: Worded,
+struct Revision {
+    id: IncidentId,
+    until: SystemTime,
+    position: Option<Position>,
+    drafts: Vec<Draft>,
 }
 
-impl Revision<'_> {
-    /// Adds a draft, unless it is the same as before. The first one reports the kills.
+impl Revision {
+    /// Adds a draft, unless it is the same as before.
     fn add(&mut self, draft: Option<Draft>, on_node: bool, before: Option<EventText>) -> EventText {
         let Some(mut draft) = draft else {
             return EventText::Absent;
         };
-        let id = EventId {
-            incident: self.incident.id,
+        draft.id = Some(EventId {
+            incident: self.id,
             on_node,
-        };
-        // Nothing follows an Event about a settled incident.
-        draft.id = (!self.incident.settled || before.is_some()).then_some(id);
+        });
+        draft.position = self.position;
         let text = EventText::Recorded {
             message: hash(&draft.message),
             processes: draft.of,
@@ -124,10 +142,9 @@ impl Revision<'_> {
             draft.is_later = true;
             draft.times = 0;
             draft.stamp = None;
-            draft.at = self.incident.occurred.until;
+            draft.at = self.until;
         }
-        draft.kills = std::mem::take(&mut self.kills);
-        self.worded.drafts.push(draft);
+        self.drafts.push(draft);
         text
     }
 }
@@ -142,7 +159,7 @@ fn hash(message: &str) -> u64 {
 mod tests {
     use super::*;
     use crate::incident::by_cause;
-    use crate::kube_event::{Finding, KillOwner};
+    use crate::kube_event::Finding;
     use crate::pressure::oom::{Grounds, KillVerdict};
     use crate::reading::oom::OomScope;
     use crate::tests::{finding, incident, now};
@@ -166,7 +183,6 @@ mod tests {
 
     #[test]
     fn a_change_of_the_recorder_on_the_node_applies_to_new_incidents_only() {
-        let one = |kills| ReportedKills::of(KillOwner::NoPod, kills);
         let rows = [
             (NodeEvents::Companion, NodeEvents::Off, true),
             (NodeEvents::Off, NodeEvents::Companion, false),
@@ -174,15 +190,10 @@ mod tests {
         for (first, later, is_recorded) in rows {
             let mut words = EventWords::new(first);
             for (victims, settled) in [(&[1][..], false), (&[1, 2], true)] {
-                let worded = words.word(&revision(victims, settled));
-                let kills: Vec<_> = worded.drafts.iter().map(|draft| &draft.kills).collect();
-                if is_recorded {
-                    assert_eq!(kills, [&one(1)], "{first:?}");
-                    assert_eq!(worded.drafts[0].is_later, settled);
-                    assert!(worded.unwanted.is_empty());
-                } else {
-                    assert_eq!((kills.len(), worded.unwanted), (0, one(1)), "{first:?}");
-                }
+                let drafts = words.word(&revision(victims, settled), None);
+                let kinds: Vec<_> = drafts.iter().map(|draft| draft.is_later).collect();
+                let expected: &[bool] = if is_recorded { &[settled] } else { &[] };
+                assert_eq!(kinds, expected, "{first:?}");
                 words.configure(later);
             }
             assert!(words.open.is_empty(), "{first:?}");
@@ -192,9 +203,7 @@ mod tests {
     #[test]
     fn a_revision_without_anything_new_changes_no_event() {
         let mut words = EventWords::new(NodeEvents::Companion);
-        assert_eq!(words.word(&revision(&[1], false)).drafts.len(), 1);
-        assert_eq!(words.word(&revision(&[1], true)), Worded::default());
-        // Nothing follows the Event of a settled incident.
-        assert_eq!(words.word(&revision(&[1], true)).drafts[0].id, None);
+        assert_eq!(words.word(&revision(&[1], false), None).len(), 1);
+        assert_eq!(words.word(&revision(&[1], true), None), []);
     }
 }

@@ -3,7 +3,7 @@
 use super::container_label::{ContainerLabel, SHORT_ID};
 use super::finding::NodeEvents;
 use super::kill_text;
-use super::{Annotations, Draft, Involved, KillDetails, KillPlace, ReportedKills, Words};
+use super::{Annotations, Draft, Involved, KillDetails, KillPlace, Words};
 use crate::escape::quote;
 use crate::incident::{Incident, Occurrence};
 use crate::node_status::ledger::ConditionChange;
@@ -201,7 +201,7 @@ impl Incident {
             id: None,
             container: None,
             is_later: false,
-            kills: ReportedKills::default(),
+            position: None,
             at: self.occurred.at,
             stamp: self.occurred.stamp,
         }
@@ -222,7 +222,9 @@ mod tests {
 
     use super::*;
     use crate::incident::Occurred;
-    use crate::kube_event::{Finding, Period, RefusedForks, UnidentifiedKills, VictimOwner};
+    use crate::kube_event::{
+        Finding, Period, RefusedForks, ReportedKills, UnidentifiedKills, VictimOwner,
+    };
     use crate::pods::{Container, ContainerList, Pod, PodRef};
 
     fn incident(pod: Option<PodRef>, occurrence: Occurrence) -> Incident {
@@ -243,11 +245,10 @@ mod tests {
         }
     }
 
-    fn unidentified(kills: u64, again: u64) -> Occurrence {
+    fn unidentified(kills: u64) -> Occurrence {
         Occurrence::UnidentifiedKills(UnidentifiedKills {
             place: KillPlace::Cgroup("/kubepods/podaa".to_owned()),
             kills,
-            again,
             period: Period::Now,
         })
     }
@@ -324,7 +325,7 @@ mod tests {
             ),
         ];
         for (place, expected) in rows {
-            let Occurrence::UnidentifiedKills(counted) = unidentified(3, 0) else {
+            let Occurrence::UnidentifiedKills(counted) = unidentified(3) else {
                 unreachable!()
             };
             let outside = Occurrence::UnidentifiedKills(UnidentifiedKills { place, ..counted });
@@ -380,17 +381,13 @@ mod tests {
 
     #[test]
     fn the_count_of_an_event_about_unidentified_kills_is_their_number() {
-        //  what; things in the message, first value of `count`, kills that are new
-        let rows = [
-            (unidentified(7, 2), 7, 7, 5),
-            (unidentified(1, 1), 1, 1, 0),
-            (refused(9), 1, 1, 0),
-        ];
-        for (occurrence, of, times, new) in rows {
+        //  what; things in the message, first value of `count`, kills
+        let rows = [(unidentified(7), 7, 7, 7), (refused(9), 1, 1, 0)];
+        for (occurrence, of, times, kills) in rows {
             let incident = incident(None, occurrence);
             let draft = incident.on_node_instead();
             assert_eq!((draft.of, draft.times), (of, times), "{incident:?}");
-            assert_eq!(incident.occurred.new_kills(), new, "{incident:?}");
+            assert_eq!(incident.occurred.killed(), kills, "{incident:?}");
         }
     }
 }

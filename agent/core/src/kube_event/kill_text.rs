@@ -2,11 +2,13 @@
 //! reader is to learn what failed, why, and what caused it, without access to the node.
 
 use std::cmp::Reverse;
+use std::fmt::Display;
 
 use super::{
     ContainerLabel, Finding, KillDetails, Kills, Limiting, NodeEvents, VictimOwner, Words,
 };
 use crate::escape::quoted;
+use crate::incident::{JsonIncident, JsonKill, JsonPod};
 use crate::pods::{Container, ContainerList, Owner};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::{Consequence, LimitOwner, OomScope};
@@ -43,15 +45,46 @@ pub(super) fn words_on_node(
         NodeEvents::Kubelet => "SystemOOM",
     };
     let message = match (node_events, kills.first()) {
-        // A kubelet, too, names the first process of a group.
-        (NodeEvents::Kubelet, Some(first)) if first.is_global() => format!(
-            "System OOM encountered, victim process: {}, pid: {}",
-            first.comm, first.victim
-        ),
+        (NodeEvents::Kubelet, Some(first)) if first.is_global() => {
+            system_oom(&first.comm, first.victim)
+        }
         (NodeEvents::Kubelet, _) => on_node(kills, place, None),
         (NodeEvents::Companion | NodeEvents::Off, _) => on_node(kills, place, details),
     };
     Some(Words { reason, message })
+}
+
+/// Like [`words_on_node`], for kills from the history: global ones, and those outside of pods.
+pub(super) fn again_on_node(
+    json: &JsonIncident,
+    kill: &JsonKill,
+    node_events: NodeEvents,
+) -> Option<Words> {
+    let is_global = kill.is_global();
+    let message = || match &json.object.pod {
+        Some(JsonPod {
+            namespace: Some(namespace),
+            name: Some(name),
+            ..
+        }) => format!("Pod {namespace}/{name}: {}", json.message),
+        _ => json.message.clone(),
+    };
+    let (reason, message) = match (node_events, kill.victims.first()) {
+        // In a pod, but it is not known in which.
+        _ if !is_global && json.reason == IN_POD => (IN_POD, message()),
+        (NodeEvents::Off, _) => return None,
+        (NodeEvents::Companion, _) => ("OOMKilling", message()),
+        (NodeEvents::Kubelet, Some(first)) if is_global => {
+            ("SystemOOM", system_oom(&first.name, first.pid))
+        }
+        (NodeEvents::Kubelet, _) => ("SystemOOM", message()),
+    };
+    Some(Words { reason, message })
+}
+
+/// A kubelet, too, names the first process of a group.
+fn system_oom(comm: &str, pid: impl Display) -> String {
+    format!("System OOM encountered, victim process: {comm}, pid: {pid}")
 }
 
 /// Words the message for readers of the Node's Events. `place` is the pod in which the kills were;

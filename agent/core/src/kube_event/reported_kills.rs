@@ -1,4 +1,4 @@
-//! The kills that an Event reports, so that the component that counts kills learns their outcome.
+//! The kills that an incident reports, by the kernel's counters that include them.
 
 use serde::{Deserialize, Serialize};
 
@@ -88,20 +88,5 @@ impl IntoIterator for ReportedKills {
 
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
-    }
-}
-
-/// The outcome of recorded kills since the last call.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct KillOutcomes {
-    /// Kills whose Event the API server has stored, or rejected permanently.
-    pub acknowledged: ReportedKills,
-    /// Kills whose Events were dropped: for lack of room, or after too many attempts.
-    pub dropped: ReportedKills,
-}
-
-impl KillOutcomes {
-    pub fn is_empty(&self) -> bool {
-        self.acknowledged.is_empty() && self.dropped.is_empty()
     }
 }

@@ -15,8 +15,6 @@ pub const SOME_VICTIMS_UNKNOWN: &str = "some victims are unknown";
 pub struct UnidentifiedKills {
     pub place: KillPlace,
     pub kills: u64,
-    /// Kills for which an Event was recorded before and dropped.
-    pub again: u64,
     pub period: Period,
 }
 

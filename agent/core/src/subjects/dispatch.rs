@@ -58,7 +58,7 @@ impl Subjects {
     /// Passes an input to its subject, and returns the effects.
     pub fn on(&mut self, input: Input, now: Now) -> Vec<Effect> {
         let mut effects = match input {
-            Input::Starting => starting(self.runtime.is_used()),
+            Input::Starting => self.starting(),
             Input::Started => started(now.boot),
             Input::Tick { soon } => self.tick(soon, now),
             Input::Configured(settings) => self.configured(*settings),
@@ -117,14 +117,7 @@ impl Subjects {
             }
             Input::KillSourceChecked => self.update_frequent_kills(now),
             Input::Pod(input) => self.pods.on(input),
-            Input::Incident(input) => {
-                let starts = matches!(input, IncidentInput::ReportingStarted);
-                let mut effects = self.incidents.on(input, &self.pods, now);
-                if starts {
-                    effects.insert(0, Effect::NodeEvents(self.node_events.current()));
-                }
-                effects
-            }
+            Input::Incident(input) => self.incidents.on(input, &self.pods, now),
             Input::NodeEvents(input) => self.node_events.on(input, now),
             Input::PodPid(input) => self.pod_pids.on(input, now),
             Input::Volume(input) => {
@@ -164,6 +157,25 @@ impl Subjects {
         ];
         let others = others.into_iter().flatten();
         others.fold(self.signals.due(), BootNanos::min)
+    }
+
+    /// Returns the reads that precede the first evaluation.
+    fn starting(&self) -> Vec<Effect> {
+        // The runtime knows the place of the images, and then requests the sample of storage.
+        let first = if self.runtime.is_used() {
+            Input::Runtime(RuntimeInput::Starting)
+        } else {
+            Input::Signal(SignalInput::StorageRequested)
+        };
+        vec![
+            Effect::NodeEvents(self.node_events.current()),
+            // A source of kills that was never read is not a lost one.
+            pass_on(Input::KillSourceChecked),
+            Effect::Query(Query::AllCgroups),
+            pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
+            Effect::BlockingQuery(BlockingQuery::Recall),
+            pass_on(first),
+        ]
     }
 
     fn tick(&mut self, soon: BootNanos, now: Now) -> Vec<Effect> {
@@ -365,24 +377,6 @@ impl Subjects {
 fn is_of_former_boot(reported: SystemTime, now: Now) -> bool {
     let booted = now.wall_at(BootNanos(0));
     reported != SystemTime::UNIX_EPOCH && reported + Duration::from_secs(1) < booted
-}
-
-/// Returns the reads that precede the first evaluation.
-fn starting(runtime: bool) -> Vec<Effect> {
-    let mut effects = vec![
-        // A source of kills that was never read is not a lost one.
-        pass_on(Input::KillSourceChecked),
-        Effect::Query(Query::AllCgroups),
-        pass_on(Input::PodPid(PodPidInput::CgroupsChanged)),
-        Effect::BlockingQuery(BlockingQuery::Recall),
-    ];
-    // The runtime knows the place of the images, and then requests the sample of storage.
-    effects.push(pass_on(if runtime {
-        Input::Runtime(RuntimeInput::Starting)
-    } else {
-        Input::Signal(SignalInput::StorageRequested)
-    }));
-    effects
 }
 
 fn started(now: BootNanos) -> Vec<Effect> {

@@ -13,10 +13,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::pods::{KnownPods, ReadFailure};
-use super::{Decision, Effect, Input, KillCounterInput, pass_on};
+use super::{Decision, Effect};
 use crate::clock::{BootNanos, Now};
 use crate::incident::{BootId, Incident, IncidentId, IncidentIds, Object, Occurred};
-use crate::kube_event::KillOutcomes;
 use crate::pods::{Pod, PodChange};
 use crate::subjects::kills::GROUP;
 
@@ -47,8 +46,6 @@ const MAX_OPEN: usize = 512;
 /// Everything that can happen to incidents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum IncidentInput {
-    /// Events are recorded from now on, also about what happened before.
-    ReportingStarted,
     /// The API server answered for the first time.
     ServerAnswered,
     /// These things happened.
@@ -89,20 +86,11 @@ struct Open {
     reported: u64,
 }
 
-/// The Events about incidents.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-enum EventRecording {
-    /// There is no API server.
-    None,
-    /// They are about to be recorded. What happened so far, at most [`MAX_OPEN`].
-    Starting(Vec<Occurred>),
-    Started,
-}
-
 /// The open incidents, and what is known about their objects.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Incidents {
-    reporting: EventRecording,
+    /// There is an API server, which knows the pods.
+    has_server: bool,
     ids: IncidentIds,
     /// The oldest first.
     open: VecDeque<Open>,
@@ -118,14 +106,9 @@ pub struct Incidents {
 }
 
 impl Incidents {
-    /// `has_server`: [`IncidentInput::ReportingStarted`] follows.
     pub const fn new(boot: BootId, has_server: bool) -> Self {
         Self {
-            reporting: if has_server {
-                EventRecording::Starting(Vec::new())
-            } else {
-                EventRecording::None
-            },
+            has_server,
             ids: IncidentIds::new(boot),
             open: VecDeque::new(),
             links: Links::new(),
@@ -141,12 +124,6 @@ impl Incidents {
     pub fn on(&mut self, input: IncidentInput, pods: &KnownPods, now: Now) -> Vec<Effect> {
         let now = now.boot;
         match input {
-            IncidentInput::ReportingStarted => {
-                let before = std::mem::replace(&mut self.reporting, EventRecording::Started);
-                if let EventRecording::Starting(occurred) = before {
-                    self.happened(occurred, pods, now);
-                }
-            }
             IncidentInput::ServerAnswered => self.server_answered(now),
             IncidentInput::Happened(occurred) => self.happened(occurred, pods, now),
             IncidentInput::PodChanged(change) => {
@@ -185,28 +162,10 @@ impl Incidents {
     }
 
     fn happened(&mut self, all: Vec<Occurred>, pods: &KnownPods, now: BootNanos) {
-        let mut outcomes = KillOutcomes::default();
         for occurred in all {
-            match &mut self.reporting {
-                EventRecording::Starting(early) if early.len() < MAX_OPEN => {
-                    early.push(occurred);
-                    continue;
-                }
-                // They are reported by number later.
-                EventRecording::Starting(_) => {
-                    outcomes.dropped.add_all(occurred.kills);
-                    continue;
-                }
-                EventRecording::None => outcomes.acknowledged.add_all(occurred.kills.clone()),
-                EventRecording::Started => {}
-            }
             if let Some(occurred) = self.add_to_open(occurred, pods, now) {
                 self.decide(occurred, pods, now);
             }
-        }
-        if !outcomes.is_empty() {
-            let settled = KillCounterInput::Settled(outcomes);
-            self.effects.push(pass_on(Input::KillCounter(settled)));
         }
     }
 
@@ -224,7 +183,7 @@ impl Incidents {
         let Some(open) = open.find(has_cause) else {
             return Some(later);
         };
-        let kills = later.new_kills();
+        let kills = later.killed();
         open.last_kill = open.last_kill.max(later.last_kill());
         open.incident.occurred.add(later);
         open.added.get_or_insert(now);

@@ -1,8 +1,8 @@
 //! The kernel's counters of OOM kills, compared with what was reported: see `ledger.rs`.
 //!
 //! The difference is reported by number, since the victims are unknown and are not made up: kills
-//! while the agent was down, kills that a full ring, a rate limit or an outage took, and all kills
-//! if neither a program nor the kernel's log reports any.
+//! while the agent was down, kills whose records a full ring or a rate limit took, and all kills if
+//! neither a program nor the kernel's log reports any.
 //!
 //! The counters are read at samples of memory, which are taken anyway. The only reason to wake is
 //! that something was acknowledged. A few kills are saved at most 2 s later, and many at once:
@@ -15,9 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{BlockingQuery, Decision, Effect, IncidentInput, Input, Query, pass_on};
 use crate::clock::{BootNanos, Now};
 use crate::incident::{Occurred, Occurrence, by_cause};
-use crate::kube_event::{
-    Finding, KillOutcomes, KillOwner, KillPlace, Period, ReportedKills, UnidentifiedKills,
-};
+use crate::kube_event::{Finding, KillOwner, KillPlace, Period, ReportedKills, UnidentifiedKills};
 use crate::pods::{PodRef, classify};
 
 mod baseline;
@@ -121,8 +119,12 @@ impl KillCounters {
                 Vec::new()
             }
             In::LogEnded => self.log_ended(now.boot),
-            In::Settled(outcomes) => {
-                self.settle(outcomes, now.boot);
+            In::Recorded { kills, until } => {
+                if !kills.is_empty() {
+                    self.saving.acknowledged();
+                    self.unsaved = self.unsaved.saturating_add(kills.total());
+                }
+                self.ledger.acknowledge(kills, until);
                 self.save_if_many(now.boot)
             }
             In::Sampled => self.sampled(now.boot),
@@ -211,18 +213,6 @@ impl KillCounters {
         effects
     }
 
-    fn settle(&mut self, outcomes: KillOutcomes, now: BootNanos) {
-        if !outcomes.acknowledged.is_empty() {
-            self.saving.acknowledged();
-            self.unsaved = self.unsaved.saturating_add(outcomes.acknowledged.total());
-        }
-        if !outcomes.dropped.is_empty() {
-            self.reading.want();
-        }
-        self.ledger.acknowledge(outcomes.acknowledged);
-        self.ledger.drop(outcomes.dropped, now);
-    }
-
     fn sampled(&mut self, now: BootNanos) -> Vec<Effect> {
         let wait = match self.source {
             KillSource::Counters => REGULAR,
@@ -309,7 +299,7 @@ impl KillCounters {
         match previous {
             PreviousAgent::Acknowledged(kills) => {
                 self.ledger.resume(&counters, kills);
-                let compared = self.ledger.count(&counters, now);
+                let compared = self.ledger.count(&counters);
                 self.suspect(compared.missing, Period::WhileDown, now);
             }
             // Without the counts of then it is not known which kills are new.
@@ -340,7 +330,7 @@ impl KillCounters {
             // after there was none is.
             self.ledger.begin(&counters);
         }
-        let compared = self.ledger.count(&counters, now.boot);
+        let compared = self.ledger.count(&counters);
         let mut missing = compared.missing;
         if !compared.counted_twice.is_empty() {
             self.saving.acknowledged();
@@ -369,7 +359,7 @@ impl KillCounters {
             }
             Patience::SecondReading => {}
         }
-        if self.suspected.is_some() || self.ledger.is_paused() || self.ledger.expects_groups() {
+        if self.suspected.is_some() || self.ledger.expects_groups() {
             self.reading.want();
         }
         let mut effects = Vec::new();
@@ -439,7 +429,7 @@ impl KillCounters {
             KillPlace::Cgroup(cgroup) => PodRef::of(classify(cgroup, pods)),
             KillPlace::NoPod | KillPlace::Unknown => None,
         };
-        let again = self.ledger.report(owner, kills);
+        self.ledger.report(owner, kills);
         Some(Occurred {
             pod,
             at: now.wall,
@@ -449,7 +439,6 @@ impl KillCounters {
             occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
                 place,
                 kills,
-                again,
                 period,
             }),
         })

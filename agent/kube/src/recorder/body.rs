@@ -76,6 +76,20 @@ pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
     patch.to_string().into_bytes()
 }
 
+/// Returns the patch that completes the Event about an incident that exists already.
+pub fn completion(write: &EventWrite) -> Vec<u8> {
+    let mut patch = json!({ "message": cut(&write.message) });
+    let annotations = &write.pending.newest.annotations;
+    if !annotations.is_empty() {
+        add(
+            &mut patch,
+            "metadata",
+            json!({ "annotations": annotations }),
+        );
+    }
+    patch.to_string().into_bytes()
+}
+
 fn add(object: &mut Value, key: &str, value: Value) {
     if let Some(object) = object.as_object_mut() {
         object.insert(key.to_owned(), value);

@@ -3,15 +3,14 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::iter;
 use std::time::{Duration, SystemTime};
 
 use nodepulse_core::clock::BootNanos;
-use nodepulse_core::kube_event::{
-    Draft, EventId, Involved, ReportedKills, SOME_VICTIMS_UNKNOWN, VICTIMS_UNKNOWN,
-};
+use nodepulse_core::incident::Position;
+use nodepulse_core::kube_event::{Draft, EventId, Involved, SOME_VICTIMS_UNKNOWN, VICTIMS_UNKNOWN};
 use nodepulse_core::node_status::transition::EventType;
 
 use super::lru::Lru;
@@ -38,9 +37,12 @@ pub struct PendingEvent {
     pub times: u32,
     /// Number of incidents in the observations.
     of: u32,
-    pub kills: ReportedKills,
+    /// The revisions of incidents that are reported to the sink when this is written.
+    pub positions: Vec<Position>,
     /// Time of the oldest observation.
     pub first: SystemTime,
+    /// When the server could first not process it.
+    pub failing_since: Option<BootNanos>,
     /// The messages differ, or are combined with earlier ones.
     mixed: bool,
     /// The beginning of the message: the pod, if the Event is on the Node instead of it.
@@ -48,12 +50,13 @@ pub struct PendingEvent {
 }
 
 impl PendingEvent {
-    pub fn once(mut input: Draft) -> Self {
+    pub fn once(input: Draft) -> Self {
         Self {
             first: input.at,
+            failing_since: None,
             of: input.of,
             times: input.times,
-            kills: std::mem::take(&mut input.kills),
+            positions: input.position.into_iter().collect(),
             newest: input,
             mixed: false,
             prefix: String::new(),
@@ -61,7 +64,7 @@ impl PendingEvent {
     }
 
     /// Converts an observation about a pod into one about the Node; `None` if it was about the
-    /// Node.
+    /// Node, or only adds details.
     pub fn of_node(mut self) -> Option<Self> {
         let Involved::Pod {
             namespace, name, ..
@@ -72,7 +75,7 @@ impl PendingEvent {
         self.prefix = format!("Pod {namespace}/{name}: ");
         self.newest.message.insert_str(0, &self.prefix);
         self.newest.object = Involved::Node;
-        self.separate()
+        (self.of > 0).then(|| self.separate())
     }
 
     /// Returns true for a later version that reports no more kills.
@@ -87,16 +90,17 @@ impl PendingEvent {
         self.newest.annotations.add_all(later.newest.annotations);
         self.newest.at = later.newest.at;
         self.of = self.of.saturating_add(later.of);
-        self.kills.add_all(later.kills);
+        self.positions.extend(later.positions);
     }
 
-    /// Makes a separate Event of the incidents that a later version adds; `None` if there are none.
-    pub fn separate(mut self) -> Option<Self> {
+    /// Makes a separate Event of the incidents that a later version adds.
+    #[must_use]
+    pub fn separate(mut self) -> Self {
         if std::mem::take(&mut self.newest.is_later) {
             self.newest.id = None;
             self.times = 1;
         }
-        (self.of > 0).then_some(self)
+        self
     }
 
     fn add_older(&mut self, older: Self) {
@@ -107,142 +111,82 @@ impl PendingEvent {
         self.of = self.of.saturating_add(older.of);
         self.first = self.first.min(older.first);
         self.mixed |= older.mixed || self.newest.message != older.newest.message;
-        self.kills.add_all(older.kills);
+        self.positions.extend(older.positions);
     }
-
-    /// Returns the properties that similar observations share.
-    fn kind(&self) -> (&Involved, EventType, &str) {
-        let newest = &self.newest;
-        (&newest.object, newest.type_, &newest.reason)
-    }
-}
-
-/// The consequence of a new observation for those that wait.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Overflow {
-    None,
-    /// The oldest observation that had a similar one was folded into that one.
-    Folded,
-    /// The oldest observation was dropped.
-    Lost(Box<PendingEvent>),
 }
 
 /// Observations that wait for the API server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Backlog {
     waiting: VecDeque<PendingEvent>,
-    room: usize,
+    /// The server could not process them.
+    failed: VecDeque<PendingEvent>,
 }
 
 impl Backlog {
-    pub fn new(room: usize) -> Self {
-        Self {
-            waiting: VecDeque::new(),
-            room,
-        }
-    }
-
-    /// Adds the newest observation, to an earlier version of it if that waits. If there is no room,
-    /// two similar ones of any object become one, so that an object with many does not displace
-    /// those of others.
-    pub fn push(&mut self, pending: PendingEvent) -> Overflow {
+    /// Adds the newest observation, to an earlier version of it if that waits.
+    pub fn push(&mut self, pending: PendingEvent) {
         if pending.newest.is_later {
             let id = pending.newest.id;
-            let mut waiting = self.waiting.iter_mut().rev();
+            let mut waiting = self.waiting.iter_mut().chain(&mut self.failed).rev();
             if let Some(earlier) = waiting.find(|waiting| waiting.newest.id == id) {
-                earlier.update(pending);
-                return Overflow::None;
+                return earlier.update(pending);
             }
         }
         self.waiting.push_back(pending);
-        if self.waiting.len() <= self.room {
-            return Overflow::None;
-        }
-        if self.pop_details(None).is_some() {
-            return Overflow::None;
-        }
-        // Transitions are folded last, because the end of a condition would otherwise be written
-        // before its beginning.
-        let pair = self.oldest_pair(false).or_else(|| self.oldest_pair(true));
-        let older = match pair {
-            Some((older, _)) => self.waiting.remove(older),
-            None => self.waiting.pop_front(),
-        };
-        let Some(older) = older else {
-            return Overflow::None;
-        };
-        // The element behind the older one has moved up.
-        let newer = pair.and_then(|(_, newer)| self.waiting.get_mut(newer - 1));
-        match newer {
-            Some(newer) => {
-                newer.add_older(older);
-                Overflow::Folded
-            }
-            None => Overflow::Lost(Box::new(older)),
-        }
     }
 
-    /// Returns the oldest observation with a similar one behind it, and the next similar one, among
-    /// those about changes of the Node's status or among the others.
-    fn oldest_pair(&self, transitions: bool) -> Option<(usize, usize)> {
-        let mut next = HashMap::new();
-        let mut oldest = None;
-        for (index, pending) in self.waiting.iter().enumerate().rev() {
-            if pending.newest.is_transition != transitions {
-                continue;
-            }
-            if let Some(newer) = next.insert(pending.kind(), index) {
-                oldest = Some((index, newer));
-            }
-        }
-        oldest
+    pub fn push_failed(&mut self, pending: PendingEvent) {
+        self.failed.push_back(pending);
+    }
+
+    /// Removes the one that was tried first.
+    pub fn pop_failed(&mut self) -> Option<PendingEvent> {
+        self.failed.pop_front()
+    }
+
+    pub fn has_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
     }
 
     pub fn take_version(&mut self, id: EventId) -> Option<PendingEvent> {
-        let mut waiting = self.waiting.iter();
-        let is_version = |of: &PendingEvent| of.newest.is_later && of.newest.id == Some(id);
-        let at = waiting.position(is_version)?;
-        self.waiting.remove(at)
+        self.take(|of| of.newest.is_later && of.newest.id == Some(id))
     }
 
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.failed.len()
     }
 
-    /// Removes the oldest observation about a change of the Node's status, or the oldest of all if
-    /// there is none. Details stay, and so do later versions of an Event to which some are being
-    /// added.
-    pub fn pop(&mut self, amending: Option<EventId>) -> Option<PendingEvent> {
-        let mut waiting = self.waiting.iter();
-        let transition = waiting.position(|waiting| waiting.newest.is_transition);
-        let next = transition.or_else(|| self.next_write(amending))?;
-        self.waiting.remove(next)
+    /// Removes the oldest observation about a change of the Node's status, or else the oldest one.
+    /// Those that only add details to an Event are the last.
+    pub fn pop(&mut self) -> Option<PendingEvent> {
+        let transition = self.take(|waiting| waiting.newest.is_transition);
+        let write = transition.or_else(|| self.take(|waiting| !waiting.is_details()));
+        write.or_else(|| self.waiting.pop_front())
     }
 
-    /// Returns true if [`Backlog::pop`] returns an observation.
-    pub fn has_write(&self, amending: Option<EventId>) -> bool {
-        self.next_write(amending).is_some()
-    }
-
-    fn next_write(&self, amending: Option<EventId>) -> Option<usize> {
-        let must_wait = |waiting: &PendingEvent| {
-            let is_amended = amending.is_some() && waiting.newest.id == amending;
-            waiting.is_details() || (waiting.newest.is_later && is_amended)
+    /// Adds to an observation that is combined with others anyway all that are similar.
+    fn combine(&mut self, mut pending: PendingEvent) -> PendingEvent {
+        let is_similar = |pending: &PendingEvent, waiting: &PendingEvent| {
+            let [one, other] = [pending, waiting].map(|of| &of.newest);
+            !other.is_later
+                && (&one.object, one.type_, &one.reason)
+                    == (&other.object, other.type_, &other.reason)
         };
-        self.waiting.iter().position(|waiting| !must_wait(waiting))
+        while let Some(mut newer) = self.take(|waiting| is_similar(&pending, waiting)) {
+            newer.add_older(pending);
+            pending = newer;
+        }
+        pending
     }
 
-    /// Removes the oldest details of an Event that is not being written.
-    pub fn pop_details(&mut self, writing: Option<EventId>) -> Option<PendingEvent> {
-        let is_next = |waiting: &PendingEvent| {
-            waiting.is_details() && (writing.is_none() || waiting.newest.id != writing)
-        };
-        let next = self.waiting.iter().position(is_next)?;
-        self.waiting.remove(next)
-    }
-
-    pub fn drop_details(&mut self) {
-        self.waiting.retain(|waiting| !waiting.is_details());
+    fn take(&mut self, wanted: impl FnMut(&PendingEvent) -> bool) -> Option<PendingEvent> {
+        let at = self.waiting.iter().position(wanted)?;
+        self.waiting.remove(at)
     }
 }
 
@@ -331,10 +275,9 @@ pub struct Correlator {
     /// does not overtake its beginning.
     transitions: ObjectState,
     known: Lru<Fingerprint, CreatedEvent>,
-    /// Number of delayed observations of objects that were dropped.
-    lost: u32,
-    /// The kills in the lost observations.
-    lost_kills: ReportedKills,
+    /// Delayed observations of objects that were forgotten, because there are too many. No limit
+    /// delays them any more.
+    released: VecDeque<PendingEvent>,
 }
 
 impl Correlator {
@@ -343,8 +286,7 @@ impl Correlator {
             subjects: Lru::new(SUBJECTS),
             transitions: ObjectState::new(BootNanos(0)),
             known: Lru::new(KNOWN),
-            lost: 0,
-            lost_kills: ReportedKills::default(),
+            released: VecDeque::new(),
         }
     }
 
@@ -357,10 +299,7 @@ impl Correlator {
             &mut self.transitions
         } else {
             if let Some(forgotten) = self.subjects.make_room(&of) {
-                for delayed in forgotten.delayed {
-                    self.lost = self.lost.saturating_add(delayed.times);
-                    self.lost_kills.add_all(delayed.kills);
-                }
+                self.released.extend(forgotten.delayed);
             }
             self.subjects.get_or_insert(of, || ObjectState::new(now))
         };
@@ -395,7 +334,8 @@ impl Correlator {
     /// none.
     pub fn update_delayed(&mut self, id: EventId, later: PendingEvent) -> Option<PendingEvent> {
         let subjects = self.subjects.values_mut();
-        let mut delayed = subjects.flat_map(|subject| &mut subject.delayed);
+        let delayed = subjects.flat_map(|subject| &mut subject.delayed);
+        let mut delayed = delayed.chain(&mut self.released);
         let Some(earlier) = delayed.find(|delayed| delayed.newest.id == Some(id)) else {
             return Some(later);
         };
@@ -407,25 +347,32 @@ impl Correlator {
     pub fn next_due(&self) -> Option<BootNanos> {
         let all = iter::once(&self.transitions).chain(self.subjects.values());
         let waiting = all.filter(|subject| !subject.delayed.is_empty());
-        waiting.map(ObjectState::next_token).min()
+        let released = (!self.released.is_empty()).then_some(BootNanos(0));
+        released.or_else(|| waiting.map(ObjectState::next_token).min())
     }
 
     pub fn release(&mut self, now: BootNanos) -> Option<EventWrite> {
-        let pending = self.all().find_map(|subject| subject.release(now))?;
+        let released = self.released.pop_front();
+        let delayed = || self.all().find_map(|subject| subject.release(now));
+        let pending = released.or_else(delayed)?;
         Some(self.write(pending))
     }
 
     /// Releases any delayed observation, regardless of the limit, because there is no later write.
     pub fn release_last(&mut self) -> Option<EventWrite> {
-        let pending = self.all().find_map(|subject| subject.delayed.pop_front())?;
+        let released = self.released.pop_front();
+        let delayed = || self.all().find_map(|subject| subject.delayed.pop_front());
+        let pending = released.or_else(delayed)?;
         Some(self.write(pending))
     }
 
-    /// Returns the number of observations lost since the last call, because too many objects had
-    /// some, and the kills in them.
-    pub fn take_lost(&mut self) -> (u32, ReportedKills) {
-        let kills = std::mem::take(&mut self.lost_kills);
-        (std::mem::take(&mut self.lost), kills)
+    /// Adds what waits to a combined Event, which has one write for all.
+    pub fn combine(&mut self, write: EventWrite, backlog: &mut Backlog) -> EventWrite {
+        if !write.is_combined() || write.is_update() {
+            return write;
+        }
+        let all = backlog.combine(write.pending);
+        self.write(all)
     }
 
     pub fn written(&mut self, key: &EventKey, known: CreatedEvent) {
@@ -583,7 +530,7 @@ impl Recent {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use nodepulse_core::kube_event::{Annotations, KillOwner};
+    use nodepulse_core::kube_event::Annotations;
 
     use super::*;
 
@@ -600,7 +547,7 @@ pub(super) mod tests {
             id: None,
             container: None,
             is_later: false,
-            kills: ReportedKills::default(),
+            position: None,
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
             stamp: None,
         }
@@ -748,16 +695,17 @@ pub(super) mod tests {
             assert_eq!(got, Some((reason.to_owned(), 1)));
         }
 
-        let mut backlog = Backlog::new(3);
-        backlog.push(pending("a"));
-        backlog.push(transition("LowPIDs", EventType::Warning));
-        backlog.push(transition("EnoughPIDs", EventType::Normal));
-        for message in ["b", "c"] {
-            assert_eq!(backlog.push(pending(message)), Overflow::Folded);
+        let mut backlog = Backlog::default();
+        for event in [
+            pending("a"),
+            transition("LowPIDs", EventType::Warning),
+            transition("EnoughPIDs", EventType::Normal),
+        ] {
+            backlog.push(event);
         }
-        let order = std::iter::from_fn(|| backlog.pop(None));
+        let order = iter::from_fn(|| backlog.pop());
         let order: Vec<_> = order.map(|pending| pending.newest.message).collect();
-        assert_eq!(order, ["LowPIDs", "EnoughPIDs", "c"]);
+        assert_eq!(order, ["LowPIDs", "EnoughPIDs", "a"]);
     }
 
     #[test]
@@ -801,56 +749,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_full_backlog_folds_similar_observations_before_it_loses_any() {
-        let mut backlog = Backlog::new(2);
-        let other = PendingEvent::once(input("Rebooted", "x"));
-        assert_eq!(backlog.push(pending("a")), Overflow::None);
-        assert_eq!(backlog.push(other.clone()), Overflow::None);
-        assert_eq!(backlog.push(pending("b")), Overflow::Folded);
-        assert_eq!(backlog.push(pending("b")), Overflow::Folded);
-        let starting = PendingEvent::once(input("Starting", "y"));
-        assert_eq!(
-            backlog.push(starting.clone()),
-            Overflow::Lost(Box::new(other))
-        );
-        let folded = backlog.pop(None).unwrap();
-        assert_eq!((folded.times, folded.newest.message.as_str()), (3, "b"));
-        assert!(folded.mixed);
-        assert_eq!(backlog.pop(None), Some(starting));
-        assert_eq!(backlog.pop(None), None);
-    }
-
-    #[test]
-    fn an_object_with_many_observations_makes_room_for_one_with_few() {
-        let mut backlog = Backlog::new(3);
-        for message in ["a", "b", "c"] {
-            assert_eq!(backlog.push(pending(message)), Overflow::None);
-        }
-        let quiet = PendingEvent::once(input("Rebooted", "x"));
-        assert_eq!(backlog.push(quiet.clone()), Overflow::Folded);
-        let folded = backlog.pop(None).unwrap();
-        assert_eq!((folded.times, folded.newest.message.as_str()), (2, "b"));
-        let single = backlog.pop(None).unwrap();
-        assert_eq!((single.times, single.newest.message.as_str()), (1, "c"));
-        assert_eq!(backlog.pop(None), Some(quiet));
-    }
-
-    #[test]
-    fn dropped_observations_that_were_delayed_are_counted() {
+    fn delayed_observations_of_a_forgotten_object_are_written() {
         let mut correlator = Correlator::new();
         for _ in 0..28 {
-            let mut kill = pending("same");
-            kill.kills = ReportedKills::of(KillOwner::Pods, 1);
-            write(&mut correlator, kill, after(0));
+            write(&mut correlator, pending("same"), after(0));
         }
         for n in 0..SUBJECTS {
-            assert_eq!(correlator.take_lost().0, 0, "{n}");
+            assert_eq!(correlator.next_due(), Some(after(300)), "{n}");
             let mut of_pod = pending("same");
             of_pod.newest.object = pod("p", &n.to_string(), None);
             write(&mut correlator, of_pod, after(0));
         }
-        let kills = ReportedKills::of(KillOwner::Pods, 3);
-        assert_eq!(correlator.take_lost(), (3, kills));
+        assert_eq!(correlator.next_due(), Some(after(0)));
+        let released = correlator.release(after(0)).unwrap();
+        assert_eq!(accept(&mut correlator, released), ("same".to_owned(), 3));
         assert_eq!(correlator.next_due(), None);
     }
 }

@@ -24,7 +24,7 @@ const TRIES: u32 = 12;
 /// by the Event.
 const TRIES_UNANSWERED: u32 = 60;
 /// Pause between attempts; before the second one it is a random part of this.
-const RETRY_WAIT: Duration = Duration::from_secs(10);
+pub const RETRY_WAIT: Duration = Duration::from_secs(10);
 /// Maximum delay after a broken connection, which can usually be opened again. A random part of it
 /// is taken.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -45,6 +45,13 @@ pub struct Delivery {
     pub number: u64,
     /// Name and object of a new Event, if none exists or it has expired.
     pub fresh: (String, Value),
+    /// The patch if an Event of that name exists: an earlier start or attempt has created it.
+    /// `None` if another object may have the name.
+    pub completion: Option<Vec<u8>>,
+    /// An Event that has expired is not created again only to have its details.
+    pub is_details: bool,
+    /// It has failed before. Others are not to wait for it.
+    pub is_retry: bool,
     /// The container that the Event is about, if `fieldPath` is missing in the object.
     pub container: Option<ContainerLabel>,
     /// The Event has waited for the API server, so that its missing `fieldPath` is read first.
@@ -109,7 +116,8 @@ impl Delivery {
                 // Other requests are answered, so this Event may be the cause.
                 ignored += u32::from(sign == Some(Sign::Answer));
             }
-            if answered >= TRIES || ignored >= TRIES_UNANSWERED {
+            let has_failed = answered > 0 || ignored > 0;
+            if answered >= TRIES || ignored >= TRIES_UNANSWERED || (self.is_retry && has_failed) {
                 return Err(ApiError::RetriesExceeded {
                     what: "write of an event",
                     tries: failed,
@@ -178,7 +186,9 @@ impl Delivery {
             match self.client.patch(&place, patch).await {
                 Ok(_) => return Ok(*known),
                 // The server keeps Events for an hour.
-                Err(err) if err.refusal() == Some(Refusal::NotFound) => self.known = None,
+                Err(err) if err.refusal() == Some(Refusal::NotFound) && !self.is_details => {
+                    self.known = None;
+                }
                 Err(err) => return Err(err),
             }
         }
@@ -192,8 +202,21 @@ impl Delivery {
         };
         let place = Endpoint::new_event(&self.namespace, name);
         match self.client.create(&place, event).await {
-            // Created by an attempt whose answer was lost.
-            Err(err) if unanswered && err.refusal() == Some(Refusal::AlreadyExists) => Ok(known),
+            Err(err) if err.refusal() == Some(Refusal::AlreadyExists) => match &self.completion {
+                Some(patch) => {
+                    let place = Endpoint::event(&self.namespace, name);
+                    let stored = self.client.patch(&place, patch).await?;
+                    let stored = stored.get("count").and_then(Value::as_u64).unwrap_or(0);
+                    let count = u32::try_from(stored).unwrap_or(u32::MAX);
+                    Ok(CreatedEvent {
+                        count: known.count.max(count),
+                        ..known
+                    })
+                }
+                // Created by an attempt whose answer was lost.
+                None if unanswered => Ok(known),
+                None => Err(err),
+            },
             created => created.map(|_| known),
         }
     }
@@ -207,5 +230,5 @@ fn may_be_starting(err: &ApiError) -> bool {
 /// Returns true if the same Event may still be accepted. A decision of the server about an Event is
 /// final.
 fn is_worth_a_retry(err: &ApiError) -> bool {
-    err.is_outage() || err.refusal() == Some(Refusal::Server)
+    err.is_outage() || matches!(err.refusal(), Some(Refusal::Conflict | Refusal::Server))
 }

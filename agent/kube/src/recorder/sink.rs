@@ -2,22 +2,27 @@
 
 #![forbid(unsafe_code)]
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use nodepulse_core::incident::Incident;
-use nodepulse_core::kube_event::{
-    Draft, EventWords, KillOutcomes, NodeEvents, ReportedKills, Worded,
-};
+use nodepulse_core::incident::Position;
+use nodepulse_core::kube_event::Draft;
 use tokio::sync::{mpsc, watch};
+
+/// What became of an Event about a revision of an incident.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    pub position: Position,
+    /// False if the server has refused it for good.
+    pub is_accepted: bool,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EventCounts {
     pub recorded: u64,
     /// Observations that the API server accepted, separately or folded.
     pub delivered: u64,
-    /// Observations that were folded while they waited, because the queue was full.
-    pub folded: u64,
     /// Observations that the rate limit delayed at first.
     pub delayed: u64,
     pub lost_full: u64,
@@ -45,15 +50,11 @@ impl EventCounts {
 pub(super) struct EventTally {
     pub(super) recorded: AtomicU64,
     pub(super) delivered: AtomicU64,
-    pub(super) folded: AtomicU64,
     pub(super) delayed: AtomicU64,
     pub(super) lost_full: AtomicU64,
     pub(super) lost_refused: AtomicU64,
     pub(super) lost_unreachable: AtomicU64,
     pub(super) waiting: AtomicU64,
-    /// The recorder adds outcomes and the loop takes them. In a channel they could find no room,
-    /// and the loop would wait for an outcome that never arrives.
-    kills: Mutex<KillOutcomes>,
 }
 
 pub(super) fn add(counter: &AtomicU64, times: u32) {
@@ -61,24 +62,11 @@ pub(super) fn add(counter: &AtomicU64, times: u32) {
 }
 
 impl EventTally {
-    pub(super) fn acknowledged(&self, kills: ReportedKills) {
-        self.outcomes(|outcomes| outcomes.acknowledged.add_all(kills));
-    }
-
-    pub(super) fn dropped(&self, kills: ReportedKills) {
-        self.outcomes(|outcomes| outcomes.dropped.add_all(kills));
-    }
-
-    fn outcomes<T>(&self, change: impl FnOnce(&mut KillOutcomes) -> T) -> T {
-        change(&mut self.kills.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     pub(super) fn counts(&self) -> EventCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         EventCounts {
             recorded: read(&self.recorded),
             delivered: read(&self.delivered),
-            folded: read(&self.folded),
             delayed: read(&self.delayed),
             lost_full: read(&self.lost_full),
             lost_refused: read(&self.lost_refused),
@@ -95,59 +83,31 @@ pub struct EventSink {
     /// loop creates. If it is full, the newest observation is lost and counted; the recorder
     /// empties it even while the API server is unavailable.
     pub(super) inputs: mpsc::Sender<Box<Draft>>,
-    /// Here, so that a draft that finds no room in the channel does not change what later ones
-    /// report.
-    words: Arc<Mutex<EventWords>>,
+    /// Events about incidents. The recorder takes them when it has room.
+    pub(super) incidents: mpsc::Sender<Box<Draft>>,
     pub(super) tally: Arc<EventTally>,
     /// The shutdown signal to the recorder. Only the change to true matters.
-    leaving: watch::Sender<bool>,
+    pub(super) leaving: watch::Sender<bool>,
 }
 
 impl EventSink {
-    pub(super) fn new(
-        inputs: mpsc::Sender<Box<Draft>>,
-        tally: Arc<EventTally>,
-        leaving: watch::Sender<bool>,
-    ) -> Self {
-        Self {
-            inputs,
-            words: Arc::new(Mutex::new(EventWords::new(NodeEvents::Companion))),
-            tally,
-            leaving,
-        }
-    }
-
     /// Never blocks.
     pub fn record(&self, draft: Draft) {
         add(&self.tally.recorded, draft.times);
         if let Err(refused) = self.inputs.try_send(Box::new(draft)) {
-            let draft = refused.into_inner();
-            add(&self.tally.lost_full, draft.times);
-            self.tally.dropped(draft.kills);
+            add(&self.tally.lost_full, refused.into_inner().times);
         }
     }
 
-    /// Records the Events of a revision of an incident. Never blocks.
-    pub fn incident(&self, incident: &Incident) {
-        let Worded { drafts, unwanted } = self.words(|words| words.word(incident));
-        self.tally.acknowledged(unwanted);
-        for draft in drafts {
-            self.record(draft);
+    /// Passes the first of the drafts about incidents to the recorder as soon as that has room.
+    /// Cancel safe.
+    pub async fn deliver(&self, drafts: &mut VecDeque<Draft>) {
+        // Fails when the recorder has ended. The next start delivers them.
+        let room = self.incidents.reserve().await;
+        if let (Some(draft), Ok(room)) = (drafts.pop_front(), room) {
+            add(&self.tally.recorded, draft.times);
+            room.send(Box::new(draft));
         }
-    }
-
-    /// Sets who records Events on the Node about incidents from now on.
-    pub fn node_events(&self, node_events: NodeEvents) {
-        self.words(|words| words.configure(node_events));
-    }
-
-    fn words<T>(&self, change: impl FnOnce(&mut EventWords) -> T) -> T {
-        change(&mut self.words.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Returns and clears the outcomes of recorded kills since the last call.
-    pub fn kill_outcomes(&self) -> KillOutcomes {
-        self.tally.outcomes(std::mem::take)
     }
 
     pub fn counts(&self) -> EventCounts {

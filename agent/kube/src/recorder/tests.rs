@@ -1,12 +1,14 @@
 //! The recorder against a server in memory, on a paused clock.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use nodepulse_core::clock::Now;
-use nodepulse_core::incident::BootId;
+use nodepulse_core::incident::{BootId, Position};
 use serde_json::json;
 
 use super::correlate::tests::{input, pod};
+use super::failure::RETRIED;
 use super::*;
 use crate::convert::tests::at;
 use crate::scripted::{Reply, Scripted, refusal};
@@ -29,6 +31,7 @@ fn accepted() -> Reply {
 struct Started {
     sink: EventSink,
     deliveries: mpsc::Receiver<Box<Delivered>>,
+    outcomes: mpsc::UnboundedReceiver<Outcome>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -37,19 +40,22 @@ fn start(server: &Scripted, seed: u64) -> Started {
 }
 
 fn start_with_room(server: &Scripted, seed: u64, room: usize) -> Started {
-    let (sink, recorder, deliveries) = recorder(server, seed, room);
+    let (sink, recorder, (deliveries, outcomes)) = recorder(server, seed, room);
     Started {
         sink,
         deliveries,
+        outcomes,
         task: tokio::spawn(recorder.run()),
     }
 }
 
-fn recorder(
-    server: &Scripted,
-    seed: u64,
-    room: usize,
-) -> (EventSink, Recorder, mpsc::Receiver<Box<Delivered>>) {
+/// Deliveries, and outcomes of revisions.
+type Results = (
+    mpsc::Receiver<Box<Delivered>>,
+    mpsc::UnboundedReceiver<Outcome>,
+);
+
+fn recorder(server: &Scripted, seed: u64, room: usize) -> (EventSink, Recorder, Results) {
     let clock = Clock::runtime(Now {
         boot: BootNanos(0),
         wall: at(0),
@@ -63,8 +69,9 @@ fn recorder(
     let (sender, deliveries) = mpsc::channel(64);
     let client = server.client();
     client.spread_by(Jitter::seeded(seed));
-    let (sink, recorder) = Recorder::new(client, clock, reporter, sender);
-    (sink, recorder, deliveries)
+    let (send_outcomes, outcomes) = mpsc::unbounded_channel();
+    let (sink, recorder) = Recorder::new(client, clock, reporter, sender, send_outcomes);
+    (sink, recorder, (deliveries, outcomes))
 }
 
 impl Started {
@@ -193,7 +200,7 @@ async fn an_event_that_the_pods_namespace_rejects_is_recorded_on_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_outage_loses_no_event_and_repeated_errors_lose_one() {
+async fn an_outage_loses_no_event_and_after_repeated_errors_one_is_written_later() {
     let away = Scripted::new(std::iter::repeat_n(Reply::Cut, 40).chain([accepted(), accepted()]));
     let mut started = start(&away, 0);
     let before = tokio::time::Instant::now();
@@ -209,23 +216,49 @@ async fn an_outage_loses_no_event_and_repeated_errors_lose_one() {
     let paced = Duration::from_millis(200);
     assert_eq!(before.elapsed(), tried + paced, "jitter is 0 here");
 
-    let fails = Scripted::new(vec![refusal(500, ""); 12].into_iter().chain([accepted()]));
+    let fails = vec![refusal(500, ""); 12].into_iter();
+    let fails = Scripted::new(fails.chain([accepted(), accepted()]));
     let mut started = start(&fails, 0);
     let before = tokio::time::Instant::now();
-    started.sink.record(input("SystemOOM", "lost"));
-    started.sink.record(input("Rebooted", "kept"));
-    assert_eq!(started.deliveries.recv().await.unwrap().message, "kept");
-    let counts = started.end().await;
-    assert_eq!((counts.lost_refused, counts.delivered), (1, 1));
+    started.sink.record(input("SystemOOM", "first"));
+    started.sink.record(input("Rebooted", "second"));
+    for message in ["second", "first"] {
+        assert_eq!(started.deliveries.recv().await.unwrap().message, message);
+    }
     assert_eq!(before.elapsed(), Duration::from_secs(100));
+    let counts = started.end().await;
+    assert_eq!((counts.delivered, counts.lost()), (2, 0), "{counts:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unanswered_event_is_dropped_if_other_requests_are_answered() {
+async fn an_event_that_the_server_cannot_process_within_an_hour_is_lost() {
+    let server = Scripted::new(vec![refusal(500, ""); 600]);
+    let before = tokio::time::Instant::now();
+    let mut started = start(&server, 0);
+    started.sink.record(Draft {
+        id: Some(id(7)),
+        position: Some(Position(7)),
+        at: at(0),
+        ..input("OOMKilled", "m")
+    });
+    let outcome = started.outcomes.recv().await.unwrap();
+    assert_eq!(
+        (outcome.position, outcome.is_accepted),
+        (Position(7), false)
+    );
+    let tried = before.elapsed();
+    assert!((RETRIED..RETRIED * 2).contains(&tried), "{tried:?}");
+    assert_eq!(started.end().await.lost_refused, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_event_lets_others_pass_if_other_requests_are_answered() {
     let others = std::iter::repeat_n([Reply::json(200, json!({})), Reply::Cut], 60).flatten();
-    let server = Scripted::new([Reply::Cut, Reply::Cut].into_iter().chain(others));
-    let started = start(&server, 0);
-    started.sink.record(input("SystemOOM", "m"));
+    let replies = [Reply::Cut, Reply::Cut].into_iter().chain(others);
+    let server = Scripted::new(replies.chain([accepted(), accepted()]));
+    let mut started = start(&server, 0);
+    started.sink.record(input("SystemOOM", "first"));
+    started.sink.record(input("Rebooted", "second"));
     for other_requests in 0..60 {
         // After an attempt, and before the next one.
         while server.lines().len() < 2 + 2 * other_requests {
@@ -235,9 +268,11 @@ async fn an_unanswered_event_is_dropped_if_other_requests_are_answered() {
         let other = server.client();
         other.get(&crate::Endpoint::node("worker-1")).await.unwrap();
     }
-    let counts = started.end().await;
-    assert_eq!((counts.lost_unreachable, counts.delivered), (1, 0));
-    assert_eq!(server.lines().len(), 121);
+    for message in ["second", "first"] {
+        assert_eq!(started.deliveries.recv().await.unwrap().message, message);
+    }
+    assert_eq!(started.end().await.lost(), 0);
+    assert_eq!(server.lines().len(), 122 + 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,40 +414,55 @@ async fn releases_of_the_rate_limit_are_paced_too() {
     for _ in 0..60 {
         recorder.queue(input("SystemOOM", "m"));
     }
-    while recorder.next_write(None, false).is_some() {}
-    let released = recorder.next_due(None).unwrap();
+    while recorder.next_write(false).is_some() {}
+    let released = recorder.next_due().unwrap();
     tokio::time::sleep(released).await;
-    assert_eq!(recorder.next_due(None), Some(Duration::ZERO));
+    assert_eq!(recorder.next_due(), Some(Duration::ZERO));
     recorder.back(released, recorder.clock.now().boot);
-    assert!(recorder.next_write(None, false).is_none());
-    assert_eq!(recorder.next_due(None), Some(PACE));
+    assert!(recorder.next_write(false).is_none());
+    assert_eq!(recorder.next_due(), Some(PACE));
     tokio::time::sleep(PACE).await;
-    assert!(recorder.next_write(None, false).is_some());
+    assert!(recorder.next_write(false).is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_events_wait_and_the_others_are_folded_or_counted_as_lost() {
-    let server = Scripted::new([Reply::Silent].into_iter().chain(vec![accepted(); 2000]));
-    let started = start(&server, 0);
-    let record = |reason, n: u32| {
-        for _ in 0..n {
-            started.sink.record(input(reason, "m"));
+async fn if_the_queue_is_full_incidents_wait_and_other_events_are_lost() {
+    const ROOM: usize = 20;
+    let silence = vec![Reply::Cut; 8].into_iter();
+    let server = Scripted::new(silence.chain(vec![accepted(); 300]));
+    let mut started = start_with_room(&server, 3, ROOM);
+    let kill = |n: u64| Draft {
+        id: Some(id(n)),
+        position: Some(Position(n)),
+        ..input("OOMKilled", &format!("victim {n}"))
+    };
+    let mut kills: VecDeque<_> = (1..=200).map(kill).collect();
+    let all = async {
+        while !kills.is_empty() {
+            started.sink.deliver(&mut kills).await;
         }
     };
-    record("Starting", 1);
-    tokio::task::yield_now().await;
-    record("SystemOOM", 999);
-    while started.sink.inputs.capacity() < ROOM {
-        tokio::task::yield_now().await;
+    let waits = tokio::time::timeout(Duration::from_secs(1), all).await;
+    assert!(waits.is_err(), "during the outage");
+    // One is on its way, and the channel is full.
+    assert_eq!(kills.len(), 200 - (1 + ROOM + INCIDENTS));
+    started.sink.record(input("Rebooted", "m"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(started.sink.counts().lost_full, 1);
+    while !kills.is_empty() {
+        started.sink.deliver(&mut kills).await;
     }
-    record("SystemOOM", 500);
-    while started.sink.inputs.capacity() < ROOM {
-        tokio::task::yield_now().await;
-    }
-    let counts = started.end().await;
-    assert_eq!(counts.lost_full, 0);
-    assert!(counts.folded >= 498, "{counts:?}");
-    assert_eq!(counts.delivered, 1500, "{counts:?}");
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let counts = started.sink.counts();
+    assert_eq!((counts.delivered, counts.lost()), (200, 1), "{counts:?}");
+    let outcome = |n| Outcome {
+        position: Position(n),
+        is_accepted: true,
+    };
+    let mut outcomes: Vec<_> = std::iter::from_fn(|| started.outcomes.try_recv().ok()).collect();
+    outcomes.sort_by_key(|outcome| outcome.position);
+    assert_eq!(outcomes, (1..=200).map(outcome).collect::<Vec<_>>());
+    assert_eq!(reported(&server), 200);
 }
 
 /// Returns the number of observations that the server has, according to the requests.
@@ -429,39 +479,4 @@ fn reported(server: &Scripted) -> u64 {
     counts.values().sum()
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_flood_during_an_outage_is_folded_within_the_limit_and_adds_up() {
-    const FAILED: usize = 8;
-
-    // room, pods, and whether observations are lost
-    for (room, pods, loses) in [(1000, 50, false), (60, 50, false), (20, 50, true)] {
-        let replies = vec![Reply::Cut; FAILED].into_iter();
-        let server = Scripted::new(replies.chain(vec![accepted(); 2000]));
-        let started = start_with_room(&server, 3, room);
-        // In progress, so neither in the queue nor folded.
-        started.sink.record(input("Starting", "m"));
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        for n in 0..5000 {
-            let mut kill = input("OOMKilled", &format!("victim {n}"));
-            let uid = (n % pods).to_string();
-            kill.object = pod(&format!("cart-{uid}"), &uid, None);
-            started.sink.record(kill);
-            if started.sink.inputs.capacity() < ROOM / 2 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            let waiting = started.sink.counts().waiting;
-            assert!(waiting <= u64::try_from(room).unwrap(), "{waiting} wait");
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-        assert!(server.lines().len() < FAILED, "still unavailable");
-        let counts = started.end().await;
-        assert_eq!(counts.lost_full > 0, loses, "{room}: {counts:?}");
-        assert_eq!(counts.delivered + counts.lost(), 5001, "{room}: {counts:?}");
-        assert_eq!(counts.lost(), counts.lost_full, "{room}: {counts:?}");
-        // The first requests of "Starting" failed, and a later one succeeded.
-        assert_eq!(reported(&server), counts.delivered, "{room}");
-    }
-}
-
-mod amendment;
 mod versions;

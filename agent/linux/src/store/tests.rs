@@ -91,6 +91,18 @@ fn the_oldest_segments_are_removed_and_each_start_begins_another_one() {
 }
 
 #[test]
+fn a_directory_may_be_reached_by_a_link() {
+    let dir = Scratch::new();
+    let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+    fs::create_dir(&target).unwrap();
+    symlink(&target, &link).unwrap();
+    append(&mut open(&link, SMALL), 0..1);
+    assert_eq!((read(&target).0, read(&link).0), (vec![0], vec![0]));
+    let _open = open(&link, SMALL);
+    assert!(try_open(&target, SMALL).is_none(), "one lock");
+}
+
+#[test]
 fn a_line_larger_than_all_bounds_replaces_everything_else() {
     let dir = Scratch::new();
     let mut store = open(dir.path(), SMALL);
@@ -247,12 +259,28 @@ fn what_is_not_a_file_of_root_is_not_read() {
         fs::write(dir.path().join(name), line(7)).unwrap();
     }
     assert_eq!(read(dir.path()).0, [0], "other names");
-    symlink("/dev/zero", dir.path().join("incidents-0000000009.jsonl")).unwrap();
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_is_left_out() {
+    let dir = Scratch::new();
+    let path = |number: usize| dir.path().join(format!("incidents-{number:010}.jsonl"));
+    for number in [1, 4] {
+        fs::write(path(number), line(number)).unwrap();
+    }
+    symlink("/dev/zero", path(2)).unwrap();
+    nix::unistd::mkfifo(&path(3), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::create_dir(path(5)).unwrap();
     let mut reader = Reader::new(dir.path().to_owned());
-    assert!(reader.next_lines().is_err(), "a link");
-    fs::remove_file(dir.path().join("incidents-0000000009.jsonl")).unwrap();
-    let path = dir.path().join("incidents-0000000009.jsonl");
-    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let err = Reader::new(dir.path().to_owned()).next_lines().unwrap_err();
-    assert!(err.to_string().contains("is not a file of root"), "{err}");
+    let (mut lines, mut faults) = (Vec::new(), Vec::new());
+    while let Some(chunk) = reader.next_chunk(MAX_READ).unwrap() {
+        lines.extend(numbers(&chunk));
+        faults.extend(reader.take_fault().map(|fault| fault.to_string()));
+    }
+    assert_eq!(lines, [1, 4]);
+    assert_eq!(faults.len(), 3, "{faults:?}");
+    let expected = format!("{}: it is not a file of root", path(3).display());
+    assert_eq!(faults[1], expected);
+    fs::write(path(6), line(6)).unwrap();
+    assert_eq!(numbers(&reader.next_lines().unwrap()), [6]);
 }

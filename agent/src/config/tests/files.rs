@@ -356,3 +356,20 @@ fn every_key_has_a_flag_form() {
         }
     }
 }
+
+#[test]
+fn webhooks_have_a_flag_form() {
+    let flag = "http://127.0.0.1:9, https://a kinds=Boot+OOMKill headersFile=/a";
+    let config = load_flags(overrides(|flags| flags.sinks_webhooks = text(flag))).unwrap();
+    let webhook = |url: &str, file: Option<&str>, kinds: &[IncidentKind]| WebhookConfig {
+        url: url.parse().unwrap(),
+        headers_file: file.map(PathBuf::from),
+        kinds: kinds.into(),
+    };
+    let kinds = [IncidentKind::Boot, IncidentKind::OomKill];
+    let webhooks = [
+        webhook("http://127.0.0.1:9", None, &[]),
+        webhook("https://a", Some("/a"), &kinds),
+    ];
+    assert_eq!(config.sinks.webhooks, webhooks);
+}

@@ -38,6 +38,9 @@ fn validate(schema: &Value, value: &Value, at: &str, faults: &mut Vec<String>) {
             "enum" => wanted.as_array().unwrap().contains(value),
             "const" => wanted == value,
             "minimum" => value.as_i64() >= wanted.as_i64() || !value.is_number(),
+            "maxItems" => {
+                value.as_array().map(Vec::len) <= wanted.as_u64().and_then(|n| n.try_into().ok())
+            }
             "maximum" => value.as_i64() <= wanted.as_i64() || !value.is_number(),
             "pattern" => {
                 let pattern = Regex::new(wanted.as_str().unwrap()).unwrap();

@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use nodepulse_core::escape::escape;
+use nodepulse_core::incident::Position;
+use nodepulse_core::kube_event::ReportedKills;
+use nodepulse_core::subjects::kill_counters::AcknowledgedKills;
 use nodepulse_core::subjects::{Previous, Saved};
 use nodepulse_linux::host::HostRoot;
 use nodepulse_linux::kernel::{ProbeState, Support};
@@ -35,8 +38,13 @@ pub fn base(config: &Config, tier: &str, support: &Support) -> Option<State> {
     })
 }
 
-/// Loads the state that the previous agent saved in `directory`.
-pub(super) fn load(directory: &Path, base: &State) -> Previous {
+/// Loads the state that the previous agent saved in `directory`. `recorded`: the kills of the last
+/// revisions in the history.
+pub(super) fn load(
+    directory: &Path,
+    base: &State,
+    recorded: &[(Position, ReportedKills)],
+) -> Previous {
     let loaded = State::load(directory).unwrap_or_else(|err| {
         let err = &err as &dyn std::error::Error;
         warn!(directory = %directory.display(), err, "state of the previous start not loaded");
@@ -46,11 +54,24 @@ pub(super) fn load(directory: &Path, base: &State) -> Previous {
         None => Previous::Unknown,
         Some(state) if state.boot != base.boot => Previous::OtherBoot,
         Some(state) => Previous::SameBoot(Saved {
-            kills: state.kills,
+            kills: with_later(state.kills, recorded),
             uncounted: state.uncounted,
             exceeded: state.exceeded,
         }),
     }
+}
+
+/// Adds what was recorded after the state was saved.
+fn with_later(
+    mut kills: AcknowledgedKills,
+    recorded: &[(Position, ReportedKills)],
+) -> AcknowledgedKills {
+    let saved = kills.until;
+    for (position, later) in recorded.iter().filter(|(position, _)| saved < *position) {
+        kills.until = *position;
+        kills.later.add_all(later.clone());
+    }
+    kills
 }
 
 pub(super) fn save(directory: &Path, base: &State, saved: Saved) {

@@ -2,12 +2,14 @@
 
 use agent_common::DropReason;
 use nodepulse_core::clock::{BootNanos, Now};
+use nodepulse_core::explanation::ExplainedSink;
 use nodepulse_kube::Client;
 use nodepulse_linux::host::self_process;
 use nodepulse_linux::kernel::counters::ProbeCounters;
 use tracing::debug;
 
 use super::Metering;
+use crate::config::SinkConfig;
 use crate::metrics::{Label, SetTotal as _};
 
 impl Metering {
@@ -16,6 +18,18 @@ impl Metering {
         let missing = self.client.as_ref().map(Client::missing_credentials);
         let missing = missing.and_then(|missing| missing.borrow().clone());
         missing.unwrap_or_default()
+    }
+
+    pub fn sinks(&self, config: &SinkConfig) -> Vec<ExplainedSink> {
+        let explained = |name: &'static str| {
+            let series = self.sink_series(name);
+            ExplainedSink {
+                name: name.to_owned(),
+                lag: series.lag.get(),
+                failing: series.failing.get() != 0,
+            }
+        };
+        config.names().map(explained).collect()
     }
 
     pub(super) fn counted_by_the_kernel(&self, figures: &ProbeCounters) {

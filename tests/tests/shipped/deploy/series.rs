@@ -42,6 +42,7 @@ fn all_metrics() -> Metrics {
     drop(metrics.process.sink_delivered.of(["a"]));
     drop(metrics.process.sink_lost.of(["a", "b"]));
     drop(metrics.process.sink_lag.of(["a"]));
+    drop(metrics.process.sink_failing.of(["a"]));
     drop(metrics.process.wakeups.of(["a"]));
     drop(metrics.process.config_reloads.of(["a"]));
     metrics

@@ -93,7 +93,12 @@ async fn details_are_added_to_the_event_after_it_was_sent() {
         });
         assert_eq!(
             *bodies[1],
-            json!({ "message": message(&event), "metadata": { "annotations": annotations } })
+            json!({
+                "count": 1,
+                "lastTimestamp": event["lastTimestamp"],
+                "message": message(&event),
+                "metadata": { "annotations": annotations },
+            })
         );
         let kill: Value = serde_json::from_str(kill.as_str().unwrap()).unwrap();
         let of = if expected.starts_with("In use") {

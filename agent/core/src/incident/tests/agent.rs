@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::SystemTime;
 
-use super::super::{BootId, Entry, Incident};
+use super::super::{BootId, Entry, Incident, Position};
 use super::kernel::{Kernel, PODS};
 use super::receiver::Sending;
 use crate::clock::Now;
-use crate::kube_event::{KillOutcomes, ReportedKills};
+use crate::kube_event::ReportedKills;
 use crate::pods::{Pod, PodChange};
 use crate::pressure::oom::RemainingMemory;
 use crate::reading::memory_use::{LargestProcesses, ProcessSize};
@@ -56,12 +56,7 @@ impl Agent {
             asked: VecDeque::new(),
             sending: Default::default(),
         };
-        for input in [
-            IncidentInput::ReportingStarted,
-            IncidentInput::ServerAnswered,
-        ] {
-            agent.feed(Input::Incident(input), kernel);
-        }
+        agent.feed(Input::Incident(IncidentInput::ServerAnswered), kernel);
         agent
     }
 
@@ -137,11 +132,12 @@ fn process() -> ProcessSize {
 }
 
 /// What is recorded is not reported again.
-fn acknowledged(acknowledged: ReportedKills) -> Input {
-    Input::KillCounter(KillCounterInput::Settled(KillOutcomes {
-        acknowledged,
-        ..KillOutcomes::default()
-    }))
+fn acknowledged(kills: ReportedKills) -> Input {
+    Input::KillCounter(KillCounterInput::Recorded {
+        kills,
+        // The checkpoint of the world has the position.
+        until: Position(0),
+    })
 }
 
 fn now(kernel: &Kernel) -> Now {

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::BootNanos;
-use crate::kube_event::KillOwner;
 use crate::reading::oom::{OomScope, ScopeSource};
 use crate::record::{MemcgLimit, RecordedKill, Via};
-use crate::subjects::kill_counters::{AcknowledgedKills, CgroupKills, CountedKills};
+use crate::subjects::kill_counters::{CgroupKills, CountedKills};
 use crate::units::{CgroupId, Pid};
 
 pub const PODS: &str = "/kubepods";
@@ -231,21 +230,5 @@ impl Kernel {
     pub fn containers(&self) -> Vec<(CgroupId, String)> {
         let ids = self.pods.iter().map(|pod| pod.container);
         ids.filter_map(|id| Some((id, self.path(id)?))).collect()
-    }
-
-    /// Adds recorded kills to those that were saved.
-    pub fn add_recorded(&self, saved: &mut AcknowledgedKills, owner: &KillOwner, kills: u64) {
-        let is_in_pods = matches!(owner, KillOwner::Pod(_) | KillOwner::Pods);
-        let above = if self.nested && is_in_pods {
-            ALL
-        } else {
-            CgroupId(0)
-        };
-        *saved.cgroups.entry(above).or_default() += kills;
-        if let KillOwner::Pod(id) = owner {
-            let pod = self.pods.iter().find(|pod| pod.uid == id.as_str());
-            let known = pod.and_then(|pod| saved.cgroups.get_mut(&pod.id));
-            *known.unwrap_or_else(|| saved.pods.entry(id.clone()).or_default()) += kills;
-        }
     }
 }

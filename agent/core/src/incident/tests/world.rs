@@ -168,7 +168,7 @@ impl World {
         let later = later.filter(|entry| checkpoint.position < entry.recorded.position);
         for entry in later {
             if let Some((owner, kills)) = &entry.added {
-                self.kernel.add_recorded(&mut saved.kills, owner, *kills);
+                saved.kills.later.add(owner.clone(), *kills);
             }
         }
         saved
@@ -202,6 +202,7 @@ impl World {
         self.end = self.end.next();
         let recorded = Recorded {
             position: self.end,
+            added: crate::kube_event::ReportedKills::default(),
             incident,
         };
         self.archive.push(recorded.clone());
@@ -221,7 +222,9 @@ impl World {
             for (at, cursor) in self.disk.cursors.iter_mut().enumerate() {
                 match &mut self.agent.sending[at] {
                     Some((_, removed)) => removed.push(recorded.clone()),
-                    None => cursor.removed(&recorded, || self.ids.assign(self.kernel.now)),
+                    None => {
+                        cursor.removed(&recorded, Position(0), || self.ids.assign(self.kernel.now));
+                    }
                 }
             }
         }
@@ -275,7 +278,7 @@ impl World {
             .into_iter()
             .flat_map(|(_, removed)| removed)
         {
-            cursor.removed(&entry, || self.ids.assign(self.kernel.now));
+            cursor.removed(&entry, Position(0), || self.ids.assign(self.kernel.now));
         }
     }
 

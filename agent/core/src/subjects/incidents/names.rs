@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::links::{LinkWait, LinksRead};
-use super::{EventRecording, Incidents, Open};
+use super::{Incidents, Open};
 use crate::clock::BootNanos;
 use crate::incident::{Incident, Object};
 use crate::kube_event::ContainerLabel;
@@ -119,7 +119,7 @@ impl Incidents {
         if let Some(pod) = &object.pod {
             let occurred = &mut open.incident.occurred;
             occurred.name_trigger(|id| self.label(pod, id, pods));
-            let kills = occurred.new_kills();
+            let kills = occurred.killed();
             self.count_kills(kills, pod, pods);
         }
         open.incident.object = Object {
@@ -185,7 +185,7 @@ impl Incidents {
     ) -> bool {
         waiting.link = waiting.link.at(now);
         let Some(pod) = &object.pod else {
-            if pods.watch() == WatchPermission::Refused || self.reporting == EventRecording::None {
+            if pods.watch() == WatchPermission::Refused || !self.has_server {
                 let until = waiting.link_until().unwrap_or(now);
                 waiting.wait = WaitFor::Pod { until };
             }

@@ -6,14 +6,14 @@ use crate::clock::Stamp;
 use crate::incident::Occurrence;
 use crate::kube_event::{
     ContainerLabel, Draft, EventId, EventWords, Finding, Involved, KillOwner, KillPlace,
-    NodeEvents, Period, ReportedKills, UnidentifiedKills, VictimOwner, Worded,
+    NodeEvents, Period, ReportedKills, UnidentifiedKills, VictimOwner,
 };
 use crate::pods::{Container, ContainerList, Containers, PodId, PodRef};
 use crate::pressure::oom::{Doubt, KillVerdict};
 use crate::reading::oom::{LimitOwner, OomScope};
-use crate::subjects::BlockingQuery;
 use crate::subjects::kills::causes::Causes;
 use crate::subjects::pods::PodInput;
+use crate::subjects::{BlockingQuery, Input};
 use crate::units::Pid;
 
 use IncidentInput as In;
@@ -98,16 +98,8 @@ impl Incidents {
         let before = self.revisions.insert(incident.id, incident.revision);
         assert_eq!(incident.revision, before.unwrap_or(0) + 1, "{incident:?}");
         assert!(incident.revision <= 4, "{incident:?}");
-        let Worded { drafts, unwanted } = self.words.word(&incident);
-        let mut effects: Vec<_> = drafts.into_iter().map(Then::Event).collect();
-        if !unwanted.is_empty() {
-            let settled = KillCounterInput::Settled(KillOutcomes {
-                acknowledged: unwanted,
-                ..KillOutcomes::default()
-            });
-            effects.push(Then::Other(pass_on(Input::KillCounter(settled))));
-        }
-        effects
+        let drafts = self.words.word(&incident, None);
+        drafts.into_iter().map(Then::Event).collect()
     }
 
     fn due(&self) -> Option<BootNanos> {
@@ -137,16 +129,8 @@ fn kill(uid: &str, container: Option<&str>) -> Occurred {
         occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
             place: KillPlace::Cgroup(format!("/kubepods/pod{uid}")),
             kills: 1,
-            again: 0,
             period: Period::Now,
         }),
-    }
-}
-
-fn outside_pods() -> Occurred {
-    Occurred {
-        pod: None,
-        ..kill("aa", None)
     }
 }
 
@@ -225,10 +209,6 @@ fn short(effects: &[Then]) -> Vec<String> {
         }
         Then::Other(Effect::Log(Decision::PodRemoved { name, .. })) => format!("{name} removed"),
         Then::Other(Effect::Log(Decision::ContainersForbidden)) => "forbidden".to_owned(),
-        Then::Other(Effect::Input(input)) => match &**input {
-            Input::KillCounter(KillCounterInput::Settled(_)) => "acknowledged".to_owned(),
-            other => panic!("unexpected: {other:?}"),
-        },
         other @ Then::Other(_) => panic!("unexpected: {other:?}"),
     };
     effects.iter().map(text).collect()
@@ -256,7 +236,6 @@ type Step = (u64, Input, &'static [&'static str], Option<u64>);
 
 fn play(node_events: NodeEvents, steps: Vec<Step>) {
     let mut incidents = Incidents::new(node_events);
-    incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
     for (ms, input, expected, due) in steps {
         let name = format!("{input:?} at {ms} ms");
@@ -341,7 +320,6 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
     }
 
     let mut incidents = Incidents::new(NodeEvents::Off);
-    incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
     incidents.on(happened(kill("aa", None)), at(0));
     let last = incidents.on(STOPPING, at(1));
@@ -352,24 +330,7 @@ fn an_incident_is_reported_without_names_if_the_queue_is_full_or_the_agent_stops
 }
 
 #[test]
-fn what_happens_before_events_are_recorded_becomes_one_later() {
-    let mut incidents = Incidents::new(NodeEvents::Kubelet);
-    for _ in 0..MAX_OPEN {
-        assert_eq!(incidents.on(happened(outside_pods()), at(0)), []);
-    }
-    let effects = incidents.on(happened(outside_pods()), at(0));
-    let dropped = KillCounterInput::Settled(KillOutcomes {
-        dropped: kill("aa", None).kills,
-        ..KillOutcomes::default()
-    });
-    let dropped = Then::Other(pass_on(Input::KillCounter(dropped)));
-    assert_eq!(effects, [dropped], "reported by number later");
-    let effects = short(&incidents.on(In::ReportingStarted, at(0)));
-    assert_eq!(effects, vec!["on the node"; MAX_OPEN]);
-}
-
-#[test]
-fn without_an_api_server_kills_are_acknowledged_and_incidents_are_settled_soon() {
+fn without_an_api_server_incidents_are_settled_soon() {
     let mut subject = Subject::new(BootId(1), false);
     let pods = KnownPods::default();
     let killed = In::Happened(vec![kill("aa", Some("c1"))]);
@@ -382,13 +343,6 @@ fn without_an_api_server_kills_are_acknowledged_and_incidents_are_settled_soon()
         effects.iter().filter_map(revision).collect()
     };
     assert_eq!(of(&effects), [(1, false)]);
-    let is_settled = |effect: &Effect| match effect {
-        Effect::Input(input) => {
-            matches!(&**input, Input::KillCounter(KillCounterInput::Settled(_)))
-        }
-        _ => false,
-    };
-    assert!(effects.iter().any(is_settled), "{effects:?}");
     assert_eq!(subject.due(), Some(at(50).boot), "a link may name the pod");
     assert_eq!(of(&subject.on(In::Due, &pods, at(250))), [(2, true)]);
     assert_eq!(subject.due(), None);
@@ -417,7 +371,7 @@ fn a_kill_for_lack_of_memory_on_the_node_is_reported_there_once_and_on_its_pod()
             (0, happened(global(Some("aa"))), &["1 in pod-aa", "on pod-aa -"], Some(1000)),
         ]),
         (Kubelet, vec![(0, happened(global(None)), &["on the node"], Some(1000))]),
-        (Off, vec![(0, happened(global(None)), &["acknowledged"], Some(1000))]),
+        (Off, vec![(0, happened(global(None)), &[], Some(1000))]),
     ];
     for (node_events, steps) in rows {
         play(node_events, steps);
@@ -445,7 +399,6 @@ fn a_removed_pod_has_events_but_is_neither_read_nor_counted_for_its_metric() {
 #[test]
 fn a_container_whose_name_is_not_known_at_the_end_is_named_by_its_id() {
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
-    incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
     incidents.on(present("aa"), at(0));
     incidents.on(happened(kill("aa", Some("0123456789abcdef"))), at(0));

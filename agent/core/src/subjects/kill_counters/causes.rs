@@ -30,7 +30,7 @@ pub(super) fn counted_in_pods(incidents: &[Occurred], now: BootNanos) -> Vec<Inp
             return None;
         };
         let pod = incident.pod.as_ref()?.pod.clone();
-        let is_new = counted.period == Period::Now && incident.new_kills() > 0;
+        let is_new = counted.period == Period::Now && incident.killed() > 0;
         is_new.then_some(Input::OomIncident { pod, at: now })
     };
     incidents.iter().filter_map(one).collect()

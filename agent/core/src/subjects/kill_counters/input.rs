@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::kube_event::{Finding, KillOutcomes};
+use crate::incident::Position;
+use crate::kube_event::{Finding, ReportedKills};
 use crate::pods::PodId;
 use crate::units::CgroupId;
 
@@ -47,8 +48,13 @@ pub enum KillCounterInput {
     RecordsLost,
     /// The kernel's log reports no more kills.
     LogEnded,
-    /// What became of kills that were reported.
-    Settled(KillOutcomes),
+    /// Kills that were reported will survive this process: their incidents are recorded in the
+    /// history, or without one delivered.
+    Recorded {
+        kills: ReportedKills,
+        /// The last revision with any of them.
+        until: Position,
+    },
     /// Memory was sampled.
     Sampled,
     /// To [`super::super::Query::PodsKillCounter`].
@@ -92,13 +98,19 @@ pub struct AcknowledgedKills {
     /// Those in pods whose counter was not read yet, so that their cgroup is not known.
     #[serde(with = "crate::pairs", default)]
     pub pods: BTreeMap<PodId, u64>,
+    /// They are in the history up to here.
+    #[serde(default)]
+    pub until: Position,
+    /// Further ones, which the history has after that. They are not saved.
+    #[serde(default)]
+    pub later: ReportedKills,
 }
 
 impl FromIterator<(CgroupId, u64)> for AcknowledgedKills {
     fn from_iter<I: IntoIterator<Item = (CgroupId, u64)>>(cgroups: I) -> Self {
         Self {
             cgroups: cgroups.into_iter().collect(),
-            pods: BTreeMap::new(),
+            ..Self::default()
         }
     }
 }

@@ -4,11 +4,10 @@
 //! counted by the kernel = acknowledged + pending + missing
 //! ```
 //!
-//! *Acknowledged*: the API server has it in an Event, or has refused that Event for good.
-//! *Pending*: it waits in this process, for its pod, the API server or a rate limit. *Missing*: it
-//! was not reported to us, or its Event was dropped; it is reported by number. Only what is
-//! acknowledged is kept from one start to the next, so whatever happens to this process no kill
-//! goes unreported.
+//! *Acknowledged*: its incident is recorded in the history, or without one delivered. *Pending*:
+//! it is only in the memory of this process. *Missing*: no record of it came; it is reported by
+//! number. Only what is acknowledged is kept from one start to the next, so whatever happens to
+//! this process no kill goes unreported.
 //!
 //! Version 2 counts the kills of a pod in the cgroup of all pods too, and goes on counting them
 //! there when the pod is gone. Version 1 counts each cgroup alone: what it counted in a cgroup that
@@ -23,20 +22,16 @@
 //! No I/O, and no clock.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::AcknowledgedKills;
 use crate::clock::BootNanos;
+use crate::incident::Position;
 use crate::kube_event::{KillOwner, ReportedKills};
 use crate::pods::{CgroupKind, classify};
 use crate::subjects::kills::GROUP;
 use crate::units::CgroupId;
-
-/// Kills whose Event was dropped are not reported again for this time: what refused it, a full
-/// queue or a server that fails, needs time more than it needs another Event.
-pub const PAUSE: Duration = Duration::from_mins(5);
 
 /// What the kernel has counted for one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +66,8 @@ pub struct KillLedger {
     nested: bool,
     #[serde(with = "crate::pairs")]
     entries: BTreeMap<KillOwner, KillEntry>,
+    /// What is acknowledged is in the history up to here.
+    recorded: Position,
     /// When the counters were last asked for.
     asked_at: BootNanos,
 }
@@ -98,10 +95,6 @@ struct KillEntry {
     groups: u64,
     /// The last of them.
     group_at: Option<BootNanos>,
-    /// Missing ones whose Event was dropped.
-    dropped: u64,
-    /// Until when they are not reported again.
-    paused: Option<BootNanos>,
 }
 
 impl KillLedger {
@@ -109,6 +102,7 @@ impl KillLedger {
         Self {
             nested,
             entries: BTreeMap::new(),
+            recorded: Position(0),
             asked_at: BootNanos(0),
         }
     }
@@ -136,27 +130,14 @@ impl KillLedger {
         });
     }
 
-    pub fn acknowledge(&mut self, kills: ReportedKills) {
+    pub fn acknowledge(&mut self, kills: ReportedKills, until: Position) {
+        self.recorded = self.recorded.max(until);
         for (owner, kills) in kills {
             self.each(&owner, |entry| {
                 let kills = kills.min(entry.pending);
                 entry.pending -= kills;
                 entry.acknowledged += i128::from(kills);
             });
-        }
-    }
-
-    /// They are missing from now on.
-    pub fn drop(&mut self, kills: ReportedKills, now: BootNanos) {
-        for (owner, kills) in kills {
-            self.each(&owner, |entry| {
-                entry.pending = entry.pending.saturating_sub(kills);
-            });
-            let of = self.entry_of(&owner);
-            if let Some(entry) = self.entries.get_mut(of) {
-                entry.dropped = entry.dropped.saturating_add(kills);
-                entry.paused = Some(now.plus(PAUSE));
-            }
         }
     }
 
@@ -184,7 +165,13 @@ impl KillLedger {
 
     /// Goes on from what the last start had acknowledged.
     pub fn resume(&mut self, counters: &Counters, acknowledged: &AcknowledgedKills) {
-        let AcknowledgedKills { cgroups, pods } = acknowledged;
+        let AcknowledgedKills {
+            cgroups,
+            pods,
+            until,
+            later,
+        } = acknowledged;
+        self.recorded = *until;
         self.found(counters);
         for (owner, counter) in counters {
             if let Some(entry) = self.entries.get_mut(owner) {
@@ -195,6 +182,9 @@ impl KillLedger {
                 let known = cgroups.get(&counter.id).or(unread).copied();
                 entry.acknowledged = i128::from(known.unwrap_or(0));
             }
+        }
+        for (owner, kills) in later.clone() {
+            self.each(&owner, |entry| entry.acknowledged += i128::from(kills));
         }
         let has = |owner: &KillOwner| {
             let counter = counters.get(owner);
@@ -216,7 +206,7 @@ impl KillLedger {
     }
 
     /// Takes in what was counted since it was asked for.
-    pub fn count(&mut self, counters: &Counters, now: BootNanos) -> Comparison {
+    pub fn count(&mut self, counters: &Counters) -> Comparison {
         self.found(counters);
         let mut counted_twice = ByOwner::new();
         for (owner, counter) in counters {
@@ -236,7 +226,6 @@ impl KillLedger {
             if twice > 0 {
                 counted_twice.insert(owner.clone(), twice);
             }
-            entry.paused = entry.paused.filter(|until| now < *until);
         }
         Comparison {
             missing: self.missing(counters),
@@ -275,30 +264,22 @@ impl KillLedger {
             let in_pods = missing.values().copied().fold(0, u64::saturating_add);
             missing.insert(KillOwner::Node, kills.saturating_sub(in_pods));
         }
-        let paused = |owner: &KillOwner| {
-            let entry = self.entries.get(owner);
-            entry.is_some_and(|entry| entry.paused.is_some())
-        };
-        missing.retain(|owner, kills| *kills > 0 && !paused(owner));
+        missing.retain(|_, kills| *kills > 0);
         missing
     }
 
-    /// Missing kills are reported now, and so they are pending. Gives how many of them were
-    /// reported before.
-    pub fn report(&mut self, owner: &KillOwner, kills: u64) -> u64 {
-        let mut again = 0;
-        if let Some(entry) = self.entries.get_mut(owner) {
-            again = entry.dropped.min(kills);
-            entry.dropped -= again;
-        }
+    /// Missing kills are reported now, and so they are pending.
+    pub fn report(&mut self, owner: &KillOwner, kills: u64) {
         self.each(owner, |entry| {
             entry.pending = entry.pending.saturating_add(kills);
         });
-        again
     }
 
     pub fn acknowledged(&self) -> AcknowledgedKills {
-        let mut all = AcknowledgedKills::default();
+        let mut all = AcknowledgedKills {
+            until: self.recorded,
+            ..AcknowledgedKills::default()
+        };
         for (owner, entry) in &self.entries {
             let known = u64::try_from(entry.acknowledged.max(0)).unwrap_or(u64::MAX);
             if let Some(id) = entry.id {
@@ -308,11 +289,6 @@ impl KillLedger {
             }
         }
         all
-    }
-
-    /// Whether something waits for the end of a pause.
-    pub fn is_paused(&self) -> bool {
-        self.entries.values().any(|entry| entry.paused.is_some())
     }
 
     /// Whether the kernel may still count kills of a group that this reading did not have.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::incident::Position;
 use crate::kube_event::VictimOwner;
 use crate::pods::{CgroupKind, PodId};
 use crate::subjects::{IncidentInput, Input, StateInput};
@@ -60,10 +61,10 @@ fn record(seconds: u64) -> In {
 
 fn acknowledged(kills: u64) -> In {
     let owner = KillOwner::Pod(PodId::Uid("aa".to_owned()));
-    In::Settled(KillOutcomes {
-        acknowledged: ReportedKills::of(owner, kills),
-        ..KillOutcomes::default()
-    })
+    In::Recorded {
+        kills: ReportedKills::of(owner, kills),
+        until: Position(1),
+    }
 }
 
 /// What follows, in short.
@@ -261,56 +262,6 @@ fn nothing_is_saved_before_the_counters_are_known_or_if_the_boot_is_not() {
         (counters.due(), counters.on(In::Stopped, at(9))),
         (None, vec![])
     );
-}
-
-fn dropped(kills: u64) -> In {
-    let owner = KillOwner::Pod(PodId::Uid("aa".to_owned()));
-    In::Settled(KillOutcomes {
-        dropped: ReportedKills::of(owner, kills),
-        ..KillOutcomes::default()
-    })
-}
-
-#[test]
-fn dropped_kills_are_read_until_they_can_be_reported_again() {
-    let mut counters = counters(KillSource::Program);
-    #[rustfmt::skip]
-    let steps: Vec<Step> = vec![
-        (1, recalled(PreviousAgent::Unknown, 3), &[], Idle),
-        (5, record(4), &["report 1", "incident in aa at 4"], Wanted),
-        (5, In::Sampled, &["save 3", "KillCounters"], Asked),
-        (5, In::Counted(Some(counted(4))), &[], Idle),
-        (6, dropped(1), &[], Wanted),
-        (8, In::Sampled, &["KillCounters"], Asked),
-        (8, In::Counted(Some(counted(4))), &[], Wanted),
-        (310, In::Sampled, &["KillCounters"], Asked),
-        (310, In::Counted(Some(counted(4))), &[], Wanted),
-        (312, In::Sampled, &["KillCounters"], Asked),
-    ];
-    play(&mut counters, steps);
-    let effects = counters.on(In::Counted(Some(counted(4))), at(313));
-    assert_eq!(short(&effects), ["report 1 by number, Now"]);
-    let Some(Effect::Input(input)) = effects.first() else {
-        panic!("no report: {effects:?}");
-    };
-    let Input::Incident(IncidentInput::Happened(incidents)) = &**input else {
-        panic!("no report: {input:?}");
-    };
-    let pod = PodId::Uid("aa".to_owned());
-    let expected = Occurred {
-        pod: PodRef::of(CgroupKind::Pod { pod: pod.clone() }),
-        at: at(313).wall,
-        until: at(313).wall,
-        stamp: None,
-        kills: ReportedKills::of(KillOwner::Pod(pod), 1),
-        occurrence: Occurrence::UnidentifiedKills(UnidentifiedKills {
-            place: KillPlace::Cgroup(POD.to_owned()),
-            kills: 1,
-            again: 1,
-            period: Period::Now,
-        }),
-    };
-    assert_eq!(incidents[..], [expected]);
 }
 
 #[test]

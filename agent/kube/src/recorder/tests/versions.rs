@@ -1,20 +1,19 @@
-//! Later versions of an Event, which report kills that the Event did not contain: while the Event
-//! waits, is delayed, was written, or was lost.
+//! Later versions of an Event, which report kills or details that the Event did not contain: while
+//! the Event waits, is delayed, was written, or was lost.
 
-use nodepulse_core::kube_event::{Annotations, KillOwner, ReportedKills};
+use nodepulse_core::kube_event::Annotations;
 
 use super::*;
 
 /// Number of attempts during an outage, a second apart except for the first.
 const FAILED: usize = 6;
 const POST_POD: &str = "POST /api/v1/namespaces/shop/events";
-const PATCH: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0000";
-const PATCH_OF_NODE: &str = "PATCH /api/v1/namespaces/default/events/worker-1.17979cfe362a0001";
+const PATCH: &str = "PATCH /api/v1/namespaces/default/events/worker-1.6";
 
 fn kill(message: &str) -> Draft {
     Draft {
         id: Some(id(7)),
-        kills: ReportedKills::of(KillOwner::Pods, 1),
+        position: Some(Position(1)),
         annotations: Annotations::one("k", message),
         ..input("OOMKilled", message)
     }
@@ -26,6 +25,14 @@ fn version(message: &str) -> Draft {
         is_later: true,
         times: 0,
         ..kill(message)
+    }
+}
+
+/// Returns a version that reports no more kills.
+fn details(message: &str) -> Draft {
+    Draft {
+        of: 0,
+        ..version(message)
     }
 }
 
@@ -43,20 +50,16 @@ fn contents(server: &Scripted, request: usize) -> (String, u64) {
     (message, body["count"].as_u64().unwrap())
 }
 
-fn kills(kills: ReportedKills) -> u64 {
-    kills.into_iter().map(|(_, kills)| kills).sum()
-}
-
-/// Ends the recorder, and checks that `expected` kills are acknowledged and that the counts add up.
-async fn end(started: Started, expected: u64, name: &str) {
+/// Ends the recorder, and checks that `expected` revisions are accepted and that the counts add up.
+async fn end(mut started: Started, expected: usize, name: &str) {
     let sink = started.sink.clone();
     let task = started.task;
     drop(started.sink);
     sink.leave();
     task.await.unwrap();
-    let outcomes = sink.kill_outcomes();
-    assert_eq!(kills(outcomes.acknowledged), expected, "{name}");
-    assert!(outcomes.dropped.is_empty(), "{name}");
+    let outcomes: Vec<_> = std::iter::from_fn(|| started.outcomes.try_recv().ok()).collect();
+    assert_eq!(outcomes.len(), expected, "{name}");
+    assert!(outcomes.iter().all(|outcome| outcome.is_accepted), "{name}");
     let counts = sink.counts();
     assert_eq!(
         (counts.pending(), counts.lost()),
@@ -156,11 +159,7 @@ async fn of_an_event_that_is_not_known_the_later_kills_are_a_separate_event() {
     assert_eq!((delivered.message.as_str(), delivered.times), ("two", 1));
     assert_eq!(server.body(0)["count"], 1);
     // A version that reports no more kills is not needed.
-    started.sink.record(Draft {
-        of: 0,
-        kills: ReportedKills::default(),
-        ..version("with details")
-    });
+    started.sink.record(details("with details"));
     // A combined Event counts processes.
     for n in 0..8 {
         started.deliver(input("OOMKilled", &n.to_string())).await;
@@ -176,7 +175,7 @@ async fn of_an_event_that_is_not_known_the_later_kills_are_a_separate_event() {
     let combined = "(combined from similar events): two of a group";
     assert_eq!(contents(&server, 10), (combined.to_owned(), 2));
     assert_eq!(server.lines().len(), 11);
-    end(started, 3, "").await;
+    end(started, 4, "").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,7 +199,7 @@ async fn an_event_that_the_pods_namespace_rejects_is_on_the_node_with_everything
     tokio::time::sleep(Duration::from_secs(1)).await;
     started.sink.record(in_pod(version("three")));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(server.lines(), [POST_POD, EVENTS, PATCH_OF_NODE]);
+    assert_eq!(server.lines(), [POST_POD, EVENTS, PATCH]);
     assert_eq!(server.body(1)["message"], "Pod shop/cart: two");
     assert_eq!(server.body(2)["message"], "Pod shop/cart: three");
     end(started, 3, "").await;
@@ -222,15 +221,88 @@ async fn details_that_follow_a_version_are_written_last() {
     let mut started = start(&server, 0);
     started.deliver(kill("one")).await;
     started.sink.record(version("two"));
-    started.sink.record(Draft {
-        of: 0,
-        kills: ReportedKills::default(),
-        ..version("two with details")
-    });
+    started.sink.record(details("two with details"));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(
         server.body(server.lines().len() - 1)["message"],
         "two with details"
     );
+    end(started, 3, "").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn details_of_an_event_that_has_expired_are_not_written() {
+    let expired = || refusal(404, "NotFound");
+    let server = Scripted::new([accepted(), expired(), expired(), accepted()]);
+    let mut started = start(&server, 0);
+    started.deliver(kill("one")).await;
+    started.sink.record(details("one with details"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(server.lines(), [EVENTS, PATCH]);
+    started.sink.record(kill("one"));
+    end(started, 3, "").await;
+    assert_eq!(server.lines(), [EVENTS, PATCH, PATCH, EVENTS]);
+    assert_eq!(contents(&server, 3), ("one".to_owned(), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn details_of_an_event_that_is_being_written_follow_it_and_other_events() {
+    let server = Scripted::new([refusal(500, ""), accepted(), accepted(), accepted()]);
+    let started = start(&server, 0);
+    started.sink.record(kill("one"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    started.sink.record(details(&"é".repeat(600)));
+    started.sink.record(input("Rebooted", "m"));
     end(started, 2, "").await;
+    assert_eq!(server.lines(), [EVENTS, EVENTS, EVENTS, PATCH]);
+    assert_eq!(contents(&server, 3).0.len(), MESSAGE_LIMIT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_combined_event_has_the_annotations_of_the_newest_kill_without_details() {
+    let server = Scripted::new((0..11).map(|_| accepted()));
+    let mut started = start(&server, 0);
+    for n in 0..11 {
+        let delivered = started.deliver(kill(&n.to_string())).await;
+        assert_eq!(delivered.incident.is_some(), n < 9, "{n}");
+    }
+    let annotations = |n: usize| server.body(n)["metadata"]["annotations"].clone();
+    assert_eq!(annotations(0), json!({ "k": "0" }));
+    let newest = json!({ "k": "10", "nodepulse.dev/memory-users": null });
+    assert_eq!(annotations(10), newest);
+}
+
+/// The agent was killed before it knew of the answer, and reads the incident from its history.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_exists_since_an_earlier_start_is_completed() {
+    let exists = || refusal(409, "AlreadyExists");
+    let mut names = Vec::new();
+    for (replies, requests) in [
+        (vec![accepted()], 1),
+        (vec![exists(), accepted()], 2),
+        (vec![exists(), Reply::Cut, exists(), accepted()], 4),
+    ] {
+        let server = Scripted::new(replies);
+        let mut started = start(&server, 0);
+        started.deliver(kill("one with details")).await;
+        end(started, 1, "").await;
+        assert_eq!(server.lines().len(), requests);
+        names.push(server.body(0)["metadata"]["name"].clone());
+        if requests == 2 {
+            let message = json!({
+                "message": "one with details",
+                "metadata": { "annotations": { "k": "one with details" } },
+            });
+            assert_eq!(server.body(1), message);
+        }
+    }
+    assert!(names.iter().all(|name| *name == names[0]), "{names:?}");
+
+    // Another incident, and the Event on the Node, have other names.
+    let other = |number, on_node| {
+        let incident = id(number).incident;
+        EventId { incident, on_node }.number()
+    };
+    assert_ne!(other(7, false), other(8, false));
+    assert_ne!(other(7, false), other(7, true));
 }

@@ -98,7 +98,6 @@ pub(super) fn found() -> Input {
 
 pub(super) fn started(node_events: NodeEvents) -> Incidents {
     let mut incidents = Incidents::new(node_events);
-    incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
     incidents.on(present("aa"), at(0));
     incidents

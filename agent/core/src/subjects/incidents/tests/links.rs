@@ -67,7 +67,6 @@ fn text(effect: &Then) -> String {
 fn play_all(rows: Vec<(&str, Vec<Step>)>) {
     for (row, steps) in rows {
         let mut incidents = Incidents::new(NodeEvents::Kubelet);
-        incidents.on(In::ReportingStarted, at(0));
         incidents.on(In::ServerAnswered, at(0));
         for (ms, input, expected, due) in steps {
             let name = format!("{row}: {input:?} at {ms} ms");
@@ -264,7 +263,6 @@ fn a_static_pod_is_waited_for_because_its_link_does_not_have_the_uid_of_its_mirr
 fn one_read_is_for_every_container_that_waits() {
     let id = |n: usize| format!("{n:064x}");
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
-    incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
     let asked = |effects: &[Then]| -> Vec<usize> {
         let query = |effect: &Then| match effect {

@@ -5,7 +5,6 @@ use super::*;
 #[test]
 fn at_most_so_many_pods_are_read_at_the_same_time() {
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
-    incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
     let mut reads = 0;
     for n in 0..=MAX_READS {
@@ -27,7 +26,6 @@ fn at_most_so_many_pods_are_read_at_the_same_time() {
 #[test]
 fn containers_are_named_by_their_ids_if_too_many_pods_were_read() {
     let mut incidents = Incidents::new(NodeEvents::Kubelet);
-    incidents.on(In::ReportingStarted, at(0));
     incidents.on(In::ServerAnswered, at(0));
     for n in 0..names::MAX_REMEMBERED {
         let uid = format!("{n:x}");

@@ -1,0 +1,555 @@
+//! Delivers incidents as Events. Events can wait for minutes, for the rate limit of their object,
+//! so that many revisions are taken at a time.
+//!
+//! ```text
+//! History ── fresh revisions ──► take ──► words ──► recorder ──► outcome ──► cursor
+//!    └────── older ones, from the outbox or the disk ──┘
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nodepulse_core::incident::{Cursor, Entry, Incident, JsonIncident, Position, Revision};
+use nodepulse_core::kube_event::{Draft, EventWords, NodeEvents, Settled};
+use nodepulse_io::clock::Clock;
+use nodepulse_kube::convert;
+use nodepulse_kube::recorder::{EventSink, Outcome};
+use nodepulse_linux::store::Reader;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use crate::history::outbox::{Outbox, Work};
+use crate::history::{Disk, ReadFailed};
+use crate::telemetry::series::SinkSeries;
+
+/// The name in metrics, and of the file with the cursor.
+pub const NAME: &str = "kubernetes";
+
+/// The number of fresh revisions that wait to be taken. Further ones are read from the history.
+const FRESH: usize = 64;
+
+/// The number of revisions whose Events wait for an outcome. A rate limit delays many of one
+/// object, which become one Event.
+const PENDING: usize = 4096;
+
+/// Time for reading from the history. What follows must not wait for a disk that hangs.
+const READ: Duration = Duration::from_secs(1);
+
+/// In place of the position of a summary, which has none.
+const SUMMARY: Position = Position(0);
+
+/// A revision, before it is in the JSON form.
+pub type Fresh = (Position, Box<Incident>);
+
+/// The loop's side.
+pub struct Source {
+    pub fresh: mpsc::Sender<Fresh>,
+    pub node_events: watch::Sender<NodeEvents>,
+    /// The recorder has the Events about all revisions up to here.
+    pub handed_over: watch::Receiver<Position>,
+}
+
+/// The recorder's side.
+pub struct Reported {
+    pub events: EventSink,
+    pub outcomes: mpsc::UnboundedReceiver<Outcome>,
+}
+
+/// A call to the disk.
+type Calling<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+type Read = Result<Option<(Reader, Vec<Entry>)>, ReadFailed>;
+
+/// The sink for Kubernetes.
+pub struct Kubernetes {
+    outbox: Arc<Outbox>,
+    number: usize,
+    disk: Option<Disk>,
+    series: SinkSeries,
+    fresh: mpsc::Receiver<Fresh>,
+    /// The first of the fresh revisions, if earlier ones are to be read before it.
+    next: Option<Fresh>,
+    node_events: watch::Receiver<NodeEvents>,
+    words: EventWords,
+    /// Not yet with the recorder.
+    drafts: VecDeque<Draft>,
+    handed_over: watch::Sender<Position>,
+    /// The revisions whose Events have no outcome yet, and the number of these Events.
+    pending: BTreeMap<Position, (Revision, usize)>,
+    /// The summary is with the recorder.
+    is_summing_up: bool,
+    reader: Option<Reader>,
+    /// The first revision that could not be read.
+    unread: Option<Position>,
+    reading: Option<(Position, Calling<Read>)>,
+    saving: Option<Calling<()>>,
+    is_unsaved: bool,
+}
+
+impl Kubernetes {
+    pub fn new(
+        (outbox, number): (Arc<Outbox>, usize),
+        disk: Option<Disk>,
+        series: SinkSeries,
+    ) -> (Source, Self) {
+        let (send_fresh, fresh) = mpsc::channel(FRESH);
+        let (send_node_events, node_events) = watch::channel(NodeEvents::Companion);
+        let (handed_over, seen) = watch::channel(Position::default());
+        let source = Source {
+            fresh: send_fresh,
+            node_events: send_node_events,
+            handed_over: seen,
+        };
+        let sink = Self {
+            outbox,
+            number,
+            disk,
+            series,
+            fresh,
+            next: None,
+            node_events,
+            words: EventWords::new(NodeEvents::Companion),
+            drafts: VecDeque::new(),
+            handed_over,
+            pending: BTreeMap::new(),
+            is_summing_up: false,
+            reader: None,
+            unread: None,
+            reading: None,
+            saving: None,
+            // The cursor of a new sink.
+            is_unsaved: true,
+        };
+        (source, sink)
+    }
+
+    /// Runs until the recorder has ended, and what it has delivered is recorded.
+    pub async fn run(mut self, started: oneshot::Receiver<Reported>) {
+        let Ok(Reported {
+            events,
+            mut outcomes,
+        }) = started.await
+        else {
+            return;
+        };
+        let mut changes = self.outbox.changes();
+        loop {
+            self.take();
+            if self.drafts.is_empty() {
+                self.handed_over
+                    .send_replace(self.outbox.taken(self.number));
+            }
+            self.save();
+            tokio::select! {
+                biased;
+                outcome = outcomes.recv() => match outcome {
+                    Some(outcome) => self.settle(outcome),
+                    None => break,
+                },
+                () = events.deliver(&mut self.drafts), if !self.drafts.is_empty() => {}
+                (through, read) = called(&mut self.reading) => self.was_read(through, read),
+                () = saved(&mut self.saving) => self.saving = None,
+                // The outbox lives as long as this task.
+                _changed = changes.changed() => {}
+            }
+        }
+        while self.saving.is_some() {
+            saved(&mut self.saving).await;
+            self.saving = None;
+            self.save();
+        }
+    }
+
+    /// Takes revisions while there is room.
+    fn take(&mut self) {
+        if !self.is_summing_up
+            && let Some(summary) = self.outbox.summary(self.number)
+        {
+            self.sum_up(&summary);
+        }
+        while self.has_room() {
+            if self.next.is_none() {
+                self.next = self.fresh.try_recv().ok();
+            }
+            let taken = self.outbox.taken(self.number);
+            match self.next.take() {
+                // It was read.
+                Some((position, _)) if position <= taken => {}
+                Some((position, incident)) if position == taken.next() => {
+                    self.take_fresh(position, &incident);
+                }
+                next => {
+                    self.next = next;
+                    if !self.take_older() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.drafts.is_empty() && self.reading.is_none() && self.pending.len() < PENDING
+    }
+
+    fn take_fresh(&mut self, position: Position, incident: &Incident) {
+        self.words.configure(*self.node_events.borrow());
+        let drafts = self.words.word(incident, Some(position));
+        let revision = Revision {
+            position,
+            id: incident.id.to_string(),
+            kills: incident.occurred.kills.total(),
+            settled: incident.settled,
+        };
+        self.add(revision, drafts);
+    }
+
+    /// Takes what is no longer fresh, or begins to read it. Returns false if there is nothing to
+    /// take at present.
+    fn take_older(&mut self) -> bool {
+        match self.outbox.revisions(self.number) {
+            Work::Wait | Work::Summary(_) => false,
+            Work::Entries(entries) => {
+                if self.next.is_none() {
+                    self.next = self.fresh.try_recv().ok();
+                }
+                let fresh = self.next.as_ref().map(|(position, _)| *position);
+                let is_older = |entry: &&Arc<Entry>| fresh.is_none_or(|at| entry.position < at);
+                for entry in entries.iter().take_while(is_older) {
+                    self.take_entry(entry);
+                }
+                true
+            }
+            Work::Read { after, through } => {
+                let (disk, reader) = (self.disk.clone(), self.reader.take());
+                let read = async move {
+                    let Some(disk) = disk else { return Ok(None) };
+                    let read = timeout(READ, disk.read(reader, after, true)).await;
+                    read.unwrap_or(Err(ReadFailed))
+                };
+                self.reading = Some((through, Box::pin(read)));
+                false
+            }
+        }
+    }
+
+    fn was_read(&mut self, through: Position, read: Read) {
+        self.reading = None;
+        match read {
+            Ok(Some((reader, entries))) => {
+                self.reader = Some(reader);
+                for entry in &entries {
+                    self.take_entry(entry);
+                }
+            }
+            Ok(None) => self.outbox.take(self.number, through),
+            // The next start reads it.
+            Err(ReadFailed) => {
+                let taken = self.outbox.taken(self.number);
+                self.unread.get_or_insert(taken.next());
+                self.outbox.take(self.number, through);
+            }
+        }
+    }
+
+    /// Takes a revision in its JSON form. Only the last one of an incident has Events.
+    fn take_entry(&mut self, entry: &Entry) {
+        let position = entry.position;
+        let cursor = self.outbox.cursor(self.number);
+        if position <= self.outbox.taken(self.number) {
+            return;
+        }
+        if cursor.is_none_or(|cursor| cursor.has(position)) {
+            return self.outbox.take(self.number, position);
+        }
+        self.words.configure(*self.node_events.borrow());
+        let drafts = self.drafts_of(&entry.incident, position);
+        self.add(entry.into(), drafts);
+    }
+
+    fn drafts_of(&mut self, json: &JsonIncident, position: Position) -> Vec<Draft> {
+        let parse = |time: &str| convert::parse_time(Some(&time.into()));
+        let (Ok(id), Some(at)) = (json.id.parse(), parse(&json.time)) else {
+            return Vec::new();
+        };
+        if !json.settled {
+            return Vec::new();
+        }
+        if self.outbox.is_expired(json, Clock::kernel().now().wall) {
+            self.series.expired.inc();
+            return Vec::new();
+        }
+        let incident = Settled {
+            id,
+            json,
+            at,
+            until: json.until.as_deref().and_then(parse).unwrap_or(at),
+        };
+        self.words.word_settled(&incident, position)
+    }
+
+    fn sum_up(&mut self, summary: &JsonIncident) {
+        let drafts = self.drafts_of(summary, SUMMARY);
+        if drafts.is_empty() {
+            return self.outbox.advance(self.number, Cursor::summarized);
+        }
+        self.is_summing_up = true;
+        self.drafts.extend(drafts);
+    }
+
+    fn add(&mut self, revision: Revision, drafts: Vec<Draft>) {
+        self.outbox.take(self.number, revision.position);
+        if drafts.is_empty() {
+            return self.delivered(&revision);
+        }
+        let position = revision.position;
+        self.pending.insert(position, (revision, drafts.len()));
+        self.drafts.extend(drafts);
+    }
+
+    fn settle(&mut self, outcome: Outcome) {
+        let counter = if outcome.is_accepted {
+            &self.series.delivered
+        } else {
+            &self.series.refused
+        };
+        if outcome.position == SUMMARY {
+            counter.inc();
+            self.is_summing_up = false;
+            self.is_unsaved = true;
+            return self.outbox.advance(self.number, Cursor::summarized);
+        }
+        let Some((_, events)) = self.pending.get_mut(&outcome.position) else {
+            return;
+        };
+        *events = events.saturating_sub(1);
+        if *events == 0
+            && let Some((revision, _)) = self.pending.remove(&outcome.position)
+        {
+            counter.inc();
+            self.delivered(&revision);
+        }
+    }
+
+    fn delivered(&mut self, revision: &Revision) {
+        let pending = self.pending.first_key_value().map(|(first, _)| *first);
+        let next = self.outbox.taken(self.number).next();
+        let undone = [pending, self.unread].into_iter().flatten().min();
+        let first = undone.unwrap_or(next);
+        self.outbox.advance(self.number, |cursor| {
+            cursor.delivered_before(revision, first);
+        });
+        self.is_unsaved = true;
+    }
+
+    /// Begins to record what was delivered. A restart delivers again what is not recorded, which
+    /// changes nothing: the names of the Events are made of the ids of the incidents.
+    fn save(&mut self) {
+        if self.saving.is_none() && std::mem::take(&mut self.is_unsaved) {
+            let number = self.number;
+            self.saving = self
+                .disk
+                .clone()
+                .map(|disk| -> Calling<()> { Box::pin(async move { disk.save(number).await }) });
+        }
+    }
+}
+
+async fn called(reading: &mut Option<(Position, Calling<Read>)>) -> (Position, Read) {
+    match reading {
+        Some((through, reading)) => (*through, reading.await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn saved(saving: &mut Option<Calling<()>>) {
+    match saving {
+        Some(saving) => saving.await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use nodepulse_core::clock::{BootNanos, Now};
+    use nodepulse_core::incident::{BootId, Cursor, IncidentId, Object, Occurred, Occurrence};
+    use nodepulse_core::kube_event::{RefusedForks, ReportedKills};
+    use nodepulse_core::pods::{Pod, PodId, PodRef};
+    use nodepulse_kube::recorder::{Recorder, Reporter};
+    use nodepulse_kube::scripted::{Reply, Scripted};
+    use serde_json::json;
+
+    use super::*;
+    use crate::history::outbox::SinkState;
+    use crate::metrics::Metrics;
+
+    const BOOT: BootId = BootId(1);
+
+    fn incident(number: u64, revision: u8, settled: bool) -> Incident {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+        Incident {
+            id: IncidentId { boot: BOOT, number },
+            revision,
+            settled,
+            added: 0,
+            object: Object {
+                pod: Pod::new("shop", "web-0", "aa", None),
+                container: None,
+                is_resolved: true,
+            },
+            occurred: Occurred {
+                pod: Some(PodRef {
+                    pod: PodId::Uid("aa".to_owned()),
+                    container: None,
+                }),
+                at,
+                until: at,
+                stamp: None,
+                kills: ReportedKills::default(),
+                occurrence: Occurrence::RefusedForks(RefusedForks {
+                    cgroup: format!("/kubepods/podaa/{number}"),
+                    forks: number,
+                    limit: None,
+                    tasks: None,
+                }),
+            },
+            details: None,
+        }
+    }
+
+    struct Started {
+        outbox: Arc<Outbox>,
+        source: Source,
+        newest: Position,
+        task: tokio::task::JoinHandle<()>,
+        events: EventSink,
+    }
+
+    /// Starts the sink where `cursor` is.
+    fn start(server: &Scripted, cursor: Cursor, newest: Position) -> Started {
+        let series = SinkSeries::new(&Metrics::new("0", "files", "worker-1").process, NAME);
+        let state = SinkState {
+            taken: Some(cursor.position()),
+            cursor,
+            series: series.clone(),
+        };
+        let outbox = Arc::new(Outbox::new(Position(0), [state], BOOT, false));
+        let (source, sink) = Kubernetes::new((Arc::clone(&outbox), 0), None, series);
+        let clock = Clock::runtime(Now {
+            boot: BootNanos(0),
+            wall: SystemTime::UNIX_EPOCH,
+        });
+        let reporter = Reporter {
+            node: "worker-1".to_owned(),
+            uid: watch::channel(String::new()).1,
+            queue: 8,
+        };
+        let (send_outcomes, outcomes) = mpsc::unbounded_channel();
+        let deliveries = mpsc::channel(8).0;
+        let (events, recorder) =
+            Recorder::new(server.client(), clock, reporter, deliveries, send_outcomes);
+        tokio::spawn(recorder.run());
+        let (start, started) = oneshot::channel();
+        let with = Reported {
+            events: events.clone(),
+            outcomes,
+        };
+        start.send(with).ok().unwrap();
+        Started {
+            outbox,
+            source,
+            newest,
+            task: tokio::spawn(sink.run(started)),
+            events,
+        }
+    }
+
+    impl Started {
+        /// Records a revision; if it is not fresh, as the history has it.
+        fn record(&mut self, incident: &Incident, is_fresh: bool) {
+            self.newest = self.newest.next();
+            if is_fresh {
+                let fresh = (self.newest, Box::new(incident.clone()));
+                self.source.fresh.try_send(fresh).unwrap();
+            }
+            self.outbox.push(Entry {
+                position: self.newest,
+                added: ReportedKills::default(),
+                incident: JsonIncident::new(incident, convert::micro_time),
+            });
+        }
+
+        async fn end(self) -> Cursor {
+            self.events.leave();
+            self.task.await.unwrap();
+            self.outbox.cursor(0).unwrap()
+        }
+    }
+
+    fn accepted() -> Reply {
+        Reply::json(201, json!({}))
+    }
+
+    async fn pass() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_incident_has_one_event_whether_it_is_fresh_or_from_the_history() {
+        let server = Scripted::new((0..9).map(|_| accepted()));
+        let mut started = start(&server, Cursor::new(Position(0)), Position(0));
+        started.record(&incident(1, 1, true), true);
+        // The first revision was not taken while it was fresh.
+        started.record(&incident(2, 1, false), false);
+        started.record(&incident(2, 2, true), false);
+        // The settled one was not.
+        started.record(&incident(3, 1, false), true);
+        pass().await;
+        started.record(&incident(3, 2, true), false);
+        started.record(&incident(4, 1, true), true);
+        pass().await;
+        let numbers: Vec<_> = (0..server.lines().len())
+            .map(|request| server.body(request)["message"].as_str().unwrap().to_owned())
+            .collect();
+        let expected = [1, 2, 3, 4].map(|forks| {
+            let s = if forks == 1 { "" } else { "s" };
+            format!("{forks} fork{s} refused: the limit is not known")
+        });
+        assert_eq!(numbers, expected);
+        let newest = started.newest;
+        assert_eq!(*started.source.handed_over.borrow(), newest);
+        let cursor = started.end().await;
+        assert_eq!(cursor.position(), newest);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_without_an_outcome_is_delivered_by_the_next_start() {
+        let replies = [accepted(), Reply::json(409, json!({})), accepted()];
+        let server = Scripted::new([accepted()].into_iter().chain([Reply::Silent]));
+        let mut first = start(&server, Cursor::new(Position(0)), Position(0));
+        first.record(&incident(1, 1, true), true);
+        first.record(&incident(2, 1, true), true);
+        pass().await;
+        assert_eq!(server.lines().len(), 2);
+        // It is killed. The API server has stored the second Event.
+        let cursor = first.outbox.cursor(0).unwrap();
+        assert!(!cursor.has_summary());
+        assert_eq!(cursor.position(), Position(1));
+        let name = server.body(1)["metadata"]["name"].clone();
+        drop(first);
+
+        let server = Scripted::new(replies);
+        let mut second = start(&server, cursor, Position(1));
+        second.record(&incident(2, 1, true), false);
+        second.record(&incident(3, 1, true), true);
+        pass().await;
+        let again = server.body(0)["metadata"]["name"].clone();
+        assert_eq!(again, name);
+        let cursor = second.end().await;
+        assert_eq!(cursor.position(), Position(3));
+    }
+}
