@@ -209,6 +209,13 @@ impl Outbox {
         tracked.map_or(Position::default(), |tracked| tracked.state.reached())
     }
 
+    /// Returns true if a sink has delivered this revision.
+    pub fn has(&self, sink: usize, position: Position) -> bool {
+        let state = self.lock();
+        let tracked = state.sinks.get(sink);
+        tracked.is_none_or(|tracked| tracked.state.cursor.has(position))
+    }
+
     /// The sink takes what follows up to `position`.
     pub fn take(&self, sink: usize, position: Position) {
         let mut state = self.lock();

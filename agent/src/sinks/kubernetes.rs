@@ -217,10 +217,11 @@ impl Kubernetes {
                 }
                 let fresh = self.next.as_ref().map(|(position, _)| *position);
                 let is_older = |entry: &&Arc<Entry>| fresh.is_none_or(|at| entry.position < at);
+                let taken = self.outbox.taken(self.number);
                 for entry in entries.iter().take_while(is_older) {
                     self.take_entry(entry);
                 }
-                true
+                taken < self.outbox.taken(self.number)
             }
             Work::Read { after, through } => {
                 let (disk, reader) = (self.disk.clone(), self.reader.take());
@@ -257,11 +258,11 @@ impl Kubernetes {
     /// Takes a revision in its JSON form. Only the last one of an incident has Events.
     fn take_entry(&mut self, entry: &Entry) {
         let position = entry.position;
-        let cursor = self.outbox.cursor(self.number);
         if position <= self.outbox.taken(self.number) {
             return;
         }
-        if cursor.is_none_or(|cursor| cursor.has(position)) {
+        // A former start has delivered it.
+        if self.outbox.has(self.number, position) {
             return self.outbox.take(self.number, position);
         }
         self.words.configure(*self.node_events.borrow());
