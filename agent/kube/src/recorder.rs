@@ -349,7 +349,7 @@ impl Recorder {
             known,
             number,
             fresh: (name, event),
-            completion: newest.id.map(|_| body::completion(&write)),
+            id: newest.id,
             is_details: write.pending.is_details(),
             is_retry: write.pending.failing_since.is_some(),
             jitter: self.jitter.fork(),

@@ -22,6 +22,23 @@ impl Annotations {
         Self(vec![(name.into(), value.into())])
     }
 
+    /// `container`: see [`OomKill::container`].
+    pub(super) fn of_kill(
+        kill: Option<OomKill>,
+        users: &[MemoryUser],
+        container: Option<&str>,
+    ) -> Self {
+        let mut all = Self::new();
+        if let Some(mut kill) = kill {
+            kill.container = container.map(str::to_owned);
+            all.add_all(annotation(OOM_KILL, &kill));
+        }
+        if !users.is_empty() {
+            all.add_all(annotation(MEMORY_USERS, &users));
+        }
+        all
+    }
+
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -100,20 +117,12 @@ impl Incident {
 
     /// `container` is the name of the container, in an Event on its Pod.
     pub(super) fn annotations(&self, container: Option<&ContainerLabel>) -> Annotations {
-        let mut all = Annotations::new();
-        if let Some(mut kill) = self.oom_kill() {
-            kill.container = container.map(|container| container.called().0.to_owned());
-            all.add_all(annotation(OOM_KILL, &kill));
-        }
-        let users = self.memory_users();
-        if !users.is_empty() {
-            all.add_all(annotation(MEMORY_USERS, &users));
-        }
-        all
+        let container = container.map(|container| container.called().0);
+        Annotations::of_kill(self.oom_kill(), &self.memory_users(), container)
     }
 }
 
-pub(super) fn annotation(name: &str, value: &impl Serialize) -> Annotations {
+fn annotation(name: &str, value: &impl Serialize) -> Annotations {
     serde_json::to_string(value)
         .map_or_else(|_| Annotations::new(), |text| Annotations::one(name, &text))
 }

@@ -3,11 +3,9 @@
 
 use std::time::SystemTime;
 
-use super::annotations::annotation;
 use super::{Annotations, ContainerLabel, Draft, Involved, NodeEvents, kill_text};
 use crate::black_box::UNCLEAN_REBOOT;
 use crate::incident::{IncidentId, JsonFacts, JsonIncident, JsonPod};
-use crate::kill_annotation::{MEMORY_USERS, OOM_KILL, OomKill};
 use crate::node_status::transition::EventType;
 use crate::pods::Container;
 
@@ -104,19 +102,10 @@ pub(super) fn drafts(
 }
 
 fn annotations(json: &JsonIncident, container: Option<&str>) -> Annotations {
-    let mut all = Annotations::new();
-    if let Some(JsonFacts::OomKill(kill)) = &json.facts {
-        let users = &kill.memory_users;
-        let kill = OomKill {
-            container: container.map(str::to_owned),
-            ..kill.kill.clone()
-        };
-        all.add_all(annotation(OOM_KILL, &kill));
-        if !users.is_empty() {
-            all.add_all(annotation(MEMORY_USERS, users));
-        }
-    }
-    all
+    let Some(JsonFacts::OomKill(kill)) = &json.facts else {
+        return Annotations::new();
+    };
+    Annotations::of_kill(Some(kill.kill.clone()), &kill.memory_users, container)
 }
 
 #[cfg(test)]

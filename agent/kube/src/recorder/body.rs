@@ -76,11 +76,11 @@ pub fn patch(count: u32, write: &EventWrite) -> Vec<u8> {
     patch.to_string().into_bytes()
 }
 
-/// Returns the patch that completes the Event about an incident that exists already.
-pub fn completion(write: &EventWrite) -> Vec<u8> {
-    let mut patch = json!({ "message": cut(&write.message) });
-    let annotations = &write.pending.newest.annotations;
-    if !annotations.is_empty() {
+/// Returns the patch with which an Event that exists already is like this one, except for its count
+/// and times.
+pub fn completion(event: &Value) -> Vec<u8> {
+    let mut patch = json!({ "message": event.get("message") });
+    if let Some(annotations) = event.pointer("/metadata/annotations") {
         add(
             &mut patch,
             "metadata",

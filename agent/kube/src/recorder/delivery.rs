@@ -5,12 +5,13 @@
 use std::time::Duration;
 
 use nodepulse_core::clock::BootNanos;
-use nodepulse_core::kube_event::ContainerLabel;
+use nodepulse_core::kube_event::{ContainerLabel, EventId};
 use nodepulse_core::pods::Container;
 use nodepulse_io::clock::Clock;
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::body;
 use super::correlate::CreatedEvent;
 use crate::pod_containers;
 use crate::{ApiError, Client, Disposition, Endpoint, Refusal, Sign};
@@ -45,9 +46,9 @@ pub struct Delivery {
     pub number: u64,
     /// Name and object of a new Event, if none exists or it has expired.
     pub fresh: (String, Value),
-    /// The patch if an Event of that name exists: an earlier start or attempt has created it.
-    /// `None` if another object may have the name.
-    pub completion: Option<Vec<u8>>,
+    /// Set if it is about an incident: if an Event of that name exists, an earlier start or attempt
+    /// has created it. Otherwise another object may have the name.
+    pub id: Option<EventId>,
     /// An Event that has expired is not created again only to have its details.
     pub is_details: bool,
     /// It has failed before. Others are not to wait for it.
@@ -202,21 +203,20 @@ impl Delivery {
         };
         let place = Endpoint::new_event(&self.namespace, name);
         match self.client.create(&place, event).await {
-            Err(err) if err.refusal() == Some(Refusal::AlreadyExists) => match &self.completion {
-                Some(patch) => {
+            Err(err) if err.refusal() == Some(Refusal::AlreadyExists) => {
+                if self.id.is_some() {
                     let place = Endpoint::event(&self.namespace, name);
-                    let stored = self.client.patch(&place, patch).await?;
+                    let stored = self.client.patch(&place, &body::completion(event)).await?;
                     let stored = stored.get("count").and_then(Value::as_u64).unwrap_or(0);
                     let count = u32::try_from(stored).unwrap_or(u32::MAX);
-                    Ok(CreatedEvent {
+                    return Ok(CreatedEvent {
                         count: known.count.max(count),
                         ..known
-                    })
+                    });
                 }
                 // Created by an attempt whose answer was lost.
-                None if unanswered => Ok(known),
-                None => Err(err),
-            },
+                if unanswered { Ok(known) } else { Err(err) }
+            }
             created => created.map(|_| known),
         }
     }
