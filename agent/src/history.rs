@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use nodepulse_core::checked_line;
-use nodepulse_core::incident::{BootId, Cursor, Entry, Incident, JsonIncident, Position};
+use nodepulse_core::incident::{BootId, Cursor, Entry, Incident, JsonIncident, MAX_OPEN, Position};
 use nodepulse_core::kube_event::{NodeEvents, ReportedKills};
 use nodepulse_io::clock::Clock;
 use nodepulse_io::lane::{Lanes, Purpose};
@@ -40,9 +40,6 @@ use crate::telemetry::series::HistoryCounters;
 pub use disk::{Disk, ReadFailed};
 use disk::{End, Line, Recorder, cursor_file};
 use outbox::{Outbox, SinkState};
-
-/// The number of incidents that wait for the disk. So many can be open at the same time.
-const QUEUE: usize = 512;
 
 /// Time for what is left to be recorded, and then to be delivered, at the exit.
 const LAST: Duration = Duration::from_secs(1);
@@ -211,7 +208,8 @@ impl History {
             events_ended = Some(tasks.spawn_finite("events", sink.run(started)));
         }
         let recording = disk.map(|disk| {
-            let (sender, queued) = mpsc::channel(QUEUE);
+            // All that are open can be settled while the disk is busy.
+            let (sender, queued) = mpsc::channel(MAX_OPEN);
             Recording {
                 lines: sender,
                 ended: tasks.spawn_finite("history", disk.record_all(queued)),

@@ -11,12 +11,9 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::IncidentId;
 use super::json::{API_VERSION, JsonFacts, JsonIncident, JsonObject, JsonSummary};
+use super::{IncidentId, MAX_OPEN};
 use crate::kube_event::ReportedKills;
-
-/// The number of unsettled incidents whose kills are remembered: so many can be open.
-const UNSETTLED: usize = 512;
 
 /// The number of objects of which a summary is made; further ones have a common summary.
 const OBJECTS: usize = 64;
@@ -214,7 +211,7 @@ impl Cursor {
         }
         let kills = self.unsettled.entry(revision.id.clone()).or_default();
         *kills = revision.kills.max(*kills);
-        if self.unsettled.len() > UNSETTLED {
+        if self.unsettled.len() > MAX_OPEN {
             self.unsettled.pop_first();
         }
     }

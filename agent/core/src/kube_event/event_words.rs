@@ -6,10 +6,7 @@ use std::time::SystemTime;
 
 use super::settled::{self, Settled};
 use super::{Draft, EventId, NodeEvents};
-use crate::incident::{Incident, IncidentId, Position};
-
-/// The number of incidents that can be open.
-const OPEN: usize = 512;
+use crate::incident::{Incident, IncidentId, MAX_OPEN, Position};
 
 /// The Events about incidents of which more revisions follow.
 #[derive(Debug)]
@@ -74,7 +71,7 @@ impl EventWords {
         if !incident.settled {
             self.open.insert(incident.id, events);
             // The settled revision of the oldest was removed from the history.
-            if self.open.len() > OPEN {
+            if self.open.len() > MAX_OPEN {
                 self.open.pop_first();
             }
         }

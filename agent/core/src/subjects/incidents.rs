@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::pods::{KnownPods, ReadFailure};
 use super::{Decision, Effect};
 use crate::clock::{BootNanos, Now};
-use crate::incident::{BootId, Incident, IncidentId, IncidentIds, Object, Occurred};
+use crate::incident::{BootId, Incident, IncidentId, IncidentIds, MAX_OPEN, Object, Occurred};
 use crate::pods::{Pod, PodChange};
 use crate::subjects::kills::GROUP;
 
@@ -39,9 +39,6 @@ const OPEN: Duration = Duration::from_millis(3500);
 const INTERVAL: Duration = Duration::from_millis(250);
 /// The number of revisions before the settled one.
 const REVISIONS: u8 = 3;
-/// Maximum number of open incidents. Beyond it the oldest is settled with what is known, first of
-/// those that do not wait for their object.
-const MAX_OPEN: usize = 512;
 
 /// Everything that can happen to incidents.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -223,6 +220,8 @@ impl Incidents {
         self.find_object(&mut open, pods, now);
         let open = self.hand_on(open, now);
         self.open.extend(open);
+        // The oldest is settled with what is known, first of those that do not wait for their
+        // object.
         while self.open.len() > MAX_OPEN {
             let mut all = self.open.iter();
             let resolved = all.position(|open| open.waiting.is_none()).unwrap_or(0);
