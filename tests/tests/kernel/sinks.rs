@@ -3,7 +3,7 @@
 //!
 //! Runs as root.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use nodepulse_tests::api_server::ApiServer;
@@ -69,6 +69,19 @@ fn reported(api: &ApiServer) -> u64 {
     counts.filter_map(Value::as_u64).sum()
 }
 
+/// Returns the number of incidents in the history, of one kill each.
+fn recorded(history: &Path) -> u64 {
+    let files = std::fs::read_dir(history).unwrap().map(Result::unwrap);
+    let text = files.map(|file| std::fs::read_to_string(file.path()).unwrap_or_default());
+    let text: String = text.collect();
+    let lines = text.lines().filter(|line| line.contains("\"OOMKill\""));
+    let incidents = lines.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let ids: BTreeSet<_> = incidents
+        .map(|incident| incident["id"].to_string())
+        .collect();
+    u64::try_from(ids.len()).unwrap()
+}
+
 #[tokio::test]
 async fn each_receiver_gets_every_kill_although_it_was_away_and_the_agent_was_killed() {
     let dir = tempfile::tempdir().unwrap();
@@ -121,6 +134,12 @@ async fn each_receiver_gets_every_kill_although_it_was_away_and_the_agent_was_ki
             })
             .await;
         }
+        // A SIGKILL before that makes the next start report kills by number, which takes a while.
+        eventually("a history of all kills", || {
+            let counted = recorded(&dir.path().join("history"));
+            (counted == expected).then_some(()).ok_or(counted)
+        })
+        .await;
         agent.kill();
         agent.ends(SOON).await;
     }
