@@ -14,7 +14,7 @@
 mod disk;
 pub mod outbox;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -22,6 +22,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use nodepulse_core::checked_line;
 use nodepulse_core::incident::{BootId, Cursor, Entry, Incident, JsonIncident, MAX_OPEN, Position};
 use nodepulse_core::kube_event::{NodeEvents, ReportedKills};
+use nodepulse_core::node_status::ledger::LastChange;
 use nodepulse_io::clock::Clock;
 use nodepulse_io::lane::{Lanes, Purpose};
 use nodepulse_io::tasks::Tasks;
@@ -68,6 +69,12 @@ impl HistorySetup {
     pub fn kills(&mut self) -> Vec<(Position, ReportedKills)> {
         let files = self.files.as_mut();
         files.map_or_else(Vec::new, |files| std::mem::take(&mut files.end.kills))
+    }
+
+    /// Returns the last changes of conditions that a former agent recorded.
+    pub fn conditions(&self) -> BTreeMap<String, LastChange> {
+        let files = self.files.as_ref();
+        files.map_or_else(BTreeMap::new, |files| files.end.conditions.clone())
     }
 }
 

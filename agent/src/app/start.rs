@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 
-use nodepulse_core::incident::BootId;
+use nodepulse_core::incident::{BootId, Occurred};
 use nodepulse_core::node_status::ledger::Ledger;
 use nodepulse_core::node_status::{NodeFact, Runtime};
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
@@ -65,15 +65,17 @@ pub(super) async fn app(
     }
     let last_boot = agent.black_box.as_mut();
     let last_boot = last_boot.and_then(OpenBlackBox::take_last_boot);
+    let recorded = agent.history.conditions();
     let mut app = state(agent, certificate.as_ref(), persistence, inputs);
     initial_evaluation(&mut app, once || client.is_none()).await;
     let now = clock.now();
-    if let Some(end) = last_boot {
-        let happened = IncidentInput::Happened(vec![end]);
-        app.feed(Input::Incident(happened), now);
-    }
-    // The first evaluation is not a transition.
+    // The first evaluation is not a transition, unless the history has another status.
     app.ledger = Ledger::new(setters, &app.facts, now);
+    let changes = app.ledger.changes_since(&recorded).into_iter();
+    let changes = changes.map(|change| Occurred::condition(change, now));
+    let happened = last_boot.into_iter().chain(changes).collect();
+    let happened = IncidentInput::Happened(happened);
+    app.feed(Input::Incident(happened), now);
     app.telemetry.record_failed(app.ledger.failed());
     app.telemetry.metering.evaluated(client.is_some());
     let conditions = app.ledger.conditions();
@@ -156,14 +158,15 @@ fn state(
         pods: PodUpdates::new(&config, client, &mut tasks),
     };
     let boot = boot_id(&config);
-    let of_node = (boot, has_server);
-    let history = History::start(setup, of_node, &lanes, &metering, &mut tasks);
+    let conditions = setup.conditions();
+    let history = History::start(setup, (boot, has_server), &lanes, &metering, &mut tasks);
     let settings = reload::settings(&config, &absent);
     let facts = facts::gather(&config, &queries.signals, absent);
     let triggers = &inputs.stalls;
     let setup = Setup {
         started: now.boot,
         boot,
+        conditions,
         has_server,
         node: NodeSetup {
             mode: config.mode,

@@ -8,8 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nodepulse_core::checked_line;
-use nodepulse_core::incident::{Entry, JsonIncident, Position};
+use nodepulse_core::incident::{Entry, JsonFacts, JsonIncident, Position};
 use nodepulse_core::kube_event::ReportedKills;
+use nodepulse_core::node_status::Status;
+use nodepulse_core::node_status::ledger::LastChange;
 use nodepulse_io::lane::{Lane, NoAnswer};
 use nodepulse_linux::state::{StateError, holder};
 use nodepulse_linux::store::{Bounds, Reader, Store};
@@ -76,16 +78,26 @@ pub struct End {
     pub unsettled: Vec<JsonIncident>,
     /// The kills of each revision.
     pub kills: Vec<(Position, ReportedKills)>,
+    /// By type of the condition.
+    pub conditions: BTreeMap<String, LastChange>,
 }
 
+/// A part of the lines about conditions, and of few others.
+const CONDITION: &str = r#""kind":"Condition""#;
+
 /// Reads the end of the history. Incidents were open for seconds, and kills are saved after
-/// seconds, so that they are in the newest segments.
+/// seconds, so that they are in the newest segments. The last change of a condition can be old.
 pub fn end(store: &Store) -> io::Result<End> {
-    let mut reader = store.newest();
-    let (mut open, mut kills) = (BTreeMap::new(), Vec::new());
-    while let Some(lines) = reader.next_chunk(READ)? {
+    let newest = store.newest().segment();
+    let mut reader = store.all();
+    let (mut open, mut kills, mut conditions) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+    while let Some(mut lines) = reader.next_chunk(READ)? {
+        if reader.segment() < newest {
+            lines.retain(|line| line.contains(CONDITION));
+        }
         for entry in entries(&lines) {
             let (position, incident) = (entry.position, entry.incident);
+            conditions.extend(last_change(&incident));
             if !entry.added.is_empty() {
                 kills.push((position, entry.added));
             }
@@ -105,7 +117,22 @@ pub fn end(store: &Store) -> io::Result<End> {
         ..incident
     };
     let unsettled = open.into_iter().map(settle).collect();
-    Ok(End { unsettled, kills })
+    Ok(End {
+        unsettled,
+        kills,
+        conditions,
+    })
+}
+
+fn last_change(incident: &JsonIncident) -> Option<(String, LastChange)> {
+    let Some(JsonFacts::Condition(change)) = &incident.facts else {
+        return None;
+    };
+    let last = LastChange {
+        status: Status::parse(&change.status)?,
+        incident: incident.id.parse().ok()?,
+    };
+    Some((change.type_.clone(), last))
 }
 
 /// Files that sinks have in the directory.

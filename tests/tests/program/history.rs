@@ -73,13 +73,14 @@ async fn a_condition_that_changes_is_in_the_history_and_is_followed() {
     agent.hang_up();
     let ended = recorded(&directory, "False").await;
     assert_ne!(change["id"], ended["id"]);
+    assert_eq!(ended["facts"]["ended"], change["id"]);
 
     let metrics = get(&agent.address().await, "/metrics").await.unwrap();
     let counted = metrics.body.lines().find(|line| {
         line.starts_with("nodepulse_history_revisions_total") && line.contains("recorded")
     });
     assert!(
-        counted.is_some_and(|line| line.ends_with(" 2")),
+        counted.is_some_and(|line| line.ends_with(" 3")),
         "{counted:?}"
     );
 

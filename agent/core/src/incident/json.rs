@@ -10,6 +10,8 @@ use crate::black_box::{BootEnd, UNCLEAN_REBOOT};
 use crate::escape::escape;
 use crate::kill_annotation::{MemoryUser, OomKill};
 use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
+use crate::node_status::Status;
+use crate::node_status::ledger::is_problem;
 use crate::pods::{Owner, PodId};
 use crate::units::Bytes;
 
@@ -201,6 +203,12 @@ pub struct JsonCondition {
     pub status: String,
     pub reason: String,
     pub message: String,
+    /// Numbers and causes, such as the units with the most tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
+    /// The id of the incident with which the problem began that is over now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,7 +237,10 @@ impl JsonIncident {
     /// Returns true if something ended or is as it should be.
     pub fn is_improvement(&self) -> bool {
         match &self.facts {
-            Some(JsonFacts::Condition(change)) => change.status != "True",
+            Some(JsonFacts::Condition(change)) => {
+                let status = Status::parse(&change.status);
+                status.and_then(|status| is_problem(&change.type_, status)) != Some(true)
+            }
             Some(JsonFacts::Boot(_)) => self.reason != UNCLEAN_REBOOT,
             _ => false,
         }
@@ -432,6 +443,8 @@ fn facts(incident: &Incident) -> Option<JsonFacts> {
             status: change.status.as_str().to_owned(),
             reason: change.reason.clone(),
             message: change.message.clone(),
+            details: change.details.clone(),
+            ended: change.ended.map(|id| id.to_string()),
         }),
         Occurrence::Boot(end) => JsonFacts::Boot(end.clone()),
     })
@@ -604,6 +617,8 @@ mod tests {
             status: Status::True,
             reason: "MemoryBelowThreshold".to_owned(),
             message: "memory is low".to_owned(),
+            details: Some("largest users".to_owned()),
+            ended: Some(kill().id),
         };
         let condition = incident(Occurred::condition(change, now(9)));
         let boot = incident(crate::black_box::tests::panic());

@@ -210,9 +210,14 @@ impl Incident {
 
 fn change_words(change: &ConditionChange) -> Words {
     let (type_, status, reason) = (&change.type_, change.status.as_str(), &change.reason);
+    let details = change.details.as_ref();
+    let details = details.map_or_else(String::new, |details| format!("; {details}"));
     Words {
         reason: "ConditionChanged",
-        message: format!("{type_} is {status}: {reason} ({})", change.message),
+        message: format!(
+            "{type_} is {status}: {reason} ({}){details}",
+            change.message
+        ),
     }
 }
 

@@ -185,6 +185,8 @@ mod tests {
             status: crate::node_status::Status::True,
             reason: "Because".to_owned(),
             message: "m".to_owned(),
+            details: None,
+            ended: None,
         });
         let all = [
             by_cause(vec![finding(7), finding(8)], now(9)).remove(0),

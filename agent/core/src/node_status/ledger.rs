@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::setters::{self, SetterError, Setters};
+use super::setters::{self, SetterError, Setters, ready};
 use super::{Condition, Facts, NodeStatus, Status, StoredNode};
 use crate::clock::Now;
+use crate::incident::IncidentId;
 use crate::units::quantity::Quantity;
 
 type Capacity = BTreeMap<String, Quantity>;
@@ -87,6 +88,46 @@ pub struct ConditionChange {
     /// The reason and the message of the condition.
     pub reason: String,
     pub message: String,
+    /// Numbers and causes, if it is a problem whose details are known.
+    #[serde(default)]
+    pub details: Option<String>,
+    /// The incident of the problem that ended, if that is known.
+    #[serde(default)]
+    pub ended: Option<IncidentId>,
+}
+
+impl ConditionChange {
+    fn new(condition: &Condition) -> Self {
+        Self {
+            type_: condition.type_.clone(),
+            status: condition.status,
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
+            details: None,
+            ended: None,
+        }
+    }
+
+    /// Returns true if it is a problem, and false if it is the end of one; `None` for Unknown.
+    pub fn is_problem(&self) -> Option<bool> {
+        is_problem(&self.type_, self.status)
+    }
+}
+
+/// Returns true if a condition with this status is a problem; `None` for Unknown.
+pub fn is_problem(type_: &str, status: Status) -> Option<bool> {
+    match status {
+        Status::True => Some(type_ != ready::TYPE),
+        Status::False => Some(type_ == ready::TYPE),
+        Status::Unknown => None,
+    }
+}
+
+/// The last change of a condition that the history has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastChange {
+    pub status: Status,
+    pub incident: IncidentId,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -169,12 +210,7 @@ impl Ledger {
             if update.transitions.contains(&condition.type_)
                 || update.began.contains(&condition.type_)
             {
-                update.changes.push(ConditionChange {
-                    type_: condition.type_.clone(),
-                    status: condition.status,
-                    reason: condition.reason.clone(),
-                    message: condition.message.clone(),
-                });
+                update.changes.push(ConditionChange::new(condition));
             }
             if update.began.contains(&condition.type_) {
                 let began = Arc::make_mut(&mut Arc::make_mut(&mut self.computed).began);
@@ -183,6 +219,17 @@ impl Ledger {
             }
         }
         update
+    }
+
+    /// Returns the changes since the last agent: what differs from the history, and problems of
+    /// which it has nothing.
+    pub fn changes_since(&self, last: &BTreeMap<String, LastChange>) -> Vec<ConditionChange> {
+        let differs = |condition: &&Condition| match last.get(&condition.type_) {
+            Some(last) => last.status != condition.status,
+            None => condition.type_ != ready::TYPE && condition.status == Status::True,
+        };
+        let changed = self.conditions.iter().filter(differs);
+        changed.map(ConditionChange::new).collect()
     }
 
     /// Records the stored Node as it was found: a condition that is as stored has been so since the
@@ -278,6 +325,8 @@ mod tests {
             status,
             reason: reason.to_owned(),
             message: message.to_owned(),
+            details: None,
+            ended: None,
         };
         let insufficient = "kubelet has insufficient memory available";
         let began = Update {
@@ -310,6 +359,63 @@ mod tests {
             ..began
         };
         assert_eq!(ledger.update(&facts(), later(40)), ended);
+    }
+
+    #[test]
+    fn the_changes_since_the_last_agent_are_what_the_history_does_not_have() {
+        use Status::{False, True};
+
+        let ledger = |facts| Ledger::new(SETTERS, &facts, now());
+        let memory = "MemoryPressure";
+        let rows = [
+            (
+                facts(),
+                None,
+                false,
+                "nothing is known and nothing is wrong",
+            ),
+            (short_of_memory(), None, true, "a problem that is new"),
+            (
+                short_of_memory(),
+                Some((memory, True)),
+                false,
+                "it is known",
+            ),
+            (
+                short_of_memory(),
+                Some((memory, False)),
+                true,
+                "it began meanwhile",
+            ),
+            (facts(), Some((memory, True)), true, "it ended meanwhile"),
+            (facts(), Some((memory, False)), false, "it had ended"),
+            (
+                facts(),
+                Some(("Ready", False)),
+                true,
+                "the node became ready",
+            ),
+            (
+                facts(),
+                Some(("Removed", True)),
+                false,
+                "it no longer exists",
+            ),
+        ];
+        let incident = IncidentId {
+            boot: crate::incident::BootId(1),
+            number: 1,
+        };
+        for (facts, recorded, expected, why) in rows {
+            let last = |(type_, status): (&str, Status)| {
+                (type_.to_owned(), LastChange { status, incident })
+            };
+            let recorded: BTreeMap<_, _> = recorded.map(last).into_iter().collect();
+            let changes = ledger(facts).changes_since(&recorded);
+            let expected = expected.then(|| recorded.keys().next().map_or(memory, String::as_str));
+            let types: Vec<_> = changes.iter().map(|change| change.type_.as_str()).collect();
+            assert_eq!(types, Vec::from_iter(expected), "{why}");
+        }
     }
 
     #[test]
