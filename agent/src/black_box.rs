@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nodepulse_core::black_box::{self, Batch, LastBoot, Observed, Origin, Recorder, next_number};
+use nodepulse_core::black_box::{
+    self, AgentGap, Batch, LastBoot, Observed, Origin, Recorder, next_number,
+};
 use nodepulse_core::clock::Now;
 use nodepulse_core::incident::{Incident, Occurred};
 use nodepulse_io::clock::Clock;
@@ -44,8 +46,8 @@ pub struct OpenBlackBox {
     recorder: Recorder,
     is_durable: bool,
     shutdown: PathBuf,
-    /// Set at the first start after a boot.
-    last_boot: Option<Occurred>,
+    /// How the last boot ended, at the first start after a boot; or since when no agent ran.
+    found: Option<Occurred>,
 }
 
 impl OpenBlackBox {
@@ -66,11 +68,13 @@ impl OpenBlackBox {
         };
         let (ring, records) = Ring::open(directory)?;
         let last = LastBoot::find(&records, origin.machine, boot);
-        let last_boot = last.map(|last| {
+        let ended = last.map(|last| {
             let evidence = evidence(&root);
             // After all files that were read.
             last.end(&evidence, Clock::kernel().now())
         });
+        let gap = || AgentGap::find(&records, origin.machine, boot, Clock::kernel().now());
+        let found = ended.or_else(gap);
         let shutdown = config.state_directory.join(SHUTDOWN);
         // It outlives a restart of systemd without one of the kernel. As a rule there is none.
         let _removed = fs::remove_file(&shutdown);
@@ -79,12 +83,12 @@ impl OpenBlackBox {
             recorder: Recorder::new(origin, next_number(&records)),
             is_durable: config.black_box_sync == BlackBoxSync::Auto,
             shutdown,
-            last_boot,
+            found,
         })
     }
 
-    pub const fn take_last_boot(&mut self) -> Option<Occurred> {
-        self.last_boot.take()
+    pub const fn take_found(&mut self) -> Option<Occurred> {
+        self.found.take()
     }
 }
 

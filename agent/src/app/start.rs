@@ -63,8 +63,8 @@ pub(super) async fn app(
     if let Some(client) = &client {
         client.spread_by(agent.jitter.clone());
     }
-    let last_boot = agent.black_box.as_mut();
-    let last_boot = last_boot.and_then(OpenBlackBox::take_last_boot);
+    let found = agent.black_box.as_mut();
+    let found = found.and_then(OpenBlackBox::take_found);
     let recorded = agent.history.conditions();
     let mut app = state(agent, certificate.as_ref(), persistence, inputs);
     initial_evaluation(&mut app, once || client.is_none()).await;
@@ -73,7 +73,7 @@ pub(super) async fn app(
     app.ledger = Ledger::new(setters, &app.facts, now);
     let changes = app.ledger.changes_since(&recorded).into_iter();
     let changes = changes.map(|change| Occurred::condition(change, now));
-    let happened = last_boot.into_iter().chain(changes).collect();
+    let happened = found.into_iter().chain(changes).collect();
     let happened = IncidentInput::Happened(happened);
     app.feed(Input::Incident(happened), now);
     app.telemetry.record_failed(app.ledger.failed());

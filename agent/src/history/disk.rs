@@ -376,3 +376,55 @@ impl Disk {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use nodepulse_linux::host::scratch::Scratch;
+    use serde_json::json;
+
+    use super::*;
+
+    const ID: &str = "00000000-0000-0000-0000-000000000007-";
+
+    fn line(number: u64, kind: &str, facts: &serde_json::Value) -> String {
+        let incident = json!({
+            "apiVersion": "nodepulse.dev/incident/v1", "id": format!("{ID}{number}"),
+            "revision": 1, "settled": true, "time": "", "object": {}, "reason": "", "message": "",
+            "kind": kind, "facts": facts,
+        });
+        let entry = Entry {
+            position: Position(number),
+            added: ReportedKills::default(),
+            incident: serde_json::from_value(incident).unwrap(),
+        };
+        checked_line::line(&entry).unwrap()
+    }
+
+    #[test]
+    fn the_last_change_of_a_condition_is_found_in_the_oldest_segment() {
+        let change = |type_: &str, status: &str| json!({"type": type_, "status": status, "reason": "", "message": ""});
+        let segments = [
+            vec![
+                line(1, "Condition", &change("PIDsLow", "False")),
+                line(2, "Condition", &change("PIDsLow", "True")),
+                line(3, "Condition", &change("MemoryLow", "True")),
+            ],
+            vec![line(4, "RefusedForks", &json!({"forks": 1}))],
+            vec![line(5, "Condition", &change("MemoryLow", "False"))],
+        ];
+        let dir = Scratch::new();
+        for (number, lines) in (1..).zip(segments) {
+            dir.write(&format!("incidents-{number:010}.jsonl"), lines.concat());
+        }
+        let found = end(&open(dir.path(), 1).unwrap()).unwrap().conditions;
+        let last = |status, number: u64| LastChange {
+            status,
+            incident: format!("{ID}{number}").parse().unwrap(),
+        };
+        let expected = BTreeMap::from([
+            ("MemoryLow".to_owned(), last(Status::False, 5)),
+            ("PIDsLow".to_owned(), last(Status::True, 2)),
+        ]);
+        assert_eq!(found, expected);
+    }
+}

@@ -337,3 +337,34 @@ fn while_the_disk_hangs_the_newest_records_wait() {
     let (_, last) = batch.last().unwrap();
     assert_eq!(Record::decode(last).unwrap().number, 2_000);
 }
+
+#[test]
+fn a_gap_is_found_unless_the_agent_was_stopped_and_started_again_at_once() {
+    let (stopped, running) = (marked(false, true), marked(false, false));
+    // The last record is of 1,000 seconds after the boot.
+    let rows = [
+        (&stopped, HERE, LAST, 1_059, None, "an upgrade"),
+        (&stopped, HERE, LAST, 1_060, Some((true, 60)), "it was off"),
+        (
+            &running,
+            HERE,
+            LAST,
+            1_003,
+            Some((false, 3)),
+            "it was killed",
+        ),
+        (&running, HERE, LAST, 1_000, Some((false, 1)), "just now"),
+        (&running, HERE, THIS, 1_003, None, "in the last boot"),
+        (&running, HERE + 1, LAST, 1_003, None, "on another machine"),
+    ];
+    for (last, machine, boot, now, expected, why) in rows {
+        let records = [record(199, 990), last.clone()];
+        let found = AgentGap::find(&records, machine, boot, at(now, 10_000 + now));
+        let gap = found.map(|found| match found.occurrence {
+            Occurrence::Gap(gap) => (gap.stopped, gap.seconds),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(gap, expected, "{why}");
+    }
+    assert_eq!(AgentGap::find(&[], HERE, LAST, at(1_000, 11_000)), None);
+}

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 
 use super::{Incident, Occurrence};
-use crate::black_box::{BootEnd, UNCLEAN_REBOOT};
+use crate::black_box::{AgentGap, BootEnd, UNCLEAN_REBOOT};
 use crate::escape::escape;
 use crate::kill_annotation::{MemoryUser, OomKill};
 use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
@@ -38,10 +38,10 @@ pub struct JsonIncident {
     /// No revision follows.
     pub settled: bool,
     /// The time of the first fact, in RFC 3339 with microseconds. For the kind `Boot`, that of the
-    /// last record of the boot that ended.
+    /// last record of the boot that ended, and for `Gap` that of the last record of the agent.
     pub time: String,
     /// The time of the last process that was killed, if that is later. For the kind `Boot`, that of
-    /// the boot.
+    /// the boot, and for `Gap` that of the next start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
     /// What it happened to. Empty: the node.
@@ -112,6 +112,8 @@ pub enum JsonFacts {
     Summary(JsonSummary),
     /// The machine has booted: how the last boot ended.
     Boot(Box<BootEnd>),
+    /// No agent ran for a time, within one boot. Its kills are reported by number.
+    Gap(AgentGap),
 }
 
 /// OOM kills with one cause.
@@ -231,6 +233,7 @@ impl JsonIncident {
             JsonFacts::Condition(_) => "Condition",
             JsonFacts::Summary(_) => "Summary",
             JsonFacts::Boot(_) => "Boot",
+            JsonFacts::Gap(_) => "Gap",
         })
     }
 
@@ -242,6 +245,7 @@ impl JsonIncident {
                 status.and_then(|status| is_problem(&change.type_, status)) != Some(true)
             }
             Some(JsonFacts::Boot(_)) => self.reason != UNCLEAN_REBOOT,
+            Some(JsonFacts::Gap(gap)) => gap.stopped,
             _ => false,
         }
     }
@@ -329,7 +333,7 @@ impl JsonIncident {
                 let first = boot.evidence.first().map_or("", String::as_str);
                 format!("last boot: {end} ({certainty}): {first}")
             }
-            Some(JsonFacts::Summary(_)) | None => self.message.clone(),
+            Some(JsonFacts::Gap(_) | JsonFacts::Summary(_)) | None => self.message.clone(),
         };
         container + &what
     }
@@ -395,7 +399,8 @@ fn object(incident: &Incident) -> JsonObject {
         Occurrence::Kills(_)
         | Occurrence::Volume(_)
         | Occurrence::Condition(_)
-        | Occurrence::Boot(_) => None,
+        | Occurrence::Boot(_)
+        | Occurrence::Gap(_) => None,
         Occurrence::RefusedForks(refused) => Some(&refused.cgroup),
         Occurrence::UnidentifiedKills(counted) => match &counted.place {
             KillPlace::Cgroup(path) => Some(path),
@@ -447,6 +452,7 @@ fn facts(incident: &Incident) -> Option<JsonFacts> {
             ended: change.ended.map(|id| id.to_string()),
         }),
         Occurrence::Boot(end) => JsonFacts::Boot(end.clone()),
+        Occurrence::Gap(gap) => JsonFacts::Gap(*gap),
     })
 }
 
@@ -622,6 +628,11 @@ mod tests {
         };
         let condition = incident(Occurred::condition(change, now(9)));
         let boot = incident(crate::black_box::tests::panic());
+        let gap = AgentGap {
+            stopped: false,
+            seconds: 9,
+        };
+        let gap = incident(Occurred::gap(gap, now(1), now(10)));
         vec![
             kill(),
             forks,
@@ -631,6 +642,7 @@ mod tests {
             imitation,
             condition,
             boot,
+            gap,
         ]
     }
 
@@ -699,6 +711,7 @@ mod tests {
             ("user@7.service/sshd.service", "p9 (9) at the limit of sshd.service of user 7"),
             ("node", "MemoryLow is True: memory is low"),
             ("node", "last boot: KernelPanic (certain): dmesg.txt: Kernel panic - not syncing: \\u{1b}Oops"),
+            ("node", "The agent was killed or failed within the 9 s before its next start"),
         ]);
     }
 

@@ -25,6 +25,8 @@ impl Incident {
             }
             // Its Event is written when the API server has the status.
             Occurrence::Condition(_) => return None,
+            // What was missed has Events of its own.
+            Occurrence::Gap(_) => return None,
             Occurrence::Boot(end) => return end.is_unclean().then(|| self.on_node_instead()),
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
@@ -87,7 +89,8 @@ impl Incident {
             | Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
             | Occurrence::Condition(_)
-            | Occurrence::Boot(_) => None,
+            | Occurrence::Boot(_)
+            | Occurrence::Gap(_) => None,
         };
         on_node.unwrap_or_else(|| self.words_on_node_instead())
     }
@@ -119,6 +122,7 @@ impl Incident {
             Occurrence::Volume(trouble) => trouble.words(),
             Occurrence::Condition(change) => change_words(change),
             Occurrence::Boot(end) => end.words(),
+            Occurrence::Gap(gap) => gap.words(),
         }
     }
 
@@ -141,6 +145,7 @@ impl Incident {
             Occurrence::Volume(trouble) => trouble.words(),
             Occurrence::Condition(change) => change_words(change),
             Occurrence::Boot(end) => end.words(),
+            Occurrence::Gap(gap) => gap.words(),
         }
     }
 
@@ -183,7 +188,8 @@ impl Incident {
             Occurrence::RefusedForks(_)
             | Occurrence::Volume(_)
             | Occurrence::Condition(_)
-            | Occurrence::Boot(_) => (1, 1),
+            | Occurrence::Boot(_)
+            | Occurrence::Gap(_) => (1, 1),
         }
     }
 

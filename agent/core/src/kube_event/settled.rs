@@ -72,7 +72,7 @@ pub(super) fn drafts(
     let is_in_pod = json.object.pod.is_some();
     match &json.facts {
         // Its Event is written when the API server has the status.
-        Some(JsonFacts::Condition(_)) => (None, None),
+        Some(JsonFacts::Condition(_) | JsonFacts::Gap(_)) => (None, None),
         Some(JsonFacts::Boot(_)) => {
             let is_unclean = json.reason == UNCLEAN_REBOOT;
             (is_unclean.then(|| on_node(&json.reason)), None)
