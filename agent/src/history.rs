@@ -176,6 +176,7 @@ impl History {
         let HistorySetup { mut files, sinks } = setup;
         let first = files.as_ref().map_or(1, |files| files.first);
         let begin = Position::before_start(first);
+        metering.set_sinks(sinks.iter().map(Sink::name));
         let events = has_server.then_some(kubernetes::NAME);
         let names: Vec<_> = sinks.iter().map(Sink::name).chain(events).collect();
         let states = names.iter().map(|name| {

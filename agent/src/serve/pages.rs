@@ -60,10 +60,16 @@ pub(super) async fn answer<Body>(
             }
             None => busy(),
         },
-        Page::Ready => match responder.ready() {
-            Ok(()) => plain(StatusCode::OK, "ok"),
-            Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, why),
-        },
+        Page::Ready => {
+            let (code, text) = match responder.ready() {
+                Ok(()) => (StatusCode::OK, "ok".into()),
+                Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
+            };
+            match request.uri().query() {
+                Some("verbose") => plain(code, text.into_owned() + &responder.sinks()),
+                Some(_) | None => plain(code, text),
+            }
+        }
         Page::Live => plain(StatusCode::OK, "ok"),
     })
 }

@@ -161,6 +161,11 @@ async fn what_a_receiver_did_not_accept_is_delivered_by_the_next_agent_and_only_
     assert!(logged.contains("503 Service Unavailable"), "{logged}");
     asked(&other, 1).await;
     let metrics = get(&agent.address().await, "/metrics").await.unwrap().body;
+    let ready = get(&agent.address().await, "/readyz?verbose")
+        .await
+        .unwrap();
+    let expected = "ok\n[-]sink/webhook failing, 1 wait\n[+]sink/webhook-2 ok";
+    assert_eq!(ready.body, expected);
     let mut failing = metrics
         .lines()
         .filter(|line| line.starts_with("nodepulse_sink_failing"));

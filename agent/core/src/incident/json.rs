@@ -10,8 +10,7 @@ use crate::black_box::{AgentGap, BootEnd, UNCLEAN_REBOOT};
 use crate::escape::escape;
 use crate::kill_annotation::{MemoryUser, OomKill};
 use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
-use crate::node_status::Status;
-use crate::node_status::ledger::is_problem;
+use crate::node_status::{Status, ledger};
 use crate::pods::{Owner, PodId};
 use crate::units::Bytes;
 
@@ -208,7 +207,7 @@ pub struct JsonCondition {
     /// Numbers and causes, such as the units with the most tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
-    /// The id of the incident with which the problem began that is over now.
+    /// The incident with which the problem began that is over now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
 }
@@ -242,7 +241,7 @@ impl JsonIncident {
         match &self.facts {
             Some(JsonFacts::Condition(change)) => {
                 let status = Status::parse(&change.status);
-                status.and_then(|status| is_problem(&change.type_, status)) != Some(true)
+                status.and_then(|status| ledger::is_problem(&change.type_, status)) != Some(true)
             }
             Some(JsonFacts::Boot(_)) => self.reason != UNCLEAN_REBOOT,
             Some(JsonFacts::Gap(gap)) => gap.stopped,

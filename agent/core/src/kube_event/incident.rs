@@ -23,10 +23,8 @@ impl Incident {
             {
                 return None;
             }
-            // Its Event is written when the API server has the status.
-            Occurrence::Condition(_) => return None,
-            // What was missed has Events of its own.
-            Occurrence::Gap(_) => return None,
+            // Conditions have Events when the API server has the status, missed kills theirs.
+            Occurrence::Condition(_) | Occurrence::Gap(_) => return None,
             Occurrence::Boot(end) => return end.is_unclean().then(|| self.on_node_instead()),
             Occurrence::UnidentifiedKills(_)
             | Occurrence::RefusedForks(_)
