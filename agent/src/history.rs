@@ -17,7 +17,7 @@ pub mod outbox;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nodepulse_core::checked_line;
 use nodepulse_core::incident::{BootId, Cursor, Entry, Incident, JsonIncident, MAX_OPEN, Position};
@@ -113,6 +113,11 @@ impl HistoryFiles {
 
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Returns the end of the last time in which no agent ran.
+    pub const fn last_gap(&self) -> Option<SystemTime> {
+        self.end.gap
     }
 
     /// Returns the cursor of a sink, and `None` if the sink is new.

@@ -260,7 +260,7 @@ impl PageResponder {
         Err(format!("blocked file system calls: {blocked}").into())
     }
 
-    /// Returns the state of the receivers of incidents, a line each, in the form of Kubernetes.
+    /// Returns the state of each receiver of incidents in a line.
     fn sinks(&self) -> String {
         let line = |(sink, series): &(&str, SinkSeries)| match series.failing.get() {
             0 => format!("\n[+]sink/{sink} ok"),

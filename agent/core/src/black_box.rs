@@ -27,7 +27,7 @@ mod recorder;
 pub(crate) mod tests;
 mod words;
 
-pub use gap::AgentGap;
+pub use gap::{AgentGap, LastAgent};
 pub use last_boot::{
     BootEnd, Certainty, End, Evidence, LastBoot, Minute, WrittenFile, next_number,
 };

@@ -93,7 +93,10 @@ fn finish(mut child: Child, limit: u64) -> Result<String, String> {
         return Err(format!("the answer exceeds {} MiB", limit >> 20));
     }
     if !status.success() {
-        let last = errors.lines().rfind(|line| !line.trim().is_empty());
+        // kubectl's last line has the exit code alone.
+        let is_reason =
+            |line: &&str| !line.trim().is_empty() && !line.starts_with("command terminated with");
+        let last = errors.lines().rfind(is_reason);
         return Err(last.map_or_else(|| status.to_string(), str::to_owned));
     }
     Ok(output)

@@ -26,7 +26,8 @@ const HISTORY: Request = Request {
 };
 const LAST_BOOT: Request = Request {
     command: &["history", "--boot=-1"],
-    ..HISTORY
+    patience: Duration::from_secs(5),
+    output: 1 << 20,
 };
 /// Maximum number of agents that are read at the same time.
 const AT_ONCE: usize = 8;

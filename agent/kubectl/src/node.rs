@@ -58,10 +58,10 @@ pub async fn run(cluster: &Cluster, options: &NodeOptions, style: Style) -> Resu
     print(&page.text)?;
     page.text.clear();
     if let Some(pod) = pod.filter(|pod| pod.is_running()) {
-        let (last_boot, explanation) =
-            tokio::join!(last_boot(cluster, pod), explain::read(cluster, pod));
-        page.last_boot(last_boot);
-        page.explanation(explanation);
+        page.explanation(explain::read(cluster, pod).await);
+        print(&page.text)?;
+        page.text.clear();
+        page.last_boot(last_boot(cluster, pod).await);
         print(&page.text)?;
     }
     Ok(())

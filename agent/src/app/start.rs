@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
 
-use nodepulse_core::incident::{BootId, Occurred};
+use nodepulse_core::incident::BootId;
 use nodepulse_core::node_status::ledger::Ledger;
 use nodepulse_core::node_status::{NodeFact, Runtime};
 use nodepulse_core::reading::{Stall, StallKind, StallOf};
@@ -44,6 +45,10 @@ use crate::sinks::kubernetes::Reported;
 use crate::telemetry::Telemetry;
 use crate::telemetry::metering::{self, Metering};
 
+/// How long the conditions wait for the stored Node before they are compared with the history: what
+/// is True there can be so here.
+const NODE_READ: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Persistence {
     StateFile,
@@ -65,17 +70,17 @@ pub(super) async fn app(
     }
     let found = agent.black_box.as_mut();
     let found = found.and_then(OpenBlackBox::take_found);
-    let recorded = agent.history.conditions();
     let mut app = state(agent, certificate.as_ref(), persistence, inputs);
     initial_evaluation(&mut app, once || client.is_none()).await;
     let now = clock.now();
-    // The first evaluation is not a transition, unless the history has another status.
+    if let Some(found) = found {
+        let happened = IncidentInput::Happened(vec![found]);
+        app.feed(Input::Incident(happened), now);
+    }
     app.ledger = Ledger::new(setters, &app.facts, now);
-    let changes = app.ledger.changes_since(&recorded).into_iter();
-    let changes = changes.map(|change| Occurred::condition(change, now));
-    let happened = found.into_iter().chain(changes).collect();
-    let happened = IncidentInput::Happened(happened);
-    app.feed(Input::Incident(happened), now);
+    if client.is_none() {
+        app.compare_with_history(now);
+    }
     app.telemetry.record_failed(app.ledger.failed());
     app.telemetry.metering.evaluated(client.is_some());
     let conditions = app.ledger.conditions();
@@ -132,10 +137,9 @@ fn state(
     metering.record_config(None, now);
     metering.record_support(&inputs.support);
     metering.set_per_pod(config.per_pod_metrics);
-    let base = match persistence {
-        Persistence::StateFile => saved::base(&config, tier, &inputs.support),
-        Persistence::None => None,
-    };
+    let is_saved = persistence == Persistence::StateFile;
+    let base = is_saved.then(|| saved::base(&config, tier, &inputs.support));
+    let base = base.flatten();
     let boot_known = base.is_some();
     let read = agent.reloads.as_ref().map(|reloads| reloads.read.clone());
     let mut tasks = Tasks::default();
@@ -194,6 +198,7 @@ fn state(
         queries,
         ledger: Ledger::new(agent.setters, &facts, now),
         facts,
+        recorded: Some((now.boot.plus(NODE_READ), setup.conditions)),
         reporting: None,
         history,
         black_box: BlackBox::start(agent.black_box, &lanes, &mut tasks),

@@ -94,7 +94,7 @@ impl Filter {
         // Times in one format are in the order of their text.
         self.since
             .as_ref()
-            .is_none_or(|since| *since <= incident.time)
+            .is_none_or(|since| *since <= *incident.until.as_ref().unwrap_or(&incident.time))
             && self.pod.as_ref().is_none_or(is_pod)
             && (self.unit.is_none() || self.unit == object.unit)
     }

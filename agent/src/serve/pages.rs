@@ -65,9 +65,11 @@ pub(super) async fn answer<Body>(
                 Ok(()) => (StatusCode::OK, "ok".into()),
                 Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why),
             };
-            match request.uri().query() {
-                Some("verbose") => plain(code, text.into_owned() + &responder.sinks()),
-                Some(_) | None => plain(code, text),
+            let mut query = request.uri().query().unwrap_or_default().split(['&', '=']);
+            if query.any(|part| part == "verbose") {
+                plain(code, text.into_owned() + &responder.sinks())
+            } else {
+                plain(code, text)
             }
         }
         Page::Live => plain(StatusCode::OK, "ok"),

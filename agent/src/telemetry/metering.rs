@@ -417,11 +417,6 @@ impl Metering {
         self.metrics.process.config_reloads.of([result]).inc();
     }
 
-    /// Returns true after all signals were evaluated once.
-    pub const fn is_evaluated(&self) -> bool {
-        self.evaluated
-    }
-
     pub fn history_counters(&self) -> HistoryCounters {
         HistoryCounters::new(&self.metrics.process)
     }

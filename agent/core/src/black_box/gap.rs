@@ -1,6 +1,6 @@
 //! Finds times in which no agent ran, from the records of the ring.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +11,10 @@ use crate::kube_event::Words;
 
 /// A restart or an upgrade takes less time than this.
 const RESTART: Duration = Duration::from_mins(1);
+/// An agent that fails again and again has one gap in this time.
+const INTERVAL: Duration = Duration::from_mins(10);
+/// Records are written this long after they were made, at the latest.
+const UNWRITTEN: Duration = Duration::from_mins(2);
 
 /// A time in which no agent ran, within one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,19 +27,44 @@ pub struct AgentGap {
     pub seconds: u64,
 }
 
+/// What is known about the last agent apart from its records.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LastAgent {
+    /// When it wrote the state file.
+    pub saved: Option<SystemTime>,
+    /// The end of the last gap in the history.
+    pub gap: Option<SystemTime>,
+}
+
 impl AgentGap {
-    /// Returns the gap that ends now; `None` if the last agent was stopped and started again within
-    /// a minute, or if none has run in this boot. `records` are in their order.
-    pub fn find(records: &[Record], machine: u64, boot: BootId, now: Now) -> Option<Occurred> {
+    /// Returns the gap that ends now. `None` if the last agent was stopped and started again within
+    /// a minute, if none has run in this boot, or if it did not write records. `records` are in
+    /// their order.
+    pub fn find(
+        records: &[Record],
+        (machine, boot): (u64, BootId),
+        last_agent: LastAgent,
+        now: Now,
+    ) -> Option<Occurred> {
         let is_here = |record: &&Record| record.origin.machine == machine;
         let last = records.iter().rev().find(is_here)?;
         let length = now.boot.since(last.at.boot);
         let stopped = last.marks.agent_stopped;
-        if last.origin.boot != boot || (stopped && length < RESTART) {
+        let since_gap = last_agent
+            .gap
+            .and_then(|gap| now.wall.duration_since(gap).ok());
+        let wrote = last_agent
+            .saved
+            .and_then(|at| at.duration_since(last.at.wall).ok());
+        if last.origin.boot != boot
+            || (stopped && length < RESTART)
+            || since_gap.is_some_and(|since| since < INTERVAL)
+            || wrote.is_some_and(|since| UNWRITTEN < since)
+        {
             return None;
         }
         let seconds = length.as_secs().max(1);
-        Some(Occurred::gap(Self { stopped, seconds }, last.at, now))
+        Some(Occurred::gap(Self { stopped, seconds }, length, now))
     }
 
     pub fn words(self) -> Words {

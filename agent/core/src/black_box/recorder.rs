@@ -131,9 +131,9 @@ impl Recorder {
 
     /// Returns all that remains, with the mark of an agent that stopped in order, and, if this was
     /// because the machine shuts down, with that of a shutdown.
-    pub fn stop(mut self, is_shutdown: bool, now: Now) -> Batch {
-        self.is_shutting_down |= is_shutdown;
-        self.record(now, true);
+    pub fn stop(mut self, marks: Marks, now: Now) -> Batch {
+        self.is_shutting_down |= marks.shutdown;
+        self.record(now, marks.agent_stopped);
         self.pending
     }
 

@@ -317,12 +317,14 @@ fn an_announced_shutdown_is_written_at_once_until_it_is_cancelled() {
     assert!(taken(&mut recorder, 101)[0].marks.shutdown);
     recorder.shut_down(false, now(102));
     assert_eq!(taken(&mut recorder, 102)[0].marks, Marks::default());
-    for is_shutdown in [false, true] {
+    for (shutdown, agent_stopped) in [(false, true), (true, true), (false, false)] {
+        let marks = Marks {
+            shutdown,
+            agent_stopped,
+        };
         let recorder = Recorder::new(record(1, 0).origin, 1);
-        let (_, last) = recorder.stop(is_shutdown, now(103)).pop().unwrap();
-        let marks = Record::decode(&last).unwrap().marks;
-        assert!(marks.agent_stopped);
-        assert_eq!(marks.shutdown, is_shutdown);
+        let (_, last) = recorder.stop(marks, now(103)).pop().unwrap();
+        assert_eq!(Record::decode(&last).unwrap().marks, marks);
     }
 }
 
@@ -343,28 +345,74 @@ fn a_gap_is_found_unless_the_agent_was_stopped_and_started_again_at_once() {
     let (stopped, running) = (marked(false, true), marked(false, false));
     // The last record is of 1,000 seconds after the boot.
     let rows = [
-        (&stopped, HERE, LAST, 1_059, None, "an upgrade"),
-        (&stopped, HERE, LAST, 1_060, Some((true, 60)), "it was off"),
+        (&stopped, (HERE, LAST), 1_059, None, "an upgrade"),
+        (
+            &stopped,
+            (HERE, LAST),
+            1_060,
+            Some((true, 60)),
+            "it was off",
+        ),
         (
             &running,
-            HERE,
-            LAST,
+            (HERE, LAST),
             1_003,
             Some((false, 3)),
             "it was killed",
         ),
-        (&running, HERE, LAST, 1_000, Some((false, 1)), "just now"),
-        (&running, HERE, THIS, 1_003, None, "in the last boot"),
-        (&running, HERE + 1, LAST, 1_003, None, "on another machine"),
+        (&running, (HERE, LAST), 1_000, Some((false, 1)), "just now"),
+        (&running, (HERE, THIS), 1_003, None, "in the last boot"),
+        (
+            &running,
+            (HERE + 1, LAST),
+            1_003,
+            None,
+            "on another machine",
+        ),
     ];
-    for (last, machine, boot, now, expected, why) in rows {
+    for (last, of, seconds, expected, why) in rows {
         let records = [record(199, 990), last.clone()];
-        let found = AgentGap::find(&records, machine, boot, at(now, 10_000 + now));
-        let gap = found.map(|found| match found.occurrence {
-            Occurrence::Gap(gap) => (gap.stopped, gap.seconds),
-            other => panic!("{other:?}"),
-        });
-        assert_eq!(gap, expected, "{why}");
+        assert_eq!(
+            gap(&records, of, LastAgent::default(), seconds),
+            expected,
+            "{why}"
+        );
     }
-    assert_eq!(AgentGap::find(&[], HERE, LAST, at(1_000, 11_000)), None);
+    assert_eq!(gap(&[], (HERE, LAST), LastAgent::default(), 1_000), None);
+}
+
+#[test]
+fn an_agent_that_wrote_no_records_and_one_that_fails_again_and_again_have_no_gap() {
+    let wall = |seconds: u64| Some(now(10_000 + seconds).wall);
+    let rows = [
+        (
+            wall(1_120),
+            None,
+            true,
+            "the state may be a bit newer than the record",
+        ),
+        (wall(1_121), None, false, "an agent ran without a black box"),
+        (wall(900), None, true, "the state was not written again"),
+        (None, wall(1_401), false, "the last gap ended 599 s ago"),
+        (None, wall(1_400), true, "the last gap ended 600 s ago"),
+        (None, wall(2_500), true, "the clock was set back"),
+    ];
+    for (saved, last, expected, why) in rows {
+        let last_agent = LastAgent { saved, gap: last };
+        let found = gap(&[marked(false, true)], (HERE, LAST), last_agent, 2_000);
+        assert_eq!(found.is_some(), expected, "{why}");
+    }
+}
+
+fn gap(
+    records: &[Record],
+    of: (u64, BootId),
+    last: LastAgent,
+    seconds: u64,
+) -> Option<(bool, u64)> {
+    let found = AgentGap::find(records, of, last, at(seconds, 10_000 + seconds))?;
+    match found.occurrence {
+        Occurrence::Gap(gap) => Some((gap.stopped, gap.seconds)),
+        other => panic!("{other:?}"),
+    }
 }

@@ -1,6 +1,6 @@
 //! An incident: what happened, to whom, and what was found out about it.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -130,11 +130,11 @@ impl Occurred {
         }
     }
 
-    /// `last`: when the agent was last seen.
-    pub fn gap(gap: AgentGap, last: Now, started: Now) -> Self {
+    pub fn gap(gap: AgentGap, length: Duration, now: Now) -> Self {
+        let begin = now.wall.checked_sub(length).unwrap_or(now.wall);
         Self {
-            until: started.wall.max(last.wall),
-            ..Self::of_node(Occurrence::Gap(gap), last.wall)
+            until: now.wall,
+            ..Self::of_node(Occurrence::Gap(gap), begin)
         }
     }
 

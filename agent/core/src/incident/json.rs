@@ -631,7 +631,7 @@ mod tests {
             stopped: false,
             seconds: 9,
         };
-        let gap = incident(Occurred::gap(gap, now(1), now(10)));
+        let gap = incident(Occurred::gap(gap, Duration::from_secs(9), now(10)));
         vec![
             kill(),
             forks,

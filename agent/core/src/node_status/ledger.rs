@@ -108,9 +108,21 @@ impl ConditionChange {
         }
     }
 
+    fn removed(type_: &str) -> Self {
+        Self {
+            type_: type_.to_owned(),
+            status: Status::Unknown,
+            reason: NOT_REPORTED.to_owned(),
+            message: "the agent no longer writes this condition".to_owned(),
+            details: None,
+            ended: None,
+        }
+    }
+
     /// Returns true if it is a problem, and false if it is the end of one; `None` for Unknown.
     pub fn is_problem(&self) -> Option<bool> {
-        is_problem(&self.type_, self.status)
+        let is_removed = self.reason == NOT_REPORTED;
+        is_problem(&self.type_, self.status).or(is_removed.then_some(false))
     }
 }
 
@@ -127,8 +139,12 @@ pub fn is_problem(type_: &str, status: Status) -> Option<bool> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastChange {
     pub status: Status,
-    pub incident: IncidentId,
+    /// The incident with which the problem began that is not over.
+    pub problem: Option<IncidentId>,
 }
+
+/// The reason of a change to Unknown if the condition is no longer written.
+pub const NOT_REPORTED: &str = "NotReported";
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Update {
@@ -202,6 +218,11 @@ impl Ledger {
             ended: true_only_in(&before, &self.conditions),
             changes: Vec::new(),
         };
+        for type_ in &update.ended {
+            if !self.conditions.iter().any(|one| one.type_ == *type_) {
+                update.changes.push(ConditionChange::removed(type_));
+            }
+        }
         for condition in &self.conditions {
             let before = before.iter().find(|before| before.type_ == condition.type_);
             if before.is_some_and(|before| before.status != condition.status) {
@@ -226,10 +247,15 @@ impl Ledger {
     pub fn changes_since(&self, last: &BTreeMap<String, LastChange>) -> Vec<ConditionChange> {
         let differs = |condition: &&Condition| match last.get(&condition.type_) {
             Some(last) => last.status != condition.status,
-            None => condition.type_ != ready::TYPE && condition.status == Status::True,
+            None => is_problem(&condition.type_, condition.status) == Some(true),
         };
         let changed = self.conditions.iter().filter(differs);
-        changed.map(ConditionChange::new).collect()
+        let has = |type_: &String| self.conditions.iter().any(|one| one.type_ == *type_);
+        let removed = last
+            .iter()
+            .filter(|(type_, last)| last.problem.is_some() && !has(type_));
+        let removed = removed.map(|(type_, _)| ConditionChange::removed(type_));
+        changed.map(ConditionChange::new).chain(removed).collect()
     }
 
     /// Records the stored Node as it was found: a condition that is as stored has been so since the
@@ -363,43 +389,44 @@ mod tests {
 
     #[test]
     fn the_changes_since_the_last_agent_are_what_the_history_does_not_have() {
-        use Status::{False, True};
+        use Status::{False, True, Unknown};
 
         let ledger = |facts| Ledger::new(SETTERS, &facts, now());
         let memory = "MemoryPressure";
         let rows = [
-            (
-                facts(),
-                None,
-                false,
-                "nothing is known and nothing is wrong",
-            ),
-            (short_of_memory(), None, true, "a problem that is new"),
-            (
-                short_of_memory(),
-                Some((memory, True)),
-                false,
-                "it is known",
-            ),
+            (facts(), None, None, "nothing is known and nothing is wrong"),
+            (short_of_memory(), None, Some(True), "a problem that is new"),
+            (short_of_memory(), Some((memory, True)), None, "it is known"),
             (
                 short_of_memory(),
                 Some((memory, False)),
-                true,
+                Some(True),
                 "it began meanwhile",
             ),
-            (facts(), Some((memory, True)), true, "it ended meanwhile"),
-            (facts(), Some((memory, False)), false, "it had ended"),
+            (
+                facts(),
+                Some((memory, True)),
+                Some(False),
+                "it ended meanwhile",
+            ),
+            (facts(), Some((memory, False)), None, "it had ended"),
             (
                 facts(),
                 Some(("Ready", False)),
-                true,
+                Some(True),
                 "the node became ready",
             ),
             (
                 facts(),
                 Some(("Removed", True)),
-                false,
-                "it no longer exists",
+                Some(Unknown),
+                "it is no longer written",
+            ),
+            (
+                facts(),
+                Some(("Removed", False)),
+                None,
+                "and was no problem",
             ),
         ];
         let incident = IncidentId {
@@ -408,13 +435,17 @@ mod tests {
         };
         for (facts, recorded, expected, why) in rows {
             let last = |(type_, status): (&str, Status)| {
-                (type_.to_owned(), LastChange { status, incident })
+                let problem = (is_problem(type_, status) == Some(true)).then_some(incident);
+                (type_.to_owned(), LastChange { status, problem })
             };
             let recorded: BTreeMap<_, _> = recorded.map(last).into_iter().collect();
             let changes = ledger(facts).changes_since(&recorded);
-            let expected = expected.then(|| recorded.keys().next().map_or(memory, String::as_str));
-            let types: Vec<_> = changes.iter().map(|change| change.type_.as_str()).collect();
-            assert_eq!(types, Vec::from_iter(expected), "{why}");
+            let type_ = recorded.keys().next().map_or(memory, String::as_str);
+            let expected = expected.map(|status| (type_, status));
+            let found = changes
+                .iter()
+                .map(|change| (change.type_.as_str(), change.status));
+            assert_eq!(found.collect::<Vec<_>>(), Vec::from_iter(expected), "{why}");
         }
     }
 

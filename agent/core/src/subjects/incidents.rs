@@ -19,6 +19,7 @@ use crate::incident::{
     BootId, Incident, IncidentId, IncidentIds, MAX_OPEN, Object, Occurred, Occurrence,
 };
 use crate::node_status::ledger::LastChange;
+use crate::node_status::transition::ground;
 use crate::pods::{Pod, PodChange};
 use crate::subjects::kills::GROUP;
 
@@ -205,6 +206,13 @@ impl Incidents {
         let id = self.ids.assign(occurred.first_fact(now));
         if let Occurrence::Condition(change) = &mut occurred.occurrence {
             self.conditions.changed(change, id);
+            if change.is_problem() == Some(false)
+                && let Some(of) = ground(&change.type_)
+            {
+                // The next problem has other details.
+                let details = Some(String::new());
+                self.effects.push(Effect::EventDetails { of, details });
+            }
         }
         let incident = Incident {
             id,

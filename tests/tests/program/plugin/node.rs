@@ -37,7 +37,8 @@ fn local_kubectl(dir: &Path, state: &Path) -> String {
         "#!/bin/sh\necho \"$@\" >> {shown}/called\n\
          while [ \"$1\" != /nodepulse ]; do shift; done\nshift\n\
          export NODEPULSE_STATE_DIRECTORY={} NODEPULSE_HISTORY_DIRECTORY={shown}\n\
-         exec {} \"$@\"\n",
+         {} \"$@\" && exit\n\
+         echo \"command terminated with exit code $?\" >&2\nexit 1\n",
         state.display(),
         agent.display(),
         shown = dir.display()
@@ -87,8 +88,13 @@ async fn the_agents_explanation_and_the_last_boot_are_read_in_its_pod() {
         .wait_for(SOON, "the first status", is_reported)
         .await;
     let path = local_kubectl(cluster.dir.path(), daemon.state());
-    record_boot(cluster.dir.path());
     let args = ["worker-1", "--kubeconfig", &file];
+    let text = run(&args, &kubeconfig, &[("PATH", &path)]).await.good();
+    assert!(
+        text.contains("Last boot\n    not known: nodepulse: "),
+        "{text}"
+    );
+    record_boot(cluster.dir.path());
     let text = run(&args, &kubeconfig, &[("PATH", &path)]).await.good();
     assert!(
         text.contains("version 0.1.0, Running, 2 restarts"),

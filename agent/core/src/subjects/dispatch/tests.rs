@@ -285,14 +285,16 @@ fn the_incident_of_a_problem_is_settled_with_details_that_are_being_read() {
     let read = || Input::LargestOwners(Short(Resource::Pids));
     let hog = || counted(Some("/system.slice/hog.service"));
     let none = || Some(counted(None));
+    let ended = || changed("PIDsLow", Status::False);
     let rows = [
         (vec![], None, false, "nothing is read"),
         (vec![read(), hog()], None, true, "they were known"),
         (vec![read()], Some(hog()), true, "they are known later"),
         (vec![read()], none(), false, "no unit has tasks"),
+        (vec![hog(), read()], none(), false, "those of a former read"),
         (
-            vec![hog(), read()],
-            none(),
+            vec![hog(), ended()],
+            None,
             false,
             "those of a former problem",
         ),
@@ -337,15 +339,15 @@ fn the_end_of_a_problem_names_the_incident_with_which_it_began() {
         boot: BootId(9),
         number,
     };
-    let last = |status, number| LastChange {
+    let last = |status, number: Option<u64>| LastChange {
         status,
-        incident: recorded(number),
+        problem: number.map(recorded),
     };
     let mut setup = setup();
     setup.conditions = BTreeMap::from([
-        ("PIDsLow".to_owned(), last(True, 1)),
-        ("MemoryLow".to_owned(), last(False, 2)),
-        ("Ready".to_owned(), last(False, 3)),
+        ("PIDsLow".to_owned(), last(True, Some(1))),
+        ("MemoryLow".to_owned(), last(Unknown, Some(2))),
+        ("Ready".to_owned(), last(False, Some(3))),
     ]);
     let mut subjects = Subjects::new(&setup);
     let mut began = None;
@@ -354,9 +356,16 @@ fn the_end_of_a_problem_names_the_incident_with_which_it_began() {
         ("PIDsLow", Unknown, None, "it is over"),
         ("PIDsLow", True, None, "it begins"),
         ("PIDsLow", Unknown, None, "it is not over"),
+        ("PIDsLow", True, None, "nor does it begin again"),
         ("PIDsLow", False, Some(None), "it ends"),
         ("PIDsLow", False, None, "it had ended"),
-        ("MemoryLow", False, None, "it was none"),
+        (
+            "MemoryLow",
+            False,
+            Some(Some(2)),
+            "it was Unknown before the start",
+        ),
+        ("MemoryLow", False, None, "it was no problem"),
         (
             "Ready",
             True,
@@ -369,7 +378,7 @@ fn the_end_of_a_problem_names_the_incident_with_which_it_began() {
         let expected = expected.map(|number| number.map_or_else(|| began.unwrap(), recorded));
         assert_eq!(change.ended, expected, "{why}");
         if change.is_problem() == Some(true) {
-            began = Some(incident.id);
+            began.get_or_insert(incident.id);
         }
     }
 }

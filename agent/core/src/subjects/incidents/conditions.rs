@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::details::DetailsWait;
 use super::{Incidents, Occurrence};
 use crate::incident::IncidentId;
-use crate::node_status::ledger::{ConditionChange, LastChange, is_problem};
+use crate::node_status::ledger::{ConditionChange, LastChange};
 use crate::node_status::transition::ground;
 use crate::reading::Ground;
 
@@ -22,13 +22,10 @@ pub(super) struct Conditions {
 
 impl Conditions {
     pub(super) fn new(recorded: &BTreeMap<String, LastChange>) -> Self {
-        let is_problem =
-            |(type_, last): &(&String, &LastChange)| is_problem(type_, last.status) == Some(true);
-        let problems = recorded.iter().filter(is_problem);
+        let problems = recorded.iter();
+        let problems = problems.filter_map(|(type_, last)| Some((type_.clone(), last.problem?)));
         Self {
-            problems: problems
-                .map(|(type_, last)| (type_.clone(), last.incident))
-                .collect(),
+            problems: problems.collect(),
             details: Vec::new(),
         }
     }
@@ -37,7 +34,8 @@ impl Conditions {
     pub(super) fn changed(&mut self, change: &mut ConditionChange, id: IncidentId) {
         match change.is_problem() {
             Some(true) => {
-                self.problems.insert(change.type_.clone(), id);
+                // It can have been Unknown in between.
+                self.problems.entry(change.type_.clone()).or_insert(id);
                 let known = self.of(change).and_then(|(_, known)| known.clone());
                 change.details = known.filter(|text| !text.is_empty());
             }
