@@ -17,7 +17,7 @@ use nodepulse_core::explanation::CurrentState;
 use nodepulse_core::incident::Occurred;
 use nodepulse_core::kube_event::Draft;
 use nodepulse_core::node_status::ledger::Ledger;
-use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus, Shutdown};
+use nodepulse_core::node_status::{Facts, NodeFact, NodeStatus, Shutdown, Status};
 use nodepulse_core::record::Received;
 use nodepulse_core::settings::Mode;
 use nodepulse_core::subjects::recording::RecordedSubjects;
@@ -391,7 +391,13 @@ impl App {
         // What the first evaluation finds did not change.
         if self.telemetry.metering.is_evaluated() && !update.changes.is_empty() {
             let changes = std::mem::take(&mut update.changes).into_iter();
-            let occurred = changes.map(|change| Occurred::condition(change, now));
+            let journal = &self.telemetry.journal;
+            let occurred = changes.map(|mut change| {
+                if change.status == Status::True {
+                    change.details = journal.details(&change.type_).join("; ");
+                }
+                Occurred::condition(change, now)
+            });
             let happened = IncidentInput::Happened(occurred.collect());
             self.feed(Input::Incident(happened), now);
         }

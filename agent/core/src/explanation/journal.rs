@@ -125,6 +125,13 @@ impl Journal {
             .insert(of, details.unwrap_or_default().to_owned());
     }
 
+    /// Returns what is recorded about a condition that is True.
+    pub fn details(&self, type_: &str) -> Vec<String> {
+        let grounds = grounds(type_).into_iter();
+        let details = grounds.filter_map(|of| self.details.get(&of));
+        details.filter(|text| !text.is_empty()).cloned().collect()
+    }
+
     fn push(
         &mut self,
         ground: Ground,
@@ -194,8 +201,7 @@ impl Journal {
         let mut because: Vec<String> = causes.map(|reason| describe(&reason)).collect();
         because.dedup();
         let is_true = condition.status == Status::True;
-        let details = grounds.iter().filter_map(|of| self.details.get(of));
-        let details = details.filter(|text| is_true && !text.is_empty());
+        let details = is_true.then(|| self.details(&condition.type_));
         let unwatched = if grounds.contains(&Ground::Resource(Resource::DiskIo)) {
             current.disks.unwatched.clone()
         } else {
@@ -225,7 +231,7 @@ impl Journal {
             stalls: stalls.map(|reading| stall(reading, current)).collect(),
             kills: current.kills.filter(|_| is_frequent).map(kills),
             because,
-            details: details.cloned().collect(),
+            details: details.unwrap_or_default(),
             unwatched,
             disks,
             changes,

@@ -11,6 +11,7 @@ use crate::escape::escape;
 use crate::kill_annotation::{MemoryUser, OomKill};
 use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
 use crate::pods::{Owner, PodId};
+use crate::pressure::io_wait::USED_MOST;
 use crate::units::Bytes;
 
 /// The version of the form. Members are added without a new version; none is removed, and none
@@ -201,6 +202,9 @@ pub struct JsonCondition {
     pub status: String,
     pub reason: String,
     pub message: String,
+    /// Numbers and causes, if it became True and they were known at once.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub details: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -311,7 +315,11 @@ impl JsonIncident {
                 )
             }
             Some(JsonFacts::Condition(change)) => {
-                format!("{} is {}: {}", change.type_, change.status, change.message)
+                let users = change.details.split("; ");
+                let users = users.filter(|part| part.starts_with(USED_MOST)).take(1);
+                let message = [change.message.as_str()].into_iter().chain(users);
+                let message = message.collect::<Vec<_>>().join("; ");
+                format!("{} is {}: {message}", change.type_, change.status)
             }
             Some(JsonFacts::Boot(boot)) => {
                 let (end, certainty) = (boot.end.as_str(), boot.certainty.as_str());
@@ -338,7 +346,7 @@ impl JsonKill {
         };
         let kill = &self.kill;
         let pid = self.victims.first().map(|victim| victim.pid);
-        let mut text = kill.victim.clone();
+        let mut text = format!("OOM kill of {}", kill.victim);
         // Writing to a String cannot fail.
         if let Some(pid) = pid {
             let _written = write!(text, " ({pid}");
@@ -432,6 +440,7 @@ fn facts(incident: &Incident) -> Option<JsonFacts> {
             status: change.status.as_str().to_owned(),
             reason: change.reason.clone(),
             message: change.message.clone(),
+            details: change.details.clone(),
         }),
         Occurrence::Boot(end) => JsonFacts::Boot(end.clone()),
     })
@@ -604,7 +613,19 @@ mod tests {
             status: Status::True,
             reason: "MemoryBelowThreshold".to_owned(),
             message: "memory is low".to_owned(),
+            details: String::new(),
         };
+        let slow = ConditionChange {
+            type_: "DiskIOPressure".to_owned(),
+            reason: "SlowDisk".to_owned(),
+            message: "slow disk: sda".to_owned(),
+            details:
+                "5 of 6 requests took over 1s; used most by a.service (1 MB/s written), b.service \
+                      (4 kB/s read); waiting most: b.service (70% of the time)"
+                    .to_owned(),
+            ..change.clone()
+        };
+        let slow = incident(Occurred::condition(slow, now(9)));
         let condition = incident(Occurred::condition(change, now(9)));
         let boot = incident(crate::black_box::tests::panic());
         vec![
@@ -615,6 +636,7 @@ mod tests {
             service,
             imitation,
             condition,
+            slow,
             boot,
         ]
     }
@@ -676,13 +698,14 @@ mod tests {
         let rows: Vec<(&str, &str)> = rows.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         #[rustfmt::skip]
         assert_eq!(rows, [
-            ("shop/web-0", "web: java\\n (7, 64.0Mi) and 1 more at the limit of the container, 64.0Mi"),
+            ("shop/web-0", "web: OOM kill of java\\n (7, 64.0Mi) and 1 more at the limit of the container, 64.0Mi"),
             ("shop/web-0", "web: 2 forks refused, limit 64 tasks"),
             ("a.service", "3 OOM kills, victims unknown"),
             ("node", "volume a\\nb on sdb: slow"),
-            ("a\\u{1b}.service", "p9 (9) at the limit of user-7.slice"),
-            ("user@7.service/sshd.service", "p9 (9) at the limit of sshd.service of user 7"),
+            ("a\\u{1b}.service", "OOM kill of p9 (9) at the limit of user-7.slice"),
+            ("user@7.service/sshd.service", "OOM kill of p9 (9) at the limit of sshd.service of user 7"),
             ("node", "MemoryLow is True: memory is low"),
+            ("node", "DiskIOPressure is True: slow disk: sda; used most by a.service (1 MB/s written), b.service (4 kB/s read)"),
             ("node", "last boot: KernelPanic (certain): dmesg.txt: Kernel panic - not syncing: \\u{1b}Oops"),
         ]);
     }

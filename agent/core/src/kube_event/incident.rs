@@ -210,9 +210,13 @@ impl Incident {
 
 fn change_words(change: &ConditionChange) -> Words {
     let (type_, status, reason) = (&change.type_, change.status.as_str(), &change.reason);
+    let mut message = format!("{type_} is {status}: {reason} ({})", change.message);
+    if !change.details.is_empty() {
+        message = message + "; " + &change.details;
+    }
     Words {
         reason: "ConditionChanged",
-        message: format!("{type_} is {status}: {reason} ({})", change.message),
+        message,
     }
 }
 

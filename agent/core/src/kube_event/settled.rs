@@ -181,6 +181,7 @@ mod tests {
             tasks: None,
         });
         let change = Occurrence::Condition(ConditionChange {
+            details: String::new(),
             type_: "Slow".to_owned(),
             status: crate::node_status::Status::True,
             reason: "Because".to_owned(),

@@ -87,6 +87,9 @@ pub struct ConditionChange {
     /// The reason and the message of the condition.
     pub reason: String,
     pub message: String,
+    /// Numbers and causes, as far as they are known at once.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub details: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -174,6 +177,7 @@ impl Ledger {
                     status: condition.status,
                     reason: condition.reason.clone(),
                     message: condition.message.clone(),
+                    details: String::new(),
                 });
             }
             if update.began.contains(&condition.type_) {
@@ -274,6 +278,7 @@ mod tests {
 
         let memory = || vec!["MemoryPressure".to_owned()];
         let change = |status, reason: &str, message: &str| ConditionChange {
+            details: String::new(),
             type_: "MemoryPressure".to_owned(),
             status,
             reason: reason.to_owned(),
