@@ -711,6 +711,24 @@ mod tests {
     }
 
     #[test]
+    fn a_condition_that_becomes_true_has_its_causes() {
+        let all = all();
+        let [.., low, slow, _] = all.as_slice() else {
+            panic!("{all:?}");
+        };
+        let form = |incident| serde_json::to_value(JsonIncident::new(incident, time)).unwrap();
+        let (low, slow) = (form(low), form(slow));
+        let known = "MemoryLow is True: MemoryBelowThreshold (memory is low)";
+        assert_eq!(
+            (low["message"].as_str(), low["facts"].get("details")),
+            (Some(known), None)
+        );
+        let details = slow["facts"]["details"].as_str().unwrap();
+        let message = format!("DiskIOPressure is True: SlowDisk (slow disk: sda); {details}");
+        assert_eq!(slow["message"], message);
+    }
+
+    #[test]
     fn every_form_is_read_again_and_a_kind_of_a_newer_version_without_its_facts() {
         for incident in all() {
             let json = JsonIncident::new(&incident, time);
