@@ -223,6 +223,7 @@ impl App {
                         policy: &self.config.policy,
                         stalls: &self.subjects.stalls.readings(),
                         disks: &self.facts.disks,
+                        next: self.subjects.signals.due(),
                     };
                     self.black_box.observe(&observed, now);
                 }

@@ -12,6 +12,7 @@ use crate::kill_annotation::{MemoryUser, OomKill};
 use crate::kube_event::{Finding, KillPlace, Kills, Period, RefusedForks};
 use crate::node_status::{Status, ledger};
 use crate::pods::{Owner, PodId};
+use crate::pressure::io_wait::USED_MOST;
 use crate::units::Bytes;
 
 /// The version of the form. Members are added without a new version; none is removed, and none
@@ -325,7 +326,14 @@ impl JsonIncident {
                 )
             }
             Some(JsonFacts::Condition(change)) => {
-                format!("{} is {}: {}", change.type_, change.status, change.message)
+                let details = change.details.as_deref().unwrap_or_default();
+                let users = details
+                    .split("; ")
+                    .filter(|part| part.starts_with(USED_MOST))
+                    .take(1);
+                let message = [change.message.as_str()].into_iter().chain(users);
+                let message = message.collect::<Vec<_>>().join("; ");
+                format!("{} is {}: {message}", change.type_, change.status)
             }
             Some(JsonFacts::Boot(boot)) => {
                 let (end, certainty) = (boot.end.as_str(), boot.certainty.as_str());
@@ -352,7 +360,7 @@ impl JsonKill {
         };
         let kill = &self.kill;
         let pid = self.victims.first().map(|victim| victim.pid);
-        let mut text = kill.victim.clone();
+        let mut text = format!("OOM kill of {}", kill.victim);
         // Writing to a String cannot fail.
         if let Some(pid) = pid {
             let _written = write!(text, " ({pid}");
@@ -625,6 +633,18 @@ mod tests {
             details: Some("largest users".to_owned()),
             ended: Some(kill().id),
         };
+        let slow = ConditionChange {
+            type_: "DiskIOPressure".to_owned(),
+            reason: "SlowDisk".to_owned(),
+            message: "slow disk: sda".to_owned(),
+            details: Some(
+                "5 of 6 requests took over 1s; used most by a.service (1 MB/s written), b.service \
+                      (4 kB/s read); waiting most: b.service (70% of the time)"
+                    .to_owned(),
+            ),
+            ..change.clone()
+        };
+        let slow = incident(Occurred::condition(slow, now(9)));
         let condition = incident(Occurred::condition(change, now(9)));
         let boot = incident(crate::black_box::tests::panic());
         let gap = AgentGap {
@@ -640,6 +660,7 @@ mod tests {
             service,
             imitation,
             condition,
+            slow,
             boot,
             gap,
         ]
@@ -702,16 +723,35 @@ mod tests {
         let rows: Vec<(&str, &str)> = rows.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
         #[rustfmt::skip]
         assert_eq!(rows, [
-            ("shop/web-0", "web: java\\n (7, 64.0Mi) and 1 more at the limit of the container, 64.0Mi"),
+            ("shop/web-0", "web: OOM kill of java\\n (7, 64.0Mi) and 1 more at the limit of the container, 64.0Mi"),
             ("shop/web-0", "web: 2 forks refused, limit 64 tasks"),
             ("a.service", "3 OOM kills, victims unknown"),
             ("node", "volume a\\nb on sdb: slow"),
-            ("a\\u{1b}.service", "p9 (9) at the limit of user-7.slice"),
-            ("user@7.service/sshd.service", "p9 (9) at the limit of sshd.service of user 7"),
+            ("a\\u{1b}.service", "OOM kill of p9 (9) at the limit of user-7.slice"),
+            ("user@7.service/sshd.service", "OOM kill of p9 (9) at the limit of sshd.service of user 7"),
             ("node", "MemoryLow is True: memory is low"),
+            ("node", "DiskIOPressure is True: slow disk: sda; used most by a.service (1 MB/s written), b.service (4 kB/s read)"),
             ("node", "last boot: KernelPanic (certain): dmesg.txt: Kernel panic - not syncing: \\u{1b}Oops"),
             ("node", "The agent was killed or failed within the 9 s before its next start"),
         ]);
+    }
+
+    #[test]
+    fn a_condition_that_becomes_true_has_its_causes() {
+        let all = all();
+        let [.., low, slow, _, _] = all.as_slice() else {
+            panic!("{all:?}");
+        };
+        let form = |incident| serde_json::to_value(JsonIncident::new(incident, time)).unwrap();
+        let (low, slow) = (form(low), form(slow));
+        let known = "MemoryLow is True: MemoryBelowThreshold (memory is low); largest users";
+        assert_eq!(
+            (&low["message"], &low["facts"]["details"]),
+            (&known.into(), &"largest users".into())
+        );
+        let details = slow["facts"]["details"].as_str().unwrap();
+        let message = format!("DiskIOPressure is True: SlowDisk (slow disk: sda); {details}");
+        assert_eq!(slow["message"], message);
     }
 
     #[test]
