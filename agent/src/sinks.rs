@@ -77,9 +77,11 @@ impl Sink {
         self.name
     }
 
+    /// The maximum number of incidents in a request. Its body is made on the thread of the main
+    /// loop, which must not wait for more than a few milliseconds.
     const fn batch(&self) -> usize {
         match self.form {
-            Form::Otlp(_) => 64,
+            Form::Otlp(_) => 16,
             Form::Webhook(_) => 1,
         }
     }
