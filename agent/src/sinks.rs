@@ -104,6 +104,10 @@ impl Sink {
     }
 }
 
+/// The number of turns of the tasks, with a margin, from an incident to the request for its Event:
+/// the sink, the recorder, the connection.
+const EVENT: u32 = 8;
+
 /// The task of a sink.
 pub struct Delivery {
     sink: Sink,
@@ -168,6 +172,10 @@ impl Delivery {
                     self.reader = None;
                     // The outbox lives as long as this task.
                     let _changed = changes.changed().await;
+                    // The Event is written before anything is made of the incident here.
+                    for _ in 0..EVENT {
+                        tokio::task::yield_now().await;
+                    }
                 }
                 Work::Summary(summary) => {
                     self.outbox.begin(self.number);
