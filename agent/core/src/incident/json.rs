@@ -1,4 +1,5 @@
 //! The JSON form of incidents, for other programs: `docs/incidents.md`.
+// tidy: long: one type for each kind
 
 use std::fmt::Write as _;
 use std::time::SystemTime;
